@@ -1,4 +1,4 @@
-// What a model predicts after a text, and what it predicts without one of its heads.
+// Prints the next token that a model predicts with and without one of its heads.
 //   ablate_head MODEL LAYER HEAD TEXT
 #include <algorithm>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// What the last token of a text attends to: the sharpest look of every layer.
+// Prints the largest attention weight of the last token in every layer.
 //   last_token MODEL TEXT
 #include <algorithm>
 #include <cstdio>
@@ -21,7 +21,7 @@ int main(int argc, char** argv) try {
   qkscope::Batch batch;
   batch.add(ids);
 
-  // One row of each pattern, never the whole square.
+  // Computes one row of each pattern instead of the full square.
   const std::vector<std::string> hooks{"blocks.*.attn.hook_pattern"};
   qkscope::Collector patterns(qkscope::match_hooks(model.config(), hooks), {batch.rows() - 1});
   model.run(batch, patterns);
@@ -29,13 +29,13 @@ int main(int argc, char** argv) try {
   std::printf("layer  head  position  token            attention\n");
   for (const auto& [point, pattern] : patterns.kept()) {  // (n_heads, 1, keys)
     const float* first = pattern.data<float>();
-    const auto sharpest = std::max_element(first, first + pattern.size()) - first;
-    const auto head = sharpest / pattern.dim(2);
-    const auto key = sharpest % pattern.dim(2);
+    const auto largest = std::max_element(first, first + pattern.size()) - first;
+    const auto head = largest / pattern.dim(2);
+    const auto key = largest % pattern.dim(2);
     const auto token = tokenizer.token_string(ids[static_cast<std::size_t>(key)]);
     std::printf("%5ld  %4ld  %8ld  %-16s %9.3f\n", static_cast<long>(point.layer),
                 static_cast<long>(head), static_cast<long>(key), token.c_str(),
-                static_cast<double>(first[sharpest]));
+                static_cast<double>(first[largest]));
   }
 } catch (const qkscope::Error& error) {
   std::fprintf(stderr, "error: %s\n", error.what());

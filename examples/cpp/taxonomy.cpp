@@ -1,5 +1,5 @@
-// The taxonomy of the heads in a capture: how many of each class, and every head's correlations
-// with position.
+// Prints the class of every head of a capture, its correlations with position, and the class
+// counts.
 //   taxonomy DATA_ROOT
 #include <cstdio>
 #include <map>

@@ -1,5 +1,5 @@
-// The forward pass: the named stages of it (hook points), batches of token sequences, observers
-// that look at activations or edit them, and the devices it runs on.
+// The forward pass: hook points (its named stages), batches of token sequences, observers that read
+// or edit activations, and devices.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,9 @@
 
 namespace qkscope {
 
-// Hook points: the stages of the forward pass under the names that TransformerLens users know.
-// docs/hooks.md has their shapes.
+// Hook points carry the names of TransformerLens; docs/hooks.md lists their shapes.
 
-// In the order in which they are computed. A stage outside the layers has layer -1.
+// Stages in the order of computation. Stages outside the layers have layer -1.
 enum class Stage : std::uint8_t {
   embed,
   pos_embed,
@@ -59,6 +58,7 @@ enum class Stage : std::uint8_t {
   logits,
 };
 
+// A stage of one layer.
 struct HookPoint {
   Stage stage = Stage::embed;
   std::int64_t layer = -1;
@@ -66,119 +66,119 @@ struct HookPoint {
   bool operator==(const HookPoint&) const = default;
 };
 
-QKSCOPE_API std::string hook_name(HookPoint point);  // "blocks.3.attn.hook_rot_q"
+// Returns the name, e.g. "blocks.3.attn.hook_rot_q".
+QKSCOPE_API std::string hook_name(HookPoint point);
 
-// Every hook point that fires for this model, in the order in which they fire, but for the derived
-// ones.
+// Returns every hook point of the model in firing order, except derived ones.
 QKSCOPE_API std::vector<HookPoint> hook_points(const ModelConfig& model);
 
-// Points that no pass computes for itself: the inputs of single heads, what each head adds, and the
-// scales of norms. They fire for observers that ask for them by name.
+// Derived points are computed on request only: inputs of single heads, the contribution of each
+// head, and norm scales. They fire for observers with wants_derived().
 QKSCOPE_API bool is_derived(Stage stage);
 QKSCOPE_API std::vector<HookPoint> derived_hook_points(const ModelConfig& model);
 
-// All but the scales and what each head adds; for these edit the norm's result and z.
+// Returns false for norm scales and head contributions; edit the normalised values and z instead.
 QKSCOPE_API bool can_be_edited(Stage stage);
 
-// Those that names or glob patterns mean, in the order in which they fire; '*' stands for any run
-// of characters, dots included. Derived points are meant by patterns that end with their name
-// ("*hook_result"). A pattern that means none is an error that gives the nearest name.
+// Returns the hook points that match names or glob patterns, in firing order; '*' matches any
+// characters including dots. Derived points match only patterns that end with their name
+// ("*hook_result"). Throws bad input that suggests the nearest name if a pattern matches nothing.
 QKSCOPE_API std::vector<HookPoint> match_hooks(const ModelConfig& model,
                                                std::span<const std::string> patterns);
 
-// Token sequences that run together, one after another in the rows of the same tensors. They do not
-// see each other.
+// A sequence of a batch. All sequences of a batch share the rows of the same tensors, one after
+// another, and do not see each other.
 
 struct Sequence {
   std::int64_t begin = 0;   // first row
-  std::int64_t length = 0;  // rows; row begin + p holds position past + p
-  std::int64_t past = 0;    // positions before the first row, whose keys and values a cache holds
-  std::int64_t slot = 0;    // of the cache
+  std::int64_t length = 0;  // number of rows; row begin + p holds position past + p
+  std::int64_t past = 0;    // positions before the first row, which a KV cache holds
+  std::int64_t slot = 0;    // slot of the KV cache
 
-  std::int64_t end() const { return past + length; }  // positions of the text so far
+  std::int64_t end() const { return past + length; }  // number of positions of the text so far
 };
 
+// Token sequences that run together.
 struct QKSCOPE_API Batch {
   std::vector<std::int32_t> ids;  // (rows) token ids of all sequences
   std::vector<Sequence> sequences;
 
   void add(std::span<const std::int32_t> sequence);  // token ids
-  // A sequence of so many positions without tokens, for a run that starts from residuals.
+  // Adds a sequence of `length` positions without tokens, for a run that starts from residuals.
   void add_positions(std::int64_t length);
 
   std::int64_t rows() const { return static_cast<std::int64_t>(ids.size()); }
-  std::int64_t longest() const;  // positions of the longest sequence
+  std::int64_t longest() const;  // number of positions of the longest sequence
 };
 
-// Where a run starts, if not from the tokens of its batch.
+// Start of a run, if not from the tokens of the batch.
 struct RunOptions {
-  // The residual stream before layer start_at_layer, (rows of the batch, d_model), float32 and
-  // contiguous, on the host or on the model's GPU. What comes before that layer does not run, and
-  // token ids are not looked at. Empty: the run starts from the tokens.
+  // Residual stream before layer start_at_layer: (rows of the batch, d_model), contiguous float32
+  // on the host or on the GPU of the model. Earlier layers do not run and token ids are ignored.
+  // Empty: the run starts from tokens.
   ConstTensorView residual = {};
-  std::int64_t start_at_layer = 0;  // up to n_layers, where only the final norm and logits are left
+  std::int64_t start_at_layer = 0;  // at most n_layers, which runs only the final norm and logits
 };
 
-// Which part of an activation an observer gets: all of it, some rows, or some heads of some rows.
+// Part of an activation that an observer receives: everything, some rows, or some heads of some
+// rows.
 struct Selection {
-  std::span<const std::int64_t> rows;   // of the batch, ascending; empty: all
-  std::span<const std::int64_t> heads;  // of q, k, v or z, ascending, with rows; empty: all
+  std::span<const std::int64_t> rows;  // ascending rows of the batch; empty: all
+  std::span<const std::int64_t>
+      heads;  // ascending heads of q, k, v or z, only together with rows; empty: all
 };
 
-// An activation that was copied for the observer, float32, in the memory of the device that
-// computed it. Copies of this struct share the values; they live as long as one of them.
+// A float32 copy of an activation in the memory of the device that computed it. Copies of this
+// struct share ownership of the values.
 struct ActivationCopy {
   std::shared_ptr<void> memory;
   TensorView view;
 };
 
-// What a program wants to see of a forward pass, and to change in it: derive from it and pass it to
-// the run.
+// Callbacks of a forward pass. Derive from this class to read or edit activations.
 class QKSCOPE_API Observer {
  public:
   virtual ~Observer() = default;
 
-  // The network runs up to the last point that is wanted.
+  // Returns true for points to observe; the network runs up to the last of them.
   virtual bool wants(HookPoint point) const = 0;
 
-  // Whether wants() is asked about derived points.
-  virtual bool wants_derived() const;
+  // Returns true if wants() should also be asked about derived points.
+  virtual bool wants_derived() const { return false; }
 
-  // Called before each layer that runs; what it throws ends the pass.
-  virtual void begin_layer(std::int64_t layer);
+  // Called before each layer that runs; an exception ends the pass.
+  virtual void begin_layer(std::int64_t /*layer*/) {}
 
-  // The part of a wanted point that see() gets; by default all. Must stay as it is during the pass.
-  // The end of the network then runs for the selected rows alone.
-  virtual Selection selection(HookPoint point) const;
+  // Returns the part of a wanted point to pass to see(); all by default. Must be constant during
+  // the pass. The end of the network then runs for the selected rows only.
+  virtual Selection selection(HookPoint /*point*/) const { return {}; }
 
-  // Called once per wanted point, in the order of firing, on the calling thread. The tensor is
-  // borrowed: it is overwritten when this returns. Shapes as in docs/hooks.md, all float32 on the
-  // host, of the selected rows and heads.
+  // Called once per wanted point in firing order on the calling thread. The tensor is float32 on
+  // the host, holds the selected rows and heads, and is only valid during the call. docs/hooks.md
+  // lists shapes.
   virtual void see(HookPoint point, ConstTensorView activation) = 0;
 
-  // Of the wanted points, those shown to edit() instead of see().
-  virtual bool edits(HookPoint point) const;
+  // Returns true for wanted points that go to edit() instead of see().
+  virtual bool edits(HookPoint /*point*/) const { return false; }
 
-  // The pass goes on with the values that the tensor has when this returns. Edited scores give the
-  // pattern, and an edited pattern gives z; a query whose row is left as it was keeps its z to the
-  // bit.
-  virtual void edit(HookPoint point, TensorView activation);
+  // Called with a mutable activation; the pass continues with the edited values. Edited scores
+  // determine the pattern, and an edited pattern determines z; unedited query rows keep the bits of
+  // z.
+  virtual void edit(HookPoint /*point*/, TensorView /*activation*/) {}
 
-  // Whether wanted points other than scores, patterns and derived ones go to keep() instead of
-  // see() and edit().
-  virtual bool keeps_on_device() const;
+  // Returns true if wanted points other than scores, patterns and derived points go to keep().
+  virtual bool keeps_on_device() const { return false; }
 
-  // The copy is the observer's and may outlive the pass. It has its values when the pass ends, and
-  // where edits() is true now. True, allowed there: the pass goes on with the values that the copy
-  // has when this returns.
-  virtual bool keep(HookPoint point, const ActivationCopy& activation);
+  // Receives a device copy that may outlive the pass. The values are complete when the pass ends,
+  // or already now at points with edits(). Returns true, allowed only there, to continue the pass
+  // with the values of the copy.
+  virtual bool keep(HookPoint /*point*/, const ActivationCopy& /*activation*/) { return false; }
 
-  // The rows of the batch whose attention scores and patterns are shown; empty: every row, the full
-  // square.
-  virtual std::span<const std::int64_t> score_rows() const;
+  // Returns the query rows of scores and patterns; empty: all rows, the full square.
+  virtual std::span<const std::int64_t> score_rows() const { return {}; }
 };
 
-// An observer that keeps copies, on the host, of what chosen hook points show.
+// Observer that copies the activations of selected hook points to the host.
 class QKSCOPE_API Collector : public Observer {
  public:
   struct Kept {
@@ -186,7 +186,7 @@ class QKSCOPE_API Collector : public Observer {
     Tensor activation;
   };
 
-  // `rows` of the batch are kept, of scores and patterns those query rows; empty: all.
+  // Keeps the given rows of the batch, which are query rows for scores and patterns; empty: all.
   Collector(std::vector<HookPoint> points, std::vector<std::int64_t> rows)
       : points_(std::move(points)), rows_(std::move(rows)) {}
 
@@ -196,7 +196,7 @@ class QKSCOPE_API Collector : public Observer {
   void see(HookPoint point, ConstTensorView activation) override;
   std::span<const std::int64_t> score_rows() const override;
 
-  std::vector<Kept>& kept() { return kept_; }  // in the order of firing
+  std::vector<Kept>& kept() { return kept_; }  // in firing order
 
  private:
   std::vector<HookPoint> points_;
@@ -204,29 +204,26 @@ class QKSCOPE_API Collector : public Observer {
   std::vector<Kept> kept_;
 };
 
-// Refuses scores, patterns and what there is of every head, that would take more than 16 GiB at
-// `rows` positions x `keys`, before they are computed. `how` says where positions are chosen
-// ("--positions"), for the message.
+// Throws bad input if scores, patterns or per-head activations of `rows` positions and `keys` keys
+// would exceed 16 GiB. `how` names the option that selects positions, for the message.
 QKSCOPE_API void check_score_size(const ModelConfig& model, std::span<const HookPoint> points,
                                   std::int64_t rows, std::int64_t keys, std::string_view how);
 
-// Devices.
-
-// The device that `wanted` means: cpu, cuda (the first GPU), cuda:N, or auto (the first GPU where
-// there is one that can be used, else the CPU). Throws where it cannot be used.
+// Resolves cpu, cuda (the first GPU), cuda:N or auto (the first usable GPU, else the CPU). Throws
+// bad input if the device cannot be used.
 QKSCOPE_API Device choose_device(const std::string& wanted);
 
-QKSCOPE_API std::string device_name(Device device);  // "cpu", "cuda:0"
+// Returns "cpu", "cuda:0", ...
+QKSCOPE_API std::string device_name(Device device);
 
-// GPUs in this machine; 0 where none can be used.
+// Returns the number of GPUs of this machine; 0 if none can be used.
 QKSCOPE_API int cuda_device_count();
 
-// The reason where cuda_device_count() is 0: "the NVIDIA driver finds no GPU".
+// Returns why cuda_device_count() is 0, e.g. "the NVIDIA driver finds no GPU".
 QKSCOPE_API std::string why_no_cuda();
 
-// Copies values between tensors on any devices; both contiguous, of the same element type and
-// number of elements. Waits for work on a GPU that may still write `from`, and is done when it
-// returns.
+// Copies values between contiguous tensors of the same type and size on any devices. Waits for GPU
+// work that may still write `from`, and for the copy.
 QKSCOPE_API void copy_values(TensorView to, ConstTensorView from);
 
 }  // namespace qkscope

@@ -1,5 +1,5 @@
-// How fast a model runs on a device: its forward pass as a capture needs it, beside what the device
-// reaches in matrix products.
+// Benchmark of the forward pass of a model, as needed for a capture, relative to the matrix product
+// rate of the device.
 #pragma once
 
 #include <cstdint>
@@ -11,54 +11,59 @@
 
 namespace qkscope {
 
-// Documents of as many random tokens each.
+// A batch of documents with the same number of random tokens each.
 struct BenchBatch {
   std::int64_t documents = 1;
   std::int64_t tokens = 0;
 };
 
+// Options of measure_speed.
 struct BenchOptions {
-  std::vector<BenchBatch> batches;  // empty: lengths that suit the device and the model
-  int repeats = 5;                  // timed passes, after one that warms up
-  double ceiling_seconds = 1.0;     // of matrix products
+  std::vector<BenchBatch> batches;  // empty: sizes that suit the device and the model
+  int repeats = 5;                  // timed passes after one warm-up pass
+  double ceiling_seconds = 1.0;     // duration of the matrix product benchmark
 };
 
-// A part of the pass: its steps in all layers.
+// Time of one part of the pass, summed over all layers.
 struct BenchPart {
-  std::string name;      // "attention"
-  double seconds = 0.0;  // in a pass that waits for the device after every step
-  double flop = 0.0;     // of its matrix products; 0 where it has none
+  std::string name;      // e.g. "attention"
+  double seconds = 0.0;  // measured with a device synchronisation after every step
+  double flop = 0.0;     // FLOP of its matrix products; 0 if it has none
 };
 
-// The kernel that attention took in so many layers.
+// An attention kernel and the number of layers that used it.
 struct BenchKernel {
   std::string name;
   std::int64_t layers = 0;
 };
 
+// Timing of one batch size.
 struct BenchResult {
   BenchBatch batch;
-  double seconds = 0.0;               // the median of the repeats
-  double best_seconds = 0.0;          // the shortest of them
-  double flop = 0.0;                  // of the matrix products and attention that ran
-  std::int64_t rows = 0;              // tokens of all documents
-  std::int64_t activation_bytes = 0;  // beside the weights: measured on a GPU, planned on the CPU
+  double seconds = 0.0;       // median of the repeats
+  double best_seconds = 0.0;  // minimum of the repeats
+  double flop = 0.0;          // FLOP of matrix products and attention
+  std::int64_t rows = 0;      // tokens of all documents
+  std::int64_t activation_bytes =
+      0;  // bytes in addition to weights: measured on a GPU, planned on the CPU
   std::vector<BenchKernel> attention;
-  std::vector<BenchPart> parts;  // in the order of the pass
+  std::vector<BenchPart> parts;  // in pass order
 };
 
+// Result of measure_speed.
 struct BenchReport {
   std::string device;        // "cpu", "cuda:0"
   std::string hardware;      // "neon, 2 threads", "NVIDIA H200"
-  DType dtype = DType::f32;  // of weights and activations on a GPU; the CPU has float32
+  DType dtype = DType::f32;  // CUDA type of weights and activations; the CPU uses float32
   double ceiling = 0.0;      // FLOP/s of matrix products
   std::int64_t parameters = 0;
-  std::int64_t weight_bytes = 0;  // that the pass reads: mapped from the file, or on the GPU
+  std::int64_t weight_bytes = 0;  // weights read per pass: mapped from the file, or on the GPU
   std::vector<BenchResult> results;
 };
 
-// `folder_or_id` and `model` as for Model::load. The pass computes rotated q and k of all layers
-// for one position in 256, as a capture does; the end of the network runs for those rows alone.
+// Measures the speed of a model; the first two parameters are those of Model::load. The pass
+// computes rotated q and k of all layers for one position in 256, like a capture, and runs the end
+// of the network for those rows only.
 QKSCOPE_API BenchReport measure_speed(const std::string& folder_or_id, const ModelOptions& model,
                                       const BenchOptions& options = {});
 

@@ -5,8 +5,9 @@
 
 #include "base/core/clock.h"
 #include "base/core/error.h"
+#include "base/core/index.h"
 #include "base/core/translate_exceptions.h"
-#include "engine/api/model_setup.h"
+#include "engine/api/model_state.h"
 #include "engine/api/timed_backend.h"
 #include "engine/device/device.h"
 #include "engine/device/memory_plan.h"
@@ -21,7 +22,7 @@ constexpr std::int64_t kTokensPerSample = 256;
 
 Batch random_batch(BenchBatch size, std::int64_t vocabulary) {
   std::mt19937 generator(0);
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(size.tokens));
+  std::vector<std::int32_t> ids(as_index(size.tokens));
   Batch batch;
   for (std::int64_t document = 0; document < size.documents; ++document) {
     for (auto& id : ids)
@@ -31,10 +32,10 @@ Batch random_batch(BenchBatch size, std::int64_t vocabulary) {
   return batch;
 }
 
-// Looks at q and k as a capture does: of every layer, the last of every 256 positions.
-class SampledRows : public Observer {
+// Reads rotated q and k of every layer as a capture does: the last of every 256 positions.
+class SampledRowsObserver : public Observer {
  public:
-  explicit SampledRows(const Batch& batch) {
+  explicit SampledRowsObserver(const Batch& batch) {
     for (const auto& sequence : batch.sequences) {
       for (auto end = kTokensPerSample; end < sequence.length; end += kTokensPerSample)
         rows_.push_back(sequence.begin + end - 1);
@@ -52,7 +53,7 @@ class SampledRows : public Observer {
   std::vector<std::int64_t> rows_;
 };
 
-// The middle one, or the lower of the two in the middle.
+// Returns the median; the lower one of two middle values.
 double median(std::vector<double> values) {
   const auto middle = values.begin() + (std::ssize(values) - 1) / 2;
   std::nth_element(values.begin(), middle, values.end());
@@ -82,23 +83,19 @@ void check(const BenchOptions& options) {
               options.ceiling_seconds);
 }
 
-std::int64_t most_rows(const std::vector<BenchBatch>& batches) {
-  std::int64_t rows = 0;
-  for (const auto& [documents, tokens] : batches) rows = std::max(rows, documents * tokens);
-  return rows;
-}
-
-// A checkpoint on its device, with what was free there before.
+// A checkpoint on its device; records the free device memory before loading.
 class Bench {
  public:
   Bench(const std::string& folder, const ModelOptions& model, const BenchOptions& options)
       : options_(options),
         checkpoint_(load_checkpoint(folder, model)),
-        setup_(backend_options(checkpoint_, model)),
+        setup_(make_backend_options(checkpoint_, model)),
         free_(free_memory(setup_.device)) {
     if (options_.batches.empty())
       options_.batches = default_batches(setup_.device, checkpoint_.config);
-    setup_.longest_batch = most_rows(options_.batches);
+    setup_.longest_batch = 0;
+    for (const auto& [documents, tokens] : options_.batches)
+      setup_.longest_batch = std::max(setup_.longest_batch, documents * tokens);
     backend_ = make_backend(checkpoint_, setup_);
   }
 
@@ -124,8 +121,8 @@ class Bench {
 
   BenchResult measure(const BenchBatch& size) {
     const auto batch = random_batch(size, checkpoint_.config.vocab_size);
-    SampledRows observer(batch);
-    forward(*backend_, batch, observer);  // warms up
+    SampledRowsObserver observer(batch);
+    forward(*backend_, batch, observer);  // warm-up
     std::vector<double> seconds;
     for (int i = 0; i < options_.repeats; ++i) {
       const auto start = Clock::now();
@@ -136,7 +133,7 @@ class Bench {
     forward(timed, batch, observer);
     BenchResult result{.batch = size,
                        .seconds = median(seconds),
-                       .best_seconds = *std::min_element(seconds.begin(), seconds.end()),
+                       .best_seconds = std::ranges::min(seconds),
                        .rows = batch.rows(),
                        .activation_bytes = activation_bytes(batch.rows()),
                        .attention = timed.kernels(),
@@ -153,7 +150,7 @@ class Bench {
   BenchOptions options_;
   LoadedCheckpoint checkpoint_;
   BackendOptions setup_;
-  std::int64_t free_;  // bytes on a GPU before anything is there
+  std::int64_t free_;  // bytes free on the GPU before the weights were uploaded
   std::unique_ptr<Backend> backend_;
 };
 

@@ -22,7 +22,7 @@ std::vector<std::int32_t> ids_of(const Json& value, const std::string& where) {
   return ids;
 }
 
-// Of the file itself, or of the language model's part of it.
+// Reads eos_token_id from the top level of a JSON file or from its text_config section.
 std::vector<std::int32_t> ids_in(const std::string& file) {
   if (!std::filesystem::exists(file)) return {};
   const auto json = parse_json(MappedFile(file).text(), file);

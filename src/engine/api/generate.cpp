@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/core/error.h"
+#include "base/core/index.h"
 #include "base/core/translate_exceptions.h"
 #include "engine/api/sampling.h"
 #include "engine/api/text_stream.h"
@@ -14,18 +15,17 @@
 namespace qkscope {
 namespace {
 
-// Takes the logits of the last row of every sequence of a batch, and passes everything that the
-// caller's observer wants on to it.
-class LastLogits : public Observer {
+// Copies the last logits of each sequence; forwards other hooks to the observer of the caller.
+class LastLogitsObserver : public Observer {
  public:
-  explicit LastLogits(Observer* other) : other_(other) {}
+  explicit LastLogitsObserver(Observer* other) : other_(other) {}
 
   void begin(const Batch& batch) {
     rows_.clear();
     for (const auto& sequence : batch.sequences)
       rows_.push_back(sequence.begin + sequence.length - 1);
   }
-  // (sequences, vocab_size) after the pass
+  // Shape (sequences, vocab_size); valid after the pass.
   const Tensor& logits() const { return logits_; }
 
   bool wants(HookPoint point) const override { return is_logits(point) || other_wants(point); }
@@ -88,11 +88,11 @@ void check(std::span<const std::vector<std::int32_t>> prompts, const GenerateOpt
     if (text.empty()) bad_input("generate: a stop text is empty");
 }
 
-// One text that grows.
-class GrowingText {
+// One prompt with its generated tokens.
+class GeneratedSequence {
  public:
-  GrowingText(std::int64_t number, const std::vector<std::int32_t>& prompt,
-              const GenerateOptions& options, std::span<const std::int32_t> stop_tokens)
+  GeneratedSequence(std::int64_t number, const std::vector<std::int32_t>& prompt,
+                    const GenerateOptions& options, std::span<const std::int32_t> stop_tokens)
       : number_(number),
         options_(options),
         stop_tokens_(stop_tokens),
@@ -104,49 +104,34 @@ class GrowingText {
 
   bool ended() const { return ended_; }
 
-  // The tokens that the cache does not have yet.
+  // Adds the tokens that the cache does not hold yet.
   void add_to(Batch& batch, KeyValueCache& cache) const {
-    const auto missing = [&] { return ids().subspan(there(cache)); };
-    if (!cache.can_go_on(number_, static_cast<std::int64_t>(missing().size())))
-      cache.shorten(number_, 0);
-    cache.add_to(batch, number_, missing());
+    const auto uncached = [&] { return std::span(ids_).subspan(as_index(cache.length(number_))); };
+    if (!cache.can_go_on(number_, std::ssize(uncached()))) cache.shorten(number_, 0);
+    cache.add_to(batch, number_, uncached());
   }
 
-  void choose(std::span<const float> logits, std::int64_t most_tokens) {
+  void choose(std::span<const float> logits, std::int64_t max_tokens) {
     const auto id = sampler_.choose(logits);
     ids_.push_back(id);
     result_.ids.push_back(id);
-    const bool stops =
-        std::find(stop_tokens_.begin(), stop_tokens_.end(), id) != stop_tokens_.end();
-    auto text = read(id, stops);
+    const bool stops = std::ranges::find(stop_tokens_, id) != stop_tokens_.end();
+    std::string text = stream_ && !stops ? stream_->add(id) : std::string();
     if (stops)
       end(GenerateEnd::stop_token);
     else if (stream_ && stream_->stopped())
       end(GenerateEnd::stop_text);
-    else if (static_cast<std::int64_t>(ids_.size()) >= most_tokens ||
-             static_cast<std::int64_t>(result_.ids.size()) >= options_.max_new_tokens)
+    else if (std::ssize(ids_) >= max_tokens || std::ssize(result_.ids) >= options_.max_new_tokens)
       end(GenerateEnd::length);
     if (ended_ && stream_) text += stream_->finish();
     result_.text += text;
-    if (!report({number_, id, text}) && !ended_) end(GenerateEnd::callback);
+    const bool wants_more = !options_.on_token || options_.on_token({number_, id, text});
+    if (!wants_more && !ended_) end(GenerateEnd::callback);
   }
 
   Generated result() && { return std::move(result_); }
 
  private:
-  std::span<const std::int32_t> ids() const { return ids_; }
-  std::size_t there(const KeyValueCache& cache) const {
-    return static_cast<std::size_t>(cache.length(number_));
-  }
-
-  std::string read(std::int32_t id, bool stops) {
-    return stream_ && !stops ? stream_->add(id) : std::string();
-  }
-
-  bool report(const GeneratedToken& token) const {
-    return !options_.on_token || options_.on_token(token);
-  }
-
   void end(GenerateEnd reason) {
     ended_ = true;
     result_.end = reason;
@@ -155,24 +140,24 @@ class GrowingText {
   std::int64_t number_;
   const GenerateOptions& options_;
   std::span<const std::int32_t> stop_tokens_;
-  std::vector<std::int32_t> ids_;  // the prompt and what followed
+  std::vector<std::int32_t> ids_;  // prompt and generated tokens
   Sampler sampler_;
   std::optional<TextStream> stream_;
   Generated result_;
   bool ended_ = false;
 };
 
-// Tokens that a text may have: where positions are learned no more than there are.
-std::int64_t most_tokens(const ModelConfig& model) {
+// Maximum sequence length: limited by learned position embeddings, else unlimited.
+std::int64_t max_tokens(const ModelConfig& model) {
   return model.learned_positions() ? model.max_positions : std::numeric_limits<std::int64_t>::max();
 }
 
-std::int64_t longest_text(std::span<const std::vector<std::int32_t>> prompts,
-                          const GenerateOptions& options, const ModelConfig& model) {
+std::int64_t max_text_length(std::span<const std::vector<std::int32_t>> prompts,
+                             const GenerateOptions& options, const ModelConfig& model) {
   std::size_t longest = 0;
   for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
   const auto wanted = static_cast<std::int64_t>(longest) + options.max_new_tokens;
-  return std::max(static_cast<std::int64_t>(longest), std::min(wanted, most_tokens(model)));
+  return std::max(static_cast<std::int64_t>(longest), std::min(wanted, max_tokens(model)));
 }
 
 std::vector<Generated> generate_all(const Model& model,
@@ -180,14 +165,14 @@ std::vector<Generated> generate_all(const Model& model,
                                     const GenerateOptions& options) {
   auto stop_tokens = options.stops_at_end ? end_tokens(model) : std::vector<std::int32_t>();
   stop_tokens.insert(stop_tokens.end(), options.stop_tokens.begin(), options.stop_tokens.end());
-  std::vector<GrowingText> texts;
+  std::vector<GeneratedSequence> texts;
   for (const auto& prompt : prompts)
     texts.emplace_back(std::ssize(texts), prompt, options, stop_tokens);
-  KeyValueCache cache(model, std::ssize(texts), longest_text(prompts, options, model.config()));
-  LastLogits observer(options.observer);
+  KeyValueCache cache(model, std::ssize(texts), max_text_length(prompts, options, model.config()));
+  LastLogitsObserver observer(options.observer);
   while (true) {
     Batch batch;
-    std::vector<GrowingText*> running;
+    std::vector<GeneratedSequence*> running;
     for (auto& text : texts)
       if (!text.ended()) {
         text.add_to(batch, cache);
@@ -196,10 +181,10 @@ std::vector<Generated> generate_all(const Model& model,
     if (running.empty()) break;
     observer.begin(batch);
     cache.run(batch, observer);
-    const auto width = static_cast<std::size_t>(model.config().vocab_size);
+    const auto width = as_index(model.config().vocab_size);
     for (std::size_t i = 0; i < running.size(); ++i)
       running[i]->choose({observer.logits().data<float>() + i * width, width},
-                         most_tokens(model.config()));
+                         max_tokens(model.config()));
   }
   std::vector<Generated> results;
   results.reserve(texts.size());
@@ -215,7 +200,7 @@ std::vector<Generated> generate(const Model& model,
   translate_exceptions([&] { check(prompts, options); });
   try {
     return generate_all(model, prompts, options);
-  } catch (const std::bad_alloc&) {  // all else is an Error, or what the caller threw
+  } catch (const std::bad_alloc&) {  // others are Errors, or exceptions of a callback
     rethrow_as_error();
   }
 }

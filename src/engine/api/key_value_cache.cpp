@@ -1,9 +1,9 @@
 #include <algorithm>
 
 #include "base/core/error.h"
+#include "base/core/index.h"
 #include "base/core/translate_exceptions.h"
 #include "engine/api/model_state.h"
-#include "engine/api/watched_observer.h"
 #include "engine/device/memory_plan.h"
 #include "engine/forward/forward.h"
 #include "qkscope/experimental/generate.h"
@@ -11,7 +11,7 @@
 namespace qkscope {
 namespace {
 
-// Whether a model turns keys the same way in texts of these two lengths.
+// Returns true if RoPE uses the same frequencies for texts of both lengths.
 bool same_frequencies(const ModelConfig& model, std::int64_t length, std::int64_t other) {
   return std::all_of(model.ropes.begin(), model.ropes.end(), [&](const RopeConfig& rope) {
     if (rope.type != RopeType::dynamic && rope.type != RopeType::longrope) return true;
@@ -27,41 +27,41 @@ struct KeyValueCache::State {
   Model::State& model;
   std::int64_t positions;
   std::vector<std::int64_t> lengths;     // (sequences)
-  std::unique_ptr<Backend> own_backend;  // on the CPU
+  std::unique_ptr<Backend> own_backend;  // CPU only; on CUDA the backend of the model is used
   std::unique_ptr<KeyValueStore> store;
 
   Backend& backend() const { return own_backend ? *own_backend : *model.backend; }
   const ModelConfig& config() const { return model.checkpoint.config; }
 
   std::int64_t& length(std::int64_t sequence) {
-    if (sequence < 0 || sequence >= static_cast<std::int64_t>(lengths.size()))
+    if (sequence < 0 || sequence >= std::ssize(lengths))
       bad_input("cache: found sequence {}, it has {}, numbered from 0", sequence, lengths.size());
-    return lengths[static_cast<std::size_t>(sequence)];
+    return lengths[as_index(sequence)];
   }
 
   void check(const Sequence& sequence) {
-    const auto there = length(sequence.slot);
-    if (sequence.past != there)
+    const auto cached = length(sequence.slot);
+    if (sequence.past != cached)
       bad_input("cache: a batch goes on at position {} of sequence {}, of which {} are there",
-                sequence.past, sequence.slot, there);
+                sequence.past, sequence.slot, cached);
     if (sequence.end() > positions)
       bad_input("cache: sequence {} would have {} tokens, there is room for {}", sequence.slot,
                 sequence.end(), positions);
-    if (there > 0 && !same_frequencies(config(), there, sequence.end()))
+    if (cached > 0 && !same_frequencies(config(), cached, sequence.end()))
       bad_input(
           "cache: between {} and {} tokens RoPE changes its frequencies; forget sequence {} and "
           "run "
           "its whole text",
-          there, sequence.end(), sequence.slot);
+          cached, sequence.end(), sequence.slot);
   }
 
   void check(const Batch& batch) {
-    std::vector<bool> met(lengths.size());
+    std::vector<bool> seen(lengths.size());
     for (const auto& sequence : batch.sequences) {
       check(sequence);
-      if (met[static_cast<std::size_t>(sequence.slot)])
+      if (seen[as_index(sequence.slot)])
         bad_input("cache: sequence {} is twice in a batch", sequence.slot);
-      met[static_cast<std::size_t>(sequence.slot)] = true;
+      seen[as_index(sequence.slot)] = true;
     }
   }
 };
@@ -73,7 +73,7 @@ KeyValueCache::KeyValueCache(const Model& model, std::int64_t sequences, std::in
                 positions);
     auto& owner = *model.state_;
     state_ = std::make_unique<State>(State{owner, positions, {}, nullptr, nullptr});
-    state_->lengths.resize(static_cast<std::size_t>(sequences));
+    state_->lengths.resize(as_index(sequences));
     if (!owner.backend) state_->own_backend = make_backend(owner.checkpoint);
     if (!owner.backend) check_host_cache(owner.checkpoint.config, sequences, positions);
     state_->store = state_->backend().make_store(sequences, positions);
@@ -85,7 +85,7 @@ KeyValueCache::KeyValueCache(KeyValueCache&&) noexcept = default;
 KeyValueCache& KeyValueCache::operator=(KeyValueCache&&) noexcept = default;
 
 std::int64_t KeyValueCache::sequences() const {
-  return static_cast<std::int64_t>(state_->lengths.size());
+  return std::ssize(state_->lengths);
 }
 
 std::int64_t KeyValueCache::positions() const {
@@ -98,19 +98,19 @@ std::int64_t KeyValueCache::length(std::int64_t sequence) const {
 
 void KeyValueCache::shorten(std::int64_t sequence, std::int64_t length) {
   translate_exceptions([&] {
-    auto& there = state_->length(sequence);
-    if (length < 0 || length > there)
+    auto& cached = state_->length(sequence);
+    if (length < 0 || length > cached)
       bad_input("cache: sequence {} cannot be shortened to {} tokens, it has {}", sequence, length,
-                there);
-    if (length > 0 && !same_frequencies(state_->config(), length, there)) length = 0;
-    there = length;
+                cached);
+    if (length > 0 && !same_frequencies(state_->config(), length, cached)) length = 0;
+    cached = length;
   });
 }
 
 bool KeyValueCache::can_go_on(std::int64_t sequence, std::int64_t more) const {
   return translate_exceptions([&] {
-    const auto there = state_->length(sequence);
-    return there == 0 || same_frequencies(state_->config(), there, there + more);
+    const auto cached = state_->length(sequence);
+    return cached == 0 || same_frequencies(state_->config(), cached, cached + more);
   });
 }
 
@@ -125,19 +125,15 @@ void KeyValueCache::add_to(Batch& batch, std::int64_t sequence,
 }
 
 void KeyValueCache::run(const Batch& batch, Observer& observer) {
-  WatchedObserver watched(observer);
-  try {
+  run_observed(observer, [&](Observer& recorder) {
     state_->check(batch);
-    const auto pass = [&] { forward(state_->backend(), batch, watched, *state_->store); };
+    const auto pass = [&] { forward(state_->backend(), batch, recorder, *state_->store); };
     if (state_->own_backend)
       pass();
     else
-      state_->model.run_alone(pass);
+      state_->model.run_exclusive(pass);
     for (const auto& sequence : batch.sequences) state_->length(sequence.slot) = sequence.end();
-  } catch (...) {
-    watched.rethrow_if_thrown();
-    rethrow_as_error();
-  }
+  });
 }
 
 std::int64_t cache_bytes_per_token(const Model& model) {

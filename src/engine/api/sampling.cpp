@@ -6,42 +6,38 @@
 #include <vector>
 
 #include "base/core/error.h"
+#include "base/core/index.h"
 
 namespace qkscope {
 namespace {
 
-std::int32_t most_likely(std::span<const float> logits) {
-  return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-}
-
-// Some tokens with what their probabilities are proportional to.
+// Candidate tokens with unnormalised probabilities.
 struct Candidates {
   std::vector<std::int32_t> tokens;
   std::vector<double> weights;
 };
 
 double weight_of(float logit, float highest, double temperature) {
-  if (logit == highest) return 1.0;  // also where both are infinite
+  if (logit == highest) return 1.0;  // also if both are infinite
   return std::exp((static_cast<double>(logit) - static_cast<double>(highest)) / temperature);
 }
 
-// The `count` most likely tokens, from the first on.
-Candidates most_likely_ones(std::span<const float> logits, std::size_t count, double temperature) {
+// Returns the `count` most likely tokens in descending order of probability.
+Candidates top_tokens(std::span<const float> logits, std::size_t count, double temperature) {
   Candidates found;
   found.tokens.resize(logits.size());
   std::iota(found.tokens.begin(), found.tokens.end(), 0);
   const auto more_likely = [&](std::int32_t a, std::int32_t b) {
-    const float x = logits[static_cast<std::size_t>(a)];
-    const float y = logits[static_cast<std::size_t>(b)];
+    const float x = logits[as_index(a)];
+    const float y = logits[as_index(b)];
     return x != y ? x > y : a < b;
   };
   const auto end = found.tokens.begin() + static_cast<std::ptrdiff_t>(count);
   std::partial_sort(found.tokens.begin(), end, found.tokens.end(), more_likely);
   found.tokens.erase(end, found.tokens.end());
-  const float highest = logits[static_cast<std::size_t>(found.tokens.front())];
+  const float highest = logits[as_index(found.tokens.front())];
   for (const auto token : found.tokens)
-    found.weights.push_back(
-        weight_of(logits[static_cast<std::size_t>(token)], highest, temperature));
+    found.weights.push_back(weight_of(logits[as_index(token)], highest, temperature));
   return found;
 }
 
@@ -49,7 +45,7 @@ Candidates all_tokens(std::span<const float> logits, double temperature) {
   Candidates found;
   found.tokens.resize(logits.size());
   std::iota(found.tokens.begin(), found.tokens.end(), 0);
-  const float highest = *std::max_element(logits.begin(), logits.end());
+  const float highest = std::ranges::max(logits);
   for (const float logit : logits) found.weights.push_back(weight_of(logit, highest, temperature));
   return found;
 }
@@ -58,7 +54,8 @@ double sum_of(std::span<const double> weights) {
   return std::accumulate(weights.begin(), weights.end(), 0.0);
 }
 
-// Leaves the fewest of the first ones whose weights sum to `enough`; false: all together do not.
+// Truncates descending candidates to the shortest prefix whose weights sum to `enough`. Returns
+// false if all weights together sum to less.
 bool keep_nucleus(Candidates& candidates, double enough) {
   double sum = 0.0;
   for (std::size_t i = 0; i < candidates.weights.size(); ++i) {
@@ -73,20 +70,20 @@ bool keep_nucleus(Candidates& candidates, double enough) {
 
 Candidates candidates_of(std::span<const float> logits, const SamplingOptions& options) {
   if (options.top_k > 0) {
-    const auto count = std::min(logits.size(), static_cast<std::size_t>(options.top_k));
-    auto found = most_likely_ones(logits, count, options.temperature);
+    const auto count = std::min(logits.size(), as_index(options.top_k));
+    auto found = top_tokens(logits, count, options.temperature);
     if (options.top_p < 1.0) keep_nucleus(found, options.top_p * sum_of(found.weights));
     return found;
   }
   auto all = all_tokens(logits, options.temperature);
   if (options.top_p >= 1.0) return all;
-  // The nucleus is small as a rule: sorting all tokens would take longer than a small model does.
+  // The nucleus is usually small; sorting the whole vocabulary would be slow.
   const auto enough = options.top_p * sum_of(all.weights);
   for (std::size_t count = 128; count < logits.size(); count *= 8) {
-    auto found = most_likely_ones(logits, count, options.temperature);
+    auto found = top_tokens(logits, count, options.temperature);
     if (keep_nucleus(found, enough)) return found;
   }
-  auto found = most_likely_ones(logits, logits.size(), options.temperature);
+  auto found = top_tokens(logits, logits.size(), options.temperature);
   keep_nucleus(found, enough);
   return found;
 }
@@ -103,7 +100,8 @@ Sampler::Sampler(const SamplingOptions& options, std::uint64_t seed, std::int64_
 std::int32_t Sampler::choose(std::span<const float> logits) {
   for (std::size_t i = 0; i < logits.size(); ++i)
     if (std::isnan(logits[i])) failure("generate: the logit of token {} is not a number", i);
-  if (options_.temperature == 0.0) return most_likely(logits);
+  if (options_.temperature == 0.0)
+    return static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
   const auto [tokens, weights] = candidates_of(logits, options_);
   auto left = uniform() * sum_of(weights);
   std::size_t chosen = 0;

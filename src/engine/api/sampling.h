@@ -1,4 +1,4 @@
-// A token from logits: the most likely one, or one by chance.
+// Next-token sampling from logits: greedy, or random with temperature, top-k and top-p.
 #pragma once
 
 #include <cstdint>
@@ -7,22 +7,23 @@
 
 namespace qkscope {
 
+// Parameters as in GenerateOptions.
 struct SamplingOptions {
   double temperature = 0.0;
   std::int64_t top_k = 0;
   double top_p = 1.0;
 };
 
-// The tokens of one text. The same seed and number give the same choices on every machine.
+// Samples the tokens of one sequence, reproducibly for a given seed and sequence number.
 class Sampler {
  public:
   Sampler(const SamplingOptions& options, std::uint64_t seed, std::int64_t sequence);
 
-  // NaN among the logits is an error. Of tokens that are equally likely the first one.
+  // Returns a token id; ties go to the lower id. Throws an Error if a logit is NaN.
   std::int32_t choose(std::span<const float> logits);
 
  private:
-  double uniform();  // in [0, 1)
+  double uniform();  // uniform in [0, 1)
 
   SamplingOptions options_;
   std::mt19937_64 generator_;

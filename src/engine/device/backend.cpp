@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "base/core/error.h"
+#include "base/core/index.h"
 #include "base/core/log.h"
 #include "base/core/translate_exceptions.h"
 #include "engine/device/cpu/cpu_backend.h"
@@ -15,14 +16,14 @@ namespace qkscope {
 std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
                                       const BackendOptions& options) {
   if (options.device.kind == Device::Kind::cpu) return std::make_unique<CpuBackend>(model);
-  if (const auto why = why_not_gpu(options.device.index); !why.empty())
+  if (const auto why = gpu_unavailable_reason(options.device.index); !why.empty())
     bad_input("device {}: {}; use cpu", device_name(options.device), why);
-  return cuda_part().module->make_backend(model, options, DeviceBudget(model.config, options));
+  return cuda_module().module->make_backend(model, options, DeviceBudget(model.config, options));
 }
 
 void Batch::add(std::span<const std::int32_t> sequence) {
   translate_exceptions([&] {
-    sequences.push_back({rows(), static_cast<std::int64_t>(sequence.size())});
+    sequences.push_back({rows(), std::ssize(sequence)});
     ids.insert(ids.end(), sequence.begin(), sequence.end());
   });
 }
@@ -31,7 +32,7 @@ void Batch::add_positions(std::int64_t length) {
   translate_exceptions([&] {
     if (length < 1) bad_input("a sequence of {} positions; at least one is needed", length);
     sequences.push_back({rows(), length});
-    ids.resize(ids.size() + static_cast<std::size_t>(length), 0);
+    ids.resize(ids.size() + as_index(length), 0);
   });
 }
 
@@ -43,7 +44,7 @@ std::int64_t Batch::longest() const {
 
 namespace {
 
-// Once for each model length, not for each text.
+// Warns once per model length, not once per text.
 void warn_beyond_positions(std::int64_t longest, const ModelConfig& model) {
   static std::atomic<std::int64_t> said_for = 0;
   if (longest <= model.max_positions ||
@@ -68,7 +69,7 @@ void check_batch(const Batch& batch, const ModelConfig& model) {
     const auto& sequence = batch.sequences[s];
     if (sequence.length == 0) bad_input("sequence {} has no tokens; at least one is needed", s);
     for (std::int64_t p = 0; p < sequence.length; ++p) {
-      const auto id = batch.ids[static_cast<std::size_t>(sequence.begin + p)];
+      const auto id = batch.ids[as_index(sequence.begin + p)];
       if (id < 0 || id >= model.embedding_rows)
         bad_input(
             "token id {} at position {} of sequence {} is outside the model's vocabulary: expected "

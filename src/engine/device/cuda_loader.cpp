@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include "base/core/index.h"
 #include "base/core/log.h"
 #include "base/core/thread_pool.h"
 #include "base/io/own_files.h"
@@ -21,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kDriver = "libcuda.so.1";
 constexpr const char* kModule = "libqkscope_cuda.so";
-constexpr int kOldestGpu = 8;  // Ampere: the kernels use its instructions
+constexpr int kOldestGpu = 8;  // Ampere, whose instructions the kernels need
 
 const CudaHost kHost{
     .log_wanted = log::wanted,
@@ -39,7 +40,7 @@ const CudaHost kHost{
     .widen_rows = widen_rows,
 };
 
-// The few functions of the driver that are asked here, as cuda.h declares them.
+// Driver functions used here, as declared in cuda.h.
 struct DriverFunctions {
   explicit DriverFunctions(void* library)
       : init(find<decltype(init)>(library, "cuInit")),
@@ -67,7 +68,7 @@ constexpr int kNoDevice = 100;        // CUDA_ERROR_NO_DEVICE
 constexpr int kCapabilityMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
 constexpr int kCapabilityMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
 
-std::string no_gpu_found() {
+std::string no_gpu_text() {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   return visible == nullptr
              ? std::string("the NVIDIA driver finds no GPU")
@@ -75,8 +76,8 @@ std::string no_gpu_found() {
                            visible);
 }
 
-std::string refused(const DriverFunctions& driver, int error) {
-  if (error == kNoDevice) return no_gpu_found();
+std::string driver_error_text(const DriverFunctions& driver, int error) {
+  if (error == kNoDevice) return no_gpu_text();
   const char* text = nullptr;
   driver.error_text(error, &text);
   return fmt::format("the NVIDIA driver refuses its GPUs: {} (error {})",
@@ -87,32 +88,32 @@ std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-// How to get a library that the loader did not find.
-std::string remedy(std::string_view library) {
+// Suggests how to install a library that the loader did not find.
+std::string install_hint(std::string_view library) {
   const auto number = library.substr(std::min(library.size(), library.rfind('.') + 1));
   if (library.starts_with("libcublas"))
     return fmt::format("'pip install \"nvidia-cublas=={0}.*\"' or CUDA {0} brings it", number);
   return "install the package that has it";
 }
 
-std::string why_not_loaded(const fs::path& file, std::string_view error) {
+std::string load_error_text(const fs::path& file, std::string_view error) {
   const auto name = error.substr(0, std::min(error.find(':'), error.size()));
   const bool absent = error.find("cannot open shared object file") != error.npos;
   if (absent && name != file.string())
     return fmt::format("{} needs {}, which is not on this machine: {}", kModule, name,
-                       remedy(name));
+                       install_hint(name));
   return fmt::format("{} cannot be loaded: {}", file.string(), error);
 }
 
-std::string why_not_driver(const CudaModule& module, const CudaDriver& driver) {
+std::string driver_too_old_text(const CudaModule& module, const CudaDriver& driver) {
   if (driver.version / 1000 >= module.cuda_version / 1000) return "";
   return fmt::format("{} is built with CUDA {} and the NVIDIA driver serves up to {}: update it",
                      kModule, version_text(module.cuda_version), version_text(driver.version));
 }
 
-CudaPart load(const fs::path& file, const CudaDriver& driver) {
+LoadedCudaModule load(const fs::path& file, const CudaDriver& driver) {
   void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return {nullptr, why_not_loaded(file, ::dlerror())};
+  if (library == nullptr) return {nullptr, load_error_text(file, ::dlerror())};
   const auto* stamp = static_cast<const char*>(::dlsym(library, kCudaModuleStamp));
   const auto entry = reinterpret_cast<CudaModuleEntry*>(::dlsym(library, kCudaModuleEntry));
   if (stamp == nullptr || entry == nullptr)
@@ -122,26 +123,26 @@ CudaPart load(const fs::path& file, const CudaDriver& driver) {
                                  "install both together",
                                  file.string(), stamp, QKSCOPE_MODULE_STAMP)};
   const auto* module = entry(&kHost);
-  if (auto why = why_not_driver(*module, driver); !why.empty()) return {nullptr, std::move(why)};
+  if (auto why = driver_too_old_text(*module, driver); !why.empty())
+    return {nullptr, std::move(why)};
   return {module, ""};
 }
 
 }  // namespace
 
-CudaDriver ask_driver(const std::string& library) {
+CudaDriver query_driver(const std::string& library) {
   CudaDriver answer;
-  void* handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    answer.why_not = fmt::format("there is no NVIDIA driver on this machine ({} was not found)",
-                                 fs::path(library).filename().string());
+  const auto unusable = [&](std::string why_not) {
+    answer.why_not = std::move(why_not);
     return answer;
-  }
+  };
+  void* handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr)
+    return unusable(fmt::format("there is no NVIDIA driver on this machine ({} was not found)",
+                                fs::path(library).filename().string()));
   answer.found = true;
   const DriverFunctions driver(handle);
-  if (!driver.complete()) {
-    answer.why_not = fmt::format("{} is not an NVIDIA driver", library);
-    return answer;
-  }
+  if (!driver.complete()) return unusable(fmt::format("{} is not an NVIDIA driver", library));
   int count = 0;
   int error = driver.init(0);
   if (error == 0) error = driver.version(&answer.version);
@@ -156,13 +157,13 @@ CudaDriver ask_driver(const std::string& library) {
   }
   if (error != 0) answer.gpus.clear();
   if (error != 0)
-    answer.why_not = refused(driver, error);
+    answer.why_not = driver_error_text(driver, error);
   else if (count == 0)
-    answer.why_not = no_gpu_found();
+    answer.why_not = no_gpu_text();
   return answer;
 }
 
-CudaPart open_cuda_module(const std::vector<std::string>& files, const CudaDriver& driver) {
+LoadedCudaModule open_cuda_module(const std::vector<std::string>& files, const CudaDriver& driver) {
   for (const auto& file : files) {
     std::error_code error;
     if (fs::exists(file, error)) return load(fs::absolute(file), driver);
@@ -185,27 +186,27 @@ std::vector<std::string> cuda_module_files() {
 }
 
 const CudaDriver& cuda_driver() {
-  static const CudaDriver driver = ask_driver(kDriver);
+  static const CudaDriver driver = query_driver(kDriver);
   return driver;
 }
 
-const CudaPart& cuda_part() {
-  static const CudaPart part = cuda_driver().gpus.empty()
-                                   ? CudaPart{nullptr, cuda_driver().why_not}
-                                   : open_cuda_module(cuda_module_files(), cuda_driver());
+const LoadedCudaModule& cuda_module() {
+  static const LoadedCudaModule part = cuda_driver().gpus.empty()
+                                           ? LoadedCudaModule{nullptr, cuda_driver().why_not}
+                                           : open_cuda_module(cuda_module_files(), cuda_driver());
   return part;
 }
 
-std::string why_not_gpu(int gpu) {
+std::string gpu_unavailable_reason(int gpu) {
   const auto& driver = cuda_driver();
   if (driver.gpus.empty()) return driver.why_not;
   if (gpu < 0 || gpu >= static_cast<int>(driver.gpus.size()))
     return fmt::format("there is no such GPU; found {}, numbered from 0", driver.gpus.size());
-  const auto [major, minor] = driver.gpus[static_cast<std::size_t>(gpu)];
+  const auto [major, minor] = driver.gpus[as_index(gpu)];
   if (major < kOldestGpu)
     return fmt::format("the GPU has compute capability {}.{}, and {}.0 or later is needed", major,
                        minor, kOldestGpu);
-  const auto& part = cuda_part();
+  const auto& part = cuda_module();
   return part.module == nullptr ? part.why_not : part.module->why_unusable(gpu);
 }
 

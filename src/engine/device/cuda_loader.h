@@ -1,6 +1,5 @@
-// Finds out whether a GPU can be used, and opens the part of the library that uses it
-// (cuda_module.h). Nothing happens before a GPU is asked for, and nothing here fails: each answer
-// carries the reason, one line, why a GPU is not used.
+// Detects GPUs and loads the CUDA module (cuda_module.h) on first use. No function here throws: a
+// missing GPU is reported as a reason in one line.
 #pragma once
 
 #include <string>
@@ -10,34 +9,35 @@
 
 namespace qkscope {
 
-// What the NVIDIA driver answers, before anything of CUDA is loaded.
+// Answers of the NVIDIA driver, before any CUDA library is loaded.
 struct CudaDriver {
   struct Gpu {
     int major = 0, minor = 0;  // compute capability
   };
   bool found = false;
-  int version = 0;        // of CUDA that it serves: 13000
-  std::vector<Gpu> gpus;  // none where why_not says something
+  int version = 0;        // highest supported CUDA version, e.g. 13000
+  std::vector<Gpu> gpus;  // empty if why_not is set
   std::string why_not;
 };
-CudaDriver ask_driver(const std::string& library);
+// Opens the driver library and queries its GPUs.
+CudaDriver query_driver(const std::string& library);
 
-// The module: the first of `files` that exists.
-struct CudaPart {
-  const CudaModule* module = nullptr;  // stays open until the process ends
-  std::string why_not;                 // where there is none
+// The loaded module, or the reason why there is none.
+struct LoadedCudaModule {
+  const CudaModule* module = nullptr;  // never unloaded
+  std::string why_not;                 // set if module is null
 };
-CudaPart open_cuda_module(const std::vector<std::string>& files, const CudaDriver& driver);
+// Loads the first of `files` that exists.
+LoadedCudaModule open_cuda_module(const std::vector<std::string>& files, const CudaDriver& driver);
 
-// Where the module is looked for: beside the library, as it is built and as it is installed, or
-// where QKSCOPE_CUDA_MODULE says.
+// Returns candidate paths of the module: QKSCOPE_CUDA_MODULE, or paths beside the library.
 std::vector<std::string> cuda_module_files();
 
-// The same for this machine, found out once.
+// Driver and module of this machine, determined once.
 const CudaDriver& cuda_driver();
-const CudaPart& cuda_part();
+const LoadedCudaModule& cuda_module();
 
-// Why this GPU is not used; "" where it can be.
-std::string why_not_gpu(int gpu);
+// Returns why the GPU cannot be used; "" if it can.
+std::string gpu_unavailable_reason(int gpu);
 
 }  // namespace qkscope

@@ -1,8 +1,7 @@
-// What libqkscope and its part for NVIDIA GPUs know of each other. That part is a shared object of
-// its own, libqkscope_cuda.so (device/cuda), which cuda_loader.h opens where there is a GPU: the
-// library itself needs nothing of CUDA. They meet in two tables of functions and share no symbol,
-// so that the module works the same inside a program that holds the library, and a process has one
-// log, one pool of threads and one set of operations.
+// Interface between libqkscope and its CUDA part, the shared object libqkscope_cuda.so
+// (device/cuda), which cuda_loader.h opens if there is a GPU. The two exchange two tables of
+// function pointers and share no symbol: libqkscope needs no CUDA library, the module also works in
+// programs that link the library statically, and a process has one log and one thread pool.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +22,8 @@
 
 namespace qkscope {
 
-// What the module uses of the library: whatever has state, and operations whose bits are the CPU's.
-// device/cuda/host.cpp gives them their usual names there.
+// Functions of the library that the module calls: those with state, and operations that must have
+// the bits of the CPU. device/cuda/memory/host.cpp wraps them under their usual names.
 struct CudaHost {
   bool (*log_wanted)(LogLevel level);
   void (*log_write)(LogLevel level, const std::string& message);
@@ -45,9 +44,10 @@ struct CudaHost {
   void (*widen_rows)(const WeightMatrix& matrix, const WeightPart& part, float* out);
 };
 
+// Functions of the module that the library calls.
 struct CudaModule {
-  int cuda_version;                      // that it was built with, as the driver counts: 13000
-  std::string (*why_unusable)(int gpu);  // "": it has code for this GPU
+  int cuda_version;                      // version of the CUDA toolkit of the build, e.g. 13000
+  std::string (*why_unusable)(int gpu);  // "" if the module has code for the GPU
   std::int64_t (*free_memory)(int gpu);  // bytes
   void (*copy_values)(TensorView to, ConstTensorView from);
   std::unique_ptr<Backend> (*make_backend)(const LoadedCheckpoint& model,
@@ -55,9 +55,8 @@ struct CudaModule {
                                            const DeviceBudget& budget);
 };
 
-// The two symbols that the module shows. The stamp (module_stamp.h) names the version and a hash of
-// the headers that both sides were compiled with: it must be the library's own before the entry is
-// called.
+// The two exported symbols of the module. The stamp (module_stamp.h) names the version and a hash
+// of the shared headers; it must match before the entry point is called.
 inline constexpr const char* kCudaModuleStamp = "qkscope_cuda_stamp";  // const char[]
 inline constexpr const char* kCudaModuleEntry = "qkscope_cuda_module";
 using CudaModuleEntry = const CudaModule*(const CudaHost* host);

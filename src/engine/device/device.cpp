@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/core/error.h"
+#include "base/core/index.h"
 #include "base/core/log.h"
 #include "base/core/translate_exceptions.h"
 #include "engine/device/cuda_loader.h"
@@ -13,16 +14,16 @@
 namespace qkscope {
 namespace {
 
-// N of cuda:N, -1 where it is no number.
+// Parses N of cuda:N; -1 if it is no number.
 int gpu_number(std::string_view text) {
   int number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && end == text.data() + text.size() ? number : -1;
 }
 
-// The reason is said once: at length where a GPU might be expected.
+// Logs once why no GPU is used: at info level if a driver is installed, else at debug level.
 Device first_gpu_or_cpu() {
-  const auto why = why_not_gpu(0);
+  const auto why = gpu_unavailable_reason(0);
   if (why.empty()) return {Device::Kind::cuda, 0};
   static std::once_flag said;
   std::call_once(said, [&] {
@@ -38,14 +39,14 @@ Device device_of(const std::string& wanted) {
   const int gpu = numbered ? gpu_number(std::string_view(wanted).substr(5)) : 0;
   if ((!numbered && wanted != "cuda") || gpu < 0)
     bad_input("device: found '{}', expected auto, cpu, cuda or cuda:N", wanted);
-  if (const auto why = why_not_gpu(gpu); !why.empty())
+  if (const auto why = gpu_unavailable_reason(gpu); !why.empty())
     bad_input("device {}: {}; use cpu", wanted, why);
   return {Device::Kind::cuda, gpu};
 }
 
-const CudaModule& module_in_use() {
-  if (cuda_part().module == nullptr) failure("no GPU can be used: {}", cuda_part().why_not);
-  return *cuda_part().module;
+const CudaModule& require_cuda_module() {
+  if (cuda_module().module == nullptr) failure("no GPU can be used: {}", cuda_module().why_not);
+  return *cuda_module().module;
 }
 
 bool on_host(Device device) {
@@ -55,20 +56,20 @@ bool on_host(Device device) {
 std::vector<Device> every_gpu() {
   std::vector<Device> devices;
   for (int gpu = 0; gpu < cuda_device_count(); ++gpu)
-    if (why_not_gpu(gpu).empty()) devices.push_back({Device::Kind::cuda, gpu});
-  if (devices.empty()) bad_input("devices all: {}", why_not_gpu(0));
+    if (gpu_unavailable_reason(gpu).empty()) devices.push_back({Device::Kind::cuda, gpu});
+  if (devices.empty()) bad_input("devices all: {}", gpu_unavailable_reason(0));
   return devices;
 }
 
-// GPUs of another architecture take other kernels, and have other last bits.
+// GPUs of different architectures use different kernels, whose results differ in the last bits.
 void check_one_kind(Device first, Device other) {
   if (first.kind != other.kind)
     bad_input("devices: found {} and {}, expected devices of one kind", device_name(first),
               device_name(other));
   if (first.kind == Device::Kind::cpu) return;
   const auto& gpus = cuda_driver().gpus;
-  const auto& a = gpus[static_cast<std::size_t>(first.index)];
-  const auto& b = gpus[static_cast<std::size_t>(other.index)];
+  const auto& a = gpus[as_index(first.index)];
+  const auto& b = gpus[as_index(other.index)];
   if (a.major != b.major || a.minor != b.minor)
     bad_input(
         "devices: {} has compute capability {}.{}, {} has {}.{}; expected GPUs of one kind, whose "
@@ -105,16 +106,16 @@ std::string device_name(Device device) {
 
 int cuda_device_count() {
   return translate_exceptions([] {
-    return cuda_part().module == nullptr ? 0 : static_cast<int>(cuda_driver().gpus.size());
+    return cuda_module().module == nullptr ? 0 : static_cast<int>(cuda_driver().gpus.size());
   });
 }
 
 std::string why_no_cuda() {
-  return translate_exceptions([] { return cuda_part().why_not; });
+  return translate_exceptions([] { return cuda_module().why_not; });
 }
 
 std::int64_t free_memory(Device device) {
-  return on_host(device) ? 0 : module_in_use().free_memory(device.index);
+  return on_host(device) ? 0 : require_cuda_module().free_memory(device.index);
 }
 
 void copy_values(TensorView to, ConstTensorView from) {
@@ -129,7 +130,7 @@ void copy_values(TensorView to, ConstTensorView from) {
     if (on_host(to.device()) && on_host(from.device()))
       std::memcpy(to.bytes(), from.bytes(), to.size_bytes());
     else
-      module_in_use().copy_values(to, from);
+      require_cuda_module().copy_values(to, from);
   });
 }
 

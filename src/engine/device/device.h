@@ -1,5 +1,4 @@
-// Which devices this machine has (choose_device and what else users see: qkscope/forward.h), and
-// what is free on them.
+// Devices of this machine and their free memory; choose_device is in qkscope/forward.h.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +9,11 @@
 
 namespace qkscope {
 
-// Devices that share one run, as the user names them: cpu, cuda:N, the same one more than once, or
-// all (every GPU). Bad input where there are none or where they are not of one kind, so that the
-// numbers of a text would depend on where it ran.
+// Resolves device names (cpu, cuda:N, or all for every GPU) for one run; names may repeat. Throws
+// bad input for an empty list and for different kinds, whose results differ in the last bits.
 std::vector<Device> choose_devices(const std::vector<std::string>& wanted);
 
-// Bytes that are free on a GPU, whoever uses the others; 0 on the CPU.
+// Returns the free bytes of a GPU; 0 for the CPU.
 std::int64_t free_memory(Device device);
 
 }  // namespace qkscope

@@ -18,16 +18,16 @@
 namespace qkscope {
 namespace {
 
-// The workspace of matrix products, and the copies of activations on their way to observers.
+// cuBLAS workspace, and staging buffers of activations for observers.
 constexpr std::int64_t kCudaWorkspace = std::int64_t{192} << 20;
-// Of the free memory, left alone: this much, or this share where it is more.
+// Reserve of free memory: this many bytes or this fraction (1 / 32), whichever is larger.
 constexpr std::int64_t kLeastReserve = std::int64_t{256} << 20;
 constexpr std::int64_t kReservedShare = 32;
-// Of statistics on a GPU.
+// Buffers of statistics on a GPU.
 constexpr std::int64_t kStatisticsValues = std::int64_t{160} << 20;
 constexpr std::int64_t kStatisticsBins = std::int64_t{64} << 20;
 constexpr std::int64_t kStatisticsResults = std::int64_t{64} << 20;
-constexpr std::int64_t kDefaultBatch = 4096;  // rows to plan for where the run does not say
+constexpr std::int64_t kDefaultBatch = 4096;  // rows assumed if the longest batch is unknown
 
 std::int64_t rotary_elements(const ModelConfig& model) {
   std::int64_t per_row = 0;
@@ -35,8 +35,7 @@ std::int64_t rotary_elements(const ModelConfig& model) {
   return per_row;
 }
 
-// Of a mixture of experts: what the router gives, gate and up of a chunk, and the rows of one
-// expert before and after its products.
+// Floats of a mixture of experts: router outputs, gate and up of a chunk, and one expert at a time.
 std::int64_t expert_floats(const ModelConfig& model, std::int64_t rows) {
   const auto& experts = model.experts;
   if (experts.count == 0) return 0;
@@ -46,11 +45,20 @@ std::int64_t expert_floats(const ModelConfig& model, std::int64_t rows) {
          at_a_time * (2 * model.d_model + 3 * experts.d_mlp);
 }
 
+std::int64_t element_size(DType dtype) {
+  return static_cast<std::int64_t>(dtype_size(dtype));
+}
+
+// Layers with self-attention; cross-attention layers are skipped.
+std::int64_t attention_layers(const ModelConfig& model) {
+  return std::ranges::count(model.layers, false, &LayerConfig::cross_attention);
+}
+
 std::int64_t on_cpu(const ModelConfig& model, std::int64_t rows) {
   const auto q_width = model.n_heads * model.d_head;
   const auto heads = 2 * q_width + 2 * model.n_kv_heads * model.d_head;
   const auto mlp_rows = std::min(rows, kCpuMlpRows);
-  // The input of the widest product, keys and values, and weights, packed for the kernel.
+  // Packed operands of gemm.h: input of the widest product, keys and values, and shared weights.
   const auto mlp_products = model.gated_mlp() ? 2 : 1;
   const auto packed = std::max(rows * std::max(model.d_model, q_width), mlp_rows * model.d_mlp) +
                       2 * rows * model.n_kv_heads * model.d_head +
@@ -61,17 +69,16 @@ std::int64_t on_cpu(const ModelConfig& model, std::int64_t rows) {
   return floats * static_cast<std::int64_t>(sizeof(float));
 }
 
-// Of a mixture of experts: what the router gives, and for a chunk gate and up, and the sorted rows
-// before and after a product.
+// Bytes of a mixture of experts: router outputs, and gate, up and sorted rows of a chunk.
 std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
   const auto& experts = model.experts;
   if (experts.count == 0) return 0;
-  const auto element = static_cast<std::int64_t>(dtype_size(dtype));
+  const auto element = element_size(dtype);
   const auto slots = std::min(rows, cuda_expert_rows(model)) * experts.per_token;
   const auto sorted = slots + std::min(slots, experts.count) * (kExpertRowUnit - 1);
   const auto widest =
       std::max(model.d_model, 2 * experts.d_mlp) + std::max(model.d_model, experts.d_mlp);
-  // Blocks that grow have a quarter to spare.
+  // Growing allocations have 25 % headroom.
   const auto roomy =
       (sorted * widest + 2 * slots * experts.d_mlp) * element + (2 * sorted + slots) * 4;
   return rows * (experts.count * element + 8 * experts.per_token) + roomy / 4 * 5;
@@ -90,11 +97,11 @@ std::int64_t on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
       rows * per_row + (model.gated_mlp() ? 3 : 2) * std::min(rows, kCudaMlpRows) * model.d_mlp;
   const auto row_sums = model.has_sinks() ? rows * model.n_heads * 8 : 0;
   const auto row_numbers = rows * std::int64_t{6} * 4 + row_sums;
-  return elements * static_cast<std::int64_t>(dtype_size(dtype)) + row_numbers + kCudaWorkspace +
+  return elements * element_size(dtype) + row_numbers + kCudaWorkspace +
          expert_bytes_on_cuda(model, rows, dtype);
 }
 
-// Elements of the layer that has most.
+// Returns the number of elements of the largest layer.
 std::int64_t largest_layer(const ModelConfig& model) {
   std::map<std::string, std::int64_t> layers;  // by "layers.N"
   for (const auto& spec : tensor_table(model)) {
@@ -146,8 +153,7 @@ std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
                               const StatisticsMemory& statistics, const BackendOptions& options) {
   const auto row_sums = statistics.attention ? rows * model.n_heads * 8 : 0;
   if (options.device.kind == Device::Kind::cpu) return row_sums;
-  // As device/cuda takes it: sums of segments of rows, values of some heads' rows, bins of rows
-  // that are worked on, and results on their way to the host.
+  // As allocated by device/cuda/statistics: row segments, values, histogram bins and results.
   const auto d = model.d_head;
   const auto record = (d * (d + 1) / 2 + 8 * d + d / 2 + 2) * 8;
   const auto segments = 256 + model.n_heads * 2 * statistics.buckets;
@@ -158,11 +164,7 @@ std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
 }
 
 std::int64_t cache_token_bytes(const ModelConfig& model, DType dtype) {
-  const auto layers =
-      std::count_if(model.layers.begin(), model.layers.end(),
-                    [](const LayerConfig& layer) { return !layer.cross_attention; });
-  return layers * 2 * model.n_kv_heads * model.d_head *
-         static_cast<std::int64_t>(dtype_size(dtype));
+  return attention_layers(model) * 2 * model.n_kv_heads * model.d_head * element_size(dtype);
 }
 
 void check_host_cache(const ModelConfig& model, std::int64_t sequences, std::int64_t positions) {
@@ -191,21 +193,16 @@ std::int64_t tokens_that_fit(const ModelConfig& model, const BackendOptions& opt
 std::int64_t device_weight_bytes(const ModelConfig& model, DType dtype) {
   std::int64_t count = 0;
   for (const auto& spec : tensor_table(model)) count += spec.shape.count();
-  return count * static_cast<std::int64_t>(dtype_size(dtype));
+  return count * element_size(dtype);
 }
 
 std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype) {
-  const auto layers =
-      std::count_if(model.layers.begin(), model.layers.end(),
-                    [](const LayerConfig& layer) { return !layer.cross_attention; });
   const auto positions = model.learned_positions() ? model.max_positions : 0;
-  const auto embedding = (model.embedding_rows + positions) * model.d_model *
-                         static_cast<std::int64_t>(dtype_size(dtype));
-  // The MLP's widest matrix has a second place: where it waits to be put in order.
-  const auto waiting =
-      2 * model.d_mlp * model.d_model * static_cast<std::int64_t>(dtype_size(dtype));
-  const auto largest = largest_layer(model) * static_cast<std::int64_t>(dtype_size(dtype));
-  return embedding + waiting + largest * std::min<std::int64_t>(layers, 2);
+  const auto embedding = (model.embedding_rows + positions) * model.d_model;
+  // The widest MLP matrix needs a second buffer, in which gate and up wait to be interleaved.
+  const auto waiting = 2 * model.d_mlp * model.d_model;
+  const auto layers = largest_layer(model) * std::min<std::int64_t>(attention_layers(model), 2);
+  return (embedding + waiting + layers) * element_size(dtype);
 }
 
 DeviceBudget::DeviceBudget(const ModelConfig& model, const BackendOptions& options)

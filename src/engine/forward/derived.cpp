@@ -3,59 +3,44 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/core/index.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/elementwise.h"
 #include "engine/ops/linear.h"
+#include "engine/ops/weight_rows.h"
 
 namespace qkscope {
 namespace {
 
-// Columns [begin, begin + count) of a matrix.
-WeightMatrix some_columns(const WeightMatrix& matrix, std::int64_t begin, std::int64_t count) {
-  const auto& v = matrix.values;
-  const auto element = static_cast<std::int64_t>(dtype_size(v.dtype()));
-  return {{v.bytes() + begin * v.stride(1) * element,
-           v.dtype(),
-           {v.dim(0), count},
-           {v.stride(0), v.stride(1)},
-           v.device()},
-          matrix.scale};
+void copy_floats(float* to, const float* from, std::int64_t count) {
+  std::memcpy(to, from, as_index(count) * sizeof(float));
 }
 
-// The rows of one head, (d, in), of a matrix that may hold its heads in blocks.
+// Columns [begin, begin + count) of a matrix, as a view.
+WeightMatrix some_columns(const WeightMatrix& matrix, std::int64_t begin, std::int64_t count) {
+  const auto& v = matrix.values;
+  return {strided_view(v, begin * v.stride(1), {v.dim(0), count}, v.strides()), matrix.scale};
+}
+
+// Rows (d, in) of one head of a matrix whose heads may be in separate blocks.
 Linear rows_of_head(const Linear& linear, std::int64_t head, std::int64_t d) {
-  const auto& v = linear.weight.values;
-  const auto element = static_cast<std::int64_t>(dtype_size(v.dtype()));
-  const int rank = v.rank();
+  const auto& [weight, bias] = linear;
+  const auto& v = weight.values;
+  const Shape strides{v.stride(v.rank() - 2), v.stride(v.rank() - 1)};
   Linear part;
-  part.weight = {{v.bytes() + linear.weight.row_offset(head * d) * element,
-                  v.dtype(),
-                  {d, linear.weight.in()},
-                  {v.stride(rank - 2), v.stride(rank - 1)},
-                  v.device()},
-                 linear.weight.scale};
-  if (!linear.bias.empty())
-    part.bias.assign(linear.bias.begin() + head * d, linear.bias.begin() + (head + 1) * d);
+  part.weight = {strided_view(v, weight.row_offset(head * d), {d, weight.in()}, strides),
+                 weight.scale};
+  if (!bias.empty()) part.bias.assign(bias.begin() + head * d, bias.begin() + (head + 1) * d);
   return part;
 }
 
-// In place; nothing where the family has no such norm.
-void normalize(const ModelConfig& model, const NormWeights& norm, TensorView x) {
-  if (norm.empty()) return;
-  if (model.norm == NormKind::layer)
-    layer_norm(x, norm, model.norm_eps, x);
-  else
-    rms_norm(x, norm.weight, model.norm_eps, x);
-}
-
-// Row by row, head `head` of (rows, heads, width).
+// Copies head `head` of (rows, heads, width).
 Tensor head_of(ConstTensorView all, std::int64_t head) {
   const auto width = all.dim(2);
   Tensor one({all.dim(0), width});
   for (std::int64_t row = 0; row < all.dim(0); ++row)
-    std::memcpy(one.data<float>() + row * width,
-                all.data<float>() + (row * all.dim(1) + head) * width,
-                static_cast<std::size_t>(width) * sizeof(float));
+    copy_floats(one.data<float>() + row * width,
+                all.data<float>() + (row * all.dim(1) + head) * width, width);
   return one;
 }
 
@@ -85,19 +70,19 @@ Tensor head_results(ConstTensorView z, const WeightMatrix& output) {
   const auto width = output.out();
   Tensor results({z.dim(0), heads, width});
   for (std::int64_t head = 0; head < heads; ++head) {
-    const TensorView of_head(results.view().bytes() + head * width * std::int64_t{sizeof(float)},
-                             DType::f32, {z.dim(0), width}, {heads * width, 1}, {});
-    linear(head_of(z, head), some_columns(output, head * d, d), of_head);
+    const TensorView head_result(
+        results.view().bytes() + head * width * std::int64_t{sizeof(float)}, DType::f32,
+        {z.dim(0), width}, {heads * width, 1}, {});
+    linear(head_of(z, head), some_columns(output, head * d, d), head_result);
   }
   return results;
 }
 
-Tensor repeated(ConstTensorView x, std::int64_t heads) {
+Tensor repeat_per_head(ConstTensorView x, std::int64_t heads) {
   const auto width = x.dim(1);
   Tensor all({x.dim(0), heads, width});
   for (std::int64_t i = 0; i < x.dim(0) * heads; ++i)
-    std::memcpy(all.data<float>() + i * width, x.data<float>() + i / heads * width,
-                static_cast<std::size_t>(width) * sizeof(float));
+    copy_floats(all.data<float>() + i * width, x.data<float>() + i / heads * width, width);
   return all;
 }
 
@@ -105,20 +90,20 @@ Tensor first_heads(ConstTensorView all, std::int64_t heads) {
   const auto width = all.dim(2);
   Tensor some({all.dim(0), heads, width});
   for (std::int64_t row = 0; row < all.dim(0); ++row)
-    std::memcpy(some.data<float>() + row * heads * width,
-                all.data<float>() + row * all.dim(1) * width,
-                static_cast<std::size_t>(heads * width) * sizeof(float));
+    copy_floats(some.data<float>() + row * heads * width,
+                all.data<float>() + row * all.dim(1) * width, heads * width);
   return some;
 }
 
-Tensor chosen_rows(ConstTensorView all, std::span<const std::int64_t> rows) {
+Tensor select_rows(ConstTensorView all, std::span<const std::int64_t> rows) {
   if (rows.empty()) return first_heads(all, all.dim(1));
   const auto width = all.dim(1) * all.dim(2);
-  Tensor some({static_cast<std::int64_t>(rows.size()), all.dim(1), all.dim(2)});
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    std::memcpy(some.data<float>() + static_cast<std::int64_t>(i) * width,
-                all.data<float>() + rows[i] * width,
-                static_cast<std::size_t>(width) * sizeof(float));
+  Tensor some({std::ssize(rows), all.dim(1), all.dim(2)});
+  float* to = some.data<float>();
+  for (const auto row : rows) {
+    copy_floats(to, all.data<float>() + row * width, width);
+    to += width;
+  }
   return some;
 }
 
@@ -127,7 +112,7 @@ void ProjectedHeads::project_changed(ConstTensorView x, ConstTensorView inputs) 
   for (std::int64_t head = 0; head < inputs.dim(1); ++head) {
     Tensor input = head_of(inputs, head);
     if (std::memcmp(input.view().bytes(), x.bytes(), x.size_bytes()) == 0) continue;
-    normalize(*model_, *norm_, input);
+    normalize(model_->norm, input, *norm_, model_->norm_eps, input);
     Tensor values({x.dim(0), d});
     linear(input, rows_of_head(*linear_, head, d), values);
     if (model_->qkv_clip > 0.0) clip(values, model_->qkv_clip);
@@ -140,8 +125,8 @@ std::function<void(TensorView)> ProjectedHeads::replace() const {
     const auto d = all.dim(2);
     for (const auto& [number, values] : heads_)
       for (std::int64_t row = 0; row < all.dim(0); ++row)
-        std::memcpy(all.data<float>() + (row * all.dim(1) + number) * d,
-                    values.data<float>() + row * d, static_cast<std::size_t>(d) * sizeof(float));
+        copy_floats(all.data<float>() + (row * all.dim(1) + number) * d,
+                    values.data<float>() + row * d, d);
   };
 }
 

@@ -1,5 +1,4 @@
-// What derived hook points show: computed on the host, from activations and weights, for whoever
-// asks.
+// Derived hook points: values computed on the host from activations and weights, on request only.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +11,31 @@
 
 namespace qkscope {
 
-// (rows, 1): what the norm divides the rows of x (rows, d_model) by.
+// Returns shape (rows, 1): the divisor of the norm for each row of x (rows, d_model).
 Tensor norm_scales(ConstTensorView x, const ModelConfig& model);
 
-// (rows, heads, d_model): what each head's z (rows, heads, d_head) adds by the output projection
-// (d_model, heads * d_head), without its bias.
+// Returns shape (rows, heads, d_model): the contribution of each head of z (rows, heads, d_head)
+// through the output projection (d_model, heads * d_head), without bias.
 Tensor head_results(ConstTensorView z, const WeightMatrix& output);
 
-// (rows, heads, d_model): x (rows, d_model) for every head.
-Tensor repeated(ConstTensorView x, std::int64_t heads);
+// Returns shape (rows, heads, d_model): a copy of x (rows, d_model) per head.
+Tensor repeat_per_head(ConstTensorView x, std::int64_t heads);
 
-// The first `heads` of all, and some rows (none: all of them), of (rows, heads, d_model).
+// Return the first heads, or some rows (empty: all), of (rows, heads, d_model).
 Tensor first_heads(ConstTensorView all, std::int64_t heads);
-Tensor chosen_rows(ConstTensorView all, std::span<const std::int64_t> rows);
+Tensor select_rows(ConstTensorView all, std::span<const std::int64_t> rows);
 
-// q, k or v of those heads whose input is not the residual stream.
+// q, k or v of heads whose input an observer replaced.
 class ProjectedHeads {
  public:
   ProjectedHeads(const ModelConfig& model, const NormWeights& norm, const Linear& linear)
       : model_(&model), norm_(&norm), linear_(&linear) {}
 
-  // x (rows, d_model), inputs (rows, heads, d_model).
+  // Projects heads whose input (rows, heads, d_model) differs from x (rows, d_model).
   void project_changed(ConstTensorView x, ConstTensorView inputs);
   bool empty() const { return heads_.empty(); }
 
-  // Writes them into (rows, heads, d_head).
+  // Returns a function that writes the projected heads into (rows, heads, d_head).
   std::function<void(TensorView)> replace() const;
 
  private:

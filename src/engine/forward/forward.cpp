@@ -2,41 +2,33 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/core/error.h"
+#include "base/core/index.h"
 #include "engine/forward/derived.h"
 #include "engine/forward/hooks.h"
 
 namespace qkscope {
 namespace {
 
-class Run {
+// One pass over one batch.
+class ForwardPass {
  public:
-  Run(Backend& backend, const Batch& batch, Observer& observer, const RunOptions& options)
+  ForwardPass(Backend& backend, const Batch& batch, Observer& observer, PassPlan plan)
       : backend_(backend),
         config_(backend.config()),
         batch_(batch),
         observer_(observer),
-        options_(options),
-        plan_(config_, observer, batch.rows(), start()) {}
-  Run(Backend& backend, const Batch& batch, Observer& observer, LayerStatistics& statistics)
-      : backend_(backend),
-        config_(backend.config()),
-        batch_(batch),
-        observer_(observer),
-        statistics_(&statistics),
-        plan_(config_, observer, batch.rows(),
-              statistics.wants_attention() ? Stage::z : Stage::rot_k) {}
+        plan_(std::move(plan)) {}
 
-  Run(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store)
-      : Run(backend, batch, observer, RunOptions()) {
-    store_ = &store;
-    plan_.need_all_keys(config_);
-  }
+  void start_from(const RunOptions& options) { options_ = options; }
+  void use(LayerStatistics& statistics) { statistics_ = &statistics; }
+  void use(KeyValueStore& store) { store_ = &store; }
 
   void run() {
-    if (store_ == nullptr) check_begins();
+    if (store_ == nullptr) check_no_past();
     if (plan_.empty()) return;
     backend_.begin(batch_);
     if (store_ != nullptr) backend_.use_store(*store_);
@@ -45,18 +37,14 @@ class Run {
       embed();
     else
       backend_.put_residual(options_.residual);
-    narrow(options_.start_at_layer - 1);
+    drop_rows(options_.start_at_layer - 1);
     run_layers();
     unembed();
     backend_.finish();
   }
 
  private:
-  PassPlan::Start start() const {
-    return {.layer = options_.start_at_layer, .embeds = options_.residual.empty()};
-  }
-
-  void check_begins() const {
+  void check_no_past() const {
     for (const auto& sequence : batch_.sequences)
       if (sequence.past > 0)
         bad_input("a sequence goes on at position {}: that needs the cache that add_to() is of",
@@ -75,7 +63,7 @@ class Run {
   void run_layers() {
     for (std::int64_t layer = options_.start_at_layer; layer < config_.n_layers; ++layer) {
       if (plan_.ends_before({Stage::resid_pre, layer})) return;
-      if (config_.layers[static_cast<std::size_t>(layer)].cross_attention) continue;
+      if (config_.layers[as_index(layer)].cross_attention) continue;
       observer_.begin_layer(layer);
       backend_.begin_layer(layer);
       run_layer(layer);
@@ -106,7 +94,7 @@ class Run {
     normalize_mlp_input(layer);
     show({Stage::ln2_normalized, layer}, Buffer::normalized);
     if (plan_.ends_before({Stage::router_logits, layer})) return;
-    if (config_.layers[static_cast<std::size_t>(layer)].experts) route(layer);
+    if (config_.layers[as_index(layer)].experts) route(layer);
     if (plan_.ends_before({Stage::mlp_pre, layer})) return;
     const auto mlp = addition({Stage::mlp_out, layer});
     run_mlp(layer, mlp);
@@ -116,7 +104,7 @@ class Run {
     show({Stage::resid_post, layer}, Buffer::residual);
   }
 
-  // q and k pass each stage side by side: projection, norm, rotation.
+  // q and k pass every stage side by side: projection, norm, rotation.
   void queries_and_keys(std::int64_t layer) {
     backend_.project_qkv(statistics_ != nullptr || observer_.wants({Stage::v, layer}) ||
                          !plan_.ends_before({Stage::attn_scores, layer}));
@@ -140,7 +128,7 @@ class Run {
     const HookPoint pattern{Stage::pattern, layer};
     if (observer_.wants(scores) || observer_.wants(pattern)) show_scores(scores, pattern);
     if (plan_.ends_before({Stage::z, layer})) return;
-    narrow(layer);
+    drop_rows(layer);
     backend_.attend();
     if (adds_attention()) statistics_->after_attention(backend_, layer);
     if (edits(scores) || edits(pattern)) backend_.attend_edited_rows(shown_.views());
@@ -149,7 +137,7 @@ class Run {
 
   void show_scores(HookPoint scores, HookPoint pattern) {
     const auto rows = score_rows();
-    const Shape shape{config_.n_heads, static_cast<std::int64_t>(rows.size()), batch_.longest()};
+    const Shape shape{config_.n_heads, std::ssize(rows), batch_.longest()};
     shown_ = {.rows = rows,
               .scores = observer_.wants(scores) ? Tensor(shape) : Tensor(),
               .pattern = observer_.wants(pattern) ? Tensor(shape) : Tensor(),
@@ -164,12 +152,12 @@ class Run {
   std::vector<std::int64_t> score_rows() const {
     const auto chosen = observer_.score_rows();
     if (!chosen.empty()) return {chosen.begin(), chosen.end()};
-    std::vector<std::int64_t> every_row(static_cast<std::size_t>(batch_.rows()));
+    std::vector<std::int64_t> every_row(as_index(batch_.rows()));
     std::iota(every_row.begin(), every_row.end(), 0);
     return every_row;
   }
 
-  // Which experts each row goes to.
+  // Chooses the experts of each row.
   void route(std::int64_t layer) {
     backend_.project_router();
     show({Stage::router_logits, layer}, Buffer::router_logits);
@@ -178,8 +166,7 @@ class Run {
     show({Stage::expert_indices, layer}, Buffer::expert_indices);
   }
 
-  // The wide activations exist for a chunk of rows at a time, or for all rows when they are wanted
-  // or the addition of the MLP's output waits for an edit.
+  // Runs the MLP in chunks of rows; all rows at once if an observer wants or edits them.
   void run_mlp(std::int64_t layer, Addition addition) {
     const bool wanted = observer_.wants({Stage::mlp_pre, layer}) ||
                         observer_.wants({Stage::mlp_pre_linear, layer}) ||
@@ -201,7 +188,7 @@ class Run {
 
   void unembed() {
     if (plan_.ends_before({Stage::final_scale})) return;
-    narrow(config_.n_layers);
+    drop_rows(config_.n_layers);
     show_scale({Stage::final_scale});
     backend_.normalize(Norm::after_layers);
     show({Stage::final_normalized}, Buffer::normalized);
@@ -214,21 +201,27 @@ class Run {
     return has_stage(config_, point) && observer_.wants_derived() && observer_.wants(point);
   }
 
-  void show_scale(HookPoint point) {
+  // Shows compute(selected part of the buffer) at a derived point.
+  template <typename Compute>
+  void show_derived(HookPoint point, Buffer buffer, Compute compute) {
     if (!wants_derived(point)) return;
-    backend_.read(Buffer::residual, observer_.selection(point),
-                  [=, this](ConstTensorView x) { observer_.see(point, norm_scales(x, config_)); });
+    backend_.read(buffer, observer_.selection(point),
+                  [=, this](ConstTensorView x) { observer_.see(point, compute(x)); });
+  }
+
+  void show_scale(HookPoint point) {
+    show_derived(point, Buffer::residual,
+                 [this](ConstTensorView x) { return norm_scales(x, config_); });
   }
 
   void show_results(HookPoint point) {
-    if (!wants_derived(point)) return;
-    backend_.read(Buffer::z, observer_.selection(point), [=, this](ConstTensorView z) {
-      observer_.see(point, head_results(z, layer_weights(point.layer).o.weight));
+    show_derived(point, Buffer::z, [=, this](ConstTensorView z) {
+      return head_results(z, layer_weights(point.layer).o.weight);
     });
   }
 
-  // The residual as each head reads it, for q, k and v together and then for each of them. Heads
-  // whose input was edited are projected from it.
+  // Shows the residual stream as the input of each head, for q, k and v together and then for each
+  // of them. Heads with an edited input are projected separately.
   void show_inputs(std::int64_t layer) {
     const auto& weights = layer_weights(layer);
     const auto shared = head_inputs({Stage::attn_in, layer}, config_.n_heads, Tensor());
@@ -246,54 +239,53 @@ class Run {
     if (!projected.empty()) projected_.emplace_back(buffer, std::move(projected));
   }
 
-  // (rows, heads, d_model) after the observer has seen or edited it; empty where every head reads
-  // the residual stream. `shared` is what hook_attn_in left, or empty: head h reads its copy h, key
-  // heads too, as in TransformerLens.
+  // Returns shape (rows, heads, d_model): the inputs of the heads after the observer saw or edited
+  // them; empty if every head reads the residual stream. `shared` is the result of hook_attn_in, or
+  // empty: head h reads copy h, also key heads, as in TransformerLens.
   Tensor head_inputs(HookPoint point, std::int64_t heads, const Tensor& shared) {
     const bool wanted = wants_derived(point);
     const bool edits = wanted && observer_.edits(point);
     if (shared.empty() && !edits) {
-      if (wanted)
-        backend_.read(Buffer::residual, observer_.selection(point),
-                      [=, this](ConstTensorView x) { observer_.see(point, repeated(x, heads)); });
+      show_derived(point, Buffer::residual,
+                   [=](ConstTensorView x) { return repeat_per_head(x, heads); });
       return {};
     }
-    Tensor inputs = shared.empty() ? repeated(residual(), heads) : first_heads(shared, heads);
+    Tensor inputs =
+        shared.empty() ? repeat_per_head(residual(), heads) : first_heads(shared, heads);
     if (edits)
       observer_.edit(point, inputs);
     else if (wanted)
-      observer_.see(point, chosen_rows(inputs, observer_.selection(point).rows));
+      observer_.see(point, select_rows(inputs, observer_.selection(point).rows));
     return inputs;
   }
 
-  Tensor residual() {  // (rows, d_model), on the host
+  Tensor residual() {  // (rows, d_model) on the host
     const auto copy = backend_.copy(Buffer::residual, {});
     Tensor x(copy.view.shape());
     copy_values(x, copy.view);
     return x;
   }
 
-  // What the MLP reads may be edited without the residual stream.
+  // An observer may edit the input of the MLP without changing the residual stream.
   void normalize_mlp_input(std::int64_t layer) {
     const HookPoint point{Stage::mlp_in, layer};
     const bool edits = wants_derived(point) && observer_.edits(point);
     const auto residual = edits ? backend_.copy(Buffer::residual, {}) : ActivationCopy();
     if (edits)
       backend_.edit(Buffer::residual, [=, this](TensorView x) { observer_.edit(point, x); });
-    else if (wants_derived(point))
-      backend_.read(Buffer::residual, observer_.selection(point),
-                    [=, this](ConstTensorView x) { observer_.see(point, x); });
+    else
+      show_derived(point, Buffer::residual, [](ConstTensorView x) { return x; });
     show_scale({Stage::ln2_scale, layer});
     backend_.normalize(Norm::before_mlp);
     if (edits) backend_.put(Buffer::residual, residual);
   }
 
   const LayerWeights& layer_weights(std::int64_t layer) const {
-    return backend_.model().weights.layers[static_cast<std::size_t>(layer)];
+    return backend_.model().weights.layers[as_index(layer)];
   }
 
-  void narrow(std::int64_t layer) {
-    if (plan_.narrows_in(layer)) backend_.keep_rows(plan_.last_rows());
+  void drop_rows(std::int64_t layer) {
+    if (plan_.drops_rows_in(layer)) backend_.keep_rows(plan_.last_rows());
   }
 
   Addition addition(HookPoint update) const {
@@ -318,7 +310,7 @@ class Run {
 
   void keep(HookPoint point, Buffer buffer) {
     const auto copy = backend_.copy(buffer, observer_.selection(point));
-    if (observer_.edits(point)) backend_.wait();  // it looks at the values now
+    if (observer_.edits(point)) backend_.wait();  // keep() reads the values immediately
     if (observer_.keep(point, copy)) {
       if (!observer_.edits(point))
         bad_input("observer: keep() gave values back at {}, where edits() is false",
@@ -352,7 +344,7 @@ class Run {
   KeyValueStore* store_ = nullptr;
   PassPlan plan_;
   ShownScores shown_;
-  std::vector<std::pair<Buffer, ProjectedHeads>> projected_;  // of heads with inputs of their own
+  std::vector<std::pair<Buffer, ProjectedHeads>> projected_;  // heads with edited inputs
 };
 
 void check_start(const RunOptions& options, const Batch& batch, const ModelConfig& model) {
@@ -377,18 +369,28 @@ void check_start(const RunOptions& options, const Batch& batch, const ModelConfi
 void forward(Backend& backend, const Batch& batch, Observer& observer, const RunOptions& options) {
   check_batch(batch, backend.config());
   check_start(options, batch, backend.config());
-  Run(backend, batch, observer, options).run();
+  const PassPlan::Start start{.layer = options.start_at_layer, .embeds = options.residual.empty()};
+  ForwardPass pass(backend, batch, observer, {backend.config(), observer, batch.rows(), start});
+  pass.start_from(options);
+  pass.run();
 }
 
 void forward(Backend& backend, const Batch& batch, Observer& observer,
              LayerStatistics& statistics) {
   check_batch(batch, backend.config());
-  Run(backend, batch, observer, statistics).run();
+  const auto last = statistics.wants_attention() ? Stage::z : Stage::rot_k;
+  ForwardPass pass(backend, batch, observer, {backend.config(), observer, batch.rows(), last});
+  pass.use(statistics);
+  pass.run();
 }
 
 void forward(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store) {
   check_batch(batch, backend.config());
-  Run(backend, batch, observer, store).run();
+  PassPlan plan(backend.config(), observer, batch.rows());
+  plan.need_all_keys(backend.config());
+  ForwardPass pass(backend, batch, observer, std::move(plan));
+  pass.use(store);
+  pass.run();
 }
 
 void forward(const LoadedCheckpoint& model, const Batch& batch, Observer& observer,

@@ -1,4 +1,4 @@
-// The forward pass: whole sequences go through the network layer by layer.
+// The forward pass over whole sequences, layer by layer.
 #pragma once
 
 #include <cstdint>
@@ -8,33 +8,33 @@
 
 namespace qkscope {
 
-// Adds up statistics of every row by the steps of the backend while a pass runs. A pass with
-// statistics runs all rows through all layers, up to what is added up in the last one.
+// Accumulates statistics of every row during a pass, by calling steps of the backend. A pass with
+// statistics runs all rows through all layers, up to the last stage that the statistics need.
 class LayerStatistics {
  public:
   virtual ~LayerStatistics() = default;
-  // Whether after_attention() is to be called: the pass then goes through the attention of every
-  // layer.
+  // Returns true if after_attention() is needed; every layer then runs its attention.
   virtual bool wants_attention() const = 0;
-  virtual void before_rotation(Backend& backend, std::int64_t layer) = 0;  // q, k and v
-  virtual void after_rotation(Backend& backend, std::int64_t layer) = 0;   // q and k
-  virtual void after_attention(Backend& backend, std::int64_t layer) = 0;  // with row sums
+  virtual void before_rotation(Backend& backend,
+                               std::int64_t layer) = 0;  // q, k and v are available
+  virtual void after_rotation(Backend& backend,
+                              std::int64_t layer) = 0;  // rotated q and k are available
+  virtual void after_attention(Backend& backend, std::int64_t layer) = 0;  // row sums are available
 };
 
-// Runs the batch and shows the observer what it wants; stops after the last wanted stage, and runs
-// the end of the network only for the rows that are wanted there. Sequences in a batch do not see
-// each other; on the CPU each gives bit for bit what it gives alone.
+// Runs a batch and shows the observer the hook points it wants. Stops after the last wanted stage,
+// and runs the end of the network only for the wanted rows. Sequences do not see each other; on the
+// CPU each has the bits of a separate run.
 void forward(Backend& backend, const Batch& batch, Observer& observer,
              const RunOptions& options = {});
 
-// The same with keys and values of earlier passes, which this one adds to: all layers run, whatever
-// is wanted. Where it ends in an exception, the sequences have in the store what they had before.
+// Runs a batch with a KV cache and appends to it; all layers run. An exception keeps its lengths.
 void forward(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store);
 
-// The same with statistics.
+// Runs a batch with statistics.
 void forward(Backend& backend, const Batch& batch, Observer& observer, LayerStatistics& statistics);
 
-// The same on the CPU.
+// Runs a batch on the CPU with a new backend.
 void forward(const LoadedCheckpoint& model, const Batch& batch, Observer& observer,
              const RunOptions& options = {});
 

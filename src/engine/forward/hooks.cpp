@@ -3,96 +3,93 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <initializer_list>
 #include <string_view>
 
 #include "base/core/error.h"
+#include "base/core/index.h"
 #include "base/core/text.h"
 #include "base/core/translate_exceptions.h"
 
 namespace qkscope {
 namespace {
 
-struct StageName {
+// Stages in the order of the enum.
+struct StageInfo {
   Stage stage;
   std::string_view name;  // after "blocks.N." for stages inside a layer
   bool in_layer;
+  bool derived = false;
 };
 
-constexpr std::array kNames = {
-    StageName{Stage::embed, "hook_embed", false},
-    StageName{Stage::pos_embed, "hook_pos_embed", false},
-    StageName{Stage::resid_pre, "hook_resid_pre", true},
-    StageName{Stage::attn_in, "hook_attn_in", true},
-    StageName{Stage::q_input, "hook_q_input", true},
-    StageName{Stage::k_input, "hook_k_input", true},
-    StageName{Stage::v_input, "hook_v_input", true},
-    StageName{Stage::ln1_scale, "ln1.hook_scale", true},
-    StageName{Stage::ln1_normalized, "ln1.hook_normalized", true},
-    StageName{Stage::q, "attn.hook_q", true},
-    StageName{Stage::k, "attn.hook_k", true},
-    StageName{Stage::v, "attn.hook_v", true},
-    StageName{Stage::q_normed, "attn.hook_q_normed", true},
-    StageName{Stage::k_normed, "attn.hook_k_normed", true},
-    StageName{Stage::rot_q, "attn.hook_rot_q", true},
-    StageName{Stage::rot_k, "attn.hook_rot_k", true},
-    StageName{Stage::attn_scores, "attn.hook_attn_scores", true},
-    StageName{Stage::pattern, "attn.hook_pattern", true},
-    StageName{Stage::z, "attn.hook_z", true},
-    StageName{Stage::result, "attn.hook_result", true},
-    StageName{Stage::attn_out, "hook_attn_out", true},
-    StageName{Stage::resid_mid, "hook_resid_mid", true},
-    StageName{Stage::mlp_in, "hook_mlp_in", true},
-    StageName{Stage::ln2_scale, "ln2.hook_scale", true},
-    StageName{Stage::ln2_normalized, "ln2.hook_normalized", true},
-    StageName{Stage::router_logits, "mlp.hook_router_logits", true},
-    StageName{Stage::expert_weights, "mlp.hook_expert_weights", true},
-    StageName{Stage::expert_indices, "mlp.hook_expert_indices", true},
-    StageName{Stage::mlp_pre, "mlp.hook_pre", true},
-    StageName{Stage::mlp_pre_linear, "mlp.hook_pre_linear", true},
-    StageName{Stage::mlp_post, "mlp.hook_post", true},
-    StageName{Stage::mlp_out, "hook_mlp_out", true},
-    StageName{Stage::resid_post, "hook_resid_post", true},
-    StageName{Stage::final_scale, "ln_final.hook_scale", false},
-    StageName{Stage::final_normalized, "ln_final.hook_normalized", false},
-    StageName{Stage::logits, "logits", false},
+constexpr std::array kStages = {
+    StageInfo{Stage::embed, "hook_embed", false},
+    StageInfo{Stage::pos_embed, "hook_pos_embed", false},
+    StageInfo{Stage::resid_pre, "hook_resid_pre", true},
+    StageInfo{Stage::attn_in, "hook_attn_in", true, true},
+    StageInfo{Stage::q_input, "hook_q_input", true, true},
+    StageInfo{Stage::k_input, "hook_k_input", true, true},
+    StageInfo{Stage::v_input, "hook_v_input", true, true},
+    StageInfo{Stage::ln1_scale, "ln1.hook_scale", true, true},
+    StageInfo{Stage::ln1_normalized, "ln1.hook_normalized", true},
+    StageInfo{Stage::q, "attn.hook_q", true},
+    StageInfo{Stage::k, "attn.hook_k", true},
+    StageInfo{Stage::v, "attn.hook_v", true},
+    StageInfo{Stage::q_normed, "attn.hook_q_normed", true},
+    StageInfo{Stage::k_normed, "attn.hook_k_normed", true},
+    StageInfo{Stage::rot_q, "attn.hook_rot_q", true},
+    StageInfo{Stage::rot_k, "attn.hook_rot_k", true},
+    StageInfo{Stage::attn_scores, "attn.hook_attn_scores", true},
+    StageInfo{Stage::pattern, "attn.hook_pattern", true},
+    StageInfo{Stage::z, "attn.hook_z", true},
+    StageInfo{Stage::result, "attn.hook_result", true, true},
+    StageInfo{Stage::attn_out, "hook_attn_out", true},
+    StageInfo{Stage::resid_mid, "hook_resid_mid", true},
+    StageInfo{Stage::mlp_in, "hook_mlp_in", true, true},
+    StageInfo{Stage::ln2_scale, "ln2.hook_scale", true, true},
+    StageInfo{Stage::ln2_normalized, "ln2.hook_normalized", true},
+    StageInfo{Stage::router_logits, "mlp.hook_router_logits", true},
+    StageInfo{Stage::expert_weights, "mlp.hook_expert_weights", true},
+    StageInfo{Stage::expert_indices, "mlp.hook_expert_indices", true},
+    StageInfo{Stage::mlp_pre, "mlp.hook_pre", true},
+    StageInfo{Stage::mlp_pre_linear, "mlp.hook_pre_linear", true},
+    StageInfo{Stage::mlp_post, "mlp.hook_post", true},
+    StageInfo{Stage::mlp_out, "hook_mlp_out", true},
+    StageInfo{Stage::resid_post, "hook_resid_post", true},
+    StageInfo{Stage::final_scale, "ln_final.hook_scale", false, true},
+    StageInfo{Stage::final_normalized, "ln_final.hook_normalized", false},
+    StageInfo{Stage::logits, "logits", false},
 };
 
-// Before the first layer, where every row runs.
+bool is_any(Stage stage, std::initializer_list<Stage> stages) {
+  return std::ranges::find(stages, stage) != stages.end();
+}
+
+// Stages before the first layer, where every row runs.
 bool is_embedding(Stage stage) {
-  return stage == Stage::embed || stage == Stage::pos_embed;
+  return is_any(stage, {Stage::embed, Stage::pos_embed});
 }
 
-// Scores and patterns: (n_heads, queries, keys).
-bool is_square(Stage stage) {
-  return stage == Stage::attn_scores || stage == Stage::pattern;
+// Scores and patterns have shape (n_heads, queries, keys).
+bool is_score_stage(Stage stage) {
+  return is_any(stage, {Stage::attn_scores, Stage::pattern});
 }
 
-// "hook_q" of "blocks.3.attn.hook_q"
+// Returns "hook_q" for "blocks.3.attn.hook_q".
 std::string_view last_part(std::string_view name) {
   return name.substr(name.rfind('.') + 1);
 }
 
-// Of an activation that is shown by head, else 0.
+// Number of heads of an activation with a head dimension, else 0.
 std::int64_t heads_of(const ModelConfig& model, Stage stage) {
-  switch (stage) {
-    case Stage::q:
-    case Stage::q_normed:
-    case Stage::rot_q:
-    case Stage::z:
-      return model.n_heads;
-    case Stage::k:
-    case Stage::k_normed:
-    case Stage::rot_k:
-    case Stage::v:
-      return model.n_kv_heads;
-    default:
-      return 0;
-  }
+  if (is_any(stage, {Stage::q, Stage::q_normed, Stage::rot_q, Stage::z})) return model.n_heads;
+  if (is_any(stage, {Stage::k, Stage::k_normed, Stage::rot_k, Stage::v})) return model.n_kv_heads;
+  return 0;
 }
 
 std::int64_t last_text_layer(const ModelConfig& model) {
   auto last = model.n_layers - 1;
-  while (last > 0 && model.layers[static_cast<std::size_t>(last)].cross_attention) --last;
+  while (last > 0 && model.layers[as_index(last)].cross_attention) --last;
   return last;
 }
 
@@ -106,7 +103,7 @@ void check_range(std::span<const std::int64_t> chosen, std::int64_t count, std::
 
 void check_selection(const ModelConfig& model, const Observer& observer, HookPoint point,
                      std::int64_t rows) {
-  if (is_square(point.stage))
+  if (is_score_stage(point.stage))
     return check_range(observer.score_rows(), rows, "row", hook_name(point));
   if (!can_be_edited(point.stage) && observer.edits(point))
     bad_input("observer: {} can be looked at and not edited; edit {}", hook_name(point),
@@ -116,42 +113,30 @@ void check_selection(const ModelConfig& model, const Observer& observer, HookPoi
   if (!heads.empty()) check_range(heads, heads_of(model, point.stage), "head", hook_name(point));
 }
 
+std::vector<HookPoint> points_of_kind(const ModelConfig& model, bool derived) {
+  auto points = all_hook_points(model);
+  std::erase_if(points, [&](HookPoint point) { return is_derived(point.stage) != derived; });
+  return points;
+}
+
 }  // namespace
 
 bool has_stage(const ModelConfig& model, HookPoint point) {
-  const auto has_experts = [&] {
-    return model.layers[static_cast<std::size_t>(point.layer)].experts;
-  };
-  switch (point.stage) {
-    case Stage::pos_embed:
-      return model.learned_positions();
-    case Stage::ln1_scale:
-    case Stage::ln1_normalized:
-      return !model.names.input_norm.empty();
-    case Stage::ln2_normalized:
-      return !model.names.mlp_norm.empty();
-    case Stage::q_normed:
-    case Stage::k_normed:
-      return model.qk_norm;
-    case Stage::resid_mid:
-    case Stage::mlp_in:
-      return !model.parallel_residual;
-    case Stage::router_logits:
-    case Stage::expert_weights:
-    case Stage::expert_indices:
-      return has_experts();
-    case Stage::ln2_scale:
-      return !model.parallel_residual && !model.names.mlp_norm.empty();
-    case Stage::mlp_pre_linear:
-      return model.gated_mlp();
-    default:
-      return true;
-  }
+  const auto is = [&](auto... stages) { return is_any(point.stage, {stages...}); };
+  if (is(Stage::pos_embed)) return model.learned_positions();
+  if (is(Stage::ln1_scale, Stage::ln1_normalized)) return !model.names.input_norm.empty();
+  if (is(Stage::ln2_normalized)) return !model.names.mlp_norm.empty();
+  if (is(Stage::q_normed, Stage::k_normed)) return model.qk_norm;
+  if (is(Stage::resid_mid, Stage::mlp_in)) return !model.parallel_residual;
+  if (is(Stage::ln2_scale)) return !model.parallel_residual && !model.names.mlp_norm.empty();
+  if (is(Stage::router_logits, Stage::expert_weights, Stage::expert_indices))
+    return model.layers[as_index(point.layer)].experts;
+  return !is(Stage::mlp_pre_linear) || model.gated_mlp();
 }
 
 std::string hook_name(HookPoint point) {
   return translate_exceptions([&] {
-    const auto& entry = kNames[static_cast<std::size_t>(point.stage)];
+    const auto& entry = kStages[static_cast<std::size_t>(point.stage)];
     QKSCOPE_ASSERT(entry.stage == point.stage);
     return entry.in_layer ? fmt::format("blocks.{}.{}", point.layer, entry.name)
                           : std::string(entry.name);
@@ -159,28 +144,20 @@ std::string hook_name(HookPoint point) {
 }
 
 std::vector<HookPoint> hook_points(const ModelConfig& model) {
-  return translate_exceptions([&] {
-    auto points = all_hook_points(model);
-    std::erase_if(points, [](HookPoint point) { return is_derived(point.stage); });
-    return points;
-  });
+  return points_of_kind(model, false);
 }
 
 std::vector<HookPoint> derived_hook_points(const ModelConfig& model) {
-  return translate_exceptions([&] {
-    auto points = all_hook_points(model);
-    std::erase_if(points, [](HookPoint point) { return !is_derived(point.stage); });
-    return points;
-  });
+  return points_of_kind(model, true);
 }
 
 std::vector<HookPoint> all_hook_points(const ModelConfig& model) {
   return translate_exceptions([&] {
     std::vector<HookPoint> points{{Stage::embed}};
-    if (has_stage(model, {Stage::pos_embed})) points.push_back({Stage::pos_embed});
+    if (model.learned_positions()) points.push_back({Stage::pos_embed});
     for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
-      if (model.layers[static_cast<std::size_t>(layer)].cross_attention) continue;
-      for (const auto& entry : kNames)
+      if (model.layers[as_index(layer)].cross_attention) continue;
+      for (const auto& entry : kStages)
         if (entry.in_layer && has_stage(model, {entry.stage, layer}))
           points.push_back({entry.stage, layer});
     }
@@ -195,9 +172,8 @@ std::vector<HookPoint> match_hooks(const ModelConfig& model,
   return translate_exceptions([&] {
     const auto points = all_hook_points(model);
     std::vector<std::string> names;
-    names.reserve(points.size());
     for (const auto point : points) names.push_back(hook_name(point));
-    const auto means = [&](const std::string& pattern, std::size_t i) {
+    const auto matches_point = [&](const std::string& pattern, std::size_t i) {
       return glob_match(pattern, names[i]) &&
              (!is_derived(points[i].stage) || pattern.ends_with(last_part(names[i])));
     };
@@ -205,7 +181,7 @@ std::vector<HookPoint> match_hooks(const ModelConfig& model,
     for (const auto& pattern : patterns) {
       bool matched = false;
       for (std::size_t i = 0; i < points.size(); ++i)
-        if (means(pattern, i)) matched = chosen[i] = true;
+        if (matches_point(pattern, i)) matched = chosen[i] = true;
       if (matched) continue;
       const auto guess = nearest(pattern, names);
       bad_input(
@@ -221,61 +197,19 @@ std::vector<HookPoint> match_hooks(const ModelConfig& model,
 }
 
 bool is_derived(Stage stage) {
-  switch (stage) {
-    case Stage::attn_in:
-    case Stage::q_input:
-    case Stage::k_input:
-    case Stage::v_input:
-    case Stage::ln1_scale:
-    case Stage::result:
-    case Stage::mlp_in:
-    case Stage::ln2_scale:
-    case Stage::final_scale:
-      return true;
-    default:
-      return false;
-  }
+  return kStages[static_cast<std::size_t>(stage)].derived;
 }
 
 bool can_be_edited(Stage stage) {
-  return stage != Stage::ln1_scale && stage != Stage::ln2_scale && stage != Stage::final_scale &&
-         stage != Stage::result;
-}
-
-bool Observer::wants_derived() const {
-  return false;
-}
-
-void Observer::begin_layer(std::int64_t) {}
-
-Selection Observer::selection(HookPoint) const {
-  return {};
-}
-
-bool Observer::edits(HookPoint) const {
-  return false;
-}
-
-void Observer::edit(HookPoint, TensorView) {}
-
-bool Observer::keeps_on_device() const {
-  return false;
-}
-
-bool Observer::keep(HookPoint, const ActivationCopy&) {
-  return false;
-}
-
-std::span<const std::int64_t> Observer::score_rows() const {
-  return {};
+  return !is_any(stage, {Stage::ln1_scale, Stage::ln2_scale, Stage::final_scale, Stage::result});
 }
 
 bool Collector::wants(HookPoint point) const {
-  return std::find(points_.begin(), points_.end(), point) != points_.end();
+  return std::ranges::find(points_, point) != points_.end();
 }
 
 Selection Collector::selection(HookPoint point) const {
-  if (is_square(point.stage)) return {};  // computed at the kept rows only
+  if (is_score_stage(point.stage)) return {};  // score_rows() already limits the computation
   return {.rows = rows_, .heads = {}};
 }
 
@@ -301,11 +235,10 @@ void check_score_size(const ModelConfig& model, std::span<const HookPoint> point
       const auto floats = [&](std::int64_t count) {
         return static_cast<std::uint64_t>(count) * sizeof(float);
       };
-      if (is_square(point.stage)) squares += floats(model.n_heads * rows * keys);
-      if (point.stage == Stage::result || point.stage == Stage::attn_in ||
-          point.stage == Stage::q_input)
+      if (is_score_stage(point.stage)) squares += floats(model.n_heads * rows * keys);
+      if (is_any(point.stage, {Stage::result, Stage::attn_in, Stage::q_input}))
         of_heads += floats(model.n_heads * rows * model.d_model);
-      if (point.stage == Stage::k_input || point.stage == Stage::v_input)
+      if (is_any(point.stage, {Stage::k_input, Stage::v_input}))
         of_heads += floats(model.n_kv_heads * rows * model.d_model);
     }
     if (squares > kLimit)
@@ -330,8 +263,8 @@ PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int6
     if (depth(point) >= first && observer.wants(point)) wanted_.push_back(point);
   if (empty()) return;
   for (const auto point : wanted_) check_selection(model, observer, point, rows);
-  const auto attention = std::max(narrowing_layer(model), start.layer - 1);
-  if (!narrow_in(attention, observer, rows)) narrow_in(n_layers_, observer, rows);
+  const auto attention = std::max(drop_layer(model), start.layer - 1);
+  if (!drop_rows_in(attention, observer, rows)) drop_rows_in(n_layers_, observer, rows);
 }
 
 PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows,
@@ -339,12 +272,12 @@ PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int6
     : PassPlan(model, observer, rows) {
   const HookPoint end{statistics, last_text_layer(model)};
   if (ends_before(end)) wanted_.push_back(end);
-  last_rows_.clear();  // every row is needed to the end
+  last_rows_.clear();  // statistics need every row
 }
 
 void PassPlan::need_all_keys(const ModelConfig& model) {
   const auto last = last_text_layer(model);
-  if (narrowing_ < last) last_rows_.clear();
+  if (drop_layer_ < last) last_rows_.clear();
   if (ends_before({Stage::z, last})) wanted_.push_back({Stage::z, last});
 }
 
@@ -359,38 +292,38 @@ bool PassPlan::ends_before(HookPoint point) const {
   return depth(last) < depth(point) || (depth(last) == depth(point) && last.stage < point.stage);
 }
 
-// The last layer whose attention is needed: the keys and values of all rows enter there.
-std::int64_t PassPlan::narrowing_layer(const ModelConfig& model) const {
+// Returns the last layer whose attention is needed: keys and values of all rows are used there.
+std::int64_t PassPlan::drop_layer(const ModelConfig& model) const {
   const auto last = wanted_.back();
   auto layer = depth(last);
   if (layer >= 0 && layer < n_layers_ && last.stage > Stage::rot_k) return layer;
   do --layer;
-  while (layer >= 0 && model.layers[static_cast<std::size_t>(layer)].cross_attention);
+  while (layer >= 0 && model.layers[as_index(layer)].cross_attention);
   return std::max<std::int64_t>(layer, -1);
 }
 
-bool PassPlan::narrow_in(std::int64_t layer, const Observer& observer, std::int64_t rows) {
-  std::vector<bool> needed(static_cast<std::size_t>(rows));
+bool PassPlan::drop_rows_in(std::int64_t layer, const Observer& observer, std::int64_t rows) {
+  std::vector<bool> needed(as_index(rows));
   for (const auto point : wanted_) {
     const bool edits = observer.edits(point);
     // Edited scores change z of their rows after attention.
     const auto last_before = edits ? Stage::rot_k : Stage::pattern;
     const bool after = depth(point) > layer || (depth(point) == layer && point.stage > last_before);
     if (!after || is_embedding(point.stage)) continue;
-    if (edits) return false;  // an edit may look at every row
+    if (edits) return false;  // an edit may read every row
     const auto chosen = observer.selection(point).rows;
     if (chosen.empty()) return false;
     for (const auto row : chosen) {
-      // Checked before, but an observer may answer otherwise when it is asked again.
+      // Checked before, but an observer may answer differently the second time.
       if (row < 0 || row >= rows)
         bad_input("an observer chooses row {}, the pass has rows 0 to {}", row, rows - 1);
-      needed[static_cast<std::size_t>(row)] = true;
+      needed[as_index(row)] = true;
     }
   }
-  narrowing_ = layer;
+  drop_layer_ = layer;
   for (std::int64_t row = 0; row < rows; ++row)
-    if (needed[static_cast<std::size_t>(row)]) last_rows_.push_back(row);
-  if (static_cast<std::int64_t>(last_rows_.size()) == rows) last_rows_.clear();
+    if (needed[as_index(row)]) last_rows_.push_back(row);
+  if (std::ssize(last_rows_) == rows) last_rows_.clear();
   return true;
 }
 

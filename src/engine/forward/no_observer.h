@@ -1,4 +1,4 @@
-// For passes that are run for their statistics or their time: nobody looks at the pass itself.
+// Observer that wants nothing, for passes that are run for statistics or timing.
 #pragma once
 
 #include "qkscope/forward.h"

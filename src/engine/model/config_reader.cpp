@@ -8,7 +8,7 @@
 namespace qkscope {
 namespace {
 
-// Sizes beyond this are nonsense, could overflow a product of two and do not fit the kernels' int.
+// Larger sizes could overflow a product of two sizes and do not fit the int of CUDA kernels.
 constexpr std::int64_t kMaxCount = INT32_MAX;
 
 std::optional<std::int64_t> as_integer(const Json& value) {
@@ -20,6 +20,36 @@ std::optional<std::int64_t> as_integer(const Json& value) {
       return static_cast<std::int64_t>(number);
   }
   return std::nullopt;
+}
+
+std::optional<double> as_number(const Json& value) {
+  return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
+}
+
+std::optional<std::string> as_string(const Json& value) {
+  return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
+}
+
+// Converts every element of a list; fails if the value is no list or an element does not convert.
+template <typename Convert>
+auto read_list(const ConfigReader& config, const std::string& key, const std::string& expected,
+               Convert convert) {
+  const Json& list = config.at(key);
+  if (!list.is_array()) config.fail(key, expected);
+  std::vector<typename decltype(convert(list))::value_type> values;
+  for (const auto& item : list) {
+    const auto value = convert(item);
+    if (!value) config.fail(key, expected);
+    values.push_back(*value);
+  }
+  return values;
+}
+
+std::int64_t read_integer(const ConfigReader& config, const std::string& key, std::int64_t least) {
+  const auto value = as_integer(config.at(key));
+  if (!value || *value < least || *value > kMaxCount)
+    config.fail(key, fmt::format("an integer from {} to {}", least, kMaxCount));
+  return *value;
 }
 
 }  // namespace
@@ -39,7 +69,7 @@ bool ConfigReader::has(const std::string& key) const {
   return entry != object_->end() && !entry->is_null();
 }
 
-bool ConfigReader::mentions(const std::string& key) const {
+bool ConfigReader::contains(const std::string& key) const {
   return object_->contains(key);
 }
 
@@ -53,92 +83,49 @@ ConfigReader ConfigReader::section(const std::string& key) const {
 }
 
 std::int64_t ConfigReader::count(const std::string& key) const {
-  const auto value = as_integer(at(key));
-  if (!value || *value <= 0 || *value > kMaxCount)
-    complain(key, fmt::format("an integer from 1 to {}", kMaxCount));
-  return *value;
+  return read_integer(*this, key, 1);
 }
 
-std::int64_t ConfigReader::count(const std::string& key, std::int64_t otherwise) const {
-  return has(key) ? count(key) : otherwise;
-}
-
-std::int64_t ConfigReader::natural(const std::string& key, std::int64_t otherwise) const {
-  if (!has(key)) return otherwise;
-  const auto value = as_integer(at(key));
-  if (!value || *value < 0 || *value > kMaxCount)
-    complain(key, fmt::format("an integer from 0 to {}", kMaxCount));
-  return *value;
-}
-
-double ConfigReader::number(const std::string& key) const {
-  const Json& value = at(key);
-  if (!value.is_number() || !std::isfinite(value.get<double>())) complain(key, "a finite number");
-  return value.get<double>();
-}
-
-double ConfigReader::number(const std::string& key, double otherwise) const {
-  return has(key) ? number(key) : otherwise;
+std::int64_t ConfigReader::non_negative(const std::string& key, std::int64_t fallback) const {
+  return has(key) ? read_integer(*this, key, 0) : fallback;
 }
 
 double ConfigReader::number(const std::string& key, Range range) const {
-  const double value = number(key);
-  if (!range.holds(value)) complain(key, range.to_string());
-  return value;
+  const auto value = as_number(at(key));
+  if (!value || !std::isfinite(*value)) fail(key, "a finite number");
+  if (!range.holds(*value)) fail(key, range.to_string());
+  return *value;
 }
 
-double ConfigReader::number(const std::string& key, double otherwise, Range range) const {
-  return has(key) ? number(key, range) : otherwise;
-}
-
-bool ConfigReader::flag(const std::string& key, bool otherwise) const {
-  if (!has(key)) return otherwise;
-  if (!at(key).is_boolean()) complain(key, "true or false");
+bool ConfigReader::flag(const std::string& key, bool fallback) const {
+  if (!has(key)) return fallback;
+  if (!at(key).is_boolean()) fail(key, "true or false");
   return at(key).get<bool>();
 }
 
-std::string ConfigReader::word(const std::string& key, const std::string& otherwise) const {
-  if (!has(key)) return otherwise;
-  if (!at(key).is_string()) complain(key, "a string");
+std::string ConfigReader::string(const std::string& key, const std::string& fallback) const {
+  if (!has(key)) return fallback;
+  if (!at(key).is_string()) fail(key, "a string");
   return at(key).get<std::string>();
 }
 
 std::vector<std::int64_t> ConfigReader::integers(const std::string& key) const {
-  const Json& list = at(key);
-  if (!list.is_array()) complain(key, "a list of integers");
-  std::vector<std::int64_t> values;
-  for (const auto& item : list) {
-    const auto value = as_integer(item);
-    if (!value) complain(key, "a list of integers");
-    values.push_back(*value);
-  }
-  return values;
+  return read_list(*this, key, "a list of integers", as_integer);
 }
 
 std::vector<double> ConfigReader::numbers(const std::string& key, Range range) const {
-  const Json& list = at(key);
-  const auto wanted = fmt::format("a list of numbers, each {}", range.to_string());
-  if (!list.is_array()) complain(key, wanted);
-  std::vector<double> values;
-  for (const auto& item : list) {
-    if (!item.is_number() || !range.holds(item.get<double>())) complain(key, wanted);
-    values.push_back(item.get<double>());
-  }
-  return values;
+  return read_list(*this, key, fmt::format("a list of numbers, each {}", range.to_string()),
+                   [&](const Json& item) {
+                     const auto value = as_number(item);
+                     return value && range.holds(*value) ? value : std::nullopt;
+                   });
 }
 
-std::vector<std::string> ConfigReader::words(const std::string& key) const {
-  const Json& list = at(key);
-  if (!list.is_array()) complain(key, "a list of strings");
-  std::vector<std::string> values;
-  for (const auto& item : list) {
-    if (!item.is_string()) complain(key, "a list of strings");
-    values.push_back(item.get<std::string>());
-  }
-  return values;
+std::vector<std::string> ConfigReader::strings(const std::string& key) const {
+  return read_list(*this, key, "a list of strings", as_string);
 }
 
-void ConfigReader::complain(const std::string& key, const std::string& expected) const {
+void ConfigReader::fail(const std::string& key, const std::string& expected) const {
   std::string found = (*object_)[key].dump(-1, ' ', false, Json::error_handler_t::replace);
   if (found.size() > 80) found = found.substr(0, 77) + "...";
   bad_input("{}: '{}' is {}, expected {}", where_, key, found, expected);

@@ -6,10 +6,54 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
+#include "base/core/index.h"
 #include "base/core/translate_exceptions.h"
-#include "engine/model/rope_reader.h"
 
 namespace qkscope {
+namespace {
+
+struct NamedRopeType {
+  RopeType type;
+  const char* name;
+};
+constexpr std::array kRopeTypes = {
+    NamedRopeType{RopeType::standard, "default"}, NamedRopeType{RopeType::linear, "linear"},
+    NamedRopeType{RopeType::dynamic, "dynamic"},  NamedRopeType{RopeType::yarn, "yarn"},
+    NamedRopeType{RopeType::llama3, "llama3"},    NamedRopeType{RopeType::longrope, "longrope"},
+};
+
+RopeType read_type(const ConfigReader& parameters) {
+  const auto name = parameters.string("rope_type", parameters.string("type", "default"));
+  // longrope was called "su" at first, and "yarn" in some Phi-3 files.
+  if (name == "su" || (name == "yarn" && parameters.has("short_factor"))) return RopeType::longrope;
+  for (const auto& type : kRopeTypes)
+    if (name == type.name) return type.type;
+  bad_input("{}: rope_type is '{}', supported are default, linear, dynamic, yarn, llama3, longrope",
+            parameters.where(), name);
+}
+
+// Valid factors; published models stay far inside, and beyond them angles overflow.
+constexpr ConfigReader::Range kFactor{1e-3, 1e6};
+constexpr ConfigReader::Range kMagnitude{0.0, 1e3};
+
+void read_longrope(RopeConfig& rope, const ConfigReader& parameters) {
+  const auto read = [&](const char* key) {
+    auto factors = parameters.numbers(key, kFactor);
+    const auto expected = static_cast<std::size_t>(rope.dim / 2);
+    if (factors.size() != expected)
+      bad_input("{}: '{}' has {} values, expected {} (half the rotated head)", parameters.where(),
+                key, factors.size(), expected);
+    return factors;
+  };
+  rope.short_factor = read("short_factor");
+  rope.long_factor = read("long_factor");
+  if (rope.original_max < 2)  // its logarithm is a divisor
+    bad_input("{}: 'original_max_position_embeddings' is {}, expected 2 or more for longrope",
+              parameters.where(), rope.original_max);
+}
+
+}  // namespace
+
 std::span<const Family> families() {
   static constexpr std::array kFamilies = {
       Family{"llama", "Llama 1 to 3, SmolLM2", read_llama},
@@ -73,7 +117,7 @@ void read_llama_body(ModelConfig& model, const ConfigReader& config,
   model.activation = read_activation(config, defaults.activation);
   model.attention_scale = 1.0 / std::sqrt(static_cast<double>(model.d_head));
   model.tied = config.flag("tie_word_embeddings", defaults.tied);
-  model.layers.assign(static_cast<std::size_t>(model.n_layers), LayerConfig{});
+  model.layers.assign(as_index(model.n_layers), LayerConfig{});
 }
 
 RopeConfig read_llama_rope(const ModelConfig& model, const ConfigReader& config,
@@ -97,14 +141,14 @@ RopeConfig read_llama_rope(const ModelConfig& model, const ConfigReader& config,
   return rope;
 }
 
-std::int64_t read_layer_count(const ConfigReader& config, std::int64_t otherwise, const char* key) {
-  constexpr std::int64_t kMostLayers = 4096;  // each is described before any weight is looked at
-  const auto layers = otherwise > 0 ? config.count(key, otherwise) : config.count(key);
-  if (layers > kMostLayers) config.complain(key, fmt::format("at most {} layers", kMostLayers));
+std::int64_t read_layer_count(const ConfigReader& config, std::int64_t fallback, const char* key) {
+  constexpr std::int64_t kMostLayers = 4096;  // each gets a LayerConfig before any weight is read
+  const auto layers = fallback > 0 ? config.count(key, fallback) : config.count(key);
+  if (layers > kMostLayers) config.fail(key, fmt::format("at most {} layers", kMostLayers));
   return layers;
 }
 
-Activation read_activation(const ConfigReader& config, const std::string& otherwise,
+Activation read_activation(const ConfigReader& config, const std::string& fallback,
                            const char* own_key) {
   struct NamedActivation {
     const char* name;
@@ -115,13 +159,13 @@ Activation read_activation(const ConfigReader& config, const std::string& otherw
       NamedActivation{"swish", Activation::silu},
       NamedActivation{"gelu", Activation::gelu},
       NamedActivation{"gelu_python", Activation::gelu},
-      // All three are x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x³))).
+      // The names below are aliases of x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x³))).
       NamedActivation{"gelu_pytorch_tanh", Activation::gelu_tanh},
       NamedActivation{"gelu_new", Activation::gelu_tanh},
       NamedActivation{"gelu_fast", Activation::gelu_tanh},
       NamedActivation{"xielu", Activation::xielu},
   };
-  const auto name = config.word(own_key, config.word("hidden_act", otherwise));
+  const auto name = config.string(own_key, config.string("hidden_act", fallback));
   std::vector<std::string> known;
   for (const auto& entry : kActivations) {
     if (name == entry.name) return entry.activation;
@@ -132,7 +176,7 @@ Activation read_activation(const ConfigReader& config, const std::string& otherw
 }
 
 void read_layer_types(ModelConfig& model, const ConfigReader& config, std::int64_t window) {
-  const auto types = config.words("layer_types");
+  const auto types = config.strings("layer_types");
   if (types.size() < model.layers.size())
     bad_input("{}: layer_types has {} entries, expected {}", config.where(), types.size(),
               model.layers.size());
@@ -148,6 +192,23 @@ void read_layer_types(ModelConfig& model, const ConfigReader& config, std::int64
   }
 }
 
+void read_attention_bias(ModelConfig& model, const ConfigReader& config, bool fallback) {
+  model.qkv_bias = model.output_bias = config.flag("attention_bias", fallback);
+}
+
+void read_alternating_windows(ModelConfig& model, const ConfigReader& config, std::int64_t window) {
+  window = config.count("sliding_window", window);
+  if (config.has("layer_types")) return read_layer_types(model, config, window);
+  for (std::size_t i = 0; i < model.layers.size(); i += 2) model.layers[i].window = window;
+}
+
+void read_periodic_windows(ModelConfig& model, const ConfigReader& config, std::int64_t period) {
+  const auto window = config.count("sliding_window", 4096);
+  if (config.has("layer_types")) return read_layer_types(model, config, window);
+  for (std::int64_t i = 0; i < model.n_layers; ++i)
+    model.layers[as_index(i)].window = (i + 1) % period == 0 ? 0 : window;
+}
+
 void read_window_of_all(ModelConfig& model, const ConfigReader& config) {
   if (!config.has("sliding_window")) return;
   for (auto& layer : model.layers) layer.window = config.count("sliding_window");
@@ -155,15 +216,11 @@ void read_window_of_all(ModelConfig& model, const ConfigReader& config) {
 
 void read_ropes_by_kind(ModelConfig& model, const ConfigReader& config, double full_theta,
                         double sliding_theta) {
-  constexpr int kFull = 0;
-  constexpr int kSliding = 1;
-  RopeConfig base;
-  base.dim = model.d_head;
-  base.max_positions = model.max_positions;
-  base.original_max = model.max_positions;
-  RopeConfig full = base;
+  RopeConfig full;
   full.theta = full_theta;
-  RopeConfig sliding = base;
+  full.dim = model.d_head;
+  full.max_positions = full.original_max = model.max_positions;
+  RopeConfig sliding = full;
   sliding.theta = sliding_theta;
   if (config.has("rope_parameters")) {
     const auto parameters = config.section("rope_parameters");
@@ -174,19 +231,19 @@ void read_ropes_by_kind(ModelConfig& model, const ConfigReader& config, double f
   }
   if (config.has("rope_scaling")) full = read_rope(full, config.section("rope_scaling"));
   model.ropes = {full, sliding};
-  for (auto& layer : model.layers) layer.rope = layer.window > 0 ? kSliding : kFull;
+  for (auto& layer : model.layers) layer.rope = layer.window > 0 ? 1 : 0;
 }
 
 void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsDefaults& defaults) {
-  constexpr std::int64_t kMostExperts = 4096;  // each is described before any weight is looked at
+  constexpr std::int64_t kMostExperts = 4096;  // each gets a tensor list before any weight is read
   auto& experts = model.experts;
   experts.count = config.count(defaults.count_key, defaults.count);
   if (experts.count > kMostExperts)
-    config.complain(defaults.count_key, fmt::format("at most {} experts", kMostExperts));
+    config.fail(defaults.count_key, fmt::format("at most {} experts", kMostExperts));
   experts.per_token = config.count("num_experts_per_tok", defaults.per_token);
   if (experts.per_token > experts.count)
-    config.complain("num_experts_per_tok",
-                    fmt::format("at most the {} experts of a layer", experts.count));
+    config.fail("num_experts_per_tok",
+                fmt::format("at most the {} experts of a layer", experts.count));
   experts.d_mlp = defaults.d_mlp;
 }
 
@@ -200,8 +257,52 @@ void read_upper_windows(ModelConfig& model, const ConfigReader& config) {
   const std::int64_t window = slides ? config.count("sliding_window", 4096) : 0;
   if (config.has("layer_types")) return read_layer_types(model, config, window);
   if (!slides) return;
-  for (auto i = config.natural("max_window_layers", 28); i < model.n_layers; ++i)
-    model.layers[static_cast<std::size_t>(i)].window = window;
+  for (auto i = config.non_negative("max_window_layers", 28); i < model.n_layers; ++i)
+    model.layers[as_index(i)].window = window;
+}
+
+std::string rope_type_name(RopeType type) {
+  for (const auto& entry : kRopeTypes)
+    if (entry.type == type) return entry.name;
+  return "?";
+}
+
+RopeConfig read_rope(RopeConfig base, const ConfigReader& parameters) {
+  RopeConfig rope = std::move(base);
+  rope.type = read_type(parameters);
+  rope.theta = parameters.number("rope_theta", rope.theta, kRopeTheta);
+  rope.original_max =
+      parameters.count("original_max_position_embeddings",
+                       rope.original_max > 0 ? rope.original_max : rope.max_positions);
+  if (rope.type == RopeType::standard) return rope;
+  const bool may_be_derived = rope.type == RopeType::longrope || rope.type == RopeType::yarn;
+  rope.factor =
+      may_be_derived && !parameters.has("factor")
+          ? static_cast<double>(rope.max_positions) / static_cast<double>(rope.original_max)
+          : parameters.number("factor", kFactor);
+  if (!kFactor.holds(rope.factor))
+    bad_input(
+        "{}: max_position_embeddings {} and original_max_position_embeddings {} give the RoPE "
+        "factor {}, expected {}",
+        parameters.where(), rope.max_positions, rope.original_max, rope.factor,
+        kFactor.to_string());
+  if (parameters.has("attention_factor"))
+    rope.attention_factor = parameters.number("attention_factor", kFactor);
+  rope.beta_fast = parameters.number("beta_fast", rope.beta_fast, kFactor);
+  rope.beta_slow = parameters.number("beta_slow", rope.beta_slow, kFactor);
+  rope.mscale = parameters.number("mscale", 0.0, kMagnitude);
+  rope.mscale_all_dim = parameters.number("mscale_all_dim", 0.0, kMagnitude);
+  rope.truncate = parameters.flag("truncate", true);
+  if (rope.type == RopeType::llama3) {
+    rope.low_freq_factor = parameters.number("low_freq_factor", kFactor);
+    rope.high_freq_factor = parameters.number("high_freq_factor", kFactor);
+    if (rope.high_freq_factor <= rope.low_freq_factor)
+      parameters.fail("high_freq_factor", "a number above low_freq_factor");
+  }
+  if (rope.type == RopeType::dynamic && rope.dim == 2)  // the exponent of theta is dim / (dim - 2)
+    bad_input("{}: rope_type 'dynamic' needs more than 2 rotated dimensions", parameters.where());
+  if (rope.type == RopeType::longrope) read_longrope(rope, parameters);
+  return rope;
 }
 
 }  // namespace qkscope

@@ -1,5 +1,4 @@
-// Model families: one file in families/ defines each read_FAMILY below, and one line in the list in
-// family.cpp names it. family.cpp also holds what families share.
+// Model families: readers in families/, their list and shared readers in family.cpp.
 #pragma once
 
 #include <span>
@@ -11,61 +10,70 @@
 
 namespace qkscope {
 
+// One supported model_type.
 struct Family {
-  std::string_view model_type;  // as in config.json
-  std::string_view models;      // as people know them
+  std::string_view model_type;  // value of model_type in config.json
+  std::string_view models;      // common names of the models
   void (*read)(ModelConfig& model, const ConfigReader& config);
 };
 
+// Returns all supported families.
 std::span<const Family> families();
 
-// The Llama base that every family starts from and then changes.
+// Defaults of the Llama configuration that most families start from.
 struct LlamaDefaults {
   double rope_theta = 10000.0;
   double norm_eps = 1e-6;
   const char* norm_eps_key = "rms_norm_eps";
   const char* activation = "silu";
   bool tied = false;
-  std::int64_t d_head = 0;  // 0: hidden_size / num_attention_heads
+  std::int64_t d_head = 0;  // 0 means hidden_size / num_attention_heads
   double partial_rotary_factor = 1.0;
   std::int64_t max_positions = 2048;
 };
+// Reads a configuration with the keys of Llama.
 void read_llama_base(ModelConfig& model, const ConfigReader& config, const LlamaDefaults& defaults);
 
-// The two halves of it: all but RoPE, and the one RoPE of all layers, as rope_parameters or as
-// rope_theta with rope_scaling.
+// The two parts of read_llama_base: everything but RoPE, and the single RoPE of all layers, spelled
+// as rope_parameters or as rope_theta with rope_scaling.
 void read_llama_body(ModelConfig& model, const ConfigReader& config, const LlamaDefaults& defaults);
 RopeConfig read_llama_rope(const ModelConfig& model, const ConfigReader& config,
                            const LlamaDefaults& defaults);
 
-// The norm's epsilon stands under a root.
+// Valid norm epsilons.
 inline constexpr ConfigReader::Range kNormEps{0.0, 1.0};
 
-// The number of layers; must be there unless `otherwise` says how many are meant.
-std::int64_t read_layer_count(const ConfigReader& config, std::int64_t otherwise = 0,
+// Reads the number of layers. The key is required if `fallback` is 0.
+std::int64_t read_layer_count(const ConfigReader& config, std::int64_t fallback = 0,
                               const char* key = "num_hidden_layers");
 
-// hidden_activation or hidden_act; a family may have a key of its own.
-Activation read_activation(const ConfigReader& config, const std::string& otherwise,
+// Reads hidden_activation or hidden_act; some families use their own key.
+Activation read_activation(const ConfigReader& config, const std::string& fallback,
                            const char* own_key = "hidden_activation");
 
-// Windows by layer from layer_types ("sliding_attention", "full_attention"); every entry is
-// checked.
+// Reads layer_types ("sliding_attention" or "full_attention" per layer) and sets the windows.
 void read_layer_types(ModelConfig& model, const ConfigReader& config, std::int64_t window);
 
-// sliding_window, where it is there: every layer slides.
+// Reads attention_bias, the bias of q, k, v and the output projection.
+void read_attention_bias(ModelConfig& model, const ConfigReader& config, bool fallback);
+
+// Reads layer_types and sliding_window. Without layer_types every second layer, from layer 0 on, or
+// every layer but each `period`-th slides.
+void read_alternating_windows(ModelConfig& model, const ConfigReader& config, std::int64_t window);
+void read_periodic_windows(ModelConfig& model, const ConfigReader& config, std::int64_t period);
+
+// Applies sliding_window, if present, to every layer.
 void read_window_of_all(ModelConfig& model, const ConfigReader& config);
 
-// Two ropes, the first for full layers and the second for sliding ones: rope_parameters has one map
-// per kind of layer; the older spelling has rope_theta and rope_scaling for full layers.
+// Reads two RoPEs, one for full and one for sliding layers. rope_parameters has one object per
+// kind; the older spelling has rope_theta and rope_scaling for full layers.
 void read_ropes_by_kind(ModelConfig& model, const ConfigReader& config, double full_theta,
                         double sliding_theta);
 
-// Qwen: sliding_window counts only with use_sliding_window; layers from max_window_layers on slide.
+// Qwen: sliding_window applies only with use_sliding_window, to layers from max_window_layers on.
 void read_upper_windows(ModelConfig& model, const ConfigReader& config);
 
-// Sizes of a mixture of experts: the number of them under `count_key`, and num_experts_per_tok;
-// what is not said is as here.
+// Reads the number of experts under `count_key`, and num_experts_per_tok.
 struct ExpertsDefaults {
   const char* count_key;
   std::int64_t count;
@@ -74,42 +82,21 @@ struct ExpertsDefaults {
 };
 void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsDefaults& defaults);
 
-// The names under which transformers saves all experts of a layer in one tensor.
+// Returns tensor names of checkpoints that store all experts of a layer in one tensor.
 ExpertNames experts_in_one_tensor();
 
-void read_llama(ModelConfig& model, const ConfigReader& config);
-void read_mistral(ModelConfig& model, const ConfigReader& config);
-void read_ministral(ModelConfig& model, const ConfigReader& config);
-void read_ministral3(ModelConfig& model, const ConfigReader& config);
-void read_qwen2(ModelConfig& model, const ConfigReader& config);
-void read_qwen3(ModelConfig& model, const ConfigReader& config);
-void read_smollm3(ModelConfig& model, const ConfigReader& config);
-void read_mllama(ModelConfig& model, const ConfigReader& config);
-void read_gemma2(ModelConfig& model, const ConfigReader& config);
-void read_gemma3(ModelConfig& model, const ConfigReader& config);
-void read_glm(ModelConfig& model, const ConfigReader& config);
-void read_glm4(ModelConfig& model, const ConfigReader& config);
-void read_gpt_neox(ModelConfig& model, const ConfigReader& config);
-void read_gpt2(ModelConfig& model, const ConfigReader& config);
-void read_olmo(ModelConfig& model, const ConfigReader& config);
-void read_olmo2(ModelConfig& model, const ConfigReader& config);
-void read_olmo3(ModelConfig& model, const ConfigReader& config);
-void read_phi3(ModelConfig& model, const ConfigReader& config);
-void read_granite(ModelConfig& model, const ConfigReader& config);
-void read_starcoder2(ModelConfig& model, const ConfigReader& config);
-void read_apertus(ModelConfig& model, const ConfigReader& config);
-void read_qwen3_moe(ModelConfig& model, const ConfigReader& config);
-void read_mixtral(ModelConfig& model, const ConfigReader& config);
-void read_gpt_oss(ModelConfig& model, const ConfigReader& config);
+// One reader per family, each with the parameters of Family::read.
+using FamilyReader = void(ModelConfig& model, const ConfigReader& config);
+FamilyReader read_apertus, read_gemma2, read_gemma3, read_glm, read_glm4, read_gpt2, read_gpt_neox,
+    read_gpt_oss, read_granite, read_llama, read_ministral, read_ministral3, read_mistral,
+    read_mixtral, read_mllama, read_olmo, read_olmo2, read_olmo3, read_phi3, read_qwen2, read_qwen3,
+    read_qwen3_moe, read_smollm3, read_starcoder2;
 
-// What Gemma 2 and 3 share; a text_config may leave most of it out.
-struct GemmaDefaults {
-  std::int64_t vocab_size = 0;
-  std::int64_t max_positions = 0;
-};
-void read_gemma_base(ModelConfig& model, const ConfigReader& config, const GemmaDefaults& defaults);
+// Valid RoPE bases: below 1 frequencies would grow with the dimension; published models reach 1e11.
+inline constexpr ConfigReader::Range kRopeTheta{1.01, 1e15};
 
-// OLMo 2 without its RoPE: OLMo 3 has another.
-void read_olmo2_body(ModelConfig& model, const ConfigReader& config);
+// Reads a rope_scaling or rope_parameters object on top of `base`, which has theta, dim and
+// max_positions. Accepts rope_type and the older key type.
+RopeConfig read_rope(RopeConfig base, const ConfigReader& parameters);
 
 }  // namespace qkscope

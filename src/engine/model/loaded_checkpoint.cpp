@@ -9,7 +9,7 @@
 #include "base/core/convert.h"
 #include "base/core/dtype.h"
 #include "base/core/error.h"
-#include "base/core/thread_pool.h"
+#include "base/core/index.h"
 #include "base/core/translate_exceptions.h"
 #include "base/io/json.h"
 #include "engine/model/model_config.h"
@@ -32,10 +32,10 @@ std::uint64_t float32_bytes(const TensorInfo& info) {
   return bytes;
 }
 
-// Looks up the tensor of every weight.
-class Binder {
+// Finds the tensors of every weight by name.
+class WeightBinder {
  public:
-  Binder(const ModelConfig& model, const Checkpoint& checkpoint)
+  WeightBinder(const ModelConfig& model, const Checkpoint& checkpoint)
       : model_(model),
         checkpoint_(checkpoint),
         prefix_(check_names(model, checkpoint.names(), checkpoint.folder())) {
@@ -44,7 +44,7 @@ class Binder {
     if (!prefix_.head.empty()) check_shape(prefix_.head, {model.vocab_size, model.d_model});
   }
 
-  // Without looking at values.
+  // Checks the shapes of all FP8 scales without reading values.
   void check_all_scales() const {
     for (const auto& [name, shape] : tensor_table(model_))
       if (shape.rank() == 2 && checkpoint_.has(prefix_.backbone + name) &&
@@ -68,9 +68,9 @@ class Binder {
 
  private:
   void check_shape(const std::string& name, const Shape& expected) const {
-    if (!checkpoint_.has(name)) return;  // a tied embedding stored under the other name
+    if (!checkpoint_.has(name)) return;  // a tied embedding may be stored under the other name
     const auto& info = checkpoint_.info(name);
-    const bool same_rank = info.shape.size() == static_cast<std::size_t>(expected.rank());
+    const bool same_rank = info.shape.size() == as_index(expected.rank());
     if (same_rank && Shape(std::span(info.shape)) == expected) return;
     bad_input("{}: tensor {} has shape [{}], config.json asks for {}", info.file, name,
               fmt::join(info.shape, ", "), expected.to_string());
@@ -158,49 +158,43 @@ class Binder {
     const auto& names = prefix_.experts;
     Linear one;
     if (names.mxfp4) {
-      const auto blocks = one_of(bytes(name + "_blocks"), expert);  // (out, in / 32, 16)
+      const auto blocks = slice(bytes(name + "_blocks"), expert);  // (out, in / 32, 16)
       one.weight.values = blocks.reshaped({blocks.dim(0), blocks.dim(1) * blocks.dim(2)});
-      one.weight.block_scales = one_of(bytes(name + "_scales"), expert);
+      one.weight.block_scales = slice(bytes(name + "_scales"), expert);
     } else {
       const auto all = matrix(name);
-      one.weight = {one_of(all.values, expert), all.scale};
+      one.weight = {slice(all.values, expert), all.scale};
       if (names.transposed) one.weight.values = transposed(one.weight.values);
     }
     if (model_.experts.bias) {
-      one.bias.resize(static_cast<std::size_t>(one.weight.out()));
-      widen(one_of(checkpoint_.tensor(name + "_bias"), expert), one.bias);
+      one.bias.resize(as_index(one.weight.out()));
+      widen(slice(checkpoint_.tensor(name + "_bias"), expert), one.bias);
     }
     return one;
   }
 
-  // (a, …) without its first dimension
-  static ConstTensorView one_of(ConstTensorView all, std::int64_t number) {
+  // Returns slice `index` of the first dimension: shape (a, ...) becomes (...).
+  static ConstTensorView slice(ConstTensorView all, std::int64_t index) {
     Shape shape = all.rank() == 2   ? Shape{all.dim(1)}
                   : all.rank() == 3 ? Shape{all.dim(1), all.dim(2)}
                                     : Shape{all.dim(1), all.dim(2), all.dim(3)};
-    return all.rows(number, number + 1).reshaped(shape);
+    return all.rows(index, index + 1).reshaped(shape);
   }
 
-  // Rows `first`, first + 2, … of a layer.
+  // Rows first, first + 2, ... of a linear layer.
   static Linear every_second_row(const Linear& all, std::int64_t first) {
     const auto rows = all.weight.out() / 2;
-    const auto every_second = [&](ConstTensorView v) -> ConstTensorView {
-      const auto from = v.rows(first, v.dim(0));
-      return {from.bytes(),
-              from.dtype(),
-              {rows, from.dim(1)},
-              {2 * from.stride(0), from.stride(1)},
-              from.device()};
+    const auto every_second = [&](ConstTensorView v) {
+      return strided_view(v, first * v.stride(0), {rows, v.dim(1)}, {2 * v.stride(0), v.stride(1)});
     };
     Linear part;
     part.weight = {every_second(all.weight.values), all.weight.scale};
     if (all.weight.is_mxfp4()) part.weight.block_scales = every_second(all.weight.block_scales);
-    for (auto i = static_cast<std::size_t>(first); i < all.bias.size(); i += 2)
-      part.bias.push_back(all.bias[i]);
+    for (auto i = as_index(first); i < all.bias.size(); i += 2) part.bias.push_back(all.bias[i]);
     return part;
   }
 
-  // alpha_p and alpha_n are stored as what softplus makes positive.
+  // The file stores alpha_p and alpha_n before the softplus.
   XieluWeights xielu(const std::string& at) const {
     const auto number = [&](const char* name) {
       return static_cast<double>(vector(at + name).front());
@@ -215,7 +209,7 @@ class Binder {
             .eps = static_cast<float>(number(".eps"))};
   }
 
-  // Rows [begin, begin + count) of a layer.
+  // Rows [begin, begin + count) of a linear layer.
   static Linear some_rows(const Linear& all, std::int64_t begin, std::int64_t count) {
     Linear part;
     part.weight = {all.weight.values.rows(begin, begin + count), all.weight.scale};
@@ -224,17 +218,14 @@ class Binder {
     return part;
   }
 
-  // Of rows that hold (head, q or k or v, d_head): those of one of the three, as a view.
+  // The q, k or v part (number 0, 1, 2) of rows ordered as (head, 3, d_head), as a strided view.
   Linear every_third_block(const Linear& all, std::int64_t number) const {
     const auto d = model_.d_head;
-    const auto from = all.weight.values.rows(number * d, all.weight.values.dim(0));
-    const auto stride = from.stride(0);
+    const auto& v = all.weight.values;
+    const auto stride = v.stride(0);
     Linear part;
-    part.weight = {{from.bytes(),
-                    from.dtype(),
-                    {model_.n_heads, d, from.dim(1)},
-                    {3 * d * stride, stride, 1},
-                    from.device()},
+    part.weight = {strided_view(v, number * d * stride, {model_.n_heads, d, v.dim(1)},
+                                {3 * d * stride, stride, 1}),
                    all.weight.scale};
     for (std::int64_t head = 0; head < model_.n_heads && !all.bias.empty(); ++head) {
       const auto begin = all.bias.begin() + (3 * head + number) * d;
@@ -250,7 +241,7 @@ class Binder {
   }
 
   static ConstTensorView transposed(ConstTensorView v) {
-    return {v.bytes(), v.dtype(), {v.dim(1), v.dim(0)}, {1, v.dim(1)}, v.device()};
+    return strided_view(v, 0, {v.dim(1), v.dim(0)}, {1, v.dim(1)});
   }
 
   ConstTensorView bytes(const std::string& name) const {
@@ -273,7 +264,7 @@ class Binder {
     return {values, vector(scale).front()};
   }
 
-  // A float8 tensor has one scale, or one for each block.
+  // Checks that an FP8 tensor has one scale, or one scale per block.
   void check_scales(const std::string& name, const std::string& scale) const {
     if (!checkpoint_.has(scale))
       bad_input("{}: tensor {} is float8 and has no scale {}", checkpoint_.info(name).file, name,
@@ -295,7 +286,7 @@ class Binder {
 
   std::vector<float> vector(const std::string& name) const {
     const auto values = checkpoint_.tensor(name);
-    std::vector<float> floats(static_cast<std::size_t>(values.size()));
+    std::vector<float> floats(as_index(values.size()));
     widen(values, floats);
     return floats;
   }
@@ -305,7 +296,7 @@ class Binder {
     if (model_.norm_weight)
       norm.weight = vector(name + ".weight");
     else
-      norm.weight.assign(static_cast<std::size_t>(width), 1.0f);
+      norm.weight.assign(as_index(width), 1.0f);
     if (model_.norm_adds_one)
       for (float& weight : norm.weight) weight += 1.0f;
     if (bias) norm.bias = vector(name + ".bias");
@@ -316,53 +307,6 @@ class Binder {
   const Checkpoint& checkpoint_;
   TensorPrefix prefix_;
 };
-
-// W (norm.weight x + norm.bias) + b = W' x + b': column i of W' is norm.weight[i] times that of W,
-// in a tensor that the model then owns, and b' = b + W norm.bias. What a LayerNorm gives has no
-// mean, so rows of W' are given none either: what they do to a mean is chance.
-void fold_into(Linear& linear, const NormWeights& norm, LoadedCheckpoint& model) {
-  Tensor folded = to_float32(linear.weight);
-  const auto in = folded.dim(1);
-  float* values = folded.data<float>();
-  if (!norm.bias.empty()) linear.bias.resize(static_cast<std::size_t>(folded.dim(0)), 0.0f);
-  parallel_for(folded.dim(0), [&](std::int64_t row) {
-    float* weights = values + row * in;
-    double constant = 0.0;
-    for (std::size_t i = 0; i < norm.bias.size(); ++i)
-      constant += static_cast<double>(weights[i]) * static_cast<double>(norm.bias[i]);
-    for (std::int64_t i = 0; i < in; ++i) weights[i] *= norm.weight[static_cast<std::size_t>(i)];
-    if (model.config.norm == NormKind::layer) {
-      const double mean = std::accumulate(weights, weights + in, 0.0) / static_cast<double>(in);
-      for (std::int64_t i = 0; i < in; ++i)
-        weights[i] = static_cast<float>(static_cast<double>(weights[i]) - mean);
-    }
-    if (!norm.bias.empty())
-      linear.bias[static_cast<std::size_t>(row)] += static_cast<float>(constant);
-  });
-  linear.weight = {folded.view(), 1.0f};
-  model.folded.push_back(std::move(folded));
-}
-
-void become_one(NormWeights& norm) {
-  std::fill(norm.weight.begin(), norm.weight.end(), 1.0f);
-  std::fill(norm.bias.begin(), norm.bias.end(), 0.0f);
-}
-
-// Nothing to do where there is no such norm or no such matrix.
-void fold(NormWeights& norm, const std::vector<Linear*>& readers, LoadedCheckpoint& model) {
-  if (norm.empty()) return;
-  for (auto* linear : readers)
-    if (!linear->weight.values.empty()) fold_into(*linear, norm, model);
-  become_one(norm);
-}
-
-// Of a family whose norms add something and whose matrices do not, these have a bias from now on.
-void add_biases(LoadedCheckpoint& model) {
-  for (auto& layer : model.weights.layers)
-    if (!layer.down.weight.values.empty())
-      layer.down.bias.resize(static_cast<std::size_t>(model.config.d_model), 0.0f);
-  model.config.qkv_bias = model.config.mlp_bias = true;
-}
 
 }  // namespace
 
@@ -380,20 +324,20 @@ LoadedCheckpoint load_model(const std::string& folder, const Json& overrides) {
 }
 
 std::uint64_t check_weights(const ModelConfig& model, const Checkpoint& checkpoint) {
-  const Binder binder(model, checkpoint);
+  const WeightBinder binder(model, checkpoint);
   auto widened = checkpoint.widened_bytes();
   if (!model.fp8_block.empty()) {
     binder.check_all_scales();
     for (const auto& name : checkpoint.names())
       if (const auto& info = checkpoint.info(name); is_float8(info)) widened += float32_bytes(info);
   }
-  // Blocks would be widened only to be looked at.
+  // Binding would convert block-scaled tensors to float32, so it is skipped for them.
   if (widened == 0) binder.bind();
   return widened;
 }
 
 ModelWeights bind_weights(const ModelConfig& model, const Checkpoint& checkpoint) {
-  return Binder(model, checkpoint).bind();
+  return WeightBinder(model, checkpoint).bind();
 }
 
 Tensor to_float32(const WeightMatrix& matrix) {
@@ -403,17 +347,6 @@ Tensor to_float32(const WeightMatrix& matrix) {
                result.data<float>());
     return result;
   });
-}
-
-void fold_norms(LoadedCheckpoint& model) {
-  for (auto& layer : model.weights.layers) {
-    fold(layer.input_norm, std::vector{&layer.q, &layer.k, &layer.v}, model);
-    std::vector<Linear*> readers = {&layer.gate, &layer.up, &layer.router};
-    for (auto& expert : layer.experts) readers.insert(readers.end(), {&expert.gate, &expert.up});
-    fold(layer.mlp_norm, readers, model);
-  }
-  fold(model.weights.final_norm, std::vector{&model.weights.head}, model);
-  if (model.config.norm_bias) add_biases(model);
 }
 
 }  // namespace qkscope

@@ -1,4 +1,4 @@
-// A checkpoint that is ready to run: its configuration, and its weights bound to the mapped files.
+// A loaded checkpoint: the configuration, and the weights as views into the mapped files.
 #pragma once
 
 #include <string>
@@ -11,30 +11,25 @@
 
 namespace qkscope {
 
+// A model ready to run.
 struct LoadedCheckpoint {
-  Checkpoint checkpoint;  // keeps the mapped weights alive
+  Checkpoint checkpoint;  // owns the mapped files
   ModelConfig config;
   ModelWeights weights;
-  std::vector<Tensor> folded = {};  // weights that are no longer the file's
+  std::vector<Tensor> folded = {};  // float32 copies of weights that were rewritten after loading
 };
 
+// Loads a checkpoint folder in Hugging Face layout, or a GGUF file.
 LoadedCheckpoint load_model(const std::string& folder);
-// `overrides` are merged into config.json before it is understood (null or an object).
+// `overrides` (null or an object) is merged into config.json first.
 LoadedCheckpoint load_model(const std::string& folder, const Json& overrides);
 
-// Norms and biases are small and are widened here; where a norm multiplies by 1 + weight, the one
-// is added. Matrices stay in the mapped file. Every name and shape is checked first.
+// Checks all names and shapes and binds the weights. Matrices stay views of the mapped file; norms
+// and biases are converted to float32, with the one added for norms that multiply by 1 + weight.
 ModelWeights bind_weights(const ModelConfig& model, const Checkpoint& checkpoint);
 
-// The same check without the weights: names, shapes and types fit the configuration. Returns the
-// bytes that blocks with scales will take as float32, beside the files.
+// Checks names, shapes and types against the configuration without reading weights. Returns the
+// bytes that block-scaled tensors will occupy as float32 in addition to the files.
 std::uint64_t check_weights(const ModelConfig& model, const Checkpoint& checkpoint);
-
-// Moves norm weights into the matrices that read the normalised vectors. Afterwards the norms
-// before attention, MLP and output embedding multiply by one, and q, k, v, gate, up and the output
-// embedding carry their weights, in float32 of their own; those that read a LayerNorm are also
-// centred, as TransformerLens centres them. The model computes the same up to rounding. Norms on q
-// and k and on what a block adds have no matrix after them and stay.
-void fold_norms(LoadedCheckpoint& model);
 
 }  // namespace qkscope

@@ -1,5 +1,4 @@
-// From config.json, whatever its family and spelling, to a ModelConfig. Reading it from a folder is
-// public: read_model_config in qkscope/model.h.
+// Parsing of config.json of any family into a ModelConfig.
 #pragma once
 
 #include <string>
@@ -9,8 +8,7 @@
 
 namespace qkscope {
 
-// `config` is the content of config.json, already merged with any overrides. `where` names it in
-// messages.
+// Parses config.json after overrides were merged. `where` names the file in messages.
 ModelConfig parse_model_config(const Json& config, const std::string& where);
 
 }  // namespace qkscope

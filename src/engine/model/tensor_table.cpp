@@ -16,122 +16,121 @@ namespace {
 constexpr std::array kBackbones = {"model.",    "language_model.model.", "model.language_model.",
                                    "gpt_neox.", "transformer.",          ""};
 
-// Names and shapes, as they are collected.
-class Table {
+// Collects the names and shapes of one model. An empty name means that there is no such tensor.
+class TableBuilder {
  public:
-  Table(const ModelConfig& model, const ExpertNames& experts) : model_(model), experts_(experts) {}
+  TableBuilder(const ModelConfig& model, const ExpertNames& experts)
+      : model_(model), names_(model.names), expert_names_(experts) {}
 
-  const ExpertNames& experts() const { return experts_; }
+  std::vector<TensorSpec> build() {
+    add(embedding_name(model_), {model_.embedding_rows, model_.d_model});
+    if (model_.learned_positions())
+      add(names_.positions + ".weight", {model_.max_positions, model_.d_model});
+    for (std::size_t i = 0; i < model_.layers.size(); ++i)
+      if (!model_.layers[i].cross_attention) add_layer(i);
+    add_norm(names_.final_norm, model_.d_model, model_.norm_bias);
+    return std::move(specs_);
+  }
 
-  void add(const std::string& name, const Shape& shape) { specs_.push_back({name, shape}); }
+ private:
+  void add(const std::string& name, const Shape& shape) {
+    specs_.push_back({prefix_ + name, shape});
+  }
 
-  // A matrix of a layer, with its bias where it has one.
   void add_linear(const std::string& name, std::int64_t out, std::int64_t in, bool bias) {
-    add(name + ".weight", model_.names.transposed ? Shape{in, out} : Shape{out, in});
+    if (name.empty()) return;
+    add(name + ".weight", names_.transposed ? Shape{in, out} : Shape{out, in});
     if (bias) add(name + ".bias", {out});
   }
 
   void add_norm(const std::string& name, std::int64_t width, bool bias) {
+    if (name.empty()) return;
     if (model_.norm_weight) add(name + ".weight", {width});
     if (bias) add(name + ".bias", {width});
   }
 
-  std::vector<TensorSpec> take() { return std::move(specs_); }
+  void add_layer(std::size_t index) {
+    prefix_ = fmt::format("{}.{}.", names_.layers, index);
+    add_norm(names_.input_norm, model_.d_model, model_.norm_bias);
+    add_attention();
+    add_norm(names_.post_attention_norm, model_.d_model, model_.norm_bias);
+    add_norm(names_.mlp_norm, model_.d_model, model_.norm_bias);
+    if (model_.layers[index].experts)
+      add_experts();
+    else
+      add_mlp();
+    add_norm(names_.post_mlp_norm, model_.d_model, model_.norm_bias);
+    prefix_.clear();
+  }
 
- private:
+  void add_attention() {
+    const auto d = model_.d_model;
+    const auto q_rows = model_.n_heads * model_.d_head;
+    const auto kv_rows = model_.n_kv_heads * model_.d_head;
+    if (names_.qkv.empty()) {
+      add_linear(names_.q, q_rows, d, model_.qkv_bias);
+      add_linear(names_.k, kv_rows, d, model_.qkv_bias);
+      add_linear(names_.v, kv_rows, d, model_.qkv_bias);
+    }
+    add_linear(names_.qkv, q_rows + 2 * kv_rows, d, model_.qkv_bias);
+    if (model_.has_sinks()) add(names_.sinks, {model_.n_heads});
+    add_linear(names_.o, d, q_rows, model_.output_bias);
+    if (!model_.qk_norm) return;
+    add_norm(names_.q_norm, model_.qk_norm_whole ? q_rows : model_.d_head, false);
+    add_norm(names_.k_norm, model_.qk_norm_whole ? kv_rows : model_.d_head, false);
+  }
+
+  void add_mlp() {
+    if (names_.gate_up.empty()) {
+      add_linear(names_.gate, model_.d_mlp, model_.d_model, model_.mlp_bias);
+      add_linear(names_.up, model_.d_mlp, model_.d_model, model_.mlp_bias);
+    }
+    add_linear(names_.gate_up, 2 * model_.d_mlp, model_.d_model, model_.mlp_bias);
+    if (model_.activation == Activation::xielu) {
+      for (const auto* name : {".alpha_p", ".alpha_n"}) add(names_.activation + name, {1});
+      for (const auto* name : {".beta", ".eps"}) add(names_.activation + name, {});
+    }
+    add_linear(names_.down, model_.d_model, model_.d_mlp, model_.mlp_bias);
+  }
+
+  void add_experts() {
+    const auto& experts = model_.experts;
+    add(expert_names_.router + ".weight", {experts.count, model_.d_model});
+    if (experts.router_bias) add(expert_names_.router + ".bias", {experts.count});
+    add_expert_matrix(expert_names_.gate, experts.d_mlp, model_.d_model);
+    add_expert_matrix(expert_names_.up, experts.d_mlp, model_.d_model);
+    add_expert_matrix(expert_names_.gate_up, 2 * experts.d_mlp, model_.d_model);
+    add_expert_matrix(expert_names_.down, model_.d_model, experts.d_mlp);
+  }
+
+  void add_expert_matrix(const std::string& name, std::int64_t out, std::int64_t in) {
+    const auto count = model_.experts.count;
+    if (name.empty()) return;
+    if (!holds_all_experts(name)) {
+      for (std::int64_t i = 0; i < count; ++i) add(expert_name(name, i) + ".weight", {out, in});
+      return;
+    }
+    if (expert_names_.mxfp4) {
+      add(name + "_blocks", {count, out, in / 32, 16});
+      add(name + "_scales", {count, out, in / 32});
+    } else {
+      add(name, expert_names_.transposed ? Shape{count, in, out} : Shape{count, out, in});
+    }
+    if (model_.experts.bias) add(name + "_bias", {count, out});
+  }
+
   const ModelConfig& model_;
-  const ExpertNames& experts_;
+  const TensorNames& names_;
+  const ExpertNames& expert_names_;
+  std::string prefix_;  // "layers.N." inside a layer
   std::vector<TensorSpec> specs_;
 };
 
-void add_attention(Table& table, const ModelConfig& model, const std::string& layer) {
-  const auto& names = model.names;
-  const auto q_rows = model.n_heads * model.d_head;
-  const auto kv_rows = model.n_kv_heads * model.d_head;
-  if (names.qkv.empty()) {
-    table.add_linear(layer + names.q, q_rows, model.d_model, model.qkv_bias);
-    table.add_linear(layer + names.k, kv_rows, model.d_model, model.qkv_bias);
-    table.add_linear(layer + names.v, kv_rows, model.d_model, model.qkv_bias);
-  } else {
-    table.add_linear(layer + names.qkv, q_rows + 2 * kv_rows, model.d_model, model.qkv_bias);
-  }
-  if (model.has_sinks()) table.add(layer + names.sinks, {model.n_heads});
-  table.add_linear(layer + names.o, model.d_model, q_rows, model.output_bias);
-  if (!model.qk_norm) return;
-  table.add_norm(layer + names.q_norm, model.qk_norm_whole ? q_rows : model.d_head, false);
-  table.add_norm(layer + names.k_norm, model.qk_norm_whole ? kv_rows : model.d_head, false);
-}
-
-void add_mlp(Table& table, const ModelConfig& model, const std::string& layer) {
-  const auto& names = model.names;
-  if (!names.gate_up.empty()) {
-    table.add_linear(layer + names.gate_up, 2 * model.d_mlp, model.d_model, model.mlp_bias);
-  } else {
-    if (model.gated_mlp())
-      table.add_linear(layer + names.gate, model.d_mlp, model.d_model, model.mlp_bias);
-    table.add_linear(layer + names.up, model.d_mlp, model.d_model, model.mlp_bias);
-  }
-  if (model.activation == Activation::xielu) {
-    for (const auto* name : {".alpha_p", ".alpha_n"})
-      table.add(layer + names.activation + name, {1});
-    for (const auto* name : {".beta", ".eps"}) table.add(layer + names.activation + name, {});
-  }
-  table.add_linear(layer + names.down, model.d_model, model.d_mlp, model.mlp_bias);
-}
-
-void add_all_experts(Table& table, const ModelConfig& model, const std::string& name,
-                     std::int64_t out, std::int64_t in) {
-  const auto& names = table.experts();
-  const auto count = model.experts.count;
-  if (names.mxfp4) {
-    table.add(name + "_blocks", {count, out, in / 32, 16});
-    table.add(name + "_scales", {count, out, in / 32});
-  } else {
-    table.add(name, names.transposed ? Shape{count, in, out} : Shape{count, out, in});
-  }
-  if (model.experts.bias) table.add(name + "_bias", {count, out});
-}
-
-void add_experts(Table& table, const ModelConfig& model, const std::string& layer) {
-  const auto& names = table.experts();
-  const auto& experts = model.experts;
-  table.add(layer + names.router + ".weight", {experts.count, model.d_model});
-  if (experts.router_bias) table.add(layer + names.router + ".bias", {experts.count});
-  const auto add = [&](const std::string& name, std::int64_t out, std::int64_t in) {
-    if (name.empty()) return;
-    if (holds_all_experts(name)) return add_all_experts(table, model, layer + name, out, in);
-    for (std::int64_t i = 0; i < experts.count; ++i)
-      table.add(layer + expert_name(name, i) + ".weight", {out, in});
-  };
-  add(names.gate, experts.d_mlp, model.d_model);
-  add(names.up, experts.d_mlp, model.d_model);
-  add(names.gate_up, 2 * experts.d_mlp, model.d_model);
-  add(names.down, model.d_model, experts.d_mlp);
-}
-
-void add_layer(Table& table, const ModelConfig& model, std::size_t index) {
-  const auto layer = fmt::format("{}.{}.", model.names.layers, index);
-  const auto add_norm = [&](const std::string& name) {
-    if (!name.empty()) table.add_norm(layer + name, model.d_model, model.norm_bias);
-  };
-  add_norm(model.names.input_norm);
-  add_attention(table, model, layer);
-  add_norm(model.names.post_attention_norm);
-  add_norm(model.names.mlp_norm);
-  if (model.layers[index].experts)
-    add_experts(table, model, layer);
-  else
-    add_mlp(table, model, layer);
-  add_norm(model.names.post_mlp_norm);
-}
-
 bool ends_with_any(std::string_view name, const auto& endings) {
-  return std::any_of(endings.begin(), endings.end(),
-                     [&](const auto& ending) { return name.ends_with(ending); });
+  return std::ranges::any_of(endings, [&](const auto& ending) { return name.ends_with(ending); });
 }
 
-// Tensors of cross-attention layers, stored RoPE tables, masks and FP8 scales are known but not in
-// the table.
+// Returns true for extra tensors: cross-attention layers, RoPE frequencies, masks, FP8 scales.
 bool is_known_extra(const ModelConfig& model, std::string_view name) {
   constexpr std::array kScales = {".weight_scale_inv", ".activation_scale"};
   if (name.ends_with("rotary_emb.inv_freq")) return true;
@@ -144,8 +143,8 @@ bool is_known_extra(const ModelConfig& model, std::string_view name) {
   return false;
 }
 
-[[noreturn]] void complain_about(const std::string& where, const char* what,
-                                 const std::vector<std::string>& names, const char* advice) {
+[[noreturn]] void fail_with_names(const std::string& where, const char* what,
+                                  const std::vector<std::string>& names, const char* advice) {
   constexpr std::size_t kShown = 5;
   const auto shown = std::vector(
       names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, names.size())));
@@ -154,14 +153,12 @@ bool is_known_extra(const ModelConfig& model, std::string_view name) {
   bad_input("{}: {} {}{}; {}", where, what, fmt::join(shown, ", "), more, advice);
 }
 
-// The spelling of which the first layer with experts has its first matrix; the first of all where
-// there is none, which is then missing.
+// Returns the naming scheme that the first expert layer uses; the first known one if none fits.
 ExpertNames find_experts(const ModelConfig& model, const std::set<std::string>& present,
                          const std::string& backbone) {
   const auto& spellings = model.names.experts;
   if (spellings.empty()) return {};
-  const auto layer = std::find_if(model.layers.begin(), model.layers.end(),
-                                  [](const LayerConfig& config) { return config.experts; });
+  const auto layer = std::ranges::find_if(model.layers, &LayerConfig::experts);
   const auto at =
       fmt::format("{}{}.{}.", backbone, model.names.layers, layer - model.layers.begin());
   for (const auto& names : spellings) {
@@ -171,14 +168,14 @@ ExpertNames find_experts(const ModelConfig& model, const std::set<std::string>& 
   return spellings.front();
 }
 
-// Looks for the tensors under every spelling that published checkpoints use.
+// Finds the prefix of the language model among those of published checkpoints.
 TensorPrefix find_prefix(const ModelConfig& model, const std::set<std::string>& present,
                          const std::string& where) {
   TensorPrefix prefix;
   const auto plain_head = model.names.head + ".weight";
   for (const auto& head : {plain_head, "language_model." + plain_head})
     if (present.contains(head)) prefix.head = head;
-  // A tied embedding may be stored as the output's, and norms may have no weights.
+  // A tied embedding may be stored as the output embedding, and norms may have no weights.
   const std::array marks = {embedding_name(model), model.names.final_norm + ".weight",
                             fmt::format("{}.0.{}.weight", model.names.layers, model.names.down)};
   for (const auto* backbone : kBackbones) {
@@ -200,8 +197,8 @@ void check_missing(const ModelConfig& model, const std::set<std::string>& presen
   }
   if (!model.tied && prefix.head.empty()) missing.push_back(model.names.head + ".weight");
   if (!missing.empty())
-    complain_about(where, "missing tensor", missing,
-                   "the checkpoint does not hold the model that its config.json describes");
+    fail_with_names(where, "missing tensor", missing,
+                    "the checkpoint does not hold the model that its config.json describes");
 }
 
 void check_surplus(const ModelConfig& model, const std::set<std::string>& present,
@@ -213,14 +210,14 @@ void check_surplus(const ModelConfig& model, const std::set<std::string>& presen
   for (const auto& name : present) {
     if (expected.contains(name) || name == prefix.head) continue;
     const bool ours = name.starts_with(prefix.backbone);
-    if (!ours && model.wrapped) continue;  // vision tower, projector
+    if (!ours && model.wrapped) continue;  // tensors of the vision tower and projector
     const auto below =
         ours ? std::string_view(name).substr(prefix.backbone.size()) : std::string_view(name);
     if (!is_known_extra(model, below)) surplus.push_back(name);
   }
   if (!surplus.empty())
-    complain_about(where, "unexpected tensor", surplus,
-                   "config.json describes a model without it, so its results would be wrong");
+    fail_with_names(where, "unexpected tensor", surplus,
+                    "config.json describes a model without it, so its results would be wrong");
 }
 
 }  // namespace
@@ -245,14 +242,7 @@ std::vector<TensorSpec> tensor_table(const ModelConfig& model) {
 }
 
 std::vector<TensorSpec> tensor_table(const ModelConfig& model, const ExpertNames& experts) {
-  Table table(model, experts);
-  table.add(embedding_name(model), {model.embedding_rows, model.d_model});
-  if (model.learned_positions())
-    table.add(model.names.positions + ".weight", {model.max_positions, model.d_model});
-  for (std::size_t i = 0; i < model.layers.size(); ++i)
-    if (!model.layers[i].cross_attention) add_layer(table, model, i);
-  table.add_norm(model.names.final_norm, model.d_model, model.norm_bias);
-  return table.take();
+  return TableBuilder(model, experts).build();
 }
 
 TensorPrefix check_names(const ModelConfig& model, const std::vector<std::string>& names,

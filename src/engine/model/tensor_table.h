@@ -1,4 +1,4 @@
-// The table of tensors that a model consists of: names and shapes, before any weight is read.
+// Names and shapes of all tensors of a model, known before any weight is read.
 #pragma once
 
 #include <string>
@@ -9,31 +9,34 @@
 
 namespace qkscope {
 
+// Expected name and shape of one tensor.
 struct TensorSpec {
-  std::string name;  // below the language model's prefix: "layers.3.self_attn.q_proj.weight"
+  std::string name;  // without the language model's prefix: "layers.3.self_attn.q_proj.weight"
   Shape shape;
 };
 
-std::string embedding_name(const ModelConfig& model);  // below the prefix
+// Returns the name of the token embedding without the prefix.
+std::string embedding_name(const ModelConfig& model);
 
-// Everything below the prefix, in the order of the forward pass. Cross-attention layers have none.
-// Experts are spelled as the family's published checkpoints do, or as `experts` says.
+// Returns all tensors below the prefix in forward order; cross-attention layers have none. Without
+// `experts`, experts are named as in the published checkpoints.
 std::vector<TensorSpec> tensor_table(const ModelConfig& model);
 std::vector<TensorSpec> tensor_table(const ModelConfig& model, const ExpertNames& experts);
 
-// Where a checkpoint keeps the language model.
+// How a checkpoint names the tensors of the language model.
 struct TensorPrefix {
   std::string backbone;  // "model.", "language_model.model.", ...
-  std::string head;      // full name of the output embedding, "" when the file has none
-  ExpertNames experts;   // the spelling that it has, where the model has experts
+  std::string head;      // full name of the output embedding; "" if it is tied and not stored
+  ExpertNames experts;   // naming of the expert tensors, for models with experts
 };
 
-// The name of an expert's matrix, or of the tensor that holds all of them.
+// expert_name inserts the expert number into a name pattern. holds_all_experts is true for names
+// without a placeholder: one tensor with all experts.
 std::string expert_name(const std::string& name, std::int64_t expert);
 bool holds_all_experts(const std::string& name);
 
-// Checks that every tensor the model needs is among `names`, and that no tensor under the language
-// model's prefix is left over. Needs no weights. Returns the prefix.
+// Checks that `names` has every tensor of the model and, under the language model's prefix, no
+// other tensor. Returns how the tensors are named. Throws bad input otherwise.
 TensorPrefix check_names(const ModelConfig& model, const std::vector<std::string>& names,
                          const std::string& where);
 

@@ -7,19 +7,20 @@
 #include <vector>
 
 #include "base/core/error.h"
+#include "base/core/index.h"
 #include "base/core/thread_pool.h"
 
 namespace qkscope {
 namespace {
 
-// The matrix in float32 of the model's own, in place of the file's.
-Tensor& own(WeightMatrix& matrix, LoadedCheckpoint& model) {
+// Replaces a matrix by a float32 copy that the model owns, and returns the copy.
+Tensor& make_float32_copy(WeightMatrix& matrix, LoadedCheckpoint& model) {
   model.folded.push_back(to_float32(matrix));
   matrix = {model.folded.back().view(), 1.0f};
   return model.folded.back();
 }
 
-void take_off_mean(std::span<float> values) {
+void subtract_mean(std::span<float> values) {
   if (values.empty()) return;
   const double mean =
       std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -27,20 +28,20 @@ void take_off_mean(std::span<float> values) {
 }
 
 std::span<float> row_of(Tensor& matrix, std::int64_t row) {
-  const auto width = static_cast<std::size_t>(matrix.dim(1));
-  return {matrix.data<float>() + static_cast<std::size_t>(row) * width, width};
+  const auto width = as_index(matrix.dim(1));
+  return {matrix.data<float>() + as_index(row) * width, width};
 }
 
-// Of every row: (tokens, d_model)
+// Centres each row of a (tokens, d_model) matrix.
 void center_rows(WeightMatrix& matrix, LoadedCheckpoint& model) {
   if (matrix.values.empty()) return;
-  Tensor& values = own(matrix, model);
-  parallel_for(values.dim(0), [&](std::int64_t row) { take_off_mean(row_of(values, row)); });
+  Tensor& values = make_float32_copy(matrix, model);
+  parallel_for(values.dim(0), [&](std::int64_t row) { subtract_mean(row_of(values, row)); });
 }
 
-// The mean of all rows, in float64: (width)
+// Returns the mean over rows in float64, shape (width).
 std::vector<double> mean_row(Tensor& matrix) {
-  std::vector<double> mean(static_cast<std::size_t>(matrix.dim(1)), 0.0);
+  std::vector<double> mean(as_index(matrix.dim(1)), 0.0);
   for (std::int64_t row = 0; row < matrix.dim(0); ++row) {
     const auto values = row_of(matrix, row);
     for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += static_cast<double>(values[i]);
@@ -49,20 +50,20 @@ std::vector<double> mean_row(Tensor& matrix) {
   return mean;
 }
 
-// Of every column, with the bias: (d_model, inner), what a block writes, or (vocabulary, d_model).
+// Centres each column and the bias of a (d_model, inner) or (vocabulary, d_model) layer.
 void center_columns(Linear& linear, LoadedCheckpoint& model) {
   if (linear.weight.values.empty()) return;
-  Tensor& values = own(linear.weight, model);
+  Tensor& values = make_float32_copy(linear.weight, model);
   const auto mean = mean_row(values);
   parallel_for(values.dim(0), [&](std::int64_t row) {
     const auto weights = row_of(values, row);
     for (std::size_t i = 0; i < mean.size(); ++i)
       weights[i] = static_cast<float>(static_cast<double>(weights[i]) - mean[i]);
   });
-  take_off_mean(linear.bias);
+  subtract_mean(linear.bias);
 }
 
-// b_O + W_O b_V, with the bias of a value head once for each query head that shares it.
+// b_O += W_O b_V, where query heads of a group repeat the bias of their shared value head.
 void fold_value_bias(LayerWeights& layer, const ModelConfig& config) {
   const auto values = to_float32(layer.o.weight);  // (d_model, n_heads * d_head)
   std::vector<float> bias;                         // (n_heads * d_head)
@@ -70,18 +71,59 @@ void fold_value_bias(LayerWeights& layer, const ModelConfig& config) {
     const auto* from = layer.v.bias.data() + head / config.heads_per_kv_head() * config.d_head;
     bias.insert(bias.end(), from, from + config.d_head);
   }
-  layer.o.bias.resize(static_cast<std::size_t>(config.d_model), 0.0f);
+  layer.o.bias.resize(as_index(config.d_model), 0.0f);
   parallel_for(config.d_model, [&](std::int64_t row) {
     const float* weights = values.data<float>() + row * values.dim(1);
     double sum = 0.0;
     for (std::size_t i = 0; i < bias.size(); ++i)
       sum += static_cast<double>(weights[i]) * static_cast<double>(bias[i]);
-    layer.o.bias[static_cast<std::size_t>(row)] += static_cast<float>(sum);
+    layer.o.bias[as_index(row)] += static_cast<float>(sum);
   });
-  std::fill(layer.v.bias.begin(), layer.v.bias.end(), 0.0f);
+  std::ranges::fill(layer.v.bias, 0.0f);
+}
+
+// W (g x + c) + b = W' x + b' with column i of W' = g_i W_i and b' = b + W c; g and c are weight
+// and bias of the norm. A LayerNorm output has mean 0, so rows of W' are centred too.
+void fold_norm(Linear& linear, const NormWeights& norm, LoadedCheckpoint& model) {
+  Tensor& folded = make_float32_copy(linear.weight, model);
+  if (!norm.bias.empty()) linear.bias.resize(as_index(folded.dim(0)), 0.0f);
+  parallel_for(folded.dim(0), [&](std::int64_t row) {
+    const auto weights = row_of(folded, row);
+    double constant = 0.0;
+    for (std::size_t i = 0; i < norm.bias.size(); ++i)
+      constant += static_cast<double>(weights[i]) * static_cast<double>(norm.bias[i]);
+    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] *= norm.weight[i];
+    if (model.config.norm == NormKind::layer) subtract_mean(weights);
+    if (!norm.bias.empty()) linear.bias[as_index(row)] += static_cast<float>(constant);
+  });
+}
+
+// Folds a norm into all its readers and makes it an identity; skips absent norms and matrices.
+void fold_norm(NormWeights& norm, const std::vector<Linear*>& readers, LoadedCheckpoint& model) {
+  if (norm.empty()) return;
+  for (auto* linear : readers)
+    if (!linear->weight.values.empty()) fold_norm(*linear, norm, model);
+  std::ranges::fill(norm.weight, 1.0f);
+  std::ranges::fill(norm.bias, 0.0f);
 }
 
 }  // namespace
+
+void fold_norms(LoadedCheckpoint& model) {
+  for (auto& layer : model.weights.layers) {
+    fold_norm(layer.input_norm, std::vector{&layer.q, &layer.k, &layer.v}, model);
+    std::vector<Linear*> readers = {&layer.gate, &layer.up, &layer.router};
+    for (auto& expert : layer.experts) readers.insert(readers.end(), {&expert.gate, &expert.up});
+    fold_norm(layer.mlp_norm, readers, model);
+  }
+  fold_norm(model.weights.final_norm, std::vector{&model.weights.head}, model);
+  if (!model.config.norm_bias) return;
+  // Folded norm biases give a bias to matrices that had none.
+  for (auto& layer : model.weights.layers)
+    if (!layer.down.weight.values.empty())
+      layer.down.bias.resize(as_index(model.config.d_model), 0.0f);
+  model.config.qkv_bias = model.config.mlp_bias = true;
+}
 
 void center_writing_weights(LoadedCheckpoint& model) {
   if (model.config.norm != NormKind::layer)
@@ -115,9 +157,6 @@ void fold_value_biases(LoadedCheckpoint& model) {
         "out",
         config.family);
   if (!config.qkv_bias) return;
-  if (config.has_sinks())
-    bad_input("fold_value_biases: {} has sinks, which take part of every pattern: leave it out",
-              config.family);
   if (config.qkv_clip > 0.0)
     bad_input("fold_value_biases: {} clips its values at {}: leave it out", config.family,
               config.qkv_clip);

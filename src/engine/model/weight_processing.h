@@ -1,21 +1,24 @@
-// Rewritings of the weights that leave the probabilities of the next token as they are, as
-// TransformerLens does them when it loads a model. Each is done in float32, in tensors that the
-// model then owns, and is refused where a family would compute something else afterwards.
+// Weight rewrites of TransformerLens that preserve next-token probabilities, in float32 on copies
+// that the model owns. Throws bad input if a rewrite would change the model.
 #pragma once
 
 #include "engine/model/loaded_checkpoint.h"
 
 namespace qkscope {
 
-// Takes the mean off what embeddings, attention and MLP write into the residual stream. Every
-// reader of the stream is a LayerNorm, which takes it off anyhow.
+// Moves norm weights into the matrices that read the normalised vectors: q, k, v, gate, up, router,
+// experts and output embedding. The norms then multiply by one. Readers of a LayerNorm are centred,
+// as in TransformerLens. Norms of q and k and of block outputs stay.
+void fold_norms(LoadedCheckpoint& model);
+
+// Subtracts the mean from everything that embeddings, attention and MLP write into the residual
+// stream. Requires LayerNorm, which removes the mean anyway.
 void center_writing_weights(LoadedCheckpoint& model);
 
-// Takes the mean over the vocabulary off the output embedding: all logits of a position change by
-// the same number.
+// Subtracts the mean over the vocabulary from the output embedding.
 void center_unembed(LoadedCheckpoint& model);
 
-// Moves biases of values into the bias of the output projection: a pattern adds up to one.
+// Moves value biases into the bias of the output projection; attention weights sum to one.
 void fold_value_biases(LoadedCheckpoint& model);
 
 }  // namespace qkscope

@@ -1,69 +1,283 @@
-// Group C of one head and document: what needs the scores of all keys, in one more pass over them.
+// All-keys statistics (group C) of one head and document: columns that need the scores of all keys.
 #pragma once
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "base/core/error.h"
 #include "engine/ops/head_scores.h"
-#include "engine/ops/mass_bins.h"
 #include "engine/ops/replaced_keys.h"
 #include "engine/statistics/attention_sums.h"
 
 namespace qkscope {
 
-// What the heads that read one key head share.
-struct KeyHead {
-  std::vector<ReplacedKeys> replaced;    // one per replacement
-  std::vector<std::vector<float>> kept;  // one per set of kept keys: 1 or 0 for each key; empty
-                                         // where the rule needs none
-};
-
-class AllKeys {
+// Histogram of the attention weights of one query: count and mass of keys in bins of half octaves.
+class WeightHistogram {
  public:
-  // All must outlive it. key_sums: of the document's first key, n_heads apart.
-  AllKeys(const HeadInput& in, const AttentionRequest& request, const KeyHead& keys,
-          std::int64_t* key_sums)
-      : in_(in), request_(request), layout_(request.layout), keys_(keys), key_sums_(key_sums) {}
+  static constexpr std::int32_t kPaddingBin = keys::kBins;  // bin for padding
+  static constexpr std::int64_t kMostKeys = std::int64_t{1} << 21;
 
-  // The columns of group C of the queries [begin, end), which `queries` holds; values: (queries,
-  // columns), group C still 0.
-  void add(QueryTile& queries, std::int64_t begin, std::int64_t end, double* values);
+  void clear() { std::fill(std::begin(cells_), std::end(cells_), 0); }
+
+  // Each bin is one integer: mass in units of 2^-40 in the low bits, key count in the high bits.
+  void add(std::int32_t bin, std::int64_t units) { cells_[bin] += units + kOneKey; }
+
+  // Lower and upper bound.
+  struct Bounds {
+    double low;
+    double high;
+  };
 
  private:
-  static constexpr std::int64_t kRows = 4;    // that are counted into bins side by side
-  static constexpr std::int64_t kKeys = 256;  // at once
+  friend class HistogramBounds;
 
-  // The sums of one replacement of keys at a row.
+  static constexpr int kMassBits = keys::kUnitBits + 2;  // room for a total mass of 1
+  static constexpr std::int64_t kOneKey = std::int64_t{1} << kMassBits;
+
+  std::int64_t cells_[keys::kBins + 1] = {};
+};
+
+// Bounds on the number of keys that hold a given mass, and on the mass of the top keys.
+class HistogramBounds {
+ public:
+  explicit HistogramBounds(const WeightHistogram& bins) {
+    constexpr double kUnit = 1.0 / static_cast<double>(std::int64_t{1} << keys::kUnitBits);
+    for (std::size_t b = 0; b < keys::kBins; ++b) {
+      const auto cell = bins.cells_[b];
+      const double count = static_cast<double>(cell >> WeightHistogram::kMassBits);
+      const double mass = static_cast<double>(cell & (WeightHistogram::kOneKey - 1)) * kUnit;
+      keys_[b + 1] = keys_[b] + count;
+      held_[b + 1] = held_[b] + mass;
+    }
+  }
+
+  WeightHistogram::Bounds keys_of_share(double share) const {
+    const auto b = first_with(held_, share);
+    if (b == keys::kBins) return {keys_[b], keys_[b]};
+    const double missing = share - held_[b];
+    const double most = keys_[b + 1] - keys_[b];
+    // Lower bound: every key of the bin has the largest weight of the bin. Upper bound: the keys
+    // taken first, which are the largest, have at least the average weight.
+    const double average = (held_[b + 1] - held_[b]) / most;
+    const double high = keys_[b] + std::min(most, std::max(1.0, std::ceil(missing / average)));
+    return {std::min(high, keys_[b] + std::max(1.0, std::ceil(missing / upper(b)))), high};
+  }
+
+  WeightHistogram::Bounds mass_of_top(std::int64_t top) const {
+    const auto b = first_with(keys_, static_cast<double>(top));
+    if (b == keys::kBins) return {held_[b], held_[b]};
+    const double taken = static_cast<double>(top) - keys_[b];
+    const double mass = held_[b + 1] - held_[b];
+    const double part = mass * taken / (keys_[b + 1] - keys_[b]);
+    return {held_[b] + part, held_[b] + std::max(part, std::min(mass, taken * upper(b)))};
+  }
+
+ private:
+  // Index of the first bin at which the cumulative sums reach a value; kBins if none does.
+  static std::size_t first_with(const double (&sums)[keys::kBins + 1], double value) {
+    std::size_t b = 0;
+    while (b < keys::kBins && sums[b + 1] < value) ++b;
+    return b;
+  }
+  static double upper(std::size_t bin) { return std::exp2(-0.5 * static_cast<double>(bin)); }
+
+  double keys_[keys::kBins + 1] = {};  // cumulative key count
+  double held_[keys::kBins + 1] = {};  // cumulative mass
+};
+
+// Variants of the keys of one key head, shared by the query heads of its group.
+struct KeyVariants {
+  std::vector<std::vector<float>> replaced;  // (replacements) of (keys, dim)
+  std::vector<std::vector<float>>
+      kept;  // (kept sets) masks of (keys), 1 or 0; empty if the rule needs none
+};
+
+static_assert(keys::kBins == kMassBins);
+
+// Computes the all-keys columns of a head, block by block.
+class AllKeysColumns {
+ public:
+  // All references must outlive the object. key_sums is that of key 0; keys are n_heads apart.
+  AllKeysColumns(const HeadInput& in, const AttentionRequest& request, const KeyVariants& keys,
+                 std::int64_t* key_sums)
+      : in_(in), request_(request), layout_(request.layout), keys_(keys), key_sums_(key_sums) {}
+
+  // Computes the all-keys columns of queries [begin, end), which `queries` holds. values: (queries,
+  // columns), where the all-keys columns are 0 on entry.
+  void add(QueryTile& queries, std::int64_t begin, std::int64_t end, double* values) {
+    QKSCOPE_ASSERT(in_.sequence.length < WeightHistogram::kMostKeys);
+    queries_ = {begin, end};
+    bins_.resize(as_index((end - begin + kRows - 1) / kRows * kRows));
+    for (auto& bins : bins_) bins.clear();
+    divergences_.assign(as_index(end - begin) * keys_.replaced.size(), {});
+    replaced_scores_.resize(keys_.replaced.size());
+    for (auto first = in_.first_key(begin) / kKeys * kKeys; first < end; first += kKeys) {
+      const Range block{first, std::min(end, first + kKeys)};
+      const auto count = block.end - block.begin;
+      queries.multiply(in_.key(first), in_.key_stride(), count, scores_);
+      for (std::size_t r = 0; r < keys_.replaced.size(); ++r)
+        queries.multiply(keys_.replaced[r].data() + first * in_.d(), in_.d(), count,
+                         replaced_scores_[r]);
+      add_keys(block, values);
+    }
+    for (auto i = begin; i < end; ++i) finish(i, values + (i - begin) * layout_.columns());
+  }
+
+ private:
+  static constexpr double kLeastKept = 1e-30;  // keeps -ln(kept mass) finite
+  static constexpr std::int64_t kRows = 4;     // queries per histogram loop
+  static constexpr std::int64_t kKeys = 256;   // keys per block
+
+  // Running KL divergence of one query from its scores with replaced keys.
   struct Divergence {
     double difference = 0;  // sum p (s - s')
-    double highest = 0;     // of s'
-    double sum = 0;         // of exp(s' - highest); 0: no key yet
+    double highest = 0;     // maximum of s'
+    double sum = 0;         // sum of exp(s' - highest); 0 before the first key
   };
-  struct Keys {  // [begin, end) of those at hand
+  struct Range {  // [begin, end)
     std::int64_t begin;
     std::int64_t end;
   };
 
-  void add_keys(Keys block, double* values);
-  void add_row(std::int64_t i, std::int64_t slot, Keys block, double* v);
-  void compare_row(std::int64_t i, const float* p, Keys block, Keys seen);
-  void keep_row(std::int64_t i, const float* p, Keys block, Keys seen, double* v) const;
-  void count(std::int64_t query, std::int64_t width);
-  void finish(std::int64_t i, double* v) const;
+  static std::int64_t bit_width(std::int64_t distance) {
+    return std::bit_width(static_cast<std::uint64_t>(distance));
+  }
+
+  void add_keys(Range block, double* values) {
+    std::fill_n(block_sums_, kKeys, 0);
+    for (auto query = queries_.begin; query < queries_.end; query += kRows) {
+      const auto rows = std::min(kRows, queries_.end - query);
+      const auto last = std::min(
+          block.end, query + rows);  // end of the keys visible to the last of these queries
+      if (last <= block.begin) continue;
+      const auto width = keys::padded(last - block.begin);
+      for (std::int64_t slot = 0; slot < kRows; ++slot) {
+        std::fill_n(p_[slot], width, 0.0f);
+        std::fill_n(bin_[slot], width, WeightHistogram::kPaddingBin);
+        if (slot < rows)
+          add_row(query + slot, slot, block,
+                  values + (query + slot - queries_.begin) * layout_.columns());
+        keys::add_units(p_[slot], width, units_[slot], block_sums_);
+      }
+      count(query - queries_.begin, width);
+    }
+    for (auto j = block.begin; j < block.end; ++j)
+      key_sums_[j * in_.heads()] += block_sums_[j - block.begin];
+  }
+
+  void add_row(std::int64_t i, std::int64_t slot, Range block, double* v) {
+    const Range seen{std::max(block.begin, in_.first_key(i)), std::min(block.end, i + 1)};
+    if (seen.begin >= seen.end) return;
+    const auto at = seen.begin - block.begin;
+    const auto sums = keys::weigh({scores_.row(i - queries_.begin) + at, seen.end - seen.begin,
+                                   static_cast<float>(i - seen.begin)},
+                                  keys::LogSum(in_.lse(i)), p_[slot] + at, bin_[slot] + at);
+    v[layout_.entropy()] += sums.entropy;
+    v[layout_.distance_mean()] += sums.distance;
+    // Keys whose distances have the same bit width are contiguous.
+    for (auto j = seen.begin; j < seen.end;) {
+      const auto width = bit_width(i - j);
+      const auto nearest = width == 0 ? 0 : std::int64_t{1} << (width - 1);
+      const auto end = std::min(seen.end, i - nearest + 1);
+      const bool all = end - j == seen.end - seen.begin;
+      v[layout_.dist(std::min(width, kDistances - 1))] +=
+          all ? sums.mass : keys::short_sum(p_[slot] + j - block.begin, end - j);
+      j = end;
+    }
+    compare_row(i, p_[slot], block, seen);
+    keep_row(i, p_[slot], block, seen, v);
+  }
+
+  void compare_row(std::int64_t i, const float* p, Range block, Range seen) {
+    const auto at = seen.begin - block.begin;
+    for (std::size_t r = 0; r < replaced_scores_.size(); ++r) {
+      auto& divergence = divergences_[as_index(i - queries_.begin) * replaced_scores_.size() + r];
+      const auto part =
+          keys::compare(p + at, scores_.row(i - queries_.begin) + at,
+                        replaced_scores_[r].row(i - queries_.begin) + at, seen.end - seen.begin);
+      const double highest =
+          divergence.sum > 0 ? std::max<double>(divergence.highest, part.highest) : part.highest;
+      divergence.difference += part.difference;
+      divergence.sum = divergence.sum * std::exp(divergence.highest - highest) +
+                       part.sum * std::exp(part.highest - highest);
+      divergence.highest = highest;
+    }
+  }
+
+  void keep_row(std::int64_t i, const float* p, Range block, Range seen, double* v) const {
+    const auto sum = [&](std::int64_t begin, std::int64_t end) -> double {
+      begin = std::max(begin, seen.begin);
+      end = std::min(end, seen.end);
+      return begin < end ? keys::sum(p + begin - block.begin, end - begin) : 0.0f;
+    };
+    for (std::size_t s = 0; s < request_.kept.size(); ++s) {
+      const auto& set = request_.kept[s];
+      double& kept = v[layout_.kept(static_cast<std::int64_t>(s))];
+      if (set.rule == KeptKeys::Rule::ends) {
+        kept += sum(0, set.first) + sum(std::max(set.first, i - set.last + 1), i + 1);
+        continue;
+      }
+      float mass = 0;
+      const auto at = seen.begin - block.begin;
+      rows::dots({p + at, keys_.kept[s].data() + seen.begin, 0, 1, seen.end - seen.begin}, 1.0f,
+                 &mass);
+      kept += mass;
+    }
+  }
+
+  // Interleaving the rows hides the latency of dependent additions to one bin.
+  void count(std::int64_t query, std::int64_t width) {
+    WeightHistogram* const bins = bins_.data() + query;
+    for (std::int64_t j = 0; j < width; ++j)
+      for (std::int64_t slot = 0; slot < kRows; ++slot)
+        bins[slot].add(bin_[slot][j], units_[slot][j]);
+  }
+
+  void finish(std::int64_t i, double* v) const {
+    const auto query = as_index(i - queries_.begin);
+    const double entropy = v[layout_.entropy()];
+    v[layout_.perplexity()] = std::exp(entropy);
+    v[layout_.entropy_relative()] = i == 0 ? 0.0 : entropy / std::log(static_cast<double>(i + 1));
+    const HistogramBounds binned(bins_[query]);
+    for (std::int64_t k = 0; k < kKeyShares; ++k) {
+      const auto [low, high] = binned.keys_of_share(kKeyShare[k]);
+      v[layout_.keys_low(k)] = low;
+      v[layout_.keys_high(k)] = high;
+    }
+    for (std::int64_t k = 0; k < kTopKeys; ++k) {
+      const auto [low, high] = binned.mass_of_top(kTopKey[k]);
+      v[layout_.top_low(k)] = low;
+      v[layout_.top_high(k)] = high;
+    }
+    // Normalise by the actual sum of weights: KL is a small difference of large numbers.
+    double mass = 0;
+    for (std::int64_t width = 0; width < kDistances; ++width) mass += v[layout_.dist(width)];
+    for (std::size_t r = 0; r < replaced_scores_.size(); ++r) {
+      const auto& other = divergences_[query * replaced_scores_.size() + r];
+      v[layout_.kl(static_cast<std::int64_t>(r))] = other.difference / mass + other.highest +
+                                                    std::log(other.sum) - in_.lse(i) -
+                                                    std::log(mass);
+    }
+    for (std::int64_t s = 0; s < std::ssize(request_.kept); ++s)
+      v[layout_.kl_evicted(s)] = -std::log(std::max(kLeastKept, v[layout_.kept(s)]));
+  }
 
   const HeadInput& in_;
   const AttentionRequest& request_;
   const ColumnLayout& layout_;
-  const KeyHead& keys_;
+  const KeyVariants& keys_;
   std::int64_t* key_sums_;
-  Keys queries_ = {0, 0};  // of the block
+  Range queries_ = {0, 0};
   ScoreBlock scores_;
   std::vector<ScoreBlock> replaced_scores_;
-  std::vector<MassBins> bins_;           // (queries, filled up to whole kRows)
+  std::vector<WeightHistogram> bins_;    // (queries rounded up to kRows)
   std::vector<Divergence> divergences_;  // (queries, replacements)
-  std::int64_t block_sums_[kKeys] = {};  // of the block's keys
-  // Of kRows queries at a time; what is no key of a row has weight 0 and a bin of its own.
+  std::int64_t block_sums_[kKeys] = {};  // fixed-point sums of the keys of the block
+  // Weights, bins and fixed-point weights of kRows queries; padding has weight 0 and kPaddingBin.
   float p_[kRows][kKeys] = {};
   std::int32_t bin_[kRows][kKeys] = {};
   std::int64_t units_[kRows][kKeys] = {};

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "base/core/error.h"
+#include "base/core/index.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/gemm.h"
 #include "engine/ops/packed_keys.h"
 #include "engine/ops/row_kernels.h"
 #include "engine/ops/score_panel.h"
-#include "engine/ops/workspace.h"
 
 namespace qkscope {
 namespace {
@@ -19,15 +19,16 @@ namespace {
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr std::int64_t kMostTaskColumns = 192;
 
+// Queries of one sequence and key head that one thread computes.
 struct Task {
   std::size_t sequence;
   std::int64_t kv_head;
-  std::int64_t first;  // query
+  std::int64_t first;  // first query
   std::int64_t queries;
 };
 
-// Some queries with all query heads that share a key head: column c holds query first + c / group
-// of head c % group. Columns lie in panels as wide as the register tile.
+// A block of queries with all query heads of one key head (GQA): column c holds query first + c /
+// group of head c % group. Columns are stored in panels as wide as the register tile.
 class QueryBlock {
  public:
   QueryBlock(const AttentionInput& input, const PackedKeys& packed, const Task& task)
@@ -54,13 +55,13 @@ class QueryBlock {
   }
 
  private:
-  // What a thread works on. Arrays with columns lie panel by panel, each (…, panel).
+  // Scratch memory of a thread. Arrays with columns are stored panel by panel, each (..., panel).
   struct Scratch {
-    Workspace rows;     // (columns, d) queries, scaled
+    Workspace rows;     // (columns, d) scaled queries
     Workspace q;        // (d, columns)
     Workspace scores;   // (key block, panel)
-    Workspace z;        // (z_rows, columns), not yet divided by the softmax's sum
-    Workspace softmax;  // (4, columns): highest, sum, and the first and end of the keys in sight
+    Workspace z;        // (z_rows, columns), before division by the softmax sum
+    Workspace softmax;  // (4, columns): maximum, sum, first and end of the visible keys
   };
 
   static Scratch& scratch() {
@@ -68,13 +69,13 @@ class QueryBlock {
     return buffers;
   }
 
-  // Of a column; those that fill up the last panel see what the last one sees.
+  // Position of a column; padding columns repeat the last one.
   std::int64_t position(std::int64_t column) const {
     const auto query = task_.first + std::min(column, columns_ - 1) / group_;
     return sequence_.past + row_of_query(query, input_.queries) - sequence_.begin;
   }
 
-  std::int64_t offset_of(std::int64_t column) const {  // in q and z
+  std::int64_t offset_of(std::int64_t column) const {  // offset in q and z
     const auto head = task_.kv_head * group_ + column % group_;
     return ((task_.first + column / group_) * input_.q.dim(1) + head) * d_;
   }
@@ -86,7 +87,7 @@ class QueryBlock {
       std::copy_n(input_.q.data<float>() + offset_of(column), d_, rows + column * d_);
     rows::scale(rows, columns_ * d_, input_.scale);
     q_ = s.q.floats(padded_columns_ * d_);
-    gemm::pack(gemm::RightColumns{rows, d_, columns_, d_}, q_);
+    gemm::pack_right({rows, d_, columns_, d_}, q_);
     scores_ = s.scores.floats(gemm::round_up(kKeyBlock, gemm::tile_shape().rows) * panel_);
     z_ = s.z.floats(z_rows_ * padded_columns_);
     std::fill_n(z_, z_rows_ * padded_columns_, 0.0f);
@@ -98,8 +99,7 @@ class QueryBlock {
     std::fill_n(sum_, padded_columns_, 0.0f);
   }
 
-  // The products run over d and over the keys of a block in ascending order; weights of keys that a
-  // column does not see are zero and add nothing.
+  // Products run in ascending order over d and over keys; masked keys have weight 0.
   void attend(const KeyBlock& block, std::int64_t panel) {
     const auto used = std::min(panel_, columns_ - panel);
     const auto lowest = position(panel);
@@ -113,18 +113,18 @@ class QueryBlock {
     const auto all_first = first_visible_key(highest, input_.window) - block.first;
     const auto all_end = lowest + 1 - block.first;
     if (all_first > 0 || all_end < keys) find_visible(block, panel);
-    weigh({.scores = scores_,
-           .keys = keys,
-           .columns = panel_,
-           .first = first_ + panel,
-           .end = end_ + panel,
-           .all_first = std::max<std::int64_t>(0, all_first),
-           .all_end = std::clamp<std::int64_t>(all_end, 0, keys),
-           .highest = highest_ + panel,
-           .sum = sum_ + panel,
-           .z = z_ + panel * z_rows_,
-           .z_rows = d_,
-           .used = used});
+    update_softmax({.scores = scores_,
+                    .keys = keys,
+                    .columns = panel_,
+                    .first = first_ + panel,
+                    .end = end_ + panel,
+                    .all_first = std::max<std::int64_t>(0, all_first),
+                    .all_end = std::clamp<std::int64_t>(all_end, 0, keys),
+                    .highest = highest_ + panel,
+                    .sum = sum_ + panel,
+                    .z = z_ + panel * z_rows_,
+                    .z_rows = d_,
+                    .used = used});
     gemm::multiply(
         {packed_.values(block, task_.kv_head), scores_, z_rows_, panel_, keys, block.packed, used},
         true, z_ + panel * z_rows_, panel_);
@@ -138,10 +138,10 @@ class QueryBlock {
     }
   }
 
-  // The sink counts in the sum alone: exp(sink - highest) beside exp(score - highest).
+  // The sink adds exp(sink - highest) to the softmax sum only.
   float sum_with_sink(std::int64_t column) const {
     if (input_.sinks.empty()) return sum_[column];
-    const auto head = static_cast<std::size_t>(task_.kv_head * group_ + column % group_);
+    const auto head = as_index(task_.kv_head * group_ + column % group_);
     const auto above = static_cast<double>(input_.sinks[head]) - highest_[column];
     return sum_[column] + static_cast<float>(std::exp(above));
   }
@@ -157,18 +157,18 @@ class QueryBlock {
 
   void store(std::span<rows::RunningSoftmax> row_sums) const {
     for (std::int64_t column = 0; column < columns_; ++column)
-      row_sums[static_cast<std::size_t>(offset_of(column) / d_)] = {highest_[column], sum_[column]};
+      row_sums[as_index(offset_of(column) / d_)] = {highest_[column], sum_[column]};
   }
 
   const AttentionInput& input_;
   const PackedKeys& packed_;
   const Task& task_;
   const Sequence& sequence_;
-  std::int64_t group_;  // query heads that share this key head
+  std::int64_t group_;  // query heads per key head
   std::int64_t d_;
-  std::int64_t z_rows_;  // d, filled up to whole tiles
+  std::int64_t z_rows_;  // d rounded up to whole tiles
   std::int64_t columns_;
-  std::int64_t panel_;  // columns of one
+  std::int64_t panel_;  // columns per panel
   std::int64_t padded_columns_;
   float* q_ = nullptr;
   float* scores_ = nullptr;
@@ -179,8 +179,7 @@ class QueryBlock {
   float* end_ = nullptr;
 };
 
-// Queries per task: a few tasks for every thread, and whole panels where that leaves enough. Bits
-// do not depend on it.
+// Queries per task: several tasks per thread, in whole panels. Results do not depend on it.
 std::int64_t queries_per_task(const AttentionInput& input) {
   const auto columns = input.q.dim(0) * input.q.dim(1) / (4 * std::int64_t{thread_count()});
   const auto panel = gemm::tile_shape().columns;
@@ -198,8 +197,8 @@ std::vector<Task> tasks_of(const AttentionInput& input) {
       for (std::int64_t head = 0; head < input.k.dim(1); ++head)
         tasks.push_back({sequence, head, first, std::min(per_task, end - first)});
   }
-  // The last blocks see the most keys: they go first, so that no thread is left with a long one.
-  std::reverse(tasks.begin(), tasks.end());
+  // Later queries see more keys: their tasks run first to balance the threads.
+  std::ranges::reverse(tasks);
   return tasks;
 }
 
@@ -214,8 +213,8 @@ void attention(const AttentionInput& input, TensorView z,
   if (tasks.empty()) return;
   const auto packed =
       input.packed != nullptr ? *input.packed : pack_keys(input.k, input.v, input.sequences);
-  parallel_for(static_cast<std::int64_t>(tasks.size()), [&](std::int64_t index) {
-    QueryBlock(input, packed, tasks[static_cast<std::size_t>(index)]).run(z, row_sums);
+  parallel_for(std::ssize(tasks), [&](std::int64_t index) {
+    QueryBlock(input, packed, tasks[as_index(index)]).run(z, row_sums);
   });
 }
 

@@ -16,9 +16,9 @@ namespace {
 
 constexpr std::int64_t kQueryRows = 64;
 constexpr std::int64_t kSinks = 4;
-constexpr std::int64_t kSinkRows = 64;  // of the alpha columns
+constexpr std::int64_t kSinkRows = 64;  // rows that the alpha columns cover
 
-// Mass on keys that hold the query's own token (dup), or follow one that does (ind).
+// Attention mass on keys with the token of the query (dup) and on keys right after it (ind).
 struct TokenMass {
   double dup = 0;
   double dup_first = 0;
@@ -26,7 +26,7 @@ struct TokenMass {
   double ind_self = 0;
 };
 
-// Positions of each token that occurs more than once, ascending.
+// Returns the ascending positions of every token that occurs more than once.
 std::vector<std::vector<std::int64_t>> repeated_tokens(std::span<const std::int32_t> ids) {
   std::map<std::int32_t, std::vector<std::int64_t>> places;
   for (std::size_t i = 0; i < ids.size(); ++i)
@@ -37,7 +37,7 @@ std::vector<std::vector<std::int64_t>> repeated_tokens(std::span<const std::int3
   return repeated;
 }
 
-// Keys at positions + offset, side by side.
+// Copies the keys at positions + offset into one contiguous array.
 void gather_keys(const HeadInput& in, std::span<const std::int64_t> positions, std::int64_t offset,
                  std::vector<float>& keys) {
   keys.clear();
@@ -45,8 +45,8 @@ void gather_keys(const HeadInput& in, std::span<const std::int64_t> positions, s
     keys.insert(keys.end(), in.key(position + offset), in.key(position + offset) + in.d());
 }
 
-// (length): sums over pairs of equal tokens. Each token is a block; a query sees the keys of the
-// earlier positions of its block (dup) and those one later (ind).
+// Returns shape (length): dup and ind mass of each query. The positions of one token form a block;
+// a query attends to earlier positions of its block (dup) and to those right after them (ind).
 std::vector<TokenMass> token_masses(const HeadInput& in,
                                     std::span<const std::vector<std::int64_t>> repeated) {
   std::vector<TokenMass> masses(as_index(in.sequence.length));
@@ -63,36 +63,30 @@ std::vector<TokenMass> token_masses(const HeadInput& in,
     return p;
   };
   for (const auto& block : repeated) {
-    const auto positions = std::span(block).first(block.size() - 1);  // those that come before one
-    gather_keys(in, positions, 0, keys);
-    for (std::size_t r = 1; r < block.size(); ++r) {
-      const auto query = block[r];
-      const auto weights = attend(query, static_cast<std::int64_t>(r));
-      auto& mass = masses[as_index(query)];
-      for (std::size_t k = 0; k < r; ++k) {
-        if (block[k] < in.first_key(query)) continue;
-        mass.dup += weights[k];
-        if (block[k] == 0) mass.dup_first += weights[k];
-      }
-    }
-    gather_keys(in, positions, 1, keys);
-    for (std::size_t r = 1; r < block.size(); ++r) {
-      const auto query = block[r];
-      const auto weights = attend(query, static_cast<std::int64_t>(r));
-      auto& mass = masses[as_index(query)];
-      for (std::size_t k = 0; k < r; ++k) {
-        if (block[k] + 1 < in.first_key(query)) continue;
-        mass.ind += weights[k];
-        if (block[k] + 1 == query) mass.ind_self += weights[k];
+    const auto earlier = std::span(block).first(block.size() - 1);
+    for (const std::int64_t offset : {0, 1}) {
+      gather_keys(in, earlier, offset, keys);
+      for (std::size_t r = 1; r < block.size(); ++r) {
+        const auto query = block[r];
+        const auto weights = attend(query, static_cast<std::int64_t>(r));
+        auto& mass = masses[as_index(query)];
+        for (std::size_t k = 0; k < r; ++k) {
+          const auto key = block[k] + offset;
+          if (key < in.first_key(query)) continue;
+          (offset == 0 ? mass.dup : mass.ind) += weights[k];
+          if (offset == 0 && key == 0) mass.dup_first += weights[k];
+          if (offset == 1 && key == query) mass.ind_self += weights[k];
+        }
       }
     }
   }
   return masses;
 }
 
+// Statistics of one query head of one document.
 class HeadStatistics {
  public:
-  HeadStatistics(const HeadInput& in, const AttentionRequest& request, const KeyHead& keys,
+  HeadStatistics(const HeadInput& in, const AttentionRequest& request, const KeyVariants& keys,
                  LayerAttention& out, std::int64_t document)
       : in_(in),
         request_(request),
@@ -116,9 +110,9 @@ class HeadStatistics {
   void add_block(std::int64_t begin, std::int64_t end) {
     const auto count = end - begin;
     block_.assign(as_index(count * layout_.columns()), 0.0);
-    tile_.take(in_, begin, count);
-    first_keys(begin, end);
-    last_keys(begin, end);
+    tile_.load(in_, begin, count);
+    add_first_keys(begin, end);
+    add_last_keys(begin, end);
     for (auto i = begin; i < end; ++i) finish_near(i, values(i - begin));
     if (layout_.all_keys) all_keys_.add(tile_, begin, end, block_.data());
     for (auto i = begin; i < end; ++i) add_row(i, values(i - begin));
@@ -127,7 +121,7 @@ class HeadStatistics {
   double* values(std::int64_t query) { return block_.data() + query * layout_.columns(); }
   static std::int64_t at(NearColumn column) { return ColumnLayout::at(column); }
 
-  // Weights of query i for keys of [first, end) that it sees; scores_ holds those from `held` on.
+  // Weights of query i for visible keys of [first, end); scores_ starts at key `held`.
   void weigh(std::int64_t i, std::int64_t begin, std::int64_t held, std::int64_t first,
              std::int64_t end) {
     first_ = std::max(first, in_.first_key(i));
@@ -138,12 +132,12 @@ class HeadStatistics {
                   p_.data());
   }
   double p(std::int64_t key) const { return p_[as_index(key - first_)]; }
-  // Of the keys [begin, end).
+  // Attention mass on keys [begin, end).
   double mass(std::int64_t begin, std::int64_t end) const {
-    return keys::stretch_sum(p_.data() + (begin - first_), end - begin);
+    return keys::short_sum(p_.data() + (begin - first_), end - begin);
   }
 
-  void first_keys(std::int64_t begin, std::int64_t end) {
+  void add_first_keys(std::int64_t begin, std::int64_t end) {
     const auto keys = std::min(end, std::max(kSinks, layout_.stream_first));
     tile_.multiply(in_.key(0), in_.key_stride(), keys, scores_);
     for (auto i = begin; i < end; ++i) {
@@ -163,7 +157,7 @@ class HeadStatistics {
     if (i == 1 && j == 0) v[at(NearColumn::prev_first)] = p;
   }
 
-  void last_keys(std::int64_t begin, std::int64_t end) {
+  void add_last_keys(std::int64_t begin, std::int64_t end) {
     const auto reach = std::max(layout_.window, layout_.stream_last);
     const auto first = std::max<std::int64_t>(0, begin - reach + 1);
     tile_.multiply(in_.key(first), in_.key_stride(), end - first, scores_);
@@ -181,7 +175,7 @@ class HeadStatistics {
     }
   }
 
-  // [nearest, farthest) of a bit width.
+  // Distances [nearest, farthest) of a bit width.
   static std::pair<std::int64_t, std::int64_t> distances(std::int64_t width) {
     if (width == 0) return {0, 1};
     return {std::int64_t{1} << (width - 1), std::int64_t{1} << width};
@@ -215,14 +209,14 @@ class HeadStatistics {
   const AttentionRequest& request_;
   const ColumnLayout& layout_;
   LayerAttention& out_;
-  std::int64_t cell_;          // of the document's first bucket
+  std::int64_t cell_;          // index of the first bucket of the document
   std::vector<double> block_;  // (queries of the block, columns)
   std::vector<TokenMass> masses_;
   QueryTile tile_;
   ScoreBlock scores_;
-  std::vector<float> p_;  // of one query, for the keys from first_ on
+  std::vector<float> p_;  // weights of one query for keys from first_ on
   std::int64_t first_ = 0;
-  AllKeys all_keys_;
+  AllKeysColumns all_keys_;
 };
 
 HeadInput head_input(const AttendedRows& attended, std::int64_t document, std::int64_t head) {
@@ -234,13 +228,8 @@ HeadInput head_input(const AttendedRows& attended, std::int64_t document, std::i
           .head = head};
 }
 
-// Flags as factors of weights.
-std::vector<float> as_factors(const std::vector<char>& flags) {
-  return {flags.begin(), flags.end()};
-}
-
-KeyHead prepare_keys(const HeadInput& in, const AttentionRequest& request) {
-  KeyHead keys;
+KeyVariants prepare_keys(const HeadInput& in, const AttentionRequest& request) {
+  KeyVariants keys;
   const KeyRows rows{in.key(0), in.key_stride(), in.sequence.length, in.d()};
   for (const auto& replacement : request.replacements) {
     const bool exported = replacement.scale == KeyReplacement::Scale::exported;
@@ -250,10 +239,9 @@ KeyHead prepare_keys(const HeadInput& in, const AttentionRequest& request) {
   }
   for (const auto& set : request.kept) {
     auto& kept = keys.kept.emplace_back();
-    if (set.rule == KeptKeys::Rule::short_keys) kept = as_factors(shortest_keys(rows, set.share));
+    if (set.rule == KeptKeys::Rule::short_keys) kept = shortest_keys(rows, set.share);
     if (set.rule == KeptKeys::Rule::filtered_keys)
-      kept = as_factors(
-          filtered_keys(rows, request.key_filters.data() + in.key_head() * in.d(), set.share));
+      kept = filtered_keys(rows, request.key_filters.data() + in.key_head() * in.d(), set.share);
   }
   return keys;
 }
@@ -269,7 +257,7 @@ LayerAttention attention_statistics(const AttendedRows& attended, const Attentio
   auto out = empty_attention(documents, heads, request.buckets, request.layout.columns());
   if (request.layout.all_keys) out.key_sums.resize(as_index(input.q.dim(0) * heads));
   std::vector<std::vector<std::vector<std::int64_t>>> repeated(as_index(documents));
-  std::vector<KeyHead> keys(as_index(documents * key_heads));
+  std::vector<KeyVariants> keys(as_index(documents * key_heads));
   parallel_for(documents * key_heads, [&](std::int64_t task) {
     const auto in = head_input(attended, task / key_heads, task % key_heads * (heads / key_heads));
     keys[as_index(task)] = prepare_keys(in, request);

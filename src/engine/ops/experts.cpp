@@ -7,10 +7,11 @@
 #include <numeric>
 
 #include "base/core/error.h"
+#include "base/core/index.h"
 #include "base/core/thread_pool.h"
+#include "engine/ops/gemm.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/row_kernels.h"
-#include "engine/ops/workspace.h"
 
 namespace qkscope {
 namespace {
@@ -20,35 +21,35 @@ TensorView floats(Workspace& memory, std::int64_t rows, std::int64_t width) {
 }
 
 void copy_row(float* to, const float* from, std::int64_t width) {
-  std::memcpy(to, from, static_cast<std::size_t>(width) * sizeof(float));
+  std::memcpy(to, from, as_index(width) * sizeof(float));
 }
 
-// Calls body(i, slot) for every slot, on all threads.
+// Calls body(i, slot) for every slot, in parallel.
 template <typename Body>
 void for_each_slot(std::span<const std::int64_t> slots, Body body) {
   constexpr std::int64_t kSlotsPerTask = 16;
   parallel_ranges(std::ssize(slots), kSlotsPerTask, [&](std::int64_t begin, std::int64_t end) {
-    for (auto i = begin; i < end; ++i) body(i, slots[static_cast<std::size_t>(i)]);
+    for (auto i = begin; i < end; ++i) body(i, slots[as_index(i)]);
   });
 }
 
-// Calls body(expert, slots) for the rows of every expert, in order, some at a time.
+// Calls body(expert, slots) in expert order, with at most kMostExpertRows slots at a time.
 template <typename Body>
 void for_each_expert(const ExpertRows& rows, Body body) {
   for (std::int64_t expert = 0; expert + 1 < std::ssize(rows.begin); ++expert) {
     const auto slots = rows.of(expert);
     for (std::size_t first = 0; first < slots.size(); first += kMostExpertRows)
-      body(static_cast<std::size_t>(expert),
+      body(as_index(expert),
            slots.subspan(first, std::min<std::size_t>(kMostExpertRows, slots.size() - first)));
   }
 }
 
-// A NaN comes first; the softmax then spreads it.
+// Sorts NaN first, so that the softmax propagates it.
 float sortable(float logit) {
   return std::isnan(logit) ? std::numeric_limits<float>::infinity() : logit;
 }
 
-// The number in a row of indices, checked.
+// Returns a checked expert number.
 std::int64_t expert_at(ConstTensorView indices, std::int64_t row, std::int64_t place,
                        std::int64_t experts) {
   const auto k = indices.dim(1);
@@ -76,7 +77,7 @@ void choose_experts(ConstTensorView logits, bool normalized, TensorView weights,
     const float* l = logits.data<float>() + row * experts;
     float* weight = weights.data<float>() + row * k;
     float* index = indices.data<float>() + row * k;
-    order.resize(static_cast<std::size_t>(experts));
+    order.resize(as_index(experts));
     std::iota(order.begin(), order.end(), 0);
     std::partial_sort(order.begin(), order.begin() + k, order.end(),
                       [l](std::int64_t a, std::int64_t b) {
@@ -86,33 +87,32 @@ void choose_experts(ConstTensorView logits, bool normalized, TensorView weights,
                       });
     shares.assign(l, l + experts);
     for (std::int64_t i = 0; i < k; ++i) {
-      const auto expert = order[static_cast<std::size_t>(i)];
+      const auto expert = order[as_index(i)];
       index[i] = static_cast<float>(expert);
-      if (normalized) shares[static_cast<std::size_t>(i)] = l[expert];
+      if (normalized) shares[as_index(i)] = l[expert];
     }
     rows::softmax(shares.data(), normalized ? k : experts, shares.data());
     for (std::int64_t i = 0; i < k; ++i)
-      weight[i] =
-          shares[static_cast<std::size_t>(normalized ? i : order[static_cast<std::size_t>(i)])];
+      weight[i] = shares[as_index(normalized ? i : order[as_index(i)])];
   });
 }
 
 ExpertRows rows_by_expert(ConstTensorView indices, std::int64_t experts) {
   const auto k = indices.dim(1);
   std::vector<std::int64_t> chosen;
-  chosen.reserve(static_cast<std::size_t>(indices.size()));
+  chosen.reserve(as_index(indices.size()));
   ExpertRows rows{.per_token = k,
-                  .begin = std::vector<std::int64_t>(static_cast<std::size_t>(experts) + 1),
-                  .slots = std::vector<std::int64_t>(static_cast<std::size_t>(indices.size()))};
+                  .begin = std::vector<std::int64_t>(as_index(experts) + 1),
+                  .slots = std::vector<std::int64_t>(as_index(indices.size()))};
   for (std::int64_t slot = 0; slot < indices.size(); ++slot) {
     chosen.push_back(expert_at(indices, slot / k, slot % k, experts));
-    ++rows.begin[static_cast<std::size_t>(chosen.back()) + 1];
+    ++rows.begin[as_index(chosen.back()) + 1];
   }
   std::partial_sum(rows.begin.begin(), rows.begin.end(), rows.begin.begin());
   auto next = rows.begin;
   for (std::int64_t slot = 0; slot < indices.size(); ++slot) {
-    auto& place = next[static_cast<std::size_t>(chosen[static_cast<std::size_t>(slot)])];
-    rows.slots[static_cast<std::size_t>(place++)] = slot;
+    auto& place = next[as_index(chosen[as_index(slot)])];
+    rows.slots[as_index(place++)] = slot;
   }
   return rows;
 }

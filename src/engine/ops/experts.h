@@ -1,52 +1,49 @@
-// A mixture of experts (arXiv 1701.06538, in the form of arXiv 2401.04088). With router logits
-// l = W_r x + b_r and T the k experts of the highest logits,
+// Mixture of experts (arXiv 1701.06538, in the form of arXiv 2401.04088). With router logits l =
+// W_r x + b_r and T the k experts with the largest logits,
 //   y = sum over e in T of g_e down_e (activation(gate_e x) * up_e x),
-// where g_e = exp(l_e) / sum of exp(l_j) over all experts, or over T alone.
+// where g_e = exp(l_e) / sum of exp(l_j), and j runs over all experts or over T only.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "base/core/index.h"
 #include "qkscope/model.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope {
 
-// Rows of one expert that are multiplied at a time.
+// Rows of one expert multiplied at a time.
 inline constexpr std::int64_t kMostExpertRows = 1024;
 
-// For each row of logits (rows, experts) the k highest, highest first and of equal ones the first:
-// their numbers and their weights g, both (rows, k) float32.
+// Selects the k largest logits of each row (rows, experts) in descending order; ties go to the
+// lower index. Writes expert numbers and weights g, both (rows, k) float32.
 void choose_experts(ConstTensorView logits, bool normalized, TensorView weights,
                     TensorView indices);
 
-// Which rows each expert has. A slot is a row's place for one of its k experts: slot row * k + i
-// is that of expert indices[row, i].
+// Rows grouped by expert. Slot row * k + i stands for the choice indices[row, i].
 struct ExpertRows {
   std::int64_t per_token = 0;       // k
-  std::vector<std::int64_t> begin;  // (experts + 1) into slots
-  std::vector<std::int64_t> slots;  // by expert, ascending within one
+  std::vector<std::int64_t> begin;  // (experts + 1) offsets into slots
+  std::vector<std::int64_t> slots;  // ordered by expert, ascending within each
 
+  // Returns the slots of one expert.
   std::span<const std::int64_t> of(std::int64_t expert) const {
-    const auto first = begin[static_cast<std::size_t>(expert)];
-    const auto end = begin[static_cast<std::size_t>(expert) + 1];
-    return std::span(slots).subspan(static_cast<std::size_t>(first),
-                                    static_cast<std::size_t>(end - first));
+    const auto first = begin[as_index(expert)];
+    return std::span(slots).subspan(as_index(first), as_index(begin[as_index(expert) + 1] - first));
   }
 };
 
-// indices (rows, k) float32. They may have been edited: each must be the number of an expert, and
-// those of a row must differ.
+// Groups rows by expert. indices: (rows, k) float32, possibly edited by an observer. Throws bad
+// input unless each is an expert number and those of a row differ.
 ExpertRows rows_by_expert(ConstTensorView indices, std::int64_t experts);
 
-// gate and up (rows, k, d_mlp): what each row's chosen experts make of x (rows, d_model). A row
-// depends on the same row of x alone, whatever the others choose.
+// gate and up (rows, k, d_mlp) of x (rows, d_model) for the chosen experts, row by row.
 void experts_gate_up(ConstTensorView x, const ExpertRows& by_expert,
                      std::span<const ExpertWeights> experts, TensorView gate, TensorView up);
 
-// y (rows, d_model) = the sum of down_e times each row's gated (rows, k, d_mlp), by weights
-// (rows, k); added in the order of the experts' numbers.
+// y (rows, d_model) = sum over experts of weights (rows, k) times down_e gated (rows, k, d_mlp).
 void experts_down(ConstTensorView gated, const ExpertRows& by_expert,
                   std::span<const ExpertWeights> experts, ConstTensorView weights, TensorView y);
 

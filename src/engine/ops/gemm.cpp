@@ -1,67 +1,52 @@
+// Kernels of gemm.h: c[i][j] (+)= sum over k of a[i][k] b[j][k], k ascending, one FMA per term.
+//
+// Layout: the left side is packed in panels (depth, kRows), the right side in panels
+// (depth, kColumns); both are padded with zeros to whole panels. c is row-major with c_stride.
+// Register tile: kRows x kColumns sums (8 x 3 vectors with AVX-512 and NEON, 4 x 3 with AVX2 and
+// SSE4), one broadcast value of a and three vectors of b.
+// Invariant: the sums of one tile never depend on another tile, so bits do not depend on rows or
+// columns. Splitting the depth is left to the caller (depth_block).
+// Reads stay inside whole packed panels. Full tiles are written directly; a tile at the edge is
+// computed in a local buffer and only its valid part is copied, so nothing beyond c is touched.
+// Reference: GemmBlocks in tests/engine/ops/gemm_test.cpp, a scalar chain of std::fma.
 #include "engine/ops/gemm.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
+#include "base/core/clock.h"
 #include "base/core/cpu_target.h"
+#include "base/core/thread_pool.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/gemm.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "engine/ops/vector_math-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace qkscope::gemm::HWY_NAMESPACE {
 
-namespace hn = hwy::HWY_NAMESPACE;
+using namespace qkscope::HWY_NAMESPACE;  // vector_math-inl.h
 
-using Lanes = hn::ScalableTag<float>;
-using Vector = hn::Vec<Lanes>;
-constexpr int kLanes = static_cast<int>(hn::MaxLanes(Lanes()));
-
-// As many sums as the registers hold beside a row of the right side: 32 registers with AVX-512 and
-// NEON, 16 with AVX2 and SSE4.
+// As many sums as fit: AVX-512 and NEON have 32 vector registers, AVX2 and SSE4 have 16.
 constexpr int kVectors = 3;
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
 constexpr int kRows = 4;
 #else
 constexpr int kRows = 8;
 #endif
+constexpr int kLanes = static_cast<int>(kFloats);
 constexpr int kColumns = kVectors * kLanes;
 
-// kRows values of the left side, each in all lanes of a vector.
-#if HWY_ARCH_ARM_A64
-class LeftValues {  // NEON multiplies by one lane of a register
- public:
-  HWY_INLINE explicit LeftValues(const float* a) {
-    for (int i = 0; i < kRows / kLanes; ++i) values_[i] = hn::LoadU(Lanes(), a + i * kLanes);
-  }
-  template <int row>
-  HWY_INLINE Vector get() const {
-    return hn::Broadcast<row % kLanes>(values_[row / kLanes]);
-  }
-
- private:
-  Vector values_[kRows / kLanes];
-};
-#else
-class LeftValues {
- public:
-  HWY_INLINE explicit LeftValues(const float* a) : values_(a) {}
-  template <int row>
-  HWY_INLINE Vector get() const {
-    return hn::Set(Lanes(), values_[row]);
-  }
-
- private:
-  const float* values_;
-};
-#endif
+using LeftValues = BroadcastValues<Floats, kRows>;
 
 template <int row, int vectors>
-HWY_INLINE void add_row(const LeftValues& left, const Vector (&right)[vectors],
-                        Vector (&sum)[kRows][vectors]) {
+HWY_INLINE void add_row(const LeftValues& left, const FloatVector (&right)[vectors],
+                        FloatVector (&sum)[kRows][vectors]) {
   const auto value = left.template get<row>();
 #pragma GCC unroll 4
   for (int v = 0; v < vectors; ++v) sum[row][v] = hn::MulAdd(right[v], value, sum[row][v]);
@@ -69,23 +54,22 @@ HWY_INLINE void add_row(const LeftValues& left, const Vector (&right)[vectors],
 
 template <int vectors, int... row>
 HWY_INLINE void add_rows(std::integer_sequence<int, row...>, const LeftValues& left,
-                         const Vector (&right)[vectors], Vector (&sum)[kRows][vectors]) {
+                         const FloatVector (&right)[vectors], FloatVector (&sum)[kRows][vectors]) {
   (add_row<row, vectors>(left, right, sum), ...);
 }
 
-// One register tile: the first vectors of c (kRows, kColumns) = or += a (depth, kRows) x
-// b (depth, kColumns).
+// The first `vectors` vectors of a tile: c (kRows, kColumns) = or += a (depth, kRows)ᵀ b.
 template <int vectors>
 void tile(std::int64_t depth, const float* a, const float* b, bool add, float* c,
           std::int64_t c_stride) {
-  const Lanes d;
-  Vector sum[kRows][vectors];
+  const Floats d;
+  FloatVector sum[kRows][vectors];
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) sum[row][v] = hn::Zero(d);
   for (std::int64_t k = 0; k < depth; ++k) {
-    Vector right[vectors];
+    FloatVector right[vectors];
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) right[v] = hn::LoadU(d, b + k * kColumns + v * kLanes);
     add_rows(std::make_integer_sequence<int, kRows>(), LeftValues(a + k * kRows), right, sum);
@@ -99,7 +83,7 @@ void tile(std::int64_t depth, const float* a, const float* b, bool add, float* c
     }
 }
 
-// A tile at the edge goes through a whole one on the side.
+// Computes an edge tile in a local buffer and copies the valid part.
 void edge_tile(const Product& p, bool add, float* c, std::int64_t c_stride) {
   float whole[kRows * kColumns] = {};
   const auto width = static_cast<std::size_t>(p.columns) * sizeof(float);
@@ -110,25 +94,17 @@ void edge_tile(const Product& p, bool add, float* c, std::int64_t c_stride) {
     std::memcpy(c + row * c_stride, whole + row * kColumns, width);
 }
 
-// Four rows of four floats, each `stride` apart, become four columns: out[k][i] = rows[i][k].
+// Stores the transpose of a 4 x 4 block: out[k][i] = rows[i][k].
 HWY_INLINE void transpose_four(const float* rows, std::int64_t stride, float* out,
                                std::int64_t out_stride) {
   const hn::CappedTag<float, 4> four;
-  const auto r0 = hn::LoadU(four, rows);
-  const auto r1 = hn::LoadU(four, rows + stride);
-  const auto r2 = hn::LoadU(four, rows + 2 * stride);
-  const auto r3 = hn::LoadU(four, rows + 3 * stride);
-  const auto low01 = hn::InterleaveLower(four, r0, r1);
-  const auto low23 = hn::InterleaveLower(four, r2, r3);
-  const auto high01 = hn::InterleaveUpper(four, r0, r1);
-  const auto high23 = hn::InterleaveUpper(four, r2, r3);
-  hn::StoreU(hn::ConcatLowerLower(four, low23, low01), four, out);
-  hn::StoreU(hn::ConcatUpperUpper(four, low23, low01), four, out + out_stride);
-  hn::StoreU(hn::ConcatLowerLower(four, high23, high01), four, out + 2 * out_stride);
-  hn::StoreU(hn::ConcatUpperUpper(four, high23, high01), four, out + 3 * out_stride);
+  hn::Vec<decltype(four)> block[4];
+  for (int i = 0; i < 4; ++i) block[i] = hn::LoadU(four, rows + i * stride);
+  transpose(four, block);
+  for (int k = 0; k < 4; ++k) hn::StoreU(block[k], four, out + k * out_stride);
 }
 
-// One whole panel: packed[k][i] = source[i][k] for i < unit.
+// Packs one full panel: packed[k][i] = source[i][k] for i < unit.
 template <int unit>
 void pack_panel(const float* source, std::int64_t stride, std::int64_t depth, float* packed) {
   static_assert(unit % 4 == 0);
@@ -140,46 +116,46 @@ void pack_panel(const float* source, std::int64_t stride, std::int64_t depth, fl
     for (int i = 0; i < unit; ++i) packed[k * unit + i] = source[i * stride + k];
 }
 
-// Packs `count` vectors of length depth into panels of `unit`, the last one filled up with zeros.
+// Packs vectors into panels of `unit`; the last panel is padded with zeros.
 template <int unit>
-void pack_panels(const float* source, std::int64_t stride, std::int64_t count, std::int64_t depth,
-                 float* packed) {
+void pack_panels(const Vectors& source, float* packed) {
+  const auto& [values, stride, count, depth] = source;
   std::int64_t first = 0;
   for (; first + unit <= count; first += unit, packed += unit * depth)
-    pack_panel<unit>(source + first * stride, stride, depth, packed);
+    pack_panel<unit>(values + first * stride, stride, depth, packed);
   if (first == count) return;
   std::fill_n(packed, unit * depth, 0.0f);
   for (std::int64_t i = 0; first + i < count; ++i)
     for (std::int64_t k = 0; k < depth; ++k)
-      packed[k * unit + i] = source[(first + i) * stride + k];
+      packed[k * unit + i] = values[(first + i) * stride + k];
 }
 
 TileShape shape_kernel() {
   return {kRows, kColumns};
 }
 
-void pack_left_rows_kernel(const LeftRows& a, float* packed) {
-  pack_panels<kRows>(a.values, a.stride, a.rows, a.depth, packed);
+void pack_left_kernel(const Vectors& rows, float* packed) {
+  pack_panels<kRows>(rows, packed);
 }
 
-void pack_left_columns_kernel(const LeftColumns& a, float* packed) {
-  std::int64_t first = 0;
-  for (; first + kRows <= a.rows; first += kRows)
-    for (std::int64_t k = 0; k < a.depth; ++k, packed += kRows)
-      std::memcpy(packed, a.values + k * a.stride + first, kRows * sizeof(float));
-  if (first == a.rows) return;
-  for (std::int64_t k = 0; k < a.depth; ++k, packed += kRows) {
-    const float* column = a.values + k * a.stride;
-    std::fill(std::copy(column + first, column + a.rows, packed), packed + kRows, 0.0f);
+void pack_right_kernel(const Vectors& columns, float* packed) {
+  pack_panels<kColumns>(columns, packed);
+}
+
+void pack_left_transposed_kernel(const Vectors& rows, float* packed) {
+  for (std::int64_t first = 0; first < rows.count; first += kRows) {
+    const auto valid = std::min<std::int64_t>(kRows, rows.count - first);
+    for (std::int64_t k = 0; k < rows.depth; ++k, packed += kRows) {
+      const float* values = rows.values + k * rows.stride + first;
+      if (valid == kRows)
+        std::memcpy(packed, values, kRows * sizeof(float));
+      else
+        std::fill(std::copy_n(values, valid, packed), packed + kRows, 0.0f);
+    }
   }
 }
 
-void pack_right_columns_kernel(const RightColumns& b, float* packed) {
-  pack_panels<kColumns>(b.values, b.stride, b.columns, b.depth, packed);
-}
-
-// The left panel stays in the first-level cache while the right side passes from the second; rows
-// of c are written from left to right.
+// A left panel stays in the L1 cache while the right side streams from the L2 cache.
 void multiply_kernel(const Product& p, bool add, float* c, std::int64_t c_stride) {
   for (std::int64_t row = 0; row < p.rows; row += kRows) {
     const float* a = p.left + row * p.left_depth;
@@ -206,29 +182,62 @@ HWY_AFTER_NAMESPACE();
 namespace qkscope::gemm {
 
 HWY_EXPORT(shape_kernel);
-HWY_EXPORT(pack_left_rows_kernel);
-HWY_EXPORT(pack_left_columns_kernel);
-HWY_EXPORT(pack_right_columns_kernel);
+HWY_EXPORT(pack_left_kernel);
+HWY_EXPORT(pack_left_transposed_kernel);
+HWY_EXPORT(pack_right_kernel);
 HWY_EXPORT(multiply_kernel);
 
 TileShape tile_shape() {
   return QKSCOPE_DISPATCH(shape_kernel)();
 }
 
-void pack(const LeftRows& a, float* packed) {
-  QKSCOPE_DISPATCH(pack_left_rows_kernel)(a, packed);
+void pack_left(const Vectors& rows, float* packed) {
+  QKSCOPE_DISPATCH(pack_left_kernel)(rows, packed);
 }
 
-void pack(const LeftColumns& a, float* packed) {
-  QKSCOPE_DISPATCH(pack_left_columns_kernel)(a, packed);
+void pack_left_transposed(const Vectors& rows, float* packed) {
+  QKSCOPE_DISPATCH(pack_left_transposed_kernel)(rows, packed);
 }
 
-void pack(const RightColumns& b, float* packed) {
-  QKSCOPE_DISPATCH(pack_right_columns_kernel)(b, packed);
+void pack_right(const Vectors& columns, float* packed) {
+  QKSCOPE_DISPATCH(pack_right_kernel)(columns, packed);
 }
 
 void multiply(const Product& product, bool add, float* c, std::int64_t c_stride) {
   QKSCOPE_DISPATCH(multiply_kernel)(product, add, c, c_stride);
+}
+
+namespace {
+
+constexpr std::int64_t kRateDepth = 128;  // both sides of a tile fit into the L1 cache
+constexpr int kTilesPerCheck = 1000;      // tiles between two clock reads
+
+// Returns the number of tiles that one thread computes until `end`.
+std::int64_t tiles_until(Clock::time_point end) {
+  const auto tile = tile_shape();
+  Workspace memory;
+  float* left = memory.floats((tile.rows + tile.columns) * kRateDepth + tile.rows * tile.columns);
+  float* right = left + tile.rows * kRateDepth;
+  float* out = right + tile.columns * kRateDepth;
+  std::fill_n(left, (tile.rows + tile.columns) * kRateDepth, 0.5f);
+  std::int64_t count = 0;
+  for (; Clock::now() < end; count += kTilesPerCheck)
+    for (int i = 0; i < kTilesPerCheck; ++i)
+      multiply({left, right, tile.rows, tile.columns, kRateDepth}, false, out, tile.columns);
+  return count;
+}
+
+}  // namespace
+
+double tile_rate(double seconds) {
+  const auto start = Clock::now();
+  const auto end =
+      start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  std::atomic<std::int64_t> tiles = 0;
+  parallel_for(thread_count(), [&](std::int64_t) { tiles += tiles_until(end); });
+  const auto tile = tile_shape();
+  const auto flop = 2.0 * static_cast<double>(tile.rows * tile.columns * kRateDepth);
+  return static_cast<double>(tiles) * flop / seconds_since(start);
 }
 
 }  // namespace qkscope::gemm

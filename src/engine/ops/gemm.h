@@ -1,80 +1,89 @@
-// Products of small float32 blocks: the core of linear layers and attention.
+// Products of small packed float32 blocks, the core of linear layers and attention.
 //
 // Why not a BLAS: every element of the result is one chain of fused multiply-adds in ascending
-// order of the summed index, whatever the number of rows or columns around it. So a token's result
-// does not depend on what runs beside it, and is the same on every CPU. Libraries choose kernels by
-// the size of the product and lose that.
+// order of the summed index, independent of the number of rows and columns. So the result of a
+// token does not depend on the other tokens of the batch, and is the same on every CPU with FMA.
+// BLAS libraries choose kernels by problem size and give no such guarantee.
 #pragma once
 
 #include <cstdint>
 
+#include "qkscope/tensor.h"
+
 namespace qkscope::gemm {
 
-// The tile that lives in registers. Its shape depends on the CPU target, no bit of a result does.
+// Register tile. The shape depends on the CPU target; the bits of results do not.
 struct TileShape {
   std::int64_t rows;
   std::int64_t columns;
 };
 TileShape tile_shape();
 
+// Returns the smallest multiple of `unit` that is not below `value`.
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-// Long sums are cut into equal stretches of at most kMaxDepth and continued from the stored partial
-// result. Where they are cut depends on their length alone.
+// Long sums are split into equal blocks of at most kMaxDepth and continued from the stored partial
+// result. Returns the block length, which depends on `depth` alone.
 inline constexpr std::int64_t kMaxDepth = 640;
-constexpr std::int64_t stretch(std::int64_t depth) {
+constexpr std::int64_t depth_block(std::int64_t depth) {
   const auto count = (depth + kMaxDepth - 1) / kMaxDepth;
   return count <= 1 ? depth : round_up((depth + count - 1) / count, 4);
 }
 
-// A block of the left side given by its rows, (rows, depth), row r at values + r * stride; packed
-// into round_up(rows, tile_shape().rows) * depth floats, filled up with zeros.
-struct LeftRows {
+// Calls body(begin, length) for each depth block.
+template <typename Body>
+void for_each_depth_block(std::int64_t depth, Body body) {
+  for (std::int64_t k = 0; k < depth; k += depth_block(depth))
+    body(k, depth - k < depth_block(depth) ? depth - k : depth_block(depth));
+}
+
+// `count` vectors of `depth` elements: the rows of a left side or the columns of a right side.
+struct Vectors {
   const float* values;
   std::int64_t stride;
-  std::int64_t rows;
+  std::int64_t count;
   std::int64_t depth;
 };
-void pack(const LeftRows& a, float* packed);
+// Packs vectors stored one after another (element k of vector i at values[i * stride + k]) or
+// transposed (at values[k * stride + i]) into round_up(count, tile size) * depth floats,
+// zero-padded. The tile size is tile_shape().rows for left and .columns for right sides.
+void pack_left(const Vectors& rows, float* packed);
+void pack_left_transposed(const Vectors& rows, float* packed);
+void pack_right(const Vectors& columns, float* packed);
 
-// The same given by its columns, (depth, rows), column k at values + k * stride.
-struct LeftColumns {
-  const float* values;
-  std::int64_t stride;
-  std::int64_t rows;
-  std::int64_t depth;
-};
-void pack(const LeftColumns& a, float* packed);
-
-// A block of the right side given by its columns, (columns, depth). Packed into
-// round_up(columns, tile_shape().columns) * depth floats, filled up with zeros.
-struct RightColumns {
-  const float* values;
-  std::int64_t stride;
-  std::int64_t columns;
-  std::int64_t depth;
-};
-void pack(const RightColumns& b, float* packed);
-
-// c (rows, columns) with row stride c_stride, = or += packed left times packed right. With
-// `left_depth` the left side was packed for a depth beyond `depth`, and only its beginning is
-// taken. With `used` only the first columns are wanted: whole vectors of others may stay as they
-// are.
+// Operands of a product of packed blocks.
 struct Product {
   const float* left;
   const float* right;
   std::int64_t rows;
   std::int64_t columns;
   std::int64_t depth;
-  std::int64_t left_depth = depth;
-  std::int64_t used = columns;
+  std::int64_t left_depth = depth;  // depth that the left side was packed for, at least `depth`
+  std::int64_t used = columns;      // only the first columns are needed; others may stay unwritten
 };
+// c (rows, columns), rows c_stride apart, = or += left times right.
 void multiply(const Product& product, bool add, float* c, std::int64_t c_stride);
 
-// FLOP/s of the register tile on data in the first-level cache, on all threads: what products would
-// reach if nothing else took time. Measured for so many seconds.
+// Measures the FLOP/s of the register tile on L1 data on all threads, an upper bound for products.
 double tile_rate(double seconds);
 
 }  // namespace qkscope::gemm
+
+namespace qkscope {
+
+// Scratch memory for packed blocks that only grows: a pass needs the same few sizes repeatedly.
+class Workspace {
+ public:
+  // Returns at least `count` floats, 64-byte aligned; the previous content is lost.
+  float* floats(std::int64_t count) {
+    if (memory_.empty() || memory_.size() < count) memory_ = Tensor({count});
+    return memory_.data<float>();
+  }
+
+ private:
+  Tensor memory_;
+};
+
+}  // namespace qkscope

@@ -1,3 +1,13 @@
+// Kernels of gemv.h: y[r][o] = sum over k of x[r][k] w[o][k], k ascending, one FMA per term.
+//
+// Layout: x (rows, in) contiguous; weights (out, in) as stored, float32, float16 or bfloat16; y
+// (rows, out) with y_stride. Other storage is converted to float32 group by group.
+// Register tile: up to 4 rows x kTile outputs; each vector holds four outputs, and weights are
+// transposed 4 x 4 in registers. Up to 8 rows take two passes over the tile in cache.
+// Invariant: sums are split at gemm::depth_block as in gemm.h, so both give the same bits.
+// Reads stay inside the weights: a tile with fewer than kTile outputs repeats its last weight row,
+// and its results go through a local buffer. Prefetches beyond the matrix are safe: they never
+// fault. Reference: tests/engine/ops/gemv_test.cpp compares with the packed product row by row.
 #include "engine/ops/gemv.h"
 
 #include <algorithm>
@@ -8,31 +18,31 @@
 #include "base/core/cpu_target.h"
 #include "engine/ops/gemm.h"
 #include "engine/ops/weight_rows.h"
-#include "engine/ops/workspace.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/gemv.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "engine/ops/vector_math-inl.h"
+
 #ifndef QKSCOPE_OPS_GEMV_PART
 #define QKSCOPE_OPS_GEMV_PART
 namespace qkscope::gemv {
 
-// Outputs that are computed together: enough sums to be under way, few enough that the lines of
-// their weights come from memory in order.
+// Outputs computed together: enough sums for the FMA pipeline, few enough weight streams.
 constexpr std::int64_t kTile = 8;
 
-// A tile of outputs of one stretch of the depth.
-template <typename T>
-struct Part {
-  const float* x;  // (rows, x_stride), from the stretch's begin on
+// kTile outputs over one depth block.
+struct TileProduct {
+  const float* x;  // (rows, x_stride), starting at the depth block
   std::int64_t x_stride;
-  const T* weights[kTile];  // the outputs' weights, from the stretch's begin on
-  const std::byte* ahead;   // as many bytes that will be read later, or null
+  DType dtype;                      // of the weights: f32, f16 or bf16
+  const std::byte* weights[kTile];  // weights of each output, starting at the depth block
+  const std::byte* prefetch;  // weights to prefetch, as many bytes as this tile reads; null: none
   std::int64_t depth;
-  bool add;  // to what y holds
-  float* y;  // (rows, y_stride), from the first output on
+  bool add;  // add to y instead of overwriting it
+  float* y;  // (rows, y_stride), starting at the first output
   std::int64_t y_stride;
 };
 
@@ -42,29 +52,15 @@ struct Part {
 HWY_BEFORE_NAMESPACE();
 namespace qkscope::gemv::HWY_NAMESPACE {
 
-namespace hn = hwy::HWY_NAMESPACE;
+using namespace qkscope::HWY_NAMESPACE;  // vector_math-inl.h
 
-// Four outputs side by side. Wider vectors would not bring the weights from memory any faster.
+// Four outputs side by side; wider vectors do not read weights from memory any faster.
 using Four = hn::CappedTag<float, 4>;
 using FourWords = hn::CappedTag<std::uint32_t, 4>;
 using Vector = hn::Vec<Four>;
-using Words = hn::Vec<FourWords>;
-constexpr std::int64_t kLine = 64;  // bytes
+constexpr std::int64_t kCacheLine = 64;  // bytes
 
-// out[k][i] = rows[i][k]
-template <typename D, typename V>
-HWY_INLINE void transpose(D d, V (&rows)[4]) {
-  const auto low01 = hn::InterleaveLower(d, rows[0], rows[1]);
-  const auto low23 = hn::InterleaveLower(d, rows[2], rows[3]);
-  const auto high01 = hn::InterleaveUpper(d, rows[0], rows[1]);
-  const auto high23 = hn::InterleaveUpper(d, rows[2], rows[3]);
-  rows[0] = hn::ConcatLowerLower(d, low23, low01);
-  rows[1] = hn::ConcatUpperUpper(d, low23, low01);
-  rows[2] = hn::ConcatLowerLower(d, high23, high01);
-  rows[3] = hn::ConcatUpperUpper(d, high23, high01);
-}
-
-// Values k to k + kStep - 1 of four outputs: columns[k], each of all four.
+// Loads weights k to k + kStep - 1 of four outputs, transposed: columns[i] has weight k + i of all.
 template <typename T>
 struct Columns;
 
@@ -89,13 +85,13 @@ struct Columns<Fp16> {
   }
 };
 
-// bfloat16 is the upper half of a float32: pairs of them are transposed as words, and split then.
+// bfloat16 is the upper half of float32: pairs are transposed as 32-bit words, then split.
 template <>
 struct Columns<Bf16> {
   static constexpr int kStep = 8;
   static HWY_INLINE void load(const Bf16* const* weights, std::int64_t k, Vector (&columns)[8]) {
     const FourWords words;
-    Words pairs[4];
+    hn::Vec<FourWords> pairs[4];
     for (int i = 0; i < 4; ++i)
       pairs[i] =
           hn::BitCast(words, hn::LoadU(hn::Repartition<std::uint16_t, FourWords>(),
@@ -109,41 +105,10 @@ struct Columns<Bf16> {
   }
 };
 
-// kStep values of a row of x, each in all lanes of a vector.
-#if HWY_ARCH_ARM_A64
-template <int kStep>
-class XValues {  // NEON multiplies by one lane of a register
- public:
-  HWY_INLINE explicit XValues(const float* x) {
-    for (int i = 0; i < kStep / 4; ++i) values_[i] = hn::LoadU(Four(), x + 4 * i);
-  }
-  template <int i>
-  HWY_INLINE Vector get() const {
-    return hn::Broadcast<i % 4>(values_[i / 4]);
-  }
-
- private:
-  Vector values_[kStep / 4];
-};
-#else
-template <int kStep>
-class XValues {
- public:
-  HWY_INLINE explicit XValues(const float* x) : values_(x) {}
-  template <int i>
-  HWY_INLINE Vector get() const {
-    return hn::Set(Four(), values_[i]);
-  }
-
- private:
-  const float* values_;
-};
-#endif
-
 template <int kStep, int... i>
 HWY_INLINE Vector add_columns(std::integer_sequence<int, i...>, const Vector (&columns)[kStep],
                               const float* x, Vector sum) {
-  const XValues<kStep> values(x);
+  const BroadcastValues<Four, kStep> values(x);
   ((sum = hn::MulAdd(columns[i], values.template get<i>(), sum)), ...);
   return sum;
 }
@@ -156,10 +121,12 @@ HWY_INLINE float widened(T value) {
   return to_float(value);
 }
 
-// kRows rows of x.
+// Computes one tile for kRows rows of x; sums stay in registers over the whole depth block.
 template <typename T, int kRows>
-void multiply_part(const Part<T>& p) {
+void multiply_tile(const TileProduct& p) {
   const Four d;
+  const T* weights[kTile];
+  for (int i = 0; i < kTile; ++i) weights[i] = reinterpret_cast<const T*>(p.weights[i]);
   constexpr int kFours = kTile / 4;
   constexpr int kStep = Columns<T>::kStep;
   constexpr std::int64_t kStepBytes = kTile * kStep * static_cast<std::int64_t>(sizeof(T));
@@ -170,13 +137,13 @@ void multiply_part(const Part<T>& p) {
     for (int f = 0; f < kFours; ++f) sum[row][f] = hn::Zero(d);
   const auto steps = p.depth / kStep;
   for (std::int64_t k = 0; k < steps * kStep; k += kStep) {
-    if (p.ahead != nullptr)
-      for (std::int64_t byte = 0; byte < kStepBytes; byte += kLine)
-        __builtin_prefetch(p.ahead + k / kStep * kStepBytes + byte, /*write=*/0, /*to L2=*/2);
+    if (p.prefetch != nullptr)
+      for (std::int64_t byte = 0; byte < kStepBytes; byte += kCacheLine)
+        __builtin_prefetch(p.prefetch + k / kStep * kStepBytes + byte, /*write=*/0, /*to L2=*/2);
 #pragma GCC unroll 8
     for (int f = 0; f < kFours; ++f) {
       Vector columns[kStep];
-      Columns<T>::load(p.weights + 4 * f, k, columns);
+      Columns<T>::load(weights + 4 * f, k, columns);
 #pragma GCC unroll 8
       for (int row = 0; row < kRows; ++row)
         sum[row][f] = add_columns(std::make_integer_sequence<int, kStep>(), columns,
@@ -187,7 +154,7 @@ void multiply_part(const Part<T>& p) {
 #pragma GCC unroll 8
     for (int f = 0; f < kFours; ++f) {
       float column[4];
-      for (int i = 0; i < 4; ++i) column[i] = widened(p.weights[4 * f + i][k]);
+      for (int i = 0; i < 4; ++i) column[i] = widened(weights[4 * f + i][k]);
 #pragma GCC unroll 8
       for (int row = 0; row < kRows; ++row)
         sum[row][f] =
@@ -205,26 +172,25 @@ void multiply_part(const Part<T>& p) {
 }
 
 template <typename T>
-void multiply_rows(Part<T> part, std::int64_t rows) {
+void multiply_rows(TileProduct tile, std::int64_t rows) {
   for (; rows >= 4; rows -= 4) {
-    multiply_part<T, 4>(part);
-    part.x += 4 * part.x_stride;
-    part.y += 4 * part.y_stride;
-    part.ahead = nullptr;
+    multiply_tile<T, 4>(tile);
+    tile.x += 4 * tile.x_stride;
+    tile.y += 4 * tile.y_stride;
+    tile.prefetch = nullptr;
   }
-  if (rows == 3) multiply_part<T, 3>(part);
-  if (rows == 2) multiply_part<T, 2>(part);
-  if (rows == 1) multiply_part<T, 1>(part);
+  if (rows == 3) multiply_tile<T, 3>(tile);
+  if (rows == 2) multiply_tile<T, 2>(tile);
+  if (rows == 1) multiply_tile<T, 1>(tile);
 }
 
-void multiply_f32_kernel(const Part<float>& part, std::int64_t rows) {
-  multiply_rows(part, rows);
-}
-void multiply_f16_kernel(const Part<Fp16>& part, std::int64_t rows) {
-  multiply_rows(part, rows);
-}
-void multiply_bf16_kernel(const Part<Bf16>& part, std::int64_t rows) {
-  multiply_rows(part, rows);
+void multiply_tile_kernel(const TileProduct& tile, std::int64_t rows) {
+  if (tile.dtype == DType::f32)
+    multiply_rows<float>(tile, rows);
+  else if (tile.dtype == DType::bf16)
+    multiply_rows<Bf16>(tile, rows);
+  else
+    multiply_rows<Fp16>(tile, rows);
 }
 
 }  // namespace qkscope::gemv::HWY_NAMESPACE
@@ -233,133 +199,108 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace qkscope::gemv {
 
-HWY_EXPORT(multiply_f32_kernel);
-HWY_EXPORT(multiply_f16_kernel);
-HWY_EXPORT(multiply_bf16_kernel);
+HWY_EXPORT(multiply_tile_kernel);
 
 namespace {
 
-void multiply_part(const Part<float>& part, std::int64_t rows) {
-  QKSCOPE_DISPATCH(multiply_f32_kernel)(part, rows);
-}
-void multiply_part(const Part<Fp16>& part, std::int64_t rows) {
-  QKSCOPE_DISPATCH(multiply_f16_kernel)(part, rows);
-}
-void multiply_part(const Part<Bf16>& part, std::int64_t rows) {
-  QKSCOPE_DISPATCH(multiply_bf16_kernel)(part, rows);
-}
+// Prefetch distance into the L2 cache. The weight rows of a tile are short streams that end before
+// the hardware prefetcher recognises them.
+constexpr std::int64_t kPrefetchBytes = std::int64_t{64} << 10;  // bytes
 
-// Calls body(begin, depth) for each stretch of the depth.
-template <typename Body>
-void for_each_stretch(std::int64_t depth, Body body) {
-  for (std::int64_t k = 0; k < depth; k += gemm::stretch(depth))
-    body(k, std::min(gemm::stretch(depth), depth - k));
-}
-
-// How far ahead of the multiplication weights are fetched into the second-level cache: the streams
-// of a tile's rows are short, so that the hardware has hardly seen them before they end.
-constexpr std::int64_t kAhead = std::int64_t{64} << 10;  // bytes
-
-// A tile at the end of the outputs is computed whole, with its last weights again and again, in y
-// of its own.
+// Destination of a tile. The last tile may have fewer than kTile outputs: it is computed in full,
+// with repeated weights, in a local buffer.
 class TileOutput {
  public:
   TileOutput(const Product& product, std::int64_t first, std::int64_t count)
       : product_(product), first_(first), count_(count) {}
 
-  float* y() { return whole() ? product_.y + first_ : side_; }
-  std::int64_t stride() const { return whole() ? product_.y_stride : kTile; }
+  float* y() { return full() ? product_.y + first_ : buffer_; }
+  std::int64_t stride() const { return full() ? product_.y_stride : kTile; }
   void store() const {
-    if (whole()) return;
+    if (full()) return;
     for (std::int64_t row = 0; row < product_.rows; ++row)
-      std::copy_n(side_ + row * kTile, count_, product_.y + row * product_.y_stride + first_);
+      std::copy_n(buffer_ + row * kTile, count_, product_.y + row * product_.y_stride + first_);
   }
 
  private:
-  bool whole() const { return count_ == kTile; }
+  bool full() const { return count_ == kTile; }
 
   const Product& product_;
   std::int64_t first_;
   std::int64_t count_;
-  float side_[kMostRows * kTile];
+  float buffer_[kMostRows * kTile];
 };
 
-// Channels [k, k + depth) of a tile, whose weights are still to be named.
-template <typename T>
-Part<T> part_of(const Product& product, TileOutput& output, std::int64_t k, std::int64_t depth) {
-  return {.x = product.x + k,
-          .x_stride = product.weight.in(),
-          .weights = {},
-          .ahead = nullptr,
-          .depth = depth,
-          .add = k > 0,
-          .y = output.y(),
-          .y_stride = output.stride()};
+// Multiplies depth block [k, k + depth) of a tile; weights_of(i) returns the weights of output i.
+template <typename WeightsOf>
+void multiply_block(const Product& product, TileOutput& output, DType dtype, std::int64_t k,
+                    std::int64_t depth, const std::byte* prefetch, WeightsOf weights_of) {
+  TileProduct tile{.x = product.x + k,
+                   .x_stride = product.weight.in(),
+                   .dtype = dtype,
+                   .weights = {},
+                   .prefetch = prefetch,
+                   .depth = depth,
+                   .add = k > 0,
+                   .y = output.y(),
+                   .y_stride = output.stride()};
+  for (std::int64_t i = 0; i < kTile; ++i) tile.weights[i] = weights_of(i);
+  QKSCOPE_DISPATCH(multiply_tile_kernel)(tile, product.rows);
 }
 
-// A tile of weights as they are stored, with `rest` outputs after it.
-template <typename T>
+// Multiplies one tile with weights in their stored type; `rest` outputs follow it.
 void multiply_stored(const Product& product, std::int64_t first, std::int64_t count,
                      std::int64_t rest) {
   const auto& weight = product.weight;
-  const auto* values = reinterpret_cast<const T*>(weight.values.bytes());
-  const auto size = static_cast<std::int64_t>(sizeof(T));
-  const auto* begin = reinterpret_cast<const std::byte*>(values + weight.row_offset(first));
-  const bool fetches = rest * weight.in() * size >= kAhead;
+  const auto dtype = weight.values.dtype();
+  const auto size = static_cast<std::int64_t>(dtype_size(dtype));
+  const auto row = [&](std::int64_t output, std::int64_t k) {
+    return weight.values.bytes() + (weight.row_offset(output) + k) * size;
+  };
+  const bool prefetches = rest * weight.in() * size >= kPrefetchBytes;
   TileOutput output(product, first, count);
-  for_each_stretch(weight.in(), [&](std::int64_t k, std::int64_t depth) {
-    auto part = part_of<T>(product, output, k, depth);
-    for (std::int64_t i = 0; i < kTile; ++i)
-      part.weights[i] = values + weight.row_offset(first + std::min(i, count - 1)) + k;
-    if (fetches) part.ahead = begin + kAhead + kTile * k * size;
-    multiply_part(part, product.rows);
+  gemm::for_each_depth_block(weight.in(), [&](std::int64_t k, std::int64_t depth) {
+    const auto* prefetch = prefetches ? row(first, 0) + kPrefetchBytes + kTile * k * size : nullptr;
+    multiply_block(product, output, dtype, k, depth, prefetch,
+                   [&](std::int64_t i) { return row(first + std::min(i, count - 1), k); });
   });
   output.store();
 }
 
-// Weights that have to be widened first: FP8, and those that are stored (in, out). Up to kGroup
-// outputs.
+// Up to kGroup outputs whose weights need conversion to float32: FP8, MXFP4, stored as (in, out).
 void multiply_widened(const Product& product, std::int64_t first, std::int64_t count) {
-  const auto in = product.weight.in();
   thread_local Workspace memory;
   std::vector<TileOutput> outputs;
   outputs.reserve(kGroup / kTile);
   for (std::int64_t done = 0; done < count; done += kTile)
     outputs.emplace_back(product, first + done, std::min(kTile, count - done));
-  for_each_stretch(in, [&](std::int64_t k, std::int64_t depth) {
+  gemm::for_each_depth_block(product.weight.in(), [&](std::int64_t k, std::int64_t depth) {
     float* widened = memory.floats(kGroup * depth);
     widen_rows(product.weight, {first, count, k, depth}, widened);
-    for (std::size_t tile = 0; tile < outputs.size(); ++tile) {
-      auto part = part_of<float>(product, outputs[tile], k, depth);
-      for (std::int64_t i = 0; i < kTile; ++i)
-        part.weights[i] =
-            widened + std::min(static_cast<std::int64_t>(tile) * kTile + i, count - 1) * depth;
-      multiply_part(part, product.rows);
-    }
+    for (std::size_t t = 0; t < outputs.size(); ++t)
+      multiply_block(product, outputs[t], DType::f32, k, depth, nullptr, [&](std::int64_t i) {
+        const auto output = std::min(static_cast<std::int64_t>(t) * kTile + i, count - 1);
+        return reinterpret_cast<const std::byte*>(widened + output * depth);
+      });
   });
   for (const auto& output : outputs) output.store();
-}
-
-// Weights as they are stored.
-template <typename T>
-void multiply_all_stored(const Product& product, std::int64_t first, std::int64_t count) {
-  for (std::int64_t done = 0; done < count; done += kTile) {
-    const auto outputs = std::min(kTile, count - done);
-    multiply_stored<T>(product, first + done, outputs, count - done - outputs);
-  }
 }
 
 }  // namespace
 
 void multiply(const Product& product, std::int64_t first, std::int64_t count) {
   const auto& weight = product.weight;
-  const bool stored = weight.scale == 1.0f && !weight.transposed();
   const auto dtype = weight.values.dtype();
-  if (stored && dtype == DType::f32) return multiply_all_stored<float>(product, first, count);
-  if (stored && dtype == DType::bf16) return multiply_all_stored<Bf16>(product, first, count);
-  if (stored && dtype == DType::f16) return multiply_all_stored<Fp16>(product, first, count);
-  for (std::int64_t done = 0; done < count; done += kGroup)
-    multiply_widened(product, first + done, std::min(kGroup, count - done));
+  const bool stored = weight.scale == 1.0f && !weight.transposed() &&
+                      (dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16);
+  const auto step = stored ? kTile : kGroup;
+  for (std::int64_t done = 0; done < count; done += step) {
+    const auto outputs = std::min(step, count - done);
+    if (stored)
+      multiply_stored(product, first + done, outputs, count - done - outputs);
+    else
+      multiply_widened(product, first + done, outputs);
+  }
 }
 
 }  // namespace qkscope::gemv

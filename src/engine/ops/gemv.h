@@ -1,7 +1,6 @@
-// Products of a few rows of x with weights as they are stored: what a step of generating is made
-// of. The weights are read once, and nothing is packed: with so few rows their way from memory is
-// all that counts. Every element has the bits that gemm.h gives it: one chain of fused
-// multiply-adds in ascending order, cut where gemm::stretch says.
+// Products of a few rows of x with weights in their stored layout, as in token-by-token generation.
+// Weights are read once and not packed, because memory bandwidth is the bottleneck. Every element
+// has the bits of gemm.h: one FMA chain in ascending order, split at gemm::depth_block.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +9,21 @@
 
 namespace qkscope::gemv {
 
-// Rows of x from which on packing pays.
+// Largest number of rows for which this is faster than packing.
 inline constexpr std::int64_t kMostRows = 8;
-// Outputs are computed some at a time: tasks should begin at multiples of this many.
+// Tasks should begin at multiples of this many outputs.
 inline constexpr std::int64_t kGroup = 32;
 
+// Operands of y = x weightᵀ.
 struct Product {
   const float* x;     // (rows, in), contiguous
-  std::int64_t rows;  // up to kMostRows
+  std::int64_t rows;  // at most kMostRows
   const WeightMatrix& weight;
   float* y;  // (rows, out)
   std::int64_t y_stride;
 };
 
-// Outputs [first, first + count) of every row.
+// Computes outputs [first, first + count) of every row.
 void multiply(const Product& product, std::int64_t first, std::int64_t count);
 
 }  // namespace qkscope::gemv

@@ -1,4 +1,4 @@
-// The queries and keys of one head and document, and their scores block by block, for statistics.
+// Queries, keys and blockwise scores of one head and document, for attention statistics.
 #pragma once
 
 #include <cmath>
@@ -14,11 +14,11 @@
 
 namespace qkscope {
 
-// One query head of one document.
+// Inputs of one query head of one document.
 struct HeadInput {
   const AttentionInput* input;
-  const rows::RunningSoftmax* row_sums;  // of position 0, n_heads apart
-  const std::int32_t* ids;               // of position 0
+  const rows::RunningSoftmax* row_sums;  // row sums of position 0; positions are n_heads apart
+  const std::int32_t* ids;               // token id of position 0
   Sequence sequence;
   std::int64_t head;
 
@@ -51,25 +51,25 @@ struct ScoreBlock {
   const float* row(std::int64_t query) const { return values.data() + query * keys; }
 };
 
-// A block of consecutive queries, ready to be multiplied with keys. Scores have the bits of
-// attention(): scaled queries, and one chain of multiply-adds for each.
+// A block of consecutive queries, packed for products with keys. Scores have the bits of
+// attention(): scaled queries, one chain of fused multiply-adds each.
 class QueryTile {
  public:
-  void take(const HeadInput& in, std::int64_t begin, std::int64_t count) {
+  void load(const HeadInput& in, std::int64_t begin, std::int64_t count) {
     d_ = in.d();
     queries_ = count;
     softcap_ = in.input->softcap;
     packed_.resize(as_index(gemm::round_up(count, gemm::tile_shape().rows) * d_));
-    gemm::pack(gemm::LeftRows{in.query(begin), in.query_stride(), count, d_}, packed_.data());
+    gemm::pack_left({in.query(begin), in.query_stride(), count, d_}, packed_.data());
     rows::scale(packed_.data(), static_cast<std::int64_t>(packed_.size()), in.input->scale);
   }
 
-  // keys: row j at keys + j * stride.
+  // Computes the scores of `count` keys; key j is at keys + j * stride.
   void multiply(const float* keys, std::int64_t stride, std::int64_t count, ScoreBlock& scores) {
     scores.keys = count;
     scores.values.resize(as_index(queries_ * count));
     packed_keys_.resize(as_index(gemm::round_up(count, gemm::tile_shape().columns) * d_));
-    gemm::pack(gemm::RightColumns{keys, stride, count, d_}, packed_keys_.data());
+    gemm::pack_right({keys, stride, count, d_}, packed_keys_.data());
     gemm::multiply({packed_.data(), packed_keys_.data(), queries_, count, d_}, false,
                    scores.values.data(), count);
     if (softcap_ > 0.0f) rows::soft_cap(scores.values.data(), std::ssize(scores.values), softcap_);

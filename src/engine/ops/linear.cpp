@@ -5,27 +5,28 @@
 #include <vector>
 
 #include "base/core/error.h"
+#include "base/core/index.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/gemm.h"
 #include "engine/ops/gemv.h"
 #include "engine/ops/row_kernels.h"
 #include "engine/ops/weight_rows.h"
-#include "engine/ops/workspace.h"
 
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kBlockColumns = 96;  // a multiple of every target's tile
+constexpr std::int64_t kBlockColumns = 96;  // a multiple of the tile of every CPU target
 constexpr std::int64_t kMostTaskRows = 3072;
 constexpr std::int64_t kLeastTaskRows = 48;
 
+// One weight matrix with its output.
 struct Product {
   const WeightMatrix& weight;
   const float* bias;  // (out) or null
   TensorView y;       // (rows, out)
 };
 
-// Columns of one product: what a thread computes for some rows at a time.
+// A range of output columns of one product, the unit of work of a thread.
 struct Block {
   const Product* product;
   std::int64_t first;
@@ -42,8 +43,7 @@ std::vector<Block> blocks_of(std::span<const Product> products) {
   return blocks;
 }
 
-// Rows per task: as few parts as leave every thread the same number of tasks, and a few of them.
-// Bits do not depend on it.
+// Rows per task: the fewest parts that balance the threads. Results do not depend on it.
 std::int64_t rows_per_task(std::int64_t rows, std::int64_t blocks) {
   const std::int64_t threads = thread_count();
   const auto most_parts = std::max<std::int64_t>(1, rows / kLeastTaskRows);
@@ -54,7 +54,7 @@ std::int64_t rows_per_task(std::int64_t rows, std::int64_t blocks) {
   return gemm::round_up((rows + parts - 1) / parts, gemm::tile_shape().rows);
 }
 
-// x in packed blocks: for each stretch of the depth, all rows.
+// Input packed for gemm.h: all rows of the first depth block, then of the next.
 class PackedInput {
  public:
   explicit PackedInput(ConstTensorView x)
@@ -66,35 +66,33 @@ class PackedInput {
   std::int64_t rows() const { return x_.dim(0); }
   std::int64_t depth() const { return x_.dim(1); }
 
-  // Packing is done in so many tasks.
+  // Packing runs in parallel tasks.
   std::int64_t tasks() const { return (rows() + kTaskRows - 1) / kTaskRows; }
   void pack(std::int64_t task) {
     const auto first = task * kTaskRows;
     const auto count = std::min(kTaskRows, rows() - first);
-    for (std::int64_t k = 0; k < depth(); k += gemm::stretch(depth())) {
-      const auto part = std::min(gemm::stretch(depth()), depth() - k);
-      gemm::pack(gemm::LeftRows{x_.data<float>() + first * depth() + k, depth(), count, part},
-                 packed_ + padded_rows_ * k + first * part);
-    }
+    gemm::for_each_depth_block(depth(), [&](std::int64_t k, std::int64_t part) {
+      gemm::pack_left({x_.data<float>() + first * depth() + k, depth(), count, part},
+                      packed_ + padded_rows_ * k + first * part);
+    });
   }
 
-  // Rows from `first` (a multiple of the tile's rows) on, over the stretch of `depth` that begins
-  // at k.
+  // Packed rows from `first` (a multiple of the tile rows) on, for the depth block at k.
   const float* block(std::int64_t first, std::int64_t k, std::int64_t depth) const {
     return packed_ + padded_rows_ * k + first * depth;
   }
 
  private:
-  static constexpr std::int64_t kTaskRows = 48;  // a multiple of every target's tile
+  static constexpr std::int64_t kTaskRows = 48;  // a multiple of the tile of every CPU target
 
   ConstTensorView x_;
   std::int64_t padded_rows_;
   float* packed_ = nullptr;
 };
 
-// Rows of W as float32: from the file as they are, or widened.
-gemm::RightColumns weight_columns(const WeightMatrix& weight, std::int64_t first,
-                                  std::int64_t columns, std::int64_t k, std::int64_t depth) {
+// Returns rows of W as float32, converted unless the file already has float32.
+gemm::Vectors weight_columns(const WeightMatrix& weight, std::int64_t first, std::int64_t columns,
+                             std::int64_t k, std::int64_t depth) {
   if (weight.values.dtype() == DType::f32 && weight.scale == 1.0f && weight.values.is_contiguous())
     return {weight.values.data<float>() + weight.row_offset(first) + k, weight.in(), columns,
             depth};
@@ -104,21 +102,20 @@ gemm::RightColumns weight_columns(const WeightMatrix& weight, std::int64_t first
   return {widened, depth, columns, depth};
 }
 
-// Floats of a packed block: for each stretch of the depth, all columns.
+// Size of a packed block of columns in floats.
 std::int64_t packed_floats(std::int64_t depth) {
   return gemm::round_up(kBlockColumns, gemm::tile_shape().columns) * depth;
 }
 
-// Panel by panel, so that what was widened is still in the first-level cache when it is packed.
+// Works panel by panel, so that converted weights are still in the L1 cache when they are packed.
 void pack_weights(const Block& block, std::int64_t depth, float* packed) {
   const auto panel = gemm::tile_shape().columns;
-  for (std::int64_t k = 0; k < depth; k += gemm::stretch(depth)) {
-    const auto part = std::min(gemm::stretch(depth), depth - k);
+  gemm::for_each_depth_block(depth, [&](std::int64_t k, std::int64_t part) {
     for (std::int64_t column = 0; column < block.columns; column += panel, packed += panel * part)
-      gemm::pack(weight_columns(block.product->weight, block.first + column,
-                                std::min(panel, block.columns - column), k, part),
-                 packed);
-  }
+      gemm::pack_right(weight_columns(block.product->weight, block.first + column,
+                                      std::min(panel, block.columns - column), k, part),
+                       packed);
+  });
 }
 
 void multiply(const PackedInput& x, const Block& block, const float* packed, std::int64_t first_row,
@@ -126,59 +123,44 @@ void multiply(const PackedInput& x, const Block& block, const float* packed, std
   const auto& y = block.product->y;
   const auto padded = gemm::round_up(block.columns, gemm::tile_shape().columns);
   float* out = y.data<float>() + first_row * y.stride(0) + block.first;
-  for (std::int64_t k = 0; k < x.depth(); k += gemm::stretch(x.depth())) {
-    const auto depth = std::min(gemm::stretch(x.depth()), x.depth() - k);
+  gemm::for_each_depth_block(x.depth(), [&](std::int64_t k, std::int64_t depth) {
     gemm::multiply({x.block(first_row, k, depth), packed + padded * k, rows, block.columns, depth},
                    k > 0, out, y.stride(0));
-  }
+  });
   if (block.product->bias == nullptr) return;
   for (std::int64_t row = 0; row < rows; ++row)
     rows::add(out + row * y.stride(0), block.product->bias + block.first, block.columns);
 }
 
-// Few blocks are packed once for all threads, which then share the rows among them.
-void multiply_shared(PackedInput& x, std::span<const Block> blocks) {
-  thread_local Workspace memory;
+// Multiplies all blocks. Few small blocks (`shared`) are packed once for all threads; otherwise
+// each task packs its own block, which is repeated for every range of rows.
+void multiply_blocks(PackedInput& x, std::span<const Block> blocks, bool shared) {
   const auto block_floats = packed_floats(x.depth());
-  const auto count = static_cast<std::int64_t>(blocks.size());
-  float* packed = memory.floats(count * block_floats);
-  const auto block_at = [&](std::int64_t i) -> const Block& {
-    return blocks[static_cast<std::size_t>(i)];
-  };
-  parallel_for(count + x.tasks(), [&](std::int64_t i) {
-    if (i < count)
-      pack_weights(block_at(i), x.depth(), packed + i * block_floats);
+  const auto count = std::ssize(blocks);
+  thread_local Workspace shared_memory;
+  float* packed = shared ? shared_memory.floats(count * block_floats) : nullptr;
+  const auto shared_blocks = shared ? count : 0;
+  parallel_for(shared_blocks + x.tasks(), [&](std::int64_t i) {
+    if (i < shared_blocks)
+      pack_weights(blocks[as_index(i)], x.depth(), packed + i * block_floats);
     else
-      x.pack(i - count);
+      x.pack(i - shared_blocks);
   });
   const auto task_rows = rows_per_task(x.rows(), count);
   const auto row_tasks = (x.rows() + task_rows - 1) / task_rows;
   parallel_for(row_tasks * count, [&](std::int64_t i) {
+    thread_local Workspace own_memory;
+    const auto& block = blocks[as_index(i / row_tasks)];
     const auto first = i % row_tasks * task_rows;
-    multiply(x, block_at(i / row_tasks), packed + i / row_tasks * block_floats, first,
-             std::min(task_rows, x.rows() - first));
+    float* weights =
+        shared ? packed + i / row_tasks * block_floats : own_memory.floats(block_floats);
+    if (!shared) pack_weights(block, x.depth(), weights);
+    multiply(x, block, weights, first, std::min(task_rows, x.rows() - first));
   });
 }
 
-// Many blocks, or very large ones: each task packs its own, and as few rows as leave every thread
-// enough tasks repeat that.
-void multiply_apart(PackedInput& x, std::span<const Block> blocks) {
-  parallel_for(x.tasks(), [&](std::int64_t i) { x.pack(i); });
-  const auto count = static_cast<std::int64_t>(blocks.size());
-  const auto task_rows = rows_per_task(x.rows(), count);
-  const auto row_tasks = (x.rows() + task_rows - 1) / task_rows;
-  parallel_for(row_tasks * count, [&](std::int64_t i) {
-    thread_local Workspace memory;
-    float* packed = memory.floats(packed_floats(x.depth()));
-    const auto& block = blocks[static_cast<std::size_t>(i / row_tasks)];
-    const auto first = i % row_tasks * task_rows;
-    pack_weights(block, x.depth(), packed);
-    multiply(x, block, packed, first, std::min(task_rows, x.rows() - first));
-  });
-}
-
-// A few rows: each thread takes some outputs, and the weights come as they are stored.
-void multiply_few(ConstTensorView x, std::span<const Product> products) {
+// Few rows: each task computes some outputs from weights in their stored layout.
+void multiply_few_rows(ConstTensorView x, std::span<const Product> products) {
   std::int64_t outputs = 0;
   for (const auto& product : products) outputs += product.weight.out();
   const auto per_task =
@@ -188,7 +170,7 @@ void multiply_few(ConstTensorView x, std::span<const Product> products) {
     for (std::int64_t first = 0; first < product.weight.out(); first += per_task)
       blocks.push_back({&product, first, std::min(per_task, product.weight.out() - first)});
   parallel_for(std::ssize(blocks), [&](std::int64_t i) {
-    const auto& [product, first, columns] = blocks[static_cast<std::size_t>(i)];
+    const auto& [product, first, columns] = blocks[as_index(i)];
     const auto& y = product->y;
     gemv::multiply({x.data<float>(), x.dim(0), product->weight, y.data<float>(), y.stride(0)},
                    first, columns);
@@ -202,19 +184,13 @@ void multiply(ConstTensorView x, std::span<const Product> products) {
     QKSCOPE_ASSERT(x.is_contiguous() && x.dim(1) == weight.in());
     QKSCOPE_ASSERT(y.dim(0) == x.dim(0) && y.dim(1) == weight.out() && y.stride(1) == 1);
   }
-  if (x.dim(0) <= gemv::kMostRows) return multiply_few(x, products);
+  if (x.dim(0) <= gemv::kMostRows) return multiply_few_rows(x, products);
   const auto blocks = blocks_of(products);
-  const auto count = static_cast<std::int64_t>(blocks.size());
+  const auto count = std::ssize(blocks);
   PackedInput packed(x);
-  const bool few = count < 8 * std::int64_t{thread_count()};
-  if (few && count * packed_floats(x.dim(1)) <= kMostSharedWeights)
-    multiply_shared(packed, blocks);
-  else
-    multiply_apart(packed, blocks);
-}
-
-Product product_of(const Linear& layer, TensorView y) {
-  return {layer.weight, layer.bias.empty() ? nullptr : layer.bias.data(), y};
+  multiply_blocks(packed, blocks,
+                  count < 8 * std::int64_t{thread_count()} &&
+                      count * packed_floats(x.dim(1)) <= kMostSharedWeights);
 }
 
 }  // namespace
@@ -230,7 +206,8 @@ void linear(ConstTensorView x, const WeightMatrix& weight, TensorView y) {
 
 void linear(ConstTensorView x, std::initializer_list<Projection> projections) {
   std::vector<Product> products;
-  for (const auto& [layer, y] : projections) products.push_back(product_of(layer, y));
+  for (const auto& [layer, y] : projections)
+    products.push_back({layer.weight, layer.bias.empty() ? nullptr : layer.bias.data(), y});
   multiply(x, products);
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kChunkRows = 256;
 
-// Consecutive positions of one document that are in the same set and bucket.
+// Consecutive positions of a document in the same row set and bucket.
 struct Chunk {
   std::int64_t begin;
   std::int64_t end;
@@ -27,7 +27,7 @@ struct Chunk {
   std::int64_t rows() const { return end - begin; }
 };
 
-// Chunks begin at multiples of 256 and where a set or a bucket begins.
+// Splits a document at multiples of 256 and at the borders of row sets and buckets.
 std::vector<Chunk> chunks_of(std::int64_t length, const MomentRequest& request) {
   std::vector<Chunk> chunks;
   PositionTable table;
@@ -48,7 +48,7 @@ MomentShape one_head(MomentShape shape) {
   return shape;
 }
 
-// All chunks of one head.
+// Accumulates the chunks of one head.
 class HeadSums {
  public:
   HeadSums(ConstTensorView x, const Sequence& sequence, const MomentRequest& request,
@@ -78,7 +78,7 @@ class HeadSums {
  private:
   double* row(std::int64_t r) { return rows_.data() + r * shape_.dim; }
 
-  // Rows in float64, and what is taken from them before they are centred.
+  // Converts rows to float64 and accumulates everything that needs uncentred values.
   void load(const Chunk& chunk) {
     rows_.resize(as_index(chunk.rows() * shape_.dim));
     double norms = 0;
@@ -172,39 +172,34 @@ class HeadSums {
   std::int64_t stride_;
   const float* values_;
   LayerMoments sums_;
-  HeadMoments part_;          // of the chunk
-  std::vector<double> rows_;  // (rows of the chunk, dim)
+  HeadMoments part_;          // moments of the current chunk
+  std::vector<double> rows_;  // (rows of the chunk, dim) centred
   Matrix gram_;               // (dim, dim)
   bool finite_ = true;
 };
 
+// Copies the values of one head into the arrays of all heads.
 template <typename T>
-void place(const std::vector<T>& one, std::int64_t head, std::vector<T>& all) {
+void copy_head(const std::vector<T>& one, std::int64_t head, std::vector<T>& all) {
   std::copy(one.begin(), one.end(), all.begin() + head * std::ssize(one));
 }
 
-void place(const HeadMoments& one, std::int64_t head, HeadMoments& all) {
+void copy_head(const HeadMoments& one, std::int64_t head, HeadMoments& all) {
+  using M = HeadMoments;
   all.positions = one.positions;
-  place(one.mean, head, all.mean);
-  place(one.m2, head, all.m2);
-  place(one.ct, head, all.ct);
-  place(one.cu, head, all.cu);
-  place(one.m3, head, all.m3);
-  place(one.m4, head, all.m4);
-  place(one.min, head, all.min);
-  place(one.max, head, all.max);
-  place(one.pair_abs, head, all.pair_abs);
-  place(one.norm_mean, head, all.norm_mean);
-  place(one.norm_max, head, all.norm_max);
+  for (const auto field :
+       {&M::mean, &M::m2, &M::ct, &M::cu, &M::m3, &M::m4, &M::pair_abs, &M::norm_mean})
+    copy_head(one.*field, head, all.*field);
+  for (const auto field : {&M::min, &M::max, &M::norm_max}) copy_head(one.*field, head, all.*field);
 }
 
-void place(const LayerMoments& one, std::int64_t head, LayerMoments& all) {
-  place(one.first, head, all.first);
-  place(one.body, head, all.body);
+void copy_head(const LayerMoments& one, std::int64_t head, LayerMoments& all) {
+  copy_head(one.first, head, all.first);
+  copy_head(one.body, head, all.body);
   all.buckets.n = one.buckets.n;
-  place(one.buckets.mean, head, all.buckets.mean);
-  place(one.buckets.m2, head, all.buckets.m2);
-  place(one.buckets.cov, head, all.buckets.cov);
+  copy_head(one.buckets.mean, head, all.buckets.mean);
+  copy_head(one.buckets.m2, head, all.buckets.m2);
+  copy_head(one.buckets.cov, head, all.buckets.cov);
 }
 
 }  // namespace
@@ -215,16 +210,16 @@ DocumentMoments document_moments(ConstTensorView x, const Sequence& sequence,
   QKSCOPE_ASSERT(x.dim(1) == heads && x.dim(2) == request.shape.dim);
   DocumentMoments result{empty_layer(request.shape), {}};
   const auto chunks = chunks_of(sequence.length, request);
-  std::vector<LayerMoments> sums(static_cast<std::size_t>(heads));
-  std::vector<char> finite(static_cast<std::size_t>(heads));
+  std::vector<LayerMoments> sums(as_index(heads));
+  std::vector<char> finite(as_index(heads));
   parallel_for(heads, [&](std::int64_t head) {
-    HeadSums of_head(x, sequence, request, head);
-    for (const auto& chunk : chunks) of_head.add(chunk);
-    sums[as_index(head)] = of_head.sums();
-    finite[as_index(head)] = of_head.finite() ? 1 : 0;
+    HeadSums head_sums(x, sequence, request, head);
+    for (const auto& chunk : chunks) head_sums.add(chunk);
+    sums[as_index(head)] = head_sums.sums();
+    finite[as_index(head)] = head_sums.finite() ? 1 : 0;
   });
   for (std::int64_t head = 0; head < heads; ++head) {
-    place(sums[as_index(head)], head, result.moments);
+    copy_head(sums[as_index(head)], head, result.moments);
     if (finite[as_index(head)] == 0 && !result.bad_head) result.bad_head = head;
   }
   return result;

@@ -1,5 +1,5 @@
-// Moments of all rows of q, k or v of one document (group A), float64 around the mean of each chunk
-// of at most 256 rows. The GPU has the same in device/cuda.
+// Moments of all rows of q, k or v of one document (group A), in float64 around the mean of chunks
+// of at most 256 rows. The CUDA counterpart is in device/cuda/statistics.
 #pragma once
 
 #include <optional>
@@ -10,13 +10,13 @@
 
 namespace qkscope {
 
+// Moments of one document.
 struct DocumentMoments {
   LayerMoments moments;
-  std::optional<std::int64_t> bad_head;  // the first that holds NaN or infinity
+  std::optional<std::int64_t> bad_head;  // first head with NaN or infinity, if any
 };
 
-// x (rows of the batch, heads, dim), of which the sequence's rows are one document. The bits depend
-// on these rows alone.
+// Moments of the rows of one sequence, which alone decide the bits. x: (rows, heads, dim).
 DocumentMoments document_moments(ConstTensorView x, const Sequence& sequence,
                                  const MomentRequest& request);
 

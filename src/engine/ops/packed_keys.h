@@ -1,42 +1,52 @@
-// Keys and values as attention reads them: left sides of products, in blocks of keys. Scores are
-// k qᵀ and z is vᵀ weights, with queries side by side, so that the softmax runs over whole vectors
-// and weights need no packing.
+// Keys and values packed for attention as left sides of products, in blocks of keys. Scores are k
+// qᵀ and z is vᵀ p, so that the softmax uses whole vectors of queries and p needs no packing.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "base/core/index.h"
+#include "base/core/thread_pool.h"
+#include "engine/ops/gemm.h"
 #include "engine/ops/sequence.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope {
 
-// Key blocks begin at multiples of this within a sequence, so that a row's sums run in the same
-// order in every sequence that shares its prefix.
+// Key blocks start at multiples of this within a sequence, so that the summation order of a row is
+// the same in every sequence with the same prefix.
 inline constexpr std::int64_t kKeyBlock = 256;
 
-// A block of keys with their values. Every key head has its own, one after another.
+// Calls body(first position, keys) for every block of a sequence.
+template <typename Body>
+void for_each_key_block(std::int64_t length, Body body) {
+  for (std::int64_t first = 0; first < length; first += kKeyBlock)
+    body(first, std::min(kKeyBlock, length - first));
+}
+
+// A block of keys and values of all key heads.
 struct KeyBlock {
-  std::int64_t first;   // position of its first key
-  std::int64_t keys;    // how many there are
-  std::int64_t packed;  // how many it is packed for
+  std::int64_t first;   // position of the first key
+  std::int64_t keys;    // number of keys
+  std::int64_t packed;  // number of keys that the layout has room for
   float* k;             // (key heads, keys, d)
   float* v;             // (key heads, d, keys)
 };
 
-// The blocks of some sequences.
+// Key blocks of several sequences.
 class PackedKeys {
  public:
   PackedKeys(std::int64_t heads, std::int64_t d) : heads_(heads), d_(d) {}
 
-  // Blocks are added to the sequence that was begun last, from position 0 on.
+  // Appends a block to the sequence begun last; blocks are added from position 0 on.
   void begin_sequence() { first_block_.push_back(blocks_.size()); }
   void add(const KeyBlock& block) { blocks_.push_back(block); }
 
   std::int64_t heads() const { return heads_; }
   std::span<const KeyBlock> blocks() const { return blocks_; }
-  // The block of a sequence that holds the key at `position`.
+  // Returns the block that holds the key at `position`.
   const KeyBlock& block(std::size_t sequence, std::int64_t position) const {
     return blocks_[first_block_[sequence] + static_cast<std::size_t>(position / kKeyBlock)];
   }
@@ -47,9 +57,13 @@ class PackedKeys {
     return block.v + head * v_size(block.packed);
   }
 
-  // Floats of a head's keys and values in a block that is packed for so many.
-  std::int64_t k_size(std::int64_t packed) const;
-  std::int64_t v_size(std::int64_t packed) const;
+  // Size in floats of the keys and values of one head in a block packed for that many keys.
+  std::int64_t k_size(std::int64_t packed) const {
+    return gemm::round_up(packed, gemm::tile_shape().rows) * d_;
+  }
+  std::int64_t v_size(std::int64_t packed) const {
+    return gemm::round_up(d_, gemm::tile_shape().rows) * packed;
+  }
 
  private:
   std::int64_t heads_;
@@ -58,43 +72,144 @@ class PackedKeys {
   std::vector<std::size_t> first_block_;  // (sequences)
 };
 
-// k and v (rows, heads, d) of whole sequences, in memory that stays until this thread packs others.
-PackedKeys pack_keys(ConstTensorView k, ConstTensorView v, std::span<const Sequence> sequences);
+// Packs k and v (rows, heads, d) of whole sequences; valid until the same thread packs again.
+inline PackedKeys pack_keys(ConstTensorView k, ConstTensorView v,
+                            std::span<const Sequence> sequences) {
+  const auto heads = k.dim(1);
+  const auto d = k.dim(2);
+  PackedKeys packed(heads, d);
+  std::int64_t k_floats = 0;
+  std::int64_t v_floats = 0;
+  for (const auto& sequence : sequences)
+    for_each_key_block(sequence.length, [&](std::int64_t, std::int64_t keys) {
+      k_floats += heads * packed.k_size(keys);
+      v_floats += heads * packed.v_size(keys);
+    });
+  thread_local Workspace k_memory;
+  thread_local Workspace v_memory;
+  float* k_next = k_memory.floats(k_floats);
+  float* v_next = v_memory.floats(v_floats);
+  std::vector<std::int64_t> rows;  // row of k and v at which each block starts
+  for (const auto& sequence : sequences) {
+    packed.begin_sequence();
+    for_each_key_block(sequence.length, [&](std::int64_t first, std::int64_t keys) {
+      rows.push_back(sequence.begin + first);
+      packed.add({first, keys, keys, k_next, v_next});
+      k_next += heads * packed.k_size(keys);
+      v_next += heads * packed.v_size(keys);
+    });
+  }
+  const auto stride = heads * d;
+  parallel_for(std::ssize(rows) * heads, [&](std::int64_t i) {
+    const auto head = i % heads;
+    const auto& block = packed.blocks()[as_index(i / heads)];
+    const auto offset = rows[as_index(i / heads)] * stride + head * d;
+    gemm::pack_left({k.data<float>() + offset, stride, block.keys, d},
+                    block.k + head * packed.k_size(block.keys));
+    gemm::pack_left_transposed({v.data<float>() + offset, stride, d, block.keys},
+                               block.v + head * packed.v_size(block.keys));
+  });
+  return packed;
+}
 
-// The keys and values of one layer for sequences that grow. Each lies in the slot that its Sequence
-// names.
+// KV cache of one layer in packed form. Each sequence uses the slot that its Sequence names.
 class KeyStore {
  public:
-  KeyStore(std::int64_t slots, std::int64_t heads, std::int64_t d);
-
-  // Rows of k and v (rows, heads, d) follow the positions that their sequences have behind them;
-  // what a slot held from there on is overwritten.
-  void append(ConstTensorView k, ConstTensorView v, std::span<const Sequence> sequences);
-
-  // All positions of these sequences.
-  PackedKeys packed(std::span<const Sequence> sequences);
-
-  // The same as rows (positions of all sequences, heads, d), one sequence after another.
-  struct Rows {
+  struct Pair {
     Tensor k;
     Tensor v;
   };
-  Rows rows(std::span<const Sequence> sequences) const;
+
+  KeyStore(std::int64_t slots, std::int64_t heads, std::int64_t d)
+      : heads_(heads), d_(d), slots_(as_index(slots)) {}
+
+  // Writes rows of k and v (rows, heads, d) after the past positions of their sequences.
+  void append(ConstTensorView k, ConstTensorView v, std::span<const Sequence> sequences) {
+    const PackedKeys sizes(heads_, d_);
+    for (const auto& sequence : sequences) {
+      auto& blocks = slots_[as_index(sequence.slot)];
+      const auto needed = (sequence.end() + kKeyBlock - 1) / kKeyBlock;
+      while (std::ssize(blocks) < needed) {
+        // Zeros, because products also read beyond the last key; the results are not used.
+        blocks.push_back(
+            {zeros(heads_ * sizes.k_size(kKeyBlock)), zeros(heads_ * sizes.v_size(kKeyBlock))});
+      }
+      const float* from_k = k.data<float>() + sequence.begin * heads_ * d_;
+      const float* from_v = v.data<float>() + sequence.begin * heads_ * d_;
+      parallel_ranges(sequence.length, kKeyBlock, [&](std::int64_t begin, std::int64_t end) {
+        for (auto row = begin; row < end; ++row) {
+          const auto position = sequence.past + row;
+          for_each_element(blocks[as_index(position / kKeyBlock)], position % kKeyBlock,
+                           [&](float& to_k, float& to_v, std::int64_t i) {
+                             to_k = from_k[row * heads_ * d_ + i];
+                             to_v = from_v[row * heads_ * d_ + i];
+                           });
+        }
+      });
+    }
+  }
+
+  // Returns views of all positions of the sequences.
+  PackedKeys packed(std::span<const Sequence> sequences) {
+    PackedKeys packed(heads_, d_);
+    for (const auto& sequence : sequences) {
+      packed.begin_sequence();
+      auto& blocks = slots_[as_index(sequence.slot)];
+      for_each_key_block(sequence.end(), [&](std::int64_t first, std::int64_t keys) {
+        auto& block = blocks[as_index(first / kKeyBlock)];
+        packed.add({first, keys, kKeyBlock, block.k.data<float>(), block.v.data<float>()});
+      });
+    }
+    return packed;
+  }
+
+  // Returns unpacked keys and values (positions of all sequences, heads, d), sequence by sequence.
+  Pair rows(std::span<const Sequence> sequences) const {
+    std::int64_t count = 0;
+    for (const auto& sequence : sequences) count += sequence.end();
+    Pair rows{Tensor({count, heads_, d_}), Tensor({count, heads_, d_})};
+    float* k = rows.k.data<float>();
+    float* v = rows.v.data<float>();
+    for (const auto& sequence : sequences) {
+      const auto& blocks = slots_[as_index(sequence.slot)];
+      for (std::int64_t p = 0; p < sequence.end(); ++p, k += heads_ * d_, v += heads_ * d_)
+        for_each_element(blocks[as_index(p / kKeyBlock)], p % kKeyBlock,
+                         [&](float from_k, float from_v, std::int64_t i) {
+                           k[i] = from_k;
+                           v[i] = from_v;
+                         });
+    }
+    return rows;
+  }
 
  private:
-  struct Block {
-    Tensor k;
-    Tensor v;
-  };
+  static Tensor zeros(std::int64_t count) {
+    Tensor tensor({count});
+    std::fill_n(tensor.data<float>(), count, 0.0f);
+    return tensor;
+  }
 
-  static Tensor zeros(std::int64_t count);
-  // One key and value of all heads, (heads, d), in a block.
-  void put(Block& block, std::int64_t key, const float* k, const float* v) const;
-  void take(const Block& block, std::int64_t key, float* k, float* v) const;
+  // Calls copy(packed k, packed v, i) for each of the heads * d elements i of a key in a block.
+  // Element i of a key is at row key % panel of a (d, panel) panel of k, and at row i % panel of a
+  // (keys, panel) panel of v, as gemm.h packs left sides.
+  template <typename AnyBlock, typename Copy>
+  void for_each_element(AnyBlock& block, std::int64_t key, Copy copy) const {
+    const PackedKeys sizes(heads_, d_);
+    const auto panel = gemm::tile_shape().rows;
+    auto* const k_values = block.k.template data<float>();
+    auto* const v_values = block.v.template data<float>();
+    for (std::int64_t head = 0; head < heads_; ++head) {
+      const auto k = head * sizes.k_size(kKeyBlock) + key / panel * panel * d_ + key % panel;
+      const auto v = head * sizes.v_size(kKeyBlock) + key * panel;
+      for (std::int64_t i = 0; i < d_; ++i)
+        copy(k_values[k + i * panel], v_values[v + i / panel * panel * kKeyBlock + i % panel],
+             head * d_ + i);
+    }
+  }
 
   std::int64_t heads_;
   std::int64_t d_;
-  std::vector<std::vector<Block>> slots_;
+  std::vector<std::vector<Pair>> slots_;  // key blocks of each slot
 };
 
 }  // namespace qkscope

@@ -1,7 +1,7 @@
-// The correctly rounded power function, for builds without SLEEF.
+// Correctly rounded power function, for builds without SLEEF.
 #include <cmath>
 
-#include "engine/ops/rope_frequencies.h"
+#include "engine/ops/rotary.h"
 
 namespace qkscope {
 

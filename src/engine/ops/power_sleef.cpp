@@ -1,7 +1,6 @@
-// SLEEF's power function, as PyTorch uses it.
+// Power function of SLEEF, as used by PyTorch.
 
-// SLEEF's header shows what has fused multiply-adds only to compilers that may use them anywhere;
-// its library has it on every machine.
+// sleef.h declares FMA variants only if FP_FAST_FMA is defined; the library always has them.
 #ifndef FP_FAST_FMA
 #define FP_FAST_FMA
 #endif
@@ -10,7 +9,7 @@
 #include <sleef.h>
 
 #include "base/core/cpu_target.h"
-#include "engine/ops/rope_frequencies.h"
+#include "engine/ops/rotary.h"
 
 namespace qkscope {
 

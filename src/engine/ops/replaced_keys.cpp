@@ -15,8 +15,7 @@ using Scale = KeyReplacement::Scale;
 
 constexpr float kLargestFp8 = 448.0f;
 
-// The nearest E4M3 number, ties to even: three bits behind the first down to 2^-6, below that steps
-// of 2^-9.
+// Rounds to FP8 E4M3, ties to even: 3 mantissa bits down to 2^-6, steps of 2^-9 below.
 float round_to_fp8(float value) {
   const float magnitude = std::min(std::fabs(value), kLargestFp8);
   if (magnitude == 0.0f) return 0.0f;
@@ -26,7 +25,7 @@ float round_to_fp8(float value) {
   return std::copysign(rounded, value);
 }
 
-// Numbers that share a scale.
+// Quantises and dequantises numbers that share one scale.
 void replace(std::vector<float*>& shared, Scheme scheme) {
   float low = *shared.front();
   float high = low;
@@ -46,19 +45,17 @@ void replace(std::vector<float*>& shared, Scheme scheme) {
   for (auto* value : shared) *value = std::nearbyint((*value - low) / scale) * scale + low;
 }
 
-// (rows) 1 for the share of keys with the smallest value; of equal ones the earlier.
+// Mask: 1 for the given fraction of keys with the smallest value; ties go to the lower index.
 template <typename Value>
-std::vector<char> smallest(const KeyRows& keys, double share, Value value_of) {
+std::vector<float> smallest(const KeyRows& keys, double share, Value value_of) {
   std::vector<double> value(as_index(keys.rows));
   for (std::int64_t j = 0; j < keys.rows; ++j)
     value[as_index(j)] = value_of(keys.values + j * keys.stride);
   std::vector<std::int64_t> order(as_index(keys.rows));
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    return value[as_index(a)] < value[as_index(b)];
-  });
+  std::ranges::stable_sort(order, {}, [&](std::int64_t key) { return value[as_index(key)]; });
   const auto count = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(keys.rows)));
-  std::vector<char> chosen(as_index(keys.rows));
+  std::vector<float> chosen(as_index(keys.rows));
   for (std::int64_t i = 0; i < std::min(count, keys.rows); ++i)
     chosen[as_index(order[as_index(i)])] = 1;
   return chosen;
@@ -66,17 +63,16 @@ std::vector<char> smallest(const KeyRows& keys, double share, Value value_of) {
 
 }  // namespace
 
-ReplacedKeys replace_keys(const KeyRows& keys, const KeyReplacement& replacement) {
-  ReplacedKeys replaced;
-  replaced.keys.resize(as_index(keys.rows * keys.dim));
+std::vector<float> replace_keys(const KeyRows& keys, const KeyReplacement& replacement) {
+  std::vector<float> replaced(as_index(keys.rows * keys.dim));
   for (std::int64_t j = 0; j < keys.rows; ++j)
-    std::copy_n(keys.values + j * keys.stride, keys.dim, replaced.keys.data() + j * keys.dim);
+    std::copy_n(keys.values + j * keys.stride, keys.dim, replaced.data() + j * keys.dim);
   const auto block = [&](std::int64_t row, std::int64_t rows, std::int64_t column,
                          std::int64_t columns) {
     std::vector<float*> shared;
     for (auto r = row; r < row + rows; ++r)
       for (auto c = column; c < std::min(keys.dim, column + columns); ++c)
-        shared.push_back(replaced.keys.data() + r * keys.dim + c);
+        shared.push_back(replaced.data() + r * keys.dim + c);
     replace(shared, replacement.scheme);
   };
   switch (replacement.scale) {
@@ -95,26 +91,26 @@ ReplacedKeys replace_keys(const KeyRows& keys, const KeyReplacement& replacement
           block(r, 1, c, replacement.group);
       break;
     case Scale::exported:
-      QKSCOPE_ASSERT(false);  // has no range of its own: round_to_fp8()
+      QKSCOPE_ASSERT(false);  // exported scales need round_to_fp8()
   }
   return replaced;
 }
 
-ReplacedKeys round_to_fp8(const KeyRows& keys, float scale) {
-  ReplacedKeys rounded;
+std::vector<float> round_to_fp8(const KeyRows& keys, float scale) {
+  std::vector<float> rounded;
   for (std::int64_t j = 0; j < keys.rows; ++j)
     for (std::int64_t c = 0; c < keys.dim; ++c)
-      rounded.keys.push_back(round_to_fp8(keys.values[j * keys.stride + c] / scale) * scale);
+      rounded.push_back(round_to_fp8(keys.values[j * keys.stride + c] / scale) * scale);
   return rounded;
 }
 
-std::vector<char> shortest_keys(const KeyRows& keys, double share) {
+std::vector<float> shortest_keys(const KeyRows& keys, double share) {
   return smallest(keys, share, [&](const float* key) {
     return std::inner_product(key, key + keys.dim, key, 0.0);
   });
 }
 
-std::vector<char> filtered_keys(const KeyRows& keys, const float* filter, double share) {
+std::vector<float> filtered_keys(const KeyRows& keys, const float* filter, double share) {
   return smallest(keys, share, [&](const float* key) {
     return std::inner_product(key, key + keys.dim, filter, 0.0);
   });

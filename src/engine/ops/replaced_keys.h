@@ -1,4 +1,4 @@
-// Keys as a quantised or pruned cache would hold them, for the divergence that it causes.
+// Keys as a quantised or pruned KV cache would hold them, for the resulting KL divergence.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace qkscope {
 
-// The keys of one head and document.
+// Keys of one head and document, shape (rows, dim).
 struct KeyRows {
   const float* values;  // row j at values + j * stride
   std::int64_t stride;
@@ -16,22 +16,17 @@ struct KeyRows {
   std::int64_t dim;
 };
 
-struct ReplacedKeys {
-  std::vector<float> keys;  // (rows, dim)
-};
+// Returns the keys quantised and dequantised, shape (rows, dim). Values that share a scale use
+// absmax / 448 for FP8, and the range from minimum to maximum in 255 or 15 steps for int8 and int4.
+std::vector<float> replace_keys(const KeyRows& keys, const KeyReplacement& replacement);
 
-// Rounded to the scheme and back. What shares a scale: FP8 absmax / 448; int8 and int4 the range
-// from smallest to largest in 255 or 15 steps.
-ReplacedKeys replace_keys(const KeyRows& keys, const KeyReplacement& replacement);
+// Returns the keys (rows, dim) rounded to FP8 E4M3 with a given scale, saturating at 448 scales.
+std::vector<float> round_to_fp8(const KeyRows& keys, float scale);
 
-// Rounded to E4M3 by a scale that was found before, and back: what is beyond 448 scales becomes
-// 448.
-ReplacedKeys round_to_fp8(const KeyRows& keys, float scale);
-
-// (rows) 1 for the share of keys with the smallest Euclidean length; of equal ones the earlier.
-std::vector<char> shortest_keys(const KeyRows& keys, double share);
-// The same for the share with the best score of q-filters, the largest -(filter . key) as kvpress
-// has it. filter: (dim)
-std::vector<char> filtered_keys(const KeyRows& keys, const float* filter, double share);
+// Mask (rows): 1 for the given fraction of keys with the smallest L2 norm; ties: the lower index.
+std::vector<float> shortest_keys(const KeyRows& keys, double share);
+// Shape (rows). Mask: 1 for the given fraction of keys with the best Q-filter score, the largest
+// -(filter . key) as in kvpress. filter: (dim).
+std::vector<float> filtered_keys(const KeyRows& keys, const float* filter, double share);
 
 }  // namespace qkscope

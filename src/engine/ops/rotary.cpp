@@ -1,7 +1,12 @@
 #include "engine/ops/rotary.h"
 
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
+#include "base/core/translate_exceptions.h"
 #include "engine/ops/row_kernels.h"
 
 namespace qkscope {
@@ -9,7 +14,137 @@ namespace {
 
 constexpr std::int64_t kRowsPerTask = 64;
 
+// Returns theta^(2i / dim) with one float32 rounding per step, like PyTorch.
+std::vector<float> theta_powers(double theta, std::int64_t dim) {
+  std::vector<float> powers(static_cast<std::size_t>(dim / 2));
+  for (std::size_t i = 0; i < powers.size(); ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
+    powers[i] = power(static_cast<float>(theta), exponent);
+  }
+  return powers;
+}
+
+std::vector<float> inverse_frequencies(double theta, std::int64_t dim) {
+  auto inverse = theta_powers(theta, dim);
+  for (float& value : inverse) value = 1.0f / value;
+  return inverse;
+}
+
+RopeFrequencies linear(const RopeConfig& rope) {
+  auto inverse = inverse_frequencies(rope.theta, rope.dim);
+  for (float& value : inverse) value /= static_cast<float>(rope.factor);
+  return {inverse, 1.0f};
+}
+
+RopeFrequencies dynamic(const RopeConfig& rope, std::int64_t length) {
+  if (length <= rope.max_positions) return {inverse_frequencies(rope.theta, rope.dim), 1.0f};
+  const auto factor = static_cast<float>(rope.factor);
+  const float stretch =
+      factor * static_cast<float>(length) / static_cast<float>(rope.max_positions) -
+      (factor - 1.0f);
+  const double exponent = static_cast<double>(rope.dim) / static_cast<double>(rope.dim - 2);
+  const float theta = static_cast<float>(rope.theta) *
+                      static_cast<float>(std::pow(static_cast<double>(stretch), exponent));
+  return {inverse_frequencies(theta, rope.dim), 1.0f};
+}
+
+double yarn_attention_factor(const RopeConfig& rope) {
+  if (rope.attention_factor) return *rope.attention_factor;
+  const auto mscale = [&](double scale) {
+    return rope.factor <= 1.0 ? 1.0 : 0.1 * scale * std::log(rope.factor) + 1.0;
+  };
+  if (rope.mscale != 0.0 && rope.mscale_all_dim != 0.0)
+    return mscale(rope.mscale) / mscale(rope.mscale_all_dim);
+  return mscale(1.0);
+}
+
+RopeFrequencies yarn(const RopeConfig& rope) {
+  // Returns the dimension that makes `rotations` full turns within the original context.
+  const auto correction_dim = [&](double rotations) {
+    return static_cast<double>(rope.dim) *
+           std::log(static_cast<double>(rope.original_max) / (rotations * 2.0 * std::numbers::pi)) /
+           (2.0 * std::log(rope.theta));
+  };
+  double low = correction_dim(rope.beta_fast);
+  double high = correction_dim(rope.beta_slow);
+  if (rope.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(rope.dim - 1));
+  if (low == high) high += 0.001;
+
+  auto inverse = theta_powers(rope.theta, rope.dim);
+  for (std::size_t i = 0; i < inverse.size(); ++i) {
+    const float extrapolated = 1.0f / inverse[i];
+    const float interpolated = 1.0f / (static_cast<float>(rope.factor) * inverse[i]);
+    const float ramp = std::clamp(
+        (static_cast<float>(i) - static_cast<float>(low)) / static_cast<float>(high - low), 0.0f,
+        1.0f);
+    const float keep = 1.0f - ramp;
+    inverse[i] = interpolated * (1.0f - keep) + extrapolated * keep;
+  }
+  return {inverse, static_cast<float>(yarn_attention_factor(rope))};
+}
+
+RopeFrequencies llama3(const RopeConfig& rope) {
+  const auto factor = static_cast<float>(rope.factor);
+  const auto original = static_cast<double>(rope.original_max);
+  const auto longest = static_cast<float>(original / rope.low_freq_factor);
+  const auto shortest = static_cast<float>(original / rope.high_freq_factor);
+  auto inverse = inverse_frequencies(rope.theta, rope.dim);
+  for (float& value : inverse) {
+    const float wavelength = static_cast<float>(2.0 * std::numbers::pi) / value;
+    if (wavelength > longest) {
+      value /= factor;
+    } else if (wavelength >= shortest) {
+      const float smooth =
+          (static_cast<float>(original) / wavelength - static_cast<float>(rope.low_freq_factor)) /
+          static_cast<float>(rope.high_freq_factor - rope.low_freq_factor);
+      value = (1.0f - smooth) * value / factor + smooth * value;
+    }
+  }
+  return {inverse, 1.0f};
+}
+
+RopeFrequencies longrope(const RopeConfig& rope, std::int64_t length) {
+  const auto& factors = length > rope.original_max ? rope.long_factor : rope.short_factor;
+  auto inverse = theta_powers(rope.theta, rope.dim);
+  for (std::size_t i = 0; i < inverse.size(); ++i)
+    inverse[i] = 1.0f / (static_cast<float>(factors[i]) * inverse[i]);
+  double attention = 1.0;
+  if (rope.attention_factor)
+    attention = *rope.attention_factor;
+  else if (rope.factor > 1.0)
+    attention =
+        std::sqrt(1.0 + std::log(rope.factor) / std::log(static_cast<double>(rope.original_max)));
+  return {inverse, static_cast<float>(attention)};
+}
+
+RopeFrequencies frequencies_of(const RopeConfig& rope, std::int64_t length) {
+  switch (rope.type) {
+    case RopeType::standard:
+      return {inverse_frequencies(rope.theta, rope.dim), 1.0f};
+    case RopeType::linear:
+      return linear(rope);
+    case RopeType::dynamic:
+      return dynamic(rope, length);
+    case RopeType::yarn:
+      return yarn(rope);
+    case RopeType::llama3:
+      return llama3(rope);
+    case RopeType::longrope:
+      return longrope(rope, length);
+  }
+  assertion_failed("known rope type", __FILE__, __LINE__);
+}
+
 }  // namespace
+
+RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length) {
+  return translate_exceptions([&] { return frequencies_of(rope, length); });
+}
 
 RotaryTable rotary_table(const RopeConfig& rope, std::span<const Sequence> sequences) {
   const auto half = rope.dim / 2;
@@ -38,9 +173,9 @@ void apply_rotary(const RotaryTable& table, bool interleaved, TensorView x) {
   parallel_ranges(rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     for (auto row = begin; row < end; ++row)
       for (std::int64_t head = 0; head < heads; ++head)
-        rows::turn(x.data<float>() + (row * heads + head) * d_head,
-                   table.cos.data<float>() + row * half, table.sin.data<float>() + row * half, half,
-                   interleaved);
+        rows::rotate(x.data<float>() + (row * heads + head) * d_head,
+                     table.cos.data<float>() + row * half, table.sin.data<float>() + row * half,
+                     half, interleaved);
   });
 }
 

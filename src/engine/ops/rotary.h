@@ -1,4 +1,4 @@
-// Rotary position embedding on q and k.
+// Rotary position embedding (RoPE) of q and k; rope_frequencies is declared in qkscope/model.h.
 #pragma once
 
 #include <span>
@@ -9,17 +9,26 @@
 
 namespace qkscope {
 
+// Cosines and sines of all rows of a batch.
 struct RotaryTable {
   Tensor cos;  // (rows, dim / 2), attention factor included
   Tensor sin;  // (rows, dim / 2), attention factor included
 };
 
-// Angles are float32 position times float32 inverse frequency; each sequence has its own
-// frequencies where they depend on the length.
+// Computes the table of a batch. Angles are float32 position times float32 inverse frequency;
+// frequencies are per sequence if they depend on the length.
 RotaryTable rotary_table(const RopeConfig& rope, std::span<const Sequence> sequences);
 
-// Turns the first dim components of every head of x (rows, heads, d_head) in place. Pairs are
-// (i, i + dim/2), or (2i, 2i+1) when interleaved.
+// Rotates the first `dim` components of every head of x (rows, heads, d_head) in place. Pairs are
+// (i, i + dim/2), or (2i, 2i+1) if interleaved.
 void apply_rotary(const RotaryTable& table, bool interleaved, TensorView x);
+
+// Returns base^exponent in float32. PyTorch uses SLEEF, which is not always correctly rounded: at
+// position 131,072 one ULP of a frequency is up to 0.008 rad. Builds with SLEEF (power_sleef.cpp)
+// have PyTorch's bits; others (power_rounded.cpp) round correctly.
+float power(float base, float exponent);
+
+// Returns true if power() is SLEEF's.
+bool power_is_sleef();
 
 }  // namespace qkscope

@@ -1,3 +1,12 @@
+// Kernels of row_kernels.h: norms, softmax, activations, rotary embedding and sums over rows.
+//
+// Layout: contiguous float32 rows at any alignment; an output may alias an input.
+// Registers: vectors of kFloats elements. Reductions use 16 interleaved lanes (element i in lane
+// i % 16) added in one fixed order, so bits do not depend on the vector width.
+// Invariant: erf, tanh, expm1, cos and sin are computed in float64 and rounded once; exp is a
+// float32 polynomial with at most 2 ULP. The partial vector at the end of a row is loaded and
+// stored through a local buffer: no element beyond a row is read or written. Reference:
+// tests/engine/ops/row_kernels_test.cpp and elementwise_test.cpp, plain float64 loops.
 #include "engine/ops/row_kernels.h"
 
 #include <cmath>
@@ -51,28 +60,16 @@ void dots_kernel(const DotRows& input, float factor, float* out) {
     out[row] = factor * dot(input.x, input.y + row * input.stride, input.n);
 }
 
-void exponential_kernel(float* x, std::int64_t count) {
-  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
-    store(exp_approx(kTag, load(x + i, extent)), x + i, extent);
-  });
-}
-
-// out = exp(scores - highest)
-HWY_INLINE void exponentials_below(const float* scores, std::int64_t count, float highest,
-                                   float* out) {
-  const auto top = hn::Set(kTag, highest);
-  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
-    store(exp_approx(kTag, hn::Sub(load(scores + i, extent), top)), out + i, extent);
-  });
-}
-
 HWY_INLINE float row_sum(const float* x, std::int64_t count) {
   return lane_sum(count, [&](std::int64_t i, auto extent, FloatVector sum)
                              HWY_ATTR { return hn::Add(sum, load(x + i, extent)); });
 }
 
 void softmax_kernel(const float* scores, std::int64_t count, float* pattern) {
-  exponentials_below(scores, count, lane_max(scores, count, scores[0]), pattern);
+  const auto highest = hn::Set(kTag, lane_max(scores, count, scores[0]));
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    store(exp_approx(kTag, hn::Sub(load(scores + i, extent), highest)), pattern + i, extent);
+  });
   scale_kernel(pattern, count, 1.0f / row_sum(pattern, count));
 }
 
@@ -90,7 +87,7 @@ void rms_norm_kernel(const NormRows& input, float* y) {
   }
 }
 
-// Sums of differences from the mean: what is left of a row far from 0 loses no digits.
+// Two passes: subtracting the mean first avoids cancellation in rows far from 0.
 void layer_norm_kernel(const NormRows& input, const float* bias, float* y) {
   for (std::int64_t row = 0; row < input.rows; ++row) {
     const float* x = input.x + row * input.n;
@@ -116,7 +113,7 @@ HWY_INLINE FloatVector silu(FloatVector x) {
   return hn::Div(x, hn::Add(hn::Set(kTag, 1.0f), exp_approx(kTag, hn::Neg(x))));
 }
 
-// x / 2 (1 + tanh(u)) with tanh(u) = 1 - 2 / (exp(2u) + 1)
+// x / 2 (1 + tanh(u)) with tanh(u) = 1 - 2 / (exp(2u) + 1).
 HWY_INLINE FloatVector gelu_tanh(FloatVector x) {
   const auto one = hn::Set(kTag, 1.0f);
   const auto square = hn::Mul(hn::Mul(hn::Set(kTag, 0.044715f), x), x);
@@ -131,7 +128,7 @@ HWY_INLINE FloatVector gelu(FloatVector x) {
   return hn::Mul(hn::Mul(hn::Set(kTag, 0.5f), x), hn::Add(hn::Set(kTag, 1.0f), outer));
 }
 
-// exp(x) - 1 for x up to 0, in float64: near 0, where that cancels, 9 digits are left at 1e-6.
+// exp(x) - 1 for x <= 0 in float64; cancellation leaves 9 digits at x = -1e-6.
 HWY_INLINE DoubleVector expm1_of_negative(DoubleVector x) {
   const Doubles d;
   const auto hundred = hn::Set(d, 100.0);
@@ -141,7 +138,7 @@ HWY_INLINE DoubleVector expm1_of_negative(DoubleVector x) {
   return hn::Sub(hn::Div(one, exp_of_positive(within)), one);
 }
 
-// arXiv 2411.13010, as in XieluWeights.
+// xIELU (arXiv 2411.13010); see XieluWeights.
 HWY_INLINE FloatVector xielu(FloatVector x, const XieluWeights& w) {
   const auto beta = hn::Set(kTag, w.beta);
   const auto eps = hn::Set(kTag, w.eps);
@@ -154,17 +151,9 @@ HWY_INLINE FloatVector xielu(FloatVector x, const XieluWeights& w) {
   return hn::IfThenElse(hn::Gt(x, hn::Zero(kTag)), above, below);
 }
 
-template <typename Function>
-HWY_INLINE void gate_with(Function activation, const float* gate, const float* up,
-                          std::int64_t count, float* out) {
-  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
-    store(hn::Mul(activation(load(gate + i, extent)), load(up + i, extent)), out + i, extent);
-  });
-}
-
-void gate_kernel(Activation activation, const float* gate, const float* up, std::int64_t count,
-                 float* out) {
-  const auto apply = [&](auto function) HWY_ATTR { gate_with(function, gate, up, count, out); };
+// Calls apply(function) with the vector function of an activation.
+template <typename Apply>
+HWY_INLINE void with_activation(Activation activation, const XieluWeights& weights, Apply apply) {
   switch (activation) {
     case Activation::silu:
       return apply([](FloatVector x) HWY_ATTR { return silu(x); });
@@ -173,9 +162,28 @@ void gate_kernel(Activation activation, const float* gate, const float* up, std:
     case Activation::gelu:
       return apply([](FloatVector x) HWY_ATTR { return gelu(x); });
     case Activation::xielu:
+      return apply([&](FloatVector x) HWY_ATTR { return xielu(x, weights); });
     case Activation::clamped_swiglu:
       QKSCOPE_ASSERT(false);
   }
+}
+
+void gate_kernel(Activation activation, const float* gate, const float* up, std::int64_t count,
+                 float* out) {
+  QKSCOPE_ASSERT(activation != Activation::xielu);
+  with_activation(activation, {}, [&](auto function) HWY_ATTR {
+    for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+      store(hn::Mul(function(load(gate + i, extent)), load(up + i, extent)), out + i, extent);
+    });
+  });
+}
+
+void activate_kernel(Activation activation, const XieluWeights& weights, float* x,
+                     std::int64_t count) {
+  with_activation(activation, weights, [&](auto function) HWY_ATTR {
+    for_each_vector(count, [&](std::int64_t i, auto extent)
+                               HWY_ATTR { store(function(load(x + i, extent)), x + i, extent); });
+  });
 }
 
 void clamped_gate_kernel(const ClampedSwiglu& swiglu, const float* gate, const float* up,
@@ -184,36 +192,16 @@ void clamped_gate_kernel(const ClampedSwiglu& swiglu, const float* gate, const f
   const auto alpha = hn::Set(kTag, swiglu.alpha);
   const auto one = hn::Set(kTag, 1.0f);
   for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
-    // Comparisons that a NaN fails leave it as it is.
+    // Comparisons are false for NaN, so NaN passes through.
     const auto gates = load(gate + i, extent);
     const auto ups = load(up + i, extent);
     const auto g = hn::IfThenElse(hn::Gt(gates, limit), limit, gates);
     const auto below = hn::IfThenElse(hn::Gt(ups, limit), limit, ups);
     const auto u = hn::IfThenElse(hn::Lt(below, hn::Neg(limit)), hn::Neg(limit), below);
-    // alpha g sigmoid(alpha g) / alpha
+    // g sigmoid(alpha g) = silu(alpha g) / alpha
     const auto glu = hn::Div(silu(hn::Mul(alpha, g)), alpha);
     store(hn::Mul(hn::Add(u, one), glu), out + i, extent);
   });
-}
-
-void activate_kernel(Activation activation, const XieluWeights& weights, float* x,
-                     std::int64_t count) {
-  const auto apply = [&](auto function) HWY_ATTR {
-    for_each_vector(count, [&](std::int64_t i, auto extent)
-                               HWY_ATTR { store(function(load(x + i, extent)), x + i, extent); });
-  };
-  switch (activation) {
-    case Activation::silu:
-      return apply([](FloatVector v) HWY_ATTR { return silu(v); });
-    case Activation::gelu_tanh:
-      return apply([](FloatVector v) HWY_ATTR { return gelu_tanh(v); });
-    case Activation::gelu:
-      return apply([](FloatVector v) HWY_ATTR { return gelu(v); });
-    case Activation::xielu:
-      return apply([&](FloatVector v) HWY_ATTR { return xielu(v, weights); });
-    case Activation::clamped_swiglu:
-      QKSCOPE_ASSERT(false);
-  }
 }
 
 void clip_kernel(float* x, std::int64_t count, float limit) {
@@ -250,37 +238,38 @@ struct Pair {
   FloatVector second;
 };
 
-HWY_INLINE Pair turned(Pair pair, FloatVector cos, FloatVector sin) {
+HWY_INLINE Pair rotated(Pair pair, FloatVector cos, FloatVector sin) {
   return {hn::NegMulAdd(pair.second, sin, hn::Mul(pair.first, cos)),
           hn::MulAdd(pair.first, sin, hn::Mul(pair.second, cos))};
 }
 
-void turn_kernel(float* x, const float* cos, const float* sin, std::int64_t half) {
+void rotate_kernel(float* x, const float* cos, const float* sin, std::int64_t half) {
   for_each_vector(half, [&](std::int64_t i, auto extent) HWY_ATTR {
-    const auto pair = turned({load(x + i, extent), load(x + half + i, extent)},
-                             load(cos + i, extent), load(sin + i, extent));
+    const auto pair = rotated({load(x + i, extent), load(x + half + i, extent)},
+                              load(cos + i, extent), load(sin + i, extent));
     store(pair.first, x + i, extent);
     store(pair.second, x + half + i, extent);
   });
 }
 
-HWY_INLINE void turn_interleaved(float* x, FloatVector cos, FloatVector sin) {
+HWY_INLINE void rotate_interleaved(float* x, FloatVector cos, FloatVector sin) {
   FloatVector first;
   FloatVector second;
   hn::LoadInterleaved2(kTag, x, first, second);
-  const auto pair = turned({first, second}, cos, sin);
+  const auto pair = rotated({first, second}, cos, sin);
   hn::StoreInterleaved2(pair.first, pair.second, kTag, x);
 }
 
-void turn_interleaved_kernel(float* x, const float* cos, const float* sin, std::int64_t half) {
+void rotate_interleaved_kernel(float* x, const float* cos, const float* sin, std::int64_t half) {
   std::int64_t i = 0;
   for (; i + kFloats <= half; i += kFloats)
-    turn_interleaved(x + 2 * i, load(cos + i, Whole()), load(sin + i, Whole()));
+    rotate_interleaved(x + 2 * i, load(cos + i, FullVector()), load(sin + i, FullVector()));
   if (i == half) return;
   float pairs[2 * kFloats] = {};
   const auto bytes = static_cast<std::size_t>(half - i) * 2 * sizeof(float);
   std::memcpy(pairs, x + 2 * i, bytes);
-  turn_interleaved(pairs, load(cos + i, Part{half - i}), load(sin + i, Part{half - i}));
+  rotate_interleaved(pairs, load(cos + i, PartialVector{half - i}),
+                     load(sin + i, PartialVector{half - i}));
   std::memcpy(x + 2 * i, pairs, bytes);
 }
 
@@ -294,7 +283,6 @@ HWY_EXPORT(scale_kernel);
 HWY_EXPORT(add_kernel);
 HWY_EXPORT(add_scaled_kernel);
 HWY_EXPORT(dots_kernel);
-HWY_EXPORT(exponential_kernel);
 HWY_EXPORT(softmax_kernel);
 HWY_EXPORT(rms_norm_kernel);
 HWY_EXPORT(layer_norm_kernel);
@@ -304,8 +292,8 @@ HWY_EXPORT(activate_kernel);
 HWY_EXPORT(clip_kernel);
 HWY_EXPORT(soft_cap_kernel);
 HWY_EXPORT(angles_kernel);
-HWY_EXPORT(turn_kernel);
-HWY_EXPORT(turn_interleaved_kernel);
+HWY_EXPORT(rotate_kernel);
+HWY_EXPORT(rotate_interleaved_kernel);
 
 void scale(float* x, std::int64_t count, float factor) {
   QKSCOPE_DISPATCH(scale_kernel)(x, count, factor);
@@ -321,10 +309,6 @@ void add_scaled(float* x, const float* y, std::int64_t count, float factor) {
 
 void dots(const DotRows& input, float factor, float* out) {
   QKSCOPE_DISPATCH(dots_kernel)(input, factor, out);
-}
-
-void exponential(float* x, std::int64_t count) {
-  QKSCOPE_DISPATCH(exponential_kernel)(x, count);
 }
 
 void softmax(const float* scores, std::int64_t count, float* pattern) {
@@ -366,11 +350,11 @@ void angles(float position, const float* inverse, std::int64_t count, float fact
   QKSCOPE_DISPATCH(angles_kernel)(position, inverse, count, factor, cos, sin);
 }
 
-void turn(float* x, const float* cos, const float* sin, std::int64_t half, bool interleaved) {
+void rotate(float* x, const float* cos, const float* sin, std::int64_t half, bool interleaved) {
   if (interleaved)
-    QKSCOPE_DISPATCH(turn_interleaved_kernel)(x, cos, sin, half);
+    QKSCOPE_DISPATCH(rotate_interleaved_kernel)(x, cos, sin, half);
   else
-    QKSCOPE_DISPATCH(turn_kernel)(x, cos, sin, half);
+    QKSCOPE_DISPATCH(rotate_kernel)(x, cos, sin, half);
 }
 
 }  // namespace qkscope::rows

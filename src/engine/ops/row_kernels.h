@@ -1,6 +1,5 @@
-// Loops over rows of float32 values, compiled for every CPU target: what the operations of this
-// folder do besides matrix products. Rows may begin at any address. Where a function has an output,
-// it may be one of its inputs.
+// Vector loops over rows of float32 values, compiled for every CPU target: everything in ops that
+// is no matrix product. Rows may be unaligned. An output may alias an input.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +10,10 @@ namespace qkscope::rows {
 
 void scale(float* x, std::int64_t count, float factor);  // x *= factor
 void add(float* x, const float* y, std::int64_t count);  // x += y
-void add_scaled(float* x, const float* y, std::int64_t count,
-                float factor);  // x += factor y, fused
+// x += factor y, fused
+void add_scaled(float* x, const float* y, std::int64_t count, float factor);
 
-// out[r] = factor * sum of x[i] y[r][i], in 16 interleaved lanes of fused multiply-adds.
+// out[r] = factor * sum over i of x[i] y[r][i], in 16 interleaved lanes of fused multiply-adds.
 struct DotRows {
   const float* x;  // (n)
   const float* y;  // (rows, n), rows `stride` apart
@@ -24,12 +23,7 @@ struct DotRows {
 };
 void dots(const DotRows& input, float factor, float* out);
 
-// exp(x) within 2 units in the last place for x in [-87, 88]; exactly 0 below -87.5 (also for
-// -infinity), very large or infinite above 88; NaN stays NaN.
-void exponential(float* x, std::int64_t count);
-
-// The softmax over a row that comes in pieces: the highest score so far, and the sum of
-// exp(score - highest).
+// State of an online softmax: maximum so far, and sum of exp(score - highest).
 struct RunningSoftmax {
   float highest;
   float sum;
@@ -38,7 +32,7 @@ struct RunningSoftmax {
 // pattern = softmax(scores)
 void softmax(const float* scores, std::int64_t count, float* pattern);
 
-// y = x / sqrt(mean(x²) + eps) * weight, for each of `rows` rows of n.
+// y = x / sqrt(mean(x²) + eps) * weight for each row. x, y: (rows, n).
 struct NormRows {
   const float* x;
   const float* weight;  // (n)
@@ -48,15 +42,14 @@ struct NormRows {
 };
 void rms_norm(const NormRows& input, float* y);
 
-// y = (x - mean) / sqrt(mean((x - mean)²) + eps) * weight + bias, for each row; no bias where it is
-// null.
+// y = (x - mean) / sqrt(mean((x - mean)²) + eps) * weight + bias for each row; bias may be null.
 void layer_norm(const NormRows& input, const float* bias, float* y);
 
-// out = (clip(up) + 1) * g sigmoid(alpha g) with g = min(gate, limit), see ClampedSwiglu
+// out = (clip(up) + 1) * g sigmoid(alpha g) with g = min(gate, limit); see ClampedSwiglu.
 void clamped_gate(const ClampedSwiglu& swiglu, const float* gate, const float* up,
                   std::int64_t count, float* out);
 
-// out = activation(gate) * up; not for xIELU, which has no gate, nor for the clamped one
+// out = activation(gate) * up. Not for xIELU, which has no gate, and clamped SwiGLU.
 void gate(Activation activation, const float* gate, const float* up, std::int64_t count,
           float* out);
 
@@ -67,12 +60,11 @@ void clip(float* x, std::int64_t count, float limit);  // x = min(max(x, -limit)
 
 void soft_cap(float* x, std::int64_t count, float cap);  // x = cap tanh(x / cap)
 
-// cos and sin of position * inverse[i], the angle rounded to float32, each times `factor`.
+// cos and sin of position * inverse[i], the angle rounded to float32, each multiplied by `factor`.
 void angles(float position, const float* inverse, std::int64_t count, float factor, float* cos,
             float* sin);
 
-// Turns pair i of x by the angle of cos[i] and sin[i]: pairs are (x[i], x[i + half]), or
-// (x[2i], x[2i + 1]) when interleaved.
-void turn(float* x, const float* cos, const float* sin, std::int64_t half, bool interleaved);
+// Rotates pair i of x: (x[i], x[i + half]), or (x[2i], x[2i + 1]) if interleaved.
+void rotate(float* x, const float* cos, const float* sin, std::int64_t half, bool interleaved);
 
 }  // namespace qkscope::rows

@@ -1,3 +1,14 @@
+// Kernel of score_panel.h: the online softmax update for one block of keys. With m the old and m'
+// the new maximum of a column: p_k = exp(s_k - m'), sum = sum exp(m - m') + sum over k of p_k, z *=
+// exp(m - m').
+//
+// Layout: scores (keys, columns) and z (z_rows, columns) with the column index running fastest.
+// Registers: one vector of columns at a time; keys are unrolled by 4, sums by 8 lanes.
+// Invariant: each column is independent of the others; the 16 partial sums of a column (key k in
+// partial sum k % 16) are added in one fixed order.
+// Whole vectors of columns are read and written up to round_up(used, vector width), which is within
+// `columns` because panels are a multiple of the vector width.
+// Reference: tests/engine/ops/score_panel_test.cpp, a scalar loop with std::exp.
 #include "engine/ops/score_panel.h"
 
 #include <algorithm>
@@ -15,24 +26,24 @@
 HWY_BEFORE_NAMESPACE();
 namespace qkscope::HWY_NAMESPACE {
 
-// One vector of columns of a panel.
+// Updates one vector of columns of a panel.
 class PanelColumns {
  public:
   PanelColumns(const ScorePanel& panel, std::int64_t column)
       : panel_(panel), column_(column), scores_(panel.scores + column) {}
 
-  void weigh() const {
-    hide();
+  void update() const {
+    mask();
     const auto before = hn::LoadU(kTag, panel_.highest + column_);
     const auto highest = highest_score(before);
-    // Where no key was seen yet, any other number does: -infinity minus it is -infinity.
+    // Before the first visible key any finite value works: -infinity minus it stays -infinity.
     const auto top = hn::IfThenElse(hn::Eq(highest, minus_infinity()), hn::Zero(kTag), highest);
     exponentials(top);
-    const auto kept = exp_of_negative(kTag, hn::Sub(before, top));
+    const auto rescale = exp_of_negative(kTag, hn::Sub(before, top));
     float* sum = panel_.sum + column_;
-    hn::StoreU(hn::MulAdd(hn::LoadU(kTag, sum), kept, sum_of_weights()), kTag, sum);
+    hn::StoreU(hn::MulAdd(hn::LoadU(kTag, sum), rescale, sum_of_weights()), kTag, sum);
     hn::StoreU(highest, kTag, panel_.highest + column_);
-    if (!hn::AllTrue(kTag, hn::Eq(kept, hn::Set(kTag, 1.0f)))) scale_z(kept);
+    if (!hn::AllTrue(kTag, hn::Eq(rescale, hn::Set(kTag, 1.0f)))) scale_z(rescale);
   }
 
  private:
@@ -44,23 +55,23 @@ class PanelColumns {
   float* at(std::int64_t key) const { return scores_ + key * panel_.columns; }
   FloatVector load(std::int64_t key) const { return hn::LoadU(kTag, at(key)); }
 
-  void hide() const {
+  void mask() const {
     const auto first = std::min(panel_.all_first, panel_.keys);
-    hide(0, first);
-    hide(std::max(first, panel_.all_end), panel_.keys);
+    mask(0, first);
+    mask(std::max(first, panel_.all_end), panel_.keys);
   }
 
-  void hide(std::int64_t key, std::int64_t end_key) const {
+  void mask(std::int64_t key, std::int64_t end_key) const {
     const auto first = hn::LoadU(kTag, panel_.first + column_);
     const auto end = hn::LoadU(kTag, panel_.end + column_);
     for (; key < end_key; ++key) {
       const auto here = hn::Set(kTag, static_cast<float>(key));
-      const auto hidden = hn::Or(hn::Lt(here, first), hn::Ge(here, end));
-      hn::StoreU(hn::IfThenElse(hidden, minus_infinity(), load(key)), kTag, at(key));
+      const auto masked = hn::Or(hn::Lt(here, first), hn::Ge(here, end));
+      hn::StoreU(hn::IfThenElse(masked, minus_infinity(), load(key)), kTag, at(key));
     }
   }
 
-  // Compared and chosen: the maximum instructions of CPUs differ where a value is NaN.
+  // Compares and selects because the max instructions of CPUs differ for NaN.
   static FloatVector larger(FloatVector a, FloatVector b) {
     return hn::IfThenElse(hn::Lt(a, b), b, a);
   }
@@ -76,18 +87,12 @@ class PanelColumns {
   }
 
   void exponentials(FloatVector top) const {
-    std::int64_t key = 0;
-    for (; key + 4 <= panel_.keys; key += 4)
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) exponential(key + i, top);
-    for (; key < panel_.keys; ++key) exponential(key, top);
+    for (std::int64_t key = 0; key < panel_.keys; ++key)
+      hn::StoreU(exp_of_negative(kTag, hn::Sub(load(key), top)), kTag, at(key));
   }
 
-  void exponential(std::int64_t key, FloatVector top) const {
-    hn::StoreU(exp_of_negative(kTag, hn::Sub(load(key), top)), kTag, at(key));
-  }
-
-  // Eight lanes at a time: registers hold no more on every target.
+  // Eight sums at a time, which fit into the registers of every target.
   FloatVector sum_of_weights() const {
     FloatVector low[8];
     FloatVector high[8];
@@ -119,9 +124,9 @@ class PanelColumns {
   float* scores_;
 };
 
-void weigh_panel_kernel(const ScorePanel& panel) {
+void update_softmax_kernel(const ScorePanel& panel) {
   for (std::int64_t column = 0; column < panel.used; column += kFloats)
-    PanelColumns(panel, column).weigh();
+    PanelColumns(panel, column).update();
 }
 
 }  // namespace qkscope::HWY_NAMESPACE
@@ -130,10 +135,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace qkscope {
 
-HWY_EXPORT(weigh_panel_kernel);
+HWY_EXPORT(update_softmax_kernel);
 
-void weigh(const ScorePanel& panel) {
-  QKSCOPE_DISPATCH(weigh_panel_kernel)(panel);
+void update_softmax(const ScorePanel& panel) {
+  QKSCOPE_DISPATCH(update_softmax_kernel)(panel);
 }
 
 }  // namespace qkscope

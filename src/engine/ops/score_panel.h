@@ -1,31 +1,30 @@
-// The softmax of attention, block of keys by block of keys, for a panel of queries side by side.
+// Online softmax of attention, one block of keys at a time, for a panel of queries side by side.
 #pragma once
 
 #include <cstdint>
 
 namespace qkscope {
 
-// A block of keys for `columns` queries, as many as the tile of gemm.h has columns; a query and
-// head is a column. [first, end) are the keys that a column sees, counted from the first of the
-// block; all columns see those of [all_first, all_end).
+// Scores of one block of keys for `columns` queries, the column count of the gemm.h tile. A column
+// is one query of one head. Key indices count from the start of the block: column c sees keys
+// [first[c], end[c]), and every column sees [all_first, all_end).
 struct ScorePanel {
-  float* scores;  // (keys, columns): scores, then weights
+  float* scores;  // (keys, columns) scores; replaced by weights
   std::int64_t keys;
   std::int64_t columns;
   const float* first;  // (columns)
   const float* end;    // (columns)
   std::int64_t all_first;
   std::int64_t all_end;
-  float* highest;  // (columns) the highest score so far; -infinity where there was none
-  float* sum;      // (columns) of exp(score - highest) so far
-  float* z;        // (z_rows, columns) what was summed with these weights so far
+  float* highest;  // (columns) running maximum; -infinity before the first visible key
+  float* sum;      // (columns) running sum of exp(score - highest)
+  float* z;        // (z_rows, columns) running weighted sum of values
   std::int64_t z_rows;
-  std::int64_t used = columns;  // those that count: whole vectors of others may stay as they are
+  std::int64_t used = columns;  // columns that are needed; whole vectors beyond may stay unchanged
 };
 
-// Turns scores into exp(score - highest), 0 for keys that a column does not see, takes them into
-// highest and sum, and brings z to the new highest score. The sum of a block runs in 16 lanes,
-// key k in lane k % 16, that are folded in one order.
-void weigh(const ScorePanel& panel);
+// Replaces scores by exp(score - highest), 0 for masked keys, updates highest and sum, and rescales
+// z. The sum of a block uses 16 lanes, key k in lane k % 16, added in one fixed order.
+void update_softmax(const ScorePanel& panel);
 
 }  // namespace qkscope

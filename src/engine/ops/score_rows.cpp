@@ -5,21 +5,22 @@
 #include <limits>
 #include <vector>
 
+#include "base/core/index.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/row_kernels.h"
 
 namespace qkscope {
 namespace {
 
-// The number of the sequence that holds a row of q.
+// Returns the index of the sequence that holds a row of q.
 std::size_t sequence_of(std::span<const Sequence> sequences, std::int64_t row) {
   const auto after =
       std::upper_bound(sequences.begin(), sequences.end(), row,
                        [](std::int64_t value, const Sequence& s) { return value < s.begin; });
-  return static_cast<std::size_t>(after - sequences.begin()) - 1;
+  return as_index(after - sequences.begin()) - 1;
 }
 
-// One row of scores against all keys of its sequence; returns the visible range [begin, end).
+// Computes one row of scores against its sequence. Returns the visible range [begin, end).
 std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std::int64_t head,
                                                 std::int64_t row, std::span<float> scores) {
   const auto number = sequence_of(input.sequences, row);
@@ -39,7 +40,7 @@ std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std
   return {begin, position + 1};
 }
 
-// A sink joins the softmax as one score more and has no place in the pattern.
+// A sink is one additional score of the softmax without an entry in the pattern.
 void softmax_with_sink(std::span<const float> scores, float sink, float* pattern) {
   thread_local std::vector<float> joined;
   joined.assign(scores.begin(), scores.end());
@@ -55,64 +56,51 @@ void softmax(const AttentionInput& input, std::int64_t head, std::span<const flo
   if (input.sinks.empty())
     rows::softmax(scores.data() + begin, end - begin, pattern.data() + begin);
   else
-    softmax_with_sink(
-        scores.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)),
-        input.sinks[static_cast<std::size_t>(head)], pattern.data() + begin);
+    softmax_with_sink(scores.subspan(as_index(begin), as_index(end - begin)),
+                      input.sinks[as_index(head)], pattern.data() + begin);
 }
 
-// Calls body(index, head, row) for each head and chosen row; index counts rows of a (n_heads, rows,
-// keys) tensor.
+// Calls body(row of an output tensor, head, row of q) for each head and selected row.
 template <typename Body>
 void for_each_row(const AttentionInput& input, std::span<const std::int64_t> rows, Body body) {
   const auto count = static_cast<std::int64_t>(rows.size());
   parallel_for(input.q.dim(1) * count, [&](std::int64_t index) {
-    body(index, index / count, rows[static_cast<std::size_t>(index % count)]);
+    body(index, index / count, rows[as_index(index % count)]);
   });
 }
 
+// Row `index` of a (n_heads, rows, keys) tensor; empty for an empty tensor.
 template <typename View>
 auto row_of(View tensor, std::int64_t index) {
-  return std::span(tensor.template data<float>() + index * tensor.dim(2),
-                   static_cast<std::size_t>(tensor.dim(2)));
+  return std::span(tensor.template data<float>() + index * tensor.dim(2), as_index(tensor.dim(2)));
 }
 
 bool same_bits(std::span<const float> a, std::span<const float> b) {
   return std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
-// The scores and pattern of a row before it was edited, and the pattern that follows from the edit.
-class EditedRow {
- public:
-  EditedRow(const AttentionInput& input, std::int64_t head, std::int64_t row, std::int64_t keys)
-      : input_(input),
-        head_(head),
-        scores_(static_cast<std::size_t>(keys)),
-        pattern_(static_cast<std::size_t>(keys)) {
-    softmax(input, head, scores_, score_row(input, head, row, scores_), pattern_);
-  }
-
-  void take_scores(std::span<const float> scores) {
-    if (same_bits(scores, scores_)) return;
-    changed_ = true;
-    softmax(input_, head_, scores, {0, std::ssize(scores)}, pattern_);
-  }
-
-  void take_pattern(std::span<const float> pattern) {
-    if (same_bits(pattern, pattern_)) return;
-    changed_ = true;
-    std::copy(pattern.begin(), pattern.end(), pattern_.begin());
-  }
-
-  bool changed() const { return changed_; }
-  std::span<const float> pattern() const { return pattern_; }
-
- private:
-  const AttentionInput& input_;
-  std::int64_t head_;
-  std::vector<float> scores_;
-  std::vector<float> pattern_;
-  bool changed_ = false;
+// Pattern of one row after edits.
+struct EditedPattern {
+  std::vector<float> pattern;  // (keys)
+  bool changed = false;        // differs from the unedited row
 };
+
+// Computes the unedited row and applies edited scores and pattern (keys), each unless empty.
+EditedPattern edited_pattern(const AttentionInput& input, std::int64_t head, std::int64_t row,
+                             std::span<const float> scores, std::span<const float> pattern) {
+  std::vector<float> unedited(std::max(scores.size(), pattern.size()));
+  EditedPattern edited{std::vector<float>(unedited.size())};
+  softmax(input, head, unedited, score_row(input, head, row, unedited), edited.pattern);
+  if (!scores.empty() && !same_bits(scores, unedited)) {
+    edited.changed = true;
+    softmax(input, head, scores, {0, std::ssize(scores)}, edited.pattern);
+  }
+  if (!pattern.empty() && !same_bits(pattern, edited.pattern)) {
+    edited.changed = true;
+    edited.pattern.assign(pattern.begin(), pattern.end());
+  }
+  return edited;
+}
 
 void weighted_values(const AttentionInput& input, std::int64_t head, std::int64_t row,
                      std::span<const float> pattern, TensorView z) {
@@ -124,7 +112,7 @@ void weighted_values(const AttentionInput& input, std::int64_t head, std::int64_
   float* out = z.data<float>() + (row * z.dim(1) + head) * d;
   std::fill(out, out + d, 0.0f);
   for (std::int64_t key = 0; key < input.sequences[number].end(); ++key) {
-    const float weight = pattern[static_cast<std::size_t>(key)];
+    const float weight = pattern[as_index(key)];
     if (weight == 0.0f) continue;
     const float* v = input.v.data<float>() + ((first_row + key) * n_kv + kv_head) * d;
     rows::add_scaled(out, v, d, weight);
@@ -135,7 +123,7 @@ void weighted_values(const AttentionInput& input, std::int64_t head, std::int64_
 
 void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows, TensorView scores,
                 TensorView pattern) {
-  const auto keys = static_cast<std::size_t>((scores.empty() ? pattern : scores).dim(2));
+  const auto keys = as_index((scores.empty() ? pattern : scores).dim(2));
   for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
     thread_local std::vector<float> buffer;
     buffer.resize(keys);
@@ -149,20 +137,17 @@ void pattern_of_edited_scores(const AttentionInput& input, std::span<const std::
                               ConstTensorView scores, TensorView pattern) {
   if (pattern.empty()) return;
   for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
-    EditedRow edited(input, head, row, scores.dim(2));
-    edited.take_scores(row_of(scores, index));
-    std::copy(edited.pattern().begin(), edited.pattern().end(), row_of(pattern, index).begin());
+    const auto edited = edited_pattern(input, head, row, row_of(scores, index), {});
+    std::ranges::copy(edited.pattern, row_of(pattern, index).begin());
   });
 }
 
 void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
                         ConstTensorView scores, ConstTensorView pattern, TensorView z) {
-  const auto keys = (scores.empty() ? pattern : scores).dim(2);
   for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
-    EditedRow edited(input, head, row, keys);
-    if (!scores.empty()) edited.take_scores(row_of(scores, index));
-    if (!pattern.empty()) edited.take_pattern(row_of(pattern, index));
-    if (edited.changed()) weighted_values(input, head, row, edited.pattern(), z);
+    const auto edited =
+        edited_pattern(input, head, row, row_of(scores, index), row_of(pattern, index));
+    if (edited.changed) weighted_values(input, head, row, edited.pattern, z);
   });
 }
 

@@ -1,5 +1,5 @@
-// Attention scores and patterns of chosen queries, to show and to edit. The GPU has the same in
-// device/cuda/score_rows.h.
+// Attention scores and patterns of selected queries, for observers that read or edit them. The CUDA
+// counterpart is in device/cuda/attention/score_rows.h.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,20 @@
 
 namespace qkscope {
 
-// For each given row (of q) its scaled, capped and masked scores and their softmax against the keys
-// of its own sequence. scores and pattern (n_heads, rows, keys), where keys is the length of the
-// longest sequence; what a query does not see is -infinity in scores and 0 in pattern. Either may
-// be empty.
+// Computes scaled, capped and masked scores and their softmax for each given row of q, against the
+// keys of its own sequence. scores, pattern: (n_heads, rows, keys) with keys the longest sequence;
+// invisible keys are -infinity in scores and 0 in pattern. Either may be empty.
 void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows, TensorView scores,
                 TensorView pattern);
 
-// After an edit of `scores`: the pattern of each row, from its scores as they are now. A row that
-// has the scores that score_rows gave keeps the bits of its pattern. An empty pattern is left.
+// Computes the pattern from edited scores. A row whose scores still have the values of score_rows
+// keeps the bits of its pattern. Does nothing if pattern is empty.
 void pattern_of_edited_scores(const AttentionInput& input, std::span<const std::int64_t> rows,
                               ConstTensorView scores, TensorView pattern);
 
-// After an edit of scores, pattern or both (the other is empty): z (rows of q, n_heads, d_head) of
-// each row that was changed, from its pattern as it is now and every value of its sequence. Rows
-// that were not changed keep their z. The scores before the edit are computed again to compare
-// with: a second square would not fit where one does.
+// Recomputes z (rows of q, n_heads, d_head) of rows with edited scores or pattern (the other is
+// empty), from the pattern and all values of the sequence; other rows keep z. Unedited scores are
+// recomputed for comparison, because a second square of scores may not fit into memory.
 void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
                         ConstTensorView scores, ConstTensorView pattern, TensorView z);
 

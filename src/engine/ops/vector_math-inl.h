@@ -1,8 +1,8 @@
-// Functions and loops on vectors of floats, for files that are compiled for every CPU target (see
-// core/cpu_target.h). Each is one fixed sequence of operations whatever the width of a vector, and
-// multiply-adds are fused where it says so: results are the same on every target that can fuse.
+// Vector functions and loops for files that Highway compiles once per CPU target
+// (base/core/cpu_target.h). Every function is one fixed sequence of operations whatever the vector
+// width, and only explicit MulAdd is fused: bit-identical on every target with FMA.
 
-// Read once per target.
+// Include guard that lets Highway include this header once per target.
 #if defined(QKSCOPE_OPS_VECTOR_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef QKSCOPE_OPS_VECTOR_MATH_INL_H
 #undef QKSCOPE_OPS_VECTOR_MATH_INL_H
@@ -10,6 +10,7 @@
 #define QKSCOPE_OPS_VECTOR_MATH_INL_H
 #endif
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 
@@ -24,85 +25,144 @@ using Floats = hn::ScalableTag<float>;
 using FloatVector = hn::Vec<Floats>;
 inline constexpr std::int64_t kFloats = hn::MaxLanes(Floats());
 
-// How much of a vector a loop is at: all of it, or the first few lanes at the end of a row.
-struct Whole {};
-struct Part {
+// Extent of a load or store: a full vector, or the first `count` lanes at the end of a row.
+struct FullVector {};
+struct PartialVector {
   std::int64_t count;
 };
 
-HWY_INLINE FloatVector load(const float* from, Whole) {
+HWY_INLINE FloatVector load(const float* from, FullVector) {
   return hn::LoadU(Floats(), from);
 }
 
-HWY_INLINE FloatVector load(const float* from, Part part) {  // the other lanes are 0
+HWY_INLINE FloatVector load(const float* from, PartialVector part) {  // the other lanes become 0
   HWY_ALIGN float lanes[kFloats] = {};
   std::memcpy(lanes, from, static_cast<std::size_t>(part.count) * sizeof(float));
   return hn::Load(Floats(), lanes);
 }
 
-HWY_INLINE void store(FloatVector values, float* to, Whole) {
+HWY_INLINE void store(FloatVector values, float* to, FullVector) {
   hn::StoreU(values, Floats(), to);
 }
 
-HWY_INLINE void store(FloatVector values, float* to, Part part) {
+HWY_INLINE void store(FloatVector values, float* to, PartialVector part) {
   HWY_ALIGN float lanes[kFloats];
   hn::Store(values, Floats(), lanes);
   std::memcpy(to, lanes, static_cast<std::size_t>(part.count) * sizeof(float));
 }
 
-// body(i, extent) for each vector of a row.
+// Calls body(i, extent) for each vector of a row.
 template <typename Body>
 HWY_INLINE void for_each_vector(std::int64_t count, Body body) {
   std::int64_t i = 0;
-  for (; i + kFloats <= count; i += kFloats) body(i, Whole());
-  if (i < count) body(i, Part{count - i});
+  for (; i + kFloats <= count; i += kFloats) body(i, FullVector());
+  if (i < count) body(i, PartialVector{count - i});
 }
 
-// Reductions run in 16 interleaved lanes on every target: lane l takes the elements l, l + 16, ...
+// Reductions use 16 interleaved lanes on every target: lane l takes elements l, l + 16, ...
 inline constexpr std::int64_t kSumLanes = 16;
 inline constexpr std::int64_t kSumVectors = kSumLanes / kFloats;
 static_assert(kSumLanes % kFloats == 0);
 
-// Adds the upper half to the lower one until one lane is left.
+// Sums all lanes pairwise: the upper half is added to the lower half until one lane is left.
 template <typename D>
-HWY_INLINE float folded(D d, hn::Vec<D> sums) {
+HWY_INLINE float sum_of_lanes(D d, hn::Vec<D> sums) {
   if constexpr (hn::MaxLanes(d) == 1) {
     return hn::GetLane(sums);
   } else {
     const hn::Half<D> half;
-    return folded(half, hn::Add(hn::LowerHalf(half, sums), hn::UpperHalf(half, sums)));
+    return sum_of_lanes(half, hn::Add(hn::LowerHalf(half, sums), hn::UpperHalf(half, sums)));
   }
 }
 
-// The sum over a row: term(i, extent, so_far) adds the elements at i to a vector of sums. In lanes
-// beyond the end of a row it must add nothing.
-template <typename Term>
-HWY_INLINE float lane_sum(std::int64_t count, Term term) {
-  FloatVector sums[kSumVectors];
-  for (auto& sum : sums) sum = hn::Zero(Floats());
+// Accumulators of a sum in 16 interleaved lanes.
+class LaneSums {
+ public:
+  HWY_INLINE LaneSums() {
+    for (auto& sum : sums_) sum = hn::Zero(Floats());
+  }
+  HWY_INLINE FloatVector& operator[](std::int64_t vector) { return sums_[vector]; }
+  HWY_INLINE float total() {
+#pragma GCC unroll 4
+    for (std::int64_t width = kSumVectors / 2; width > 0; width /= 2)
+#pragma GCC unroll 4
+      for (std::int64_t v = 0; v < width; ++v) sums_[v] = hn::Add(sums_[v], sums_[v + width]);
+    return sum_of_lanes(Floats(), sums_[0]);
+  }
+
+ private:
+  FloatVector sums_[kSumVectors];
+};
+
+// Calls body(i, extent, v) for each vector of a row, where v is the accumulator of LaneSums to use.
+template <typename Body>
+HWY_INLINE void for_each_in_lanes(std::int64_t count, Body body) {
   std::int64_t i = 0;
   for (; i + kSumLanes <= count; i += kSumLanes)
 #pragma GCC unroll 4
-    for (std::int64_t v = 0; v < kSumVectors; ++v)
-      sums[v] = term(i + v * kFloats, Whole(), sums[v]);
-  if (i < count) {
+    for (std::int64_t v = 0; v < kSumVectors; ++v) body(i + v * kFloats, FullVector(), v);
+  if (i == count) return;
 #pragma GCC unroll 4
-    for (std::int64_t v = 0; v < kSumVectors; ++v, i += kFloats) {
-      if (i + kFloats <= count)
-        sums[v] = term(i, Whole(), sums[v]);
-      else if (i < count)
-        sums[v] = term(i, Part{count - i}, sums[v]);
-    }
+  for (std::int64_t v = 0; v < kSumVectors; ++v, i += kFloats) {
+    if (i + kFloats <= count)
+      body(i, FullVector(), v);
+    else if (i < count)
+      body(i, PartialVector{count - i}, v);
   }
-#pragma GCC unroll 4
-  for (std::int64_t width = kSumVectors / 2; width > 0; width /= 2)
-#pragma GCC unroll 4
-    for (std::int64_t v = 0; v < width; ++v) sums[v] = hn::Add(sums[v], sums[v + width]);
-  return folded(Floats(), sums[0]);
 }
 
-// The largest of `start` and a row. Compared and chosen: the maximum instructions of CPUs differ
-// where a value is NaN.
+// Returns the sum over a row: term(i, extent, sum) adds the elements at i to a vector of sums and
+// must add 0 in lanes beyond the end of the row.
+template <typename Term>
+HWY_INLINE float lane_sum(std::int64_t count, Term term) {
+  LaneSums sums;
+  for_each_in_lanes(count, [&](std::int64_t i, auto extent, std::int64_t v)
+                               HWY_ATTR { sums[v] = term(i, extent, sums[v]); });
+  return sums.total();
+}
+
+// Transposes a 4 x 4 block: out[k][i] = rows[i][k]. D has four lanes.
+template <typename D, typename V>
+HWY_INLINE void transpose(D d, V (&rows)[4]) {
+  const auto low01 = hn::InterleaveLower(d, rows[0], rows[1]);
+  const auto low23 = hn::InterleaveLower(d, rows[2], rows[3]);
+  const auto high01 = hn::InterleaveUpper(d, rows[0], rows[1]);
+  const auto high23 = hn::InterleaveUpper(d, rows[2], rows[3]);
+  rows[0] = hn::ConcatLowerLower(d, low23, low01);
+  rows[1] = hn::ConcatUpperUpper(d, low23, low01);
+  rows[2] = hn::ConcatLowerLower(d, high23, high01);
+  rows[3] = hn::ConcatUpperUpper(d, high23, high01);
+}
+
+// `count` scalars; get<i>() returns scalar i in every lane of a vector.
+template <typename D, int count>
+class BroadcastValues {
+ public:
+#if HWY_ARCH_ARM_A64  // NEON multiplies by one lane of a register
+  HWY_INLINE explicit BroadcastValues(const float* x) {
+    for (int i = 0; i < count / kWidth; ++i) values_[i] = hn::LoadU(D(), x + i * kWidth);
+  }
+  template <int i>
+  HWY_INLINE hn::Vec<D> get() const {
+    return hn::Broadcast<i % kWidth>(values_[i / kWidth]);
+  }
+
+ private:
+  static constexpr int kWidth = static_cast<int>(hn::MaxLanes(D()));
+  hn::Vec<D> values_[count / kWidth];
+#else
+  HWY_INLINE explicit BroadcastValues(const float* x) : values_(x) {}
+  template <int i>
+  HWY_INLINE hn::Vec<D> get() const {
+    return hn::Set(D(), values_[i]);
+  }
+
+ private:
+  const float* values_;
+#endif
+};
+
+// Returns the maximum of `start` and a row; max instructions of CPUs would differ for NaN.
 HWY_INLINE float lane_max(const float* row, std::int64_t count, float start) {
   FloatVector largest[kSumVectors];
   for (auto& vector : largest) vector = hn::Set(Floats(), start);
@@ -110,7 +170,7 @@ HWY_INLINE float lane_max(const float* row, std::int64_t count, float start) {
   for (; i + kSumLanes <= count; i += kSumLanes)
 #pragma GCC unroll 4
     for (std::int64_t v = 0; v < kSumVectors; ++v) {
-      const auto values = load(row + i + v * kFloats, Whole());
+      const auto values = load(row + i + v * kFloats, FullVector());
       largest[v] = hn::IfThenElse(hn::Lt(largest[v], values), values, largest[v]);
     }
   HWY_ALIGN float lanes[kSumLanes];
@@ -123,12 +183,12 @@ HWY_INLINE float lane_max(const float* row, std::int64_t count, float start) {
   return result;
 }
 
-inline constexpr float kLowestExponent = -87.5f;  // exp is 0 below it
+inline constexpr float kLowestExponent = -87.5f;  // exp_approx is 0 below
 
-// exp(x), where `within` is x brought between the ends of float32's exponents.
+// exp(x); `within` is x clamped to the exponent range of float32.
 template <typename D, typename V = hn::Vec<D>>
 HWY_INLINE V exp_within(D d, V x, V within) {
-  const auto round = hn::Set(d, 0x1.8p23f);  // adding it rounds to an integer
+  const auto round = hn::Set(d, 0x1.8p23f);  // adding 1.5 * 2^23 rounds to an integer
   const auto shifted = hn::MulAdd(within, hn::Set(d, 1.44269504088896341f), round);
   const auto whole = hn::Sub(shifted, round);
   auto r = hn::NegMulAdd(whole, hn::Set(d, 0.693359375f), x);  // ln 2 in two parts
@@ -140,15 +200,15 @@ HWY_INLINE V exp_within(D d, V x, V within) {
   p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
   p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
   p = hn::Add(hn::MulAdd(hn::Mul(p, r), r, r), hn::Set(d, 1.0f));
-  // 2^whole by its exponent bits: the low bits of `shifted` hold the integer.
+  // The low bits of `shifted` hold the integer, which becomes the exponent field of 2^whole.
   const hn::RebindToUnsigned<D> bits;
   const auto power =
       hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::BitCast(bits, shifted), hn::Set(bits, 127u))));
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, kLowestExponent)), hn::Mul(p, power));
 }
 
-// exp(x) within 2 units in the last place for x in [-87, 88]; exactly 0 below -87.5 (also for
-// -infinity), very large or infinite above 88; NaN stays NaN.
+// exp(x) with an error of at most 2 ULP for x in [-87, 88]. Exactly 0 below -87.5 and for
+// -infinity, very large or infinite above 88; NaN stays NaN.
 template <typename D, typename V = hn::Vec<D>>
 HWY_INLINE V exp_approx(D d, V x) {
   const auto lowest = hn::Set(d, kLowestExponent);
@@ -157,15 +217,14 @@ HWY_INLINE V exp_approx(D d, V x) {
   return exp_within(d, x, hn::IfThenElse(hn::Lt(above, highest), above, highest));
 }
 
-// The same for x <= 0 or NaN, with fewer instructions and the same bits.
+// exp(x) for x <= 0 or NaN: the bits of exp_approx with fewer instructions.
 template <typename D, typename V = hn::Vec<D>>
 HWY_INLINE V exp_of_negative(D d, V x) {
   const auto lowest = hn::Set(d, kLowestExponent);
   return exp_within(d, x, hn::IfThenElse(hn::Gt(x, lowest), x, lowest));
 }
 
-// The functions below are computed in float64 and rounded once: within 0.51 units in the last place
-// of a float32.
+// The functions below compute in float64 and round once: at most 0.51 ULP of float32.
 
 using HalfFloats = hn::Half<Floats>;
 using Doubles = hn::Rebind<double, HalfFloats>;
@@ -184,18 +243,33 @@ HWY_INLINE FloatVector rounded(DoubleVector lower, DoubleVector upper) {
                      hn::DemoteTo(HalfFloats(), lower));
 }
 
-// Coefficients from the highest power down.
+// Horner evaluation; coefficients from the highest power down.
 template <std::size_t n>
-HWY_INLINE DoubleVector polynomial(const double (&coefficients)[n], DoubleVector x) {
+HWY_INLINE DoubleVector polynomial(const std::array<double, n>& coefficients, DoubleVector x) {
   auto sum = hn::Set(Doubles(), coefficients[0]);
 #pragma GCC unroll 32
   for (std::size_t i = 1; i < n; ++i) sum = hn::MulAdd(sum, x, hn::Set(Doubles(), coefficients[i]));
   return sum;
 }
 
-// x P(x² / 8 - 1) up to |x| = 4, where it is 1 in float32. tools/fit_erf.py finds P.
+// Returns 1 / n! for n = highest, highest - step, ..., lowest: exp for step 1; with alternating
+// signs cos and sin for step 2. Factorials up to 17! are exact in float64.
+template <int highest, int lowest, int step>
+constexpr auto taylor_coefficients() {
+  std::array<double, (highest - lowest) / step + 1> coefficients{};
+  for (int n = highest; n >= lowest; n -= step) {
+    double factorial = 1.0;
+    for (int i = 2; i <= n; ++i) factorial *= i;
+    const bool negative = step == 2 && n / 2 % 2 == 1;
+    coefficients[static_cast<std::size_t>((highest - n) / step)] =
+        (negative ? -1.0 : 1.0) / factorial;
+  }
+  return coefficients;
+}
+
+// erf(x) = x P(x² / 8 - 1) up to |x| = 4, beyond which erf is 1; tools/fit_erf.py fits P.
 HWY_INLINE DoubleVector erf(DoubleVector x) {
-  static constexpr double kCoefficients[] = {
+  static constexpr std::array kCoefficients = {
       -3.55668329896667706e-05, 9.72566718652767299e-05,  -7.77587519760843977e-05,
       1.58769468056328407e-04,  -6.62219823471008853e-04, 1.43721620976526771e-03,
       -2.54222088089733553e-03, 4.74763892609523109e-03,  -8.62234156643427313e-03,
@@ -211,21 +285,9 @@ HWY_INLINE DoubleVector erf(DoubleVector x) {
   return hn::CopySign(hn::Mul(within, polynomial(kCoefficients, s)), x);
 }
 
-// exp(x) for x in [0, 700], by its series.
+// exp(x) for x in [0, 700] by its Taylor series after range reduction.
 HWY_INLINE DoubleVector exp_of_positive(DoubleVector x) {
-  static constexpr double kCoefficients[] = {1.0 / 479001600,
-                                             1.0 / 39916800,
-                                             1.0 / 3628800,
-                                             1.0 / 362880,
-                                             1.0 / 40320,
-                                             1.0 / 5040,
-                                             1.0 / 720,
-                                             1.0 / 120,
-                                             1.0 / 24,
-                                             1.0 / 6,
-                                             0.5,
-                                             1.0,
-                                             1.0};
+  static constexpr auto kCoefficients = taylor_coefficients<12, 0, 1>();
   const Doubles d;
   const auto round = hn::Set(d, 0x1.8p52);
   const auto shifted = hn::MulAdd(x, hn::Set(d, 0x1.71547652b82fep0), round);
@@ -238,7 +300,7 @@ HWY_INLINE DoubleVector exp_of_positive(DoubleVector x) {
   return hn::Mul(polynomial(kCoefficients, r), power);
 }
 
-// 1 - 2 / (exp(2x) + 1); near 0, where that cancels, x - x³ / 3.
+// tanh(x) = 1 - 2 / (exp(2x) + 1); x - x³ / 3 near 0, where the first form cancels.
 HWY_INLINE DoubleVector tanh(DoubleVector x) {
   const Doubles d;
   const auto ten = hn::Set(d, 10.0);  // tanh is 1 in float32 from 9.1 on
@@ -257,20 +319,10 @@ struct CosSin {
   DoubleVector sin;
 };
 
-// For |x| up to 2^30, by their series after the nearest multiple of pi / 2 was taken off.
+// cos and sin for |x| up to 2^30: Taylor series after subtracting multiples of pi / 2.
 HWY_INLINE CosSin cos_sin(DoubleVector x) {
-  static constexpr double kCos[] = {1.0 / 20922789888000,
-                                    -1.0 / 87178291200,
-                                    1.0 / 479001600,
-                                    -1.0 / 3628800,
-                                    1.0 / 40320,
-                                    -1.0 / 720,
-                                    1.0 / 24,
-                                    -0.5,
-                                    1.0};
-  static constexpr double kSin[] = {
-      1.0 / 355687428096000, -1.0 / 1307674368000, 1.0 / 6227020800, -1.0 / 39916800,
-      1.0 / 362880,          -1.0 / 5040,          1.0 / 120,        -1.0 / 6};
+  static constexpr auto kCos = taylor_coefficients<16, 0, 2>();
+  static constexpr auto kSin = taylor_coefficients<17, 3, 2>();
   const Doubles d;
   const hn::RebindToUnsigned<Doubles> bits;
   const auto round = hn::Set(d, 0x1.8p52);
@@ -281,8 +333,7 @@ HWY_INLINE CosSin cos_sin(DoubleVector x) {
   const auto square = hn::Mul(r, r);
   const auto cos = polynomial(kCos, square);
   const auto sin = hn::MulAdd(hn::Mul(square, r), polynomial(kSin, square), r);
-  // The low bits of `shifted` hold the number of quarter turns: odd ones swap the two, and the sign
-  // of each changes every half turn.
+  // The low bits of `shifted` count quarter turns: odd ones swap cos and sin.
   const auto quarter = hn::BitCast(bits, shifted);
   const auto one = hn::Set(bits, std::uint64_t{1});
   const auto two = hn::Set(bits, std::uint64_t{2});
@@ -296,4 +347,4 @@ HWY_INLINE CosSin cos_sin(DoubleVector x) {
 }  // namespace qkscope::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // read once per target
+#endif

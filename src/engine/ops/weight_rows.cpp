@@ -12,7 +12,7 @@
 namespace qkscope {
 namespace {
 
-// `count` values that lie side by side, from `offset` on.
+// Converts `count` contiguous values from `offset` on.
 void widen_run(const WeightMatrix& matrix, std::int64_t offset, std::int64_t count, float* out) {
   const auto& values = matrix.values;
   const auto size = static_cast<std::int64_t>(dtype_size(values.dtype()));
@@ -20,8 +20,7 @@ void widen_run(const WeightMatrix& matrix, std::int64_t offset, std::int64_t cou
         {out, static_cast<std::size_t>(count)});
 }
 
-// Stored (in, out): what lies side by side is one value of each row, or of each row of this matrix
-// and of those between.
+// Matrices stored as (in, out): contiguous values belong to different rows.
 void widen_columns(const WeightMatrix& matrix, const WeightPart& part, float* out) {
   thread_local std::vector<float> column;
   const auto step = matrix.values.stride(0);
@@ -35,15 +34,14 @@ void widen_columns(const WeightMatrix& matrix, const WeightPart& part, float* ou
   }
 }
 
-// 2^(bits - 127), and NaN for 255 (OCP Microscaling Formats 1.0, E8M0).
+// E8M0 of OCP Microscaling Formats 1.0: 2^(bits - 127), NaN for 255.
 float power_of_two(std::uint8_t bits) {
   constexpr std::uint8_t kNan = 255;
   return bits == kNan ? std::numeric_limits<float>::quiet_NaN()
                       : static_cast<float>(std::ldexp(1.0, bits - 127));
 }
 
-// A number of MXFP4 is one of 16 values (E2M1) times the power of two of its block of 32. The
-// products are exact: in float32, and in bfloat16 too.
+// MXFP4: one of 16 values (E2M1) times the power of two of its block of 32, exact in float32.
 void widen_mxfp4(const WeightMatrix& matrix, const WeightPart& part, float* out) {
   constexpr std::array kNumbers = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                    -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};

@@ -15,28 +15,28 @@ namespace qkscope {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr std::int64_t kSinkRows = 64;  // of sink_alpha_64
-constexpr double kSinkThreshold = 0.3;  // of sink_rate_64
+constexpr std::int64_t kSinkRows = 64;  // rows that sink_alpha_64 averages over
+constexpr double kSinkThreshold = 0.3;  // mean weight above which sink_rate_64 counts a sink
 constexpr const char* kDocumentOnly[] = {"prev_first", "alpha_0", "alpha_1", "alpha_2", "alpha_3"};
 constexpr double kTopShare[] = {0.01, 0.05, 0.10, 0.20};
 
-// What a score of TransformerLens leaves out.
-struct LeftOut {
+// Pairs that a variant of a TransformerLens score excludes.
+struct Exclusion {
   const char* suffix;
   bool column_0;
   bool diagonal;
 };
-constexpr LeftOut kLeftOut[] = {{"", false, false},
-                                {"_nobos", true, false},
-                                {"_nocur", false, true},
-                                {"_nobos_nocur", true, true}};
+constexpr Exclusion kExclusions[] = {{"", false, false},
+                                     {"_nobos", true, false},
+                                     {"_nocur", false, true},
+                                     {"_nobos_nocur", true, true}};
 
-// A pattern of TransformerLens in one document.
+// Attention mass and pair counts of one TransformerLens pattern in one document.
 struct Pattern {
   const char* name;
-  double mass;           // of its pairs
-  double mass_column_0;  // of those in column 0
-  double mass_diagonal;  // of those on the diagonal
+  double mass;           // on all pairs of the pattern
+  double mass_column_0;  // on pattern pairs with key 0
+  double mass_diagonal;  // on pattern pairs with j = i
   double pairs;
   double pairs_column_0;
   double pairs_diagonal;
@@ -55,8 +55,8 @@ std::vector<Pattern> patterns(const TokenPairs& pairs, std::span<const double> s
 
 void pattern_scores(const Pattern& pattern, double tokens, double column_0, double diagonal,
                     std::span<double> mul, std::span<double> abs) {
-  for (std::size_t e = 0; e < std::size(kLeftOut); ++e) {
-    const auto& out = kLeftOut[e];
+  for (std::size_t e = 0; e < std::size(kExclusions); ++e) {
+    const auto& out = kExclusions[e];
     double all = tokens;
     double mass = pattern.mass;
     double pairs = pattern.pairs;
@@ -70,16 +70,16 @@ void pattern_scores(const Pattern& pattern, double tokens, double column_0, doub
       mass -= pattern.mass_diagonal;
       pairs -= pattern.pairs_diagonal;
     }
-    if (out.column_0 && out.diagonal) all += 1.0;  // p_00 was left out twice, and is 1
+    if (out.column_0 && out.diagonal) all += 1.0;  // p_00 = 1 was subtracted twice
     mul[e] = mass / all;
     abs[e] = abs_pattern_score(all + pairs - 2.0 * mass, tokens);
   }
 }
 
-// Shares of the largest 1, 5, 10 and 20 % of keys, and the Gini coefficient.
+// Attention share of the top 1, 5, 10 and 20 % of keys, and the Gini coefficient over keys.
 void key_values(std::span<const double> key_sums, std::span<double> values) {
   std::vector<double> sorted(key_sums.begin(), key_sums.end());
-  std::sort(sorted.begin(), sorted.end(), std::greater<>());
+  std::ranges::sort(sorted, std::greater<>());
   const double total = std::accumulate(sorted.begin(), sorted.end(), 0.0);
   const auto n = static_cast<double>(sorted.size());
   for (std::size_t i = 0; i < std::size(kTopShare); ++i) {
@@ -137,8 +137,7 @@ std::vector<std::string> column_names(const StatisticsSettings& settings) {
 }
 
 bool is_row_column(std::string_view name) {
-  return std::find(std::begin(kDocumentOnly), std::end(kDocumentOnly), name) ==
-         std::end(kDocumentOnly);
+  return std::ranges::find(kDocumentOnly, name) == std::end(kDocumentOnly);
 }
 
 TokenPairs count_pairs(std::span<const std::int32_t> tokens) {
@@ -148,7 +147,7 @@ TokenPairs count_pairs(std::span<const std::int32_t> tokens) {
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     auto& before = seen[tokens[i]];
     pairs.dup += before;
-    // One key after each earlier copy, none of them beyond i.
+    // Each earlier copy at j < i makes key j + 1 <= i an induction key.
     pairs.ind += before;
     if (i > 0 && tokens[0] == tokens[i]) ++pairs.dup_first;
     if (i > 0 && tokens[i - 1] == tokens[i]) ++pairs.ind_self;
@@ -158,15 +157,16 @@ TokenPairs count_pairs(std::span<const std::int32_t> tokens) {
 }
 
 double abs_pattern_score(double difference, double tokens) {
-  // To three decimals, as Python's round.
+  // Rounded to three decimals, half to even, like Python's round.
   return 1.0 - std::nearbyint(difference / tokens * 1000.0) / 1000.0;
 }
 
 std::vector<std::string> document_column_names(const StatisticsSettings& settings) {
   std::vector<std::string> names;
   for (const auto* pattern : {"previous_token_head", "duplicate_token_head", "induction_head"}) {
-    for (const auto& out : kLeftOut) names.push_back(fmt::format("{}{}", pattern, out.suffix));
-    for (const auto& out : kLeftOut) names.push_back(fmt::format("{}{}_abs", pattern, out.suffix));
+    for (const auto& out : kExclusions) names.push_back(fmt::format("{}{}", pattern, out.suffix));
+    for (const auto& out : kExclusions)
+      names.push_back(fmt::format("{}{}_abs", pattern, out.suffix));
   }
   for (int key = 0; key < 4; ++key) names.push_back(fmt::format("sink_alpha_64_{}", key));
   names.push_back("sink_rate_64");
@@ -186,7 +186,7 @@ std::vector<std::string> document_column_names(const StatisticsSettings& setting
 
 bool keeps_mean_area(const StatisticsSettings& settings) {
   const auto chosen = [](const auto& list, auto value) {
-    return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
+    return list.empty() || std::ranges::find(list, value) != list.end();
   };
   return settings.moments && settings.near_keys && !settings.layers &&
          chosen(settings.kinds, VectorKind::query) && chosen(settings.kinds, VectorKind::key) &&
@@ -197,7 +197,7 @@ void document_values(const ColumnLayout& layout, const TokenPairs& pairs,
                      std::span<const double> sums, std::span<const double> key_sums,
                      std::span<double> values) {
   QKSCOPE_ASSERT(std::ssize(sums) == layout.columns());
-  constexpr auto kScores = std::size(kLeftOut);
+  constexpr auto kScores = std::size(kExclusions);
   const auto sum = [&](NearColumn column) { return sums[as_index(ColumnLayout::at(column))]; };
   for (const auto& pattern : patterns(pairs, sums)) {
     pattern_scores(pattern, static_cast<double>(pairs.tokens), sum(NearColumn::sink_0),
@@ -244,20 +244,16 @@ AttentionStatistics empty_attention(const StatisticsSettings& settings, std::int
 
 void merge(AttentionStatistics& into, const AttentionStatistics& part) {
   QKSCOPE_ASSERT(into.columns == part.columns);
+  using A = AttentionStatistics;
   into.documents += part.documents;
   add_all(into.rows, part.rows);
-  add_all(into.sum, part.sum);
-  add_all(into.square, part.square);
-  for (std::size_t i = 0; i < into.max_logit.size(); ++i)
-    into.max_logit[i] = std::max(into.max_logit[i], part.max_logit[i]);
-  add_all(into.row_square, part.row_square);
-  add_all(into.document_square, part.document_square);
-  add_all(into.document_cross, part.document_cross);
   add_all(into.document_counts, part.document_counts);
-  add_all(into.document_sum, part.document_sum);
-  add_all(into.document_sum_square, part.document_sum_square);
-  add_all(into.key_mass, part.key_mass);
-  add_all(into.key_observed, part.key_observed);
+  for (const auto field :
+       {&A::sum, &A::square, &A::document_square, &A::document_cross, &A::document_sum,
+        &A::document_sum_square, &A::row_square, &A::key_mass, &A::key_observed})
+    add_all(into.*field, part.*field);
+  std::ranges::transform(into.max_logit, part.max_logit, into.max_logit.begin(),
+                         [](float a, float b) { return std::max(a, b); });
 }
 
 std::int64_t rows_of(const AttentionStatistics& attention, std::int64_t bucket) {
@@ -280,13 +276,13 @@ ColumnValue column_value(const AttentionStatistics& a, std::int64_t layer, std::
   }
   const double mean = sum / n;
   const double variance = std::max(0.0, square / n - mean * mean);
-  const auto of_documents = bucket < 0 ? a.buckets : bucket;
+  const auto document_bucket = bucket < 0 ? a.buckets : bucket;
   const auto i =
-      as_index(((layer * a.heads + head) * (a.buckets + 1) + of_documents) * columns + column);
+      as_index(((layer * a.heads + head) * (a.buckets + 1) + document_bucket) * columns + column);
   const auto documents = static_cast<double>(a.documents);
-  // Of a ratio of sums over documents: the residuals of each document's sum.
+  // Cluster-robust variance of a ratio estimator: squared residuals of the document sums.
   const double residual = std::max(0.0, a.document_square[i] - 2.0 * mean * a.document_cross[i] +
-                                            mean * mean * a.row_square[as_index(of_documents)]);
+                                            mean * mean * a.row_square[as_index(document_bucket)]);
   const double se =
       a.documents < 2 ? kNone : std::sqrt(residual * documents / (documents - 1.0)) / n;
   return {mean, std::sqrt(variance), se};

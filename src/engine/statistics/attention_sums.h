@@ -1,5 +1,6 @@
-// The columns of groups B and C: one table of their names and places, sums of them over rows,
-// buckets and documents, and what follows from the sums.
+// Attention statistics over near keys (group B) and over all keys (group C): column names and
+// offsets, sums over rows, buckets and documents, and the means derived from those sums.
+// Notation: s_ij is the score of query i and key j, p_ij the attention weight, lse the log-sum-exp.
 #pragma once
 
 #include <cstdint>
@@ -11,65 +12,66 @@
 
 namespace qkscope {
 
-// Group B: the value of each column at a row (a query). In this order; then near_0 ... near_b.
+// Columns of the near-key statistics, one value per row (query) i. near_0 ... near_b follow last.
 enum class NearColumn : std::uint8_t {
   sink_0,      // p_i0
   sink_1,      // p_i1
   sink_2,      // p_i2
   sink_3,      // p_i3
-  sink_4,      // their sum
+  sink_4,      // sink_0 + sink_1 + sink_2 + sink_3
   self,        // p_ii
   prev,        // p_i,i-1; 0 for i = 0
   dup,         // sum of p_ij over j < i with token_j = token_i
-  dup_first,   // its part at j = 0
+  dup_first,   // the term of dup with j = 0
   ind,         // sum of p_ij over 1 <= j <= i with token_(j-1) = token_i
-  ind_self,    // its part at j = i
-  stream,      // p over j < stream_first or i - j < stream_last
+  ind_self,    // the term of ind with j = i
+  stream,      // sum of p_ij over j < stream_first or i - j < stream_last
   max_logit,   // largest s_ij
   top1,        // exp(max_logit - lse)
   lse,         // ln sum_j exp(s_ij)
-  prev_first,  // p_10 at row 1, else 0: what prev has in column 0. Only per document
-  alpha_0,     // p_i0 at rows i < 64, else 0. Only per document, as those that follow
-  alpha_1,     // p_i1 at rows i < 64
-  alpha_2,     // p_i2 at rows i < 64
-  alpha_3,     // p_i3 at rows i < 64
-  near,        // near_b: p over distances i - j of bit width b; 0: the row itself. Last
+  prev_first,  // p_10 at row 1, else 0: the part of prev in column 0; per document only
+  alpha_0,     // p_i0 at rows i < 64, else 0; per document only
+  alpha_1,     // likewise for key 1
+  alpha_2,     // likewise for key 2
+  alpha_3,     // likewise for key 3
+  near,        // near_b: sum of p_ij over distances i - j of bit width b; band 0 is j = i
 };
 
-// Group C, after group B. Then kl_NAME for each replacement, kept_NAME and kl_evicted_NAME for each
-// set of kept keys.
-constexpr std::int64_t kDistances =
-    18;  // dist_0 ... dist_17: bit width of i - j, the last has the rest
+// Columns of the all-keys statistics follow the near-key columns. kl_NAME of each replacement, then
+// kept_NAME and kl_evicted_NAME of each set of kept keys come last.
+// dist_0 ... dist_17: mass by bit width of the distance i - j; the last one includes larger widths.
+constexpr std::int64_t kDistances = 18;
 constexpr std::int64_t kKeyShares = 3;  // keys_90, keys_95, keys_99: each _low and _high
 constexpr std::int64_t kTopKeys = 5;    // top_4, _16, _64, _256, _1024: each _low and _high
 constexpr double kKeyShare[kKeyShares] = {0.90, 0.95, 0.99};
 constexpr std::int64_t kTopKey[kTopKeys] = {4, 16, 64, 256, 1024};
-constexpr std::int64_t kMassBins =
-    64;  // of -log2 p: bin b holds floor(-2 log2 p) = b, the last has the rest
+// Bin b counts keys with floor(-2 log2 p) = b; the last bin includes smaller weights.
+constexpr std::int64_t kMassBins = 64;
 
-// Places of columns in the sums, for both devices.
+// Offset of each column in a row of sums; the CPU and CUDA kernels share this layout.
 struct ColumnLayout {
   std::int64_t window = 256;
   std::int64_t stream_first = 128;
   std::int64_t stream_last = 256;
-  bool all_keys = false;          // group C
-  std::int64_t replacements = 0;  // kl
-  std::int64_t kept_sets = 0;     // keep
+  bool all_keys = false;          // whether the all-keys columns (group C) exist
+  std::int64_t replacements = 0;  // number of kl columns
+  std::int64_t kept_sets = 0;     // number of kept / kl_evicted pairs
 
   static constexpr std::int64_t at(NearColumn column) { return static_cast<std::int64_t>(column); }
-  // near_0 ... near_log2(window)
+  // Number of bands near_0 ... near_log2(window).
   constexpr std::int64_t near_bands() const {
     std::int64_t bands = 1;
     for (auto width = window; width > 1; width /= 2) ++bands;
     return bands;
   }
   constexpr std::int64_t near(std::int64_t band) const { return at(NearColumn::near) + band; }
-  constexpr std::int64_t near_end() const { return near(near_bands()); }  // columns of group B
+  constexpr std::int64_t near_end() const {
+    return near(near_bands());
+  }  // number of near-key columns
   constexpr std::int64_t entropy() const { return near_end(); }
   constexpr std::int64_t perplexity() const { return near_end() + 1; }  // exp(entropy)
-  constexpr std::int64_t entropy_relative() const {
-    return near_end() + 2;
-  }  // / ln(i + 1); 0 for i = 0
+  // entropy / ln(i + 1); 0 for i = 0
+  constexpr std::int64_t entropy_relative() const { return near_end() + 2; }
   constexpr std::int64_t distance_mean() const { return near_end() + 3; }
   constexpr std::int64_t dist(std::int64_t width) const { return near_end() + 4 + width; }
   constexpr std::int64_t keys_low(std::int64_t k) const { return dist(kDistances) + 2 * k; }
@@ -82,37 +84,41 @@ struct ColumnLayout {
   constexpr std::int64_t columns() const { return all_keys ? kept(kept_sets) : near_end(); }
 };
 
+// Returns the column layout that the settings ask for.
 ColumnLayout column_layout(const StatisticsSettings& settings);
-// The names by place: "sink_0" ... "near_8", "entropy", ..., "kl_fp8".
+// Returns the column names in layout order: "sink_0" ... "near_8", "entropy", ..., "kl_fp8".
 std::vector<std::string> column_names(const StatisticsSettings& settings);
-// Whether a column belongs into tables over rows; the others serve only scores per document.
+// Returns false for columns that only serve scores per document and appear in no table over rows.
 bool is_row_column(std::string_view name);
 
-// Groups B and C: what is added up of the attention of a layer.
+// Which attention statistics of a layer to accumulate.
 struct AttentionRequest {
   ColumnLayout layout;
   std::int64_t bucket_size = 1;
   std::int64_t buckets = 0;
-  std::span<const KeyReplacement> replacements;  // group C: kl
-  std::span<const KeptKeys> kept;                // group C: kept, kl_evicted
-  std::span<const float> key_scales = {};   // (key heads) of the layer, for keys of exported scales
-  std::span<const float> key_filters = {};  // (key heads, d) of the layer, for filtered keys
+  std::span<const KeyReplacement> replacements;  // one kl column each
+  std::span<const KeptKeys> kept;                // one kept and one kl_evicted column each
+  std::span<const float> key_scales =
+      {};  // (key heads) FP8 scales of the layer, for Scale::exported
+  std::span<const float> key_filters =
+      {};  // (key heads, d) Q-filters of the layer, for Rule::filtered_keys
 };
 
-// What one batch gives for one layer: sums over the rows of each document, head and bucket.
+// Attention sums of one batch and layer, over the rows of each document, head and bucket.
 struct LayerAttention {
-  std::int64_t documents = 0;  // of the batch
+  std::int64_t documents = 0;
   std::int64_t heads = 0;
   std::int64_t buckets = 0;
   std::int64_t columns = 0;
   std::vector<double> sum;       // (documents, heads, buckets, columns)
   std::vector<double> square;    // (documents, heads, buckets, columns)
-  std::vector<float> max_logit;  // (documents, heads, buckets); -infinity where there is no row
-  // Group C: sum_i p_ij in units of 2^-40, key after key, document after document: (rows of the
-  // batch, heads) with the head running fastest; empty without group C.
+  std::vector<float> max_logit;  // (documents, heads, buckets); -infinity for a bucket without rows
+  // sum_i p_ij of each key in units of 2^-40, shape (rows of the batch, heads), the head index
+  // running fastest; empty without all-keys statistics.
   std::vector<std::int64_t> key_sums;
 };
 
+// Returns zero sums of the given shape.
 inline LayerAttention empty_attention(std::int64_t documents, std::int64_t heads,
                                       std::int64_t buckets, std::int64_t columns) {
   LayerAttention attention{documents, heads, buckets, columns, {}, {}, {}, {}};
@@ -123,52 +129,53 @@ inline LayerAttention empty_attention(std::int64_t documents, std::int64_t heads
   return attention;
 }
 
-// Pairs of one document that a pattern of TransformerLens has, by its tokens alone.
+// Number of (query i, key j) pairs of one document that belong to each TransformerLens pattern.
 struct TokenPairs {
   std::int64_t tokens = 0;
   std::int64_t dup = 0;        // j < i with token_j = token_i
-  std::int64_t dup_first = 0;  // of those, j = 0
+  std::int64_t dup_first = 0;  // pairs of dup with j = 0
   std::int64_t ind = 0;        // 1 <= j <= i with token_(j-1) = token_i
-  std::int64_t ind_self = 0;   // of those, j = i
+  std::int64_t ind_self = 0;   // pairs of ind with j = i
 };
+// Counts the pattern pairs of a document from its token ids.
 TokenPairs count_pairs(std::span<const std::int32_t> tokens);
 
-// Values per document and head, beside the means over its rows: previous_token_head,
-// duplicate_token_head, induction_head with suffixes "", _nobos, _nocur, _nobos_nocur and _abs;
-// sink_alpha_64_k and sink_rate_64; with group C shares of key mass and their Gini coefficient.
+// Returns the names of the values per document and head: previous_token_head, duplicate_token_head
+// and induction_head with suffixes "", _nobos, _nocur, _nobos_nocur and _abs; sink_alpha_64_k,
+// sink_rate_64; optionally key_share_N, key_gini, mean_qk_area and the exact columns.
 std::vector<std::string> document_column_names(const StatisticsSettings& settings);
-// Where the means of q and k before RoPE are known of every layer: mean_qk_area, kvpress' measure
-// of how far back a head looks. After the others, as are keys_90_exact ... top_1024_exact.
+// kvpress' measure of how far back a head looks.
 inline constexpr char kMeanArea[] = "mean_qk_area";
+// Returns true if q and k means before RoPE exist in every layer, as mean_qk_area needs.
 bool keeps_mean_area(const StatisticsSettings& settings);
 
-// The values of one document and head; `sums` (columns) over all its rows, `key_sums` (tokens) or
-// empty.
+// Values of one document and head. sums: (columns) over its rows; key_sums: (tokens) or empty.
 void document_values(const ColumnLayout& layout, const TokenPairs& pairs,
                      std::span<const double> sums, std::span<const double> key_sums,
                      std::span<double> values);
 
-// TransformerLens' score by its measure "abs": `difference` is the sum over pairs of |p - pattern|.
+// Returns TransformerLens' "abs" score; `difference` is the sum over pairs of |p - pattern|.
 double abs_pattern_score(double difference, double tokens);
 
-// No documents.
+// Returns statistics of zero documents.
 AttentionStatistics empty_attention(const StatisticsSettings& settings, std::int64_t layers,
                                     std::int64_t heads);
-// into = into and part together, documents of `part` after those of `into`.
+// Adds the documents of `part` after those of `into`.
 void merge(AttentionStatistics& into, const AttentionStatistics& part);
 
-// What a table shows of a column: bucket -1 is all rows. NaN where there are no rows, _se also
-// where there is one document.
+// One table entry of a column. NaN without rows; se is NaN with fewer than two documents.
 struct ColumnValue {
   double mean;
-  double sd;  // over rows
-  double se;  // of the mean, over documents
+  double sd;  // standard deviation over rows
+  double se;  // standard error of the mean, over documents
 };
+// Returns mean, sd and se of a row column; bucket -1 means all rows.
 ColumnValue column_value(const AttentionStatistics& attention, std::int64_t layer,
                          std::int64_t head, std::int64_t bucket, std::int64_t column);
-// Likewise of a document column: the plain mean over documents, sd over documents.
+// Returns mean and sd over documents of a document column.
 ColumnValue document_value(const AttentionStatistics& attention, std::int64_t layer,
                            std::int64_t head, std::int64_t column);
-std::int64_t rows_of(const AttentionStatistics& attention, std::int64_t bucket);  // -1: all
+// Returns the number of rows in a bucket; bucket -1 means all rows.
+std::int64_t rows_of(const AttentionStatistics& attention, std::int64_t bucket);
 
 }  // namespace qkscope

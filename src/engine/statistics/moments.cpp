@@ -9,31 +9,32 @@
 namespace qkscope {
 namespace {
 
-// The numbers that merging two sets of rows takes.
-struct Weights {
-  double a;        // rows of the first
-  double b;        // rows of the second
-  double n;        // of both
+// Factors of the merge formulas for two sets of rows.
+struct MergeFactors {
+  double a;        // rows of the first set
+  double b;        // rows of the second set
+  double n;        // a + b
   double share;    // b / n
   double product;  // a b / n
 };
 
-Weights weights_of(std::int64_t rows_a, std::int64_t rows_b) {
+MergeFactors merge_factors(std::int64_t rows_a, std::int64_t rows_b) {
   const auto a = static_cast<double>(rows_a);
   const auto b = static_cast<double>(rows_b);
   const double n = a + b;
   return {a, b, n, b / n, a * b / n};
 }
 
-// Of one dimension.
-struct Powers {
+// Sums of the second to fourth powers of one centred dimension.
+struct CentralMoments {
   double m2;
   double m3;
   double m4;
 };
 
-// Third and fourth powers after Pebay.
-void merge_powers(Powers& into, const Powers& part, double delta, const Weights& w) {
+// Third and fourth moments by the formulas of Pebay (SAND2008-6212).
+void merge_powers(CentralMoments& into, const CentralMoments& part, double delta,
+                  const MergeFactors& w) {
   const double square = delta * delta;
   const double ab = w.a * w.b;
   into.m4 += part.m4 + square * square * ab * (w.a * w.a - ab + w.b * w.b) / (w.n * w.n * w.n) +
@@ -43,7 +44,7 @@ void merge_powers(Powers& into, const Powers& part, double delta, const Weights&
              3.0 * delta * (w.a * part.m2 - w.b * into.m2) / w.n;
 }
 
-// m2 += part + delta delta^T a b / n, upper triangles by rows.
+// m2 += part + delta delta^T a b / n, for upper triangles stored by rows.
 void merge_triangle(double* m2, const double* part, const double* delta, std::int64_t dim,
                     double product) {
   for (std::int64_t i = 0; i < dim; ++i) {
@@ -52,10 +53,11 @@ void merge_triangle(double* m2, const double* part, const double* delta, std::in
   }
 }
 
-// One head of a set.
+// Merges the moments of one head.
 class HeadMerge {
  public:
-  HeadMerge(HeadMoments& into, const HeadMoments& part, const Weights& weights, std::int64_t head)
+  HeadMerge(HeadMoments& into, const HeadMoments& part, const MergeFactors& weights,
+            std::int64_t head)
       : into_(into), part_(part), w_(weights), head_(head), dim_(into.dim), delta_(as_index(dim_)) {
     for (std::int64_t j = 0; j < dim_; ++j)
       delta_[as_index(j)] = part_.mean[at(j)] - into_.mean[at(j)];
@@ -83,7 +85,7 @@ class HeadMerge {
       const auto i = at(j);
       const double delta = delta_[as_index(j)];
       const auto diagonal = as_index(head_ * triangle_size(dim_) + triangle_index(dim_, j, j));
-      Powers powers{into_.m2[diagonal], into_.m3[i], into_.m4[i]};
+      CentralMoments powers{into_.m2[diagonal], into_.m3[i], into_.m4[i]};
       merge_powers(powers, {part_.m2[diagonal], part_.m3[i], part_.m4[i]}, delta, w_);
       into_.m3[i] = powers.m3;
       into_.m4[i] = powers.m4;
@@ -101,7 +103,7 @@ class HeadMerge {
 
   HeadMoments& into_;
   const HeadMoments& part_;
-  const Weights& w_;
+  const MergeFactors& w_;
   std::int64_t head_;
   std::int64_t dim_;
   std::vector<double> delta_;  // (dim)
@@ -111,7 +113,7 @@ void merge_bucket(BucketMoments& into, const BucketMoments& part, std::int64_t h
                   std::int64_t bucket) {
   const auto b = as_index(bucket);
   if (part.n[b] == 0) return;
-  const auto w = weights_of(into.n[b], part.n[b]);
+  const auto w = merge_factors(into.n[b], part.n[b]);
   const auto cell = head * into.buckets + bucket;
   std::vector<double> delta(static_cast<std::size_t>(into.dim));
   for (std::int64_t j = 0; j < into.dim; ++j) {
@@ -131,7 +133,7 @@ void merge_bucket(BucketMoments& into, const BucketMoments& part, std::int64_t h
 
 void merge(PositionSums& into, const PositionSums& part) {
   if (part.n == 0) return;
-  const auto w = weights_of(into.n, part.n);
+  const auto w = merge_factors(into.n, part.n);
   const double t = part.t_mean - into.t_mean;
   const double u = part.u_mean - into.u_mean;
   into.t_m2 += part.t_m2 + t * t * w.product;
@@ -149,7 +151,7 @@ void merge(HeadMoments& into, const HeadMoments& part) {
     into = part;
     return;
   }
-  const auto weights = weights_of(into.n(), part.n());
+  const auto weights = merge_factors(into.n(), part.n());
   parallel_for(into.heads, [&](std::int64_t head) { HeadMerge(into, part, weights, head).run(); });
   merge(into.positions, part.positions);
 }

@@ -1,5 +1,5 @@
-// Moments (group A): empty ones, and merging by Chan, Golub, LeVeque and Pebay. What they are is in
-// qkscope/statistics.h.
+// Moments of q, k and v vectors (group A): empty accumulators, and merging by the formulas of Chan,
+// Golub and LeVeque (second order) and Pebay (third, fourth). qkscope/statistics.h has the fields.
 #pragma once
 
 #include <cstdint>
@@ -9,28 +9,30 @@
 
 namespace qkscope {
 
+// Dimensions of the moment accumulators of a layer.
 struct MomentShape {
   std::int64_t heads = 0;
   std::int64_t dim = 0;
-  std::int64_t pairs = 0;  // rotary pairs whose length is averaged; 0: none
+  std::int64_t pairs = 0;  // rotary pairs whose L2 norm is averaged; 0 disables it
   std::int64_t buckets = 0;
   bool bucket_covariance = false;
 
   bool operator==(const MomentShape&) const = default;
 };
 
-// Group A: what is added up of a buffer. Rows of a document with position < first are one set, the
-// others another; buckets hold bucket_size positions, the last one all that follow.
+// Which moments of a q, k or v buffer to accumulate. Rows with position < first form one set, all
+// others the second. A bucket holds bucket_size positions; the last one also all later positions.
 struct MomentRequest {
   MomentShape shape;
   std::int64_t first = 0;
   std::int64_t bucket_size = 1;
   bool interleaved = false;             // rotary pairs (2i, 2i + 1) instead of (i, i + pairs)
-  std::vector<float>* shift = nullptr;  // a GPU's own: what it takes off before it multiplies;
-                                        // empty until it is fixed, then kept for the whole run
+  std::vector<float>* shift = nullptr;  // CUDA only: offset subtracted before products; empty until
+                                        // the first batch fixes it
 };
 
-// No rows. min is +infinity, max -infinity. Inline: the GPU's module makes them too.
+// Returns the moments of zero rows: min is +infinity, max is -infinity. Inline because the CUDA
+// module uses these functions without linking the library.
 inline HeadMoments empty_moments(const MomentShape& shape) {
   const auto vectors = static_cast<std::size_t>(shape.heads * shape.dim);
   const auto heads = static_cast<std::size_t>(shape.heads);
@@ -68,8 +70,8 @@ inline LayerMoments empty_layer(const MomentShape& shape) {
   return {empty_moments(shape), empty_moments(shape), empty_buckets(shape)};
 }
 
-// into = into and part together, both of the same shape. One head after another may be merged by
-// threads of their own: the result is the same.
+// Merges `part` into `into`; both must have the same shape. Heads are merged in parallel; the
+// result does not depend on the number of threads.
 void merge(HeadMoments& into, const HeadMoments& part);
 void merge(BucketMoments& into, const BucketMoments& part);
 void merge(LayerMoments& into, const LayerMoments& part);

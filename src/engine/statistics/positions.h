@@ -1,5 +1,5 @@
-// Sums of positions t and of u = log2(t + 1), exact and independent of order: t in integers, u in
-// integers of 2^-50 and t u in integers of 2^-40. In this header alone, for both devices.
+// Sums of positions t and of u = log2(t + 1) in fixed point, exact and independent of the order of
+// summation. Header-only because the CPU and the CUDA module both use it.
 #pragma once
 
 #include <cmath>
@@ -13,13 +13,14 @@ namespace qkscope {
 
 __extension__ using Int128 = __int128;
 
+// Exact sums over a set of positions.
 struct ExactPositions {
   std::int64_t n = 0;
-  Int128 t = 0;
-  Int128 tt = 0;
-  Int128 u = 0;   // 2^-50
-  Int128 uu = 0;  // 2^-50
-  Int128 tu = 0;  // 2^-40
+  Int128 t = 0;   // sum of t
+  Int128 tt = 0;  // sum of t^2
+  Int128 u = 0;   // sum of u in units of 2^-50
+  Int128 uu = 0;  // sum of u^2 in units of 2^-50
+  Int128 tu = 0;  // sum of t u in units of 2^-40
 
   ExactPositions& operator+=(const ExactPositions& other) {
     n += other.n;
@@ -34,6 +35,7 @@ struct ExactPositions {
     return {n - other.n, t - other.t, tt - other.tt, u - other.u, uu - other.uu, tu - other.tu};
   }
 
+  // Returns means and centred second moments in float64.
   PositionSums sums() const {
     PositionSums out;
     out.n = n;
@@ -51,10 +53,10 @@ struct ExactPositions {
   }
 };
 
-// Sums of ranges of positions, from sums of all that come before.
+// Prefix sums over positions; grows on demand.
 class PositionTable {
  public:
-  // Of positions [begin, end).
+  // Returns the sums over positions [begin, end).
   ExactPositions range(std::int64_t begin, std::int64_t end) {
     if (begin >= end) return {};
     grow(end);
@@ -76,15 +78,17 @@ class PositionTable {
     }
   }
 
-  std::vector<ExactPositions> before_ = std::vector<ExactPositions>(1);  // [t]: of [0, t)
+  std::vector<ExactPositions> before_ =
+      std::vector<ExactPositions>(1);  // element t holds the sums over [0, t)
 };
 
-// Of all documents with these lengths: the first `first` positions, the others, and each bucket.
+// Position sums over all documents: positions below `first`, the other positions, and each bucket.
 struct DocumentPositions {
   ExactPositions first;
   ExactPositions body;
   std::vector<ExactPositions> buckets;
 };
+// Computes the position sums of documents with the given lengths in tokens.
 DocumentPositions positions_of(std::span<const std::int64_t> lengths, std::int64_t first,
                                std::int64_t bucket_size, std::int64_t buckets);
 

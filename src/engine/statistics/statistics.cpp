@@ -1,8 +1,10 @@
 #include "engine/statistics/statistics.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/core/error.h"
+#include "base/core/index.h"
 #include "base/core/translate_exceptions.h"
 #include "base/io/json.h"
 #include "engine/statistics/attention_sums.h"
@@ -12,8 +14,8 @@
 namespace qkscope {
 namespace {
 
-// What two folders of one merge must have in common, by the name it goes by in messages.
-std::vector<std::pair<std::string, std::string>> traits(const Statistics& s) {
+// Properties that two mergeable statistics must share, each with the name used in messages.
+std::vector<std::pair<std::string, std::string>> merge_properties(const Statistics& s) {
   const auto meta = [&](const char* key) {
     const auto found = s.metadata.find(key);
     return found == s.metadata.end() ? std::string("unknown") : found->second;
@@ -41,13 +43,19 @@ std::vector<std::pair<std::string, std::string>> traits(const Statistics& s) {
 
 void check_mergeable(const Statistics& into, const Statistics& part, const std::string& where,
                      const std::string& part_where) {
-  const auto there = traits(into);
-  const auto here = traits(part);
+  const auto there = merge_properties(into);
+  const auto here = merge_properties(part);
   for (std::size_t i = 0; i < there.size(); ++i)
     if (there[i].second != here[i].second)
       bad_input(
           "{} and {} are not statistics of one thing: {} is {} in the first and {} in the second",
           where, part_where, there[i].first, there[i].second, here[i].second);
+}
+
+// Sums of `count` copies of the same rows.
+ExactPositions times(const ExactPositions& sums, std::int64_t count) {
+  return {sums.n * count, sums.t * count,  sums.tt * count,
+          sums.u * count, sums.uu * count, sums.tu * count};
 }
 
 }  // namespace
@@ -79,7 +87,26 @@ const LayerMoments* Statistics::find(VectorKind kind, VectorStage stage, std::in
   if (of_kind == moments.end() || of_kind->second.empty() || at == moment_layers.end() ||
       *at != layer)
     return nullptr;
-  return &of_kind->second[static_cast<std::size_t>(at - moment_layers.begin())];
+  return &of_kind->second[as_index(at - moment_layers.begin())];
+}
+
+DocumentPositions positions_of(std::span<const std::int64_t> lengths, std::int64_t first,
+                               std::int64_t bucket_size, std::int64_t buckets) {
+  DocumentPositions sums;
+  sums.buckets.resize(as_index(buckets));
+  std::map<std::int64_t, std::int64_t> counts;  // number of documents by length
+  for (const auto length : lengths) ++counts[length];
+  PositionTable table;
+  for (const auto& [length, count] : counts) {
+    sums.first += times(table.range(0, std::min(first, length)), count);
+    sums.body += times(table.range(first, length), count);
+    for (std::int64_t bucket = 0; bucket < buckets; ++bucket) {
+      const auto end =
+          bucket + 1 == buckets ? length : std::min(length, (bucket + 1) * bucket_size);
+      sums.buckets[as_index(bucket)] += times(table.range(bucket * bucket_size, end), count);
+    }
+  }
+  return sums;
 }
 
 void merge_statistics(Statistics& into, const Statistics& part, const std::string& where,

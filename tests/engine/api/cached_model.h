@@ -1,4 +1,4 @@
-// What the tests of caches share: the small models of tests/golden, and a text of any length.
+// Helpers for KV cache tests: the small models of tests/golden, and texts of any length.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ inline Ids random_ids(std::int64_t count, std::int64_t vocabulary, unsigned seed
   return ids;
 }
 
-// Every query of the first layer looks at the first key alone.
+// Edits the pattern of the first layer: every query attends to the first key only.
 class EditsPattern : public Recorder {
  public:
   EditsPattern() : Recorder([](const std::string& n) { return n.starts_with("blocks.0.attn"); }) {}

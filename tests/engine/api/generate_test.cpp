@@ -28,7 +28,7 @@ Generated generate_one(const Model& model, const Ids& prompt, const GenerateOpti
   return generate(model, std::vector<Ids>{prompt}, options).front();
 }
 
-// The most likely token after each pass over the whole text.
+// Reference: greedy generation by passes over the whole text.
 Ids without_cache(const Model& model, Ids ids, std::int64_t count) {
   const auto begin = ids.size();
   for (std::int64_t i = 0; i < count; ++i) {
@@ -44,8 +44,9 @@ Ids without_cache(const Model& model, Ids ids, std::int64_t count) {
   return {ids.begin() + static_cast<long>(begin), ids.end()};
 }
 
-// Sliding windows, layers without RoPE, learned positions, and frequencies that change on the way.
-TEST(Generate, GivesTheTokensOfWholePasses) {
+// Models with sliding windows, NoPE layers, learned positions, and RoPE frequencies that change
+// with the length.
+TEST(Generate, CachedGenerationMatchesWholePasses) {
   for (const auto* name : {"llama_gqa", "mistral_window", "smollm3_windows", "gpt2", "gpt_neox",
                            "rope_dynamic_long", "rope_longrope_long", "ministral3"}) {
     const auto model = load_golden(name);
@@ -55,14 +56,14 @@ TEST(Generate, GivesTheTokensOfWholePasses) {
   }
 }
 
-TEST(Generate, FrequenciesThatChangeRunTheTextAgain) {
+TEST(Generate, ChangedRopeFrequenciesRerunTheText) {
   const auto model = load_golden("rope_dynamic_long");
   const auto made_for = model.config().ropes[0].max_positions;
   const Ids prompt(static_cast<std::size_t>(made_for - 2), 7);
   EXPECT_EQ(generate_one(model, prompt, new_tokens(6)).ids, without_cache(model, prompt, 6));
 }
 
-TEST(Generate, TextsBesideEachOtherAreThoseOfEachAlone) {
+TEST(Generate, BatchedTextsMatchSeparateRuns) {
   const auto model = load_golden("qwen2");
   const std::vector<Ids> prompts = {kPrompt, {4}, {1, 2, 3}};
   auto options = new_tokens(12);
@@ -76,13 +77,12 @@ TEST(Generate, TextsBesideEachOtherAreThoseOfEachAlone) {
   EXPECT_LT(together[0].ids.size(), together[2].ids.size());
   EXPECT_EQ(together[0].ids.back(), without_stop[4]);
   EXPECT_EQ(generate_one(model, kPrompt, options).ids, together[0].ids);
-  // The second and third text have random streams of their own: with the others left out they
-  // would be the first.
+  // Texts 2 and 3 have their own random streams; alone, they would be text 1.
   EXPECT_EQ(generate(model, std::vector<Ids>{{9}, {4}, {1, 2, 3}}, options)[2].ids,
             together[2].ids);
 }
 
-TEST(Generate, LearnedPositionsEndAText) {
+TEST(Generate, TextsEndAtTheLastLearnedPosition) {
   const auto model = load_golden("gpt2");
   const auto room = model.config().max_positions;
   const auto found =
@@ -91,7 +91,7 @@ TEST(Generate, LearnedPositionsEndAText) {
   EXPECT_EQ(found.end, GenerateEnd::length);
 }
 
-TEST(Generate, TheTextIsThatOfTheIdsAndComesPieceByPiece) {
+TEST(Generate, StreamedPiecesFormTheDecodedText) {
   const auto model = load_demo();
   const auto tokenizer = Tokenizer::load(model.folder());
   const auto prompt = tokenizer.encode("Entry 1, day 5.").ids;
@@ -111,7 +111,7 @@ TEST(Generate, TheTextIsThatOfTheIdsAndComesPieceByPiece) {
   auto whole = prompt;
   whole.insert(whole.end(), ids.begin(), ids.end());
   EXPECT_EQ(tokenizer.decode(prompt, true) + streamed, tokenizer.decode(whole, true));
-  // The same text up to a piece of it.
+  // A stop text ends the same text earlier.
   options.stop_texts = {found.text.substr(found.text.size() / 2, 3)};
   streamed.clear();
   const auto stopped = generate_one(model, prompt, options);
@@ -121,7 +121,7 @@ TEST(Generate, TheTextIsThatOfTheIdsAndComesPieceByPiece) {
   EXPECT_LT(stopped.ids.size(), 30u);
 }
 
-TEST(Generate, TheCallbackEndsAText) {
+TEST(Generate, CallbackReturningFalseEndsTheText) {
   const auto model = load_golden("llama_gqa");
   auto options = new_tokens(20);
   int calls = 0;
@@ -133,7 +133,7 @@ TEST(Generate, TheCallbackEndsAText) {
   EXPECT_THROW(generate_one(model, kPrompt, options), int);
 }
 
-TEST(Generate, TheCheckpointSaysWhichTokensEndAText) {
+TEST(Generate, EndTokensComeFromTheCheckpoint) {
   EXPECT_EQ(end_tokens(load_demo()), Ids({0}));
 }
 
@@ -157,7 +157,7 @@ class Steers : public Recorder {
   std::vector<std::int64_t> rows, keys;
 };
 
-TEST(Generate, AnObserverSeesThePromptAndThenEachTokenAndEditsLogits) {
+TEST(Generate, ObserverSeesPromptThenTokensAndCanEditLogits) {
   const auto model = load_golden("llama_gqa");
   auto options = new_tokens(3);
   Steers steers;
@@ -167,19 +167,20 @@ TEST(Generate, AnObserverSeesThePromptAndThenEachTokenAndEditsLogits) {
   EXPECT_EQ(steers.keys, (std::vector<std::int64_t>{6, 7, 8}));
 }
 
-TEST(Generate, WhatCannotBeMeantIsNamed) {
+TEST(Generate, InvalidOptionsThrow) {
   const auto model = load_golden("llama_gqa");
-  const auto complaint = [&](auto change) {
+  const auto error_message = [&](auto change) {
     auto options = new_tokens(2);
     change(options);
     return bad_input_message([&] { generate_one(model, kPrompt, options); });
   };
-  EXPECT_NE(complaint([](auto& o) { o.max_new_tokens = 0; }).find("at least 1"), std::string::npos);
-  EXPECT_NE(complaint([](auto& o) { o.temperature = -1; }).find("temperature is -1"),
+  EXPECT_NE(error_message([](auto& o) { o.max_new_tokens = 0; }).find("at least 1"),
             std::string::npos);
-  EXPECT_NE(complaint([](auto& o) { o.top_p = 0; }).find("top_p is 0"), std::string::npos);
-  EXPECT_NE(complaint([](auto& o) { o.top_k = -3; }).find("top_k is -3"), std::string::npos);
-  EXPECT_NE(complaint([](auto& o) { o.stop_texts = {"x"}; }).find("need a tokenizer"),
+  EXPECT_NE(error_message([](auto& o) { o.temperature = -1; }).find("temperature is -1"),
+            std::string::npos);
+  EXPECT_NE(error_message([](auto& o) { o.top_p = 0; }).find("top_p is 0"), std::string::npos);
+  EXPECT_NE(error_message([](auto& o) { o.top_k = -3; }).find("top_k is -3"), std::string::npos);
+  EXPECT_NE(error_message([](auto& o) { o.stop_texts = {"x"}; }).find("need a tokenizer"),
             std::string::npos);
   EXPECT_NE(bad_input_message([&] { generate(model, {}); }).find("no prompt"), std::string::npos);
   EXPECT_NE(bad_input_message([&] { generate_one(model, {}, new_tokens(1)); }).find("no tokens"),

@@ -1,4 +1,4 @@
-// Rows of a pass that goes on from a cache have the bits of a pass over the whole text.
+// Passes that continue from a KV cache have the bits of a pass over the whole text.
 #include <cstring>
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ bool everything(const std::string&) {
   return true;
 }
 
-bool is_square(const std::string& name) {
+bool is_score_hook(const std::string& name) {
   return name.ends_with("hook_pattern") || name.ends_with("hook_attn_scores");
 }
 
@@ -25,12 +25,12 @@ Recorder whole_pass(const Model& model, const Ids& ids) {
   return recorder;
 }
 
-// `part` holds the last rows of `whole`.
+// Expects `part` to equal the last rows of `whole`.
 void expect_last_rows(const Recorder& whole, const Recorder& part, const std::string& where) {
   ASSERT_EQ(whole.seen.size(), part.seen.size());
   for (const auto& [name, tensor] : part.seen) {
     const auto& all = whole.seen.at(name);
-    const int axis = is_square(name) ? 1 : 0;
+    const int axis = is_score_hook(name) ? 1 : 0;
     const auto heads = axis == 1 ? tensor.dim(0) : 1;
     const auto rows = tensor.dim(axis);
     const auto first = all.dim(axis) - rows;
@@ -45,7 +45,7 @@ void expect_last_rows(const Recorder& whole, const Recorder& part, const std::st
   }
 }
 
-// Runs the text piece by piece and compares each with a pass over all that came so far.
+// Runs a text in pieces and compares each piece with a pass over the whole prefix.
 void expect_same_bits(const Model& model, const Ids& ids, std::initializer_list<int> pieces) {
   KeyValueCache cache(model, 1, std::ssize(ids));
   std::size_t end = 0;
@@ -65,7 +65,7 @@ void expect_same_bits(const Model& model, const Ids& ids, std::initializer_list<
 
 class Cached : public testing::TestWithParam<std::string> {};
 
-TEST_P(Cached, RowsHaveTheBitsOfTheWholePass) {
+TEST_P(Cached, RowsHaveTheBitsOfAWholePass) {
   const auto model = load_golden(GetParam());
   expect_same_bits(model, random_ids(50, model.config().vocab_size, 5), {20, 1, 1, 27, 1});
 }
@@ -73,8 +73,8 @@ TEST_P(Cached, RowsHaveTheBitsOfTheWholePass) {
 INSTANTIATE_TEST_SUITE_P(Golden, Cached, testing::ValuesIn(golden_models()),
                          [](const auto& model) { return model.param; });
 
-// Attention takes keys in blocks of 256.
-TEST(KeyValueCache, BlocksOfKeysAreCrossed) {
+// Attention processes keys in blocks of 256.
+TEST(KeyValueCache, PiecesMayCrossKeyBlocks) {
   for (const auto* name : {"llama_gqa", "mistral_window_long", "gemma2"}) {
     const auto model = load_golden(name);
     expect_same_bits(model, random_ids(520, model.config().vocab_size, 9),
@@ -82,7 +82,7 @@ TEST(KeyValueCache, BlocksOfKeysAreCrossed) {
   }
 }
 
-// Sequences of different lengths go on together, some of them only.
+// Only some sequences of different lengths continue together.
 TEST(KeyValueCache, SequencesDoNotSeeEachOther) {
   const auto model = load_golden("smollm3_list");
   const auto vocabulary = model.config().vocab_size;
@@ -120,8 +120,8 @@ TEST(KeyValueCache, SequencesDoNotSeeEachOther) {
   step({{0, 13}});
 }
 
-// Zeroes what the last query pays to the keys of the cache.
-TEST(KeyValueCache, AnEditedPatternTakesTheCachedValues) {
+// Zeroes the attention of the last query to cached keys.
+TEST(KeyValueCache, AnEditedPatternUsesCachedValues) {
   const auto model = load_golden("llama_gqa");
   const auto ids = random_ids(12, model.config().vocab_size, 4);
   KeyValueCache cache(model, 1, 12);
@@ -140,8 +140,8 @@ TEST(KeyValueCache, AnEditedPatternTakesTheCachedValues) {
   EXPECT_EQ(z[d], 0.0f);
 }
 
-// Whatever is wanted of a pass, the cache is complete after it.
-TEST(KeyValueCache, APassThatShowsLittleFillsAllLayers) {
+// The cache is complete after a pass, whatever the observer wants.
+TEST(KeyValueCache, EarlyStoppingStillFillsAllLayers) {
   const auto model = load_golden("qwen3");
   const auto ids = random_ids(10, model.config().vocab_size, 6);
   for (const auto* wanted : {"nothing", "blocks.0.attn.hook_q", "hook_embed"}) {
@@ -165,7 +165,7 @@ class Throws : public Recorder {
   void see(HookPoint, ConstTensorView) override { throw 5; }
 };
 
-TEST(KeyValueCache, AfterAnExceptionItGoesOnFromWhereItWas) {
+TEST(KeyValueCache, AnExceptionLeavesTheLengthsUnchanged) {
   const auto model = load_golden("llama_gqa");
   const auto ids = random_ids(10, model.config().vocab_size, 6);
   KeyValueCache cache(model, 1, 10);
@@ -185,25 +185,25 @@ TEST(KeyValueCache, AfterAnExceptionItGoesOnFromWhereItWas) {
   expect_last_rows(whole_pass(model, ids), rest, "");
 }
 
-TEST(KeyValueCache, WhatCannotBeMeantIsNamed) {
+TEST(KeyValueCache, InvalidBatchesThrow) {
   const auto model = load_golden("llama_gqa");
   KeyValueCache cache(model, 2, 8);
-  const auto complaint = [&](const Batch& batch) {
+  const auto error_message = [&](const Batch& batch) {
     Recorder recorder(everything);
     return bad_input_message([&] { cache.run(batch, recorder); });
   };
   const Ids nine(9, 1);
   Batch too_long;
   cache.add_to(too_long, 1, nine);
-  EXPECT_NE(complaint(too_long).find("9 tokens, there is room for 8"), std::string::npos);
+  EXPECT_NE(error_message(too_long).find("9 tokens, there is room for 8"), std::string::npos);
   Batch twice;
   cache.add_to(twice, 0, std::span(nine).first(2));
   cache.add_to(twice, 0, std::span(nine).first(2));
-  EXPECT_NE(complaint(twice).find("twice"), std::string::npos);
+  EXPECT_NE(error_message(twice).find("twice"), std::string::npos);
   Batch later;
   cache.add_to(later, 0, std::span(nine).first(2));
   later.sequences[0].past = 3;
-  EXPECT_NE(complaint(later).find("position 3"), std::string::npos);
+  EXPECT_NE(error_message(later).find("position 3"), std::string::npos);
   EXPECT_NE(bad_input_message([&] { cache.length(2); }).find("it has 2"), std::string::npos);
   EXPECT_NE(bad_input_message([&] { cache.shorten(0, 1); }).find("it has 0"), std::string::npos);
   EXPECT_NE(bad_input_message([&] { KeyValueCache(model, 0, 1); }).find("at least one"),
@@ -214,7 +214,7 @@ TEST(KeyValueCache, WhatCannotBeMeantIsNamed) {
             std::string::npos);
 }
 
-TEST(KeyValueCache, OtherFrequenciesAreRefused) {
+TEST(KeyValueCache, ChangedRopeFrequenciesThrow) {
   const auto model = load_golden("rope_dynamic_long");
   const auto made_for = model.config().ropes[0].max_positions;
   KeyValueCache cache(model, 1, made_for + 9);

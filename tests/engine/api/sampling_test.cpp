@@ -21,13 +21,13 @@ std::map<std::int32_t, int> counts(const SamplingOptions& options, int draws) {
   return found;
 }
 
-TEST(Sampler, WithoutTemperatureTakesTheFirstOfTheMostLikely) {
+TEST(Sampler, ZeroTemperatureTakesTheFirstMaximum) {
   Sampler sampler({}, 0, 0);
   EXPECT_EQ(sampler.choose(kLogits), 1);
 }
 
-// 4,000 draws: the standard error of a share is at most 0.008.
-TEST(Sampler, DrawsWithTheProbabilitiesOfTheSoftmax) {
+// 4,000 draws: the standard error of a frequency is at most 0.008.
+TEST(Sampler, DrawsFollowTheSoftmaxProbabilities) {
   const auto found = counts({.temperature = 2.0}, 4000);
   double sum = 0.0;
   for (const float logit : kLogits) sum += std::exp(logit / 2.0);
@@ -36,23 +36,23 @@ TEST(Sampler, DrawsWithTheProbabilitiesOfTheSoftmax) {
                 0.04);
 }
 
-TEST(Sampler, TopKTakesTheMostLikelyOnes) {
+TEST(Sampler, TopKDrawsOnlyFromTheMostLikelyTokens) {
   const auto found = counts({.temperature = 5.0, .top_k = 3}, 500);
   EXPECT_EQ(found.size(), 3u);
   EXPECT_TRUE(found.contains(1) && found.contains(2) && found.contains(3));
   EXPECT_EQ(counts({.temperature = 5.0, .top_k = 100}, 500).size(), 5u);
 }
 
-// The two most likely tokens have 0.386 each.
-TEST(Sampler, TopPTakesTheFewestThatReachIt) {
+// The two most likely tokens have probability 0.386 each.
+TEST(Sampler, TopPDrawsFromTheSmallestNucleus) {
   EXPECT_EQ(counts({.temperature = 1.0, .top_p = 0.3}, 500).size(), 1u);
   EXPECT_EQ(counts({.temperature = 1.0, .top_p = 0.5}, 500).size(), 2u);
   EXPECT_EQ(counts({.temperature = 1.0, .top_p = 0.9}, 500).size(), 3u);
-  // Of the three most likely ones the first two have 0.84.
+  // With top_k = 3 the first two tokens have probability 0.84.
   EXPECT_EQ(counts({.temperature = 1.0, .top_k = 3, .top_p = 0.8}, 500).size(), 2u);
 }
 
-TEST(Sampler, ANucleusLargerThanExpectedIsFound) {
+TEST(Sampler, LargeNucleusIsComplete) {
   const std::vector<float> even(5000, 0.5f);
   Sampler sampler({.temperature = 1.0, .top_p = 0.99}, 1, 0);
   std::int32_t highest = 0;
@@ -61,7 +61,7 @@ TEST(Sampler, ANucleusLargerThanExpectedIsFound) {
   EXPECT_LT(highest, 4950);
 }
 
-TEST(Sampler, SeedsAndSequencesGiveStreamsOfTheirOwn) {
+TEST(Sampler, SeedsAndSequencesHaveIndependentStreams) {
   const auto draw = [](std::uint64_t seed, std::int64_t sequence) {
     Sampler sampler({.temperature = 3.0}, seed, sequence);
     std::vector<std::int32_t> tokens(40);
@@ -74,7 +74,7 @@ TEST(Sampler, SeedsAndSequencesGiveStreamsOfTheirOwn) {
   EXPECT_NE(draw(1, 0), draw((std::uint64_t{1} << 32) + 1, 0));
 }
 
-TEST(Sampler, InfinityIsNeverTakenAndNanIsAnError) {
+TEST(Sampler, MinusInfinityIsNeverDrawnAndNanThrows) {
   const float infinity = std::numeric_limits<float>::infinity();
   Sampler sampler({.temperature = 1.0}, 0, 0);
   for (int i = 0; i < 100; ++i)

@@ -10,8 +10,8 @@ namespace {
 const char* const kTexts[] = {"plain words, then more", "naïve façade — 日本語 🙂🙂 end",
                               "line\n\n  indented\ttabs", "x"};
 
-// What comes piece by piece is the text, wherever the prompt ends.
-TEST(TextStream, PiecesMakeTheText) {
+// The pieces form the text wherever the prompt ends.
+TEST(TextStream, PiecesFormTheDecodedText) {
   for (const auto* name : {"llama2", "llama3", "gpt2", "gemma"}) {
     const auto tokenizer =
         Tokenizer::load(source_path("tests/input/tokenizer/data/") + name + std::string(".json"));
@@ -28,7 +28,7 @@ TEST(TextStream, PiecesMakeTheText) {
   }
 }
 
-TEST(TextStream, AStopTextEndsItAndItsBeginIsHeldBack) {
+TEST(TextStream, StopTextEndsTheStreamAndItsPrefixIsHeldBack) {
   const auto tokenizer = Tokenizer::load(source_path("tests/input/tokenizer/data/gpt2.json"));
   const auto ids = tokenizer.encode("one two STOP three").ids;
   const std::vector<std::string> stops = {"STOP", "nowhere"};
@@ -40,7 +40,7 @@ TEST(TextStream, AStopTextEndsItAndItsBeginIsHeldBack) {
   EXPECT_EQ(stream.finish(), "");
 }
 
-TEST(TextStream, WhatOnlyLookedLikeAStopTextIsGivenAtTheEnd) {
+TEST(TextStream, HeldBackTextIsReturnedByFinish) {
   const auto tokenizer = Tokenizer::load(source_path("tests/input/tokenizer/data/gpt2.json"));
   const auto ids = tokenizer.encode("one two STO").ids;
   const std::vector<std::string> stops = {"STOP"};

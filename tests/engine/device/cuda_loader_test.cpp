@@ -19,28 +19,28 @@ using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::StartsWith;
 
-// Drivers and modules of tests/engine/device/fakes.
+// Fake drivers and modules of tests/engine/device/fakes.
 std::string fake(const std::string& name) {
   return program_folder() + "/../tests/fakes/" + name;
 }
 
 CudaDriver fake_driver(const std::string& folder) {
-  return ask_driver(fake(folder + "/libcuda.so.1"));
+  return query_driver(fake(folder + "/libcuda.so.1"));
 }
 
-CudaPart opened(const std::string& file) {
+LoadedCudaModule opened(const std::string& file) {
   return open_cuda_module({file}, fake_driver("one_gpu"));
 }
 
-TEST(CudaDriver, WithoutADriverThereIsNoGpu) {
-  const auto driver = ask_driver("no-such-folder/libcuda.so.1");
+TEST(CudaDriver, AMissingDriverIsReported) {
+  const auto driver = query_driver("no-such-folder/libcuda.so.1");
   EXPECT_FALSE(driver.found);
   EXPECT_TRUE(driver.gpus.empty());
   EXPECT_EQ(driver.why_not,
             "there is no NVIDIA driver on this machine (libcuda.so.1 was not found)");
 }
 
-TEST(CudaDriver, TellsItsGpus) {
+TEST(CudaDriver, ReportsComputeCapabilities) {
   const auto driver = fake_driver("one_gpu");
   EXPECT_TRUE(driver.found);
   EXPECT_EQ(driver.why_not, "");
@@ -50,7 +50,7 @@ TEST(CudaDriver, TellsItsGpus) {
   EXPECT_EQ(driver.gpus[0].minor, 0);
 }
 
-TEST(CudaDriver, WithoutAGpuSaysSo) {
+TEST(CudaDriver, AMissingGpuIsReported) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   const std::string before = visible == nullptr ? "" : visible;
   ::unsetenv("CUDA_VISIBLE_DEVICES");
@@ -64,12 +64,12 @@ TEST(CudaDriver, WithoutAGpuSaysSo) {
     ::setenv("CUDA_VISIBLE_DEVICES", before.c_str(), 1);
 }
 
-TEST(CudaDriver, WhatIsNoDriverIsNamed) {
-  EXPECT_THAT(ask_driver(fake("libgood.so")).why_not,
+TEST(CudaDriver, ALibraryThatIsNoDriverIsReported) {
+  EXPECT_THAT(query_driver(fake("libgood.so")).why_not,
               MatchesRegex(".*libgood.so is not an NVIDIA driver"));
 }
 
-TEST(CudaModule, IsLookedForBesideTheLibrary) {
+TEST(CudaModule, IsSearchedBesideTheLibrary) {
   const auto files = cuda_module_files();
   const auto built = std::filesystem::path(program_folder()).parent_path() / "lib";
   EXPECT_THAT(files, testing::Contains((built / "libqkscope_cuda.so").string()));
@@ -78,13 +78,13 @@ TEST(CudaModule, IsLookedForBesideTheLibrary) {
   ::unsetenv("QKSCOPE_CUDA_MODULE");
 }
 
-TEST(CudaModule, APackageWithoutItSaysSo) {
+TEST(CudaModule, AMissingModuleIsReported) {
   EXPECT_EQ(opened("/no/such/module.so").why_not,
             "this package has no part for NVIDIA GPUs (/no/such/module.so does not exist; a build "
             "with nvcc makes it)");
 }
 
-TEST(CudaModule, ABrokenFileIsNamed) {
+TEST(CudaModule, ABrokenFileIsReported) {
   const TemporaryFolder folder;
   std::ofstream(folder.file("broken.so")) << "no shared object";
   const auto part = opened(folder.file("broken.so"));
@@ -93,21 +93,21 @@ TEST(CudaModule, ABrokenFileIsNamed) {
   EXPECT_THAT(opened(fake("one_gpu/libcuda.so.1")).why_not, HasSubstr("is not a part of qkscope"));
 }
 
-TEST(CudaModule, OfAnotherVersionIsNotUsed) {
+TEST(CudaModule, AModuleOfAnotherVersionIsRejected) {
   const auto part = opened(fake("libolder.so"));
   EXPECT_EQ(part.module, nullptr);
   EXPECT_THAT(part.why_not, HasSubstr("libolder.so belongs to another qkscope: found 0.0.1 "
                                       "(00000000), expected " QKSCOPE_MODULE_STAMP));
 }
 
-TEST(CudaModule, AMissingLibraryIsNamedWithItsRemedy) {
+TEST(CudaModule, AMissingLibraryIsReportedWithAnInstallHint) {
   EXPECT_EQ(
       opened(fake("libneedy.so")).why_not,
       "libqkscope_cuda.so needs libcublasLt.so.99, which is not on this machine: 'pip install "
       "\"nvidia-cublas==99.*\"' or CUDA 99 brings it");
 }
 
-TEST(CudaModule, AnOldDriverIsToBeUpdated) {
+TEST(CudaModule, AnOldDriverIsReported) {
   auto driver = fake_driver("one_gpu");
   driver.version = 12080;
   EXPECT_EQ(open_cuda_module({fake("libgood.so")}, driver).why_not,
@@ -115,7 +115,7 @@ TEST(CudaModule, AnOldDriverIsToBeUpdated) {
             "update it");
 }
 
-TEST(CudaModule, SharesErrorsLogAndThreads) {
+TEST(CudaModule, UsesErrorsLogAndThreadsOfTheLibrary) {
   const auto part = opened(fake("libgood.so"));
   ASSERT_NE(part.module, nullptr) << part.why_not;
   std::vector<std::string> heard;

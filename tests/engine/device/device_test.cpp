@@ -10,7 +10,7 @@
 namespace qkscope {
 namespace {
 
-TEST(Device, NamesAreUnderstoodAndSpelled) {
+TEST(Device, NamesAreParsedAndFormatted) {
   EXPECT_EQ(choose_device("cpu"), Device{});
   EXPECT_EQ(device_name(choose_device("cpu")), "cpu");
   EXPECT_EQ(device_name({Device::Kind::cuda, 3}), "cuda:3");
@@ -18,7 +18,7 @@ TEST(Device, NamesAreUnderstoodAndSpelled) {
   EXPECT_TRUE(!is_gpu || cuda_device_count() > 0);
 }
 
-TEST(Device, WhatCannotBeUsedIsSaid) {
+TEST(Device, UnusableDevicesThrowWithAReason) {
   for (const auto* wanted : {"gpu", "cuda:", "cuda:x", "cuda:-1", "CUDA"})
     EXPECT_EQ(bad_input_message([&] { choose_device(wanted); }),
               std::string("device: found '") + wanted + "', expected auto, cpu, cuda or cuda:N");
@@ -28,15 +28,15 @@ TEST(Device, WhatCannotBeUsedIsSaid) {
   EXPECT_NE(missing.find(expected), std::string::npos) << missing;
 }
 
-TEST(Device, ValuesAreCopiedOnTheHost) {
+TEST(Device, CopyValuesWorksBetweenHostTensors) {
   Tensor from({2, 3});
   for (int i = 0; i < 6; ++i) from.data<float>()[i] = static_cast<float>(i);
-  Tensor to({6});  // another shape with as many values
+  Tensor to({6});  // another shape of the same size
   copy_values(to, from);
   for (int i = 0; i < 6; ++i) EXPECT_EQ(to.data<float>()[i], static_cast<float>(i));
 }
 
-TEST(Batch, SequencesLieOneAfterAnother) {
+TEST(Batch, SequencesAreStoredOneAfterAnother) {
   Batch batch;
   batch.add(std::vector<std::int32_t>{5, 6, 7});
   batch.add(std::vector<std::int32_t>{8});

@@ -5,11 +5,10 @@
 namespace qkscope {
 namespace {
 
-// The shape of an 8B model. What the CPU holds for it: residual, normalized, update (d_model), q
-// and z (32 heads), k and v (8 heads), cosines and sines, gate and up of a chunk of rows, and in
-// the order in which the kernel reads them the input of the product at work, k and v, and 64 MiB of
-// weights.
-TEST(MemoryPlan, OnTheCpuWhatIsPackedIsCounted) {
+// An 8B model on the CPU: residual, normalized, update (d_model), q and z (32 heads), k and v (8
+// heads), cosines and sines, gate and up of a chunk, and packed operands: the input of the current
+// product, k and v, and 64 MiB of weights.
+TEST(MemoryPlan, CpuActivationsIncludePackedOperands) {
   ModelConfig model;
   model.d_model = 4096;
   model.n_heads = 32;
@@ -25,9 +24,8 @@ TEST(MemoryPlan, OnTheCpuWhatIsPackedIsCounted) {
             4 * (kRows * (buffers + packed) + 2 * 512 * 14336) + (64 << 20));
 }
 
-// Beside that: the residual as it enters a layer, one wide buffer of the MLP instead of two, and
-// among the weights that stay when layers stream the table of positions.
-TEST(MemoryPlan, WhatOtherFamiliesKeepIsCounted) {
+// Parallel residuals, ungated MLPs and, for streamed weights, learned positions change the sizes.
+TEST(MemoryPlan, ParallelResidualsAndLearnedPositionsAreCounted) {
   ModelConfig model;
   model.d_model = 64;
   model.n_heads = model.n_kv_heads = 4;
@@ -49,9 +47,9 @@ TEST(MemoryPlan, WhatOtherFamiliesKeepIsCounted) {
   EXPECT_EQ(streamed_weight_bytes(model, DType::f32), streamed + 4 * 1000 * 64);
 }
 
-// What the router gives, gate and up of the chosen experts, and one expert's rows before and after
-// its products; streamed layers are as large as the largest.
-TEST(MemoryPlan, ExpertsAreCounted) {
+// Router outputs, gate and up of the chosen experts, and rows of one expert before and after its
+// products; streaming is planned for the largest layer.
+TEST(MemoryPlan, ExpertBuffersAreCounted) {
   ModelConfig model;
   model.d_model = 64;
   model.n_heads = model.n_kv_heads = 4;
@@ -76,9 +74,8 @@ TEST(MemoryPlan, ExpertsAreCounted) {
   EXPECT_EQ(streamed_weight_bytes(model, DType::f32), dense + 2 * 4 * (experts - 3 * 64 * 256));
 }
 
-// The shape of a 3B model at its longest: the row sums alone on the CPU, less than 0.6 GiB of
-// everything on a GPU.
-TEST(MemoryPlan, StatisticsAreCounted) {
+// A 3B model at its longest: row sums only on the CPU, less than 0.6 GiB in total on a GPU.
+TEST(MemoryPlan, StatisticsBuffersAreCounted) {
   ModelConfig model;
   model.n_heads = 16;
   model.n_kv_heads = 4;

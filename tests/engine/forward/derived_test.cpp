@@ -1,4 +1,4 @@
-// Derived hook points: scales of norms, what each head adds, the inputs of single heads.
+// Derived hook points: norm scales, contributions of heads, inputs of single heads.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -16,7 +16,8 @@
 namespace qkscope {
 namespace {
 
-// LayerNorm and RMSNorm, matrices in blocks and transposed, grouped heads, FP8, clipped q, k and v.
+// Models with LayerNorm and RMSNorm, blocked and transposed matrices, GQA, FP8, and clipped q, k
+// and v.
 const char* const kDerivedFamilies[] = {
     "llama_gqa",    "gpt2",  "gpt_neox", "gpt_neox_one_after_another", "gemma2", "olmo", "phi3",
     "mistral3_fp8", "olmo3", "qwen3"};
@@ -33,7 +34,7 @@ Batch some_batch(const LoadedCheckpoint& model) {
   return batch;
 }
 
-// Keeps everything, derived points too, and edits one of them.
+// Records all points including derived ones, and edits one of them.
 class DerivedRecorder : public Recorder {
  public:
   DerivedRecorder() : Recorder([](const std::string&) { return true; }) {}
@@ -56,7 +57,7 @@ bool same_bits(const Recorder& a, const Recorder& b, const std::string& name) {
 
 class Derived : public testing::TestWithParam<const char*> {};
 
-TEST_P(Derived, PointsFireInOrderAndChangeNoBit) {
+TEST_P(Derived, PointsFireInOrderAndChangeNoActivation) {
   const auto model = load_golden(GetParam());
   const auto batch = some_batch(model);
   DerivedRecorder recorder;
@@ -70,7 +71,7 @@ TEST_P(Derived, PointsFireInOrderAndChangeNoBit) {
     EXPECT_TRUE(same_bits(recorder, plain, name)) << name;
 }
 
-TEST_P(Derived, ScalesAreWhatNormsDivideBy) {
+TEST_P(Derived, ScalesEqualTheNormDivisors) {
   const auto model = load_golden(GetParam());
   DerivedRecorder recorder;
   forward(model, some_batch(model), recorder);
@@ -92,8 +93,8 @@ TEST_P(Derived, ScalesAreWhatNormsDivideBy) {
   }
 }
 
-// Float32 sums in another order.
-TEST_P(Derived, ResultsOfHeadsSumToWhatAttentionAdds) {
+// Tolerance for float32 sums in another order.
+TEST_P(Derived, HeadResultsSumToTheAttentionOutput) {
   const auto model = load_golden(GetParam());
   const auto& c = model.config;
   if (!c.names.post_attention_norm.empty() || c.residual_scale != 1.0) return;
@@ -117,7 +118,7 @@ struct Input {
   Stage projection;
 };
 
-TEST_P(Derived, AnEditedInputReachesItsHeadAlone) {
+TEST_P(Derived, AnEditedHeadInputAffectsOnlyThatHead) {
   const auto model = load_golden(GetParam());
   const auto batch = some_batch(model);
   DerivedRecorder plain;
@@ -133,7 +134,7 @@ TEST_P(Derived, AnEditedInputReachesItsHeadAlone) {
     forward(model, batch, same);
     EXPECT_TRUE(same_bits(same, plain, "logits")) << hook_name(point);
 
-    // The last head reads row 2 where it stood in row 3.
+    // The last head reads row 2 instead of row 3.
     DerivedRecorder edited;
     edited.edited = point;
     edited.change = [&](TensorView x) {
@@ -156,8 +157,8 @@ TEST_P(Derived, AnEditedInputReachesItsHeadAlone) {
   }
 }
 
-// Copy h is read by query head h, and by key and value head h where there are so many.
-TEST_P(Derived, AnEditedInputOfAttentionReachesQueryKeyAndValueOfItsHead) {
+// Query head h reads copy h; so do key and value head h.
+TEST_P(Derived, AnEditedAttentionInputAffectsQKAndVOfItsHead) {
   const auto model = load_golden(GetParam());
   const auto batch = some_batch(model);
   DerivedRecorder plain;
@@ -191,7 +192,7 @@ TEST_P(Derived, AnEditedInputOfAttentionReachesQueryKeyAndValueOfItsHead) {
   }
 }
 
-TEST_P(Derived, AnEditedInputOfTheMlpLeavesTheStream) {
+TEST_P(Derived, AnEditedMlpInputLeavesTheResidualUnchanged) {
   const auto model = load_golden(GetParam());
   if (model.config.parallel_residual) return;
   const auto batch = some_batch(model);
@@ -213,7 +214,7 @@ TEST_P(Derived, AnEditedInputOfTheMlpLeavesTheStream) {
 INSTANTIATE_TEST_SUITE_P(Families, Derived, testing::ValuesIn(kDerivedFamilies),
                          [](const auto& family) { return std::string(family.param); });
 
-TEST(DerivedPoints, ChosenRowsAlone) {
+TEST(DerivedPoints, SelectionsReturnOnlyTheSelectedRows) {
   const auto model = load_golden("llama_gqa");
   const auto batch = some_batch(model);
   DerivedRecorder whole;
@@ -233,8 +234,8 @@ TEST(DerivedPoints, ChosenRowsAlone) {
   }
 }
 
-// What an edit of the whole left is shown at the inputs, at the rows that are asked for.
-TEST(DerivedPoints, ChosenRowsAfterAnEditOfAttentionsInput) {
+// Selected rows of head inputs after an edit of the shared attention input.
+TEST(DerivedPoints, SelectedRowsShowAnEditOfTheAttentionInput) {
   class LastRows : public DerivedRecorder {
    public:
     Selection selection(HookPoint point) const override {
@@ -255,7 +256,7 @@ TEST(DerivedPoints, ChosenRowsAfterAnEditOfAttentionsInput) {
             found.size());
 }
 
-TEST(DerivedPoints, AreAskedForByName) {
+TEST(DerivedPoints, MatchOnlyPatternsThatEndWithTheirName) {
   const auto model = load_golden("llama_gqa").config;
   const auto count = [&](const std::string& pattern) {
     return match_hooks(model, std::vector<std::string>{pattern}).size();
@@ -268,7 +269,7 @@ TEST(DerivedPoints, AreAskedForByName) {
   EXPECT_EQ(count("blocks.0.*hook_q"), 1u);
 }
 
-TEST(DerivedPoints, WhatCannotBeEditedOrHeldIsRefused) {
+TEST(DerivedPoints, UneditableOrOversizedPointsThrow) {
   const auto model = load_golden("llama_gqa");
   DerivedRecorder edits;
   edits.edited = {Stage::result, 0};

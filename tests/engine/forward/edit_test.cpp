@@ -1,4 +1,4 @@
-// Editing hooks: what is written back unchanged changes nothing, what is changed takes effect.
+// Editing hooks: writing values back unchanged has no effect, changes take effect.
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -12,7 +12,7 @@
 namespace qkscope {
 namespace {
 
-// Keeps everything but the squares as Recorder does, and calls `change` at the points it names.
+// Records everything except scores and patterns, and calls `change` at the given points.
 class Editor : public Recorder {
  public:
   using Change = std::function<void(TensorView)>;
@@ -66,7 +66,7 @@ double largest_difference(const Tensor& a, const Tensor& b) {
 
 class Edit : public testing::TestWithParam<const char*> {};
 
-TEST_P(Edit, WritingBackWhatWasReadChangesNoBit) {
+TEST_P(Edit, WritingBackUnchangedValuesChangesNoBit) {
   const auto model = load_golden(GetParam());
   const auto plain = plain_run(model);
   Editor editor([](const std::string&) { return true; },
@@ -100,9 +100,9 @@ TEST_P(Edit, AnEditAtAnyPointReachesTheLogits) {
   }
 }
 
-// A constant added to the scores of a query leaves its softmax as it was: the path that takes
-// edited rows against the one that takes keys block by block.
-TEST_P(Edit, AConstantOnTheScoresOnlyRounds) {
+// A constant added to the scores of a query does not change its softmax; this compares the
+// edited-row path with the blockwise path.
+TEST_P(Edit, AConstantAddedToScoresOnlyChangesRounding) {
   const auto model = load_golden(GetParam());
   if (model.config.has_sinks()) GTEST_SKIP() << "a sink does not move with the scores";
   const auto plain = plain_run(model);
@@ -124,9 +124,9 @@ INSTANTIATE_TEST_SUITE_P(Families, Edit,
                                          "qwen3_moe", "mixtral", "gpt_oss"),
                          [](const auto& family) { return std::string(family.param); });
 
-// A query that looks at one key alone has that key's value as its z, to the bit; the keys it could
-// not see before are open to it too.
-TEST(EditPattern, AFrozenPatternGivesTheValuesItPointsAt) {
+// A query that attends to one key has exactly the value of that key as z, even for keys that were
+// masked.
+TEST(EditPattern, AOneHotPatternCopiesTheValue) {
   const auto model = load_golden("llama_gqa");
   const auto& config = model.config;
   constexpr std::int64_t kKey = 20;
@@ -150,7 +150,7 @@ TEST(EditPattern, AFrozenPatternGivesTheValuesItPointsAt) {
     }
 }
 
-TEST(EditPattern, OnlyTheChosenRowsChange) {
+TEST(EditPattern, OnlySelectedRowsChange) {
   const auto model = load_golden("llama_gqa");
   const auto plain = plain_run(model);
   const std::vector<std::int64_t> rows = {3, 40};

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/forward/forward.h"
-#include "engine/model/loaded_checkpoint.h"
+#include "engine/model/weight_processing.h"
 #include "paths.h"
 #include "recorder.h"
 
@@ -12,7 +12,7 @@ namespace {
 
 class FoldNorms : public testing::TestWithParam<const char*> {};
 
-TEST_P(FoldNorms, TheModelComputesTheSame) {
+TEST_P(FoldNorms, LogitsAgreeWithinTheDocumentedBound) {
   auto model = load_model(source_path("tests/golden/") + std::string(GetParam()));
   Batch batch;
   batch.add(std::vector<std::int32_t>{1, 5, 9, 2, 6, 5, 3});
@@ -26,7 +26,7 @@ TEST_P(FoldNorms, TheModelComputesTheSame) {
   for (const auto weight : model.weights.final_norm.weight) EXPECT_EQ(weight, 1.0f);
   for (const auto bias : model.weights.final_norm.bias) EXPECT_EQ(bias, 0.0f);
   const auto after = logits();
-  // One rounding more in every weight; the bound of docs/numerics.md.
+  // Bound of docs/numerics.md: one additional rounding per weight.
   for (std::int64_t i = 0; i < before.size(); ++i)
     ASSERT_NEAR(before.data<float>()[i], after.data<float>()[i], 2e-4) << i;
 }

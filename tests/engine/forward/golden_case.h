@@ -1,5 +1,5 @@
-// The golden cases (tests/golden/README.md) and the demo's checkpoints, and how far a tensor is
-// from what transformers computed.
+// Golden cases (tests/golden/README.md) and demo checkpoints, and the distance of a tensor from the
+// transformers result.
 #pragma once
 
 #include <algorithm>
@@ -97,8 +97,7 @@ struct Difference {
   }
 };
 
-// The stored tensor has `rows` of ours as its first axis; scores and patterns are stored as they
-// are.
+// The first axis of a stored tensor selects `rows` of ours; scores and patterns are stored in full.
 inline Difference compare(const Tensor& ours, ConstTensorView theirs,
                           std::span<const std::int64_t> rows, bool by_row) {
   Difference difference;
@@ -114,7 +113,7 @@ inline Difference compare(const Tensor& ours, ConstTensorView theirs,
   return difference;
 }
 
-// What a backend shows of a case, tensor by tensor.
+// Activations of one case on one backend, tensor by tensor.
 struct GoldenRun {
   explicit GoldenRun(const Case& golden)
       : answers(golden.answers), rows(integers(answers, "rows")) {}
@@ -130,7 +129,7 @@ struct GoldenRun {
     return recorder;
   }
 
-  // visit(name, difference) for every stored tensor.
+  // Calls visit(name, difference) for every stored tensor.
   template <typename Visit>
   void compare_with(const Recorder& recorder, Visit visit) const {
     std::size_t compared = 0;

@@ -1,4 +1,4 @@
-// The small models of tests/golden, as the forward pass takes them.
+// Loads the small models of tests/golden.
 #pragma once
 
 #include <string>

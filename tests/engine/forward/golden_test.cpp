@@ -1,12 +1,11 @@
-// Every golden case and the demo's checkpoints: what transformers computed, against what we
-// compute.
+// Golden cases and demo checkpoints: our activations against those of transformers.
 #include "golden_case.h"
 
 namespace qkscope {
 namespace {
 
-// Both sides compute in float32 and sum in different orders; bounds of the project's definition of
-// correct (docs/numerics.md).
+// Both sides compute in float32 with different summation orders; docs/numerics.md defines the
+// bounds.
 constexpr double kMaxDifference = 2e-4;
 constexpr double kRelativeNorm = 1e-5;
 

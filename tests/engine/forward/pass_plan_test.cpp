@@ -6,8 +6,8 @@
 namespace qkscope {
 namespace {
 
-// Chooses a row that is there, and when it is asked again one that is not.
-class Fickle : public Observer {
+// Selects a valid row when first asked, and an invalid one after that.
+class InconsistentSelection : public Observer {
  public:
   bool wants(HookPoint point) const override { return point.stage == Stage::logits; }
   void see(HookPoint, ConstTensorView) override {}
@@ -21,17 +21,17 @@ class Fickle : public Observer {
   mutable int asked_ = 0;
 };
 
-TEST(PassPlan, AnObserverThatChangesItsMindIsRefused) {
+TEST(PassPlan, ASelectionThatBecomesInvalidThrows) {
   ModelConfig model;
   model.n_layers = 1;
   model.n_heads = model.n_kv_heads = 1;
   model.layers.resize(1);
-  const Fickle observer;
+  const InconsistentSelection observer;
   const auto message = bad_input_message([&] { PassPlan(model, observer, 4); });
   EXPECT_NE(message.find("row 1000000"), std::string::npos) << message;
 }
 
-// One row of the logits, or nothing.
+// Wants one row of the logits, or nothing.
 class OneRow : public Observer {
  public:
   explicit OneRow(bool logits) : logits_(logits) {}
@@ -44,7 +44,8 @@ class OneRow : public Observer {
   std::int64_t row_ = 2;
 };
 
-// The last layer that runs on text ends after what is added up there, and no row stops before.
+// The pass ends in the last self-attention layer after the stage that statistics need, and drops no
+// row.
 TEST(PassPlan, StatisticsNeedEveryRowOfEveryLayer) {
   ModelConfig model;
   model.n_layers = 3;
@@ -60,7 +61,7 @@ TEST(PassPlan, StatisticsNeedEveryRowOfEveryLayer) {
   EXPECT_TRUE(attention.ends_before({Stage::attn_out, 1}));
   const PassPlan beside(model, OneRow(true), 4, Stage::z);
   EXPECT_FALSE(beside.ends_before({Stage::logits}));
-  for (std::int64_t layer = -1; layer < 3; ++layer) EXPECT_FALSE(beside.narrows_in(layer));
+  for (std::int64_t layer = -1; layer < 3; ++layer) EXPECT_FALSE(beside.drops_rows_in(layer));
 }
 
 }  // namespace

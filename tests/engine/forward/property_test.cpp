@@ -1,4 +1,4 @@
-// What must hold for every model: packing, hooks, prefixes and threads change nothing.
+// Properties of every model: packing, hooks, prefixes and threads change nothing.
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -62,7 +62,7 @@ Recorder run(const LoadedCheckpoint& model, const std::vector<std::vector<std::i
   return recorder;
 }
 
-// Rows [begin, begin + part's rows) of `whole` are the bits of `part`.
+// Expects rows [begin, begin + rows of part) of `whole` to equal `part` bit for bit.
 void expect_same_bits(const Recorder& whole, const Recorder& part, std::int64_t begin) {
   for (const auto& [name, tensor] : part.seen) {
     const auto rows = whole.seen.at(name).view().rows(begin, begin + tensor.dim(0));
@@ -73,7 +73,7 @@ void expect_same_bits(const Recorder& whole, const Recorder& part, std::int64_t 
 
 class Property : public testing::TestWithParam<const char*> {};
 
-TEST_P(Property, PackedSequencesGiveTheBitsOfEachAlone) {
+TEST_P(Property, PackedSequencesHaveTheBitsOfSeparateRuns) {
   const auto model = load_golden(GetParam());
   std::vector<std::vector<std::int32_t>> sequences;
   for (const auto length : {37, 1, 300, 16, 129, 2})
@@ -103,7 +103,7 @@ TEST_P(Property, HooksDoNotChangeLogits) {
   expect_same_bits(watched, alone, 0);
 }
 
-TEST_P(Property, ThreadsDoNotChangeABit) {
+TEST_P(Property, ThreadCountChangesNoBit) {
   const auto model = load_golden(GetParam());
   const auto ids = random_ids(333, model.config.vocab_size, 5);
   set_thread_count(1);
@@ -124,8 +124,8 @@ TEST_P(Property, EveryHookPointFiresOnceInOrder) {
   EXPECT_EQ(recorder.order, expected);
 }
 
-// Stopping early shows the same as running to the end.
-TEST_P(Property, AnyLastStageShowsTheSame) {
+// Stopping early shows the same activations as a full run.
+TEST_P(Property, StoppingAtAnyStageChangesNoEarlierActivation) {
   const auto model = load_golden(GetParam());
   const auto ids = random_ids(40, model.config.vocab_size, 2);
   const auto whole = run(model, {ids}, [](const std::string&) { return true; });
@@ -137,8 +137,8 @@ TEST_P(Property, AnyLastStageShowsTheSame) {
   }
 }
 
-// The end of the network runs for the chosen rows alone: no bit of them changes.
-TEST_P(Property, ChosenRowsHaveTheBitsOfAll) {
+// Dropping rows at the end of the network changes no bit of the selected rows.
+TEST_P(Property, SelectedRowsHaveTheBitsOfAFullRun) {
   const auto model = load_golden(GetParam());
   Batch batch;
   for (const auto length : {300, 1, 37})
@@ -168,7 +168,7 @@ TEST_P(Property, ChosenRowsHaveTheBitsOfAll) {
 INSTANTIATE_TEST_SUITE_P(Families, Property, testing::ValuesIn(kFamilies),
                          [](const auto& family) { return std::string(family.param); });
 
-TEST(Forward, ScoresAtChosenRowsAreRowsOfTheSquare) {
+TEST(Forward, ScoresOfSelectedRowsAreRowsOfTheFullSquare) {
   const auto model = load_golden("mistral_window_long");
   const auto ids = random_ids(260, model.config.vocab_size, 4);
   const auto wanted = [](const std::string& name) { return !everything_but_squares(name); };
@@ -190,7 +190,7 @@ TEST(Forward, ScoresAtChosenRowsAreRowsOfTheSquare) {
   }
 }
 
-// z is the pattern's mean of v: the blocked attention against the plain one.
+// z = pattern v: blockwise attention against the plain product.
 TEST(Forward, ZIsThePatternTimesV) {
   for (const auto* name : {"llama_gqa", "mistral_window_long", "gemma3_text"}) {
     const auto model = load_golden(name);
@@ -216,9 +216,9 @@ TEST(Forward, ZIsThePatternTimesV) {
   }
 }
 
-TEST(Forward, BadTokensAreNamed) {
+TEST(Forward, InvalidTokensAreNamedInTheError) {
   const auto model = load_golden("llama_gqa");
-  const auto complaint = [&](std::vector<std::int32_t> ids) -> std::string {
+  const auto error_message = [&](std::vector<std::int32_t> ids) -> std::string {
     try {
       run(model, {std::move(ids)});
     } catch (const Error& error) {
@@ -227,19 +227,19 @@ TEST(Forward, BadTokensAreNamed) {
     }
     return "";
   };
-  EXPECT_NE(complaint({1, 2, 100000}).find("token id 100000 at position 2"), std::string::npos);
-  EXPECT_NE(complaint({-1}).find("token id -1"), std::string::npos);
-  EXPECT_NE(complaint({}).find("no tokens"), std::string::npos);
+  EXPECT_NE(error_message({1, 2, 100000}).find("token id 100000 at position 2"), std::string::npos);
+  EXPECT_NE(error_message({-1}).find("token id -1"), std::string::npos);
+  EXPECT_NE(error_message({}).find("no tokens"), std::string::npos);
 }
 
-TEST(Forward, ATextLongerThanTheLearnedPositionsIsRefused) {
+TEST(Forward, ATextBeyondTheLearnedPositionsThrows) {
   const auto model = load_golden("gpt2");
   const auto message = bad_input_message([&] { run(model, {random_ids(65, 96, 1)}); });
   EXPECT_NE(message.find("65 tokens is longer than the 64 positions"), std::string::npos)
       << message;
 }
 
-TEST(Collector, KeepsTheChosenRowsOfItsPoints) {
+TEST(Collector, KeepsSelectedRowsOfItsPoints) {
   const auto model = load_golden("llama_gqa");
   const auto& config = model.config;
   Batch batch;
@@ -254,15 +254,15 @@ TEST(Collector, KeepsTheChosenRowsOfItsPoints) {
   EXPECT_EQ(collector.kept()[2].activation.shape(), Shape({2, config.vocab_size}));
 }
 
-TEST(Collector, ScoresThatCannotBeHeldAreRefused) {
+TEST(Collector, OversizedScoresThrow) {
   const auto model = load_golden("llama_gqa").config;
   const std::vector<HookPoint> points = {{Stage::attn_scores, 0}};
   check_score_size(model, points, 100, 1'000, "--positions");
   EXPECT_THROW(check_score_size(model, points, 1'000'000, 1'000'000, "--positions"), Error);
 }
 
-// Rows and heads that are not there are refused before anything runs.
-TEST(Collector, RowsThatAreNotThereAreNamed) {
+// Nonexistent rows and heads throw before anything runs.
+TEST(Collector, NonexistentRowsAndHeadsThrow) {
   const auto model = load_golden("llama_gqa");
   Batch batch;
   batch.add(random_ids(20, model.config.vocab_size, 8));
@@ -274,8 +274,8 @@ TEST(Collector, RowsThatAreNotThereAreNamed) {
     }
 }
 
-// What a family does not compute has no hook point.
-TEST(Hooks, ThereAreThoseThatTheFamilyHas) {
+// A stage that a family does not compute has no hook point.
+TEST(Hooks, ExistOnlyForStagesOfTheFamily) {
   const auto has = [](const std::string& name, const std::string& hook) {
     const auto points = hook_points(load_golden(name).config);
     return std::any_of(points.begin(), points.end(),
@@ -293,7 +293,7 @@ TEST(Hooks, ThereAreThoseThatTheFamilyHas) {
   EXPECT_TRUE(has("apertus", "blocks.0.mlp.hook_post"));
 }
 
-TEST(Hooks, PatternsMatchAndTyposAreAnswered) {
+TEST(Hooks, PatternsMatchAndTyposGetASuggestion) {
   const auto model = load_golden("smollm3_list").config;
   const std::vector<std::string> all_q = {"blocks.*.attn.hook_rot_q", "logits"};
   EXPECT_EQ(match_hooks(model, all_q).size(), static_cast<std::size_t>(model.n_layers) + 1);

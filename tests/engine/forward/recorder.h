@@ -1,4 +1,4 @@
-// An observer that keeps what it sees.
+// Observer that records what it sees.
 #pragma once
 
 #include <cstring>

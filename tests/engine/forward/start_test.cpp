@@ -1,4 +1,4 @@
-// A pass that starts from residuals at a layer shows what the whole pass shows from there on.
+// A pass that starts from residuals at a layer equals the rest of a full pass.
 #include <cstring>
 #include <random>
 
@@ -39,7 +39,7 @@ void expect_same_bits(const Recorder& whole, const Recorder& part) {
 
 class StartAtLayer : public testing::TestWithParam<const char*> {};
 
-TEST_P(StartAtLayer, ShowsTheSameFromThereOn) {
+TEST_P(StartAtLayer, ShowsTheSameActivationsFromThatLayerOn) {
   const auto model = load_golden(GetParam());
   const auto batch = random_batch({20, 1, 33}, model.config.vocab_size);
   Recorder whole(everything);
@@ -61,7 +61,7 @@ TEST_P(StartAtLayer, ShowsTheSameFromThereOn) {
   }
 }
 
-TEST_P(StartAtLayer, ChosenRowsHaveTheBitsOfAll) {
+TEST_P(StartAtLayer, SelectedRowsHaveTheBitsOfAFullRun) {
   const auto model = load_golden(GetParam());
   const auto batch = random_batch({20, 1, 33}, model.config.vocab_size);
   Recorder whole(everything);
@@ -88,24 +88,25 @@ INSTANTIATE_TEST_SUITE_P(Families, StartAtLayer,
                                          "mistral_window_long"),
                          [](const auto& family) { return std::string(family.param); });
 
-TEST(Start, WhatCannotBeMeantIsNamed) {
+TEST(Start, InvalidStartsThrow) {
   const auto model = load_golden("llama_gqa");
   const auto batch = random_batch({4}, model.config.vocab_size);
-  const auto complaint = [&](const RunOptions& options) {
+  const auto error_message = [&](const RunOptions& options) {
     Recorder recorder(everything);
     return bad_input_message([&] { forward(model, batch, recorder, options); });
   };
   const Tensor residual({4, model.config.d_model});
   const Tensor short_one({3, model.config.d_model});
-  EXPECT_NE(complaint({.residual = residual, .start_at_layer = 99}).find("found 99, expected 0 to"),
+  EXPECT_NE(
+      error_message({.residual = residual, .start_at_layer = 99}).find("found 99, expected 0 to"),
+      std::string::npos);
+  EXPECT_NE(error_message({.residual = {}, .start_at_layer = 1}).find("none is given"),
             std::string::npos);
-  EXPECT_NE(complaint({.residual = {}, .start_at_layer = 1}).find("none is given"),
-            std::string::npos);
-  EXPECT_NE(complaint({.residual = short_one, .start_at_layer = 1}).find("shape [3, "),
+  EXPECT_NE(error_message({.residual = short_one, .start_at_layer = 1}).find("shape [3, "),
             std::string::npos);
 }
 
-// Edits before the end leave the rows of the logits chosen.
+// Edits early in the network, and selects rows of the logits.
 class EditsZ : public Recorder {
  public:
   EditsZ()
@@ -114,7 +115,7 @@ class EditsZ : public Recorder {
   void edit(HookPoint, TensorView z) override { std::memset(z.bytes(), 0, 64); }
 };
 
-TEST(PassPlan, EditsBeforeTheFinalNormLeaveChosenRowsOfTheLogits) {
+TEST(PassPlan, EarlyEditsStillAllowRowSelectionOfLogits) {
   const auto model = load_golden("llama_gqa");
   const auto batch = random_batch({9}, model.config.vocab_size);
   EditsZ whole;
@@ -122,7 +123,7 @@ TEST(PassPlan, EditsBeforeTheFinalNormLeaveChosenRowsOfTheLogits) {
   EditsZ some;
   some.looked_at = {2, 7};
   const PassPlan plan(model.config, some, batch.rows());
-  EXPECT_TRUE(plan.narrows_in(model.config.n_layers));
+  EXPECT_TRUE(plan.drops_rows_in(model.config.n_layers));
   forward(model, batch, some);
   ASSERT_EQ(some.seen.at("logits").dim(0), 2);
   for (const std::int64_t row : {0, 1}) {

@@ -1,4 +1,4 @@
-// Trained checkpoints beside the project predict what they were trained on.
+// Small trained checkpoints predict the text they were trained on.
 #include <cmath>
 #include <filesystem>
 #include <ostream>
@@ -15,7 +15,7 @@ namespace {
 
 const std::string kWeights = source_path("../shared/weights/");
 
-// Mean negative log-likelihood of each token after the first, in nats.
+// Returns the mean negative log-likelihood of each token after the first, in nats.
 double mean_nll(const Tensor& logits, const std::vector<std::int32_t>& ids) {
   double total = 0.0;
   for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
@@ -38,7 +38,7 @@ double nll_of(const LoadedCheckpoint& model, const std::vector<std::int32_t>& id
   return mean_nll(recorder.seen.at("logits"), ids);
 }
 
-// A sentence such a model would write, as ids of that checkpoint's own tokenizer.
+// A typical sentence, as ids of the tokenizer of the checkpoint.
 struct Trained {
   const char* name;
   std::vector<std::int32_t> ids;
@@ -50,7 +50,7 @@ std::ostream& operator<<(std::ostream& out, const Trained& trained) {
 
 class TrainedCheckpoint : public testing::TestWithParam<Trained> {};
 
-TEST_P(TrainedCheckpoint, PredictsItsOwnLanguage) {
+TEST_P(TrainedCheckpoint, HasLowLossOnItsTrainingLanguage) {
   const auto& [name, ids] = GetParam();
   if (!std::filesystem::exists(kWeights + name))
     GTEST_SKIP() << "no ../shared/weights/" << name << " beside the project";

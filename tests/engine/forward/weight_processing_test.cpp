@@ -17,7 +17,7 @@ LoadedCheckpoint tiny(const std::string& family) {
   return load_model(source_path("tests/golden/") + family);
 }
 
-// (rows, vocabulary)
+// Returns the logits, shape (rows, vocabulary).
 Tensor logits_of(const LoadedCheckpoint& model) {
   Batch batch;
   batch.add(std::vector<std::int32_t>{1, 5, 9, 2, 6, 5, 3});
@@ -32,8 +32,8 @@ double mean_of(const float* values, std::int64_t count) {
   return sum / static_cast<double>(count);
 }
 
-// Up to one number per row where `centred`; one rounding more in every weight, the bound of
-// docs/numerics.md.
+// Compares logits up to a constant per row if `centred`. Bound of docs/numerics.md: one additional
+// rounding per weight.
 void expect_same(const Tensor& before, const Tensor& after, bool centred) {
   const auto width = before.dim(1);
   for (std::int64_t row = 0; row < before.dim(0); ++row) {
@@ -47,7 +47,7 @@ void expect_same(const Tensor& before, const Tensor& after, bool centred) {
 
 class Rewriting : public testing::TestWithParam<const char*> {};
 
-TEST_P(Rewriting, LayerNormAllowsEverything) {
+TEST_P(Rewriting, AllRewritesKeepLogitsOfLayerNormModels) {
   auto model = tiny(GetParam());
   const auto before = logits_of(model);
   center_writing_weights(model);
@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Rewriting,
 
 class ValueBiases : public testing::TestWithParam<const char*> {};
 
-TEST_P(ValueBiases, MoveIntoTheOutputProjection) {
+TEST_P(ValueBiases, MoveIntoTheOutputProjectionWithoutChangingLogits) {
   auto model = tiny(GetParam());
   const auto before = logits_of(model);
   fold_value_biases(model);
@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(Families, ValueBiases,
                          testing::Values("qwen2", "llama_bias", "llama_gqa", "gpt2", "glm4"),
                          [](const auto& family) { return std::string(family.param); });
 
-TEST(WeightProcessing, WhatWouldChangeTheModelIsRefused) {
+TEST(WeightProcessing, RewritesThatChangeTheModelThrow) {
   auto rms = tiny("llama_gqa");
   EXPECT_THROW(center_writing_weights(rms), Error);
   auto capped = tiny("gemma2");

@@ -1,4 +1,4 @@
-// What config.json may say, family by family, and what it may not.
+// Valid and invalid config.json files, family by family.
 #include <cmath>
 #include <fstream>
 #include <iterator>
@@ -27,7 +27,7 @@ Json with(Json config, const std::string& changes) {
   return merge_overrides(std::move(config), Json::parse(changes));
 }
 
-std::string complaint(const Json& config) {
+std::string error_message(const Json& config) {
   try {
     parse_model_config(config, "config.json");
   } catch (const Error& error) {
@@ -37,11 +37,12 @@ std::string complaint(const Json& config) {
   return "";
 }
 
-void expect_complaint(const Json& config, const std::string& part) {
-  EXPECT_NE(complaint(config).find(part), std::string::npos) << "found: " << complaint(config);
+void expect_error(const Json& config, const std::string& part) {
+  EXPECT_NE(error_message(config).find(part), std::string::npos)
+      << "found: " << error_message(config);
 }
 
-TEST(Config, LlamaIsUnderstood) {
+TEST(Config, LlamaFieldsAreRead) {
   const auto model = parse_model_config(llama(), "config.json");
   EXPECT_EQ(model.family, "llama");
   EXPECT_EQ(model.d_head, 4);
@@ -51,41 +52,40 @@ TEST(Config, LlamaIsUnderstood) {
   EXPECT_FALSE(model.tied);
 }
 
-TEST(Config, WrongValuesAreNamed) {
-  EXPECT_EQ(complaint(llama()), "");
-  expect_complaint(Json::array(), "expected a JSON object");
-  expect_complaint(with(llama(), R"({"model_type": null})"), "'model_type' is missing");
-  expect_complaint(with(llama(), R"({"model_type": "mamba"})"),
-                   "model_type 'mamba' is not supported; supported are llama");
-  expect_complaint(with(llama(), R"({"hidden_size": null})"), "'hidden_size' is missing");
-  expect_complaint(with(llama(), R"({"hidden_size": -4})"),
-                   "'hidden_size' is -4, expected an integer from 1 to 2147483647");
-  expect_complaint(with(llama(), R"({"hidden_size": "16"})"), "'hidden_size' is \"16\"");
-  expect_complaint(with(llama(), R"({"hidden_size": 1e300})"),
-                   "expected an integer from 1 to 2147483647");
-  expect_complaint(with(llama(), R"({"num_key_value_heads": 3})"),
-                   "4 query heads cannot share 3 key heads");
-  expect_complaint(with(llama(), R"({"hidden_size": 18})"), "not a multiple of 4 heads");
-  expect_complaint(with(llama(), R"({"head_dim": 5})"), "even number");
-  expect_complaint(with(llama(), R"({"hidden_act": "relu6"})"),
-                   "activation 'relu6' is not supported");
-  expect_complaint(with(llama(), R"({"tie_word_embeddings": "yes"})"), "expected true or false");
-  expect_complaint(with(llama(), R"({"rope_theta": 0})"), "rope_theta");
-  expect_complaint(with(llama(), R"({"rope_scaling": 7})"), "expected a JSON object");
-  expect_complaint(with(llama(), R"({"quantization_config": {"quant_method": "gptq"}})"),
-                   "quantization 'gptq'");
-  expect_complaint(
+TEST(Config, InvalidValuesAreNamedInTheError) {
+  EXPECT_EQ(error_message(llama()), "");
+  expect_error(Json::array(), "expected a JSON object");
+  expect_error(with(llama(), R"({"model_type": null})"), "'model_type' is missing");
+  expect_error(with(llama(), R"({"model_type": "mamba"})"),
+               "model_type 'mamba' is not supported; supported are llama");
+  expect_error(with(llama(), R"({"hidden_size": null})"), "'hidden_size' is missing");
+  expect_error(with(llama(), R"({"hidden_size": -4})"),
+               "'hidden_size' is -4, expected an integer from 1 to 2147483647");
+  expect_error(with(llama(), R"({"hidden_size": "16"})"), "'hidden_size' is \"16\"");
+  expect_error(with(llama(), R"({"hidden_size": 1e300})"),
+               "expected an integer from 1 to 2147483647");
+  expect_error(with(llama(), R"({"num_key_value_heads": 3})"),
+               "4 query heads cannot share 3 key heads");
+  expect_error(with(llama(), R"({"hidden_size": 18})"), "not a multiple of 4 heads");
+  expect_error(with(llama(), R"({"head_dim": 5})"), "even number");
+  expect_error(with(llama(), R"({"hidden_act": "relu6"})"), "activation 'relu6' is not supported");
+  expect_error(with(llama(), R"({"tie_word_embeddings": "yes"})"), "expected true or false");
+  expect_error(with(llama(), R"({"rope_theta": 0})"), "rope_theta");
+  expect_error(with(llama(), R"({"rope_scaling": 7})"), "expected a JSON object");
+  expect_error(with(llama(), R"({"quantization_config": {"quant_method": "gptq"}})"),
+               "quantization 'gptq'");
+  expect_error(
       with(llama(),
            R"({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 0]}})"),
       "'weight_block_size' is [128,0], expected numbers of rows and columns");
-  expect_complaint(with(llama(), R"({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}})"),
-                   "one map per layer type");
+  expect_error(with(llama(), R"({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}})"),
+               "one map per layer type");
 }
 
-// Settings from which vectors would come out that are no numbers, or a run that fills the memory.
-TEST(Config, SettingsOutOfRangeAreNamed) {
+// Settings that would give NaN or exhaust memory.
+TEST(Config, OutOfRangeSettingsAreNamedInTheError) {
   const auto expect = [](const std::string& change, const std::string& word) {
-    expect_complaint(with(llama(), change), word);
+    expect_error(with(llama(), change), word);
   };
   expect(R"({"rms_norm_eps": -1e-5})", "rms_norm_eps");
   expect(R"({"rope_theta": 1e300})", "rope_theta");
@@ -121,7 +121,7 @@ TEST(Config, OverridesMergeKeyByKey) {
   EXPECT_EQ(model.ropes[0].original_max, 32);
 }
 
-TEST(Config, SmolLm3NopeLayers) {
+TEST(Config, SmolLm3ReadsNopeLayersInBothSpellings) {
   const auto smollm3 = with(
       llama(), R"({"model_type": "smollm3", "num_hidden_layers": 8, "tie_word_embeddings": null})");
   const auto every_fourth = parse_model_config(smollm3, "config.json");
@@ -132,11 +132,11 @@ TEST(Config, SmolLm3NopeLayers) {
   EXPECT_EQ(listed.rope(0), nullptr);
   EXPECT_NE(listed.rope(3), nullptr);
   EXPECT_EQ(listed.rope(7), nullptr);
-  expect_complaint(with(smollm3, R"({"no_rope_layers": [1, 0]})"),
-                   "no_rope_layers has 2 entries, expected 8");
+  expect_error(with(smollm3, R"({"no_rope_layers": [1, 0]})"),
+               "no_rope_layers has 2 entries, expected 8");
 }
 
-TEST(Config, SlidingWindows) {
+TEST(Config, SlidingWindowsFollowTheRulesOfEachFamily) {
   const auto mistral = with(llama(), R"({"model_type": "mistral", "sliding_window": 7})");
   for (const auto& layer : parse_model_config(mistral, "c").layers) EXPECT_EQ(layer.window, 7);
   auto no_window = mistral;
@@ -152,9 +152,9 @@ TEST(Config, SlidingWindows) {
            R"({"num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"]})");
   EXPECT_EQ(parse_model_config(typed, "c").layers[0].window, 0);
   EXPECT_EQ(parse_model_config(typed, "c").layers[1].window, 7);
-  expect_complaint(with(typed, R"({"sliding_window": null})"), "no sliding_window is set");
-  expect_complaint(with(typed, R"({"layer_types": ["full_attention"]})"),
-                   "layer_types has 1 entries, expected 2");
+  expect_error(with(typed, R"({"sliding_window": null})"), "no sliding_window is set");
+  expect_error(with(typed, R"({"layer_types": ["full_attention"]})"),
+               "layer_types has 1 entries, expected 2");
 
   const auto qwen =
       with(llama(), R"({"model_type": "qwen2", "sliding_window": 9, "max_window_layers": 1})");
@@ -162,8 +162,8 @@ TEST(Config, SlidingWindows) {
   const auto sliding = parse_model_config(with(qwen, R"({"use_sliding_window": true})"), "c");
   EXPECT_EQ(sliding.layers[0].window, 0);
   EXPECT_EQ(sliding.layers[1].window, 9);
-  expect_complaint(with(qwen, R"({"layer_types": ["full_attention", "linear_attention"]})"),
-                   "layer_types[1] is 'linear_attention'");
+  expect_error(with(qwen, R"({"layer_types": ["full_attention", "linear_attention"]})"),
+               "layer_types[1] is 'linear_attention'");
 }
 
 TEST(Config, UpperLayersOfQwen3Slide) {
@@ -174,18 +174,18 @@ TEST(Config, UpperLayersOfQwen3Slide) {
   EXPECT_EQ(windows.layers[1].window, 9);
 }
 
-TEST(Config, MllamaCrossLayersAreChecked) {
+TEST(Config, MllamaRejectsInvalidCrossAttentionLayers) {
   const auto mllama =
       with(llama(), R"({"model_type": "mllama_text_model", "cross_attention_layers": [1]})");
   const auto model = parse_model_config(mllama, "c");
   EXPECT_EQ(model.embedding_rows, 58);
   EXPECT_FALSE(model.layers[0].cross_attention);
   EXPECT_TRUE(model.layers[1].cross_attention);
-  expect_complaint(with(mllama, R"({"cross_attention_layers": [2]})"),
-                   "names layer 2, the model has layers 0 to 1");
+  expect_error(with(mllama, R"({"cross_attention_layers": [2]})"),
+               "names layer 2, the model has layers 0 to 1");
 }
 
-TEST(Config, SmolLm3SlidesWhereItHasNoRope) {
+TEST(Config, SmolLm3SlidesOnNopeLayersOnly) {
   const auto smollm3 = with(llama(), R"({"model_type": "smollm3", "no_rope_layer_interval": 2,
                                          "use_sliding_window": true, "sliding_window": 9})");
   const auto model = parse_model_config(smollm3, "c");
@@ -195,7 +195,7 @@ TEST(Config, SmolLm3SlidesWhereItHasNoRope) {
   EXPECT_EQ(unused.layers[1].window, 0);
 }
 
-TEST(Config, GptNeoxInItsOldSpelling) {
+TEST(Config, GptNeoxReadsItsOldKeyNames) {
   const auto neox = with(llama(), R"({"model_type": "gpt_neox", "num_key_value_heads": null,
     "rope_theta": null, "rotary_pct": 0.5, "rotary_emb_base": 5000, "layer_norm_eps": 1e-3,
     "hidden_act": "gelu_fast"})");
@@ -212,7 +212,7 @@ TEST(Config, GptNeoxInItsOldSpelling) {
       parse_model_config(with(neox, R"({"use_parallel_residual": false})"), "c").parallel_residual);
 }
 
-TEST(Config, Gpt2HasNamesOfItsOwnAndDefaultsForAll) {
+TEST(Config, Gpt2ReadsItsOwnKeyNamesAndHasDefaults) {
   const auto model = parse_model_config(Json::parse(R"({"model_type": "gpt2", "n_embd": 48,
     "n_head": 4, "n_layer": 3, "n_positions": 64, "scale_attn_by_inverse_layer_idx": true})"),
                                         "c");
@@ -227,22 +227,21 @@ TEST(Config, Gpt2HasNamesOfItsOwnAndDefaultsForAll) {
     EXPECT_DOUBLE_EQ(model.score_scale(i), 1.0 / std::sqrt(12.0) / static_cast<double>(i + 1));
   }
   EXPECT_EQ(parse_model_config(Json::parse(R"({"model_type": "gpt2"})"), "c").n_layers, 12);
-  expect_complaint(Json::parse(R"({"model_type": "gpt2", "n_embd": 50, "n_head": 4})"),
-                   "n_embd 50 is not a multiple of 4 heads");
-  expect_complaint(Json::parse(R"({"model_type": "gpt2", "n_layer": 100000})"), "at most 4096");
-  expect_complaint(Json::parse(R"({"model_type": "gpt2", "add_cross_attention": true})"),
-                   "add_cross_attention is not supported");
+  expect_error(Json::parse(R"({"model_type": "gpt2", "n_embd": 50, "n_head": 4})"),
+               "n_embd 50 is not a multiple of 4 heads");
+  expect_error(Json::parse(R"({"model_type": "gpt2", "n_layer": 100000})"), "at most 4096");
+  expect_error(Json::parse(R"({"model_type": "gpt2", "add_cross_attention": true})"),
+               "add_cross_attention is not supported");
 }
 
-TEST(Config, OlmoGenerations) {
+TEST(Config, OlmoGenerationsDifferInNormsAndRope) {
   const auto olmo =
       parse_model_config(with(llama(), R"({"model_type": "olmo", "clip_qkv": 8.0})"), "c");
   EXPECT_EQ(olmo.norm, NormKind::layer);
   EXPECT_FALSE(olmo.norm_weight);
   EXPECT_DOUBLE_EQ(olmo.norm_eps, 1e-5);
   EXPECT_DOUBLE_EQ(olmo.qkv_clip, 8.0);
-  expect_complaint(with(llama(), R"({"model_type": "olmo", "clip_qkv": -8.0})"),
-                   "'clip_qkv' is -8");
+  expect_error(with(llama(), R"({"model_type": "olmo", "clip_qkv": -8.0})"), "'clip_qkv' is -8");
   EXPECT_EQ(parse_model_config(with(llama(), R"({"model_type": "olmo"})"), "c").qkv_clip, 0.0);
 
   const auto olmo2 = parse_model_config(with(llama(), R"({"model_type": "olmo2"})"), "c");
@@ -261,7 +260,7 @@ TEST(Config, OlmoGenerations) {
   }
 }
 
-TEST(Config, Gemma2CapsAreOffWhereTheyAreNull) {
+TEST(Config, Gemma2NullSwitchesSoftCapsOff) {
   const auto gemma = Json::parse(R"({"model_type": "gemma2", "num_hidden_layers": 3})");
   const auto model = parse_model_config(gemma, "c");
   EXPECT_DOUBLE_EQ(model.attention_softcap, 50.0);
@@ -273,11 +272,10 @@ TEST(Config, Gemma2CapsAreOffWhereTheyAreNull) {
   off["attn_logit_softcapping"] = off["final_logit_softcapping"] = nullptr;
   EXPECT_EQ(parse_model_config(off, "c").attention_softcap, 0.0);
   EXPECT_EQ(parse_model_config(off, "c").logit_softcap, 0.0);
-  expect_complaint(with(gemma, R"({"attn_logit_softcapping": 0})"),
-                   "'attn_logit_softcapping' is 0");
+  expect_error(with(gemma, R"({"attn_logit_softcapping": 0})"), "'attn_logit_softcapping' is 0");
 }
 
-TEST(Config, GraniteFactors) {
+TEST(Config, GraniteReadsItsScaleFactors) {
   const auto model = parse_model_config(
       with(llama(),
            R"({"model_type": "granite", "embedding_multiplier": 12, "attention_multiplier": 0.25,
@@ -289,7 +287,7 @@ TEST(Config, GraniteFactors) {
   EXPECT_DOUBLE_EQ(model.logit_scale, 0.125);
 }
 
-TEST(Config, PhiCallsItsLongRopeByThreeNames) {
+TEST(Config, PhiLongRopeIsReadUnderThreeNames) {
   for (const auto* name : {"longrope", "su", "yarn"}) {
     auto phi = with(llama(), R"({"model_type": "phi3", "original_max_position_embeddings": 32,
                                  "rope_scaling": {"short_factor": [1, 1], "long_factor": [2, 3]}})");
@@ -300,15 +298,15 @@ TEST(Config, PhiCallsItsLongRopeByThreeNames) {
   }
 }
 
-TEST(Config, XieluNeedsAnMlpWithoutAGate) {
+TEST(Config, XieluIsRejectedInGatedMlps) {
   const auto apertus = with(llama(), R"({"model_type": "apertus", "hidden_act": "xielu",
                                          "rope_scaling": {"rope_type": "linear", "factor": 2}})");
   EXPECT_EQ(parse_model_config(apertus, "c").activation, Activation::xielu);
-  expect_complaint(with(llama(), R"({"hidden_act": "xielu"})"), "a llama model has one");
-  expect_complaint(with(llama(), R"({"model_type": "apertus"})"), "needs its RoPE parameters");
+  expect_error(with(llama(), R"({"hidden_act": "xielu"})"), "a llama model has one");
+  expect_error(with(llama(), R"({"model_type": "apertus"})"), "needs its RoPE parameters");
 }
 
-TEST(Config, ExpertsOfQwen3Moe) {
+TEST(Config, Qwen3MoeReadsItsExperts) {
   const auto qwen = with(llama(), R"({"model_type": "qwen3_moe", "num_hidden_layers": 5,
     "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
     "decoder_sparse_step": 2, "mlp_only_layers": [3]})");
@@ -325,12 +323,12 @@ TEST(Config, ExpertsOfQwen3Moe) {
       parse_model_config(with(qwen, R"({"norm_topk_prob": true})"), "c").experts.normalized);
   const auto slides = with(qwen, R"({"use_sliding_window": true, "sliding_window": 9})");
   EXPECT_EQ(parse_model_config(slides, "c").layers[4].window, 9);
-  expect_complaint(with(qwen, R"({"num_experts_per_tok": 9})"), "at most the 6 experts of a layer");
-  expect_complaint(with(qwen, R"({"num_experts": 100000})"), "at most 4096 experts");
-  expect_complaint(with(qwen, R"({"moe_intermediate_size": 16000000})"), "number of experts times");
+  expect_error(with(qwen, R"({"num_experts_per_tok": 9})"), "at most the 6 experts of a layer");
+  expect_error(with(qwen, R"({"num_experts": 100000})"), "at most 4096 experts");
+  expect_error(with(qwen, R"({"moe_intermediate_size": 16000000})"), "number of experts times");
 }
 
-TEST(Config, ExpertsOfMixtral) {
+TEST(Config, MixtralReadsItsExperts) {
   const auto model = parse_model_config(with(llama(), R"({"model_type": "mixtral",
                                                           "sliding_window": null})"),
                                         "c");
@@ -341,7 +339,7 @@ TEST(Config, ExpertsOfMixtral) {
   for (const auto& layer : model.layers) EXPECT_TRUE(layer.experts && layer.window == 0);
 }
 
-TEST(Config, GptOssAsPublished) {
+TEST(Config, GptOssReadsThePublishedConfig) {
   const auto oss = with(llama(), R"({"model_type": "gpt_oss", "num_hidden_layers": 4,
     "num_local_experts": 32, "head_dim": 8, "sliding_window": 128, "swiglu_limit": 7.0,
     "quantization_config": {"quant_method": "mxfp4"}, "rope_theta": 150000,
@@ -355,7 +353,7 @@ TEST(Config, GptOssAsPublished) {
   EXPECT_EQ(model.activation, Activation::clamped_swiglu);
   EXPECT_FLOAT_EQ(model.swiglu.alpha, 1.702f);
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(model.layers[i].window, i % 2 == 0 ? 128 : 0);
-  // Where RoPE is not spelled out it is the published one.
+  // The default RoPE is the published one.
   const auto plain = parse_model_config(with(oss, R"({"rope_scaling": null})"), "c");
   for (const auto& m : {model, plain}) {
     EXPECT_EQ(m.ropes[0].type, RopeType::yarn);
@@ -363,8 +361,8 @@ TEST(Config, GptOssAsPublished) {
     EXPECT_EQ(m.ropes[0].original_max, 4096);
     EXPECT_FALSE(m.ropes[0].truncate);
   }
-  expect_complaint(with(llama(), R"({"quantization_config": {"quant_method": "mxfp4"}})"),
-                   "quantization 'mxfp4' is not supported");
+  expect_error(with(llama(), R"({"quantization_config": {"quant_method": "mxfp4"}})"),
+               "quantization 'mxfp4' is not supported");
 }
 
 std::string text_of(const std::string& path) {
@@ -372,8 +370,8 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The recipe shows code as it is in the files that it names.
-TEST(Config, TheRecipeOfAFamilyIsTrue) {
+// The code blocks of docs/adding-a-model.md must occur in the files that the page names.
+TEST(Config, DocumentedRecipeMatchesTheCode) {
   const auto recipe = text_of("docs/adding-a-model.md");
   std::string code;
   for (const auto* path : {"src/engine/model/families/qwen3.cpp", "src/engine/model/family.cpp",
@@ -390,9 +388,9 @@ TEST(Config, TheRecipeOfAFamilyIsTrue) {
   EXPECT_EQ(blocks, 4);
 }
 
-// The error lists what the table has, and so does the README.
-TEST(Config, EveryFamilyIsNamedWhereUsersLook) {
-  const auto error = complaint(with(llama(), R"({"model_type": "mamba"})"));
+// The error message and the README list every family.
+TEST(Config, ErrorAndReadmeListEveryFamily) {
+  const auto error = error_message(with(llama(), R"({"model_type": "mamba"})"));
   const auto readme = text_of("README.md");
   for (const auto& family : model_families()) {
     EXPECT_NE(error.find(family.model_type), std::string::npos) << family.model_type;

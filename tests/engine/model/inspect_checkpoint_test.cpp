@@ -1,4 +1,4 @@
-// The public view of a checkpoint: configuration alone, with an index of shards, with weights.
+// inspect_checkpoint on a configuration alone, with an index of shards, and with weights.
 #include <filesystem>
 
 #include <gtest/gtest.h>
@@ -28,18 +28,18 @@ class InspectCheckpoint : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(InspectCheckpoint, AConfigurationAloneIsEnough) {
+TEST_F(InspectCheckpoint, ReadsAFolderWithOnlyAConfig) {
   const auto info = inspect_checkpoint(folder_.path());
   EXPECT_EQ(info.config.family, "llama");
   EXPECT_EQ(info.config.d_head, 2);
   EXPECT_FALSE(info.has_weights);
   EXPECT_TRUE(info.tensors.empty());
   EXPECT_EQ(info.indexed_tensors, 0);
-  // embedding 20, norms 3 x 4, q and o 16 each, k and v 8 each, the MLP 3 x 24
+  // embedding 20, norms 3 x 4, q and o 16 each, k and v 8 each, MLP 3 x 24
   EXPECT_EQ(parameter_count(info.config), 20 + 12 + 32 + 16 + 72);
 }
 
-TEST_F(InspectCheckpoint, AnIndexIsCheckedByName) {
+TEST_F(InspectCheckpoint, ChecksTensorNamesOfAnIndex) {
   std::string entries;
   for (const auto& spec : table())
     entries += (entries.empty() ? "\"model." : ", \"model.") + spec.name + "\": \"a.safetensors\"";
@@ -54,7 +54,7 @@ TEST_F(InspectCheckpoint, AnIndexIsCheckedByName) {
   EXPECT_NE(message.find("missing tensor model.embed_tokens.weight"), std::string::npos) << message;
 }
 
-TEST_F(InspectCheckpoint, WeightsAreListedAndChecked) {
+TEST_F(InspectCheckpoint, ListsAndChecksWeights) {
   std::vector<Tensor> tensors;
   std::vector<NamedTensor> named;
   for (const auto& spec : table()) {
@@ -78,8 +78,8 @@ TEST_F(InspectCheckpoint, WeightsAreListedAndChecked) {
             std::string::npos);
 }
 
-// Blocks are widened when a model is run, not when it is looked at.
-TEST(InspectBlocks, TheirMemoryIsSaid) {
+// Block-scaled tensors are converted when a model runs, not on inspection.
+TEST(InspectBlocks, ReportsTheirFloat32Bytes) {
   const auto gguf = inspect_checkpoint(source_path("tests/golden/gguf_qwen2/model.gguf"));
   EXPECT_EQ(gguf.config.family, "qwen2");
   EXPECT_TRUE(gguf.has_weights);
@@ -93,7 +93,7 @@ TEST(InspectBlocks, TheirMemoryIsSaid) {
   EXPECT_GT(scaled.widened_bytes, scaled.bytes);
 }
 
-TEST(InspectBlocks, ScalesMustFitTheirBlocks) {
+TEST(InspectBlocks, RejectsScalesOfTheWrongShape) {
   const TemporaryFolder folder;
   for (const auto* name : {"config.json", "model.safetensors"})
     std::filesystem::copy_file(source_path("tests/golden/qwen3_fp8_blocks/") + name,

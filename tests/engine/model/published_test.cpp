@@ -1,5 +1,5 @@
-// The files of published models: every config.json is understood, and where an index or a list of
-// shapes is there, every tensor the loader needs is found in it.
+// Files of published models: every config.json is readable, and every index or shape list has the
+// tensors that the loader needs.
 #include <filesystem>
 #include <set>
 
@@ -27,8 +27,7 @@ std::vector<fs::path> folders() {
   return found;
 }
 
-// Base models are published with the configuration of their instruct sibling, less the
-// quantization.
+// Base models share the configuration of their instruct model without quantisation.
 Json config_of(const fs::path& folder) {
   if (fs::exists(folder / "config.json")) return load_config(folder.string());
   const auto sibling = kPublished / "mistralai__Ministral-3-3B-Instruct-2512";
@@ -37,7 +36,7 @@ Json config_of(const fs::path& folder) {
   return config;
 }
 
-TEST(Published, EveryConfigurationIsUnderstood) {
+TEST(Published, EveryConfigIsReadable) {
   if (folders().empty())
     GTEST_SKIP() << "no ../shared/checkpoints beside the project: nothing to read";
   for (const auto& folder : folders()) {
@@ -49,7 +48,7 @@ TEST(Published, EveryConfigurationIsUnderstood) {
   }
 }
 
-TEST(Published, EveryIndexHoldsTheTensorsNeeded) {
+TEST(Published, EveryIndexHasTheRequiredTensors) {
   if (folders().empty())
     GTEST_SKIP() << "no ../shared/checkpoints beside the project: nothing to read";
   int checked = 0;
@@ -64,13 +63,13 @@ TEST(Published, EveryIndexHoldsTheTensorsNeeded) {
   EXPECT_GE(checked, 2);
 }
 
-TEST(Published, EveryListOfShapesFits) {
+TEST(Published, EveryShapeListMatchesTheConfig) {
   if (folders().empty())
     GTEST_SKIP() << "no ../shared/checkpoints beside the project: nothing to read";
   int checked = 0;
   for (const auto& folder : folders()) {
     const auto list = folder / "DERIVED_tensor_shapes.json";
-    // The 14B model has no config.json beside its list, and no sibling of its size.
+    // The 14B model has no config.json beside its shape list, and no sibling of its size.
     if (!fs::exists(list) || folder.filename() == "mistralai__Ministral-3-14B-Instruct-2512")
       continue;
     SCOPED_TRACE(folder.filename());

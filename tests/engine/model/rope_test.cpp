@@ -1,5 +1,4 @@
-// RoPE frequencies against what transformers computes, bit for bit
-// (tests/golden/rope_frequencies.json).
+// RoPE frequencies have the bits of transformers (tests/golden/rope_frequencies.json).
 #include <bit>
 #include <cstdlib>
 
@@ -7,8 +6,8 @@
 
 #include "base/core/error.h"
 #include "base/io/json.h"
-#include "engine/model/rope_reader.h"
-#include "engine/ops/rope_frequencies.h"
+#include "engine/model/family.h"
+#include "engine/ops/rotary.h"
 #include "paths.h"
 
 namespace qkscope {
@@ -27,10 +26,10 @@ int distance(float a, float b) {
   return std::abs(std::bit_cast<std::int32_t>(a) - std::bit_cast<std::int32_t>(b));
 }
 
-// PyTorch computes whole vector blocks with SLEEF and the rest with the C library, so only the
-// blocks have bits that do not depend on the machine. Without SLEEF, and in the rest, a power may
-// be one unit off and its reciprocal two.
-TEST(Rope, FrequenciesAreThoseOfTransformers) {
+// PyTorch uses SLEEF for whole vector blocks and the C library for the remainder, so only the
+// blocks are machine-independent. Without SLEEF, and in the remainder, a power may be off by one
+// ULP and its reciprocal by two.
+TEST(Rope, FrequenciesMatchTransformersBitForBit) {
   constexpr int kUlps = 2;
   const Json table = load_json(source_path("tests/golden/rope_frequencies.json"));
   int exact = 0;
@@ -67,7 +66,7 @@ TEST(Rope, OnlyDynamicAndLongropeDependOnTheLength) {
   }
 }
 
-TEST(Rope, BadParametersAreNamed) {
+TEST(Rope, InvalidParametersAreNamedInTheError) {
   RopeConfig base;
   base.dim = 8;
   base.max_positions = 64;

@@ -1,4 +1,4 @@
-// Binding tensors to the model: what is missing, surplus or misshapen is named.
+// Binding of tensors to a model: missing, unexpected and misshapen tensors are errors.
 #include <functional>
 #include <map>
 
@@ -28,7 +28,7 @@ Shapes shapes_of(const ModelConfig& model) {
   return shapes;
 }
 
-// Writes a checkpoint with these tensors and loads it; returns the complaint, if any.
+// Writes and loads a checkpoint with the given tensors; returns the error message, if any.
 std::string load_with(const Shapes& shapes, const std::string& config = kQwen3,
                       DType dtype = DType::f32) {
   const TemporaryFolder folder;
@@ -62,12 +62,12 @@ void expect_part(const std::string& complaint, const std::string& part) {
   EXPECT_NE(complaint.find(part), std::string::npos) << "found: " << complaint;
 }
 
-TEST(Weights, WholeCheckpointLoads) {
+TEST(Weights, CompleteCheckpointLoads) {
   EXPECT_EQ(after([](Shapes&) {}), "");
   EXPECT_EQ(after([](Shapes& s) { s["model.layers.0.self_attn.rotary_emb.inv_freq"] = {3}; }), "");
 }
 
-TEST(Weights, MissingSurplusAndMisshapenTensorsAreNamed) {
+TEST(Weights, MissingUnexpectedAndMisshapenTensorsAreNamed) {
   expect_part(after([](Shapes& s) { s.erase("model.layers.1.mlp.up_proj.weight"); }),
               "missing tensor model.layers.1.mlp.up_proj.weight");
   expect_part(after([](Shapes& s) { s.erase("lm_head.weight"); }), "missing tensor lm_head.weight");
@@ -87,7 +87,7 @@ TEST(Weights, MissingSurplusAndMisshapenTensorsAreNamed) {
               "found no language model");
 }
 
-TEST(Weights, TypesThatCannotBeComputedWithAreRefused) {
+TEST(Weights, UnsupportedDtypesThrow) {
   const auto shapes = shapes_of(parse_model_config(Json::parse(kQwen3), "config.json"));
   expect_part(load_with(shapes, kQwen3, DType::i32), "is int32");
   expect_part(load_with(shapes, kQwen3, DType::f8_e4m3), "no scale");
@@ -95,8 +95,9 @@ TEST(Weights, TypesThatCannotBeComputedWithAreRefused) {
     EXPECT_EQ(load_with(shapes, kQwen3, dtype), "");
 }
 
-// Masks that early versions of transformers stored are no weights, and only those are passed by.
-TEST(Weights, StoredMasksArePassedBy) {
+// Attention masks stored by early versions of transformers are ignored; other extra tensors are
+// not.
+TEST(Weights, StoredAttentionMasksAreIgnored) {
   const std::string config = R"({"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1,
                                  "n_positions": 16, "vocab_size": 12})";
   const auto model = parse_model_config(Json::parse(config), "config.json");
@@ -120,8 +121,8 @@ std::string with_experts(const std::string& family) {
   return config.dump();
 }
 
-// One tensor per expert or one for all; what is missing is named in the spelling that is there.
-TEST(Weights, ExpertsInEverySpelling) {
+// One tensor per expert or one for all; errors use the naming of the checkpoint.
+TEST(Weights, ExpertsLoadFromEveryNamingScheme) {
   const auto config = with_experts("qwen3_moe");
   const auto model = parse_model_config(Json::parse(config), "config.json");
   ASSERT_EQ(model.names.experts.size(), 2u);
@@ -136,7 +137,7 @@ TEST(Weights, ExpertsInEverySpelling) {
   }
 }
 
-TEST(Weights, Mxfp4IsBytesAndCountsAsWhatItStandsFor) {
+TEST(Weights, Mxfp4NeedsBytesAndCountsUnpackedParameters) {
   const auto config = with_experts("gpt_oss");
   const auto model = parse_model_config(Json::parse(config), "config.json");
   Shapes shapes;

@@ -63,7 +63,7 @@ Pass random_pass(std::vector<Sequence> sequences, std::int64_t window, float spr
   return pass;
 }
 
-// One bucket for the whole document.
+// A request with one bucket for the whole document.
 AttentionRequest request(bool all_keys, std::int64_t window = 64) {
   AttentionRequest r;
   r.layout = {.window = window,
@@ -77,7 +77,7 @@ AttentionRequest request(bool all_keys, std::int64_t window = 64) {
   return r;
 }
 
-// A row in float64.
+// Attention of one row in float64.
 struct PlainRow {
   std::vector<double> s;  // scores, -infinity where masked
   std::vector<double> p;
@@ -111,7 +111,7 @@ PlainRow plain_row(const Pass& pass, const Sequence& sequence, std::int64_t head
   return row;
 }
 
-// The columns of one row, straight from their definitions.
+// Computes the columns of one row directly from their definitions.
 std::vector<double> plain_columns(const Pass& pass, const Sequence& sequence, std::int64_t i,
                                   const PlainRow& row, const ColumnLayout& layout) {
   std::vector<double> v(as_index(layout.columns()));
@@ -153,7 +153,7 @@ std::vector<double> plain_columns(const Pass& pass, const Sequence& sequence, st
 
 class AttentionStatisticsTest : public EachCpuTarget {};
 
-// A bucket for each row, so that sums are rows.
+// A request with one bucket per row, so that sums are single rows.
 AttentionRequest request_of_rows(const Pass& pass, bool all_keys, std::int64_t window = 64) {
   auto r = request(all_keys, window);
   r.bucket_size = 1;
@@ -161,7 +161,7 @@ AttentionRequest request_of_rows(const Pass& pass, bool all_keys, std::int64_t w
   return r;
 }
 
-// Largest differences from float64, each as a share of its bound in docs/statistics.md.
+// Largest differences from float64, relative to the bounds of docs/statistics.md.
 struct Worst {
   double mass = 0;
   double near_mean = 0;  // of a mass, over the rows of a head
@@ -179,7 +179,7 @@ void grow(double& worst, double difference, double bound) {
   worst = std::max(worst, std::abs(difference) / bound);
 }
 
-// How far the truth lies outside of [low, high].
+// Distance of the true value from the interval [low, high].
 double outside(double value, double low, double high) {
   return std::max({0.0, low - value, value - high});
 }
@@ -218,8 +218,8 @@ void compare_all_keys(const ColumnLayout& layout, const double* found,
   }
 }
 
-// Every `step`th row of these heads. key_sums grow by the weights of the rows, where they are asked
-// for: (rows of the batch, heads).
+// Compares every `step`th row of the given heads. Adds the weights of the rows to key_sums (rows of
+// the batch, heads), if given.
 Worst compare_rows(const Pass& pass, const AttentionRequest& r, std::span<const std::int64_t> heads,
                    std::int64_t step = 1, std::vector<double>* key_sums = nullptr) {
   const auto found = pass.statistics(r);
@@ -292,7 +292,7 @@ TEST_P(AttentionStatisticsTest, NearColumnsAreWithinTauOfFloat64) {
   }
 }
 
-TEST_P(AttentionStatisticsTest, AllColumnsAreWithinTheirBounds) {
+TEST_P(AttentionStatisticsTest, AllColumnsAreWithinTheDocumentedBoundsOfFloat64) {
   for (const std::int64_t window : {0, 50}) {
     const auto pass = random_pass({{0, 40}, {40, 512}}, window);
     SCOPED_TRACE(window);
@@ -306,8 +306,8 @@ TEST_P(AttentionStatisticsTest, AllColumnsAreWithinTheirBounds) {
   }
 }
 
-// The lengths of the promise, of one head; the window of the near keys as it is set by default.
-TEST_P(AttentionStatisticsTest, LongerDocumentsAreWithinTheBounds) {
+// Documented lengths, one head, default window of near keys.
+TEST_P(AttentionStatisticsTest, LongDocumentsAreWithinTheDocumentedBounds) {
   constexpr std::int64_t kOne[] = {1};
   for (const std::int64_t length : {1024, 4096}) {
     const auto pass = random_pass({{0, length}}, 0);
@@ -319,20 +319,20 @@ TEST_P(AttentionStatisticsTest, LongerDocumentsAreWithinTheBounds) {
   }
 }
 
-// Large scores: the bounds grow with them.
-TEST_P(AttentionStatisticsTest, LargeScoresAreWithinTheBounds) {
+// The documented bounds grow with the scores.
+TEST_P(AttentionStatisticsTest, LargeScoresAreWithinTheDocumentedBounds) {
   const auto pass = random_pass({{0, 512}}, 0, 20.0f);
   expect_within(compare_rows(pass, request_of_rows(pass, true), kAllHeads));
 }
 
-TEST_P(AttentionStatisticsTest, CappedScoresAreWithinTheBounds) {
+TEST_P(AttentionStatisticsTest, SoftCappedScoresAreWithinTheDocumentedBounds) {
   auto pass = random_pass({{0, 512}}, 0, 12.0f);
   pass.softcap = 5.0f;
   pass.attend();
   expect_within(compare_rows(pass, request_of_rows(pass, true), kAllHeads));
 }
 
-// Takes a minute: run before a release, as docs/statistics.md says.
+// Takes a minute; run before a release (docs/statistics.md).
 TEST_P(AttentionStatisticsTest, DISABLED_AThousandRowsOf131072Tokens) {
   constexpr std::int64_t kLength = 131072;
   constexpr std::int64_t kOne[] = {0};
@@ -349,8 +349,8 @@ TEST_P(AttentionStatisticsTest, DISABLED_AThousandRowsOf131072Tokens) {
   expect_within(compare_rows(pass, r, kOne, 131));
 }
 
-// A document of one token pays all to itself: exactly 1, if the score is the one that attention()
-// had.
+// A document of one token attends to itself with weight exactly 1 if the score has the bits of
+// attention().
 TEST_P(AttentionStatisticsTest, ScoresHaveTheBitsOfAttention) {
   std::vector<Sequence> sequences;
   for (std::int64_t i = 0; i < 200; ++i) sequences.push_back({i, 1});
@@ -366,8 +366,8 @@ TEST_P(AttentionStatisticsTest, ScoresHaveTheBitsOfAttention) {
   }
 }
 
-// Queries of zero look at all keys alike: entropy is ln(i + 1), distance i / 2.
-TEST_P(AttentionStatisticsTest, EqualScoresHaveClosedForms) {
+// Zero queries attend equally to all keys: entropy is ln(i + 1), mean distance i / 2.
+TEST_P(AttentionStatisticsTest, EqualScoresGiveUniformEntropyAndDistance) {
   auto pass = random_pass({{0, 200}}, 0);
   std::fill_n(pass.q.data<float>(), pass.q.size(), 0.0f);
   pass.attend();
@@ -388,7 +388,7 @@ TEST_P(AttentionStatisticsTest, EqualScoresHaveClosedForms) {
                 harmonic[as_index(j)], 2e-5 * harmonic[as_index(j)] + 1e-9);
 }
 
-TEST_P(AttentionStatisticsTest, NeighboursChangeNoBit) {
+TEST_P(AttentionStatisticsTest, OtherDocumentsOfTheBatchChangeNoBit) {
   const auto pass = random_pass({{0, 70}, {70, 300}}, 0);
   Pass alone{Tensor({300, kHeads, kDim}),
              Tensor({300, kKeyHeads, kDim}),
@@ -408,8 +408,8 @@ TEST_P(AttentionStatisticsTest, NeighboursChangeNoBit) {
                          packed.key_sums.begin() + 70 * kHeads));
 }
 
-// Against float64 with the same replaced keys.
-TEST_P(AttentionStatisticsTest, DivergenceOfReplacedKeys) {
+// Compares with float64 sums over the same replaced keys.
+TEST_P(AttentionStatisticsTest, KlDivergenceOfReplacedKeysMatchesFloat64) {
   const auto pass = random_pass({{0, 512}}, 0);
   auto r = request_of_rows(pass, true);
   const std::vector<KeyReplacement> replacements = {
@@ -421,7 +421,7 @@ TEST_P(AttentionStatisticsTest, DivergenceOfReplacedKeys) {
       {.scheme = KeyReplacement::Scheme::fp8,
        .scale = KeyReplacement::Scale::exported,
        .name = "fp8_exported"}};
-  // The second one cuts what is large.
+  // The second scale saturates large keys.
   const std::vector<float> scales = {4.0f / 448.0f, 1.5f / 448.0f};
   r.key_scales = scales;
   r.replacements = replacements;
@@ -435,7 +435,7 @@ TEST_P(AttentionStatisticsTest, DivergenceOfReplacedKeys) {
                                        : replace_keys(rows, replacements[which]);
       auto other = random_pass({{0, 512}}, 0);
       for (std::int64_t j = 0; j < 512; ++j)
-        std::copy_n(replaced.keys.data() + j * kDim, kDim,
+        std::copy_n(replaced.data() + j * kDim, kDim,
                     other.k.data<float>() + (j * kKeyHeads + key_head) * kDim);
       double mean = 0;
       double found_mean = 0;
@@ -457,8 +457,8 @@ TEST_P(AttentionStatisticsTest, DivergenceOfReplacedKeys) {
     }
 }
 
-// Keys that E4M3 holds already stay what they are, and nothing diverges.
-TEST_P(AttentionStatisticsTest, KeysThatStayDoNotDiverge) {
+// Keys that E4M3 represents exactly have zero divergence.
+TEST_P(AttentionStatisticsTest, ExactlyRepresentableKeysHaveZeroDivergence) {
   auto pass = random_pass({{0, 300}}, 0);
   for (std::int64_t i = 0; i < pass.k.size(); ++i) {
     float& key = pass.k.data<float>()[i];
@@ -478,7 +478,7 @@ TEST_P(AttentionStatisticsTest, KeysThatStayDoNotDiverge) {
     EXPECT_NEAR(found.sum[as_index(row * r.layout.columns() + r.layout.kl(0))], 0.0, 1e-6);
 }
 
-TEST_P(AttentionStatisticsTest, KeptKeysHaveTheirMass) {
+TEST_P(AttentionStatisticsTest, KeptMassIsTheSumOverKeptKeys) {
   const auto pass = random_pass({{0, 120}}, 0);
   auto r = request(true);
   const std::vector<KeptKeys> kept = {
@@ -494,7 +494,7 @@ TEST_P(AttentionStatisticsTest, KeptKeysHaveTheirMass) {
   const auto found = pass.statistics(r);
   const auto shortest = shortest_keys({pass.k.data<float>(), kKeyHeads * kDim, 120, kDim}, 0.5);
   EXPECT_EQ(std::count(shortest.begin(), shortest.end(), 1), 60);
-  // kvpress: the largest -(filter . key) stay.
+  // kvpress keeps the keys with the largest -(filter . key).
   std::vector<std::pair<double, std::int64_t>> scores;
   for (std::int64_t j = 0; j < 120; ++j) {
     const float* key = pass.k.data<float>() + j * kKeyHeads * kDim;
@@ -520,7 +520,7 @@ TEST_P(AttentionStatisticsTest, KeptKeysHaveTheirMass) {
   }
 }
 
-TEST_P(AttentionStatisticsTest, LookingChangesNoBitOfThePass) {
+TEST_P(AttentionStatisticsTest, StatisticsChangeNoBitOfAttention) {
   const auto pass = random_pass({{0, 300}}, 0);
   Tensor z(pass.q.shape());
   attention(pass.input(), z);
@@ -529,9 +529,8 @@ TEST_P(AttentionStatisticsTest, LookingChangesNoBitOfThePass) {
 
 QKSCOPE_EACH_CPU_TARGET(AttentionStatisticsTest);
 
-// Planted heads over 64 tokens that come twice: one looks one past the earlier copy, one at the
-// token before.
-TEST(AttentionStatistics, PlantedHeadsAreFound) {
+// Planted heads over 64 tokens that occur twice: an induction head and a previous-token head.
+TEST(AttentionStatistics, PlantedInductionAndPreviousTokenHeadsScoreHigh) {
   constexpr std::int64_t kCopies = 64;
   constexpr std::int64_t n = 2 * kCopies;
   Pass pass{Tensor({n, 2, n}), Tensor({n, 2, n}), Tensor({n, 2, n}), {{0, n}}, {}};
@@ -557,7 +556,7 @@ TEST(AttentionStatistics, PlantedHeadsAreFound) {
   };
   EXPECT_GT(mean(0, NearColumn::ind), 0.99);
   EXPECT_LT(mean(0, NearColumn::dup), 0.01);
-  // The last token before the copies looks at the first of them, which is the one before itself.
+  // The last token before the copies attends to the first copy, which precedes itself.
   EXPECT_LT(mean(0, NearColumn::prev), 0.01);
   EXPECT_GT(mean(1, NearColumn::prev), 0.99);
   EXPECT_LT(mean(1, NearColumn::ind), 0.01);

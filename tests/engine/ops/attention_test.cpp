@@ -30,7 +30,7 @@ Qkv random_qkv(const AttentionShape& shape) {
           random_tensor({kRows, shape.n_kv_heads, shape.d_head}, 3)};
 }
 
-// Softmax attention of one query in float64, key by key; `weights` gets one entry per key position.
+// Reference: softmax attention of one query in float64; `weights` has one entry per key position.
 std::vector<double> plain_row(const AttentionInput& input, const Sequence& sequence,
                               std::int64_t position, std::int64_t head,
                               std::vector<double>& weights) {
@@ -61,7 +61,7 @@ std::vector<double> plain_row(const AttentionInput& input, const Sequence& seque
   return z;
 }
 
-// Sums of up to 300 float32 terms of order 1.
+// Error bound of sums of up to 300 float32 terms of order 1.
 void expect_plain_softmax(const AttentionInput& input) {
   const auto n_heads = input.q.dim(1);
   const auto d_head = input.q.dim(2);
@@ -97,7 +97,7 @@ void expect_plain_softmax(const AttentionInput& input) {
 
 class Attention : public testing::TestWithParam<AttentionShape> {};
 
-TEST_P(Attention, MatchesThePlainSoftmax) {
+TEST_P(Attention, MatchesPlainSoftmaxAttention) {
   const auto& shape = GetParam();
   const auto qkv = random_qkv(shape);
   const AttentionInput input{.q = qkv.q,
@@ -108,7 +108,7 @@ TEST_P(Attention, MatchesThePlainSoftmax) {
                              .window = shape.window};
   for_each_cpu_target([&](const std::string&) { expect_plain_softmax(input); });
 }
-TEST_P(Attention, MatchesThePlainSoftmaxOfCappedScores) {
+TEST_P(Attention, MatchesPlainSoftmaxAttentionWithSoftCap) {
   const auto& shape = GetParam();
   const auto qkv = random_qkv(shape);
   const AttentionInput input{.q = qkv.q,
@@ -121,8 +121,7 @@ TEST_P(Attention, MatchesThePlainSoftmaxOfCappedScores) {
   for_each_cpu_target([&](const std::string&) { expect_plain_softmax(input); });
 }
 
-// Neither the queries beside it nor the sequences before it change a bit of a row.
-TEST_P(Attention, ASinkJoinsTheSoftmaxAndHasNoValue) {
+TEST_P(Attention, ASinkAddsToTheSoftmaxSumOnly) {
   const auto& shape = GetParam();
   const auto qkv = random_qkv(shape);
   const auto sinks = random_tensor({shape.n_heads}, 4, 3.0f);
@@ -137,6 +136,7 @@ TEST_P(Attention, ASinkJoinsTheSoftmaxAndHasNoValue) {
   for_each_cpu_target([&](const std::string&) { expect_plain_softmax(input); });
 }
 
+// Neither other queries nor other sequences change a bit of a row.
 TEST_P(Attention, ARowHasTheSameBitsAmongOthersAndAlone) {
   const auto& shape = GetParam();
   const auto qkv = random_qkv(shape);

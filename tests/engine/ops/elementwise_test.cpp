@@ -20,7 +20,7 @@ Tensor tensor_of_nan() {
   return tensor;
 }
 
-TEST_P(Elementwise, NormMatchesTheFormulaAlsoInPlace) {
+TEST_P(Elementwise, RmsNormMatchesFloat64AlsoInPlace) {
   auto x = random_tensor({33, 70}, 1, 3.0f);
   const auto weight = random_tensor({70}, 2);
   const std::span<const float> w(weight.data<float>(), 70);
@@ -38,8 +38,8 @@ TEST_P(Elementwise, NormMatchesTheFormulaAlsoInPlace) {
   EXPECT_EQ(std::memcmp(x.view().bytes(), y.view().bytes(), y.view().size_bytes()), 0);
 }
 
-// Values far from 0: their squares would drown what LayerNorm looks at.
-TEST_P(Elementwise, LayerNormMatchesTheFormulaAlsoInPlace) {
+// Values far from 0, where a one-pass variance would cancel.
+TEST_P(Elementwise, LayerNormMatchesFloat64AlsoInPlace) {
   auto x = random_tensor({33, 70}, 1, 3.0f);
   for (std::int64_t i = 0; i < x.size(); ++i) x.data<float>()[i] += 100.0f;
   const auto weight = random_tensor({70}, 2);
@@ -59,7 +59,7 @@ TEST_P(Elementwise, LayerNormMatchesTheFormulaAlsoInPlace) {
     for (std::size_t i = 0; i < 70; ++i) {
       const auto at = row * 70 + static_cast<std::int64_t>(i);
       const double expected = (in[i] - mean) / std::sqrt(squares / 70 + 1e-5) * norm.weight[i];
-      // The mean of values near 100 is off by some 1e-5.
+      // The float32 mean of values near 100 has an error of about 1e-5.
       EXPECT_NEAR(y.data<float>()[at], expected + norm.bias[i], 3e-5);
       EXPECT_NEAR(without_bias.data<float>()[at], expected, 3e-5);
     }
@@ -68,7 +68,7 @@ TEST_P(Elementwise, LayerNormMatchesTheFormulaAlsoInPlace) {
   EXPECT_EQ(std::memcmp(x.view().bytes(), y.view().bytes(), y.view().size_bytes()), 0);
 }
 
-TEST_P(Elementwise, ActivationsWithoutAGateMatchTheFormulas) {
+TEST_P(Elementwise, UngatedActivationsMatchFloat64) {
   const XieluWeights weights{.alpha_p = 0.8f, .alpha_n = 1.3f, .beta = 0.5f, .eps = -1e-6f};
   const auto check = [&](Activation activation, auto formula) {
     const auto x = random_tensor({40, 51}, 3, 4.0f);
@@ -89,7 +89,7 @@ TEST_P(Elementwise, ActivationsWithoutAGateMatchTheFormulas) {
   });
 }
 
-TEST_P(Elementwise, XieluHoldsAtItsEnds) {
+TEST_P(Elementwise, XieluHandlesInfinityAndNan) {
   const XieluWeights weights{.alpha_p = 0.8f, .alpha_n = 1.3f, .beta = 0.5f, .eps = -1e-6f};
   Tensor x({5});
   const float values[] = {0.0f, -1e-7f, -1e4f, 1e4f, -std::numeric_limits<float>::quiet_NaN()};
@@ -102,7 +102,7 @@ TEST_P(Elementwise, XieluHoldsAtItsEnds) {
   EXPECT_TRUE(std::isnan(x.data<float>()[4]));
 }
 
-TEST_P(Elementwise, ClipKeepsWhatIsWithinTheLimit) {
+TEST_P(Elementwise, ClipLimitsMagnitudesAndKeepsSmallerValues) {
   const auto x = random_tensor({5, 7}, 8, 3.0f);
   auto clipped = rounded(x, DType::f32);  // a copy
   clip(clipped, 2.0);
@@ -110,7 +110,7 @@ TEST_P(Elementwise, ClipKeepsWhatIsWithinTheLimit) {
     EXPECT_EQ(clipped.data<float>()[i], std::min(std::max(x.data<float>()[i], -2.0f), 2.0f));
 }
 
-TEST_P(Elementwise, PositionsCountFromTheBeginOfEachSequence) {
+TEST_P(Elementwise, PositionEmbeddingsRestartWithEachSequence) {
   const auto table = random_tensor({4, 3}, 9);
   const std::vector<Sequence> sequences = {{0, 2}, {2, 4}};
   Tensor y({6, 3});
@@ -121,7 +121,7 @@ TEST_P(Elementwise, PositionsCountFromTheBeginOfEachSequence) {
       EXPECT_EQ(y.data<float>()[row * 3 + i], table.data<float>()[positions[row] * 3 + i]);
 }
 
-TEST_P(Elementwise, GatesMatchTheFormulas) {
+TEST_P(Elementwise, GatedActivationsMatchFloat64) {
   const auto gate = random_tensor({40, 50}, 3, 4.0f);
   const auto up = random_tensor({40, 50}, 4);
   Tensor out(gate.shape());
@@ -139,7 +139,7 @@ TEST_P(Elementwise, GatesMatchTheFormulas) {
   });
 }
 
-TEST_P(Elementwise, ClampedSwigluMatchesTheFormula) {
+TEST_P(Elementwise, ClampedSwigluMatchesFloat64) {
   const auto gate = random_tensor({40, 50}, 3, 4.0f);
   const auto up = random_tensor({40, 50}, 4, 4.0f);
   Tensor out(gate.shape());
@@ -154,7 +154,7 @@ TEST_P(Elementwise, ClampedSwigluMatchesTheFormula) {
   EXPECT_TRUE(std::isnan(broken.data<float>()[0]));
 }
 
-TEST_P(Elementwise, AddCapAndScale) {
+TEST_P(Elementwise, AddSoftCapAndScaleMatchFloat64) {
   auto a = random_tensor({5, 7}, 5, 20.0f);
   const auto b = random_tensor({5, 7}, 6);
   auto sum = rounded(a, DType::f32);
@@ -175,7 +175,7 @@ TEST_P(Elementwise, AddCapAndScale) {
   }
 }
 
-TEST_P(Elementwise, EmbeddingTakesRowsAndScales) {
+TEST_P(Elementwise, EmbeddingCopiesScaledRows) {
   const auto table = rounded(random_tensor({6, 4}, 7), DType::bf16);
   const std::vector<std::int32_t> ids = {5, 0, 5};
   Tensor y({3, 4});

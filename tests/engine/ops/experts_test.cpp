@@ -35,7 +35,7 @@ Tensor tensor_of(std::initializer_list<float> values, const Shape& shape) {
   return tensor;
 }
 
-TEST_P(Experts, TheHighestLogitsAreChosenAndOfEqualOnesTheFirst) {
+TEST_P(Experts, LargestLogitsAreChosenAndTiesGoToTheLowerIndex) {
   const auto logits = tensor_of({0.0f, 3.0f, 1.0f, 3.0f, -1.0f}, {1, 5});
   const auto chosen = choose(logits, 3, false);
   const float expected[] = {1.0f, 3.0f, 2.0f};
@@ -48,7 +48,7 @@ TEST_P(Experts, TheHighestLogitsAreChosenAndOfEqualOnesTheFirst) {
   }
 }
 
-TEST_P(Experts, NormalizedWeightsAreTheSoftmaxOfTheChosen) {
+TEST_P(Experts, NormalizedWeightsAreTheSoftmaxOverChosenExperts) {
   const auto logits = random_tensor({40, 13}, 1, 2.0f);
   const auto chosen = choose(logits, 4, true);
   for (std::int64_t row = 0; row < 40; ++row) {
@@ -65,14 +65,14 @@ TEST_P(Experts, NormalizedWeightsAreTheSoftmaxOfTheChosen) {
   }
 }
 
-TEST_P(Experts, ANanIsChosenAndStays) {
+TEST_P(Experts, NanLogitsPropagateToTheWeights) {
   const auto logits = tensor_of({0.0f, std::numeric_limits<float>::quiet_NaN(), 1.0f}, {1, 3});
   const auto chosen = choose(logits, 2, true);
   EXPECT_EQ(chosen.indices.data<float>()[0], 1.0f);
   EXPECT_TRUE(std::isnan(chosen.weights.data<float>()[0]));
 }
 
-TEST_P(Experts, RowsAreSortedByExpert) {
+TEST_P(Experts, SlotsAreGroupedByExpert) {
   const auto indices = tensor_of({2, 0, 0, 1, 2, 1}, {3, 2});
   const auto rows = rows_by_expert(indices, 4);
   EXPECT_EQ(rows.begin, (std::vector<std::int64_t>{0, 2, 4, 6, 6}));
@@ -80,7 +80,7 @@ TEST_P(Experts, RowsAreSortedByExpert) {
   EXPECT_TRUE(rows.of(3).empty());
 }
 
-TEST_P(Experts, IndicesThatNameNoExpertAreRefused) {
+TEST_P(Experts, InvalidExpertIndicesThrow) {
   const auto message = [](std::initializer_list<float> row) {
     const auto indices = tensor_of(row, {1, 2});
     return bad_input_message([&] { rows_by_expert(indices, 3); });
@@ -123,7 +123,7 @@ struct Mixture {
     return y;
   }
 
-  // The formula in float64, every expert for every row.
+  // Reference in float64: every expert for every row.
   std::vector<double> reference(const float* x, const float* logits) const {
     std::vector<std::int64_t> order(kExperts);
     std::iota(order.begin(), order.end(), 0);
@@ -160,8 +160,8 @@ struct Mixture {
   std::vector<ExpertWeights> experts;
 };
 
-// Enough rows for an expert to take them in more than one piece.
-TEST_P(Experts, TheMixtureMatchesTheFormula) {
+// Enough rows that one expert needs several chunks.
+TEST_P(Experts, MixtureMatchesFloat64) {
   const Mixture mixture;
   const std::int64_t rows = 3 * kMostExpertRows;
   const auto x = random_tensor({rows, Mixture::kModel}, 1);
@@ -177,7 +177,7 @@ TEST_P(Experts, TheMixtureMatchesTheFormula) {
   }
 }
 
-TEST_P(Experts, ARowDoesNotDependOnTheOthers) {
+TEST_P(Experts, ARowDoesNotDependOnOtherRows) {
   const Mixture mixture;
   const auto x = random_tensor({50, Mixture::kModel}, 3);
   const auto logits = random_tensor({50, Mixture::kExperts}, 4);

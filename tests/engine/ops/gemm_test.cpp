@@ -13,8 +13,8 @@
 namespace qkscope {
 namespace {
 
-// The shape of the tile shows which code is called.
-TEST(Gemm, TheTargetInUseIsTheOneThatRuns) {
+// The tile shape identifies the CPU target that runs.
+TEST(Gemm, DispatchRunsTheSelectedCpuTarget) {
   const std::map<std::string, std::pair<std::int64_t, std::int64_t>> shapes = {
       {"avx512", {8, 48}}, {"avx2", {4, 24}}, {"sse4", {4, 12}}, {"neon", {8, 12}}};
   for_each_cpu_target([&](const std::string& name) {
@@ -26,7 +26,7 @@ TEST(Gemm, TheTargetInUseIsTheOneThatRuns) {
 
 class GemmBlocks : public EachCpuTarget {};
 
-// One chain of fused multiply-adds in ascending order, whatever the place in a tile.
+// Reference: one chain of fused multiply-adds in ascending order.
 float chain(const Tensor& left, std::int64_t row, const Tensor& right, std::int64_t column,
             std::int64_t depth) {
   float sum = 0.0f;
@@ -49,10 +49,10 @@ TEST_P(GemmBlocks, EveryElementIsOneChainOfFusedMultiplyAdds) {
   Tensor by_rows({gemm::round_up(rows, tile.rows) * depth});
   Tensor by_columns(by_rows.shape());
   Tensor packed({gemm::round_up(columns, tile.columns) * depth});
-  gemm::pack(gemm::LeftRows{left.data<float>(), depth, rows, depth}, by_rows.data<float>());
-  gemm::pack(gemm::LeftColumns{transposed.data<float>(), rows, rows, depth},
-             by_columns.data<float>());
-  gemm::pack(gemm::RightColumns{right.data<float>(), depth, columns, depth}, packed.data<float>());
+  gemm::pack_left({left.data<float>(), depth, rows, depth}, by_rows.data<float>());
+  gemm::pack_left_transposed({transposed.data<float>(), rows, rows, depth},
+                             by_columns.data<float>());
+  gemm::pack_right({right.data<float>(), depth, columns, depth}, packed.data<float>());
   EXPECT_EQ(
       std::memcmp(by_rows.view().bytes(), by_columns.view().bytes(), by_rows.view().size_bytes()),
       0);
@@ -65,17 +65,16 @@ TEST_P(GemmBlocks, EveryElementIsOneChainOfFusedMultiplyAdds) {
                 chain(left, row, right, column, depth));
 }
 
-TEST_P(GemmBlocks, TheBeginningOfAPackedLeftSideCanBeTaken) {
+TEST_P(GemmBlocks, DepthMayBeSmallerThanThePackedDepth) {
   const auto tile = gemm::tile_shape();
   const std::int64_t rows = 2 * tile.rows, packed_depth = 40, depth = 13;
   const auto left = random_tensor({rows, packed_depth}, 3);
   const auto right = random_tensor({tile.columns, depth}, 4);
   Tensor packed_left({rows * packed_depth});
   Tensor packed_right({tile.columns * depth});
-  gemm::pack(gemm::LeftRows{left.data<float>(), packed_depth, rows, packed_depth},
-             packed_left.data<float>());
-  gemm::pack(gemm::RightColumns{right.data<float>(), depth, tile.columns, depth},
-             packed_right.data<float>());
+  gemm::pack_left({left.data<float>(), packed_depth, rows, packed_depth},
+                  packed_left.data<float>());
+  gemm::pack_right({right.data<float>(), depth, tile.columns, depth}, packed_right.data<float>());
   Tensor product({rows, tile.columns});
   std::fill_n(product.data<float>(), product.size(), 1.0f);
   gemm::multiply({packed_left.data<float>(), packed_right.data<float>(), rows, tile.columns, depth,
@@ -89,8 +88,8 @@ TEST_P(GemmBlocks, TheBeginningOfAPackedLeftSideCanBeTaken) {
   }
 }
 
-TEST_P(GemmBlocks, TheTilesRateIsMeasured) {
-  EXPECT_GT(gemm::tile_rate(0.01), 1e8);  // a tenth of what one slow core does
+TEST_P(GemmBlocks, TileRateIsPlausible) {
+  EXPECT_GT(gemm::tile_rate(0.01), 1e8);  // a tenth of the rate of one slow core
 }
 
 QKSCOPE_EACH_CPU_TARGET(GemmBlocks);

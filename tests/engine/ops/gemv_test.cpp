@@ -1,4 +1,4 @@
-// A few rows have the bits that they have among many.
+// Products of few rows (gemv.h) have the bits of products of many rows (gemm.h).
 #include "engine/ops/gemv.h"
 
 #include <cstring>
@@ -31,7 +31,7 @@ void expect_bits_of_many(const Linear& layer, const std::string& what) {
   }
 }
 
-TEST_P(FewRows, HaveTheBitsOfMany) {
+TEST_P(FewRows, HaveTheBitsOfManyRows) {
   for (const auto dtype : {DType::f32, DType::bf16, DType::f16})
     for (const auto& [in, out] : {std::pair<std::int64_t, std::int64_t>{1, 1},
                                   {7, 31},
@@ -52,7 +52,7 @@ TEST_P(FewRows, HaveTheBitsOfMany) {
     }
 }
 
-TEST_P(FewRows, OfMatricesInBlocksAndTransposed) {
+TEST_P(FewRows, BlockedAndTransposedMatricesHaveTheBitsOfManyRows) {
   constexpr std::int64_t kIn = 70, kOut = 300;
   for (const auto dtype : {DType::f32, DType::bf16}) {
     const auto stored = rounded(random_tensor({3 * kOut, kIn}, 7), dtype);
@@ -63,7 +63,7 @@ TEST_P(FewRows, OfMatricesInBlocksAndTransposed) {
   }
 }
 
-TEST_P(FewRows, SeveralProductsAtOnceAndAnyThreads) {
+TEST_P(FewRows, ThreadCountChangesNoBitOfSeveralProducts) {
   const auto x = random_tensor({2, 576}, 1);
   const auto a = random_tensor({576, 576}, 2);
   const auto b = random_tensor({97, 576}, 3);

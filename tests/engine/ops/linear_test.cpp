@@ -20,9 +20,9 @@ struct LinearCase {
   DType dtype;
 };
 
-// Against sums in float64 of the stored values. A float32 sum of n products of order 1 is off by at
-// most about n units of 6e-8, typically sqrt(n) of them.
-TEST_P(LinearLayer, MatchesThePlainProductForEveryType) {
+// Compares with float64 sums of the stored values. A float32 sum of n products of order 1 has an
+// error of at most about 6e-8 n, typically 6e-8 sqrt(n).
+TEST_P(LinearLayer, MatchesFloat64ForEveryStoredType) {
   for (const auto& [rows, in, out, dtype] :
        {LinearCase{1, 8, 5, DType::f32}, LinearCase{37, 64, 48, DType::bf16},
         LinearCase{300, 96, 600, DType::f16}, LinearCase{17, 700, 33, DType::f32},
@@ -48,9 +48,9 @@ TEST_P(LinearLayer, MatchesThePlainProductForEveryType) {
   }
 }
 
-// Stored with other rows between blocks of its own, or as (in, out) with other columns beside them:
-// the bits of the same matrix stored plainly.
-TEST_P(LinearLayer, TheWayAMatrixIsStoredChangesNoBit) {
+// Matrices with interleaved rows of other matrices, or stored as (in, out), have the bits of the
+// plain layout.
+TEST_P(LinearLayer, StorageLayoutChangesNoBit) {
   constexpr std::int64_t kIn = 70, kOut = 300, kBlocks = 5, kRows = kOut / kBlocks;
   const auto x = random_tensor({11, kIn}, 6);
   for (const auto dtype : {DType::f32, DType::bf16, DType::f16}) {
@@ -102,9 +102,9 @@ TEST_P(LinearLayer, TheWayAMatrixIsStoredChangesNoBit) {
   }
 }
 
-// Every byte and some powers of two, against the table of the format (OCP Microscaling 1.0), in
-// parts that begin anywhere.
-TEST_P(LinearLayer, Mxfp4IsWidenedExactly) {
+// All byte values and several scales against the table of OCP Microscaling 1.0, in parts with
+// arbitrary begin.
+TEST_P(LinearLayer, Mxfp4ConvertsExactly) {
   constexpr std::int64_t kOut = 3, kIn = 192;
   Tensor blocks({kOut, kIn / 2}, DType::u8);
   Tensor scales({kOut, kIn / 32}, DType::u8);
@@ -140,7 +140,7 @@ TEST_P(LinearLayer, Mxfp4IsWidenedExactly) {
   }
 }
 
-TEST_P(LinearLayer, ARowDoesNotDependOnTheRowsBesideIt) {
+TEST_P(LinearLayer, ARowDoesNotDependOnOtherRows) {
   const auto x = random_tensor({513, 96}, 4);
   const auto weight = random_tensor({700, 96}, 5);
   Tensor whole({513, 700});
@@ -159,8 +159,8 @@ bool same_bits(ConstTensorView a, ConstTensorView b) {
   return a.size_bytes() == b.size_bytes() && std::memcmp(a.bytes(), b.bytes(), a.size_bytes()) == 0;
 }
 
-// Few columns are packed for all threads together, many by each thread for itself.
-TEST_P(LinearLayer, AColumnDoesNotDependOnTheColumnsBesideIt) {
+// Few columns are packed once for all threads, many columns by each thread.
+TEST_P(LinearLayer, AColumnDoesNotDependOnOtherColumns) {
   const std::int64_t rows = 61, in = 70, out = 100 * std::int64_t{thread_count()} * 8;
   const auto x = random_tensor({rows, in}, 6);
   const auto weight = rounded(random_tensor({out, in}, 7), DType::bf16);
@@ -177,7 +177,7 @@ TEST_P(LinearLayer, AColumnDoesNotDependOnTheColumnsBesideIt) {
   }
 }
 
-TEST_P(LinearLayer, SeveralLayersAtOnceGiveTheBitsOfEach) {
+TEST_P(LinearLayer, SeveralLayersAtOnceHaveTheBitsOfSeparateCalls) {
   const auto x = random_tensor({200, 48}, 8);
   const auto first_weight = random_tensor({130, 48}, 9);
   const auto second_weight = rounded(random_tensor({20, 48}, 10), DType::f16);
@@ -191,7 +191,7 @@ TEST_P(LinearLayer, SeveralLayersAtOnceGiveTheBitsOfEach) {
   EXPECT_TRUE(same_bits(y_second, alone_second));
 }
 
-TEST_P(LinearLayer, TheNumberOfThreadsChangesNoBit) {
+TEST_P(LinearLayer, ThreadCountChangesNoBit) {
   const auto x = random_tensor({300, 1300}, 11);
   const auto weight = random_tensor({210, 1300}, 12);
   Tensor expected({300, 210});

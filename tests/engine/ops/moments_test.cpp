@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::int64_t kHeads = 2;
 constexpr std::int64_t kDim = 8;
-// Mean over standard deviation of each channel; then one that is constant and one with an outlier.
+// Ratios of mean to standard deviation per channel, then a constant channel and one with an
+// outlier.
 constexpr float kRatio[] = {0, 1, 8, 10, 30, 100};
 
 // (rows, heads, dim)
@@ -50,8 +51,9 @@ TestRows rows_between(const Tensor& x, std::int64_t begin, std::int64_t end, std
 
 class DocumentMomentsTest : public EachCpuTarget {};
 
-// 1e-12 of each sum's scale: the bound of docs/statistics.md for the CPU. min, max and n exactly.
-TEST_P(DocumentMomentsTest, PlantedChannelsHaveTheirMoments) {
+// Bound of docs/statistics.md for the CPU: 1e-12 of the scale of each sum; min, max and n are
+// exact.
+TEST_P(DocumentMomentsTest, MatchTwoPassFloat64Moments) {
   for (const std::int64_t length : {1, 3, 4, 5, 256, 257, 512, 4096}) {
     const auto x = planted(length, 1);
     const auto found = document_moments(x, {0, length}, request());
@@ -72,7 +74,7 @@ TEST_P(DocumentMomentsTest, PlantedChannelsHaveTheirMoments) {
   }
 }
 
-TEST_P(DocumentMomentsTest, BucketsHaveTheirRows) {
+TEST_P(DocumentMomentsTest, BucketsContainTheRowsOfTheirPositions) {
   const auto x = planted(350, 2);
   const auto found = document_moments(x, {0, 350}, request()).moments.buckets;
   EXPECT_EQ(found.n, (std::vector<std::int64_t>{100, 100, 100, 50}));
@@ -93,8 +95,8 @@ TEST_P(DocumentMomentsTest, BucketsHaveTheirRows) {
   }
 }
 
-// A document's bits depend on its own rows alone.
-TEST_P(DocumentMomentsTest, NeighboursChangeNoBit) {
+// The bits of a document depend on its own rows only.
+TEST_P(DocumentMomentsTest, OtherDocumentsChangeNoBit) {
   const auto x = planted(900, 3);
   const auto alone = [&] {
     Tensor part({500, kHeads, kDim});
@@ -108,7 +110,7 @@ TEST_P(DocumentMomentsTest, NeighboursChangeNoBit) {
   EXPECT_EQ(alone.buckets.cov, packed.buckets.cov);
 }
 
-TEST_P(DocumentMomentsTest, PairsAreThoseOfTheFamily) {
+TEST_P(DocumentMomentsTest, RotaryPairNormsFollowTheInterleavedFlag) {
   const auto x = random_tensor({50, kHeads, kDim}, 4);
   auto r = request();
   r.interleaved = true;
@@ -121,7 +123,7 @@ TEST_P(DocumentMomentsTest, PairsAreThoseOfTheFamily) {
   EXPECT_NEAR(found.pair_abs[3 + 1], expected, 1e-12);
 }
 
-TEST_P(DocumentMomentsTest, NumbersThatAreNoneAreFound) {
+TEST_P(DocumentMomentsTest, NanAndInfinityAreReportedWithTheirHead) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     auto x = random_tensor({600, kHeads, kDim}, 5);
@@ -133,7 +135,7 @@ TEST_P(DocumentMomentsTest, NumbersThatAreNoneAreFound) {
 
 QKSCOPE_EACH_CPU_TARGET(DocumentMomentsTest);
 
-TEST(DocumentMoments, HaveTheSameBitsOnEveryTargetThatFuses) {
+TEST(DocumentMoments, HaveTheSameBitsOnEveryCpuTargetWithFma) {
   const auto x = planted(1000, 6);
   std::vector<double> expected;
   for_each_cpu_target([&](const std::string& target) {

@@ -1,4 +1,4 @@
-// Keys that are stored piece by piece give the bits of keys that are packed at once.
+// Keys appended in pieces have the bits of keys packed at once.
 #include "engine/ops/packed_keys.h"
 
 #include <cstring>
@@ -21,7 +21,7 @@ struct StoredCase {
 
 constexpr std::int64_t kLength = 530;
 
-TEST_P(StoredKeys, GiveTheBitsOfAllAtOnce) {
+TEST_P(StoredKeys, HaveTheBitsOfKeysPackedAtOnce) {
   for (const auto& [n_heads, n_kv_heads, d, window, softcap] :
        {StoredCase{9, 3, 64, 0, 0.0f}, StoredCase{4, 4, 20, 100, 0.0f},
         StoredCase{8, 1, 33, 0, 5.0f}, StoredCase{2, 1, 7, 300, 0.0f}}) {

@@ -1,4 +1,4 @@
-// Tensors with seeded normal values.
+// Tensors with seeded normally distributed values.
 #pragma once
 
 #include <random>
@@ -16,7 +16,7 @@ inline Tensor random_tensor(const Shape& shape, unsigned seed, float spread = 1.
   return tensor;
 }
 
-// The same values rounded to bfloat16 or float16.
+// Returns a tensor rounded to bfloat16 or float16.
 inline Tensor rounded(const Tensor& source, DType dtype) {
   Tensor result(source.shape(), dtype);
   for (std::int64_t i = 0; i < source.size(); ++i) {

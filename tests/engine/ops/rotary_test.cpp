@@ -21,8 +21,8 @@ RopeConfig rope(std::int64_t dim) {
   return config;
 }
 
-// The rotation written as the complex product it is, in float64; both pairings, part of the head.
-TEST_P(Rotary, TurnsPairsByPositionTimesFrequency) {
+// Reference: complex product in float64, for both pairings and partial heads.
+TEST_P(Rotary, RotatesPairsByPositionTimesFrequency) {
   const std::vector<Sequence> sequences = {{0, 40}, {40, 9}};
   for (const bool interleaved : {false, true})
     for (const std::int64_t dim : {8, 6}) {
@@ -50,7 +50,7 @@ TEST_P(Rotary, TurnsPairsByPositionTimesFrequency) {
     }
 }
 
-TEST_P(Rotary, ProductsDependOnTheDistanceAlone) {
+TEST_P(Rotary, DotProductsDependOnTheDistanceOnly) {
   const std::vector<Sequence> sequences = {{0, 200}};
   const auto table = rotary_table(rope(16), sequences);
   Tensor x({200, 1, 16});
@@ -69,9 +69,8 @@ TEST_P(Rotary, ProductsDependOnTheDistanceAlone) {
       EXPECT_NEAR(product(0, distance), product(first, first + distance), 1e-4);
 }
 
-// The table is the cosine and sine of the float32 angle, rounded once: in float64 it is off by
-// 1e-16.
-TEST_P(Rotary, TheTableIsRoundedFromFloat64) {
+// The table holds cos and sin of the float32 angle, computed in float64 and rounded once.
+TEST_P(Rotary, TableIsRoundedOnceFromFloat64) {
   auto config = rope(64);
   config.theta = 1e6;
   const std::vector<Sequence> sequences = {{0, 70000}};

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "cpu_targets.h"
+#include "engine/ops/key_kernels.h"
 #include "random_tensor.h"
 
 namespace qkscope {
@@ -24,23 +25,24 @@ std::vector<float> range(float first, float last, float step) {
   return values;
 }
 
-// The distance between value and exact in units in the last place of a float32.
-double units_off(float value, double exact) {
+// Distance of `value` from `exact` in ULP of float32.
+double ulp_error(float value, double exact) {
   const double unit = std::ldexp(1.0, std::max(std::ilogb(exact), -126) - 23);
   return std::abs(value - exact) / unit;
 }
 
-TEST_P(RowKernels, ExponentialIsWithinTwoUnits) {
+// exp(score - lse) with a log-sum-exp of 0 is exp(score).
+TEST_P(RowKernels, ExpHasAtMostTwoUlpError) {
   const auto x = range(-87.0f, 88.0f, 0.0037f);
   auto y = x;
-  rows::exponential(y.data(), std::ssize(y));
+  keys::weights(y.data(), std::ssize(y), keys::LogSum(0.0), y.data());
   double worst = 0.0;
   for (std::size_t i = 0; i < x.size(); ++i)
-    worst = std::max(worst, units_off(y[i], std::exp(static_cast<double>(x[i]))));
+    worst = std::max(worst, ulp_error(y[i], std::exp(static_cast<double>(x[i]))));
   EXPECT_LT(worst, 2.0);
 
   std::vector<float> special = {0.0f, -kInfinity, -1000.0f, 1000.0f, kNan};
-  rows::exponential(special.data(), std::ssize(special));
+  keys::weights(special.data(), std::ssize(special), keys::LogSum(0.0), special.data());
   EXPECT_EQ(special[0], 1.0f);
   EXPECT_EQ(special[1], 0.0f);
   EXPECT_EQ(special[2], 0.0f);
@@ -48,8 +50,8 @@ TEST_P(RowKernels, ExponentialIsWithinTwoUnits) {
   EXPECT_TRUE(std::isnan(special[4]));
 }
 
-// tanh by way of a cap of 1. Computed in float64 and rounded once.
-TEST_P(RowKernels, HyperbolicTangentIsRoundedFromFloat64) {
+// A soft cap of 1 is tanh, computed in float64 and rounded once.
+TEST_P(RowKernels, SoftCapIsTanhRoundedFromFloat64) {
   auto x = range(-11.0f, 11.0f, 0.00071f);
   for (float small = 1e-30f; small < 1.0f; small *= 1.7f) x.push_back(small);
   auto y = x;
@@ -57,7 +59,7 @@ TEST_P(RowKernels, HyperbolicTangentIsRoundedFromFloat64) {
   double worst = 0.0;
   for (std::size_t i = 0; i < x.size(); ++i)
     if (x[i] != 0.0f)
-      worst = std::max(worst, units_off(y[i], std::tanh(static_cast<double>(x[i]))));
+      worst = std::max(worst, ulp_error(y[i], std::tanh(static_cast<double>(x[i]))));
   EXPECT_LT(worst, 0.51);
 
   std::vector<float> special = {0.0f, kInfinity, -kInfinity, kNan};
@@ -68,8 +70,8 @@ TEST_P(RowKernels, HyperbolicTangentIsRoundedFromFloat64) {
   EXPECT_TRUE(std::isnan(special[3]));
 }
 
-// gelu(x) / x = (1 + erf(x / sqrt 2)) / 2, in float32 from an error function that is rounded once.
-TEST_P(RowKernels, GeluHasTheErrorFunction) {
+// gelu(x) / x = (1 + erf(x / sqrt 2)) / 2 in float32, from an erf that is rounded once.
+TEST_P(RowKernels, GeluUsesAnAccurateErf) {
   const auto x = range(-7.0f, 7.0f, 0.00053f);
   const std::vector<float> ones(x.size(), 1.0f);
   std::vector<float> y(x.size());
@@ -81,8 +83,8 @@ TEST_P(RowKernels, GeluHasTheErrorFunction) {
   }
 }
 
-// Small whole numbers: sums are exact in any order.
-TEST_P(RowKernels, SumsAndSoftmaxTakeEveryElement) {
+// Sums of small integers are exact in any order.
+TEST_P(RowKernels, SumsAndSoftmaxCoverEveryElement) {
   for (const std::int64_t count : {0, 1, 15, 16, 17, 31, 100}) {
     std::vector<float> x(static_cast<std::size_t>(count));
     std::iota(x.begin(), x.end(), 0.0f);
@@ -97,8 +99,8 @@ TEST_P(RowKernels, SumsAndSoftmaxTakeEveryElement) {
   }
 }
 
-// What lies behind a row stays as it is, whatever the width of a vector.
-TEST_P(RowKernels, NothingBehindTheRowIsTouched) {
+// Memory beyond a row stays unchanged for every vector width.
+TEST_P(RowKernels, NothingBeyondTheRowIsWritten) {
   const auto y = random_tensor({40}, 1);
   for (std::int64_t count = 0; count <= 33; ++count) {
     auto x = random_tensor({40}, 2);
@@ -109,8 +111,8 @@ TEST_P(RowKernels, NothingBehindTheRowIsTouched) {
     rows::add_scaled(values, y.data<float>(), count, -2.0f);
     rows::gate(Activation::silu, values, values, count, values);
     rows::soft_cap(values, count, 5.0f);
-    rows::turn(values, y.data<float>(), y.data<float>(), count / 2, false);
-    rows::turn(values, y.data<float>(), y.data<float>(), count / 2, true);
+    rows::rotate(values, y.data<float>(), y.data<float>(), count / 2, false);
+    rows::rotate(values, y.data<float>(), y.data<float>(), count / 2, true);
     for (std::int64_t i = count; i < 40; ++i) EXPECT_EQ(values[i], before.data<float>()[i]);
   }
 }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
-// The softmax of one column over several panels, in float64.
+// Reference: softmax of one column over several panels, in float64.
 struct PlainColumn {
   std::vector<double> scores;
 
@@ -43,7 +43,7 @@ class Panel : public EachCpuTarget {
     plain_.resize(count);
   }
 
-  // The next block of keys; column c sees [first(c), end(c)).
+  // Adds the next block of keys; column c sees [first(c), end(c)).
   template <typename First, typename End>
   Tensor next(std::int64_t keys, unsigned seed, First first, End end) {
     auto scores = random_tensor({keys, columns_}, seed, 3.0f);
@@ -61,21 +61,21 @@ class Panel : public EachCpuTarget {
         plain_[static_cast<std::size_t>(column)].scores.push_back(
             scores.data<float>()[key * columns_ + column]);
     }
-    weigh({.scores = scores.data<float>(),
-           .keys = keys,
-           .columns = columns_,
-           .first = firsts.data(),
-           .end = ends.data(),
-           .all_first = all_first,
-           .all_end = all_end,
-           .highest = highest_.data(),
-           .sum = sum_.data(),
-           .z = z_.data(),
-           .z_rows = 2});
+    update_softmax({.scores = scores.data<float>(),
+                    .keys = keys,
+                    .columns = columns_,
+                    .first = firsts.data(),
+                    .end = ends.data(),
+                    .all_first = all_first,
+                    .all_end = all_end,
+                    .highest = highest_.data(),
+                    .sum = sum_.data(),
+                    .z = z_.data(),
+                    .z_rows = 2});
     return scores;
   }
 
-  // float32 sums of up to a hundred weights.
+  // Error bound of float32 sums of up to a hundred weights.
   void expect_plain() const {
     for (std::size_t column = 0; column < plain_.size(); ++column) {
       if (plain_[column].scores.empty()) {
@@ -95,7 +95,7 @@ class Panel : public EachCpuTarget {
   std::vector<PlainColumn> plain_;
 };
 
-TEST_P(Panel, IsASoftmaxThatRunsOverBlocks) {
+TEST_P(Panel, BlockwiseUpdatesMatchTheFullSoftmax) {
   const auto from_first = [](std::int64_t) { return 0; };
   for (const std::int64_t keys : {1, 3, 16, 37}) {
     next(keys, static_cast<unsigned>(keys), from_first, [&](std::int64_t) { return keys; });
@@ -103,7 +103,7 @@ TEST_P(Panel, IsASoftmaxThatRunsOverBlocks) {
   }
 }
 
-TEST_P(Panel, HiddenKeysHaveNoWeight) {
+TEST_P(Panel, MaskedKeysHaveZeroWeight) {
   const std::int64_t keys = 40;
   const auto first = [](std::int64_t column) { return column - 3; };
   const auto end = [](std::int64_t column) { return column + 1; };
@@ -115,8 +115,8 @@ TEST_P(Panel, HiddenKeysHaveNoWeight) {
                 key < first(column) || key >= end(column));
 }
 
-// A column that sees nothing of a block keeps what it has, also where it has nothing yet.
-TEST_P(Panel, ABlockOutOfSightChangesNothing) {
+// A column without visible keys in a block keeps its state, also before its first visible key.
+TEST_P(Panel, AFullyMaskedBlockChangesNothing) {
   const auto nothing = [](std::int64_t) { return 0; };
   const auto odd = [](std::int64_t column) { return column % 2 == 1 ? 20 : 0; };
   next(20, 6, nothing, odd);
@@ -132,7 +132,7 @@ TEST_P(Panel, ABlockOutOfSightChangesNothing) {
   expect_plain();
 }
 
-TEST_P(Panel, WhatWasSummedFollowsTheHighestScore) {
+TEST_P(Panel, ZIsRescaledWhenTheMaximumGrows) {
   next(
       8, 9, [](std::int64_t) { return 0; }, [](std::int64_t) { return 8; });
   const auto before = highest_;

@@ -20,7 +20,7 @@ StatisticsSettings settings(bool all_keys = false) {
   return s;
 }
 
-TEST(AttentionColumns, HaveNamesInTheOrderOfTheirPlaces) {
+TEST(AttentionColumns, NamesFollowTheColumnLayout) {
   auto s = settings(true);
   s.kl.push_back({.name = "fp8"});
   s.keep.push_back({.name = "first_4_last_16"});
@@ -39,7 +39,7 @@ TEST(AttentionColumns, HaveNamesInTheOrderOfTheirPlaces) {
   EXPECT_FALSE(is_row_column("prev_first"));
 }
 
-// A random attention pattern over tokens of which many are equal, and its sums.
+// A random attention pattern over tokens with many repetitions, and its sums.
 class PatternScores : public testing::Test {
  protected:
   PatternScores() : pattern(n, std::vector<double>(n)), sums(as_index(layout.columns())) {
@@ -76,7 +76,7 @@ class PatternScores : public testing::Test {
         sums[as_index(ColumnLayout::at(NearColumn::alpha_0)) + k] += pattern[i][k];
   }
 
-  // As TransformerLens does it, on the whole square.
+  // Reference: the TransformerLens formulas on the full square.
   double score(const std::vector<std::vector<double>>& detect, bool no_bos, bool no_current,
                bool absolute) const {
     double hit = 0;
@@ -102,7 +102,7 @@ class PatternScores : public testing::Test {
   std::vector<double> sums;
 };
 
-TEST_F(PatternScores, AreThoseOfTransformerLens) {
+TEST_F(PatternScores, MatchTheTransformerLensFormulas) {
   std::vector<std::vector<double>> previous(n, std::vector<double>(n)), duplicate = previous,
                                                                         induction = previous;
   for (std::size_t i = 0; i < n; ++i)
@@ -133,7 +133,7 @@ TEST_F(PatternScores, AreThoseOfTransformerLens) {
       }
 }
 
-TEST_F(PatternScores, SinksAreThoseOfTheFirst64Rows) {
+TEST_F(PatternScores, SinkAlphaAveragesTheFirst64Rows) {
   const auto names = document_column_names(settings());
   std::vector<double> values(names.size());
   document_values(layout, count_pairs(tokens), sums, {}, values);
@@ -148,7 +148,7 @@ TEST_F(PatternScores, SinksAreThoseOfTheFirst64Rows) {
   EXPECT_TRUE(std::isnan(values[static_cast<std::size_t>(at)]));
 }
 
-TEST(KeyShares, AreOfTheLargestKeys) {
+TEST(KeyShares, AreSharesOfTheKeysWithMostMass) {
   const auto s = settings(true);
   const auto layout = column_layout(s);
   const std::vector<double> sums(as_index(layout.columns()));
@@ -167,8 +167,8 @@ TEST(KeyShares, AreOfTheLargestKeys) {
   EXPECT_NEAR(value("key_gini"), 0.0, 1e-12);
 }
 
-// Two documents of 10 and 30 rows whose rows have the values 1 and 3.
-TEST(AttentionTables, MeansSpreadsAndErrors) {
+// Two documents of 10 and 30 rows with row values 1 and 3.
+TEST(AttentionTables, MeanDeviationAndClusteredErrorHaveClosedForms) {
   auto a = empty_attention(settings(), 1, 1);
   const auto columns = a.columns.size();
   a.documents = 2;
@@ -183,7 +183,7 @@ TEST(AttentionTables, MeansSpreadsAndErrors) {
   const auto all = column_value(a, 0, 0, -1, 0);
   EXPECT_DOUBLE_EQ(all.mean, 2.5);
   EXPECT_NEAR(all.sd, std::sqrt((10 * 2.25 + 30 * 0.25) / 40), 1e-12);
-  // Residuals 10 - 25 and 90 - 75.
+  // Residuals of the document sums: 10 - 25 and 90 - 75.
   EXPECT_NEAR(all.se, std::sqrt(2 * 15.0 * 15.0 * 2) / 40, 1e-12);
   EXPECT_DOUBLE_EQ(column_value(a, 0, 0, 1, 0).mean, 3.0);
   EXPECT_EQ(rows_of(a, -1), 40);

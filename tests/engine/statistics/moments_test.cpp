@@ -10,7 +10,7 @@
 namespace qkscope {
 namespace {
 
-TEST(Moments, MergedPartsAreTheMomentsOfAllRows) {
+TEST(Moments, MergedPartsEqualTheMomentsOfAllRows) {
   const auto a = random_rows(300, 0, 1);
   const auto b = random_rows(77, 40, 2);
   auto merged = moments_of(a);
@@ -18,7 +18,7 @@ TEST(Moments, MergedPartsAreTheMomentsOfAllRows) {
   EXPECT_LT(difference(merged, moments_of(a + b)), 1e-12);
 }
 
-TEST(Moments, NothingAddsNothing) {
+TEST(Moments, MergingEmptyMomentsChangesNothing) {
   const auto rows = moments_of(random_rows(9, 3, 3));
   auto merged = empty_moments({2, 5, 2, 1, false});
   merge(merged, rows);
@@ -27,8 +27,8 @@ TEST(Moments, NothingAddsNothing) {
   EXPECT_EQ(difference(merged, rows), 0.0);
 }
 
-// Any split into any number of parts in any order: the bound that docs/statistics.md states.
-TEST(Moments, SplitsAgreeInAnyOrder) {
+// Splits into any number of parts in any order, with the bound of docs/statistics.md.
+TEST(Moments, AnySplitAndOrderAgreesWithinTheDocumentedBound) {
   std::vector<TestRows> documents;
   TestRows all;
   for (unsigned i = 0; i < 64; ++i) {
@@ -66,7 +66,7 @@ TEST(Moments, ConstantChannelsStayConstant) {
   for (const double m4 : merged.m4) EXPECT_EQ(m4, 0.0);
 }
 
-TEST(Moments, BucketsMergeEachForItself) {
+TEST(Moments, BucketsMergeIndependently) {
   const MomentShape shape{1, 2, 0, 3, true};
   auto a = empty_buckets(shape);
   a.n = {4, 0, 1};

@@ -32,12 +32,12 @@ void expect_near(const PositionSums& found, const PositionSums& expected) {
   close(found.t_mean, expected.t_mean);
   close(found.u_mean, expected.u_mean);
   close(found.t_m2, expected.t_m2);
-  // Sums of squares of values around 10 with a spread near 1.
+  // Bound for sums of squares of values around 10 with a spread near 1.
   EXPECT_NEAR(found.u_m2, expected.u_m2, 1e-10 * (1.0 + expected.u_m2));
   EXPECT_NEAR(found.tu_m2, expected.tu_m2, 1e-10 * (1.0 + expected.tu_m2));
 }
 
-TEST(Positions, RangesHaveTheSumsOfTheirPositions) {
+TEST(Positions, RangeSumsMatchDirectSums) {
   PositionTable table;
   std::vector<std::int64_t> positions;
   for (std::int64_t t = 100; t < 5000; ++t) positions.push_back(t);
@@ -49,7 +49,7 @@ TEST(Positions, RangesHaveTheSumsOfTheirPositions) {
   EXPECT_EQ(one.u_m2, 0.0);
 }
 
-TEST(Positions, DocumentsGiveSetsAndBuckets) {
+TEST(Positions, DocumentsSplitIntoRowSetsAndBuckets) {
   const std::vector<std::int64_t> lengths = {1, 3, 40, 40, 25};
   const auto sums = positions_of(lengths, 4, 16, 2);
   std::vector<std::int64_t> first, body, buckets[2];

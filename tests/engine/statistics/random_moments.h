@@ -1,5 +1,4 @@
-// Moments of rows made up for tests, and the same sums straight from the rows in float64 with two
-// passes.
+// Synthetic rows for tests, and reference moments computed from them in float64 in two passes.
 #pragma once
 
 #include <cmath>
@@ -23,7 +22,7 @@ struct TestRows {
   }
 };
 
-// Channel j has mean 10 j and a slope over positions.
+// Channel j has mean 10 j and a linear trend over positions.
 inline TestRows random_rows(std::int64_t rows, std::int64_t first_position, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
@@ -92,7 +91,7 @@ inline HeadMoments moments_of(const TestRows& rows, std::int64_t pairs = 2) {
   return m;
 }
 
-// The largest difference of each field, in units of its scale: sqrt(M2_ii M2_jj), n sigma^3, ...
+// Largest difference of each field relative to its scale: sqrt(M2_ii M2_jj), n sigma^3, ...
 inline double difference(const HeadMoments& a, const HeadMoments& b) {
   double worst = a.n() == b.n() ? 0.0 : 1e300;
   const auto take = [&](double x, double y, double scale) {
@@ -111,7 +110,7 @@ inline double difference(const HeadMoments& a, const HeadMoments& b) {
       take(a.mean[i], b.mean[i], sigma + std::abs(b.mean[i]));
       take(a.ct[i], b.ct[i], std::sqrt(m2(j) * b.positions.t_m2));
       take(a.cu[i], b.cu[i], std::sqrt(m2(j) * b.positions.u_m2));
-      // An outlier of 1,000 sigma makes the powers themselves far larger than n sigma^4.
+      // An outlier of 1,000 sigma makes the power sums much larger than n sigma^4.
       take(a.m3[i], b.m3[i], std::max(n * std::pow(sigma, 3), std::abs(b.m3[i])));
       take(a.m4[i], b.m4[i], std::max(n * std::pow(sigma, 4), b.m4[i]));
       take(a.min[i], b.min[i], 0);

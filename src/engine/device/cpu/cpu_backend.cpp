@@ -1,41 +1,23 @@
 #include "engine/device/cpu/cpu_backend.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include <fmt/format.h>
-
-#include "base/core/error.h"
-#include "base/core/thread_pool.h"
-#include "engine/device/memory_plan.h"
+#include "base/core/index.h"
 #include "engine/ops/attention_statistics.h"
-#include "engine/ops/elementwise.h"
-#include "engine/ops/gemm.h"
-#include "engine/ops/linear.h"
 #include "engine/ops/moments.h"
-#include "engine/ops/score_rows.h"
-#include "qkscope/experimental/cpu.h"
 
 namespace qkscope {
 namespace {
 
-TensorView as_matrix(Tensor& heads) {
-  return heads.view().reshaped({heads.dim(0), heads.dim(1) * heads.dim(2)});
-}
-
-void copy_rows(TensorView to, ConstTensorView from) {
-  std::memcpy(to.bytes(), from.bytes(), from.size_bytes());
-}
-
 // tensor = tensor[rows]
 void take_rows(Tensor& tensor, std::span<const std::int64_t> rows) {
   Shape shape = tensor.shape();
-  const auto bytes = tensor.view().size_bytes() / static_cast<std::size_t>(shape[0]);
-  shape[0] = static_cast<std::int64_t>(rows.size());
+  const auto bytes = tensor.view().size_bytes() / as_index(shape[0]);
+  shape[0] = std::ssize(rows);
   Tensor taken(shape);
   for (std::size_t i = 0; i < rows.size(); ++i)
-    std::memcpy(taken.view().bytes() + i * bytes,
-                tensor.view().bytes() + static_cast<std::size_t>(rows[i]) * bytes, bytes);
+    std::memcpy(taken.view().bytes() + i * bytes, tensor.view().bytes() + as_index(rows[i]) * bytes,
+                bytes);
   tensor = std::move(taken);
 }
 
@@ -72,16 +54,6 @@ void CpuBackend::embed() {
   allocate();
 }
 
-void CpuBackend::embed_positions() {
-  qkscope::embed_positions(batch_->sequences, model().weights.positions, update_);
-}
-
-void CpuBackend::put_residual(ConstTensorView residual) {
-  residual_ = Tensor(residual.shape());
-  copy_rows(residual_, residual);
-  allocate();
-}
-
 void CpuBackend::allocate() {
   const auto rows = running_rows();
   const auto& c = config();
@@ -95,15 +67,10 @@ void CpuBackend::allocate() {
 
 void CpuBackend::begin_layer(std::int64_t layer) {
   layer_ = layer;
-  keys_kept_ = false;
-  all_keys_.reset();
-  weights_ = &model().weights.layers[static_cast<std::size_t>(layer)];
-  if (k_.dim(0) != running_rows()) allocate();  // rows were dropped in the layer before
-}
-
-void CpuBackend::keep_layer_input() {
-  layer_input_ = Tensor(residual_.shape());
-  copy_rows(layer_input_, residual_);
+  cache_appended_ = false;
+  cached_rows_.reset();
+  weights_ = &model().weights.layers[as_index(layer)];
+  if (k_.dim(0) != running_rows()) allocate();  // an earlier layer dropped rows
 }
 
 void CpuBackend::normalize(Norm norm) {
@@ -112,15 +79,6 @@ void CpuBackend::normalize(Norm norm) {
                                                        : model().weights.final_norm;
   const bool beside = config().parallel_residual && norm == Norm::before_mlp;
   normalize_rows(beside ? layer_input_ : residual_, weights, normalized_);
-}
-
-void CpuBackend::normalize_rows(ConstTensorView x, const NormWeights& norm, TensorView y) const {
-  if (norm.empty())
-    copy_rows(y, x);
-  else if (config().norm == NormKind::layer)
-    layer_norm(x, norm, config().norm_eps, y);
-  else
-    rms_norm(x, norm.weight, config().norm_eps, y);
 }
 
 void CpuBackend::project_qkv(bool values) {
@@ -146,9 +104,9 @@ void CpuBackend::normalize_heads() {
 }
 
 void CpuBackend::rotate() {
-  const int rope = config().layers[static_cast<std::size_t>(layer_)].rope;
+  const int rope = config().layers[as_index(layer_)].rope;
   if (rope >= 0) {
-    const auto& table = tables_[static_cast<std::size_t>(rope)];
+    const auto& table = tables_[as_index(rope)];
     apply_rotary(table, config().rope_interleaved, q_);
     apply_rotary(table, config().rope_interleaved, k_);
   }
@@ -162,59 +120,34 @@ AttentionInput CpuBackend::attention_input() const {
           .sequences = batch_->sequences,
           .queries = kept_,
           .scale = static_cast<float>(config().score_scale(layer_)),
-          .window = config().layers[static_cast<std::size_t>(layer_)].window,
+          .window = config().layers[as_index(layer_)].window,
           .softcap = static_cast<float>(config().attention_softcap),
           .sinks = weights_->sinks};
 }
 
-void CpuBackend::keep_keys() {
-  if (!keys_kept_) (*stored_)[static_cast<std::size_t>(layer_)].append(k_, v_, batch_->sequences);
-  keys_kept_ = true;
+void CpuBackend::append_to_cache() {
+  if (!cache_appended_) (*stored_)[as_index(layer_)].append(k_, v_, batch_->sequences);
+  cache_appended_ = true;
 }
 
-AttentionInput CpuBackend::input_of_all_keys() {
+AttentionInput CpuBackend::input_with_cache() {
   auto input = attention_input();
   if (stored_ == nullptr) return input;
-  keep_keys();
-  if (!all_keys_) all_keys_ = (*stored_)[static_cast<std::size_t>(layer_)].rows(batch_->sequences);
-  input.k = all_keys_->k;
-  input.v = all_keys_->v;
+  append_to_cache();
+  if (!cached_rows_) cached_rows_ = (*stored_)[as_index(layer_)].rows(batch_->sequences);
+  input.k = cached_rows_->k;
+  input.v = cached_rows_->v;
   return input;
 }
 
 void CpuBackend::attend() {
-  row_sums_.resize(keeps_row_sums_ ? static_cast<std::size_t>(q_.dim(0) * q_.dim(1)) : 0);
+  row_sums_.resize(keeps_row_sums_ ? as_index(q_.dim(0) * q_.dim(1)) : 0);
   auto input = attention_input();
   if (stored_ == nullptr) return attention(input, z_, row_sums_);
-  keep_keys();
-  const auto packed = (*stored_)[static_cast<std::size_t>(layer_)].packed(batch_->sequences);
+  append_to_cache();
+  const auto packed = (*stored_)[as_index(layer_)].packed(batch_->sequences);
   input.packed = &packed;
   attention(input, z_, row_sums_);
-}
-
-void CpuBackend::project_output(Addition addition) {
-  linear(as_matrix(z_), weights_->o, update_);
-  add_rows(0, running_rows(), weights_->post_attention_norm, addition);
-}
-
-void CpuBackend::add_update() {
-  add_to(residual_, update_);
-}
-
-void CpuBackend::project_router() {
-  router_logits_ = Tensor({running_rows(), config().experts.count});
-  linear(normalized_, weights_->router, router_logits_);
-}
-
-void CpuBackend::choose_experts() {
-  expert_weights_ = Tensor({running_rows(), config().experts.per_token});
-  expert_indices_ = Tensor(expert_weights_.shape());
-  qkscope::choose_experts(router_logits_, config().experts.normalized, expert_weights_,
-                          expert_indices_);
-}
-
-std::int64_t CpuBackend::mlp_rows() const {
-  return has_experts() ? cpu_expert_rows(config()) : kCpuMlpRows;
 }
 
 TensorView CpuBackend::mlp_view(Tensor& values) const {
@@ -260,7 +193,7 @@ void CpuBackend::project_down(std::int64_t begin, std::int64_t count, Addition a
                  update_.view().rows(begin, begin + count));
     return add_rows(begin, count, weights_->post_mlp_norm, addition);
   }
-  // As many rows at a time as where nothing is shown: the packed input is as wide as the MLP.
+  // At most kCpuMlpRows rows at a time: the packed input is as wide as the MLP.
   for (std::int64_t row = 0; row < count; row += kCpuMlpRows) {
     const auto end = std::min(row + kCpuMlpRows, count);
     linear(tensor(Buffer::gate).rows(row, end), weights_->down,
@@ -300,53 +233,28 @@ void CpuBackend::keep_rows(std::span<const std::int64_t> rows) {
 }
 
 TensorView CpuBackend::tensor(Buffer buffer) {
-  switch (buffer) {
-    case Buffer::residual:
-      return residual_;
-    case Buffer::normalized:
-      return normalized_;
-    case Buffer::q:
-      return q_;
-    case Buffer::k:
-      return k_;
-    case Buffer::v:
-      return v_;
-    case Buffer::z:
-      return z_;
-    case Buffer::update:
-      return update_;
-    case Buffer::router_logits:
-      return router_logits_;
-    case Buffer::expert_weights:
-      return expert_weights_;
-    case Buffer::expert_indices:
-      return expert_indices_;
-    case Buffer::gate:
-      return mlp_view(gate_);
-    case Buffer::up:
-      return mlp_view(up_);
-    case Buffer::logits:
-      break;
-  }
-  return logits_;
+  Tensor* const tensors[] = {
+      &residual_,       &normalized_,     &q_,    &k_,  &v_,     &z_, &update_, &router_logits_,
+      &expert_weights_, &expert_indices_, &gate_, &up_, &logits_};  // in the order of Buffer
+  auto& chosen = *tensors[static_cast<std::size_t>(buffer)];
+  return buffer == Buffer::gate || buffer == Buffer::up ? mlp_view(chosen) : chosen.view();
 }
 
 Tensor CpuBackend::selected_part(ConstTensorView whole, const Selection& selection) const {
   Shape shape = whole.shape();
-  shape[0] = static_cast<std::int64_t>(selection.rows.size());
+  shape[0] = std::ssize(selection.rows);
   const bool by_head = !selection.heads.empty();
-  if (by_head) shape[1] = static_cast<std::int64_t>(selection.heads.size());
+  if (by_head) shape[1] = std::ssize(selection.heads);
   Tensor part(shape);
-  // Without a selection of heads a row is one piece.
+  // Without selected heads a row is copied as one piece.
   const auto pieces = by_head ? shape[1] : 1;
   const auto width = part.size() / std::max<std::int64_t>(1, shape[0] * pieces);
   float* out = part.data<float>();
   for (const auto row : selection.rows) {
     const float* from = whole.data<float>() + running_row(kept_, row) * whole.stride(0);
     for (std::int64_t piece = 0; piece < pieces; ++piece, out += width)
-      std::memcpy(out,
-                  from + (by_head ? selection.heads[static_cast<std::size_t>(piece)] * width : 0),
-                  static_cast<std::size_t>(width) * sizeof(float));
+      std::memcpy(out, from + (by_head ? selection.heads[as_index(piece)] * width : 0),
+                  as_index(width) * sizeof(float));
   }
   return part;
 }
@@ -358,10 +266,6 @@ void CpuBackend::read(Buffer buffer, const Selection& selection, Show show) {
     show(selected_part(tensor(buffer), selection));
 }
 
-void CpuBackend::edit(Buffer buffer, const std::function<void(TensorView)>& change) {
-  change(tensor(buffer));
-}
-
 ActivationCopy CpuBackend::copy(Buffer buffer, const Selection& selection) {
   auto copy = std::make_shared<Tensor>();
   read(buffer, selection, [&](ConstTensorView values) {
@@ -369,39 +273,6 @@ ActivationCopy CpuBackend::copy(Buffer buffer, const Selection& selection) {
     copy_rows(*copy, values);
   });
   return {copy, copy->view()};
-}
-
-void CpuBackend::put(Buffer buffer, const ActivationCopy& values) {
-  const auto whole = tensor(buffer);
-  QKSCOPE_ASSERT(values.view.shape() == whole.shape());
-  copy_rows(whole, values.view);
-}
-
-std::string CpuBackend::hardware() const {
-  return fmt::format("{}, {} {}", cpu_target(), thread_count(),
-                     thread_count() == 1 ? "thread" : "threads");
-}
-
-std::string CpuBackend::attention_kernel() const {
-  const auto tile = gemm::tile_shape();
-  return fmt::format("tiles of {} x {}", tile.rows, tile.columns);
-}
-
-double CpuBackend::product_rate(double seconds) {
-  return gemm::tile_rate(seconds);
-}
-
-void CpuBackend::score_rows(const RowScores& out) {
-  qkscope::score_rows(input_of_all_keys(), out.rows, out.scores, out.pattern);
-}
-
-void CpuBackend::pattern_of_edited_scores(const RowScores& edited) {
-  qkscope::pattern_of_edited_scores(input_of_all_keys(), edited.rows, edited.scores,
-                                    edited.pattern);
-}
-
-void CpuBackend::attend_edited_rows(const RowScores& edited) {
-  qkscope::attend_edited_rows(input_of_all_keys(), edited.rows, edited.scores, edited.pattern, z_);
 }
 
 void CpuBackend::add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) {

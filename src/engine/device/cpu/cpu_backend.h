@@ -1,18 +1,30 @@
-// The forward pass on the CPU: float32 activations, weights in their stored type.
+// CPU backend: float32 activations, weights in their stored type.
 #pragma once
 
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "base/core/error.h"
+#include "base/core/thread_pool.h"
 #include "engine/device/backend.h"
+#include "engine/device/memory_plan.h"
 #include "engine/ops/attention.h"
+#include "engine/ops/elementwise.h"
 #include "engine/ops/experts.h"
+#include "engine/ops/gemm.h"
+#include "engine/ops/linear.h"
 #include "engine/ops/packed_keys.h"
 #include "engine/ops/rotary.h"
+#include "engine/ops/score_rows.h"
+#include "qkscope/experimental/cpu.h"
 
 namespace qkscope {
 
+// See Backend for the meaning of the steps.
 class CpuBackend : public Backend {
  public:
   using Backend::Backend;
@@ -22,20 +34,42 @@ class CpuBackend : public Backend {
                                             std::int64_t positions) override;
   void use_store(KeyValueStore& store) override;
   void embed() override;
-  void embed_positions() override;
-  void put_residual(ConstTensorView residual) override;
+  void embed_positions() override {
+    qkscope::embed_positions(batch_->sequences, model().weights.positions, update_);
+  }
+  void put_residual(ConstTensorView residual) override {
+    residual_ = Tensor(residual.shape());
+    copy_rows(residual_, residual);
+    allocate();
+  }
   void begin_layer(std::int64_t layer) override;
-  void keep_layer_input() override;
+  void keep_layer_input() override {
+    layer_input_ = Tensor(residual_.shape());
+    copy_rows(layer_input_, residual_);
+  }
   void normalize(Norm norm) override;
   void project_qkv(bool values) override;
   void normalize_heads() override;
   void rotate() override;
   void attend() override;
-  void project_output(Addition addition) override;
-  void add_update() override;
-  void project_router() override;
-  void choose_experts() override;
-  std::int64_t mlp_rows() const override;
+  void project_output(Addition addition) override {
+    linear(as_matrix(z_), weights_->o, update_);
+    add_rows(0, running_rows(), weights_->post_attention_norm, addition);
+  }
+  void add_update() override { add_to(residual_, update_); }
+  void project_router() override {
+    router_logits_ = Tensor({running_rows(), config().experts.count});
+    linear(normalized_, weights_->router, router_logits_);
+  }
+  void choose_experts() override {
+    expert_weights_ = Tensor({running_rows(), config().experts.per_token});
+    expert_indices_ = Tensor(expert_weights_.shape());
+    qkscope::choose_experts(router_logits_, config().experts.normalized, expert_weights_,
+                            expert_indices_);
+  }
+  std::int64_t mlp_rows() const override {
+    return has_experts() ? cpu_expert_rows(config()) : kCpuMlpRows;
+  }
   void project_gate_up(std::int64_t begin, std::int64_t count) override;
   void gate(std::int64_t count) override;
   void project_down(std::int64_t begin, std::int64_t count, Addition addition) override;
@@ -43,32 +77,59 @@ class CpuBackend : public Backend {
   void keep_rows(std::span<const std::int64_t> rows) override;
   std::int64_t running_rows() const override { return residual_.dim(0); }
   void read(Buffer buffer, const Selection& selection, Show show) override;
-  void edit(Buffer buffer, const std::function<void(TensorView)>& change) override;
+  void edit(Buffer buffer, const std::function<void(TensorView)>& change) override {
+    change(tensor(buffer));
+  }
   ActivationCopy copy(Buffer buffer, const Selection& selection) override;
-  void put(Buffer buffer, const ActivationCopy& values) override;
-  void score_rows(const RowScores& out) override;
-  void pattern_of_edited_scores(const RowScores& edited) override;
-  void attend_edited_rows(const RowScores& edited) override;
+  void put(Buffer buffer, const ActivationCopy& values) override {
+    const auto whole = tensor(buffer);
+    QKSCOPE_ASSERT(values.view.shape() == whole.shape());
+    copy_rows(whole, values.view);
+  }
+  void score_rows(const RowScores& out) override {
+    qkscope::score_rows(input_with_cache(), out.rows, out.scores, out.pattern);
+  }
+  void pattern_of_edited_scores(const RowScores& edited) override {
+    qkscope::pattern_of_edited_scores(input_with_cache(), edited.rows, edited.scores,
+                                      edited.pattern);
+  }
+  void attend_edited_rows(const RowScores& edited) override {
+    qkscope::attend_edited_rows(input_with_cache(), edited.rows, edited.scores, edited.pattern, z_);
+  }
   void add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) override;
   void keep_row_sums(bool keep) override { keeps_row_sums_ = keep; }
   void add_attention(const AttentionRequest& request, AttentionSink& sink) override;
   void finish() override {}
-  std::string hardware() const override;
+  std::string hardware() const override {
+    return fmt::format("{}, {} {}", cpu_target(), thread_count(),
+                       thread_count() == 1 ? "thread" : "threads");
+  }
   void wait() override {}
-  std::string attention_kernel() const override;
-  double product_rate(double seconds) override;
+  std::string attention_kernel() const override {
+    const auto tile = gemm::tile_shape();
+    return fmt::format("tiles of {} x {}", tile.rows, tile.columns);
+  }
+  double product_rate(double seconds) override { return gemm::tile_rate(seconds); }
 
  private:
+  static void copy_rows(TensorView to, ConstTensorView from) {
+    std::memcpy(to.bytes(), from.bytes(), from.size_bytes());
+  }
+  static TensorView as_matrix(Tensor& heads) {
+    return heads.view().reshaped({heads.dim(0), heads.dim(1) * heads.dim(2)});
+  }
   void allocate();
   AttentionInput attention_input() const;
-  void keep_keys();
-  // With the keys and values of all positions as rows.
-  AttentionInput input_of_all_keys();
-  void normalize_rows(ConstTensorView x, const NormWeights& norm, TensorView y) const;
+  void append_to_cache();
+  // Attention input whose k and v include the cached positions.
+  AttentionInput input_with_cache();
+  void normalize_rows(ConstTensorView x, const NormWeights& norm, TensorView y) const {
+    qkscope::normalize(config().norm, x, norm, config().norm_eps, y);
+  }
   void add_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
                 Addition addition);
   bool has_experts() const { return !weights_->experts.empty(); }
-  // Of a tensor as wide as the MLP, the rows of the current chunk.
+  // View of the current chunk of gate_ or up_.
   TensorView mlp_view(Tensor& values) const;
   TensorView tensor(Buffer buffer);
   Tensor selected_part(ConstTensorView whole, const Selection& selection) const;
@@ -76,10 +137,10 @@ class CpuBackend : public Backend {
   const Batch* batch_ = nullptr;
   std::int64_t layer_ = 0;
   const LayerWeights* weights_ = nullptr;
-  std::vector<std::int64_t> kept_;  // rows of the batch that run; empty: all
+  std::vector<std::int64_t> kept_;  // rows of the batch that still run; empty: all
 
   Tensor residual_;              // (rows, d_model)
-  Tensor layer_input_;           // (rows, d_model) in models with parallel residuals
+  Tensor layer_input_;           // (rows, d_model) for parallel residuals
   Tensor normalized_;            // (rows, d_model)
   Tensor update_;                // (rows, d_model)
   Tensor q_;                     // (rows, n_heads, d_head)
@@ -89,17 +150,17 @@ class CpuBackend : public Backend {
   Tensor router_logits_;         // (rows, experts)
   Tensor expert_weights_;        // (rows, k)
   Tensor expert_indices_;        // (rows, k)
-  ExpertRows by_expert_;         // of the current chunk of the MLP
-  Tensor gate_;                  // at least what mlp_view shows of it
-  Tensor up_;                    // the same
+  ExpertRows by_expert_;         // rows of the current MLP chunk
+  Tensor gate_;                  // see mlp_view
+  Tensor up_;                    // see mlp_view
   Tensor logits_;                // (rows, vocab_size)
-  std::int64_t chunk_rows_ = 0;  // of gate_ and up_ that the current chunk of the MLP fills
+  std::int64_t chunk_rows_ = 0;  // rows of the current MLP chunk
   bool keeps_row_sums_ = false;
-  std::vector<rows::RunningSoftmax> row_sums_;  // (rows, n_heads) of attend(), where they are kept
-  std::vector<RotaryTable> tables_;             // one per rope of the model, for the rows that run
-  std::vector<KeyStore>* stored_ = nullptr;     // (n_layers) or null
-  bool keys_kept_ = false;                      // of this layer, in stored_
-  std::optional<KeyStore::Rows> all_keys_;      // of this layer, where scores are shown
+  std::vector<rows::RunningSoftmax> row_sums_;  // (rows, n_heads) of attend(), if requested
+  std::vector<RotaryTable> tables_;  // one per RoPE of the model, for the rows that still run
+  std::vector<KeyStore>* stored_ = nullptr;    // (n_layers) KV cache, or null
+  bool cache_appended_ = false;                // this layer has been appended to stored_
+  std::optional<KeyStore::Pair> cached_rows_;  // unpacked cache of this layer, for scores
 };
 
 }  // namespace qkscope

@@ -1,4 +1,4 @@
-// Apertus: q/k norm as in Qwen3, and an MLP without a gate whose activation, xIELU, has weights.
+// Apertus: q/k norm as in Qwen3, and an ungated MLP with the learned activation xIELU.
 #include "base/core/error.h"
 #include "engine/model/family.h"
 
@@ -12,8 +12,7 @@ void read_apertus(ModelConfig& model, const ConfigReader& config) {
       model, config,
       {.rope_theta = 12e6, .norm_eps = 1e-5, .activation = "xielu", .max_positions = 65536});
   model.qk_norm = true;
-  model.qkv_bias = config.flag("attention_bias", false);
-  model.output_bias = model.qkv_bias;
+  read_attention_bias(model, config, false);
   model.names.input_norm = "attention_layernorm";
   model.names.mlp_norm = "feedforward_layernorm";
   model.names.gate = "";

@@ -1,4 +1,4 @@
-// GPT-2: learned positions, LayerNorm with bias, matrices stored (in, out), an MLP without a gate.
+// GPT-2: learned positions, LayerNorm with bias, matrices stored as (in, out), an ungated MLP.
 #include <cmath>
 
 #include "base/core/error.h"
@@ -7,7 +7,7 @@
 namespace qkscope {
 namespace {
 
-// Every key has a default in transformers, and sizes have names of their own.
+// transformers has a default for every key, and GPT-2 has its own key names.
 void read_sizes(ModelConfig& model, const ConfigReader& config) {
   model.n_layers =
       read_layer_count(config, 12, config.has("n_layer") ? "n_layer" : "num_hidden_layers");

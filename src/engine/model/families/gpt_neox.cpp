@@ -1,7 +1,6 @@
-// GPT-NeoX and Pythia: LayerNorm with bias, attention and MLP beside each other on one residual,
-// RoPE on a part of the head, one matrix for q, k and v head by head, an MLP without a gate.
+// GPT-NeoX and Pythia: LayerNorm with bias, parallel attention and MLP, partial RoPE, one matrix
+// that interleaves q, k and v by head, an ungated MLP.
 #include "engine/model/family.h"
-#include "engine/model/rope_reader.h"
 
 namespace qkscope {
 
@@ -15,8 +14,7 @@ void read_gpt_neox(ModelConfig& model, const ConfigReader& config) {
   model.norm = NormKind::layer;
   model.norm_bias = true;
   model.parallel_residual = config.flag("use_parallel_residual", true);
-  model.qkv_bias = config.flag("attention_bias", true);
-  model.output_bias = model.qkv_bias;
+  read_attention_bias(model, config, true);
   model.mlp_bias = true;
   auto& names = model.names;
   names.embedding = "embed_in";

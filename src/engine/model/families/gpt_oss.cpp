@@ -1,17 +1,11 @@
-// gpt-oss: a mixture of experts with biases and a clamped SwiGLU in every layer, learned attention
-// sinks, and every other layer slides. Published in MXFP4.
+// gpt-oss: a mixture of experts with biases and clamped SwiGLU in every layer, learned attention
+// sinks, and a sliding window on every other layer. Published in MXFP4.
 #include "engine/model/family.h"
 
 namespace qkscope {
 namespace {
 
-void read_windows(ModelConfig& model, const ConfigReader& config) {
-  const auto window = config.count("sliding_window", 128);
-  if (config.has("layer_types")) return read_layer_types(model, config, window);
-  for (std::size_t i = 0; i < model.layers.size(); i += 2) model.layers[i].window = window;
-}
-
-// YaRN over 4096 positions where the file does not say.
+// The default is YaRN with an original context of 4096 positions.
 RopeConfig read_gpt_oss_rope(const ModelConfig& model, const ConfigReader& config,
                              const LlamaDefaults& defaults) {
   auto rope = read_llama_rope(model, config, defaults);
@@ -30,9 +24,8 @@ void read_gpt_oss(ModelConfig& model, const ConfigReader& config) {
       .rope_theta = 150000.0, .norm_eps = 1e-5, .d_head = 64, .max_positions = 131072};
   read_llama_body(model, config, defaults);
   model.ropes = {read_gpt_oss_rope(model, config, defaults)};
-  model.qkv_bias = config.flag("attention_bias", true);
-  model.output_bias = model.qkv_bias;
-  read_windows(model, config);
+  read_attention_bias(model, config, true);
+  read_alternating_windows(model, config, 128);
   model.activation = Activation::clamped_swiglu;
   model.swiglu.alpha = static_cast<float>(config.number("swiglu_alpha", 1.702, {1e-3, 1e3}));
   model.swiglu.limit = static_cast<float>(config.number("swiglu_limit", 7.0, {1e-3, 1e6}));

@@ -1,4 +1,4 @@
-// Granite: Llama with a factor each on embeddings, scores, what layers add, and logits.
+// Granite: Llama with scale factors on embeddings, scores, residual updates and logits.
 #include "engine/model/family.h"
 
 namespace qkscope {
@@ -6,8 +6,7 @@ namespace qkscope {
 void read_granite(ModelConfig& model, const ConfigReader& config) {
   constexpr ConfigReader::Range kFactor{1e-6, 1e6};
   read_llama_base(model, config, {});
-  model.qkv_bias = config.flag("attention_bias", false);
-  model.output_bias = model.qkv_bias;
+  read_attention_bias(model, config, false);
   model.mlp_bias = config.flag("mlp_bias", false);
   model.embedding_scale = config.number("embedding_multiplier", 1.0, kFactor);
   model.attention_scale = config.number("attention_multiplier", 1.0, kFactor);

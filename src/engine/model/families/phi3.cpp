@@ -1,4 +1,4 @@
-// Phi-3 and Phi-4: Llama with one matrix for q, k and v and one for gate and up.
+// Phi-3 and Phi-4: Llama with q, k and v in one matrix, and gate and up in another.
 #include "engine/model/family.h"
 
 namespace qkscope {

@@ -1,4 +1,4 @@
-// Qwen2 and Qwen2.5: bias on q, k and v; the upper layers may slide.
+// Qwen2 and Qwen2.5: bias on q, k and v; the upper layers may have a sliding window.
 #include "engine/model/family.h"
 
 namespace qkscope {

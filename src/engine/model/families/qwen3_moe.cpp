@@ -1,4 +1,4 @@
-// Qwen3-MoE: Qwen3 with a mixture of experts in place of the MLP of most layers.
+// Qwen3-MoE: Qwen3 with a mixture of experts in most layers.
 #include <algorithm>
 
 #include "engine/model/family.h"
@@ -12,7 +12,7 @@ void read_sparse_layers(ModelConfig& model, const ConfigReader& config) {
                                                    : std::vector<std::int64_t>{};
   for (std::int64_t i = 0; i < model.n_layers; ++i)
     model.layers[static_cast<std::size_t>(i)].experts =
-        (i + 1) % step == 0 && std::find(dense.begin(), dense.end(), i) == dense.end();
+        (i + 1) % step == 0 && std::ranges::find(dense, i) == dense.end();
 }
 
 }  // namespace
@@ -20,8 +20,7 @@ void read_sparse_layers(ModelConfig& model, const ConfigReader& config) {
 void read_qwen3_moe(ModelConfig& model, const ConfigReader& config) {
   read_llama_base(model, config, {.max_positions = 32768});
   model.qk_norm = true;
-  model.qkv_bias = config.flag("attention_bias", false);
-  model.output_bias = model.qkv_bias;
+  read_attention_bias(model, config, false);
   if (config.flag("use_sliding_window", false))
     for (auto& layer : model.layers) layer.window = config.count("sliding_window", 4096);
   read_experts(model, config,

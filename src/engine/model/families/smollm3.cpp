@@ -1,11 +1,11 @@
-// SmolLM3: Llama without RoPE on some layers (NoPE), tied unless it says otherwise.
+// SmolLM3: Llama without RoPE on some layers (NoPE); embeddings are tied by default.
 #include "base/core/error.h"
 #include "engine/model/family.h"
 
 namespace qkscope {
 namespace {
 
-// Despite its name no_rope_layers is 1 for a layer with RoPE and 0 for one without (NoPE).
+// Despite the name, no_rope_layers is 1 for a layer with RoPE and 0 for a NoPE layer.
 void read_nope_layers(ModelConfig& model, const ConfigReader& config) {
   if (!config.has("no_rope_layers")) {
     const auto interval = config.count("no_rope_layer_interval", 4);
@@ -13,15 +13,15 @@ void read_nope_layers(ModelConfig& model, const ConfigReader& config) {
       if ((i + 1) % interval == 0) model.layers[static_cast<std::size_t>(i)].rope = -1;
     return;
   }
-  const auto turns = config.integers("no_rope_layers");
-  if (turns.size() < model.layers.size())
+  const auto uses_rope = config.integers("no_rope_layers");
+  if (uses_rope.size() < model.layers.size())
     bad_input("{}: no_rope_layers has {} entries, expected {} (one per layer)", config.where(),
-              turns.size(), model.layers.size());
+              uses_rope.size(), model.layers.size());
   for (std::size_t i = 0; i < model.layers.size(); ++i)
-    if (turns[i] == 0) model.layers[i].rope = -1;
+    if (uses_rope[i] == 0) model.layers[i].rope = -1;
 }
 
-// Without layer_types only NoPE layers slide, and only where sliding is switched on.
+// Without layer_types only NoPE layers get the sliding window, if use_sliding_window is set.
 void read_windows(ModelConfig& model, const ConfigReader& config) {
   const bool slides = config.flag("use_sliding_window", false) && config.has("sliding_window");
   const std::int64_t window = config.has("sliding_window") ? config.count("sliding_window") : 0;
@@ -34,8 +34,7 @@ void read_windows(ModelConfig& model, const ConfigReader& config) {
 
 void read_smollm3(ModelConfig& model, const ConfigReader& config) {
   read_llama_base(model, config, {.rope_theta = 2e6, .tied = true, .max_positions = 32768});
-  model.qkv_bias = config.flag("attention_bias", false);
-  model.output_bias = model.qkv_bias;
+  read_attention_bias(model, config, false);
   model.mlp_bias = config.flag("mlp_bias", false);
   read_nope_layers(model, config);
   read_windows(model, config);

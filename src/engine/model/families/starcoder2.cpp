@@ -1,4 +1,4 @@
-// StarCoder2: LayerNorm and biases everywhere, an MLP without a gate; layers may slide.
+// StarCoder2: LayerNorm and biases everywhere, an ungated MLP, optional sliding windows.
 #include "engine/model/family.h"
 
 namespace qkscope {

@@ -1,5 +1,5 @@
-// A module as cuda_loader.cpp opens it, that tries what crosses the border: exceptions, the log and
-// the threads of whoever opened it.
+// A fake CUDA module that exercises the interface of cuda_loader.cpp: exceptions, log and threads
+// of the host.
 #include <atomic>
 
 #include "base/core/error.h"
@@ -20,7 +20,7 @@ std::string fake_reason(int gpu) {
   return "it is a fake";
 }
 
-// How many indices the threads of the host went through.
+// Returns the number of indices that the host threads processed.
 std::int64_t fake_memory(int) {
   std::atomic<std::int64_t> sum = 0;
   host->parallel_ranges(1000, 10,
