@@ -24,7 +24,7 @@ std::string join(const std::string& folder, const std::string& file) {
   return (std::filesystem::path(folder) / file).string();
 }
 
-// For a message: the first few names.
+// Lists the first names for an error message.
 std::string listing(const std::vector<std::string>& names) {
   constexpr std::size_t kMost = 12;
   if (names.empty()) return "nothing";
@@ -49,7 +49,7 @@ std::map<std::string, std::string> load_weight_index(const std::string& folder,
   return parse_weight_index(file.text(), file.path());
 }
 
-// All shards must be there before any is read: the message names what a download left out.
+// Checks all shards before opening any, so that the message lists every missing download.
 void check_shards(const std::string& folder, const std::string& index,
                   const std::set<std::string>& shards) {
   std::vector<std::string> missing;
@@ -182,12 +182,12 @@ void Checkpoint::add_tensor(const std::string& name, std::size_t file) {
   const TensorEntry& entry = files_[file].header().tensors.at(name);
   tensors_.emplace(name,
                    Place{{name, entry.shape, entry.stored_dtype, file_names_[file]}, file, name});
-  // Of PyTorch's files two names may share their bytes.
+  // In PyTorch files several tensors may share one storage.
   if (counted_.emplace(file, entry.begin).second) bytes_ += entry.end - entry.begin;
 }
 
-// Writers drop a tensor that shares its memory with another and note in the metadata
-// "dropped name": "kept name". Any other metadata names no tensor and is ignored.
+// Writers of safetensors drop tensors that share memory and record {"dropped name": "kept name"} in
+// the metadata. Metadata values that are not tensor names are ignored.
 void Checkpoint::add_aliases() {
   for (const auto& file : files_) {
     for (const auto& [alias, stored] : file.header().metadata) {

@@ -15,7 +15,8 @@ constexpr std::string_view kMagic = "GGUF";
 constexpr std::uint64_t kDefaultAlignment = 32;
 constexpr std::uint64_t kMostTensors = 1 << 20;
 constexpr std::uint64_t kMostKeys = 1 << 16;
-constexpr std::uint64_t kMostElements = 1 << 24;  // of a list: the largest vocabularies have 2^18
+constexpr std::uint64_t kMostElements =
+    1 << 24;  // of a list; the largest vocabularies have 2^18 tokens
 constexpr std::uint64_t kLongestName = 1 << 16;
 constexpr std::uint32_t kMostDimensions = 4;
 
@@ -121,7 +122,7 @@ class Parser {
     const auto type = cursor_.take<std::uint32_t>(what);
     const auto count = take_count(fmt::format("the length of {}", what), kMostElements);
     if (type == kList) bad_input("{}: {} is a list of lists, which is not supported", where_, what);
-    // An element has one byte at least, so nothing is made before its bytes are known to be there.
+    // Every element takes at least one byte, so the count is checked before memory is reserved.
     if (count > cursor_.left())
       bad_input("{}: {} has {} elements, which the file is too short for", where_, what, count);
     Json list = Json::array();
@@ -201,7 +202,7 @@ class Parser {
     return tensor;
   }
 
-  // What it occupies; rows consist of whole blocks.
+  // Size in bytes. Rows must consist of whole blocks.
   std::uint64_t byte_count(const GgufTensor& tensor, const std::string& what) const {
     const auto row = tensor.shape.empty() ? 1 : tensor.shape.back();
     if (row % tensor.type->elements != 0)
@@ -210,7 +211,7 @@ class Parser {
     std::uint64_t blocks = 1;
     for (const auto size : tensor.shape) {
       const auto factor = static_cast<std::uint64_t>(size);
-      if (blocks > file_.size() * 256 / factor)  // a block of 256 elements has one byte at least
+      if (blocks > file_.size() * 256 / factor)  // 256 elements take at least one byte
         bad_input("{}: {} has more elements than the file has room for", where_, what);
       blocks *= factor;
     }
@@ -228,7 +229,7 @@ class Parser {
     return alignment;
   }
 
-  // Offsets count from the data section, which begins at the next multiple of the alignment.
+  // Tensor offsets are relative to the data section, which starts at the next aligned position.
   void place(std::vector<GgufTensor>& list) {
     const auto step = alignment();
     const auto data = (cursor_.position() + step - 1) / step * step;

@@ -1,4 +1,4 @@
-// The header of a GGUF file, the format of llama.cpp: metadata, and where each tensor lies.
+// Header of a GGUF file (the llama.cpp format): metadata, element types and tensor positions.
 #pragma once
 
 #include <cstddef>
@@ -17,26 +17,27 @@ namespace qkscope {
 struct GgufTensor {
   std::string name;
   const GgufType* type;
-  std::vector<std::int64_t> shape;  // rows first: the file has them the other way round
-  std::uint64_t begin;              // bytes within the file
+  std::vector<std::int64_t>
+      shape;            // row-major, outermost dimension first; the file stores the reverse
+  std::uint64_t begin;  // byte offset in the file
   std::uint64_t end;
 
-  std::int64_t count() const;  // elements
+  std::int64_t count() const;  // number of elements
 };
 
 struct GgufHeader {
-  // Numbers, booleans, strings and lists of them. Strings are the file's bytes, not always UTF-8.
+  // Values are numbers, booleans, strings or lists. Strings are raw bytes and may be invalid UTF-8.
   std::map<std::string, Json> metadata;
   std::map<std::string, GgufTensor> tensors;
 };
 
-bool is_gguf(std::span<const std::byte> file);  // by its first bytes
+bool is_gguf(std::span<const std::byte> file);  // checks the magic number
 
-// Reads and checks all of the header: lengths before anything is allocated, names once, types that
-// can be widened, tensors within the file. `where` names the file in messages.
+// Parses and validates the header: lengths are checked before allocation, names are unique, element
+// types are supported, tensors lie inside the file. Error messages start with `where`.
 GgufHeader parse_gguf(std::span<const std::byte> file, const std::string& where);
 
-// The metadata of a file with messages that name key and file.
+// Typed access to GGUF metadata. Errors name the key and the file.
 class GgufMetadata {
  public:
   GgufMetadata(const GgufHeader& header, std::string where)
@@ -44,11 +45,11 @@ class GgufMetadata {
 
   const std::string& where() const { return where_; }
   bool has(const std::string& key) const { return header_->metadata.contains(key); }
-  const Json& at(const std::string& key) const;  // must be there
+  const Json& at(const std::string& key) const;  // throws if the key is missing
   std::string text(const std::string& key) const;
   std::string text(const std::string& key, const std::string& otherwise) const;
   bool flag(const std::string& key, bool otherwise) const;
-  std::int64_t natural(const std::string& key) const;  // zero or more
+  std::int64_t natural(const std::string& key) const;  // an integer >= 0
   std::int64_t natural(const std::string& key, std::int64_t otherwise) const;
   double number(const std::string& key) const;
   const Json& list(const std::string& key) const;

@@ -12,21 +12,21 @@
 namespace qkscope {
 namespace {
 
-// Blocks are read byte by byte as they lie in the file; fields of 16 bits have the low byte first.
-// q(i) below is the whole number that element i stands for before it is scaled.
+// Blocks are parsed byte by byte; 16-bit fields are little-endian. q denotes the quantized integer
+// of element i.
 float half(const std::uint8_t* bytes) {
   return to_float(Fp16{static_cast<std::uint16_t>(bytes[0] | bytes[1] << 8)});
 }
 
-constexpr int kSmall = 32;   // elements of a block of Q4_0 to Q8_0
-constexpr int kLarge = 256;  // of a block of Q2_K to Q6_K
+constexpr int kSmall = 32;   // elements per block of Q4_0 to Q8_0
+constexpr int kLarge = 256;  // elements per block of Q2_K to Q6_K
 
-// Elements 0 to 15 in the low halves of 16 bytes, 16 to 31 in the high ones.
+// Low nibbles of 16 bytes hold elements 0 to 15, high nibbles hold elements 16 to 31.
 int nibble(const std::uint8_t* bytes, int i) {
   return i < 16 ? bytes[i] & 0xf : bytes[i - 16] >> 4;
 }
 
-// The fifth bits of 32 elements, one after another in four bytes.
+// Bit 4 of 32 elements, packed into four bytes.
 int fifth_bit(const std::uint8_t* bytes, int i) {
   return (bytes[i / 8] >> (i % 8) & 1) << 4;
 }
@@ -62,22 +62,23 @@ void widen_q8_0(const std::uint8_t* block, float* values) {
     values[i] = scale * static_cast<float>(static_cast<std::int8_t>(block[2 + i]));
 }
 
-// Two bits of element i: each 32 bytes hold 128 elements, 32 of them in each pair of bits.
+// Two-bit field of element i: 32 bytes hold 128 elements, 32 per pair of bits.
 int two_bits(const std::uint8_t* bytes, int i) {
   return bytes[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
 }
 
-// Four bits of element i: each 32 bytes hold 64 elements, 32 of them in each half.
+// Four-bit field of element i: 32 bytes hold 64 elements, 32 per nibble.
 int four_bits(const std::uint8_t* bytes, int i) {
   return bytes[i / 64 * 32 + i % 32] >> (i % 64 / 32 * 4) & 0xf;
 }
 
-// One bit of element i: 32 bytes hold 256 elements, 32 of them in each bit.
+// One-bit field of element i: 32 bytes hold 256 elements, 32 per bit.
 int one_bit(const std::uint8_t* bytes, int i) {
   return bytes[i % 32] >> (i / 32) & 1;
 }
 
-// scales[16], q[64], scale and scale of the minima: 16 elements share four bits of each.
+// Block layout: scales[16], q[64], scale, scale of the minima. 16 elements share a 4-bit scale and
+// a 4-bit minimum.
 void widen_q2_k(const std::uint8_t* block, float* values) {
   const float scale = half(block + 80);
   const float least = half(block + 82);
@@ -89,7 +90,7 @@ void widen_q2_k(const std::uint8_t* block, float* values) {
   }
 }
 
-// third bits[32], q[64], scales[12] of six bits each, scale.
+// Block layout: high bits[32], q[64], scales[12] (16 six-bit values), scale.
 void widen_q3_k(const std::uint8_t* block, float* values) {
   const std::uint8_t* scales = block + 96;
   const float scale = half(block + 108);
@@ -104,14 +105,15 @@ void widen_q3_k(const std::uint8_t* block, float* values) {
   }
 }
 
-// Six bits each of scale and minimum of eight times 32 elements, in twelve bytes.
+// Returns the six-bit scale and minimum of the k-th group of 32 elements, packed into twelve bytes.
 std::pair<int, int> scale_and_least(const std::uint8_t* bytes, int k) {
   if (k < 4) return {bytes[k] & 0x3f, bytes[k + 4] & 0x3f};
   return {(bytes[k + 4] & 0xf) | (bytes[k - 4] >> 2 & 0x30),
           (bytes[k + 4] >> 4) | (bytes[k] >> 2 & 0x30)};
 }
 
-// scale, scale of the minima, twelve bytes of both, and the numbers that `q` reads.
+// Block layout: scale, scale of the minima, twelve bytes of six-bit scales and minima, quantized
+// values read by `q`.
 template <typename Q>
 void widen_with_least(const std::uint8_t* block, float* values, Q q) {
   const float scale = half(block);
@@ -132,7 +134,7 @@ void widen_q5_k(const std::uint8_t* block, float* values) {
                    [&](int i) { return four_bits(block + 48, i) | one_bit(block + 16, i) << 4; });
 }
 
-// low four bits[128], high two bits[64], scales[16], scale.
+// Block layout: low four bits[128], high two bits[64], scales[16], scale.
 void widen_q6_k(const std::uint8_t* block, float* values) {
   const std::uint8_t* scales = block + 192;
   const float scale = half(block + 208);
@@ -172,7 +174,7 @@ constexpr std::array kTypes = {
     GgufType{14, "Q6_K", kLarge, 210, {}, widen_q6_k},
 };
 
-// Types that are not supported, so that a message can name them.
+// Unsupported types, listed so that error messages can name them.
 constexpr std::array kOthers = {
     std::pair{9, "Q8_1"},    std::pair{15, "Q8_K"},    std::pair{16, "IQ2_XXS"},
     std::pair{17, "IQ2_XS"}, std::pair{18, "IQ3_XXS"}, std::pair{19, "IQ1_S"},

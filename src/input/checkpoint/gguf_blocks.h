@@ -1,4 +1,4 @@
-// The element types of GGUF files: numbers, and blocks of numbers with few bits each and a scale.
+// Element types of GGUF files: plain numbers, and quantized blocks with shared scales.
 #pragma once
 
 #include <cstddef>
@@ -12,21 +12,21 @@
 namespace qkscope {
 
 struct GgufType {
-  std::uint32_t id;  // in the file
+  std::uint32_t id;  // type number in the file
   const char* name;
-  std::int64_t elements;       // of a block; 1: plain numbers
-  std::uint64_t bytes;         // of a block
-  std::optional<DType> plain;  // the same type of ours, of plain numbers
-  // A block into `elements` floats.
+  std::int64_t elements;       // elements per block; 1 for plain numbers
+  std::uint64_t bytes;         // bytes per block
+  std::optional<DType> plain;  // the equivalent DType of plain numbers
+  // Dequantizes one block to `elements` floats.
   void (*widen)(const std::uint8_t* block, float* values);
 };
 
-const GgufType* find_gguf_type(std::uint32_t id);  // null where it is not supported
-std::string gguf_type_name(std::uint32_t id);      // also of those that are not
-std::string gguf_type_names();                     // those that are, for messages
+const GgufType* find_gguf_type(std::uint32_t id);  // null if the type is not supported
+std::string gguf_type_name(std::uint32_t id);      // also names unsupported types
+std::string gguf_type_names();                     // supported types, for error messages
 
-// Whole blocks to float32, to the bit as the `gguf` package and llama.cpp's reference do: each
-// number is a product, or a product and a sum, rounded after each.
+// Dequantizes whole blocks to float32. Results are bit-identical to the Python package `gguf` and
+// to llama.cpp's reference: every product and sum is rounded separately, without FMA.
 void widen_blocks(const GgufType& type, std::span<const std::byte> blocks, float* values);
 
 }  // namespace qkscope

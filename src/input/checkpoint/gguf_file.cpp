@@ -18,13 +18,13 @@ namespace {
 
 constexpr const char* kEnding = ".gguf";
 
-// The type in memory.
+// DType of the tensor in memory.
 DType dtype_of(const GgufSource& source) {
   return source.adds_one ? DType::f32 : source.tensor->type->plain.value_or(DType::f32);
 }
 
-// Where row `row` lies in the file. llama.cpp turns neighbours, (0, 1), (2, 3), ..., where the
-// checkpoint turns halves of a head, (0, d/2), (1, d/2 + 1), ...
+// Returns the position of row `row` in the file. llama.cpp interleaves RoPE pairs, (0, 1), (2, 3),
+// ...; Hugging Face checkpoints rotate halves, (0, d/2), (1, d/2 + 1), ...
 std::int64_t stored_row(std::int64_t row, std::int64_t rows_of_head) {
   const auto within = row % rows_of_head;
   const auto half = rows_of_head / 2;
@@ -32,10 +32,10 @@ std::int64_t stored_row(std::int64_t row, std::int64_t rows_of_head) {
 }
 
 struct Rows {
-  std::int64_t count, width;  // elements
+  std::int64_t count, width;  // width in elements
 };
 
-// Rows to read one by one; of a bias, elements.
+// Splits a tensor into rows; the rows of a bias are single elements.
 Rows rows_of(const GgufSource& source, const std::string& where) {
   const auto& shape = source.tensor->shape;
   const auto count = shape.empty() ? 1 : shape.front();

@@ -1,4 +1,4 @@
-// Reading the weights of a GGUF file.
+// Weights of a GGUF file, presented as the Hugging Face checkpoint it was converted from.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace qkscope {
 
-// The GGUF file that is meant: `path` itself, or the only one of a folder without other weights. ""
-// where there is none; several are bad input that lists them.
+// Returns the GGUF file to use: `path` itself, or the only GGUF file of a folder without other
+// weights. Returns "" if there is none; throws bad input if there are several.
 std::string find_gguf(const std::string& path);
 
-// A mapped file. Its tensors live as long as this object.
+// A memory-mapped GGUF file. Tensor views are valid as long as the GgufFile.
 class GgufFile {
  public:
   explicit GgufFile(const std::string& path);
@@ -29,16 +29,16 @@ class GgufFile {
   const std::string& path() const { return file_.path(); }
   const GgufModel& model() const { return *model_; }
 
-  // By the name in the checkpoint. Plain numbers are used where they lie; blocks are widened to
-  // float32 when they are first asked for, and kept. May be called from several threads.
+  // Returns a tensor by its Hugging Face name. Plain numbers are a view of the file; quantized
+  // tensors are dequantized to float32 on first use and cached. Thread-safe.
   ConstTensorView tensor(const std::string& name) const;
 
-  std::uint64_t stored_bytes() const;   // of all tensors in the file
-  std::uint64_t widened_bytes() const;  // of memory that they take beside it once all are used
+  std::uint64_t stored_bytes() const;   // size of all tensors in the file
+  std::uint64_t widened_bytes() const;  // memory for dequantized copies once every tensor was used
 
  private:
   MappedFile file_;
-  std::unique_ptr<const GgufHeader> header_;  // the model points into it
+  std::unique_ptr<const GgufHeader> header_;  // model_ points into the header
   std::unique_ptr<const GgufModel> model_;
   std::unique_ptr<KeptTensors> widened_;
 };

@@ -15,12 +15,13 @@ namespace qkscope {
 namespace {
 
 struct Architecture {
-  const char* name;                  // general.architecture
-  const char* model_type;            // of config.json
-  bool paired_heads = false;         // the converter reorders the rows of q and k
-  bool is_gemma = false;             // four norms to a layer, stored with their one added
-  bool is_fused = false;             // gate and up are one matrix, called ffn_up
-  std::int64_t scaled_by_width = 0;  // so many layers: attention is scaled by the width per head
+  const char* name;           // value of general.architecture
+  const char* model_type;     // model_type in config.json
+  bool paired_heads = false;  // the converter permutes the rows of q and k
+  bool is_gemma = false;      // four norms per layer, stored as 1 + weight
+  bool is_fused = false;      // gate and up projection are one matrix, ffn_up
+  std::int64_t scaled_by_width =
+      0;  // number of layers of the variant whose attention scale is d_model / n_heads
 };
 
 constexpr std::array kArchitectures = {
@@ -49,8 +50,8 @@ const Architecture& find_architecture(const GgufMetadata& metadata) {
             metadata.where(), in_quotes(name), fmt::join(known, ", "));
 }
 
-// Settings are stored as float32; config.json has the few digits that someone wrote: 1e-05, not
-// 9.999999747378752e-06.
+// GGUF stores settings as float32. Returns the shortest decimal that rounds to the same float32, as
+// in config.json: 1e-05 instead of 9.999999747378752e-06.
 double as_written(double stored) {
   const auto single = static_cast<float>(stored);
   if (static_cast<double>(single) != stored) return stored;
@@ -92,14 +93,14 @@ class ConfigWriter {
                 metadata_.where());
   }
 
-  // As weights lie in memory: blocks are widened.
+  // DType of the weights in memory; quantized blocks become float32.
   std::string_view widest_type() const {
     const auto found = header_.tensors.find("blk.0.ffn_down.weight");
     const bool plain = found != header_.tensors.end() && found->second.type->plain;
     return dtype_name(plain ? *found->second.type->plain : DType::f32);
   }
 
-  // One number, or a list with the same one for every layer.
+  // Accepts a single number, or a list with the same number for every layer.
   std::int64_t same_in_all_layers(const char* name) const {
     const auto& value = metadata_.at(key(name));
     if (!value.is_array()) return metadata_.natural(key(name));
@@ -143,7 +144,7 @@ class ConfigWriter {
     if (has("attention.sliding_window_pattern")) write_pattern();
   }
 
-  // Every so many layers one is full, or whether each layer slides.
+  // The pattern is either a period (every n-th layer is full attention) or one boolean per layer.
   void write_pattern() {
     const auto name = key("attention.sliding_window_pattern");
     const Json& pattern = metadata_.at(name);
@@ -175,8 +176,8 @@ class ConfigWriter {
       write_scaling(metadata_.text(key("rope.scaling.type"), "none"));
   }
 
-  // Frequencies are divided by a factor each. What config.json calls llama3 has become such factors
-  // in the file, so both kinds are said as longrope says them.
+  // GGUF stores one divisor per RoPE frequency, also for models whose config.json says llama3. Both
+  // forms are expressed as longrope.
   void write_factors(const char* short_name, const char* long_name) {
     const auto positions = config_["max_position_embeddings"].get<std::int64_t>();
     Json& scaling = config_["rope_scaling"];
@@ -186,7 +187,7 @@ class ConfigWriter {
     scaling["factor"] = 1.0;
     scaling["attention_factor"] =
         has("rope.scaling.attn_factor") ? number("rope.scaling.attn_factor") : 1.0;
-    // Of one kind of factors it makes no difference where the other would begin.
+    // With identical short and long factors, the switch position has no effect.
     scaling["original_max_position_embeddings"] =
         metadata_.natural(key("rope.scaling.original_context_length"), positions);
   }
@@ -225,7 +226,7 @@ class ConfigWriter {
   }
 
   void write_gemma() {
-    // The scale is not in the file: the largest model has another than the rest.
+    // The query scale is not stored in the file; only the largest model deviates from d_head.
     config_["query_pre_attn_scalar"] =
         n_layers_ == architecture_.scaled_by_width ? d_model_ / n_heads_ : d_head_;
     for (const auto* name : {"attn_logit_softcapping", "final_logit_softcapping"})
@@ -241,7 +242,7 @@ class ConfigWriter {
   std::int64_t d_model_ = 0, n_heads_ = 0, n_layers_ = 0, d_head_ = 0;
 };
 
-// "attn_q" in "blk.3.attn_q.weight" and its name in the layer of a checkpoint.
+// Maps "attn_q" of "blk.3.attn_q.weight" to the module name in a Hugging Face layer.
 struct PartName {
   const char* stored;
   const char* name;
@@ -270,7 +271,7 @@ std::string find_part(const Architecture& architecture, std::string_view stored)
   return "";
 }
 
-// "" where a checkpoint has no such tensor.
+// Returns "" if the checkpoint has no such tensor.
 std::string checkpoint_name(const Architecture& architecture, const std::string& stored) {
   if (stored == "token_embd.weight") return "model.embed_tokens.weight";
   if (stored == "output_norm.weight") return "model.norm.weight";

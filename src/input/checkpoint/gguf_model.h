@@ -1,5 +1,5 @@
-// A GGUF file as the Hugging Face checkpoint that it was made from: the config.json of its family
-// and the names that tensors have there.
+// Maps a GGUF file to the Hugging Face checkpoint it was converted from: config.json and tensor
+// names.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,25 @@
 
 namespace qkscope {
 
-// A tensor of the checkpoint, and what llama.cpp's converter did to it.
+// A tensor of the checkpoint and the transformation that llama.cpp's converter applied.
 struct GgufSource {
   const GgufTensor* tensor;
-  std::int64_t paired_heads = 0;  // rows of so many heads lie in pairs that rotate together; 0: not
-  bool adds_one = false;          // a norm that multiplies by 1 + weight, stored with the one
+  std::int64_t paired_heads =
+      0;                  // heads whose q or k rows are stored as interleaved RoPE pairs; 0: none
+  bool adds_one = false;  // Gemma norm: the file stores 1 + weight
 
-  // Whether it lies in the file as it is used.
+  // Returns true if the stored bytes can be used without conversion.
   bool is_view() const { return tensor->type->plain.has_value() && paired_heads == 0 && !adds_one; }
 };
 
 struct GgufModel {
-  Json config;                                // as config.json would say it
-  std::map<std::string, GgufSource> tensors;  // by their names in the checkpoint
+  Json config;                                // equivalent config.json
+  std::map<std::string, GgufSource> tensors;  // keyed by Hugging Face name
 };
 
-// `file` holds the bytes of small tensors that are settings, the factors of RoPE. The model points
-// into `header`. An architecture, a setting or a tensor that we have no place for is refused by
-// name.
+// Builds the Hugging Face view of a GGUF file. `file` is the whole file, needed for the RoPE
+// frequency factors, which are stored as tensors. The result points into `header`. Throws bad input
+// for an unsupported architecture, setting or tensor.
 GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> file,
                           const std::string& where);
 

@@ -43,7 +43,7 @@ fs::path expand_home(const std::string& path) {
   return fs::path(variable("HOME")) / path.substr(std::min<std::size_t>(2, path.size()));
 }
 
-// Not a path: what a file in refs says must not lead out of snapshots.
+// Rejects paths: the content of a ref file must not lead outside of snapshots.
 bool is_folder_name(const std::string& text) {
   return !text.empty() && text.front() != '.' && text.find_first_of("/\\") == std::string::npos &&
          text.find('\0') == std::string::npos;
@@ -56,7 +56,7 @@ std::vector<std::string> folders_in(const fs::path& folder) {
   return names;
 }
 
-// A link to a folder could lead round in a circle.
+// Symbolic links are excluded because a link to a folder could form a cycle.
 bool is_folder_itself(const fs::path& path) {
   std::error_code ignored;
   return fs::symlink_status(path, ignored).type() == fs::file_type::directory;
@@ -67,7 +67,7 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-// The first word of a file in refs.
+// Returns the first word of a ref file.
 std::string commit_in(const fs::path& ref) {
   const MappedFile file(ref.string());
   return std::string(file.text().substr(0, file.text().find_first_of("\r\n ")));
@@ -81,7 +81,7 @@ void collect_refs(const fs::path& refs, const std::string& prefix,
   }
 }
 
-// Branches and tags, then commits, as a user would name them.
+// Lists branches and tags, then commits, for an error message.
 std::string revisions_in(const fs::path& repository) {
   std::vector<std::string> names;
   for (const auto& [name, commit] : cached_refs(repository.string())) names.push_back(name);
@@ -96,7 +96,7 @@ std::string download_command(RepositoryKind kind, const std::string& id,
                      revision == "main" ? "" : " --revision " + revision);
 }
 
-// Commits whose snapshot is there and that `revision` names or begins.
+// Returns the cached commits that equal `revision` or start with it.
 std::vector<std::string> matching_commits(const fs::path& repository, const std::string& revision) {
   auto commits = folders_in(repository / "snapshots");
   if (std::find(commits.begin(), commits.end(), revision) != commits.end()) return {revision};
@@ -106,7 +106,7 @@ std::vector<std::string> matching_commits(const fs::path& repository, const std:
   return commits;
 }
 
-// One repository's part of the cache: {refs,snapshots}.
+// One repository in the cache, with its refs and snapshots folders.
 class CachedRepository {
  public:
   CachedRepository(RepositoryKind kind, std::string id, fs::path folder)
@@ -151,7 +151,7 @@ class CachedRepository {
   fs::path folder_;
 };
 
-// The cached model id that may have been meant, as the end of a sentence.
+// Suggests the cached model id closest to a misspelled one.
 std::string suggestion(const std::string& id, const fs::path& cache) {
   std::vector<std::string> ids;
   for (const auto& name : folders_in(cache))

@@ -1,4 +1,4 @@
-// Tensors that a checkpoint makes of what its files hold, once each when they are first asked for.
+// Lazily computed tensors that are kept for the lifetime of a checkpoint.
 #pragma once
 
 #include <map>
@@ -9,7 +9,7 @@
 
 namespace qkscope {
 
-// May be used from several threads; tensors stay where they are.
+// Thread-safe. Views stay valid because std::map never moves its elements.
 class KeptTensors {
  public:
   template <typename Make>

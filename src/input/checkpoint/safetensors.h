@@ -1,4 +1,4 @@
-// Reading safetensors files. Writing them is public: write_safetensors in qkscope/model.h.
+// Reader for safetensors files. The writer is public: write_safetensors() in qkscope/model.h.
 #pragma once
 
 #include <memory>
@@ -12,11 +12,11 @@
 
 namespace qkscope {
 
-// A mapped file. Its tensors borrow from the mapping and live as long as this object.
+// A memory-mapped safetensors file. Tensor views are valid as long as the SafetensorsFile.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
-  // A file of another format, whose tensors `parse` finds as if a header had named them.
+  // Opens a file of another format; `parse` must describe its tensors as a safetensors header.
   using Parse = SafetensorsHeader(std::span<const std::byte> file, const std::string& where);
   SafetensorsFile(const std::string& path, Parse* parse);
   ~SafetensorsFile();
@@ -26,8 +26,8 @@ class SafetensorsFile {
   const std::string& path() const { return file_.path(); }
   const SafetensorsHeader& header() const { return header_; }
 
-  // Zero copy. Old writers did not align the data section: a tensor at an address that does not
-  // suit its type is copied once and the copy is kept. May be called from several threads.
+  // Returns a zero-copy view. A tensor whose address is not aligned for its dtype, as old writers
+  // produce, is copied once and the copy is cached. Thread-safe.
   ConstTensorView tensor(const std::string& name) const;
 
  private:

@@ -19,10 +19,10 @@ namespace qkscope {
 namespace {
 
 constexpr std::uint64_t kLengthBytes = 8;
-constexpr std::uint64_t kLongestHeader = 100'000'000;  // the limit of the safetensors library
+constexpr std::uint64_t kLongestHeader = 100'000'000;  // limit of the safetensors library
 constexpr std::string_view kMetadata = "__metadata__";
 
-// Types of the format that we do not compute with, in bits: their sizes are checked all the same.
+// Unsupported dtypes of the format with their size in bits; their byte counts are still validated.
 constexpr std::array<std::pair<std::string_view, std::uint64_t>, 11> kOtherTypes = {{
     {"F4", 4},
     {"F6_E2M3", 6},
@@ -50,12 +50,12 @@ std::string shape_text(const TensorEntry& entry) {
   return fmt::format("[{}]", fmt::join(entry.shape, ", "));
 }
 
-// A value that should have been a whole number, for a message.
+// Formats an invalid value for an error message.
 std::string found_text(const Json& value) {
   return value.is_number() ? value.dump() : value.type_name();
 }
 
-// The JSON text of the header.
+// Returns the JSON text of the header.
 std::string_view header_text(std::span<const std::byte> file, const std::string& where) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   if (text.starts_with("version https://git-lfs"))
@@ -80,7 +80,7 @@ std::string_view header_text(std::span<const std::byte> file, const std::string&
   return text.substr(kLengthBytes, length);
 }
 
-// Checks one tensor of the header; `where` names file and tensor.
+// Parses and validates one tensor entry. `where_` names file and tensor.
 class EntryParser {
  public:
   EntryParser(const std::string& file, const std::string& name)
@@ -133,7 +133,7 @@ class EntryParser {
     return value.get<std::uint64_t>();
   }
 
-  // Zeros are left out of the product that may not overflow: strides are products too.
+  // Zero dimensions are left out of the overflow check, because strides multiply the other sizes.
   void check_size(const TensorEntry& entry) const {
     if (entry.begin > entry.end)
       bad_input("{}: data_offsets are reversed: begin {}, end {}", where_, entry.begin, entry.end);
@@ -146,7 +146,7 @@ class EntryParser {
                   shape_text(entry));
     }
     const auto bits_each = bits_per_element(entry);
-    if (!bits_each) return;  // nothing is known of such a type but where it lies
+    if (!bits_each) return;  // unknown dtype: the byte count cannot be validated
     std::uint64_t bits = 0;
     if (__builtin_mul_overflow(empty ? 0 : static_cast<std::uint64_t>(count), *bits_each, &bits))
       bad_input("{}: the shape {} in {} needs more bytes than 64 bits can count", where_,
@@ -176,7 +176,7 @@ std::map<std::string, std::string> parse_metadata(const Json& json, const std::s
   return metadata;
 }
 
-// Every byte of the data section must belong to exactly one tensor.
+// Checks that the tensors cover the data section without gaps or overlaps.
 void check_cover(const SafetensorsHeader& header, std::uint64_t data_size,
                  const std::string& where) {
   using Item = std::pair<const std::string, TensorEntry>;

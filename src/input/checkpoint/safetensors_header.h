@@ -1,5 +1,5 @@
-// The header of a safetensors file: eight bytes of length (little endian), then a JSON object that
-// names every tensor with its dtype, shape and place in the data section behind it.
+// Header of a safetensors file: an 8-byte little-endian length, then a JSON object with dtype,
+// shape and data offsets of every tensor.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@
 namespace qkscope {
 
 struct TensorEntry {
-  DType dtype;               // u8 where we have no such type: `readable` is false then
-  std::string stored_dtype;  // as the file spells it: "BF16"
+  DType dtype;               // u8 if the stored dtype is unsupported; `readable` is then false
+  std::string stored_dtype;  // the dtype's name in the file, e.g. "BF16"
   std::vector<std::int64_t> shape;
-  std::uint64_t begin;  // bytes within the data section
+  std::uint64_t begin;  // byte offset in the data section
   std::uint64_t end;
   bool readable = true;
 };
@@ -25,12 +25,12 @@ struct TensorEntry {
 struct SafetensorsHeader {
   std::map<std::string, TensorEntry> tensors;
   std::map<std::string, std::string> metadata;
-  std::uint64_t data_offset = 0;  // of the data section within the file
+  std::uint64_t data_offset = 0;  // byte offset of the data section in the file
 };
 
-// Reads and checks the header against the whole file: every name once, every shape and dtype
-// consistent with its bytes, the data section covered exactly once. `where` names the file in
-// messages. A tensor of a dtype we do not know is kept, not readable.
+// Parses the header and validates it against the whole file: names are unique, shape and dtype
+// match the byte count, and the tensors cover the data section exactly once. Tensors of an
+// unsupported dtype are listed with readable = false. Error messages start with `where`.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
                                            const std::string& where);
 

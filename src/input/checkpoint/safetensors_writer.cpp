@@ -10,7 +10,7 @@
 namespace qkscope {
 namespace {
 
-constexpr std::size_t kAlignment = 64;  // of the data section within the file
+constexpr std::size_t kAlignment = 64;  // of the data section in the file
 
 std::string written_header(const std::string& path, std::span<const TensorPlace> tensors,
                            const std::map<std::string, std::string>& metadata) {

@@ -33,8 +33,8 @@ constexpr std::array kStorages = {
 constexpr std::string_view kDictionary = "collections.OrderedDict";
 constexpr std::string_view kTensor = "torch._utils._rebuild_tensor_v2";
 constexpr std::string_view kParameter = "torch._utils._rebuild_parameter";
-constexpr int kDeepest = 64;  // tuples in tuples
-// On the stack, and kept to be recalled: a checkpoint needs some twenty for each tensor.
+constexpr int kDeepest = 64;  // nesting depth of tuples
+// Limit of the stack and of the memo. A checkpoint needs about twenty values per tensor.
 constexpr std::size_t kMostValues = std::size_t{1} << 20;
 
 const Storage* find_storage(std::string_view global) {
@@ -50,21 +50,21 @@ constexpr std::array kKindNames = {"a mark",  "None",   "a number", "text",     
 
 using Tensors = std::map<std::string, PickledTensor>;
 
-// A dictionary keeps its tensors by value and of all else the first name alone, and lists keep
-// nothing: so nothing can hold itself.
+// Dictionaries store tensors by value and remember only one other entry for the error message;
+// lists store nothing. Values can therefore never contain themselves.
 struct Dictionary {
   Tensors tensors;
-  std::string other;  // "'epoch', a number"
+  std::string other;  // e.g. "'epoch', a number"
 };
 
 struct Value {
   Kind kind = Kind::none;
   std::int64_t number = 0;
-  std::string text = {};                                 // or a global's name
-  int depth = 0;                                         // of a tuple
-  std::shared_ptr<const std::vector<Value>> items = {};  // of a tuple
+  std::string text = {};                                 // string value, or name of a global
+  int depth = 0;                                         // nesting depth of a tuple
+  std::shared_ptr<const std::vector<Value>> items = {};  // elements of a tuple
   std::shared_ptr<Dictionary> dictionary = {};
-  PickledTensor tensor = {};  // a storage is one without a shape
+  PickledTensor tensor = {};  // a storage is a tensor without shape
 };
 
 class Machine {
@@ -146,7 +146,7 @@ class Machine {
         return push_storage(pop());
       case 'R':
         return reduce();
-      case 'b':  // BUILD: attributes of a dictionary, _metadata
+      case 'b':  // BUILD sets attributes of a dictionary, such as _metadata
         pop();
         expect(top(), Kind::dictionary);
         return;
@@ -167,7 +167,7 @@ class Machine {
     }
   }
 
-  // ---- bytes
+  // ---- Input bytes
 
   std::string_view take(std::int64_t count) {
     if (count < 0 || static_cast<std::uint64_t>(count) > pickle_.size() - at_)
@@ -190,7 +190,7 @@ class Machine {
     return text;
   }
 
-  // ---- the stack
+  // ---- Stack and memo
 
   void push(Value value) {
     if (stack_.size() == kMostValues)
@@ -271,9 +271,9 @@ class Machine {
     push(found->second);
   }
 
-  // ---- what tensors are made of
+  // ---- Tensor reconstruction
 
-  // ("storage", torch.FloatStorage, "0", "cpu", elements)
+  // Persistent id: ("storage", torch.FloatStorage, "0", "cpu", elements).
   void push_storage(const Value& id) {
     const auto& parts = items_of(id, 5);
     if (parts[0].text != "storage") complain("a persistent object is none that tensors need");
@@ -296,7 +296,7 @@ class Machine {
       push_dictionary();
     } else if (function.text == kTensor) {
       push_tensor(arguments);
-    } else if (function.text == kParameter) {  // (tensor, requires_grad, hooks)
+    } else if (function.text == kParameter) {  // arguments: (tensor, requires_grad, hooks)
       auto tensor = items_of(arguments, 3)[0];
       expect(tensor, Kind::tensor);
       push(std::move(tensor));
@@ -305,7 +305,7 @@ class Machine {
     }
   }
 
-  // (storage, offset, shape, strides, requires_grad, hooks), and at times metadata
+  // Arguments: (storage, offset, shape, strides, requires_grad, hooks) and optionally metadata.
   void push_tensor(const Value& arguments) {
     expect(arguments, Kind::tuple);
     const auto& parts = *arguments.items;

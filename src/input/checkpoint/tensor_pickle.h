@@ -1,5 +1,5 @@
-// The pickle inside a PyTorch checkpoint, read by a machine that knows tensors by name and nothing
-// else: no code runs, and any other opcode or global is refused by its name.
+// Restricted unpickler for PyTorch checkpoints. Only the opcodes and globals of tensor dictionaries
+// are accepted, so that no code can run.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,17 @@
 
 namespace qkscope {
 
-// A tensor as a view into a storage, which is a member of the zip file.
+// A tensor as a strided view of a storage. Each storage is one member of the zip file.
 struct PickledTensor {
-  std::string storage;  // its key: "0", "1", ...
+  std::string storage;  // storage key: "0", "1", ...
   DType dtype = DType::f32;
-  std::string stored_dtype;  // "F32"
-  std::int64_t offset = 0;   // elements
+  std::string stored_dtype;  // e.g. "F32"
+  std::int64_t offset = 0;   // in elements
   std::vector<std::int64_t> shape;
-  std::vector<std::int64_t> strides;  // elements
+  std::vector<std::int64_t> strides;  // in elements
 };
 
-// The state dictionary that the pickle holds. `where` names the file in messages.
+// Returns the state dictionary stored in the pickle. Error messages start with `where`.
 std::map<std::string, PickledTensor> read_tensor_pickle(std::span<const std::byte> pickle,
                                                         const std::string& where);
 

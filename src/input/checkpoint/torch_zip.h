@@ -1,5 +1,5 @@
-// PyTorch's checkpoints since 1.6: a zip file with a pickle that describes tensors and a member for
-// the bytes of each storage.
+// PyTorch checkpoints since version 1.6: a zip file with one pickle that describes the tensors and
+// one member per storage.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace qkscope {
 
-// The tensors where they lie in the file, as if a safetensors header had said so.
+// Returns the tensors and their byte ranges in the form of a safetensors header.
 SafetensorsHeader parse_torch_zip(std::span<const std::byte> file, const std::string& where);
 
 }  // namespace qkscope

@@ -27,7 +27,7 @@ std::uint64_t size_of(const fs::path& path) {
   return error ? 0 : size;
 }
 
-// Files and links below a folder.
+// Returns all files and symbolic links below a folder.
 std::vector<fs::path> files_below(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code error;
@@ -42,7 +42,7 @@ std::vector<std::string> commits_of(const fs::path& repository) {
   return is_folder(snapshots) ? names_in(snapshots) : std::vector<std::string>();
 }
 
-// The blob a file of a snapshot is a link to; "" where the file holds the content itself.
+// Returns the blob that a snapshot file links to; "" if the file is not a link.
 std::string blob_of(const fs::path& file) {
   std::error_code error;
   const auto target = fs::read_symlink(file, error);
@@ -151,7 +151,7 @@ void CacheWriter::link(const std::string& commit, const RemoteFile& file) const 
   make_folders(path.parent_path().string());
   const auto target = fs::path(blob(file)).lexically_relative(path.parent_path());
   const auto temporary = temporary_name(path.string());
-  ::unlink(temporary.c_str());  // of a killed process that had our number
+  ::unlink(temporary.c_str());  // left by a killed process with the same pid
   if (::symlink(target.c_str(), temporary.c_str()) != 0)
     system_error("make a link", temporary, errno);
   if (std::rename(temporary.c_str(), path.c_str()) != 0)
@@ -182,7 +182,7 @@ std::uint64_t remove_repository(const RepositoryName& repository) {
   return translate_exceptions([&] {
     const auto folder = existing(repository);
     const auto bytes = describe(repository, folder).bytes;
-    remove_folder(folder / "refs");  // first: what is left does not look whole
+    remove_folder(folder / "refs");  // refs first, so that a partial removal does not look complete
     remove_folder(folder);
     remove_folder(folder.parent_path() / ".locks" / folder.filename());
     return bytes;
@@ -223,7 +223,7 @@ std::uint64_t evict_weights(const std::string& name_or_folder, const std::string
     for (const auto& file : files_below(folder / "snapshots" / commit)) {
       if (!is_weight_file(file.string())) continue;
       const auto blob = blob_of(file);
-      bytes += remove_file(file);  // the link first: a snapshot never holds one that leads nowhere
+      bytes += remove_file(file);  // link first, so that a snapshot never contains a dangling link
       if (!blob.empty() && !kept.contains(blob)) bytes += remove_file(folder / "blobs" / blob);
     }
     return bytes;

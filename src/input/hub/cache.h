@@ -1,6 +1,6 @@
-// One repository's part of the cache, for writing: blobs named by their content, snapshots of links
-// to them, refs that name commits. The layout and the locks are those of huggingface_hub. Listing
-// and removing are in qkscope/hub.h.
+// Write access to one repository in the Hugging Face cache: blobs named by content hash, snapshots
+// of symbolic links to blobs, and refs that name commits. Layout and locks are compatible with
+// huggingface_hub.
 #pragma once
 
 #include <string>
@@ -18,14 +18,14 @@ class CacheWriter {
   std::string snapshot(const std::string& commit) const;
   std::string blob(const RemoteFile& file) const;
 
-  // Whether content of the right size is there, under the blob's name or in the snapshot.
+  // Return true if the blob, or the file in the snapshot, exists with the right size.
   bool has_blob(const RemoteFile& file) const;
   bool has_file(const std::string& commit, const RemoteFile& file) const;
 
-  // Held while a blob is written; waits for whoever else writes it.
+  // Locks a blob for writing; blocks while another process holds the lock.
   FileLock lock(const RemoteFile& file) const;
 
-  // The blob must be there. An existing link is left alone or put right.
+  // Links an existing blob into a snapshot. A wrong link is replaced.
   void link(const std::string& commit, const RemoteFile& file) const;
   void set_ref(const std::string& revision, const std::string& commit) const;
 

@@ -20,7 +20,7 @@ bool is_redirect(int status) {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
-// Where a redirect leads, if it may be followed.
+// Returns the target of a redirect, or throws if following it would be unsafe.
 Url redirect_target(const HttpRequest& request, const HttpResponse& response, const Url& endpoint) {
   auto next = reading_answer(request.url,
                              [&] { return resolve_url(request.url, response.header("location")); });
@@ -41,10 +41,10 @@ std::string page(const HubClient& client, const Repository& repository) {
   return client.at(repository.page_path()).to_string();
 }
 
-// What the server says about it, for the end of a sentence.
+// Returns the server's own explanation as a suffix of an error message.
 std::string reason(const HttpResponse& response) {
   auto text = response.header("x-error-message");
-  constexpr std::size_t kLongest = 64 << 10;  // longer ones are pages for browsers
+  constexpr std::size_t kLongest = 64 << 10;  // bytes; longer bodies are HTML pages
   if (text.empty() && response.body.size() < kLongest) {
     const auto json = Json::parse(response.body, nullptr, false);
     if (json.is_object() && json.contains("error") && json["error"].is_string())
@@ -60,7 +60,7 @@ std::string token_advice(const HubClient& client) {
                "expired, or without that permission";
 }
 
-constexpr double kLongestOwnWait = 30.0;  // when the server asks for nothing
+constexpr double kLongestOwnWait = 30.0;  // seconds, without Retry-After
 
 double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -70,7 +70,7 @@ bool stopped(const std::atomic<bool>* stop) {
   return stop != nullptr && stop->load();
 }
 
-// In short steps, so that a stop is noticed.
+// Sleeps in short steps, so that `stop` takes effect quickly.
 void sleep(double seconds, const std::atomic<bool>* stop) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -192,7 +192,7 @@ std::optional<double> retry_after(const std::string& header, double now) {
   if (header.empty()) return {};
   if (header.find_first_not_of("0123456789") == std::string::npos && header.size() < 10)
     return std::stod(header);
-  std::tm time{};  // "Wed, 21 Oct 2015 07:28:00 GMT"
+  std::tm time{};  // e.g. "Wed, 21 Oct 2015 07:28:00 GMT"
   if (::strptime(header.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &time) == nullptr) return {};
   return std::max(0.0, static_cast<double>(::timegm(&time)) - now);
 }

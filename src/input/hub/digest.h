@@ -1,4 +1,4 @@
-// The two hashes that the Hub names contents by, computed piece by piece.
+// Incremental SHA-1 and SHA-256, the hashes by which the Hub identifies content.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +21,14 @@ class Digest {
 
   void add(std::span<const std::byte> bytes);
   void add(std::string_view text) { add(std::as_bytes(std::span(text))); }
-  std::string hex();  // ends it: nothing can be added
+  std::string hex();  // finalizes the digest; call once
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-// Begins the hash that git names a file's content by: SHA-1 over "blob SIZE\0" and the content.
+// Starts the git blob hash of a file: SHA-1 over "blob SIZE\0" followed by the content.
 Digest git_digest(std::uint64_t size);
 
 std::string sha256_of_file(const std::string& path);

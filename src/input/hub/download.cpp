@@ -23,7 +23,7 @@
 namespace qkscope {
 namespace {
 
-constexpr int kMostWrong = 2;  // whole downloads whose hash was wrong
+constexpr int kMostWrong = 2;  // complete downloads with a wrong hash before giving up
 
 Digest new_digest(const RemoteFile& file) {
   return file.sha256.empty() ? git_digest(file.size) : Digest(Digest::Kind::sha256);
@@ -36,7 +36,7 @@ HttpResponse broken(const std::string& why) {
   return response;
 }
 
-// The file BLOB.incomplete, and the hash of what it holds so far.
+// The file BLOB.incomplete and the running hash of its content.
 class PartialFile {
  public:
   PartialFile(const std::string& blob, const RemoteFile& file)
@@ -94,10 +94,11 @@ class PartialFile {
   std::uint64_t size_ = 0;
 };
 
-// The download of one blob, over as many connections as it takes.
+// Downloads one blob, reconnecting as often as needed.
 class BlobDownload {
  public:
-  // `progress`: bytes of the file that are there, also what an earlier run left; may throw to stop.
+  // `progress` receives the number of bytes complete, including those of earlier runs. It may throw
+  // to cancel.
   BlobDownload(const HubClient& client, const Repository& repository, Url url,
                const RemoteFile& file, std::function<void(std::uint64_t)> progress)
       : client_(client),
@@ -107,7 +108,7 @@ class BlobDownload {
         cache_(repository),
         progress_(std::move(progress)) {}
 
-  // Ends when the blob is in its place, or in an error that says why it cannot be.
+  // Returns once the blob is in place; throws if the download fails for good.
   void run() {
     make_folders(cache_.folder() + "/blobs");
     const auto lock = cache_.lock(file_);
@@ -137,7 +138,7 @@ class BlobDownload {
       auto response = fetch_rest(partial);
       if (partial.size() == file_.size) return;
       if (partial.size() > before) backoff.made_progress();
-      if (response.status == 416) {  // the server does not know such a place in the file
+      if (response.status == 416) {  // the server rejects the range
         partial.start_again();
         response = broken("the server cannot continue the file");
       } else if (response.ok()) {
@@ -158,7 +159,7 @@ class BlobDownload {
     bool begun = false;
     request.sink = [&](const HttpResponse& head, std::span<const std::byte> bytes) {
       if (!std::exchange(begun, true) && head.status == 200 && partial.size() > 0)
-        partial.start_again();  // the server sends the file from its beginning
+        partial.start_again();  // the server ignored the range and restarts
       if (partial.size() + bytes.size() > file_.size)
         failure("{}: the server sends more than the {} bytes it announced", url_.without_query(),
                 file_.size);
@@ -182,7 +183,7 @@ Url address_of(const HubClient& client, const Repository& repository, const std:
                                percent_encode(file.path, "/")));
 }
 
-// Each content once, however many files have it.
+// Returns the missing blobs, each once even if several files share the content.
 std::vector<RemoteFile> missing_blobs(const CacheWriter& cache, const std::string& commit,
                                       const std::vector<RemoteFile>& files) {
   std::vector<RemoteFile> missing;
@@ -209,7 +210,7 @@ void check_space(const CacheWriter& cache, const std::vector<RemoteFile>& files)
         cache.folder(), format_bytes(needed), format_bytes(space.available));
 }
 
-// A large file begun last would be downloaded alone at the end.
+// Largest first: otherwise a large file would be downloaded alone at the end.
 void largest_first(std::vector<RemoteFile>& files) {
   std::stable_sort(files.begin(), files.end(),
                    [](const RemoteFile& a, const RemoteFile& b) { return a.size > b.size; });

@@ -1,5 +1,5 @@
-// Chosen files of one revision of a repository, into the cache. fetch.cpp also holds the functions
-// of qkscope/hub.h that fetch.
+// Downloads selected files of one repository revision into the cache. fetch.cpp also implements the
+// fetch functions of qkscope/hub.h.
 #pragma once
 
 #include <optional>
@@ -13,21 +13,21 @@ namespace qkscope {
 
 struct FetchTarget {
   RepositoryName repository;
-  std::string revision;  // branch, tag or commit; "" is main
-  std::string commit;    // what the revision stands for; "": what the cache or the Hub says
+  std::string revision;  // branch, tag or commit; "" means main
+  std::string commit;    // commit of the revision; "" to resolve it
 };
 
-// The folder of the snapshot with the chosen files in it; what is missing is downloaded. "" where
-// the Hub may not be asked and the cache knows nothing of the revision.
+// Downloads the missing files and returns the snapshot folder. Returns "" if the Hub may not be
+// asked and the revision is not cached.
 std::string fetch_files(const FetchTarget& target, const FileChoice& choice,
                         const FetchOptions& options);
 
-// All files of the commit whose snapshot this is, by path; nothing where the cache has no listing
-// of it, as older clients leave it.
+// Returns all file paths of a cached snapshot's commit, or nullopt if the cache has no listing of
+// it, as with older clients.
 std::optional<std::vector<std::string>> listed_files(const RepositoryName& repository,
                                                      const std::string& snapshot);
 
-// The folder of a checkpoint with its config.json and perhaps nothing else.
+// Fetches only config.json of a checkpoint and returns its folder.
 std::string fetch_config(const std::string& name_or_folder, const std::string& revision,
                          const FetchOptions& options);
 

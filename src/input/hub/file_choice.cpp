@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kConfig = "config.json";
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kCard = "README.md";
-// Small, and asked for by transformers when it opens the same snapshot.
+// Small files that transformers requests when it opens the same snapshot.
 constexpr const char* kBesideConfig[] = {"generation_config.json"};
 constexpr const char* kBesideTokenizer[] = {"added_tokens.json", "special_tokens_map.json",
                                             "tokenizer_config.json"};
@@ -41,7 +41,7 @@ const WeightFormat* find_format(const Paths& paths) {
   return nullptr;
 }
 
-// False when the index could not be read.
+// Returns false if the index could not be read.
 bool add_weights(const Paths& paths, const FileReader& read, const std::string& where,
                  Paths& chosen) {
   const auto* format = find_format(paths);

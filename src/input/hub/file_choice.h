@@ -8,33 +8,34 @@
 
 namespace qkscope {
 
-// The content of a file of the repository; nothing where it is not here and may not be fetched.
+// Reads a file of the repository. Returns nullopt if the file is not cached and may not be
+// downloaded.
 using FileReader = std::function<std::optional<std::string>(const std::string& path)>;
 
-// The files of `paths`, which are all the repository has, that are needed. Nothing when a file that
-// decides it could not be read.
+// Selects the needed files from `paths`, the complete listing of a repository. Returns nullopt if a
+// file that the choice depends on could not be read.
 using FileChoice = std::function<std::optional<std::vector<std::string>>(
     const std::vector<std::string>& paths, const FileReader& read, const std::string& where)>;
 
-// config.json, the weights (one file, or the index and the shards it names) and the
-// tokenizer. Without `weights` the index stays: it names the tensors. The order is that of the
-// links in a snapshot: config.json last.
+// Selects config.json, weights (single file, or index and shards) and tokenizer. Without `weights`,
+// the shard index is still selected because it lists the tensors. config.json comes last, because
+// download_files() links files in this order.
 FileChoice checkpoint_files(bool weights);
 
-// Whether the file holds weights, by its name.
+// Returns true if the name is that of a weight file.
 bool is_weight_file(const std::string& path);
 
-// config.json alone.
+// Selects config.json alone.
 FileChoice config_file();
 
-// tokenizer.json and what is read beside it.
+// Selects tokenizer.json and the files next to it.
 FileChoice tokenizer_files();
 
-// The files of one split, and the dataset card that says which they are. `name`: the dataset's
-// configuration, "" for the default one.
+// Selects the files of one split and the dataset card. `name` is the dataset configuration; ""
+// means the default one.
 FileChoice dataset_files(const std::string& name, const std::string& split);
 
-// For messages: "a, b and 3 more", "nothing" where there is none.
+// Formats a list for error messages: "a, b and 3 more", or "nothing" if empty.
 std::string some_of(const std::vector<std::string>& paths);
 
 }  // namespace qkscope

@@ -23,7 +23,7 @@ std::string lower(std::string_view text) {
   bad_input("{}: not an address of the kind https://host/path", in_quotes(text));
 }
 
-// "host", "host:8080" or "[::1]:8080"
+// Parses "host", "host:8080" or "[::1]:8080".
 void read_server(const std::string& server, const std::string& text, Url& url) {
   const auto bracket = server.rfind(']');
   const auto colon = server.find(':', bracket == std::string::npos ? 0 : bracket);

@@ -1,4 +1,4 @@
-// The exchange by libcurl: the one place where its errors become ours.
+// HTTP exchange with libcurl, which is the only place that translates libcurl errors.
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -20,17 +20,18 @@
 namespace qkscope {
 namespace {
 
-constexpr std::size_t kLargestBody = std::size_t{256} << 20;  // of an answer kept in memory
+constexpr std::size_t kLargestBody = std::size_t{256} << 20;  // bytes of a response kept in memory
 constexpr long kConnectSeconds = 20;
-constexpr long kPiece = 512 << 10;  // bytes at a time, either way
+constexpr long kPiece = 512 << 10;  // buffer size in bytes, both directions
 
 struct FreeList {
   void operator()(curl_slist* list) const { curl_slist_free_all(list); }
 };
 using HeaderList = std::unique_ptr<curl_slist, FreeList>;
 
-// One per thread: it keeps connections open from one exchange to the next. A forked process makes
-// handles of its own and leaves those it inherited alone: their connections are its parent's.
+// Per-thread curl handle, which keeps connections alive between exchanges. After fork(), the child
+// creates its own handle and leaves the inherited one alone, because its connections belong to the
+// parent.
 class ThreadHandle {
  public:
   ~ThreadHandle() {
@@ -59,8 +60,8 @@ CURL* thread_handle() {
   return handle.get();
 }
 
-// What the callbacks of one exchange share. libcurl is C: exceptions wait in `error` until it has
-// returned.
+// State shared by the callbacks of one exchange. Exceptions must not pass through C code, so they
+// are stored in `error` and rethrown after libcurl returns.
 struct Exchange {
   const HttpRequest& request;
   CURL* handle;
@@ -130,7 +131,7 @@ int check_stop(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return stop != nullptr && stop->load() ? 1 : 0;
 }
 
-// A body from a file cannot be sent again after it was begun: libcurl asks for this before.
+// libcurl calls this function to restart an upload that was already begun.
 int rewind_body(void* user, curl_off_t offset, int origin) {
   auto& state = *static_cast<Exchange*>(user);
   if (origin != SEEK_SET) return CURL_SEEKFUNC_CANTSEEK;
@@ -181,7 +182,8 @@ void set_body(Exchange& state) {
   const auto& request = state.request;
   CURL* handle = state.handle;
   if (request.method == "POST") {
-    // On a kept connection that turns out dead libcurl would send it again by itself.
+    // Without a fresh connection, libcurl would silently resend a POST if a kept-alive connection
+    // was closed.
     curl_easy_setopt(handle, CURLOPT_FRESH_CONNECT, 1L);
     curl_easy_setopt(handle, CURLOPT_POST, 1L);
     curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.data());
@@ -214,11 +216,11 @@ HeaderList header_list(const HttpRequest& request) {
   curl_slist* list = nullptr;
   for (const auto& [name, value] : request.headers)
     list = curl_slist_append(list, fmt::format("{}: {}", name, value).c_str());
-  return HeaderList(curl_slist_append(list, "Expect:"));  // do not ask before sending a body
+  return HeaderList(curl_slist_append(list, "Expect:"));  // disable "Expect: 100-continue"
 }
 
-// Whether another attempt may succeed: not where certificates or addresses are wrong, or where
-// without a network no name is found.
+// Returns true if a retry may succeed. Certificate errors, invalid URLs and name resolution
+// failures (no network) are permanent.
 bool is_transient(CURLcode code) {
   switch (code) {
     case CURLE_PEER_FAILED_VERIFICATION:

@@ -1,4 +1,4 @@
-// Stands in for http_curl.cpp and digest.cpp in a build without libcurl or OpenSSL.
+// Replaces http_curl.cpp and digest.cpp in builds without libcurl or OpenSSL.
 #include "base/core/error.h"
 #include "input/hub/digest.h"
 #include "input/hub/http.h"

@@ -19,7 +19,7 @@ namespace {
 constexpr int kTreeFormat = 1;
 constexpr std::size_t kLongestPath = 1000;
 constexpr std::size_t kListed = 12;
-// The Hub sends a thousand files a page; its largest repositories have a hundred thousand.
+// The Hub lists 1,000 files per page; its largest repositories have 100,000 files.
 constexpr std::size_t kMostPages = 1000;
 constexpr std::size_t kMostFiles = 1'000'000;
 
@@ -38,7 +38,7 @@ std::optional<std::uint64_t> size_at(const Json& object, const char* key) {
   return found->get<std::uint64_t>();
 }
 
-// Paths and hashes become names of files: anything else is refused.
+// Paths and hashes become file names, so anything unexpected is rejected.
 bool is_whole(const RemoteFile& file) {
   return is_safe_path(file.path) && is_hex(file.git_sha1, 40) &&
          (file.sha256.empty() || is_hex(file.sha256, 64));
@@ -60,7 +60,7 @@ std::optional<RemoteFile> read_entry(const Json& entry) {
   return file;
 }
 
-// <https://...?cursor=...>; rel="next"
+// Parses the header: Link: <https://...?cursor=...>; rel="next"
 std::string next_page(const HttpResponse& response) {
   const auto link = response.header("link");
   const auto next = link.find("rel=\"next\"");
@@ -195,7 +195,7 @@ std::optional<RemoteTree> load_tree(const std::string& cached_repository,
     }
     sort_by_path(tree);
     return tree;
-  } catch (const Error&) {  // damaged: it can be fetched again
+  } catch (const Error&) {  // a damaged listing is downloaded again
     return {};
   } catch (const Json::exception&) {
     return {};

@@ -18,7 +18,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// As the Hub's own tools read such a variable.
+// Truth values as huggingface_hub parses them.
 bool is_true(const char* name) {
   auto value = variable(name);
   for (char& c : value) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
@@ -31,8 +31,8 @@ std::string trimmed(const std::string& text) {
   return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
-// A token goes into a header: a line break in it would begin another one. The message does not
-// show the token.
+// Tokens are sent in an HTTP header, so line breaks would allow header injection. The error message
+// must not contain the token.
 std::string checked_token(const std::string& text, const std::string& where) {
   auto token = trimmed(text);
   if (std::any_of(token.begin(), token.end(),

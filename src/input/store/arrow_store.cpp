@@ -15,8 +15,8 @@
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kPiece = std::int64_t{4} << 20;  // bytes at a time, either way
-constexpr int kFetches = 4;  // of an object that is not what was put, before it is believed
+constexpr std::int64_t kPiece = std::int64_t{4} << 20;  // bytes per read or write
+constexpr int kFetches = 4;  // downloads with a wrong checksum before giving up
 
 StoredObject described(const arrow::fs::FileInfo& info, const std::string& name) {
   return {.name = name,

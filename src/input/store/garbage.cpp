@@ -19,7 +19,7 @@ using store_layout::kManifests;
 using store_layout::kParts;
 using store_layout::kRuns;
 
-// "20261116T130501-9f3a01c2d4e5f607"
+// Matches the names of unique_name(): "20261116T130501-9f3a01c2d4e5f607".
 bool is_unique_name(const std::string& name) {
   constexpr std::string_view kShape = "ddddddddTdddddd-xxxxxxxxxxxxxxxx";
   if (name.size() != kShape.size()) return false;
@@ -34,7 +34,7 @@ bool is_unique_name(const std::string& name) {
   return true;
 }
 
-// The stored folder that an object belongs to, "" or "path/"; nothing where it is none of ours.
+// Returns the stored folder ("" or "path/") that an object belongs to; nullopt for foreign objects.
 std::optional<std::string> root_of(std::string name) {
   if (name.ends_with(kLeaseSuffix)) name.resize(name.size() - sizeof(kLeaseSuffix) + 1);
   const auto steps = split(name, '/');
@@ -51,7 +51,7 @@ std::optional<std::string> root_of(std::string name) {
   return {};
 }
 
-// The values of "object", however deep.
+// Collects the values of all "object" keys recursively.
 void collect_objects(const Json& json, const std::string& root, std::set<std::string>& named) {
   if (json.is_object() && json.contains("object") && json["object"].is_string())
     named.insert(root + json["object"].get<std::string>());
@@ -59,8 +59,8 @@ void collect_objects(const Json& json, const std::string& root, std::set<std::st
     for (const auto& inner : json) collect_objects(inner, root, named);
 }
 
-// Names what a stored folder needs, into a set of all: a sweep's manifest names files of the
-// folders below it.
+// One stored folder. Referenced objects of all folders go into one set, because the manifest of a
+// sweep references files of the folders below it.
 class Folder {
  public:
   Folder(ObjectStore& store, std::string root, std::set<std::string>& named)
@@ -69,7 +69,7 @@ class Folder {
   void add(const StoredObject& object) { objects_.push_back(object); }
   const std::vector<StoredObject>& objects() const { return objects_; }
 
-  // Manifests are read after the listing: what is named by now is not garbage.
+  // Reads manifests after the listing, so that objects published in between are not garbage.
   void name_needed() {
     const auto finished = keep_manifest();
     keep_run(finished);
@@ -84,7 +84,7 @@ class Folder {
     return parse_json(newest->content, store_.where(name));
   }
 
-  // Returns the run that made it.
+  // Returns the run that wrote the manifest.
   std::string keep_manifest() {
     const auto manifest = keep_newest(kManifests);
     collect_objects(manifest, root_, named_);

@@ -7,9 +7,9 @@
 
 namespace qkscope {
 
-// Of all stored folders below the store's address: objects that neither the newest manifest nor the
-// run that is going on names, `older_than` seconds old at least. Only names that qkscope gives are
-// looked at.
+// Returns objects of stored folders below the store's address that neither the newest manifest nor
+// the current run references and that are at least `older_than` seconds old. Objects with names
+// that qkscope does not generate are ignored.
 std::vector<StoredObject> garbage_in(ObjectStore& store, double now, double older_than);
 
 }  // namespace qkscope

@@ -1,5 +1,4 @@
-// gs:// addresses, through Arrow. It cannot put an object only where there is none: a lease does
-// it.
+// gs:// addresses through Arrow, which has no conditional put for GCS; a lease replaces it.
 #include <arrow/filesystem/gcsfs.h>
 
 #include "base/core/error.h"
@@ -10,11 +9,11 @@
 namespace qkscope {
 namespace {
 
-// Google's own clients take the same variable for a server that stands in.
+// Address of an emulator, as in Google's own clients.
 constexpr char kEmulator[] = "STORAGE_EMULATOR_HOST";
 
 arrow::fs::GcsOptions gcs_options() {
-  constexpr double kPatience = 60.0;  // seconds that a request is tried again for
+  constexpr double kPatience = 60.0;  // seconds
   const auto emulator = environment(kEmulator);
   auto options =
       emulator.empty() ? arrow::fs::GcsOptions::Defaults() : arrow::fs::GcsOptions::Anonymous();
@@ -65,7 +64,7 @@ class GcsStore : public ArrowStore {
           doing);
     if (has("bucket does not exist")) refuse_bucket();
     if (has("NOT_FOUND") || has("does not exist")) bad_input("{}: there is no such object", doing);
-    constexpr std::size_t kLongest = 300;  // the client adds everything it knows
+    constexpr std::size_t kLongest = 300;  // bytes; the client appends much detail
     failure("{}: the store does not answer as it should: {}", doing, text.substr(0, kLongest));
   }
 

@@ -19,10 +19,10 @@ void wait(double seconds) {
 
 struct Lease {
   std::string owner;
-  double until = 0.0;  // seconds since 1970
+  double until = 0.0;  // Unix time in seconds
 };
 
-// A lease that cannot be read is nobody's.
+// A malformed lease has no owner.
 Lease read_lease(const std::string& text) {
   const auto json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return {};

@@ -1,5 +1,5 @@
-// Putting an object only where there is none, in a store that has no such condition: by a lease,
-// an object beside it that says who may put it and until when.
+// Emulates a conditional put ("only if absent") with a lease object that names its owner and
+// expiry, for stores without such a condition.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@ namespace qkscope {
 
 inline constexpr char kLeaseSuffix[] = ".lease";
 
-// What a lease needs of a store. Reads see the last write.
+// Store operations used by a lease. Reads must see the last write.
 struct LeaseAccess {
   std::function<std::optional<std::string>(const std::string& name)> read;
   std::function<void(const std::string& name, const std::string& content)> write;
@@ -18,12 +18,12 @@ struct LeaseAccess {
 };
 
 struct LeaseTimes {
-  double lasts = 60.0;   // seconds; who died with a lease holds others up for so long
-  double settles = 1.0;  // seconds after which two who took it at once both see whose it is
+  double lasts = 60.0;   // seconds until expiry; a crashed owner blocks others for this long
+  double settles = 1.0;  // seconds after which concurrent writers see the same owner
 };
 
-// False where an object of this name is there already. Sure as long as nobody's writes take longer
-// than a lease settles, and nobody sleeps longer than it lasts while they hold it.
+// Returns false if the object already exists. Safe as long as no write takes longer than `settles`
+// and no owner is suspended for longer than `lasts`.
 bool put_with_lease(const LeaseAccess& store, const std::string& name, const std::string& content,
                     const LeaseTimes& times = {});
 

@@ -18,7 +18,7 @@ std::string base() {
       "and HOME is set; set QKSCOPE_SCRATCH");
 }
 
-// The same path means something else at another endpoint.
+// Includes the endpoint, because the same path may exist at several endpoints.
 std::string hash_of(const StoreAddress& address) {
   std::string all = address.to_string();
   if (address.scheme == StoreAddress::Scheme::s3)

@@ -1,6 +1,6 @@
-// s3:// addresses. Arrow reads, writes and lists. What it cannot do (put an object only where there
-// is none) or does in a way of its own (it leaves objects for empty folders when it removes) are
-// requests through libcurl, signed with the credentials that Arrow's S3 client found.
+// s3:// addresses. Arrow reads, writes and lists. Conditional puts, which Arrow lacks, and
+// removals, for which Arrow leaves placeholder objects, are sent with libcurl and signed with the
+// credentials of Arrow's S3 client.
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
@@ -21,9 +21,9 @@ namespace qkscope {
 namespace {
 
 constexpr double kConnectSeconds = 20.0;
-constexpr double kSilentSeconds = 30.0;  // after which a connection is given up
+constexpr double kSilentSeconds = 30.0;  // without data, before a connection is closed
 
-// Attempts at one request, AWS_MAX_ATTEMPTS as in other clients.
+// Number of attempts per request, AWS_MAX_ATTEMPTS as in the AWS SDKs.
 int attempts() {
   constexpr int kUsual = 8;
   const auto chosen = environment("AWS_MAX_ATTEMPTS");
@@ -32,8 +32,8 @@ int attempts() {
       std::clamp<std::int64_t>(parse_integer(chosen, "AWS_MAX_ATTEMPTS"), 1, 100));
 }
 
-// Waits before an attempt: twice as long each time, up to ten seconds, half of it by chance so that
-// tasks that were refused together do not come back together.
+// Exponential backoff with jitter, up to ten seconds, so that tasks that were throttled together do
+// not retry together.
 class Patience : public arrow::fs::S3RetryStrategy {
  public:
   bool ShouldRetry(const AWSErrorDetail& error, int64_t tried) override {
@@ -53,7 +53,7 @@ class Patience : public arrow::fs::S3RetryStrategy {
   std::minstd_rand random_{std::random_device{}()};
 };
 
-// AWS takes some tenths of a second to start and leaves threads: only where an address asks for it.
+// Initialized on demand, because the AWS SDK starts slowly and creates threads.
 void start_s3(const std::string& where) {
   static std::once_flag once;
   std::call_once(once, [&] {
@@ -62,7 +62,7 @@ void start_s3(const std::string& where) {
   });
 }
 
-// AWS_ENDPOINT_URL_S3, else AWS_ENDPOINT_URL: stores that are not Amazon's.
+// Endpoint of an S3-compatible store: AWS_ENDPOINT_URL_S3, else AWS_ENDPOINT_URL.
 std::optional<Url> endpoint() {
   for (const char* name : {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}) {
     const auto text = environment(name);
@@ -99,7 +99,7 @@ arrow::fs::S3Options options_of(const StoreAddress& address) {
   options.retry_strategy = std::make_shared<Patience>();
   options.connect_timeout = kConnectSeconds;
   options.request_timeout = kSilentSeconds;
-  options.allow_delayed_open = true;  // small objects in one request
+  options.allow_delayed_open = true;  // one request for small objects
   if (options.GetAccessKey().empty())
     bad_input(
         "{}: no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
@@ -108,7 +108,7 @@ arrow::fs::S3Options options_of(const StoreAddress& address) {
   return options;
 }
 
-// Of an answer of S3: <Code>NoSuchBucket</Code>.
+// Extracts the error code of an S3 response: <Code>NoSuchBucket</Code>.
 std::string error_code(const std::string& body) {
   constexpr std::string_view kOpen = "<Code>";
   const auto begin = body.find(kOpen);
@@ -130,14 +130,15 @@ class S3Store : public ArrowStore {
     server_ = own ? *own : parse_url(fmt::format("https://s3.{}.amazonaws.com", options_.region));
   }
 
-  // What the client made since the process began must outlive its end: the last handler runs first.
+  // atexit handlers run in reverse order: finalizing is registered after all objects of the client
+  // exist.
   ~S3Store() override {
     std::atexit([] { (void)arrow::fs::EnsureS3Finalized(); });
   }
   S3Store(const S3Store&) = delete;
   S3Store& operator=(const S3Store&) = delete;
 
-  // A listing of one name tells whether the bucket is there and may be read.
+  // Lists a single name to check that the bucket exists and is readable.
   void check_access() {
     const auto prefix = address().path.empty() ? "" : address().path + "/";
     const auto response = send("GET", fmt::format("/{}?list-type=2&max-keys=1&prefix={}",
@@ -154,7 +155,7 @@ class S3Store : public ArrowStore {
   bool put_new(const std::string& name, const std::string& content) override {
     const auto response = send("PUT", target_of(name), content,
                                {{"If-None-Match", "*"}, {"Content-Type", "application/json"}});
-    // 409: another one is putting it at this moment.
+    // 409: a concurrent conditional put is in progress.
     if (response.status == 412 || response.status == 409) return false;
     if (!response.ok()) refuse(response, "write", where(name));
     return true;
@@ -195,7 +196,7 @@ class S3Store : public ArrowStore {
     return response;
   }
 
-  // Credentials may be short-lived: they are asked for anew for every request.
+  // Credentials are read for every request, because they may expire.
   HttpResponse send_once(HttpRequest request) {
     sign_request(request, options_.region,
                  {.access_key = options_.GetAccessKey(),

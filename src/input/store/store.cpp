@@ -1,4 +1,4 @@
-// The public functions of qkscope/experimental/store.h.
+// Implements qkscope/experimental/store.h.
 #include "qkscope/experimental/store.h"
 
 #include <chrono>
@@ -52,7 +52,7 @@ std::string fetch_input(const std::string& path_or_address, const FetchOptions& 
 struct StoredOutput::State {
   std::string folder;
   std::string kind;
-  std::unique_ptr<StoredFolder> stored;  // none for a local folder
+  std::unique_ptr<StoredFolder> stored;  // null for a local folder
 };
 
 StoredOutput::StoredOutput(const std::string& path_or_address, const std::string& kind)

@@ -26,14 +26,14 @@ constexpr int kFormat = 1;
 constexpr char kSuffix[] = ".json";
 constexpr std::size_t kDigits = 8;
 
-// Whether a name stays inside the folder it is put into.
+// Returns true if a relative name stays inside its folder.
 bool is_inside(const std::string& name) {
   for (const auto& step : split(name, '/'))
     if (step.empty() || step == "." || step == "..") return false;
   return !name.empty();
 }
 
-// Everything in a folder but hidden names: working files.
+// Returns all files of a folder except hidden ones, which are working files.
 std::vector<std::string> files_in(const std::string& folder) {
   std::vector<std::string> names;
   auto entries = fs::recursive_directory_iterator(folder);
@@ -62,7 +62,7 @@ std::vector<std::uint64_t> sizes_of(const std::vector<const StoredFile*>& files)
   return sizes;
 }
 
-// Of the content without the checksum.
+// Checksum of the manifest without its checksum field.
 std::string checksum_of_json(const Json& json) {
   return checksum_text(checksum_of(json.dump()));
 }
@@ -93,7 +93,7 @@ std::optional<NumberedObject> newest_object(ObjectStore& store, const std::strin
     const auto number = number_of(it->name);
     if (!number) continue;
     auto content = store.read(it->name);
-    // Removed in between, by one who has put a newer one or is done.
+    // A newer object replaced this one between listing and reading.
     if (!content) return newest_object(store, prefix);
     return NumberedObject{*number, std::move(*content)};
   }
@@ -204,7 +204,7 @@ bool StoredFolder::put_manifest(const StoredManifest& manifest) {
                                manifest_text(manifest));
 }
 
-// What the store has of an upload, before anything points at it.
+// Verifies sizes in the store before the manifest references the upload.
 void StoredFolder::check_uploaded(const StoredManifest& manifest, const std::string& prefix) const {
   std::map<std::string, std::uint64_t> sizes;
   for (const auto& object : store_->list(prefix)) sizes[object.name] = object.bytes;

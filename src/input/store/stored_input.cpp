@@ -29,7 +29,7 @@ bool is_weights(const std::string& name) {
                      [&](const char* end) { return name.ends_with(end); });
 }
 
-// What an object was when it was fetched.
+// Size and modification time, which identify a version of an object.
 Json description(const StoredObject& object) {
   return {{"bytes", object.bytes}, {"modified", object.modified}};
 }
@@ -40,7 +40,7 @@ StoreAddress folder_above(StoreAddress address) {
   return address;
 }
 
-// Fetches objects into a folder, and remembers there what they were.
+// Downloads objects into a folder and records their versions next to it.
 void fetch_objects(ObjectStore& store, const std::vector<StoredObject>& objects,
                    const std::string& folder, const FetchOptions& options) {
   const auto listing_file = folder + ".json";

@@ -8,7 +8,7 @@
 namespace qkscope {
 namespace {
 
-// What stands between the first two lines "---".
+// Returns the YAML text between the first two "---" lines.
 std::string front_matter(std::string_view card) {
   if (!card.starts_with("---\n") && !card.starts_with("---\r\n")) return "";
   const auto begin = card.find('\n') + 1;
@@ -17,14 +17,14 @@ std::string front_matter(std::string_view card) {
 }
 
 constexpr std::size_t kLargestCard = std::size_t{16} << 20;  // bytes of front matter
-constexpr int kMostPatterns = 200'000;  // in all configurations: aliases may repeat long lists
+constexpr int kMostPatterns = 200'000;  // in all configurations; YAML aliases may repeat long lists
 
-// What a card may still hold.
+// Remaining capacity while a card is parsed.
 struct CardLimits {
   int patterns = kMostPatterns;
 };
 
-// One pattern or a list of them.
+// Adds one pattern or a list of patterns to a split.
 void add(const std::string& split, const YAML::Node& node, CardConfig& config, CardLimits& left) {
   auto& files = config.files[split];
   const auto add_one = [&](const YAML::Node& item) {
@@ -39,7 +39,7 @@ void add(const std::string& split, const YAML::Node& node, CardConfig& config, C
     for (const auto& item : node) add_one(item);
 }
 
-// "data.csv", a list of such, a list of {split, path}, or a map from split to patterns.
+// Accepts "data.csv", a list of patterns, a list of {split, path}, or a map from split to patterns.
 void read_data_files(const YAML::Node& node, CardConfig& config, CardLimits& left) {
   if (node.IsScalar()) add("train", node, config, left);
   if (node.IsMap())

@@ -42,7 +42,7 @@ class CsvReader : public RecordReader {
     return static_cast<std::size_t>(found - names_.begin());
   }
 
-  // False at the end of the file. Empty lines are no rows.
+  // Returns false at the end of the file. Empty lines are skipped.
   bool read_row(std::vector<std::string>& fields) {
     while (!rest_.empty() && (rest_.front() == '\n' || rest_.starts_with("\r\n"))) {
       rest_.remove_prefix(rest_.front() == '\n' ? 1 : 2);

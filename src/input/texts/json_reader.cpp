@@ -9,8 +9,8 @@
 namespace qkscope {
 namespace {
 
-// Listens to the parser and keeps only the wanted members of the outermost object: a row may hold
-// much more than its text.
+// SAX handler that keeps only the requested columns, because a row may contain much more than its
+// text.
 class RowListener : public nlohmann::json_sax<Json> {
  public:
   RowListener(const RecordColumns& columns, Record& record) : columns_(columns), record_(record) {}
@@ -96,7 +96,7 @@ const char* type_name(const Json& value) {
                                    : value.type_name();
 }
 
-// What the parser would say less well, or nothing: it takes a zero byte for the end of the text.
+// Rejects input that nlohmann::json reports badly or not at all: a zero byte would end the text.
 void check_row(std::string_view text, const std::string& where) {
   if (text.find('\0') != std::string_view::npos)
     bad_input("{}: not valid JSON: a zero byte", where);
@@ -104,7 +104,7 @@ void check_row(std::string_view text, const std::string& where) {
     bad_input("{}: not UTF-8 at byte {} of the row; {}", where, at, kMendUtf8);
 }
 
-// The members of the object with the types of their values.
+// Returns the keys of the object with the types of their values.
 std::vector<CorpusColumn> json_row_columns(std::string_view text, const std::string& where) {
   check_row(text, where);
   std::vector<CorpusColumn> columns;
@@ -114,7 +114,7 @@ std::vector<CorpusColumn> json_row_columns(std::string_view text, const std::str
   return columns;
 }
 
-// Reads the wanted columns out of `text`, which record.where names in messages.
+// Extracts the requested columns from one row. Errors start with record.where.
 void parse_json_row(std::string_view text, const RecordColumns& columns, Record& record) {
   record.text.reset();
   std::string replaced;
@@ -138,7 +138,7 @@ void parse_json_row(std::string_view text, const RecordColumns& columns, Record&
 
 constexpr std::string_view kWhite = " \t\r\n";
 
-// The rows of a text, one JSON object after another: what both formats have in common.
+// Base of both JSON formats: a sequence of JSON objects, one per row.
 class JsonReader : public RecordReader {
  public:
   JsonReader(std::string_view text, std::string where, const RecordColumns& columns)
@@ -157,7 +157,7 @@ class JsonReader : public RecordReader {
   std::vector<CorpusColumn> columns() const override { return first_columns_; }
 
  protected:
-  // The text of the next row; row_line_ says where it is.
+  // Finds the text of the next row and sets row_line_ to its line number.
   virtual bool next_row(std::string_view& row) = 0;
 
   std::string where() const { return fmt::format("{}: line {}", where_, row_line_); }
@@ -167,7 +167,7 @@ class JsonReader : public RecordReader {
   }
   void skip_white() { advance(std::min(rest_.find_first_not_of(kWhite), rest_.size())); }
 
-  // Looks at the first row, then starts over.
+  // Reads the columns of the first row, then rewinds.
   void read_columns() {
     const std::string_view start = rest_;
     const std::int64_t line = line_;
@@ -243,7 +243,7 @@ class JsonArrayReader : public JsonReader {
     return true;
   }
 
-  // Bytes of the value at the front: up to the bracket that closes it.
+  // Returns the size in bytes of the value at the front of the text.
   std::size_t value_size() const {
     int depth = 0;
     for (std::size_t at = 0; at < rest_.size(); ++at) {
@@ -266,7 +266,7 @@ class JsonArrayReader : public JsonReader {
       at = rest_.find_first_of("\"\\", at);
       if (at == std::string_view::npos) break;
       if (rest_[at] == '"') return at;
-      ++at;  // what a backslash escapes
+      ++at;  // skip the escaped character
     }
     bad_input("{}: a string has no end", where());
   }

@@ -1,4 +1,4 @@
-// Datasets of long texts: write_long_texts of qkscope/texts.h.
+// Implements write_long_texts() of qkscope/texts.h.
 #include <algorithm>
 #include <charconv>
 #include <vector>
@@ -15,9 +15,9 @@
 namespace qkscope {
 namespace {
 
-constexpr std::size_t kBlockBytes = 32 << 20;  // of texts that are held at a time
+constexpr std::size_t kBlockBytes = 32 << 20;  // bytes of text held in memory at a time
 
-// The bytes of characters [begin, end).
+// Returns the substring of characters [begin, end).
 std::string_view characters(std::string_view text, std::int64_t begin, std::int64_t end) {
   const auto skip = [&](std::size_t at, std::int64_t count) {
     for (; count > 0 && at < text.size(); --count) at += utf8::length(text[at]);
@@ -27,7 +27,7 @@ std::string_view characters(std::string_view text, std::int64_t begin, std::int6
   return text.substr(first, skip(first, end - begin) - first);
 }
 
-// A text with as many of its tokens as are wanted.
+// A text after truncation, with its number of tokens.
 struct Measured {
   std::string text;
   std::int64_t tokens = 0;
@@ -44,7 +44,7 @@ class LongTexts {
                                                 .max_length = options_.max_tokens,
                                                 .offsets = options_.max_tokens > 0});
     if (!found.truncated) return {std::move(text), std::ssize(found.ids), false};
-    // Special tokens stand for no characters; the tokenizer may cut on either side.
+    // Special tokens have empty offsets; the tokenizer may truncate on either side.
     std::int64_t begin = INT64_MAX;
     std::int64_t end = 0;
     for (const auto& offset : found.offsets) {
@@ -62,7 +62,7 @@ class LongTexts {
   const LongTextOptions& options_;
 };
 
-// An integer stays one: its value seeds the sampling, any other id by its hash.
+// Integer ids stay integers, because the sampling seed of any other id is its hash.
 std::variant<std::int64_t, std::string> id_of(const Document& document) {
   std::int64_t number = 0;
   const auto& text = document.source_id;
@@ -112,7 +112,7 @@ LongTextResult write_long_texts(Corpus& corpus, const Tokenizer& tokenizer,
       for (std::size_t i = 0; i < block.size() && !enough(); ++i) {
         ++result.read;
         auto& text = measured[i];
-        // What was cut was long enough, though its last token may have been only half a word.
+        // A truncated text was long enough, even if re-encoding it gives fewer tokens.
         if (!text.cut && text.tokens < options.min_tokens) {
           ++result.too_short;
           result.longest = std::max(result.longest, text.tokens);

@@ -11,9 +11,9 @@
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kBatchRows = 64;  // texts can be megabytes each
+constexpr std::int64_t kBatchRows = 64;  // a single text can take megabytes
 
-// Whatever Arrow complains about, it is the file that is wrong.
+// Reports every Arrow error as bad input: the file is at fault.
 void check(const arrow::Status& status, const std::string& path) {
   check_arrow(status, path + ": cannot read the Parquet file", ErrorKind::bad_input);
 }
@@ -31,7 +31,7 @@ bool is_text(const arrow::DataType& type) {
   return arrow::is_string(type.id());
 }
 
-// The string at row `i`; nullopt when null.
+// Returns the string at row `i`, or nullopt for null.
 std::optional<std::string> text_at(const arrow::Array& array, std::int64_t i) {
   if (array.IsNull(i)) return std::nullopt;
   if (array.type_id() == arrow::Type::DICTIONARY) {
@@ -44,7 +44,7 @@ std::optional<std::string> text_at(const arrow::Array& array, std::int64_t i) {
   return static_cast<const arrow::StringArray&>(array).GetString(i);
 }
 
-// Strings as bytes without a copy: whether they are UTF-8 is asked elsewhere, text by text.
+// Reinterprets strings as binary without a copy: UTF-8 is validated later, text by text.
 std::shared_ptr<arrow::Array> as_bytes(const std::shared_ptr<arrow::Array>& array,
                                        const std::string& path) {
   if (array->type_id() == arrow::Type::DICTIONARY) {
@@ -59,7 +59,7 @@ std::shared_ptr<arrow::Array> as_bytes(const std::shared_ptr<arrow::Array>& arra
   return check(array->View(large ? arrow::large_binary() : arrow::binary()), path);
 }
 
-// A damaged file may have offsets and codes that lead out of its memory.
+// Validates offsets and dictionary indices, which may point outside of memory in a corrupt file.
 void check_values(const arrow::RecordBatch& batch, const std::string& path) {
   for (const auto& column : batch.columns())
     check((is_text(*column->type()) ? as_bytes(column, path) : column)->ValidateFull(), path);
@@ -141,7 +141,8 @@ class ParquetReader : public RecordReader {
     return index;
   }
 
-  // Arrow counts the leaves of nested columns: those of the wanted top-level ones are read.
+  // Selects the leaf columns of the requested fields, because Arrow counts leaves of nested
+  // columns.
   void open_batches(const std::vector<int>& fields) {
     std::vector<int> leaves, groups;
     const auto& leaf_schema = *file_->parquet_reader()->metadata()->schema();
@@ -162,8 +163,8 @@ class ParquetReader : public RecordReader {
   std::shared_ptr<arrow::RecordBatch> batch_;
   std::string text_;
   std::optional<std::string> id_;
-  std::int64_t at_ = 0;   // in the batch
-  std::int64_t row_ = 0;  // in the file
+  std::int64_t at_ = 0;   // row in the batch
+  std::int64_t row_ = 0;  // row in the file
 };
 
 }  // namespace

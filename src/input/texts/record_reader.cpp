@@ -16,7 +16,7 @@
 namespace qkscope {
 namespace {
 
-// A reader of a text in memory put over a mapped file.
+// Owns the mapped file of a reader that works on text in memory.
 class MappedReader : public RecordReader {
  public:
   using Read = RecordReaderPointer (*)(std::string_view, const std::string&, const RecordColumns&);
@@ -37,7 +37,7 @@ RecordReaderPointer open_mapped(const std::string& path, const RecordColumns& co
   return std::make_unique<MappedReader>(path, columns, read);
 }
 
-// A plain text file is one document.
+// Reads a plain text file as a single row.
 class TextReader : public RecordReader {
  public:
   TextReader(const std::string& path, const RecordColumns& columns) : path_(path) {
@@ -63,7 +63,7 @@ RecordReaderPointer open_text(const std::string& path, const RecordColumns& colu
 }
 
 using Open = RecordReaderPointer (*)(const std::string&, const RecordColumns&);
-// How to open each of kDataEndings.
+// Openers in the order of kDataEndings.
 constexpr std::array<Open, kDataEndings.size()> kOpen = {
     open_parquet,
     open_mapped<read_json_lines>,

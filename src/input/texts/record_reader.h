@@ -1,4 +1,4 @@
-// One file of a dataset, row by row.
+// Readers for the rows of one dataset file.
 #pragma once
 
 #include <memory>
@@ -12,12 +12,12 @@
 namespace qkscope {
 
 struct Record {
-  std::optional<std::string> text;  // nullopt: null. May not be UTF-8.
-  ExampleId id;                     // where an id column was asked for
-  std::string where;                // "file: line 3"
+  std::optional<std::string> text;  // nullopt for null; may be invalid UTF-8
+  ExampleId id;                     // set only if an id column was requested
+  std::string where;                // position for error messages, e.g. "file: line 3"
 };
 
-// What can be done about it, for the end of a message.
+// Advice appended to error messages about invalid UTF-8.
 inline constexpr const char* kMendUtf8 =
     "mend the file (iconv -t UTF-8), or put U+FFFD in such places: dataset.errors=replace in a "
     "capture, --errors replace in 'qkscope dataset'";
@@ -25,7 +25,7 @@ inline constexpr const char* kMendUtf8 =
 struct RecordColumns {
   std::string text;
   std::optional<std::string> id;
-  bool replace_invalid = false;  // for formats whose parser insists on UTF-8
+  bool replace_invalid = false;  // for formats whose parser requires valid UTF-8
 };
 
 class RecordReader {
@@ -37,11 +37,11 @@ class RecordReader {
 
 using RecordReaderPointer = std::unique_ptr<RecordReader>;
 
-// By the ending of the file's name: Parquet (parquet_reader.h), JSON (json_reader.h), CSV
-// (csv_reader.h), or a plain text that is one row.
+// Opens a file with the reader for its extension: Parquet, JSON Lines, JSON, CSV or plain text (a
+// single row).
 RecordReaderPointer open_records(const std::string& path, const RecordColumns& columns);
 
-// Says that `where` has no such column, which it has instead, and the nearest of them.
+// Throws bad input that lists the available columns and suggests the closest name.
 [[noreturn]] void missing_column(const std::string& where, const std::string& column,
                                  const std::vector<CorpusColumn>& columns);
 

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using Paths = std::vector<std::string>;
 
 std::string_view name_of(std::string_view path) {
-  return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+  return path.substr(path.rfind('/') + 1);  // npos + 1 == 0
 }
 
 bool is_data(std::string_view path) {
@@ -31,19 +31,20 @@ bool is_data(std::string_view path) {
                      [&](std::string_view ending) { return path.ends_with(ending); });
 }
 
-// "train.parquet", "train-00000-of-00002.parquet", "train_0.jsonl", but not "training.csv".
+// Matches "train.parquet", "train-00000-of-00002.parquet" and "train_0.jsonl", but not
+// "training.csv".
 bool belongs_to(std::string_view path, const std::string& split) {
   const auto name = name_of(path);
   return name.starts_with(split) && name.size() > split.size() &&
          std::isalnum(static_cast<unsigned char>(name[split.size()])) == 0;
 }
 
-// "data/" and "train" → "data/train/".
+// Joins "data/" and "train" to "data/train/".
 std::string folder(const std::string& base, const std::string& name) {
   return base + name + "/";
 }
 
-// Data files right in the folder ("" or "a/b/"), in order.
+// Returns the data files directly inside a folder ("" or "a/b/"), sorted.
 Paths files_in(const Paths& paths, const std::string& folder) {
   Paths files;
   for (const auto& path : paths)
@@ -59,7 +60,7 @@ Paths of_split(Paths files, const std::string& split) {
   return files;
 }
 
-// The files of the first kind that has any.
+// Keeps only the files of the most preferred format.
 Paths of_one_kind(const Paths& files, const std::string& where) {
   Paths chosen;
   for (const auto ending : kDataEndings) {
@@ -91,7 +92,7 @@ Paths by_name(const Paths& paths, const std::string& base, const std::string& sp
       return of_one_kind(files, where);
   for (const auto& place : {folder(folder(base, "data"), split), folder(base, split)})
     if (const auto files = files_in(paths, place); !files.empty()) return of_one_kind(files, where);
-  // Files whose names say nothing of splits are the train split.
+  // Files that name no split belong to the train split.
   const auto files = files_in(paths, base);
   const bool named = std::any_of(files.begin(), files.end(), [](const std::string& path) {
     return belongs_to(path, "test") || belongs_to(path, "validation");
@@ -100,10 +101,11 @@ Paths by_name(const Paths& paths, const std::string& base, const std::string& sp
   return of_one_kind(files, where);
 }
 
-using Parts = std::vector<std::string>;  // of a path, between its slashes
+using Parts = std::vector<std::string>;  // components of a path
 
-// `*` stays within a folder, `**` goes through any number of them. Like glob_match with folders for
-// characters: only the last `**` needs another try, so the time is bounded by the product of sizes.
+// Matches glob patterns by path component: `*` stays within a folder, `**` spans any number of
+// folders. Greedy with backtracking to the last `**` only, so the time is bounded by the product of
+// both lengths.
 bool parts_match(const Parts& pattern, const Parts& path) {
   constexpr auto kNone = std::string::npos;
   std::size_t p = 0, t = 0, star = kNone, star_path = 0;
@@ -114,7 +116,7 @@ bool parts_match(const Parts& pattern, const Parts& path) {
     } else if (p < pattern.size() && glob_match(pattern[p], path[t])) {
       ++p;
       ++t;
-    } else if (star != kNone) {  // let the last ** take one folder more
+    } else if (star != kNone) {  // extend the last ** by one folder
       p = star + 1;
       t = ++star_path;
     } else {
@@ -125,7 +127,7 @@ bool parts_match(const Parts& pattern, const Parts& path) {
   return p == pattern.size();
 }
 
-// The paths that patterns of a card choose.
+// Collects the paths that match the patterns of a dataset card.
 class Chooser {
  public:
   Chooser(const Paths& paths, const std::string& where) : where_(where) {
@@ -134,7 +136,7 @@ class Chooser {
 
   void add(std::string_view pattern) {
     if (pattern.starts_with("./")) pattern.remove_prefix(2);
-    if (pattern.find_first_of("*?") == std::string_view::npos) {  // a plain name
+    if (pattern.find_first_of("*?") == std::string_view::npos) {  // no wildcard
       if (parts_of_.contains(std::string(pattern))) chosen_.emplace(pattern);
       return;
     }
@@ -148,7 +150,7 @@ class Chooser {
   Paths take() const { return {chosen_.begin(), chosen_.end()}; }
 
  private:
-  // About a second of work; published datasets need a thousandth of it.
+  // Limits the time to about a second; published datasets need a thousandth of that.
   static constexpr std::size_t kMostTries = 5'000'000;
   static constexpr std::size_t kLongestPattern = 1000;
 
@@ -176,7 +178,7 @@ Paths by_card(const Paths& paths, const CardConfig& config, const CorpusOptions&
   return of_one_kind(files, where);
 }
 
-// The configuration that is meant: by its name, else the default one, else the only one.
+// Returns the configuration with the given name, else the default one, else the only one.
 const CardConfig* find_config(const std::vector<CardConfig>& configs,
                               const std::optional<std::string>& name) {
   if (configs.size() == 1 && !name) return &configs.front();
@@ -200,7 +202,7 @@ Paths in_named_folder(const Paths& paths, const CorpusOptions& options, const st
             folders.empty() ? "none" : fmt::format("{}", fmt::join(folders, ", ")));
 }
 
-// Every file below the folder, relative to it. Hidden folders are skipped.
+// Returns all files below a folder, relative to it. Hidden folders are skipped.
 std::vector<std::string> files_below(const fs::path& folder) {
   std::vector<std::string> files;
   std::error_code error;

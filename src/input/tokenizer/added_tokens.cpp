@@ -116,7 +116,7 @@ void AddedTokens::split(std::string_view text, bool normalized,
   if (done < text.size()) sections.push_back({{done, static_cast<std::uint32_t>(text.size())}, -1});
 }
 
-// A normalized token is not looked for around a cut, so none may be able to reach across one.
+// Normalized tokens are not searched around a cut, so no normalized token may be able to span one.
 bool AddedTokens::allows_cuts() const {
   return std::none_of(by_id_.begin(), by_id_.end(), [](const auto& entry) {
     const auto& [token, shown] = entry.second;

@@ -6,7 +6,7 @@
 namespace qkscope {
 namespace {
 
-// Real normalizers make at most 11 times as many bytes (NFKC of one ligature).
+// Real normalizers grow a text at most 11-fold (NFKC of U+FDFA).
 std::size_t most_bytes(std::size_t size) {
   return 64 * size + (1 << 16);
 }

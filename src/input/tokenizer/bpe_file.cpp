@@ -6,7 +6,8 @@
 namespace qkscope {
 namespace {
 
-// Bytes of continuing_subword_prefix: with byte fallback every character may become so many tokens.
+// Limit of continuing_subword_prefix in bytes: with byte fallback, a character may become this many
+// tokens.
 constexpr std::size_t kLongestPrefix = 64;
 
 class BpeFileReader {
@@ -39,7 +40,7 @@ class BpeFileReader {
       if (has_merges_) wrong(key, "is there twice");
       has_merges_ = true;
       merges_begin_ = cursor_.position();
-      // They are made of the vocabulary and the prefix, which may come after them.
+      // Merges refer to the vocabulary and the prefix, which may come later in the file.
       if (has_vocabulary_ && has_prefix_) return read_merges();
       merges_late_ = true;
       cursor_.skip();
@@ -158,7 +159,7 @@ class BpeFileReader {
   std::string where_;
   BpeFile file_;
   bool has_type_ = false, has_vocabulary_ = false, has_merges_ = false, has_prefix_ = false;
-  bool merges_late_ = false;  // still to be read, from merges_begin_ on
+  bool merges_late_ = false;  // parse them later, starting at merges_begin_
   std::size_t merges_begin_ = 0;
   std::string left_, right_;
 };

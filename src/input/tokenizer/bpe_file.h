@@ -1,4 +1,4 @@
-// The "model" of a tokenizer.json as it is written: vocabulary and merges, read in one pass.
+// The "model" object of a tokenizer.json: vocabulary and merges, parsed in one pass.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ struct BpeFile {
   bool ignore_merges = false;
 };
 
-// The cursor stands before the model's object. `where` names the file in messages.
+// Parses the model. The cursor must be positioned before its object. Error messages start with
+// `where`.
 BpeFile read_bpe_file(JsonCursor& cursor, const std::string& where);
 
 }  // namespace qkscope

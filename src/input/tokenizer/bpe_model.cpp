@@ -10,7 +10,7 @@ namespace qkscope {
 namespace {
 
 constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581
-constexpr std::size_t kLongWord = 64;               // bytes; longer ones are looked at for parts
+constexpr std::size_t kLongWord = 64;               // bytes; longer words are divided into parts
 
 std::size_t joint(char last, char first) {
   return static_cast<std::size_t>(static_cast<unsigned char>(last)) << 8 |
@@ -48,8 +48,8 @@ void BpeModel::note_initials() {
     fallback_[at] = file_.vocabulary.find(fmt::format("<0x{:02X}>", byte));
     all_fallbacks = all_fallbacks && fallback_[at] >= 0;
   }
-  // Neighbouring unknown characters may be fused, and a prefix marks every character but the first:
-  // either way the ids of a part depend on the rest of its word.
+  // A word may be encoded in parts only if unknown characters are not fused with their neighbours
+  // and no prefix distinguishes the first character.
   divisible_ = file_.continuing_prefix.empty() && (unknown_id_ < 0 || all_fallbacks);
 }
 
@@ -60,10 +60,10 @@ std::uint32_t BpeModel::spelled_size(std::string_view text) const {
   return size;
 }
 
-// Looks at each token once, as it stands in a word, and then at the pairs that join.
+// Collects the first and last byte of every token, then marks the byte pairs that some merge joins.
 void BpeModel::note_joins() {
   struct Ends {
-    bool in_words = false;  // a token outside the byte alphabet stands in no word
+    bool in_words = false;  // false if the token is not spelled in the byte-level alphabet
     char first = 0, last = 0;
     bool begins_with_mark = false;
   };
@@ -106,7 +106,7 @@ void BpeModel::add_initial(std::string_view character, bool first, std::vector<S
                            Symbol& pending) const {
   const std::uint32_t size = spelled_size(character);
   std::int32_t id;
-  std::string text;  // only where the character does not stand for itself
+  std::string text;  // spelling of the character, if it differs from the character
   if (first || file_.continuing_prefix.empty()) {
     const auto lead = static_cast<unsigned char>(character.front());
     id = bytes_ || lead < 0x80 ? initial_[lead] : file_.vocabulary.find(character);
@@ -132,14 +132,14 @@ void BpeModel::add_initial(std::string_view character, bool first, std::vector<S
       return;
     }
   }
-  if (unknown_id_ < 0) return;  // nothing stands for it: it is left out
+  if (unknown_id_ < 0) return;  // no unknown token: the character is dropped
   if (!file_.fuse_unknown) settle();
   pending.size += size;
 }
 
 void BpeModel::begin(std::string_view word, std::vector<Symbol>& symbols) const {
   symbols.clear();
-  Symbol pending{unknown_id_, 0};  // unknown characters not yet put down
+  Symbol pending{unknown_id_, 0};  // unknown characters not yet appended
   for (std::size_t at = 0; at < word.size();) {
     const std::size_t size = bytes_ ? 1 : utf8::length(word[at]);
     add_initial(word.substr(at, size), at == 0, symbols, pending);
@@ -166,7 +166,7 @@ void BpeModel::merge(std::string_view word, Workspace& work, std::vector<std::in
   for (const Symbol& symbol : work.symbols) ids.push_back(symbol.id);
 }
 
-// Divides the word where no merge can join, so that its parts can be remembered like words.
+// Splits the word at boundaries that no merge crosses, so that the parts can be cached like words.
 void BpeModel::merge_parts(Word word, Workspace& work, std::vector<std::int32_t>& ids) const {
   const char* begin = word.text.data();
   const char* const end = begin + word.text.size();

@@ -1,4 +1,4 @@
-// The `model` of a tokenizer.json: byte-pair encoding of one word at a time.
+// Byte-pair encoding (BPE) of single words: the `model` of a tokenizer.json.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace qkscope {
 
 class BpeModel {
  public:
-  // Memory of one encoding thread.
+  // Reusable memory of one encoding thread.
   struct Workspace {
     WordCache cache;
     std::vector<Symbol> symbols;
@@ -26,28 +26,29 @@ class BpeModel {
   };
 
   BpeModel() = default;
-  // `bytes`: words are raw bytes and the vocabulary is written in the byte alphabet.
+  // `bytes`: words are raw bytes and the vocabulary is spelled in the byte-level alphabet.
   BpeModel(BpeFile file, bool bytes, const std::string& where);
 
   struct Word {
     std::string_view text;     // not empty
-    const char* readable_end;  // of the memory the text lies in
-    bool is_part = false;      // of a longer word
+    const char* readable_end;  // end of the readable memory that contains the text
+    bool is_part = false;      // a part of a longer word
   };
 
   // Appends the ids of one word.
   void encode(Word word, Workspace& work, std::vector<std::int32_t>& ids) const;
-  // The same with the size of each token in bytes of the vocabulary's spelling, not cached.
+  // Like encode(), but also returns the size of each token in bytes of the vocabulary's spelling.
+  // Not cached.
   void encode_symbols(std::string_view word, Workspace& work, std::vector<Symbol>& symbols) const;
 
   const Vocabulary& vocabulary() const { return file_.vocabulary; }
 
-  // Whether no merge ever joins across the end of `left`, so that the ids of `left` and of what
-  // follows, which begins with `next`, do not depend on each other.
+  // Returns true if no merge can cross the boundary between `left` and a text that starts with
+  // `next`, so that both sides can be encoded separately.
   bool never_joins(std::string_view left, std::string_view next) const;
 
  private:
-  // What a character or byte begins as.
+  // Appends the initial symbol of one character or byte.
   void add_initial(std::string_view character, bool first, std::vector<Symbol>& symbols,
                    Symbol& pending) const;
   void begin(std::string_view word, std::vector<Symbol>& symbols) const;
@@ -63,12 +64,13 @@ class BpeModel {
   bool bytes_ = false;
   bool divisible_ = false;  // long words may be encoded in parts
   std::int32_t unknown_id_ = -1;
-  Vocabulary whole_;  // for ignore_merges: words as they come to the model
+  Vocabulary whole_;  // for ignore_merges: whole words and their ids
   MergeTable merges_;
-  std::array<std::int32_t, 256> initial_{};   // id of a byte, or of an ASCII character; -1: none
-  std::array<std::int32_t, 256> fallback_{};  // id of <0xNN>, -1: none
-  std::bitset<65536> joins_;                  // (last byte, first byte) of some merge
-  std::unordered_set<char32_t> joins_mark_;   // last characters of merges with U+2581 first
+  std::array<std::int32_t, 256> initial_{};   // id of a byte or ASCII character, -1 if none
+  std::array<std::int32_t, 256> fallback_{};  // id of the token <0xNN>, -1 if none
+  std::bitset<65536> joins_;  // (last byte of left, first byte of right) over all merges
+  std::unordered_set<char32_t>
+      joins_mark_;  // last characters of merges whose right side starts with U+2581
 };
 
 }  // namespace qkscope

@@ -32,7 +32,7 @@ void decode_bytes(Tokens& tokens) {
   tokens.assign(1, utf8::replace_invalid(bytes));
 }
 
-// "<0x61>" is the byte 0x61.
+// Parses a byte-fallback token: "<0x61>" is the byte 0x61.
 std::optional<char> fallback_byte(const std::string& token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return std::nullopt;
   unsigned byte = 0;
@@ -64,7 +64,7 @@ void decode_fallback(Tokens& tokens) {
   tokens = std::move(out);
 }
 
-// Takes up to `count` times `content` from the front.
+// Removes up to `count` leading copies of `content`.
 void strip_front(std::string& token, const std::string& content, std::int64_t count) {
   for (; count > 0 && token.starts_with(content); --count) token.erase(0, content.size());
 }
@@ -85,7 +85,7 @@ std::string replaced(const Pattern& pattern, const std::string& content, const s
   return out;
 }
 
-// The mark is a space, or nothing in the first token when one was put before the text.
+// Replaces the mark by a space, or by nothing in the first token if the encoder prepended one.
 void decode_metaspace(Tokens& tokens, const std::string& mark, bool prepended) {
   const PatternPointer pattern = make_string_pattern(mark);
   for (std::size_t i = 0; i < tokens.size(); ++i) {

@@ -89,7 +89,7 @@ void Encoder::encode_word(const Job& job, Span word) const {
   const Pieces& pieces = job.work.pieces;
   const std::string_view text = pieces.text.text().substr(word.begin, word.end - word.begin);
   parts_.model.encode_symbols(text, job.work.model, job.work.symbols);
-  // The byte of the text that each byte of its spelling in the vocabulary belongs to.
+  // For every byte of the vocabulary's spelling, the byte of the text it encodes.
   std::vector<std::uint32_t> places;
   for (std::uint32_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
@@ -101,7 +101,7 @@ void Encoder::encode_word(const Job& job, Span word) const {
     const Span inside{at, at + size};
     at += size;
     job.tokens.ids.push_back(id);
-    // Sizes may run past the end where a prefix was spelled out in bytes.
+    // Sizes may exceed the word if a prefix was encoded by byte fallback.
     job.tokens.sources.push_back(
         inside.end > places.size()
             ? inside
@@ -130,7 +130,7 @@ bool Encoder::is_cut(std::string_view document, std::size_t at) const {
   if (document[at] == ' ') {
     if (!is_space_cut(document, at)) return false;
   } else {
-    // An ideograph (U+4E00 to U+9FFF) and then one of the usual marks.
+    // An ideograph (U+4E00 to U+9FFF) followed by a common CJK punctuation mark.
     if (!cut_after_ideograph_ || at < 3 || document.size() - at < 3) return false;
     const auto lead = static_cast<unsigned char>(document[at - 3]);
     if (lead < 0xE4 || lead > 0xE9 || utf8::find_invalid(document.substr(at - 3, 3)) == 0) {

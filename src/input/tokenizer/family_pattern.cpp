@@ -19,11 +19,12 @@ using unicode::kUpper;
 constexpr std::uint16_t kWordOrSpace = kLetter | kNumber | kSpace;
 
 struct Gpt2 {
-  static constexpr bool kAnyCase = false;     // contractions in lower case only
-  static constexpr bool kSpacePrefix = true;  // a word may begin with a space and nothing else
-  static constexpr bool kCaseWords = false;   // words end where upper case follows lower case
-  static constexpr unsigned kDigits = 0;      // digits in a piece, 0: as many as there are
-  static constexpr bool kLineEnds = false;    // line ends are split off
+  static constexpr bool kAnyCase = false;  // contractions match in any case
+  static constexpr bool kSpacePrefix =
+      true;  // a word may start with a space only, not with other characters
+  static constexpr bool kCaseWords = false;  // words end where lower case is followed by upper case
+  static constexpr unsigned kDigits = 0;     // maximum digits per piece; 0: unlimited
+  static constexpr bool kLineEnds = false;   // line breaks are pieces of their own
   [[maybe_unused]] static constexpr bool kSlash = false;  // slashes may follow punctuation
 };
 struct Llama3 {
@@ -39,15 +40,15 @@ struct Tekken : Llama3 {
   static constexpr unsigned kDigits = 1;
 };
 
-// Each function below is one alternative of the expression and gives the end of its match, or its
-// start when it has none; the first alternative that matches wins, as in a backtracking engine.
+// Every function implements one alternative of the expression. It returns the end of the match, or
+// its start if there is no match; the first matching alternative wins, as in a backtracking engine.
 template <typename Family>
 class Scanner {
  public:
   explicit Scanner(std::string_view text)
       : text_(text.data()), end_(text.data() + text.size()), properties_(unicode::properties()) {}
 
-  // The end of the piece that begins at `at`, which is not the end of the text.
+  // Returns the end of the piece that starts at `at`, which must be before the end of the text.
   const char* piece(const char* at) const {
     const Seen first = see(at);
     if (const char* end = contraction(at); end != at) return end;
@@ -70,7 +71,8 @@ class Scanner {
     return {properties_[code], size};
   }
 
-  // The end of the run of characters with any of the flags (or with none of them).
+  // Returns the end of the run of characters with any of the flags, or with none if `with` is
+  // false.
   const char* run(const char* at, std::uint16_t flags, bool with = true) const {
     while (at < end_) {
       const Seen next = see(at);
@@ -88,7 +90,7 @@ class Scanner {
     const int one = low(at[1]);
     if (one == 's' || one == 't' || one == 'm' || one == 'd') return at + 2;
     if (end_ - at < 3) return at;
-    // The long s folds to s.
+    // Under case folding, U+017F (long s) equals s.
     if (Family::kAnyCase && at[1] == '\xC5' && at[2] == '\xBF') return at + 3;
     const int two = low(at[2]);
     const bool found =
@@ -123,7 +125,7 @@ class Scanner {
   // U*W+
   const char* lower_ending(const char* start) const {
     const char* upper_end = start;
-    const char* last_both = start;  // the end of the last character that is both
+    const char* last_both = start;  // end of the last character that is both upper and lower
     while (upper_end < end_) {
       const Seen next = see(upper_end);
       if ((next.flags & kUpper) == 0) break;
@@ -167,7 +169,7 @@ class Scanner {
   const char* spaces(const char* at) const {
     const char* end = at;
     const char* line_end = at;
-    const char* last = at;  // the start of the last character of the run
+    const char* last = at;  // start of the last character of the run
     while (end < end_) {
       const Seen next = see(end);
       if ((next.flags & kSpace) == 0) break;

@@ -17,7 +17,7 @@ inline constexpr const char* kQwen2Expression =
 inline constexpr const char* kTekkenExpression =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// Null when the expression is none of the known families'.
+// Returns null if the expression belongs to no known model family.
 PatternPointer make_family_pattern(std::string_view expression);
 
 }  // namespace qkscope

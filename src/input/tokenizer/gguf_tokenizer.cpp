@@ -25,25 +25,25 @@ constexpr const char* kTokens = "tokenizer.ggml.tokens";
 constexpr const char* kTypes = "tokenizer.ggml.token_type";
 constexpr const char* kMerges = "tokenizer.ggml.merges";
 constexpr const char* kScores = "tokenizer.ggml.scores";
-constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581, a space in SentencePiece
+constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581, the space of SentencePiece
 
 enum TokenType : std::int64_t { kUnknown = 2, kControl = 3, kUserDefined = 4 };
 
-// How text is cut into words. The file has only its name.
+// A pre-tokenizer known to llama.cpp. GGUF files store only its name.
 struct Cutting {
-  const char* name;                          // tokenizer.ggml.pre
-  std::array<const char*, 4> expressions{};  // one after another; none: GPT-2's
-  bool digits_alone = false;                 // first
-  bool nfc = false;                          // text is normalized first
+  const char* name;                          // value of tokenizer.ggml.pre
+  std::array<const char*, 4> expressions{};  // applied in order; none: GPT-2's expression
+  bool digits_alone = false;                 // split digits before the expressions apply
+  bool nfc = false;                          // normalize the text to NFC
   bool ignore_merges = false;
-  bool add_bos = false;  // where the file does not say
+  bool add_bos = false;  // default of add_bos_token
 };
 
 // Phi-4-mini.
 constexpr const char* kGpt4oExpression =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// llama.cpp's own, for files whose converter did not know the model's.
+// llama.cpp's fallback for models that its converter did not know.
 constexpr Cutting kDefault = {
     .name = "default",
     .expressions = {R"([\p{P}\$\+<=>\^~\|]+)",
@@ -136,7 +136,8 @@ class Reader {
   }
 
  private:
-  // By id. Gemma's files spell tokens of spaces as spaces and all others with the mark.
+  // Tokens are ordered by id. Gemma files spell runs of spaces literally and all other tokens with
+  // U+2581.
   void read_tokens() {
     const bool gemma = metadata_.text("general.architecture", "").starts_with("gemma");
     for (const Json& token : metadata_.list(kTokens)) {
@@ -158,7 +159,7 @@ class Reader {
       file_.model.vocabulary.add(tokens_[id], static_cast<std::int32_t>(id));
   }
 
-  // Both give whether bos is added where the file does not say.
+  // Both functions return the default of add_bos_token.
   bool read_byte_level() {
     const auto& cutting = find_cutting(metadata_);
     for (const Json& merge : metadata_.list(kMerges)) add_merge(merge);
@@ -207,9 +208,9 @@ class Reader {
     return true;
   }
 
-  // SentencePiece joins the neighbours whose token has the best score; a list of merges says the
-  // same as every way to cut every token, the best tokens first. Gemma's scores do not follow the
-  // order in which its tokens were learned; its ids do.
+  // SentencePiece merges the adjacent pair whose merged token has the highest score. The equivalent
+  // merge list contains every split of every token, ordered by score. Gemma's scores do not follow
+  // the training order of its tokens, but its ids do.
   void derive_merges() {
     const bool by_id = metadata_.text("general.architecture", "").starts_with("gemma");
     if (!by_id && metadata_.list(kScores).size() != tokens_.size())
@@ -217,7 +218,7 @@ class Reader {
                 tokens_.size());
     struct Candidate {
       double score;
-      std::size_t left_length, right_length;  // characters
+      std::size_t left_length, right_length;  // lengths in characters
       BpeFile::Pair merge;
     };
     std::vector<Candidate> all;
@@ -248,10 +249,11 @@ class Reader {
     return score.get<double>();
   }
 
-  // Calls `found` for each way to cut a token into two others, between characters.
+  // Calls `found` for every split of a token into two other tokens at a character boundary.
   template <typename Found>
   void for_each_cut(const std::string& token, Found found) const {
-    constexpr std::size_t kLongest = 1024;  // bytes; the longest of published ones have below 100
+    constexpr std::size_t kLongest =
+        1024;  // bytes; the longest published tokens have fewer than 100
     if (token.size() > kLongest)
       bad_input("{}: a token of {} bytes, expected at most {}", metadata_.where(), token.size(),
                 kLongest);
@@ -269,7 +271,7 @@ class Reader {
     }
   }
 
-  // -1 where there is none.
+  // Returns -1 if the key is absent.
   std::int64_t special_id(const std::string& key) const {
     if (!metadata_.has(key)) return -1;
     const auto id = metadata_.natural(key);

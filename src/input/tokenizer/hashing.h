@@ -1,4 +1,4 @@
-// A fast hash of short strings.
+// Fast hash functions for short strings.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ inline std::uint64_t hash_string(std::string_view text) {
   return mix_bits(hash ^ load_bytes(at, left), kSeed);
 }
 
-// The smallest power of two with room for `count` entries at most half full.
+// Returns the smallest power of two that keeps a hash table of `count` entries at most half full.
 inline std::size_t table_size(std::size_t count) {
   std::size_t size = 16;
   while (size < 2 * count) size *= 2;

@@ -100,7 +100,7 @@ char32_t JsonCursor::hex4() {
   return code;
 }
 
-// At a backslash; leaves the cursor at the last byte of the escape.
+// The cursor is at the backslash; on return it is at the last byte of the escape sequence.
 void JsonCursor::escape() {
   ++at_;
   if (at_ == text_.size()) wrong("a string has no end");
@@ -168,7 +168,7 @@ std::string_view JsonCursor::skip() {
       if (++depth > kMaxDepth) wrong("JSON is nested too deep");
     } else if (c == '}' || c == ']') {
       if (--depth < 0) wrong("expected a value");
-    } else if (c != ',' && c != ':') {  // a number or a word: up to the next mark
+    } else if (c != ',' && c != ':') {  // a number or literal, up to the next delimiter
       while (at_ < text_.size() && !is_white(text_[at_]) &&
              std::string_view(",:{}[]\"").find(text_[at_]) == std::string_view::npos) {
         ++at_;

@@ -89,8 +89,8 @@ class Replace : public Normalizer {
     rewrite.finish();
   }
 
-  // Known in the simple cases only: a space becomes U+2581, or one character that is neither of
-  // them is replaced by others that are neither.
+  // Only simple replacements are certain: a space by U+2581, or one character by others where none
+  // of them is white space or U+2581.
   CutSpace cut_space() const override {
     constexpr char32_t kMark = 0x2581;
     if (literal_ == " ") {

@@ -9,16 +9,16 @@
 
 namespace qkscope {
 
-// Which ends of the text are ends of a section. A long section may be handed over in several
-// pieces; what a normalizer does at an end is then done only where there is one.
+// Tells a normalizer which ends of the text are true ends of a section. Long sections are processed
+// in pieces, and Strip or Prepend must act only at a true end.
 struct SectionEnds {
   bool begins = true;
   bool ends = true;
 };
 
-// What happens where a section is cut before a U+0020 that follows a character that is not white
-// space. as_space and as_mark: the normalized pieces together are the normalized section, and the
-// second begins with the space, or with U+2581 in its place. uncertain: neither is known.
+// Effect of normalization on a cut before a space (U+0020) that follows a non-space character.
+// as_space: normalizing the two pieces separately gives the same text, and the second piece starts
+// with a space. as_mark: the same, but the space becomes U+2581. uncertain: no cut is allowed.
 enum class CutSpace { as_space, as_mark, uncertain };
 
 class Normalizer {
@@ -26,13 +26,13 @@ class Normalizer {
   virtual ~Normalizer() = default;
   virtual void apply(AlignedText& text, SectionEnds ends) const = 0;
   virtual CutSpace cut_space() const { return CutSpace::as_space; }
-  // Whether the section may also be cut between an ideograph and punctuation.
+  // Returns true if a section may also be cut between an ideograph and punctuation.
   virtual bool allows_cut_after_ideograph() const { return false; }
 };
 
 using NormalizerPointer = std::unique_ptr<const Normalizer>;
 
-// Null for JSON null. `where` names the file in messages.
+// Returns null for JSON null. Error messages start with `where`.
 NormalizerPointer make_normalizer(const Json& spec, const std::string& where);
 
 }  // namespace qkscope

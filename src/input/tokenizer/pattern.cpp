@@ -8,7 +8,7 @@
 namespace qkscope {
 namespace {
 
-// Takes matches in order and fills in the stretches between them.
+// Collects matches in order and fills in the gaps between them.
 class Stretches {
  public:
   explicit Stretches(std::vector<Match>& out) : out_(out) {}

@@ -1,4 +1,4 @@
-// What a Split or Replace looks for in a text.
+// Patterns that Split and Replace search for.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace qkscope {
 
-// A stretch of text that a pattern matched, or the stretch between two matches.
+// A range of text that either matched the pattern or lies between two matches.
 struct Match {
   Span range;
   bool matched;
@@ -19,25 +19,25 @@ struct Match {
 class Pattern {
  public:
   virtual ~Pattern() = default;
-  // Appends the stretches of `text` in order; together they cover it. Positions count from the
-  // start of `text`.
+  // Appends matches and the gaps between them in order; together they cover `text`. Positions are
+  // relative to the start of `text`.
   virtual void find(std::string_view text, std::vector<Match>& stretches) const = 0;
-  // Whether a match never crosses from a character that is not white space to U+0020, whatever
-  // surrounds them, so that a text can be cut there.
+  // Returns true if no match can ever span a non-space character followed by U+0020, so that a text
+  // may be cut there.
   virtual bool breaks_before_space() const { return false; }
-  // The same between an ideograph and punctuation.
+  // Returns true if no match can ever span an ideograph followed by punctuation.
   virtual bool breaks_after_ideograph() const { return false; }
 };
 
 using PatternPointer = std::unique_ptr<const Pattern>;
 
 PatternPointer make_string_pattern(std::string literal);
-// Characters that have any of the flags of unicode.h, each a match of its own.
+// Every character with one of the unicode.h flags is a match of its own.
 PatternPointer make_property_pattern(std::uint16_t flags);
-// \w+|[^\w\s]+
+// The expression \w+|[^\w\s]+ of the pre-tokenizer Whitespace.
 PatternPointer make_words_pattern();
-// One of the known families' expressions by hand, anything else through PCRE2. `where` names the
-// expression in messages.
+// Uses a hand-written matcher for the expressions of known model families and PCRE2 otherwise.
+// Error messages start with `where`.
 PatternPointer make_regex_pattern(const std::string& expression, const std::string& where);
 
 }  // namespace qkscope

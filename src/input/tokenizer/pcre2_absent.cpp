@@ -1,4 +1,4 @@
-// Stands in for pcre2_pattern.cpp in a build without PCRE2.
+// Replaces pcre2_pattern.cpp in builds without PCRE2.
 #include "base/core/error.h"
 #include "input/tokenizer/pcre2_pattern.h"
 

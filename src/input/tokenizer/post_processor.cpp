@@ -24,7 +24,7 @@ bool is_space(char32_t code) {
   return code == byte_to_character(' ') || unicode::has(code, unicode::kSpace);
 }
 
-// Leaves the white space at a token's ends out of its offsets.
+// Excludes leading and trailing white space of each token from its offsets.
 void trim(PostProcessor::Tokens& tokens, bool prefix_space) {
   for (std::size_t i = 0; i < tokens.offsets.size(); ++i) {
     const std::string& text = tokens.strings[i];

@@ -17,7 +17,7 @@ namespace {
 
 constexpr char32_t kMark = 0x2581;
 
-// Rewrites each piece by `change(rewrite, piece)`, which consumes the whole piece.
+// Rewrites every piece with `change(rewrite, piece)`, which must consume the whole piece.
 template <typename Change>
 void rewrite_pieces(Pieces& pieces, Change change) {
   AlignedText::Rewrite rewrite(pieces.text);
@@ -31,7 +31,7 @@ void rewrite_pieces(Pieces& pieces, Change change) {
   rewrite.finish();
 }
 
-// Puts `prefix` before the piece's first character, which may be another one by now.
+// Inserts `prefix` before the first character of the piece.
 void put_before(AlignedText::Rewrite& rewrite, char32_t prefix) {
   const auto [first, size] = utf8::decode(rewrite.old().data() + rewrite.position());
   rewrite.put(prefix, size);
@@ -77,7 +77,7 @@ class Metaspace : public PreTokenizerStage {
     return first != U' ' && first != mark_;
   }
 
-  // Keeps what comes before the next space and turns that into the mark.
+  // Copies the text up to the next space and replaces that space by the mark.
   void replace_space(AlignedText::Rewrite& rewrite, std::size_t end) const {
     const std::size_t at = rewrite.position();
     const std::size_t space = rewrite.old().substr(0, end).find(' ', at);
@@ -94,7 +94,7 @@ class Metaspace : public PreTokenizerStage {
 
 class ByteLevel : public PreTokenizerStage {
  public:
-  // `map`: each byte becomes its character, for stages that follow; else the bytes stay.
+  // `map`: replace every byte by its character in the byte-level alphabet, for later stages.
   ByteLevel(const JsonSpec& spec, bool map)
       : prefix_space_(spec.flag("add_prefix_space")),
         map_(map),
@@ -212,7 +212,7 @@ Stage make_stage(const JsonSpec& spec, bool last) {
   spec.unknown_type();
 }
 
-// Sequences within sequences in one list.
+// Flattens nested sequences into one list.
 void flatten(const Json& json, const std::string& where, std::vector<const Json*>& out) {
   const JsonSpec spec(json, "pre_tokenizer", where);
   if (spec.type() != "Sequence") return out.push_back(&json);

@@ -5,7 +5,7 @@
 namespace qkscope {
 namespace {
 
-// A match joins the stretch before it unless that is a match too.
+// A match is appended to the range before it, unless that range is a match itself.
 void merge_with_previous(const std::vector<Match>& stretches, std::vector<Span>& ranges) {
   const std::size_t first = ranges.size();
   bool previous = false;

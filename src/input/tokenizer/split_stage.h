@@ -8,19 +8,19 @@
 
 namespace qkscope {
 
-// What becomes of the matches (the delimiters).
+// How delimiters (the matches of the pattern) are treated.
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 struct SplitOptions {
   SplitBehavior behavior = SplitBehavior::isolated;
-  bool invert = false;        // the stretches between matches are the delimiters
-  bool by_character = false;  // the pattern looks at single characters only
+  bool invert = false;        // gaps between matches are the delimiters
+  bool by_character = false;  // the pattern matches single characters only
 };
 
 std::unique_ptr<const PreTokenizerStage> make_split_stage(PatternPointer pattern,
                                                           SplitOptions options);
 
-// Splits one piece; appends to `ranges`. `scratch` is any vector to reuse.
+// Splits one piece and appends to `ranges`. `scratch` is reused memory.
 void split_piece(const Pattern& pattern, const SplitOptions& options, std::string_view text,
                  Span piece, std::vector<Match>& scratch, std::vector<Span>& ranges);
 

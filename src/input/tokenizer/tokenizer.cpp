@@ -20,9 +20,9 @@
 namespace qkscope {
 namespace {
 
-constexpr std::size_t kPiece = 64 * 1024;      // bytes encoded at once; stays in the cache
-constexpr std::size_t kParallel = 4 * kPiece;  // longer texts are spread over the threads
-constexpr std::size_t kBytesPerId = 5;         // a guess at how much text an id needs
+constexpr std::size_t kPiece = 64 * 1024;      // bytes encoded at once; fits into the CPU cache
+constexpr std::size_t kParallel = 4 * kPiece;  // longer texts are encoded in parallel
+constexpr std::size_t kBytesPerId = 5;         // estimated bytes of text per id
 
 Encoder::Parts make_parts(TokenizerFile& file) {
   Encoder::Parts parts;
@@ -39,8 +39,8 @@ Encoder::Parts make_parts(TokenizerFile& file) {
   return parts;
 }
 
-// The configuration's bos and eos flags count where the file itself says nothing, as in
-// transformers.
+// As in transformers, add_bos_token and add_eos_token apply only if tokenizer.json has no
+// post-processor.
 PostProcessor make_post_processor(const TokenizerFile& file, const Encoder& encoder) {
   if (!file.post_processor.is_null()) return PostProcessor(file.post_processor, file.path);
   const auto id = [&](const std::optional<bool>& wanted, const std::string& token) {
@@ -57,7 +57,7 @@ void append(Encoder::Tokens& to, Encoder::Tokens&& from) {
   std::move(from.strings.begin(), from.strings.end(), std::back_inserter(to.strings));
 }
 
-// Keeps the first `count` tokens, or the last.
+// Keeps the first or the last `count` tokens.
 void cut(Encoder::Tokens& tokens, std::size_t count, bool keep_last) {
   const auto shorten = [&](auto& list) {
     if (list.size() <= count) return;
@@ -72,8 +72,8 @@ void cut(Encoder::Tokens& tokens, std::size_t count, bool keep_last) {
   shorten(tokens.strings);
 }
 
-// Byte positions of a text as character positions. A source may run past the text where a prefix
-// was spelled out in bytes; such numbers mean nothing, and are those of the Hugging Face library.
+// Converts byte positions to character positions. Sources may exceed the text if a prefix was
+// encoded by byte fallback; the results then match those of the Hugging Face library.
 std::vector<TokenOffset> to_characters(std::string_view text, const std::vector<Span>& sources) {
   std::vector<std::int64_t> characters(text.size() + 1);
   std::int64_t count = 0;
@@ -109,7 +109,7 @@ struct Tokenizer::State {
         decoder(file.decoder, file.path),
         truncates_left(file.truncates_left) {}
 
-  // Lends a workspace whose caches are warm from earlier texts.
+  // Borrows a workspace with warm caches from a pool and returns it on destruction.
   class Lease {
    public:
     explicit Lease(State& state) : state_(state) {
@@ -132,9 +132,9 @@ struct Tokenizer::State {
     std::unique_ptr<Encoder::Workspace> work_;
   };
 
-  // Not held where it stays locked: in a process that was forked while another thread had it, it
-  // stays so for ever. Few tries: on a busy machine each gives the processor away for milliseconds,
-  // and a workspace of its own costs less.
+  // Tries to lock for a short time only. After fork(), the mutex may stay locked for ever if
+  // another thread of the parent held it; and creating a new workspace is cheaper than yielding
+  // often.
   std::unique_lock<std::mutex> lock_soon() {
     std::unique_lock lock(mutex, std::try_to_lock);
     for (int tries = 0; tries < 16 && !lock && !lock.try_lock(); ++tries) std::this_thread::yield();

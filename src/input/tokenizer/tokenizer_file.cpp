@@ -73,12 +73,12 @@ void read_part(JsonCursor& cursor, const std::string& key, TokenizerFile& file) 
     }
   } else if (key == "version") {
     if (value != "1.0") bad_input("{}: version is {}, expected \"1.0\"", file.path, value.dump());
-  } else if (key != "padding") {  // padding is never done here
+  } else if (key != "padding") {  // padding is ignored
     bad_input("{}: unknown key \"{}\"", file.path, key);
   }
 }
 
-// A special token of the configuration: a string or an object with its content.
+// Reads a special token, which is a string or an object with "content".
 std::string special_token(const Json& config, const char* key) {
   const auto found = config.find(key);
   if (found == config.end()) return {};

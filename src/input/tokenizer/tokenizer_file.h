@@ -1,4 +1,4 @@
-// A tokenizer.json and the tokenizer_config.json beside it, read but not yet put to work.
+// Parsed content of a tokenizer.json and of the tokenizer_config.json next to it.
 #pragma once
 
 #include <optional>
@@ -15,19 +15,19 @@ struct TokenizerFile {
   std::string path;
   BpeFile model;
   std::vector<AddedToken> added_tokens;
-  Json normalizer, pre_tokenizer, post_processor, decoder;  // null where the file has none
+  Json normalizer, pre_tokenizer, post_processor, decoder;  // null if absent
   bool truncates_left = false;
 
-  // From tokenizer_config.json.
+  // Settings of tokenizer_config.json.
   std::optional<bool> add_bos, add_eos;
-  std::string bos, eos;                   // empty: none
-  std::vector<AddedToken> config_tokens;  // its added_tokens_decoder, by id
+  std::string bos, eos;                   // empty if absent
+  std::vector<AddedToken> config_tokens;  // added_tokens_decoder, sorted by id
 };
 
-// `folder_or_file`: a tokenizer.json, or a folder that holds one.
+// Reads a tokenizer.json, or the one inside a folder, and its tokenizer_config.json.
 TokenizerFile read_tokenizer_file(const std::string& folder_or_file);
 
-// The text of a tokenizer.json; `path` names it in messages.
+// Parses the text of a tokenizer.json. Error messages start with `path`.
 TokenizerFile parse_tokenizer(std::string_view text, const std::string& path);
 
 }  // namespace qkscope

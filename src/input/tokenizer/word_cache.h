@@ -1,4 +1,4 @@
-// Remembers the ids of the words seen last. One per thread of encoding.
+// Direct-mapped cache from words to their ids. One per encoding thread.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +17,12 @@ class WordCache {
   static constexpr std::size_t kMaxBytes = 28;
   static constexpr std::size_t kMaxIds = 23;
 
-  // A word padded with zeros, its length and whether it is a part of a longer word.
+  // The zero-padded word, its length, and a flag for parts of longer words.
   struct Key {
     std::array<std::uint64_t, 4> words{};
 
-    // Memory may be read up to `readable_end`: away from it whole words are loaded and masked.
+    // Memory up to `readable_end` may be read: far from the end, 32 bytes are loaded at once and
+    // masked.
     Key(std::string_view word, const char* readable_end, bool part) {
       if (readable_end - word.data() >= 32) {
         std::memcpy(words.data(), word.data(), 32);
@@ -43,12 +44,12 @@ class WordCache {
   };
 
   struct Entry {
-    std::array<std::uint64_t, 4> words{};  // the key; its last byte is never 0 in use
+    std::array<std::uint64_t, 4> words{};  // the key; the last byte is never 0 in a used entry
     std::int32_t count = 0;
     std::array<std::int32_t, kMaxIds> ids{};
 
     bool holds(const Key& key) const { return words == key.words; }
-    // Words with more ids than fit are not remembered.
+    // Stores the ids of a word; words with more than kMaxIds ids are not cached.
     void remember(const Key& key, std::span<const std::int32_t> of_word) {
       if (of_word.size() > kMaxIds) return;
       words = key.words;
@@ -59,7 +60,7 @@ class WordCache {
   static_assert(sizeof(Entry) == 128,
                 "two cache lines, and up to seven ids only the first is read");
 
-  // The only place where a word can be: it is there or the entry may be overwritten.
+  // Returns the only slot for the key: it either holds the key or may be overwritten.
   Entry& at(const Key& key) { return entries_[key.hash() & (entries_.size() - 1)]; }
 
  private:
