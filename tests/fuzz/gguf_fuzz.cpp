@@ -5,7 +5,7 @@
 
 #include "expect.h"
 #include "input/checkpoint/gguf.h"
-#include "input/checkpoint/gguf_model.h"
+#include "input/checkpoint/gguf_file.h"
 #include "input/tokenizer/gguf_tokenizer.h"
 
 using qkscope::refused_or;

@@ -4,8 +4,6 @@
 
 #include "base/core/error.h"
 #include "expect.h"
-#include "input/texts/csv_reader.h"
-#include "input/texts/json_reader.h"
 #include "input/texts/record_reader.h"
 
 namespace {

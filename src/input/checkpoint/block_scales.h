@@ -15,7 +15,7 @@ std::vector<std::int64_t> scales_shape(const std::vector<std::int64_t>& shape,
 
 // Dequantizes float8 `values` (out, in) to float32 by multiplying every value with the scale of its
 // block. `scales` may have any floating-point dtype and must have the shape scales_shape().
-Tensor widen_scaled(ConstTensorView values, ConstTensorView scales,
-                    const std::vector<std::int64_t>& block);
+Tensor dequantize_float8(ConstTensorView values, ConstTensorView scales,
+                         const std::vector<std::int64_t>& block);
 
 }  // namespace qkscope

@@ -24,14 +24,7 @@ std::string join(const std::string& folder, const std::string& file) {
   return (std::filesystem::path(folder) / file).string();
 }
 
-// Lists the first names for an error message.
-std::string listing(const std::vector<std::string>& names) {
-  constexpr std::size_t kMost = 12;
-  if (names.empty()) return "nothing";
-  const auto shown = std::span(names).first(std::min(kMost, names.size()));
-  const auto text = fmt::format("{}", fmt::join(shown, ", "));
-  return names.size() > kMost ? fmt::format("{} and {} more", text, names.size() - kMost) : text;
-}
+constexpr std::size_t kMaxListed = 12;
 
 [[noreturn]] void refuse_without_weights(const std::string& folder) {
   std::vector<std::string> expected;
@@ -40,7 +33,7 @@ std::string listing(const std::vector<std::string>& names) {
     expected.push_back(fmt::format("{} or {} with its shards", format.single, format.index));
   expected.emplace_back("one .gguf file");
   bad_input("{}: no weights: expected {}; the folder holds {}", folder,
-            fmt::join(expected, ", or "), listing(names_in(folder)));
+            fmt::join(expected, ", or "), list_names(names_in(folder), kMaxListed));
 }
 
 std::map<std::string, std::string> load_weight_index(const std::string& folder,
@@ -57,7 +50,7 @@ void check_shards(const std::string& folder, const std::string& index,
     if (!path_exists(join(folder, shard))) missing.push_back(shard);
   if (!missing.empty())
     bad_input("{}: {} of {} shards named in {} are missing: {}; download them", folder,
-              missing.size(), shards.size(), index, listing(missing));
+              missing.size(), shards.size(), index, list_names(missing, kMaxListed));
 }
 
 std::set<std::string> shards_of(const std::map<std::string, std::string>& weight_index) {
@@ -67,6 +60,13 @@ std::set<std::string> shards_of(const std::map<std::string, std::string>& weight
 }
 
 }  // namespace
+
+std::string list_names(const std::vector<std::string>& names, std::size_t most) {
+  if (names.empty()) return "nothing";
+  const auto shown = std::span(names).first(std::min(most, names.size()));
+  const auto text = fmt::format("{}", fmt::join(shown, ", "));
+  return names.size() > most ? fmt::format("{} and {} more", text, names.size() - most) : text;
+}
 
 std::vector<std::string> weight_files(const std::string& folder) {
   if (const auto gguf = find_gguf(folder); !gguf.empty()) return {gguf};
@@ -113,11 +113,6 @@ Json merge_overrides(Json config, const Json& overrides) {
   return config;
 }
 
-Checkpoint::Checkpoint() : scaled_(std::make_unique<KeptTensors>()) {}
-Checkpoint::~Checkpoint() = default;
-Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
-Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
-
 Checkpoint Checkpoint::open(const std::string& folder) {
   Checkpoint checkpoint;
   checkpoint.folder_ = folder;
@@ -126,7 +121,7 @@ Checkpoint Checkpoint::open(const std::string& folder) {
     checkpoint.open_gguf(gguf);
     return checkpoint;
   }
-  checkpoint.config_ = std::make_unique<const Json>(load_config(folder));
+  checkpoint.config_ = std::make_shared<const Json>(load_config(folder));
   for (const auto& format : kWeightFormats) {
     if (path_exists(join(folder, format.single)))
       checkpoint.open_single(format.single);
@@ -142,12 +137,12 @@ Checkpoint Checkpoint::open(const std::string& folder) {
 
 void Checkpoint::open_gguf(const std::string& path) {
   gguf_ = std::make_unique<const GgufFile>(path);
-  config_ = std::make_unique<const Json>(gguf_->model().config);
+  config_ = std::make_shared<const Json>(gguf_->model().config);
   bytes_ = gguf_->stored_bytes();
   const auto file = std::filesystem::path(path).filename().string();
   for (const auto& [name, source] : gguf_->model().tensors)
-    tensors_.emplace(name,
-                     Place{{name, source.tensor->shape, source.tensor->type->name, file}, 0, name});
+    tensors_.emplace(
+        name, Location{{name, source.tensor->shape, source.tensor->type->name, file}, 0, name});
 }
 
 void Checkpoint::open_single(const std::string& file) {
@@ -180,8 +175,8 @@ std::size_t Checkpoint::add_file(const std::string& file) {
 
 void Checkpoint::add_tensor(const std::string& name, std::size_t file) {
   const TensorEntry& entry = files_[file].header().tensors.at(name);
-  tensors_.emplace(name,
-                   Place{{name, entry.shape, entry.stored_dtype, file_names_[file]}, file, name});
+  tensors_.emplace(
+      name, Location{{name, entry.shape, entry.stored_dtype, file_names_[file]}, file, name});
   // In PyTorch files several tensors may share one storage.
   if (counted_.emplace(file, entry.begin).second) bytes_ += entry.end - entry.begin;
 }
@@ -193,14 +188,14 @@ void Checkpoint::add_aliases() {
     for (const auto& [alias, stored] : file.header().metadata) {
       const auto target = tensors_.find(stored);
       if (target == tensors_.end() || target->second.stored != stored) continue;
-      Place place = target->second;
-      place.info.name = alias;
-      tensors_.emplace(alias, std::move(place));
+      Location location = target->second;
+      location.info.name = alias;
+      tensors_.emplace(alias, std::move(location));
     }
   }
 }
 
-const Checkpoint::Place& Checkpoint::place(const std::string& name) const {
+const Checkpoint::Location& Checkpoint::locate(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found != tensors_.end()) return found->second;
   const auto near = nearest(name, names());
@@ -211,18 +206,19 @@ const Checkpoint::Place& Checkpoint::place(const std::string& name) const {
 }
 
 const TensorInfo& Checkpoint::info(const std::string& name) const {
-  return place(name).info;
+  return locate(name).info;
 }
 
 ConstTensorView Checkpoint::tensor(const std::string& name) const {
-  const Place& found = place(name);
+  const Location& found = locate(name);
   if (gguf_ != nullptr) return gguf_->tensor(found.stored);
   return files_[found.file].tensor(found.stored);
 }
 
 ConstTensorView Checkpoint::scaled(const std::string& name, const std::string& scales,
                                    const std::vector<std::int64_t>& block) const {
-  return scaled_->get(name, [&] { return widen_scaled(tensor(name), tensor(scales), block); });
+  return dequantized_->get(name,
+                           [&] { return dequantize_float8(tensor(name), tensor(scales), block); });
 }
 
 std::uint64_t Checkpoint::widened_bytes() const {

@@ -26,9 +26,6 @@ class Checkpoint {
   // a single GGUF file. `folder` may also be the path of a GGUF file. Other weight files
   // (consolidated.safetensors) are ignored.
   static Checkpoint open(const std::string& folder);
-  ~Checkpoint();
-  Checkpoint(Checkpoint&&) noexcept;
-  Checkpoint& operator=(Checkpoint&&) noexcept;
 
   const std::string& folder() const { return folder_; }
   const Json& config() const { return *config_; }  // content of config.json
@@ -51,29 +48,29 @@ class Checkpoint {
   std::uint64_t widened_bytes() const;  // extra memory for tensors that are dequantized
 
  private:
-  struct Place {
+  struct Location {
     TensorInfo info;
     std::size_t file;    // index into files_
     std::string stored;  // name in the file; differs from info.name for an alias
   };
 
-  Checkpoint();
+  Checkpoint() = default;
   void open_gguf(const std::string& path);
   void open_single(const std::string& file);
   void open_shards(const std::string& index);
   std::size_t add_file(const std::string& file);
   void add_tensor(const std::string& name, std::size_t file);
   void add_aliases();
-  const Place& place(const std::string& name) const;
+  const Location& locate(const std::string& name) const;
 
   std::string folder_;
-  std::unique_ptr<const Json> config_;
+  std::shared_ptr<const Json> config_;
   std::string config_source_;
   std::unique_ptr<const GgufFile> gguf_;  // null if the tensors are in files_
-  std::unique_ptr<KeptTensors> scaled_;
+  std::unique_ptr<TensorCache> dequantized_ = std::make_unique<TensorCache>();
   std::vector<SafetensorsFile> files_;
   std::vector<std::string> file_names_;
-  std::map<std::string, Place> tensors_;
+  std::map<std::string, Location> tensors_;
   std::set<std::pair<std::size_t, std::uint64_t>>
       counted_;  // (file, offset) of storage included in bytes_
   std::uint64_t bytes_ = 0;
@@ -82,6 +79,9 @@ class Checkpoint {
 // Returns the weight files of a checkpoint: the single file, or the index and its shards. Empty if
 // there are no weights or a shard is missing.
 std::vector<std::string> weight_files(const std::string& folder);
+
+// Lists the first `most` names for an error message: "a, b and 3 more", or "nothing" if empty.
+std::string list_names(const std::vector<std::string>& names, std::size_t most);
 
 // Reads config.json, which must be a JSON object; weights need not exist. For a GGUF file, returns
 // the equivalent config.json.

@@ -4,21 +4,41 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/io/json.h"
-#include "input/checkpoint/gguf_blocks.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
+
+// An element type: plain numbers, or quantized blocks with shared scales (gguf_blocks.cpp).
+struct GgufType {
+  std::uint32_t id;  // type number in the file
+  const char* name;
+  std::int64_t elements;       // elements per block; 1 for plain numbers
+  std::uint64_t bytes;         // bytes per block
+  std::optional<DType> plain;  // the equivalent DType of plain numbers
+  // Dequantizes one block to `elements` floats.
+  void (*dequantize)(const std::uint8_t* block, float* values);
+};
+
+const GgufType* find_gguf_type(std::uint32_t id);  // null if the type is not supported
+std::string gguf_type_name(std::uint32_t id);      // also names unsupported types
+std::string gguf_type_names();                     // supported types, for error messages
+
+// Dequantizes whole blocks to float32. Results are bit-identical to the Python package `gguf` and
+// to llama.cpp's reference: every product and sum is rounded separately, without FMA.
+void dequantize_blocks(const GgufType& type, std::span<const std::byte> blocks, float* values);
 
 struct GgufTensor {
   std::string name;
   const GgufType* type;
   std::vector<std::int64_t>
-      shape;            // row-major, outermost dimension first; the file stores the reverse
+      shape;            // row-major, outermost dimension first; the file has the reverse
   std::uint64_t begin;  // byte offset in the file
   std::uint64_t end;
 
@@ -31,13 +51,11 @@ struct GgufHeader {
   std::map<std::string, GgufTensor> tensors;
 };
 
-bool is_gguf(std::span<const std::byte> file);  // checks the magic number
-
 // Parses and validates the header: lengths are checked before allocation, names are unique, element
 // types are supported, tensors lie inside the file. Error messages start with `where`.
 GgufHeader parse_gguf(std::span<const std::byte> file, const std::string& where);
 
-// Typed access to GGUF metadata. Errors name the key and the file.
+// Typed access to GGUF metadata. A missing key returns `fallback`, or throws bad input without one.
 class GgufMetadata {
  public:
   GgufMetadata(const GgufHeader& header, std::string where)
@@ -45,16 +63,16 @@ class GgufMetadata {
 
   const std::string& where() const { return where_; }
   bool has(const std::string& key) const { return header_->metadata.contains(key); }
-  const Json& at(const std::string& key) const;  // throws if the key is missing
-  std::string text(const std::string& key) const;
-  std::string text(const std::string& key, const std::string& otherwise) const;
-  bool flag(const std::string& key, bool otherwise) const;
-  std::int64_t natural(const std::string& key) const;  // an integer >= 0
-  std::int64_t natural(const std::string& key, std::int64_t otherwise) const;
-  double number(const std::string& key) const;
+  const Json& at(const std::string& key) const;
   const Json& list(const std::string& key) const;
+  std::string text(const std::string& key, std::optional<std::string> fallback = {}) const;
+  bool flag(const std::string& key, bool fallback) const;
+  // An integer >= 0.
+  std::int64_t natural(const std::string& key, std::optional<std::int64_t> fallback = {}) const;
+  double number(const std::string& key) const;
 
-  [[noreturn]] void complain(const std::string& key, std::string_view expected) const;
+  // Throws bad input that shows the value of the key.
+  [[noreturn]] void fail(const std::string& key, std::string_view expected) const;
 
  private:
   const GgufHeader* header_;

@@ -4,15 +4,38 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "base/io/mapped_file.h"
 #include "input/checkpoint/gguf.h"
-#include "input/checkpoint/gguf_model.h"
-#include "input/checkpoint/kept_tensors.h"
+#include "input/checkpoint/tensor_cache.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope {
+
+// A tensor of the checkpoint and the transformation that llama.cpp's converter applied.
+struct GgufSource {
+  const GgufTensor* tensor;
+  std::int64_t interleaved_heads = 0;  // heads of q or k rows stored as RoPE pairs; 0: none
+  bool stored_plus_one = false;        // Gemma norm: the file stores 1 + weight
+
+  // Returns true if the stored bytes can be used without conversion.
+  bool is_view() const {
+    return tensor->type->plain.has_value() && interleaved_heads == 0 && !stored_plus_one;
+  }
+};
+
+struct GgufModel {
+  Json config;                                // equivalent config.json
+  std::map<std::string, GgufSource> tensors;  // keyed by Hugging Face name
+};
+
+// Builds the Hugging Face view of a GGUF file. `file` is the whole file, needed for the RoPE
+// frequency factors, which are stored as tensors. The result points into `header`. Throws bad input
+// for an unsupported architecture, setting or tensor.
+GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> file,
+                          const std::string& where);
 
 // Returns the GGUF file to use: `path` itself, or the only GGUF file of a folder without other
 // weights. Returns "" if there is none; throws bad input if there are several.
@@ -22,9 +45,6 @@ std::string find_gguf(const std::string& path);
 class GgufFile {
  public:
   explicit GgufFile(const std::string& path);
-  ~GgufFile();
-  GgufFile(GgufFile&&) noexcept;
-  GgufFile& operator=(GgufFile&&) noexcept;
 
   const std::string& path() const { return file_.path(); }
   const GgufModel& model() const { return *model_; }
@@ -40,7 +60,7 @@ class GgufFile {
   MappedFile file_;
   std::unique_ptr<const GgufHeader> header_;  // model_ points into the header
   std::unique_ptr<const GgufModel> model_;
-  std::unique_ptr<KeptTensors> widened_;
+  std::unique_ptr<TensorCache> dequantized_ = std::make_unique<TensorCache>();
 };
 
 }  // namespace qkscope

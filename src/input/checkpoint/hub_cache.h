@@ -10,6 +10,9 @@
 
 namespace qkscope {
 
+// Returns "" if the variable is not set.
+std::string environment_variable(const char* name);
+
 // Returns true for a valid Hub id, "name" or "org/name". Valid ids cannot escape a folder.
 bool is_repository_id(const std::string& id);
 

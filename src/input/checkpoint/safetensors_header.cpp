@@ -1,5 +1,3 @@
-#include "input/checkpoint/safetensors_header.h"
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -13,7 +11,9 @@
 #include "base/core/dtype.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/io/byte_reader.h"
 #include "base/io/json.h"
+#include "input/checkpoint/safetensors.h"
 
 namespace qkscope {
 namespace {
@@ -23,19 +23,18 @@ constexpr std::uint64_t kLongestHeader = 100'000'000;  // limit of the safetenso
 constexpr std::string_view kMetadata = "__metadata__";
 
 // Unsupported dtypes of the format with their size in bits; their byte counts are still validated.
-constexpr std::array<std::pair<std::string_view, std::uint64_t>, 11> kOtherTypes = {{
-    {"F4", 4},
-    {"F6_E2M3", 6},
-    {"F6_E3M2", 6},
-    {"F8_E5M2", 8},
-    {"F8_E8M0", 8},
-    {"F8_E4M3FNUZ", 8},
-    {"F8_E5M2FNUZ", 8},
-    {"U16", 16},
-    {"U32", 32},
-    {"U64", 64},
-    {"C64", 64},
-}};
+constexpr std::array<std::pair<std::string_view, std::uint64_t>, 11> kOtherTypes = {
+    {{"F4", 4},
+     {"F6_E2M3", 6},
+     {"F6_E3M2", 6},
+     {"F8_E5M2", 8},
+     {"F8_E8M0", 8},
+     {"F8_E4M3FNUZ", 8},
+     {"F8_E5M2FNUZ", 8},
+     {"U16", 16},
+     {"U32", 32},
+     {"U64", 64},
+     {"C64", 64}}};
 
 std::optional<std::uint64_t> bits_per_element(const TensorEntry& entry) {
   if (entry.readable) return 8 * dtype_size(entry.dtype);
@@ -61,12 +60,11 @@ std::string_view header_text(std::span<const std::byte> file, const std::string&
   if (text.starts_with("version https://git-lfs"))
     bad_input("{}: this is a Git LFS pointer, not the weights; run 'git lfs pull' in its folder",
               where);
-  if (file.size() < kLengthBytes)
+  const ByteReader reader(file, [&](const TruncatedRead&) {
     bad_input("{}: not a safetensors file: {} bytes long, expected at least {}; download it again",
               where, file.size(), kLengthBytes);
-  std::uint64_t length = 0;
-  for (std::size_t i = kLengthBytes; i-- > 0;)
-    length = length << 8 | std::to_integer<std::uint64_t>(file[i]);
+  });
+  const auto length = reader.number_at(0, kLengthBytes);
   if (length > kLongestHeader)
     bad_input(
         "{}: not a safetensors file: its first eight bytes give a header of {} bytes, expected at "

@@ -32,7 +32,7 @@ class SafetensorsWriter {
                     const std::map<std::string, std::string>& metadata);
 
   // Appends the next bytes of the data section; tensors follow in the order of `tensors`.
-  void write(std::span<const std::byte> bytes);
+  void write(std::span<const std::byte> bytes) { file_.write(bytes); }
   // Renames the temporary file to its final name. All bytes must have been written.
   void commit();
 

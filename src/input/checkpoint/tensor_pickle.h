@@ -17,8 +17,7 @@ namespace qkscope {
 struct PickledTensor {
   std::string storage;  // storage key: "0", "1", ...
   DType dtype = DType::f32;
-  std::string stored_dtype;  // e.g. "F32"
-  std::int64_t offset = 0;   // in elements
+  std::int64_t offset = 0;  // in elements
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> strides;  // in elements
 };

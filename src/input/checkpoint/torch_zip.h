@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "input/checkpoint/safetensors_header.h"
+#include "input/checkpoint/safetensors.h"
 
 namespace qkscope {
 

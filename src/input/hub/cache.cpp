@@ -14,7 +14,7 @@
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
 #include "input/checkpoint/hub_cache.h"
-#include "input/hub/file_choice.h"
+#include "input/hub/fetch.h"
 
 namespace qkscope {
 namespace {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/io/file_lock.h"
 #include "input/hub/remote_tree.h"
@@ -33,5 +34,11 @@ class CacheWriter {
   std::string folder_;
   std::string locks_;
 };
+
+// Downloads the files that the cache lacks, in parallel and resuming partial files, verifies size
+// and hash, and links all files into the commit's snapshot. Links are made in the given order, so
+// that the last link implies that all others exist. Implemented in download.cpp.
+void download_files(const HubClient& client, const Repository& repository,
+                    const std::string& commit, const std::vector<RemoteFile>& files, bool quiet);
 
 }  // namespace qkscope

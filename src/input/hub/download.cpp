@@ -1,5 +1,3 @@
-#include "input/hub/download.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -17,19 +15,20 @@
 #include "base/core/text.h"
 #include "base/io/durable_file.h"
 #include "base/io/folder.h"
+#include "input/hub/cache.h"
 #include "input/hub/digest.h"
 #include "input/hub/transfer.h"
 
 namespace qkscope {
 namespace {
 
-constexpr int kMostWrong = 2;  // complete downloads with a wrong hash before giving up
+constexpr int kMaxWrongHashes = 2;  // complete downloads with a wrong hash before giving up
 
 Digest new_digest(const RemoteFile& file) {
   return file.sha256.empty() ? git_digest(file.size) : Digest(Digest::Kind::sha256);
 }
 
-HttpResponse broken(const std::string& why) {
+HttpResponse transient_fault(const std::string& why) {
   HttpResponse response;
   response.fault = why;
   response.transient = true;
@@ -62,7 +61,7 @@ class PartialFile {
     }
   }
 
-  void start_again() {
+  void restart() {
     if (::ftruncate(descriptor_, 0) != 0) system_error("empty", path_, errno);
     ::lseek(descriptor_, 0, SEEK_SET);
     size_ = 0;
@@ -84,7 +83,7 @@ class PartialFile {
       digest_.add(std::span(buffer).first(static_cast<std::size_t>(count)));
       size_ += static_cast<std::uint64_t>(count);
     }
-    if (size_ > file_.size) start_again();
+    if (size_ > file_.size) restart();
   }
 
   std::string path_;
@@ -116,8 +115,8 @@ class BlobDownload {
       PartialFile partial(cache_.blob(file_), file_);
       continue_partial(partial);
       for (int wrong = 1; !partial.hash_is_right(); ++wrong) {
-        partial.start_again();
-        if (wrong == kMostWrong)
+        partial.restart();
+        if (wrong == kMaxWrongHashes)
           failure("{}: the downloaded content does not have the {} that the Hub announced, {}",
                   url_.without_query(), file_.sha256.empty() ? "git SHA-1" : "SHA-256",
                   file_.etag());
@@ -139,11 +138,11 @@ class BlobDownload {
       if (partial.size() == file_.size) return;
       if (partial.size() > before) backoff.made_progress();
       if (response.status == 416) {  // the server rejects the range
-        partial.start_again();
-        response = broken("the server cannot continue the file");
+        partial.restart();
+        response = transient_fault("the server cannot continue the file");
       } else if (response.ok()) {
-        response =
-            broken(fmt::format("the file ended after {} of {} bytes", partial.size(), file_.size));
+        response = transient_fault(
+            fmt::format("the file ended after {} of {} bytes", partial.size(), file_.size));
       }
       if (backoff.wait_after(response)) continue;
       if (client_.stop() != nullptr && client_.stop()->load()) failure("the download was stopped");
@@ -159,7 +158,7 @@ class BlobDownload {
     bool begun = false;
     request.sink = [&](const HttpResponse& head, std::span<const std::byte> bytes) {
       if (!std::exchange(begun, true) && head.status == 200 && partial.size() > 0)
-        partial.start_again();  // the server ignored the range and restarts
+        partial.restart();  // the server ignored the range and restarts
       if (partial.size() + bytes.size() > file_.size)
         failure("{}: the server sends more than the {} bytes it announced", url_.without_query(),
                 file_.size);
@@ -177,8 +176,8 @@ class BlobDownload {
   std::function<void(std::uint64_t)> progress_;
 };
 
-Url address_of(const HubClient& client, const Repository& repository, const std::string& commit,
-               const RemoteFile& file) {
+Url file_url(const HubClient& client, const Repository& repository, const std::string& commit,
+             const RemoteFile& file) {
   return client.at(fmt::format("{}/resolve/{}/{}", repository.page_path(), commit,
                                percent_encode(file.path, "/")));
 }
@@ -235,7 +234,7 @@ void download_files(const HubClient& client, const Repository& repository,
         if (failed) failure("stopped after another file failed");
         meter.update(i, bytes);
       };
-      const auto url = address_of(client, repository, commit, missing[i]);
+      const auto url = file_url(client, repository, commit, missing[i]);
       BlobDownload(client, repository, url, missing[i], progress).run();
     });
   }

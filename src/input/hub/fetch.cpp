@@ -15,7 +15,7 @@
 #include "base/io/mapped_file.h"
 #include "input/checkpoint/checkpoint.h"
 #include "input/checkpoint/hub_cache.h"
-#include "input/hub/download.h"
+#include "input/hub/cache.h"
 #include "input/texts/split_files.h"
 
 namespace qkscope {

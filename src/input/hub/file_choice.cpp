@@ -1,12 +1,12 @@
-#include "input/hub/file_choice.h"
-
 #include <algorithm>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "base/core/error.h"
+#include "input/checkpoint/checkpoint.h"
 #include "input/checkpoint/weight_index.h"
+#include "input/hub/fetch.h"
 #include "input/texts/split_files.h"
 
 namespace qkscope {
@@ -74,12 +74,7 @@ void require_config(const Paths& paths, const std::string& where) {
 }  // namespace
 
 std::string some_of(const std::vector<std::string>& paths) {
-  constexpr std::size_t kMost = 8;
-  if (paths.empty()) return "nothing";
-  const Paths first(paths.begin(),
-                    paths.begin() + static_cast<std::ptrdiff_t>(std::min(kMost, paths.size())));
-  return fmt::format("{}{}", fmt::join(first, ", "),
-                     paths.size() > kMost ? fmt::format(" and {} more", paths.size() - kMost) : "");
+  return list_names(paths, 8);
 }
 
 bool is_weight_file(const std::string& path) {

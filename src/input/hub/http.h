@@ -41,6 +41,9 @@ void refuse_plain_http(const Url& url, const std::string& what);
 // "stage1 step/x" → "stage1%20step%2Fx". Characters in `keep` stay unescaped ("/" for paths).
 std::string percent_encode(std::string_view text, std::string_view keep = "");
 
+// Removes white space at both ends.
+std::string trimmed(std::string_view text);
+
 // A byte range of a file, sent as the request body.
 struct FileSlice {
   std::string path;  // "" for none
@@ -76,6 +79,13 @@ struct HttpRequest {
   int stall_seconds = 30;
   bool may_leave = false;  // may follow redirects to other servers, as for files
 };
+
+// Returns the file of CA certificates: SSL_CERT_FILE if set, else the first readable one of
+// `curl_default` (libcurl's own path, may be "") and the paths of Linux distributions, because a
+// bundled libcurl may have been built for another distribution. Returns "" if there is none.
+std::string certificates_file(const std::string& curl_default);
+// Paths of CA certificates in Linux distributions.
+const std::vector<std::string>& certificate_paths();
 
 // Performs one exchange without redirects or retries. Implemented in http_curl.cpp;
 // network_absent.cpp throws instead in builds without libcurl.

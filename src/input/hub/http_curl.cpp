@@ -13,16 +13,15 @@
 
 #include "base/core/error.h"
 #include "base/core/made_once.h"
-#include "input/hub/certificates.h"
 #include "input/hub/http.h"
 #include "qkscope/version.h"
 
 namespace qkscope {
 namespace {
 
-constexpr std::size_t kLargestBody = std::size_t{256} << 20;  // bytes of a response kept in memory
+constexpr std::size_t kMaxBodyBytes = std::size_t{256} << 20;  // bytes of a response kept in memory
 constexpr long kConnectSeconds = 20;
-constexpr long kPiece = 512 << 10;  // buffer size in bytes, both directions
+constexpr long kBufferBytes = 512 << 10;  // buffer size in bytes, both directions
 
 struct FreeList {
   void operator()(curl_slist* list) const { curl_slist_free_all(list); }
@@ -77,38 +76,43 @@ void read_status(Exchange& state) {
   state.response.status = static_cast<int>(status);
 }
 
+// Runs the body of a callback and stores its exception. Returns `failed` after an exception.
+template <typename Body>
+std::size_t guarded(Exchange& state, std::size_t failed, const Body& body) {
+  try {
+    return body();
+  } catch (...) {
+    state.error = std::current_exception();
+    return failed;
+  }
+}
+
 std::size_t receive_header(char* data, std::size_t size, std::size_t count, void* user) {
   auto& state = *static_cast<Exchange*>(user);
   const std::string_view line(data, size * count);
-  if (line.starts_with("HTTP/")) state.response.headers.clear();
-  try {
+  return guarded(state, 0, [&] {
+    if (line.starts_with("HTTP/")) state.response.headers.clear();
     state.response.add_header(line);
     return line.size();
-  } catch (...) {
-    state.error = std::current_exception();
-    return 0;
-  }
+  });
 }
 
 std::size_t receive_body(char* data, std::size_t size, std::size_t count, void* user) {
   auto& state = *static_cast<Exchange*>(user);
   const std::size_t bytes = size * count;
-  try {
+  return guarded(state, 0, [&] {
     read_status(state);
     const bool wanted = state.response.status == 200 || state.response.status == 206;
     if (wanted && state.request.sink) {
       state.request.sink(state.response, std::as_bytes(std::span(data, bytes)));
-    } else {
-      if (state.response.body.size() + bytes > kLargestBody)
-        failure("{}: the answer is longer than {} bytes", state.request.url.without_query(),
-                kLargestBody);
-      state.response.body.append(data, bytes);
+      return bytes;
     }
+    if (state.response.body.size() + bytes > kMaxBodyBytes)
+      failure("{}: the answer is longer than {} bytes", state.request.url.without_query(),
+              kMaxBodyBytes);
+    state.response.body.append(data, bytes);
     return bytes;
-  } catch (...) {
-    state.error = std::current_exception();
-    return 0;
-  }
+  });
 }
 
 std::size_t send_body(char* data, std::size_t size, std::size_t count, void* user) {
@@ -117,13 +121,10 @@ std::size_t send_body(char* data, std::size_t size, std::size_t count, void* use
   state.upload.read(data, static_cast<std::streamsize>(wanted));
   if (static_cast<std::uint64_t>(state.upload.gcount()) != wanted) return CURL_READFUNC_ABORT;
   state.upload_left -= wanted;
-  try {
+  return guarded(state, CURL_READFUNC_ABORT, [&] {
     if (state.request.sent) state.request.sent(state.request.upload.size - state.upload_left);
-    return wanted;
-  } catch (...) {
-    state.error = std::current_exception();
-    return CURL_READFUNC_ABORT;
-  }
+    return static_cast<std::size_t>(wanted);
+  });
 }
 
 int check_stop(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
@@ -149,7 +150,7 @@ const std::string& trusted_certificates() {
   return file;
 }
 
-void set_safety(CURL* handle, const HttpRequest& request) {
+void set_security(CURL* handle, const HttpRequest& request) {
   curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);
   curl_easy_setopt(handle, CURLOPT_SSL_VERIFYPEER, 1L);
@@ -174,25 +175,26 @@ void set_callbacks(Exchange& state) {
   curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, check_stop);
   curl_easy_setopt(handle, CURLOPT_XFERINFODATA, &state);
   curl_easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
-  curl_easy_setopt(handle, CURLOPT_BUFFERSIZE, kPiece);
-  curl_easy_setopt(handle, CURLOPT_UPLOAD_BUFFERSIZE, kPiece);
+  curl_easy_setopt(handle, CURLOPT_BUFFERSIZE, kBufferBytes);
+  curl_easy_setopt(handle, CURLOPT_UPLOAD_BUFFERSIZE, kBufferBytes);
 }
 
 void set_body(Exchange& state) {
   const auto& request = state.request;
   CURL* handle = state.handle;
+  const auto send_text = [&] {
+    curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.data());
+    curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
+                     static_cast<curl_off_t>(request.body.size()));
+  };
   if (request.method == "POST") {
     // Without a fresh connection, libcurl would silently resend a POST if a kept-alive connection
     // was closed.
     curl_easy_setopt(handle, CURLOPT_FRESH_CONNECT, 1L);
     curl_easy_setopt(handle, CURLOPT_POST, 1L);
-    curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.data());
-    curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
-                     static_cast<curl_off_t>(request.body.size()));
+    send_text();
   } else if (request.method == "PUT" && request.upload.path.empty()) {
-    curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.data());
-    curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
-                     static_cast<curl_off_t>(request.body.size()));
+    send_text();
     curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, "PUT");
   } else if (request.method == "PUT") {
     state.upload.open(request.upload.path, std::ios::binary);
@@ -244,7 +246,7 @@ std::string certificates_advice() {
     return fmt::format(
         " (no certificates of authorities were found; looked for {}; install ca-certificates, or "
         "set SSL_CERT_FILE)",
-        fmt::join(certificate_places(), ", "));
+        fmt::join(certificate_paths(), ", "));
   return fmt::format(" (checked against {}; SSL_CERT_FILE names another file)", file);
 }
 
@@ -256,7 +258,7 @@ HttpResponse exchange(const HttpRequest& request) {
   const auto agent = fmt::format("qkscope/{}", version_string());
   curl_easy_setopt(state.handle, CURLOPT_URL, address.c_str());
   curl_easy_setopt(state.handle, CURLOPT_USERAGENT, agent.c_str());
-  set_safety(state.handle, request);
+  set_security(state.handle, request);
   set_callbacks(state);
   set_body(state);
   const auto headers = header_list(request);

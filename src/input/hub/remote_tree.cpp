@@ -8,6 +8,7 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "base/io/output_file.h"
@@ -172,6 +173,18 @@ std::vector<std::string> fetch_branches(const HubClient& client, const Repositor
   if (refs.is_object() && refs.contains("branches") && refs["branches"].is_array())
     for (const auto& branch : refs["branches"]) names.push_back(string_at(branch, "name"));
   return names;
+}
+
+std::vector<std::string> list_branches(const RepositoryName& repository) {
+  return translate_exceptions([&] {
+    if (!is_repository_id(repository.id))
+      bad_input("{}: not the name of a repository, which is 'org/name'", in_quotes(repository.id));
+    const HubClient client(hub_settings());
+    if (client.settings().offline)
+      bad_input("HF_HUB_OFFLINE is set: the Hub cannot be asked for the branches of {}",
+                repository.id);
+    return fetch_branches(client, Repository{repository});
+  });
 }
 
 std::optional<RemoteTree> load_tree(const std::string& cached_repository,

@@ -73,7 +73,7 @@ class FileCorpus : public Corpus {
     }
     if (const auto at = utf8::find_invalid(*record.text); at != std::string::npos) {
       if (!options_.replace_invalid) {
-        bad_input("{}: the text is not UTF-8 at byte {}; {}", record.where, at, kMendUtf8);
+        bad_input("{}: the text is not UTF-8 at byte {}; {}", record.where, at, kInvalidUtf8Advice);
       }
       record.text = utf8::replace_invalid(*record.text);
     }

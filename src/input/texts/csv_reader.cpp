@@ -1,8 +1,7 @@
-#include "input/texts/csv_reader.h"
-
 #include <algorithm>
 
 #include "base/core/error.h"
+#include "input/texts/record_reader.h"
 
 namespace qkscope {
 namespace {

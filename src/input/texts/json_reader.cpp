@@ -1,19 +1,18 @@
-#include "input/texts/json_reader.h"
-
 #include <algorithm>
 
 #include "base/core/error.h"
 #include "base/core/utf8.h"
 #include "base/io/json.h"
+#include "input/texts/record_reader.h"
 
 namespace qkscope {
 namespace {
 
 // SAX handler that keeps only the requested columns, because a row may contain much more than its
 // text.
-class RowListener : public nlohmann::json_sax<Json> {
+class RowHandler : public nlohmann::json_sax<Json> {
  public:
-  RowListener(const RecordColumns& columns, Record& record) : columns_(columns), record_(record) {}
+  RowHandler(const RecordColumns& columns, Record& record) : columns_(columns), record_(record) {}
 
   bool has_text = false, has_id = false, id_is_nested = false;
 
@@ -63,7 +62,7 @@ class RowListener : public nlohmann::json_sax<Json> {
   bool value(SetId set_id, const char* not_text = nullptr) {
     if (depth_ == 0) bad_input("{}: expected a JSON object", record_.where);
     if (depth_ != 1) return true;
-    if (in_text_ && not_text != nullptr) wrong_text(not_text);
+    if (in_text_ && not_text != nullptr) fail_text_type(not_text);
     if (in_id_) set_id(record_.id);
     return true;
   }
@@ -71,7 +70,7 @@ class RowListener : public nlohmann::json_sax<Json> {
     if (depth_ == 0 && std::string_view(kind) != "an object") {
       bad_input("{}: expected a JSON object, found {}", record_.where, kind);
     }
-    if (depth_ == 1 && in_text_) wrong_text(kind);
+    if (depth_ == 1 && in_text_) fail_text_type(kind);
     if (depth_ == 1 && in_id_) id_is_nested = true;
     ++depth_;
     return true;
@@ -80,7 +79,7 @@ class RowListener : public nlohmann::json_sax<Json> {
     --depth_;
     return true;
   }
-  [[noreturn]] void wrong_text(const char* found) const {
+  [[noreturn]] void fail_text_type(const char* found) const {
     bad_input("{}: column '{}' holds {}, expected a string", record_.where, columns_.text, found);
   }
 
@@ -101,7 +100,7 @@ void check_row(std::string_view text, const std::string& where) {
   if (text.find('\0') != std::string_view::npos)
     bad_input("{}: not valid JSON: a zero byte", where);
   if (const auto at = utf8::find_invalid(text); at != std::string_view::npos)
-    bad_input("{}: not UTF-8 at byte {} of the row; {}", where, at, kMendUtf8);
+    bad_input("{}: not UTF-8 at byte {} of the row; {}", where, at, kInvalidUtf8Advice);
 }
 
 // Returns the keys of the object with the types of their values.
@@ -123,20 +122,18 @@ void parse_json_row(std::string_view text, const RecordColumns& columns, Record&
     text = replaced;
   }
   check_row(text, record.where);
-  RowListener listener(columns, record);
-  Json::sax_parse(text, &listener);
-  if (!listener.has_text) {
+  RowHandler handler(columns, record);
+  Json::sax_parse(text, &handler);
+  if (!handler.has_text) {
     missing_column(record.where, columns.text, json_row_columns(text, record.where));
   }
-  if (columns.id && !listener.has_id) {
+  if (columns.id && !handler.has_id)
     missing_column(record.where, *columns.id, json_row_columns(text, record.where));
-  }
-  if (listener.id_is_nested) {
+  if (handler.id_is_nested)
     record.id = ExampleId::from_text(parse_json(text, record.where)[*columns.id].dump());
-  }
 }
 
-constexpr std::string_view kWhite = " \t\r\n";
+constexpr std::string_view kWhiteSpace = " \t\r\n";
 
 // Base of both JSON formats: a sequence of JSON objects, one per row.
 class JsonReader : public RecordReader {
@@ -165,10 +162,10 @@ class JsonReader : public RecordReader {
     line_ += std::count(rest_.begin(), rest_.begin() + static_cast<std::ptrdiff_t>(bytes), '\n');
     rest_.remove_prefix(bytes);
   }
-  void skip_white() { advance(std::min(rest_.find_first_not_of(kWhite), rest_.size())); }
+  void skip_white_space() { advance(std::min(rest_.find_first_not_of(kWhiteSpace), rest_.size())); }
 
   // Reads the columns of the first row, then rewinds.
-  void read_columns() {
+  void read_first_columns() {
     const std::string_view start = rest_;
     const std::int64_t line = line_;
     std::string_view row;
@@ -191,12 +188,12 @@ class JsonLinesReader : public JsonReader {
  public:
   JsonLinesReader(std::string_view text, const std::string& where, const RecordColumns& columns)
       : JsonReader(text, where, columns) {
-    read_columns();
+    read_first_columns();
   }
 
  private:
   bool next_row(std::string_view& row) override {
-    skip_white();
+    skip_white_space();
     row_line_ = line_;
     row = rest_.substr(0, rest_.find('\n'));
     advance(row.size());
@@ -208,27 +205,27 @@ class JsonArrayReader : public JsonReader {
  public:
   JsonArrayReader(std::string_view text, const std::string& where, const RecordColumns& columns)
       : JsonReader(text, where, columns) {
-    skip_white();
+    skip_white_space();
     if (!rest_.starts_with('[')) {
       bad_input("{}: expected a list of objects; for one object per line name the file .jsonl",
                 where);
     }
     advance(1);
-    read_columns();
+    read_first_columns();
   }
 
  private:
   bool next_row(std::string_view& row) override {
     if (ended_) return false;
-    skip_white();
+    skip_white_space();
     if (rest_.starts_with(',')) {
       advance(1);
-      skip_white();
+      skip_white_space();
     }
     row_line_ = line_;
     if (rest_.starts_with(']')) {
       advance(1);
-      skip_white();
+      skip_white_space();
       if (!rest_.empty()) bad_input("{}: there is more after the end of the list", where());
       ended_ = true;
       return false;
@@ -236,7 +233,7 @@ class JsonArrayReader : public JsonReader {
     const std::size_t size = value_size();
     row = rest_.substr(0, size);
     advance(size);
-    skip_white();
+    skip_white_space();
     if (row.empty() || (!rest_.starts_with(',') && !rest_.starts_with(']'))) {
       bad_input("{}: the list of rows is broken off after this row", where());
     }

@@ -28,39 +28,30 @@ std::string_view characters(std::string_view text, std::int64_t begin, std::int6
 }
 
 // A text after truncation, with its number of tokens.
-struct Measured {
+struct TruncatedText {
   std::string text;
   std::int64_t tokens = 0;
   bool cut = false;
 };
 
-class LongTexts {
- public:
-  LongTexts(const Tokenizer& tokenizer, const LongTextOptions& options)
-      : tokenizer_(tokenizer), options_(options) {}
-
-  Measured measure(std::string text) const {
-    const auto found = tokenizer_.encode(text, {.add_special_tokens = options_.special_tokens,
-                                                .max_length = options_.max_tokens,
-                                                .offsets = options_.max_tokens > 0});
-    if (!found.truncated) return {std::move(text), std::ssize(found.ids), false};
-    // Special tokens have empty offsets; the tokenizer may truncate on either side.
-    std::int64_t begin = INT64_MAX;
-    std::int64_t end = 0;
-    for (const auto& offset : found.offsets) {
-      if (offset.begin == offset.end) continue;
-      begin = std::min(begin, offset.begin);
-      end = std::max(end, offset.end);
-    }
-    std::string part(characters(text, std::min(begin, end), end));
-    const auto again = tokenizer_.encode(part, {.add_special_tokens = options_.special_tokens});
-    return {std::move(part), std::ssize(again.ids), true};
+TruncatedText truncate(const Tokenizer& tokenizer, const LongTextOptions& options,
+                       std::string text) {
+  const auto found = tokenizer.encode(text, {.add_special_tokens = options.special_tokens,
+                                             .max_length = options.max_tokens,
+                                             .offsets = options.max_tokens > 0});
+  if (!found.truncated) return {std::move(text), std::ssize(found.ids), false};
+  // Special tokens have empty offsets; the tokenizer may truncate on either side.
+  std::int64_t begin = INT64_MAX;
+  std::int64_t end = 0;
+  for (const auto& offset : found.offsets) {
+    if (offset.begin == offset.end) continue;
+    begin = std::min(begin, offset.begin);
+    end = std::max(end, offset.end);
   }
-
- private:
-  const Tokenizer& tokenizer_;
-  const LongTextOptions& options_;
-};
+  std::string part(characters(text, std::min(begin, end), end));
+  const auto again = tokenizer.encode(part, {.add_special_tokens = options.special_tokens});
+  return {std::move(part), std::ssize(again.ids), true};
+}
 
 // Integer ids stay integers, because the sampling seed of any other id is its hash.
 std::variant<std::int64_t, std::string> id_of(const Document& document) {
@@ -72,7 +63,7 @@ std::variant<std::int64_t, std::string> id_of(const Document& document) {
   return text;
 }
 
-void check(const LongTextOptions& options) {
+void check_options(const LongTextOptions& options) {
   if (options.min_tokens < 1)
     bad_input("a least number of {} tokens: expected 1 or more", options.min_tokens);
   if (options.max_tokens > 0 && options.max_tokens < options.min_tokens)
@@ -95,23 +86,22 @@ std::vector<Document> next_block(Corpus& corpus) {
 LongTextResult write_long_texts(Corpus& corpus, const Tokenizer& tokenizer,
                                 const LongTextOptions& options) {
   return translate_exceptions([&] {
-    check(options);
+    check_options(options);
     const auto writer = open_text_writer(options.out, options.id_column);
-    const LongTexts texts(tokenizer, options);
     Progress progress({.what = "reading", .unit = "texts", .quiet = options.quiet});
     LongTextResult result;
     const auto enough = [&] { return options.keep > 0 && result.kept == options.keep; };
     while (!enough()) {
       auto block = next_block(corpus);
       if (block.empty()) break;
-      std::vector<Measured> measured(block.size());
+      std::vector<TruncatedText> texts(block.size());
       parallel_for(std::ssize(block), [&](std::int64_t i) {
         const auto at = static_cast<std::size_t>(i);
-        measured[at] = texts.measure(std::move(block[at].text));
+        texts[at] = truncate(tokenizer, options, std::move(block[at].text));
       });
       for (std::size_t i = 0; i < block.size() && !enough(); ++i) {
         ++result.read;
-        auto& text = measured[i];
+        auto& text = texts[i];
         // A truncated text was long enough, even if re-encoding it gives fewer tokens.
         if (!text.cut && text.tokens < options.min_tokens) {
           ++result.too_short;

@@ -1,5 +1,3 @@
-#include "input/texts/parquet_reader.h"
-
 #include <arrow/api.h>
 #include <arrow/io/file.h>
 #include <parquet/arrow/reader.h>
@@ -7,6 +5,7 @@
 #include "base/core/error.h"
 #include "base/io/arrow_error.h"
 #include "base/io/folder.h"
+#include "input/texts/record_reader.h"
 
 namespace qkscope {
 namespace {
@@ -25,9 +24,8 @@ T check(arrow::Result<T> result, const std::string& path) {
 }
 
 bool is_text(const arrow::DataType& type) {
-  if (type.id() == arrow::Type::DICTIONARY) {
+  if (type.id() == arrow::Type::DICTIONARY)
     return is_text(*static_cast<const arrow::DictionaryType&>(type).value_type());
-  }
   return arrow::is_string(type.id());
 }
 
@@ -38,9 +36,8 @@ std::optional<std::string> text_at(const arrow::Array& array, std::int64_t i) {
     const auto& dictionary = static_cast<const arrow::DictionaryArray&>(array);
     return text_at(*dictionary.dictionary(), dictionary.GetValueIndex(i));
   }
-  if (array.type_id() == arrow::Type::LARGE_STRING) {
+  if (array.type_id() == arrow::Type::LARGE_STRING)
     return static_cast<const arrow::LargeStringArray&>(array).GetString(i);
-  }
   return static_cast<const arrow::StringArray&>(array).GetString(i);
 }
 
@@ -73,17 +70,15 @@ ExampleId id_at(const arrow::Array& array, std::int64_t i, const std::string& pa
     return check(scalar->CastTo(type), path);
   };
   const arrow::Type::type type = array.type_id();
-  if (type == arrow::Type::BOOL || arrow::is_signed_integer(type)) {
+  if (type == arrow::Type::BOOL || arrow::is_signed_integer(type))
     return ExampleId::from(std::static_pointer_cast<arrow::Int64Scalar>(as(arrow::int64()))->value);
-  }
   if (arrow::is_unsigned_integer(type)) {
     const auto value = std::static_pointer_cast<arrow::UInt64Scalar>(as(arrow::uint64()))->value;
     return ExampleId::from(std::uint64_t{value});
   }
-  if (type == arrow::Type::FLOAT || type == arrow::Type::DOUBLE) {
+  if (type == arrow::Type::FLOAT || type == arrow::Type::DOUBLE)
     return ExampleId::from(
         std::static_pointer_cast<arrow::DoubleScalar>(as(arrow::float64()))->value);
-  }
   return ExampleId::from_text(scalar->ToString());
 }
 

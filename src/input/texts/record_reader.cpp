@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <string_view>
-#include <utility>
+#include <charconv>
+#include <cmath>
+#include <limits>
 
+#include <fmt/ranges.h>
+
+#include "base/core/blake2b.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/mapped_file.h"
-#include "input/texts/csv_reader.h"
-#include "input/texts/json_reader.h"
-#include "input/texts/parquet_reader.h"
 #include "input/texts/split_files.h"
 
 namespace qkscope {
@@ -75,6 +76,36 @@ constexpr std::array<Open, kDataEndings.size()> kOpen = {
 
 }  // namespace
 
+ExampleId ExampleId::from(std::int64_t value) {
+  return {fmt::format("{}", value), value};
+}
+
+ExampleId ExampleId::from(std::uint64_t value) {
+  if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+    return from_text(fmt::format("{}", value));
+  }
+  return from(static_cast<std::int64_t>(value));
+}
+
+ExampleId ExampleId::from(double value) {
+  if (std::trunc(value) != value || std::isinf(value)) return from_text(fmt::format("{}", value));
+  constexpr double kLimit = 9223372036854775808.0;  // 2^63
+  if (value < -kLimit || value >= kLimit) return from_text(fmt::format("{:.0f}", value));
+  return from(static_cast<std::int64_t>(value));
+}
+
+ExampleId ExampleId::from_digits(std::string text) {
+  std::int64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end || text.empty()) return from_text(std::move(text));
+  return {std::move(text), value};
+}
+
+std::int64_t example_key(const ExampleId& id) {
+  return id.integer ? *id.integer : static_cast<std::int64_t>(blake2b_64(id.text));
+}
+
 RecordReaderPointer open_records(const std::string& path, const RecordColumns& columns) {
   const auto* const ending =
       std::find_if(kDataEndings.begin(), kDataEndings.end(),
@@ -88,12 +119,9 @@ RecordReaderPointer open_records(const std::string& path, const RecordColumns& c
 void missing_column(const std::string& where, const std::string& column,
                     const std::vector<CorpusColumn>& columns) {
   std::vector<std::string> names;
-  std::string list;
-  for (const auto& [name, type] : columns) {
-    names.push_back(name);
-    list += (list.empty() ? "" : ", ") + name;
-  }
+  for (const auto& [name, type] : columns) names.push_back(name);
   const std::string near = nearest(column, names);
+  const auto list = fmt::format("{}", fmt::join(names, ", "));
   bad_input("{}: there is no column '{}'; the columns are: {}{}", where, column,
             list.empty() ? "none" : list,
             near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));

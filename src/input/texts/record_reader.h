@@ -1,15 +1,33 @@
 // Readers for the rows of one dataset file.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "input/texts/example_key.h"
 #include "qkscope/texts.h"
 
 namespace qkscope {
+
+// The id of an example as text, and as an integer if the value fits into 64 bits.
+struct ExampleId {
+  std::string text;
+  std::optional<std::int64_t> integer;
+
+  static ExampleId from(std::int64_t value);
+  static ExampleId from(std::uint64_t value);
+  static ExampleId from(double value);  // integral values count as integers
+  static ExampleId from_text(std::string text) { return {std::move(text), std::nullopt}; }
+  // Parses decimal digits, as in CSV files and for large JSON numbers; any other id is text.
+  static ExampleId from_digits(std::string text);
+};
+
+// Returns the 64-bit key that seeds the sampling of an example: the integer id itself, or the
+// BLAKE2b hash of a text id.
+std::int64_t example_key(const ExampleId& id);
 
 struct Record {
   std::optional<std::string> text;  // nullopt for null; may be invalid UTF-8
@@ -18,7 +36,7 @@ struct Record {
 };
 
 // Advice appended to error messages about invalid UTF-8.
-inline constexpr const char* kMendUtf8 =
+inline constexpr const char* kInvalidUtf8Advice =
     "mend the file (iconv -t UTF-8), or put U+FFFD in such places: dataset.errors=replace in a "
     "capture, --errors replace in 'qkscope dataset'";
 
@@ -31,6 +49,7 @@ struct RecordColumns {
 class RecordReader {
  public:
   virtual ~RecordReader() = default;
+  // Reads the next row; returns false after the last one.
   virtual bool next(Record& record) = 0;
   virtual std::vector<CorpusColumn> columns() const = 0;
 };
@@ -40,6 +59,19 @@ using RecordReaderPointer = std::unique_ptr<RecordReader>;
 // Opens a file with the reader for its extension: Parquet, JSON Lines, JSON, CSV or plain text (a
 // single row).
 RecordReaderPointer open_records(const std::string& path, const RecordColumns& columns);
+
+// Parquet through Arrow: reads only the requested columns, in small batches of rows.
+RecordReaderPointer open_parquet(const std::string& path, const RecordColumns& columns);
+
+// The readers of text formats: `text` must outlive the reader, and error messages start with
+// `where`. JSON Lines has one object per line; a JSON file is one list of objects; CSV has a header
+// line, and quoted fields may contain commas, line breaks and doubled quotes.
+RecordReaderPointer read_json_lines(std::string_view text, const std::string& where,
+                                    const RecordColumns& columns);
+RecordReaderPointer read_json_array(std::string_view text, const std::string& where,
+                                    const RecordColumns& columns);
+RecordReaderPointer read_csv(std::string_view text, const std::string& where,
+                             const RecordColumns& columns);
 
 // Throws bad input that lists the available columns and suggests the closest name.
 [[noreturn]] void missing_column(const std::string& where, const std::string& column,

@@ -69,7 +69,7 @@ bool TokenFinder::touches(std::string_view text, std::size_t at) const {
 }
 
 void AddedTokens::add(const AddedToken& token, const Vocabulary& vocabulary,
-                      const Normalizer* normalizer) {
+                      const std::optional<Normalizer>& normalizer) {
   if (token.content.empty()) return;
   std::int32_t id = find(token.content);
   if (id < 0) id = vocabulary.find(token.content);
@@ -78,7 +78,7 @@ void AddedTokens::add(const AddedToken& token, const Vocabulary& vocabulary,
     id = by_id_.empty() ? size : std::max(size, by_id_.rbegin()->first + 1);
   }
   std::string shown = token.content;
-  if (token.normalized && normalizer != nullptr) {
+  if (token.normalized && normalizer) {
     AlignedText text(token.content, 0, false);
     normalizer->apply(text, {});
     shown = text.text();

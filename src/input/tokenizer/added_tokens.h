@@ -52,7 +52,8 @@ class TokenFinder {
 class AddedTokens {
  public:
   // Adds a token. Tokens of the vocabulary keep their id; others get the next free id.
-  void add(const AddedToken& token, const Vocabulary& vocabulary, const Normalizer* normalizer);
+  void add(const AddedToken& token, const Vocabulary& vocabulary,
+           const std::optional<Normalizer>& normalizer);
 
   // A section of text: an added token (id >= 0) or ordinary text (id -1).
   struct Section {

@@ -56,7 +56,7 @@ void BpeModel::note_initials() {
 std::uint32_t BpeModel::spelled_size(std::string_view text) const {
   if (!bytes_) return static_cast<std::uint32_t>(text.size());
   std::uint32_t size = 0;
-  for (const char byte : text) size += size_in_byte_alphabet(static_cast<unsigned char>(byte));
+  for (const char byte : text) size += size_in_byte_alphabet(byte);
   return size;
 }
 

@@ -11,16 +11,16 @@
 namespace qkscope {
 
 Encoder::Encoder(Parts parts) : parts_(std::move(parts)) {
-  const Normalizer* normalizer = parts_.normalizer.get();
-  keeps_alignment_ = normalizer != nullptr && parts_.pre_tokenizer.needs_alignment();
+  const auto& normalizer = parts_.normalizer;
+  keeps_alignment_ = normalizer && parts_.pre_tokenizer.needs_alignment();
   if (!parts_.added_tokens.allows_cuts()) return;
-  const CutSpace space = normalizer == nullptr ? CutSpace::as_space : normalizer->cut_space();
+  const CutSpace space = normalizer ? normalizer->cut_space : CutSpace::as_space;
   const AtCut at_cut = parts_.pre_tokenizer.at_cut(space);
   if (space == CutSpace::uncertain || at_cut == AtCut::uncertain) return;
   cut_space_ = space;
   cut_by_model_ = at_cut == AtCut::local;
   cut_after_ideograph_ = parts_.pre_tokenizer.breaks_after_ideograph() &&
-                         (normalizer == nullptr || normalizer->allows_cut_after_ideograph());
+                         (!normalizer || normalizer->allows_cut_after_ideograph);
 }
 
 void Encoder::encode(std::string_view document, Span piece, bool with_sources, Workspace& work,
@@ -40,11 +40,15 @@ void Encoder::encode(std::string_view document, Span piece, bool with_sources, W
       encode_section(job, section, {begins, ends});
       continue;
     }
-    tokens.ids.push_back(id);
-    if (!with_sources) continue;
-    tokens.sources.push_back(section);
-    tokens.strings.emplace_back(document.substr(section.begin, section.end - section.begin));
+    add_token(job, id, section, text.substr(range.begin, range.end - range.begin));
   }
+}
+
+void Encoder::add_token(const Job& job, std::int32_t id, Span source, std::string_view string) {
+  job.tokens.ids.push_back(id);
+  if (!job.with_sources) return;
+  job.tokens.sources.push_back(source);
+  job.tokens.strings.emplace_back(string);
 }
 
 void Encoder::encode_section(const Job& job, Span section, SectionEnds ends) const {
@@ -59,10 +63,8 @@ void Encoder::encode_section(const Job& job, Span section, SectionEnds ends) con
       encode_normalized(job, text, range, ends.begins || range.begin > 0);
       continue;
     }
-    job.tokens.ids.push_back(id);
-    if (!job.with_sources) continue;
-    job.tokens.sources.push_back(text.source(range));
-    job.tokens.strings.emplace_back(text.text().substr(range.begin, range.end - range.begin));
+    add_token(job, id, job.with_sources ? text.source(range) : Span{},
+              text.text().substr(range.begin, range.end - range.begin));
   }
 }
 
@@ -92,21 +94,19 @@ void Encoder::encode_word(const Job& job, Span word) const {
   // For every byte of the vocabulary's spelling, the byte of the text it encodes.
   std::vector<std::uint32_t> places;
   for (std::uint32_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
     const bool mapped = parts_.pre_tokenizer.gives_bytes();
-    places.insert(places.end(), mapped ? size_in_byte_alphabet(byte) : 1, word.begin + i);
+    places.insert(places.end(), mapped ? size_in_byte_alphabet(text[i]) : 1, word.begin + i);
   }
   std::uint32_t at = 0;
   for (const auto& [id, size] : job.work.symbols) {
     const Span inside{at, at + size};
     at += size;
-    job.tokens.ids.push_back(id);
     // Sizes may exceed the word if a prefix was encoded by byte fallback.
-    job.tokens.sources.push_back(
-        inside.end > places.size()
-            ? inside
-            : pieces.text.source({places[inside.begin], places[inside.end - 1] + 1}));
-    job.tokens.strings.emplace_back(vocabulary().token(id).value_or(""));
+    const bool outside = inside.end > places.size();
+    add_token(
+        job, id,
+        outside ? inside : pieces.text.source({places[inside.begin], places[inside.end - 1] + 1}),
+        vocabulary().token(id).value_or(""));
   }
 }
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,7 +19,7 @@ namespace qkscope {
 class Encoder {
  public:
   struct Parts {
-    NormalizerPointer normalizer;  // may be null
+    std::optional<Normalizer> normalizer;
     PreTokenizer pre_tokenizer;
     AddedTokens added_tokens;
     BpeModel model;
@@ -59,6 +59,8 @@ class Encoder {
     Workspace& work;
     Tokens& tokens;
   };
+  // Appends an added token. `string` is its text in the document or after normalization.
+  static void add_token(const Job& job, std::int32_t id, Span source, std::string_view string);
   void encode_section(const Job& job, Span section, SectionEnds ends) const;
   void encode_normalized(const Job& job, const AlignedText& text, Span range, bool begins) const;
   void encode_word(const Job& job, Span word) const;

@@ -15,7 +15,7 @@
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
 #include "input/checkpoint/gguf_file.h"
-#include "input/tokenizer/family_pattern.h"
+#include "input/tokenizer/pattern.h"
 
 namespace qkscope {
 namespace {
@@ -141,7 +141,7 @@ class Reader {
   void read_tokens() {
     const bool gemma = metadata_.text("general.architecture", "").starts_with("gemma");
     for (const Json& token : metadata_.list(kTokens)) {
-      if (!token.is_string()) metadata_.complain(kTokens, "a list of strings");
+      if (!token.is_string()) metadata_.fail(kTokens, "a list of strings");
       auto text = token.get<std::string>();
       if (utf8::find_invalid(text) != std::string::npos)
         bad_input("{}: token {} is not UTF-8", metadata_.where(), tokens_.size());
@@ -174,7 +174,7 @@ class Reader {
   }
 
   void add_merge(const Json& merge) {
-    if (!merge.is_string()) metadata_.complain(kMerges, "a list of strings");
+    if (!merge.is_string()) metadata_.fail(kMerges, "a list of strings");
     const auto& text = merge.get_ref<const std::string&>();
     const auto space = text.find(' ', 1);
     const auto left = std::string_view(text).substr(0, space);
@@ -245,7 +245,7 @@ class Reader {
 
   double score(std::size_t id) const {
     const Json& score = metadata_.list(kScores)[id];
-    if (!score.is_number()) metadata_.complain(kScores, "a list of numbers");
+    if (!score.is_number()) metadata_.fail(kScores, "a list of numbers");
     return score.get<double>();
   }
 
@@ -276,7 +276,7 @@ class Reader {
     if (!metadata_.has(key)) return -1;
     const auto id = metadata_.natural(key);
     if (id >= std::ssize(tokens_))
-      metadata_.complain(key, fmt::format("the id of one of {} tokens", tokens_.size()));
+      metadata_.fail(key, fmt::format("the id of one of {} tokens", tokens_.size()));
     return id;
   }
 
@@ -297,7 +297,7 @@ class Reader {
     if (types.size() != tokens_.size())
       bad_input("{}: {} types for {} tokens", metadata_.where(), types.size(), tokens_.size());
     for (std::size_t id = 0; id < tokens_.size(); ++id) {
-      if (!types[id].is_number_integer()) metadata_.complain(kTypes, "a list of integers");
+      if (!types[id].is_number_integer()) metadata_.fail(kTypes, "a list of integers");
       const auto type = types[id].get<std::int64_t>();
       const bool special = type == kControl || type == kUnknown;
       if ((special || type == kUserDefined) && !tokens_[id].empty())

@@ -104,32 +104,10 @@ char32_t JsonCursor::hex4() {
 void JsonCursor::escape() {
   ++at_;
   if (at_ == text_.size()) wrong("a string has no end");
-  switch (text_[at_]) {
-    case '"':
-    case '\\':
-    case '/':
-      buffer_.push_back(text_[at_]);
-      return;
-    case 'b':
-      buffer_.push_back('\b');
-      return;
-    case 'f':
-      buffer_.push_back('\f');
-      return;
-    case 'n':
-      buffer_.push_back('\n');
-      return;
-    case 'r':
-      buffer_.push_back('\r');
-      return;
-    case 't':
-      buffer_.push_back('\t');
-      return;
-    case 'u':
-      break;
-    default:
-      wrong(fmt::format("unknown escape '\\{}'", text_[at_]));
-  }
+  constexpr std::string_view kEscapes = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
+  if (const auto found = kEscapes.find(text_[at_]); found != std::string_view::npos)
+    return buffer_.push_back(kMeanings[found]);
+  if (text_[at_] != 'u') wrong(fmt::format("unknown escape '\\{}'", text_[at_]));
   char32_t code = hex4();
   if (code >= 0xD800 && code < 0xE000) {
     const bool pair = code < 0xDC00 && text_.substr(at_ + 1).starts_with("\\u");

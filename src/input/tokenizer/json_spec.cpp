@@ -59,7 +59,7 @@ const Json& JsonSpec::list(const std::string& key) const {
   return found;
 }
 
-PatternPointer JsonSpec::pattern(std::string* literal) const {
+Pattern JsonSpec::pattern(std::string* literal) const {
   const Json& found = value("pattern");
   if (found.is_object() && found.size() == 1 && found.begin()->is_string()) {
     const auto content = found.begin()->get<std::string>();

@@ -34,7 +34,7 @@ class JsonSpec {
   bool has(const std::string& key) const;
   // Reads "pattern": {"String": ...} or {"Regex": ...}. A string pattern is also stored in
   // `literal`.
-  PatternPointer pattern(std::string* literal = nullptr) const;
+  Pattern pattern(std::string* literal = nullptr) const;
 
   [[noreturn]] void unknown_type() const;
   [[noreturn]] void wrong(const std::string& what) const;

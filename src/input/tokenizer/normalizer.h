@@ -1,7 +1,8 @@
 // The `normalizer` of a tokenizer.json.
 #pragma once
 
-#include <memory>
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "base/io/json_fwd.h"
@@ -21,18 +22,14 @@ struct SectionEnds {
 // with a space. as_mark: the same, but the space becomes U+2581. uncertain: no cut is allowed.
 enum class CutSpace { as_space, as_mark, uncertain };
 
-class Normalizer {
- public:
-  virtual ~Normalizer() = default;
-  virtual void apply(AlignedText& text, SectionEnds ends) const = 0;
-  virtual CutSpace cut_space() const { return CutSpace::as_space; }
-  // Returns true if a section may also be cut between an ideograph and punctuation.
-  virtual bool allows_cut_after_ideograph() const { return false; }
+struct Normalizer {
+  std::function<void(AlignedText& text, SectionEnds ends)> apply;
+  CutSpace cut_space = CutSpace::as_space;
+  // True if a section may also be cut between an ideograph and punctuation.
+  bool allows_cut_after_ideograph = false;
 };
 
-using NormalizerPointer = std::unique_ptr<const Normalizer>;
-
-// Returns null for JSON null. Error messages start with `where`.
-NormalizerPointer make_normalizer(const Json& spec, const std::string& where);
+// Returns nullopt for JSON null. Error messages start with `where`.
+std::optional<Normalizer> make_normalizer(const Json& spec, const std::string& where);
 
 }  // namespace qkscope

@@ -1,7 +1,8 @@
-#include "input/tokenizer/pcre2_pattern.h"
+#include "input/tokenizer/pattern.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <algorithm>
+#include <memory>
 
 #include <pcre2.h>
 
@@ -141,12 +142,12 @@ std::string spelled_out(std::string_view expression) {
   return out;
 }
 
-class Pcre2Pattern : public Pattern {
+class Pcre2Search {
  public:
-  Pcre2Pattern(const std::string& expression, std::string where)
+  Pcre2Search(const std::string& expression, std::string where)
       : where_(std::move(where)), code_(compile(spelled_out(expression), expression, where_)) {}
 
-  void find(std::string_view text, std::vector<Match>& out) const override {
+  void find(std::string_view text, std::vector<Match>& out) const {
     const Workspace& work = Workspace::of_this_thread();
     std::size_t last_end = 0;
     bool any = false;
@@ -185,11 +186,12 @@ class Pcre2Pattern : public Pattern {
 
 }  // namespace
 
-PatternPointer make_pcre2_pattern(const std::string& expression, const std::string& where) {
+Pattern make_pcre2_pattern(const std::string& expression, const std::string& where) {
   constexpr std::size_t kLongest = 16 << 10;  // bytes; every \w expands to several hundred bytes
   if (expression.size() > kLongest)
     bad_input("{}: a pattern of {} bytes; at most {} are read", where, expression.size(), kLongest);
-  return std::make_unique<Pcre2Pattern>(expression, where);
+  const auto compiled = std::make_shared<const Pcre2Search>(expression, where);
+  return {.find = [=](std::string_view text, auto& matches) { compiled->find(text, matches); }};
 }
 
 }  // namespace qkscope

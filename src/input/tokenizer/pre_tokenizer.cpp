@@ -7,9 +7,7 @@
 #include "base/core/utf8.h"
 #include "base/io/json.h"
 #include "input/tokenizer/byte_alphabet.h"
-#include "input/tokenizer/family_pattern.h"
 #include "input/tokenizer/json_spec.h"
-#include "input/tokenizer/split_stage.h"
 #include "input/tokenizer/unicode.h"
 
 namespace qkscope {
@@ -53,14 +51,7 @@ class Metaspace : public PreTokenizerStage {
       if (wants_mark(pieces, piece)) put_before(rewrite, mark_);
       while (rewrite.position() < piece.end) replace_space(rewrite, piece.end);
     });
-    if (!split_) return;
-    std::vector<Match> scratch;
-    std::vector<Span> ranges;
-    for (const Span piece : pieces.ranges) {
-      split_piece(*pattern_, {SplitBehavior::merged_with_next}, pieces.text.text(), piece, scratch,
-                  ranges);
-    }
-    pieces.ranges = std::move(ranges);
+    if (split_) split_pieces(pattern_, {SplitBehavior::merged_with_next}, pieces);
   }
 
   AtCut at_cut(CutSpace space) const override {
@@ -89,7 +80,7 @@ class Metaspace : public PreTokenizerStage {
   char32_t mark_;
   Prepend prepend_;
   bool split_;
-  PatternPointer pattern_;
+  Pattern pattern_;
 };
 
 class ByteLevel : public PreTokenizerStage {
@@ -99,7 +90,7 @@ class ByteLevel : public PreTokenizerStage {
       : prefix_space_(spec.flag("add_prefix_space")),
         map_(map),
         split_(spec.flag("use_regex", true)
-                   ? make_split_stage(make_family_pattern(kGpt2Expression), {})
+                   ? make_split_stage(*make_family_pattern(kGpt2Expression), {})
                    : nullptr) {}
 
   void apply(Pieces& pieces) const override {
@@ -135,7 +126,7 @@ class ByteLevel : public PreTokenizerStage {
         const char* at = rewrite.old().data() + rewrite.position();
         const std::uint32_t size = utf8::length(*at);
         for (std::uint32_t i = 0; i < size; ++i) {
-          rewrite.put(byte_to_character(static_cast<unsigned char>(at[i])), i == 0 ? size : 0);
+          rewrite.put(byte_to_character(at[i]), i == 0 ? size : 0);
         }
       }
     });

@@ -37,6 +37,21 @@ class PreTokenizerStage {
   virtual bool needs_alignment() const { return false; }
 };
 
+// How delimiters (the matches of the pattern) are treated.
+enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
+
+struct SplitOptions {
+  SplitBehavior behavior = SplitBehavior::isolated;
+  bool invert = false;        // gaps between matches are the delimiters
+  bool by_character = false;  // the pattern matches single characters only
+};
+
+// Returns a stage that splits every piece at the matches of the pattern (split_stage.cpp).
+std::unique_ptr<const PreTokenizerStage> make_split_stage(Pattern pattern, SplitOptions options);
+
+// Splits every piece and replaces `pieces.ranges`.
+void split_pieces(const Pattern& pattern, const SplitOptions& options, Pieces& pieces);
+
 class PreTokenizer {
  public:
   PreTokenizer() = default;

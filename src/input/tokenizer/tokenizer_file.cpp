@@ -56,21 +56,19 @@ void read_part(JsonCursor& cursor, const std::string& key, TokenizerFile& file) 
     return;
   }
   Json value = parse_json(cursor.skip(), fmt::format("{}: {}", file.path, key));
-  if (key == "normalizer") {
-    file.normalizer = std::move(value);
-  } else if (key == "pre_tokenizer") {
-    file.pre_tokenizer = std::move(value);
-  } else if (key == "post_processor") {
-    file.post_processor = std::move(value);
-  } else if (key == "decoder") {
-    file.decoder = std::move(value);
+  Json* part = key == "normalizer"       ? &file.normalizer
+               : key == "pre_tokenizer"  ? &file.pre_tokenizer
+               : key == "post_processor" ? &file.post_processor
+               : key == "decoder"        ? &file.decoder
+                                         : nullptr;
+  if (part != nullptr) {
+    *part = std::move(value);
   } else if (key == "truncation") {
     file.truncates_left = truncates_left(value, file.path);
   } else if (key == "added_tokens") {
     if (!value.is_array()) bad_input("{}: added_tokens must be a list", file.path);
-    for (const Json& token : value) {
+    for (const Json& token : value)
       file.added_tokens.push_back(parse_added_token(token, file.path));
-    }
   } else if (key == "version") {
     if (value != "1.0") bad_input("{}: version is {}, expected \"1.0\"", file.path, value.dump());
   } else if (key != "padding") {  // padding is ignored

@@ -1,6 +1,6 @@
 // Keys against Python: int.from_bytes(blake2b(text, digest_size=8).digest(), "little",
 // signed=True).
-#include "input/texts/example_key.h"
+#include "input/texts/record_reader.h"
 
 #include <limits>
 

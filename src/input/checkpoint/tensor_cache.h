@@ -10,13 +10,13 @@
 namespace qkscope {
 
 // Thread-safe. Views stay valid because std::map never moves its elements.
-class KeptTensors {
+class TensorCache {
  public:
-  template <typename Make>
-  ConstTensorView get(const std::string& name, Make make) {
+  template <typename Compute>
+  ConstTensorView get(const std::string& name, Compute compute) {
     const std::lock_guard lock(mutex_);
     auto found = tensors_.find(name);
-    if (found == tensors_.end()) found = tensors_.emplace(name, make()).first;
+    if (found == tensors_.end()) found = tensors_.emplace(name, compute()).first;
     return found->second;
   }
 
