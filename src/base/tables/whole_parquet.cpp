@@ -8,7 +8,6 @@
 #include <parquet/arrow/writer.h>
 
 #include "base/io/arrow_error.h"
-#include "base/io/durable_file.h"
 #include "base/io/output_file.h"
 #include "base/tables/arrow_columns.h"
 
