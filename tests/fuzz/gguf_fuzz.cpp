@@ -1,5 +1,5 @@
-// A GGUF file: refused with an Error, or every tensor inside it; and the same for the model and the
-// tokenizer that it describes.
+// GGUF file: throws an Error, or all tensors lie inside the file; the same for its model and
+// tokenizer.
 #include <cstdint>
 #include <span>
 

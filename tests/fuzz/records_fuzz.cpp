@@ -1,4 +1,5 @@
-// The readers of text datasets: rows until the end or an Error, never more rows than bytes.
+// Readers of text datasets: give rows until the end or throw an Error, and never more rows than
+// bytes.
 #include <cstdint>
 #include <string_view>
 

@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 namespace qkscope {
 namespace {
 
-// An exception that leaves the target ends the run; its input is kept to be looked at.
+// Saves the input of an uncaught exception before the process ends.
 void run_input(const std::string& input, const std::string& name) {
   try {
     LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(input.data()), input.size());

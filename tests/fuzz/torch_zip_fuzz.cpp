@@ -1,4 +1,4 @@
-// A PyTorch file: refused with an Error, or every tensor inside it.
+// PyTorch file: throws an Error, or all tensors lie inside the file.
 #include <cstdint>
 #include <span>
 
@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const auto& [name, entry] : qkscope::parse_torch_zip(file, "fuzz").tensors)
       FUZZ_EXPECT(entry.begin <= entry.end && entry.end <= size);
   });
-  // Mutations of the pickle alone need no directory that fits.
+  // Mutates the pickle alone, without a zip directory.
   refused_or([&] {
     for (const auto& [name, tensor] : qkscope::read_tensor_pickle(file, "fuzz"))
       FUZZ_EXPECT(tensor.shape.size() == tensor.strides.size() && tensor.offset >= 0);

@@ -24,7 +24,7 @@ def limits():
 
 
 def complaint(case, program, root, limited):
-    """What is wrong with how the program ended; None when nothing is."""
+    """Returns a description of an abnormal exit, or None."""
     folder = root / case["name"]
     command = [program, *(argument.replace("{}", str(folder)) for argument in case["arguments"])]
     environment = dict(os.environ, OPENBLAS_NUM_THREADS="1", HF_HUB_OFFLINE="1", HF_HOME=str(root / "cache"))

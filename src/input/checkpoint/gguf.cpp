@@ -1,6 +1,7 @@
 #include "input/checkpoint/gguf.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "base/core/error.h"
@@ -19,21 +20,7 @@ constexpr std::uint64_t kMostElements =
 constexpr std::uint64_t kLongestName = 1 << 16;
 constexpr std::uint32_t kMostDimensions = 4;
 
-enum ValueType : std::uint32_t {
-  kU8,
-  kI8,
-  kU16,
-  kI16,
-  kU32,
-  kI32,
-  kF32,
-  kBool,
-  kString,
-  kList,
-  kU64,
-  kI64,
-  kF64
-};
+constexpr std::uint32_t kList = 9;  // value type of lists
 
 class GgufParser {
  public:
@@ -103,38 +90,36 @@ class GgufParser {
     return list;
   }
 
-  Json read_value(std::uint32_t type, const std::string& what) {
-    switch (type) {
-      case kU8:
-        return reader_.take<std::uint8_t>(what);
-      case kI8:
-        return reader_.take<std::int8_t>(what);
-      case kU16:
-        return reader_.take<std::uint16_t>(what);
-      case kI16:
-        return reader_.take<std::int16_t>(what);
-      case kU32:
-        return reader_.take<std::uint32_t>(what);
-      case kI32:
-        return reader_.take<std::int32_t>(what);
-      case kF32:
-        return reader_.take<float>(what);
-      case kBool:
-        return read_flag(what);
-      case kString:
-        return take_string(std::numeric_limits<std::uint32_t>::max(), what);
-      case kU64:
-        return reader_.take<std::uint64_t>(what);
-      case kI64:
-        return reader_.take<std::int64_t>(what);
-      case kF64:
-        return reader_.take<double>(what);
-      default:
-        bad_input("{}: {} has the value type {}, expected 0 to 12", where_, what, type);
-    }
+  template <typename T>
+  Json read_number(const std::string& what) {
+    return reader_.take<T>(what);
   }
 
-  bool read_flag(const std::string& what) {
+  Json read_value(std::uint32_t type, const std::string& what) {
+    using Reader = Json (GgufParser::*)(const std::string& what);
+    static constexpr std::array<Reader, 13> kReaders = {&GgufParser::read_number<std::uint8_t>,
+                                                        &GgufParser::read_number<std::int8_t>,
+                                                        &GgufParser::read_number<std::uint16_t>,
+                                                        &GgufParser::read_number<std::int16_t>,
+                                                        &GgufParser::read_number<std::uint32_t>,
+                                                        &GgufParser::read_number<std::int32_t>,
+                                                        &GgufParser::read_number<float>,
+                                                        &GgufParser::read_flag,
+                                                        &GgufParser::read_string,
+                                                        nullptr,  // kList, handled by read_list()
+                                                        &GgufParser::read_number<std::uint64_t>,
+                                                        &GgufParser::read_number<std::int64_t>,
+                                                        &GgufParser::read_number<double>};
+    if (type >= kReaders.size() || kReaders[type] == nullptr)
+      bad_input("{}: {} has the value type {}, expected 0 to 12", where_, what, type);
+    return (this->*kReaders[type])(what);
+  }
+
+  Json read_string(const std::string& what) {
+    return take_string(std::numeric_limits<std::uint32_t>::max(), what);
+  }
+
+  Json read_flag(const std::string& what) {
     const auto byte = reader_.take<std::uint8_t>(what);
     if (byte > 1) bad_input("{}: {} is {}, expected a boolean, 0 or 1", where_, what, byte);
     return byte == 1;

@@ -147,22 +147,15 @@ void dequantize_q6_k(const std::uint8_t* block, float* values) {
   }
 }
 
-void dequantize_f32(const std::uint8_t* block, float* value) {
-  std::memcpy(value, block, sizeof(float));
-}
-
-void dequantize_f16(const std::uint8_t* block, float* value) {
-  *value = half(block);
-}
-
-void dequantize_bf16(const std::uint8_t* block, float* value) {
-  *value = to_float(Bf16{static_cast<std::uint16_t>(block[0] | block[1] << 8)});
-}
-
 constexpr std::array kTypes = {
-    GgufType{0, "F32", 1, 4, DType::f32, dequantize_f32},
-    GgufType{1, "F16", 1, 2, DType::f16, dequantize_f16},
-    GgufType{30, "BF16", 1, 2, DType::bf16, dequantize_bf16},
+    GgufType{0, "F32", 1, 4, DType::f32,
+             [](const std::uint8_t* block, float* value) { std::memcpy(value, block, 4); }},
+    GgufType{1, "F16", 1, 2, DType::f16,
+             [](const std::uint8_t* block, float* value) { *value = half(block); }},
+    GgufType{30, "BF16", 1, 2, DType::bf16,
+             [](const std::uint8_t* block, float* value) {
+               *value = to_float(Bf16{static_cast<std::uint16_t>(block[0] | block[1] << 8)});
+             }},
     GgufType{8, "Q8_0", kSmallBlock, 34, {}, dequantize_q8_0},
     GgufType{2, "Q4_0", kSmallBlock, 18, {}, dequantize_q4_0},
     GgufType{3, "Q4_1", kSmallBlock, 20, {}, dequantize_q4_1},

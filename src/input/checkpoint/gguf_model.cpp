@@ -287,10 +287,6 @@ std::string checkpoint_name(const Architecture& architecture, const std::string&
   return part.empty() ? "" : fmt::format("model.layers.{}.{}.{}", words[1], part, words[3]);
 }
 
-bool is_setting(const std::string& stored) {
-  return stored == kFrequencyFactors || stored == kShortFactors || stored == kLongFactors;
-}
-
 }  // namespace
 
 GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> file,
@@ -300,7 +296,7 @@ GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> f
   GgufModel model;
   model.config = ConfigWriter(architecture, header, file, metadata).write();
   for (const auto& [stored, tensor] : header.tensors) {
-    if (is_setting(stored)) continue;
+    if (stored == kFrequencyFactors || stored == kShortFactors || stored == kLongFactors) continue;
     const auto name = checkpoint_name(architecture, stored);
     if (name.empty())
       bad_input("{}: tensor {} is none that a {} model has, so its results would be wrong", where,

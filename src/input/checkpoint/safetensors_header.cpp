@@ -109,10 +109,10 @@ class EntryParser {
       if (field != "dtype" && field != "shape" && field != "data_offsets")
         bad_input("{}: unknown field {}; expected dtype, shape and data_offsets only", where_,
                   in_quotes(field));
-    if (!json["dtype"].is_string())
-      bad_input("{}: dtype: found {}, expected a string", where_, json["dtype"].type_name());
-    if (!json["shape"].is_array())
-      bad_input("{}: shape: found {}, expected a list", where_, json["shape"].type_name());
+    if (const auto& dtype = json["dtype"]; !dtype.is_string())
+      bad_input("{}: dtype: found {}, expected a string", where_, dtype.type_name());
+    if (const auto& shape = json["shape"]; !shape.is_array())
+      bad_input("{}: shape: found {}, expected a list", where_, shape.type_name());
     if (!json["data_offsets"].is_array() || json["data_offsets"].size() != 2)
       bad_input("{}: data_offsets must be a list of two numbers, begin and end", where_);
   }

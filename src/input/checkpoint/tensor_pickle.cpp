@@ -85,85 +85,58 @@ class Unpickler {
   }
 
  private:
-  void execute(unsigned char opcode) {
-    switch (opcode) {
-      case 0x80:  // PROTO
-        if (const auto version = number(1); version > 5)
-          fail("its pickle has protocol {}, expected up to 5", version);
-        return;
-      case 0x95:  // FRAME
-        reader_.take_bytes(8);
-        return;
-      case '(':
-        return push({.kind = Kind::mark});
-      case 'N':
-        return push({});
-      case 0x88:  // NEWTRUE
-        return push_number(1);
-      case 0x89:  // NEWFALSE
-        return push_number(0);
-      case 'K':
-        return push_number(number(1));
-      case 'M':
-        return push_number(number(2));
-      case 'J':
-        return push_number(static_cast<std::int32_t>(number(4)));
-      case 0x8a:  // LONG1
-        return push_long(reader_.take_number(1));
-      case 'X':
-        return push_text(reader_.take_number(4));
-      case 0x8c:  // SHORT_BINUNICODE
-        return push_text(reader_.take_number(1));
-      case 'c':
-        return push_global();
-      case 0x93:  // STACK_GLOBAL
-        return push_stack_global();
-      case '}':
-        return push_dictionary();
-      case ']':
-        return push({.kind = Kind::list});
-      case ')':
-        return push_tuple({});
-      case 't':
-        return push_tuple(pop_to_mark());
-      case 0x85:  // TUPLE1 to TUPLE3
-      case 0x86:
-      case 0x87:
-        return push_tuple(pop_some(opcode - 0x84));
-      case 'q':
-        return memoize(number(1));
-      case 'r':
-        return memoize(number(4));
-      case 0x94:  // MEMOIZE
-        return memoize(static_cast<std::int64_t>(memo_.size()));
-      case 'h':
-        return push_memo(number(1));
-      case 'j':
-        return push_memo(number(4));
-      case 'Q':
-        return push_storage(pop());
-      case 'R':
-        return reduce();
-      case 'b':  // BUILD sets attributes of a dictionary, such as _metadata
-        pop();
-        expect(top(), Kind::dictionary);
-        return;
-      case 'a':
-        pop();
-        expect(top(), Kind::list);
-        return;
-      case 'e':
-        pop_to_mark();
-        expect(top(), Kind::list);
-        return;
-      case 's':
-        return set_items(pop_some(2));
-      case 'u':
-        return set_items(pop_to_mark());
-      default:
-        fail("opcode 0x{:02x} is none that tensors need", opcode);
-    }
+  struct Opcode {
+    unsigned char code;  // as in pickletools.py of CPython
+    const char* name;
+    void (*execute)(Unpickler& u);
+  };
+
+  void execute(unsigned char code) {
+    static constexpr Opcode kOpcodes[] = {
+        {0x80, "PROTO", [](Unpickler& u) { u.check_protocol(u.number(1)); }},
+        {0x95, "FRAME", [](Unpickler& u) { u.reader_.take_bytes(8); }},
+        {'(', "MARK", [](Unpickler& u) { u.push({.kind = Kind::mark}); }},
+        {'N', "NONE", [](Unpickler& u) { u.push({}); }},
+        {0x88, "NEWTRUE", [](Unpickler& u) { u.push_number(1); }},
+        {0x89, "NEWFALSE", [](Unpickler& u) { u.push_number(0); }},
+        {'K', "BININT1", [](Unpickler& u) { u.push_number(u.number(1)); }},
+        {'M', "BININT2", [](Unpickler& u) { u.push_number(u.number(2)); }},
+        {'J', "BININT", [](Unpickler& u) { u.push_number(u.reader_.take<std::int32_t>()); }},
+        {0x8a, "LONG1", [](Unpickler& u) { u.push_long(u.reader_.take_number(1)); }},
+        {'X', "BINUNICODE", [](Unpickler& u) { u.push_text(u.reader_.take_number(4)); }},
+        {0x8c, "SHORT_BINUNICODE", [](Unpickler& u) { u.push_text(u.reader_.take_number(1)); }},
+        {'c', "GLOBAL", [](Unpickler& u) { u.push_global(); }},
+        {0x93, "STACK_GLOBAL", [](Unpickler& u) { u.push_stack_global(); }},
+        {'}', "EMPTY_DICT", [](Unpickler& u) { u.push_dictionary(); }},
+        {']', "EMPTY_LIST", [](Unpickler& u) { u.push({.kind = Kind::list}); }},
+        {')', "EMPTY_TUPLE", [](Unpickler& u) { u.push_tuple({}); }},
+        {'t', "TUPLE", [](Unpickler& u) { u.push_tuple(u.pop_to_mark()); }},
+        {0x85, "TUPLE1", [](Unpickler& u) { u.push_tuple(u.pop_some(1)); }},
+        {0x86, "TUPLE2", [](Unpickler& u) { u.push_tuple(u.pop_some(2)); }},
+        {0x87, "TUPLE3", [](Unpickler& u) { u.push_tuple(u.pop_some(3)); }},
+        {'q', "BINPUT", [](Unpickler& u) { u.memoize(u.number(1)); }},
+        {'r', "LONG_BINPUT", [](Unpickler& u) { u.memoize(u.number(4)); }},
+        {0x94, "MEMOIZE", [](Unpickler& u) { u.memoize(std::ssize(u.memo_)); }},
+        {'h', "BINGET", [](Unpickler& u) { u.push_memo(u.number(1)); }},
+        {'j', "LONG_BINGET", [](Unpickler& u) { u.push_memo(u.number(4)); }},
+        {'Q', "BINPERSID", [](Unpickler& u) { u.push_storage(u.pop()); }},
+        {'R', "REDUCE", [](Unpickler& u) { u.reduce(); }},
+        // BUILD sets attributes of a dictionary, such as _metadata. Contents of lists are dropped.
+        {'b', "BUILD", [](Unpickler& u) { u.drop_into(u.pop_some(1), Kind::dictionary); }},
+        {'a', "APPEND", [](Unpickler& u) { u.drop_into(u.pop_some(1), Kind::list); }},
+        {'e', "APPENDS", [](Unpickler& u) { u.drop_into(u.pop_to_mark(), Kind::list); }},
+        {'s', "SETITEM", [](Unpickler& u) { u.set_items(u.pop_some(2)); }},
+        {'u', "SETITEMS", [](Unpickler& u) { u.set_items(u.pop_to_mark()); }},
+    };
+    for (const auto& opcode : kOpcodes)
+      if (opcode.code == code) return opcode.execute(*this);
+    fail("opcode 0x{:02x} is none that tensors need", code);
   }
+
+  void check_protocol(std::int64_t version) const {
+    if (version > 5) fail("its pickle has protocol {}, expected up to 5", version);
+  }
+  void drop_into(const std::vector<Value>&, Kind target) { expect(top(), target); }
 
   std::int64_t number(std::uint64_t bytes) {
     return static_cast<std::int64_t>(reader_.take_number(bytes));

@@ -16,10 +16,6 @@ namespace {
 
 constexpr int kMostRedirects = 8;
 
-bool is_redirect(int status) {
-  return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
-}
-
 // Returns the target of a redirect, or throws if following it would be unsafe.
 Url redirect_target(const HttpRequest& request, const HttpResponse& response, const Url& endpoint) {
   auto next = reading_answer(request.url,
@@ -35,10 +31,6 @@ Url redirect_target(const HttpRequest& request, const HttpResponse& response, co
     failure("{}: sends a {} on to {}; not followed", request.url.without_query(), request.method,
             next.without_query());
   return next;
-}
-
-std::string page(const HubClient& client, const Repository& repository) {
-  return client.at(repository.page_path()).to_string();
 }
 
 // Returns the server's own explanation as a suffix of an error message.
@@ -61,10 +53,6 @@ std::string token_advice(const HubClient& client) {
 }
 
 constexpr double kLongestOwnWait = 30.0;  // seconds, without Retry-After
-
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 bool stopped(const std::atomic<bool>* stop) {
   return stop != nullptr && stop->load();
@@ -106,7 +94,9 @@ HttpResponse HubClient::send_once(HttpRequest request) const {
     if (!settings_.token.empty() && same_server(request.url, settings_.endpoint))
       request.headers.emplace_back("Authorization", "Bearer " + settings_.token);
     auto response = exchange(request);
-    if (!is_redirect(response.status) || response.header("location").empty()) return response;
+    constexpr int kRedirects[] = {301, 302, 303, 307, 308};
+    const bool redirected = std::ranges::count(kRedirects, response.status) > 0;
+    if (!redirected || response.header("location").empty()) return response;
     request.url = redirect_target(request, response, settings_.endpoint);
   }
   failure("{}: more than {} redirects", request.url.without_query(), kMostRedirects);
@@ -164,7 +154,7 @@ void explain_refusal(const HubClient& client, const HttpResponse& response,
   if (code == "GatedRepo")
     bad_input(
         "{}: access is gated: accept its conditions at {} and use a token of that account; {}",
-        name, page(client, repository), token_advice(client));
+        name, client.at(repository.page_path()).to_string(), token_advice(client));
   if (code == "RevisionNotFound")
     bad_input("{}: the Hub has no such revision{}", name, reason(response));
   if (response.status == 404 || code == "RepoNotFound")
@@ -185,7 +175,7 @@ void explain_refusal(const HubClient& client, const HttpResponse& response,
 bool worth_another_try(const HttpResponse& response) {
   if (response.status == 0) return response.transient;
   constexpr int kLater[] = {408, 429, 500, 502, 503, 504};
-  return std::find(std::begin(kLater), std::end(kLater), response.status) != std::end(kLater);
+  return std::ranges::count(kLater, response.status) > 0;
 }
 
 std::optional<double> retry_after(const std::string& header, double now) {
@@ -200,7 +190,7 @@ std::optional<double> retry_after(const std::string& header, double now) {
 bool Backoff::wait_after(const HttpResponse& response) {
   if (!worth_another_try(response) || ++tries_ >= settings_.attempts || stopped(stop_))
     return false;
-  const auto asked = retry_after(response.header("retry-after"), seconds_since_1970());
+  const auto asked = retry_after(response.header("retry-after"), unix_seconds());
   const double own =
       std::min(kLongestOwnWait, settings_.first_wait * std::exp2(static_cast<double>(tries_ - 1)));
   const double seconds = asked.value_or(own);

@@ -176,12 +176,6 @@ class BlobDownload {
   std::function<void(std::uint64_t)> progress_;
 };
 
-Url file_url(const HubClient& client, const Repository& repository, const std::string& commit,
-             const RemoteFile& file) {
-  return client.at(fmt::format("{}/resolve/{}/{}", repository.page_path(), commit,
-                               percent_encode(file.path, "/")));
-}
-
 // Returns the missing blobs, each once even if several files share the content.
 std::vector<RemoteFile> missing_blobs(const CacheWriter& cache, const std::string& commit,
                                       const std::vector<RemoteFile>& files) {
@@ -209,12 +203,6 @@ void check_space(const CacheWriter& cache, const std::vector<RemoteFile>& files)
         cache.folder(), format_bytes(needed), format_bytes(space.available));
 }
 
-// Largest first: otherwise a large file would be downloaded alone at the end.
-void largest_first(std::vector<RemoteFile>& files) {
-  std::stable_sort(files.begin(), files.end(),
-                   [](const RemoteFile& a, const RemoteFile& b) { return a.size > b.size; });
-}
-
 }  // namespace
 
 void download_files(const HubClient& client, const Repository& repository,
@@ -224,7 +212,8 @@ void download_files(const HubClient& client, const Repository& repository,
   auto missing = missing_blobs(cache, commit, files);
   if (!missing.empty()) {
     check_space(cache, missing);
-    largest_first(missing);
+    // Largest first: otherwise a large file would be downloaded alone at the end.
+    std::ranges::stable_sort(missing, std::greater<>(), &RemoteFile::size);
     std::vector<std::uint64_t> sizes;
     sizes.reserve(missing.size());
     for (const auto& file : missing) sizes.push_back(file.size);
@@ -234,7 +223,8 @@ void download_files(const HubClient& client, const Repository& repository,
         if (failed) failure("stopped after another file failed");
         meter.update(i, bytes);
       };
-      const auto url = file_url(client, repository, commit, missing[i]);
+      const auto url = client.at(fmt::format("{}/resolve/{}/{}", repository.page_path(), commit,
+                                             percent_encode(missing[i].path, "/")));
       BlobDownload(client, repository, url, missing[i], progress).run();
     });
   }

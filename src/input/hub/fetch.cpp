@@ -103,9 +103,7 @@ class Fetch {
       return {};
     };
     const auto chosen = choice_(paths_of(tree), read, where(commit));
-    if (chosen)
-      std::copy_if(chosen->begin(), chosen->end(), std::back_inserter(missing),
-                   [&](const std::string& path) { return !there(path); });
+    if (chosen) std::ranges::copy_if(*chosen, std::back_inserter(missing), std::not_fn(there));
     return missing;
   }
 
@@ -146,8 +144,7 @@ class Fetch {
 // "texts.jsonl" is a missing file, not a dataset id to look up on the Hub.
 bool is_remote_name(const std::string& name) {
   return is_repository_id(name) &&
-         std::none_of(kDataEndings.begin(), kDataEndings.end(),
-                      [&](std::string_view ending) { return name.ends_with(ending); });
+         std::ranges::none_of(kDataEndings, [&](auto ending) { return name.ends_with(ending); });
 }
 
 bool is_remote_checkpoint(const std::string& name, const std::string& revision) {

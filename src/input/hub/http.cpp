@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 
 #include <unistd.h>
 
@@ -36,9 +37,12 @@ void parse_server(const std::string& server, const std::string& text, Url& url) 
 
 }  // namespace
 
+std::string Url::server() const {
+  return port == default_port(scheme) ? host : fmt::format("{}:{}", host, port);
+}
+
 std::string Url::without_query() const {
-  const auto server = port == default_port(scheme) ? host : fmt::format("{}:{}", host, port);
-  return fmt::format("{}://{}{}", scheme, server, target.substr(0, target.find('?')));
+  return fmt::format("{}://{}{}", scheme, server(), target.substr(0, target.find('?')));
 }
 
 std::string Url::to_string() const {
@@ -47,9 +51,8 @@ std::string Url::to_string() const {
 }
 
 Url parse_url(const std::string& text) {
-  const bool plain = std::none_of(text.begin(), text.end(), [](char c) {
-    return static_cast<unsigned char>(c) <= ' ' || c == 0x7f;
-  });
+  const bool plain = std::ranges::none_of(
+      text, [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == 0x7f; });
   const auto colon = text.find("://");
   if (!plain || colon == std::string::npos) fail_not_a_url(text);
   Url url;
@@ -99,6 +102,10 @@ std::string percent_encode(std::string_view text, std::string_view keep) {
     result += plain ? std::string(1, c) : fmt::format("%{:02X}", code);
   }
   return result;
+}
+
+double unix_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 std::string trimmed(std::string_view text) {

@@ -20,6 +20,7 @@ struct Url {
   int port = 0;        // default port of the scheme if not given
   std::string target;  // path and query, starting with '/'
 
+  std::string server() const;  // host, and the port unless it is the default one
   std::string to_string() const;
   // For error messages: omits the query, which may contain a signature.
   std::string without_query() const;
@@ -40,6 +41,9 @@ void refuse_plain_http(const Url& url, const std::string& what);
 
 // "stage1 step/x" → "stage1%20step%2Fx". Characters in `keep` stay unescaped ("/" for paths).
 std::string percent_encode(std::string_view text, std::string_view keep = "");
+
+// Returns the current Unix time in seconds.
+double unix_seconds();
 
 // Removes white space at both ends.
 std::string trimmed(std::string_view text);

@@ -83,11 +83,6 @@ void add_page(const Json& page, const Url& url, RemoteTree& tree) {
   }
 }
 
-void sort_by_path(RemoteTree& tree) {
-  std::sort(tree.begin(), tree.end(),
-            [](const RemoteFile& a, const RemoteFile& b) { return a.path < b.path; });
-}
-
 [[noreturn]] void no_such_revision(const HubClient& client, const Repository& repository,
                                    const std::string& revision) {
   auto branches = fetch_branches(client, repository);
@@ -117,8 +112,7 @@ bool is_safe_path(const std::string& path) {
 }
 
 const RemoteFile* find_file(const RemoteTree& tree, const std::string& path) {
-  const auto found = std::find_if(tree.begin(), tree.end(),
-                                  [&](const RemoteFile& file) { return file.path == path; });
+  const auto found = std::ranges::find(tree, path, &RemoteFile::path);
   return found == tree.end() ? nullptr : &*found;
 }
 
@@ -163,7 +157,7 @@ RemoteTree fetch_tree(const HubClient& client, const Repository& repository,
     if (!same_server(url, client.settings().endpoint))
       failure("{}: the next page of a listing is on another server", url.without_query());
   }
-  sort_by_path(tree);
+  std::ranges::sort(tree, {}, &RemoteFile::path);
   return tree;
 }
 
@@ -206,7 +200,7 @@ std::optional<RemoteTree> load_tree(const std::string& cached_repository,
       if (!size || !is_whole(file)) return {};
       tree.push_back(std::move(file));
     }
-    sort_by_path(tree);
+    std::ranges::sort(tree, {}, &RemoteFile::path);
     return tree;
   } catch (const Error&) {  // a damaged listing is downloaded again
     return {};

@@ -30,12 +30,12 @@ class ArrowStore : public ObjectStore {
   // Creates parent folders before an object is written, in stores that have folders.
   virtual void prepare(const std::string& /*name*/) {}
   // Throws the error that a status means in this store.
-  [[noreturn]] virtual void explain(const arrow::Status& status, const std::string& doing) = 0;
+  [[noreturn]] virtual void throw_status(const arrow::Status& status, const std::string& doing) = 0;
 
   std::string path_of(const std::string& name) const;
   arrow::fs::FileSystem& files() { return *files_; }
   void check(const arrow::Status& status, const std::string& doing) {
-    if (!status.ok()) explain(status, doing);
+    if (!status.ok()) throw_status(status, doing);
   }
   template <typename T>
   T take(arrow::Result<T> result, const std::string& doing) {

@@ -2,8 +2,8 @@
 #include <arrow/filesystem/gcsfs.h>
 
 #include "base/core/error.h"
+#include "input/checkpoint/hub_cache.h"
 #include "input/store/arrow_store.h"
-#include "input/store/environment.h"
 #include "input/store/lease.h"
 
 namespace qkscope {
@@ -14,7 +14,7 @@ constexpr char kEmulator[] = "STORAGE_EMULATOR_HOST";
 
 arrow::fs::GcsOptions gcs_options() {
   constexpr double kPatience = 60.0;  // seconds
-  const auto emulator = environment(kEmulator);
+  const auto emulator = environment_variable(kEmulator);
   auto options =
       emulator.empty() ? arrow::fs::GcsOptions::Defaults() : arrow::fs::GcsOptions::Anonymous();
   options.retry_limit_seconds = kPatience;
@@ -37,7 +37,7 @@ class GcsStore : public ArrowStore {
 
   void remove(const std::string& name) override {
     const auto status = files().DeleteFile(path_of(name));
-    if (!status.ok() && find(name)) explain(status, where(name));
+    if (!status.ok() && find(name)) throw_status(status, where(name));
   }
 
  protected:
@@ -49,7 +49,7 @@ class GcsStore : public ArrowStore {
                           name, content);
   }
 
-  [[noreturn]] void explain(const arrow::Status& status, const std::string& doing) override {
+  [[noreturn]] void throw_status(const arrow::Status& status, const std::string& doing) override {
     const auto& text = status.message();
     const auto has = [&](const char* word) { return text.find(word) != std::string::npos; };
     if (has("PERMISSION_DENIED") || has("UNAUTHENTICATED"))

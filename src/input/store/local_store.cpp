@@ -53,7 +53,7 @@ class LocalStore : public ArrowStore {
 
   void prepare(const std::string& name) override { make_folders(parent_folder(path_of(name))); }
 
-  [[noreturn]] void explain(const arrow::Status& status, const std::string& doing) override {
+  [[noreturn]] void throw_status(const arrow::Status& status, const std::string& doing) override {
     check_arrow(status, doing, ErrorKind::bad_input);
     failure("{}: an error without a reason", doing);
   }

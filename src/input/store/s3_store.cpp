@@ -3,7 +3,6 @@
 // credentials of Arrow's S3 client.
 #include <algorithm>
 #include <cstdlib>
-#include <ctime>
 #include <mutex>
 #include <random>
 
@@ -12,10 +11,10 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "input/checkpoint/hub_cache.h"
 #include "input/hub/client.h"
 #include "input/store/arrow_store.h"
 #include "input/store/aws_signature.h"
-#include "input/store/environment.h"
 
 namespace qkscope {
 namespace {
@@ -24,17 +23,17 @@ constexpr double kConnectSeconds = 20.0;
 constexpr double kSilentSeconds = 30.0;  // without data, before a connection is closed
 
 // Number of attempts per request, AWS_MAX_ATTEMPTS as in the AWS SDKs.
-int attempts() {
-  constexpr int kUsual = 8;
-  const auto chosen = environment("AWS_MAX_ATTEMPTS");
-  if (chosen.empty()) return kUsual;
+int max_attempts() {
+  constexpr int kDefault = 8;
+  const auto chosen = environment_variable("AWS_MAX_ATTEMPTS");
+  if (chosen.empty()) return kDefault;
   return static_cast<int>(
       std::clamp<std::int64_t>(parse_integer(chosen, "AWS_MAX_ATTEMPTS"), 1, 100));
 }
 
 // Exponential backoff with jitter, up to ten seconds, so that tasks that were throttled together do
 // not retry together.
-class Patience : public arrow::fs::S3RetryStrategy {
+class RetryStrategy : public arrow::fs::S3RetryStrategy {
  public:
   bool ShouldRetry(const AWSErrorDetail& error, int64_t tried) override {
     return error.should_retry && tried + 1 < attempts_;
@@ -48,13 +47,13 @@ class Patience : public arrow::fs::S3RetryStrategy {
   }
 
  private:
-  int attempts_ = attempts();
+  int attempts_ = max_attempts();
   std::mutex mutex_;
   std::minstd_rand random_{std::random_device{}()};
 };
 
 // Initialized on demand, because the AWS SDK starts slowly and creates threads.
-void start_s3(const std::string& where) {
+void initialize_s3(const std::string& where) {
   static std::once_flag once;
   std::call_once(once, [&] {
     const auto status = arrow::fs::EnsureS3Initialized();
@@ -65,7 +64,7 @@ void start_s3(const std::string& where) {
 // Endpoint of an S3-compatible store: AWS_ENDPOINT_URL_S3, else AWS_ENDPOINT_URL.
 std::optional<Url> endpoint() {
   for (const char* name : {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}) {
-    const auto text = environment(name);
+    const auto text = environment_variable(name);
     if (text.empty()) continue;
     auto url = parse_url(text);
     if (url.target != "/" && !url.target.empty())
@@ -75,10 +74,10 @@ std::optional<Url> endpoint() {
   return {};
 }
 
-std::string region_of(const StoreAddress& address, bool own_endpoint) {
+std::string region_of(const StoreAddress& address, bool has_endpoint) {
   for (const char* name : {"AWS_REGION", "AWS_DEFAULT_REGION"})
-    if (auto region = environment(name); !region.empty()) return region;
-  if (own_endpoint) return "us-east-1";
+    if (auto region = environment_variable(name); !region.empty()) return region;
+  if (has_endpoint) return "us-east-1";
   const auto found = arrow::fs::ResolveS3BucketRegion(address.bucket);
   if (found.ok()) return *found;
   const auto& reason = found.status().message();
@@ -96,7 +95,7 @@ arrow::fs::S3Options options_of(const StoreAddress& address) {
     options.endpoint_override = fmt::format("{}:{}", own->host, own->port);
   }
   options.region = region_of(address, own.has_value());
-  options.retry_strategy = std::make_shared<Patience>();
+  options.retry_strategy = std::make_shared<RetryStrategy>();
   options.connect_timeout = kConnectSeconds;
   options.request_timeout = kSilentSeconds;
   options.allow_delayed_open = true;  // one request for small objects
@@ -124,7 +123,7 @@ class S3Store : public ArrowStore {
   S3Store(const StoreAddress& address, arrow::fs::S3Options options,
           std::shared_ptr<arrow::fs::FileSystem> files)
       : ArrowStore(address, std::move(files)), options_(std::move(options)) {
-    settings_.attempts = attempts();
+    settings_.attempts = max_attempts();
     settings_.first_wait = 0.1;
     const auto own = endpoint();
     server_ = own ? *own : parse_url(fmt::format("https://s3.{}.amazonaws.com", options_.region));
@@ -161,7 +160,7 @@ class S3Store : public ArrowStore {
     return true;
   }
 
-  [[noreturn]] void explain(const arrow::Status& status, const std::string& doing) override {
+  [[noreturn]] void throw_status(const arrow::Status& status, const std::string& doing) override {
     const auto& text = status.message();
     const auto has = [&](const char* word) { return text.find(word) != std::string::npos; };
     if (has("ACCESS_DENIED") || has("INVALID_ACCESS_KEY_ID") || has("SIGNATURE_DOES_NOT_MATCH") ||
@@ -202,7 +201,7 @@ class S3Store : public ArrowStore {
                  {.access_key = options_.GetAccessKey(),
                   .secret_key = options_.GetSecretKey(),
                   .session_token = options_.GetSessionToken()},
-                 static_cast<double>(std::time(nullptr)));
+                 unix_seconds());
     return exchange(request);
   }
 
@@ -238,7 +237,7 @@ class S3Store : public ArrowStore {
 }  // namespace
 
 std::unique_ptr<ObjectStore> open_s3_store(const StoreAddress& address) {
-  start_s3(address.to_string());
+  initialize_s3(address.to_string());
   auto options = options_of(address);
   auto files = arrow::fs::S3FileSystem::Make(options);
   if (!files.ok())

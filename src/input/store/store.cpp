@@ -1,23 +1,18 @@
 // Implements qkscope/experimental/store.h.
 #include "qkscope/experimental/store.h"
 
-#include <chrono>
 #include <filesystem>
 
 #include "base/core/error.h"
 #include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
-#include "input/store/garbage.h"
+#include "input/hub/http.h"
 #include "input/store/places.h"
 #include "input/store/stored_folder.h"
 #include "input/store/stored_input.h"
 
 namespace qkscope {
 namespace {
-
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 StoreAddress address_of(const std::string& text) {
   const auto address = parse_store_address(text);
@@ -90,9 +85,9 @@ void StoredOutput::publish(bool quiet) {
 std::vector<GarbageObject> find_garbage(const std::string& address, double older_than) {
   return translate_exceptions([&] {
     const auto store = open_store(address_of(address));
-    const auto now = seconds_since_1970();
+    const auto now = unix_seconds();
     std::vector<GarbageObject> found;
-    for (const auto& object : garbage_in(*store, now, older_than))
+    for (const auto& object : find_garbage_objects(*store, now, older_than))
       found.push_back({store->where(object.name), object.bytes, now - object.modified});
     return found;
   });

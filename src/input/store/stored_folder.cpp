@@ -49,17 +49,9 @@ std::vector<std::string> files_in(const std::string& folder) {
 }
 
 bool same_files(const StoredManifest& a, const StoredManifest& b) {
-  return std::equal(a.files.begin(), a.files.end(), b.files.begin(), b.files.end(),
-                    [](const StoredFile& x, const StoredFile& y) {
-                      return x.name == y.name && x.content == y.content;
-                    });
-}
-
-std::vector<std::uint64_t> sizes_of(const std::vector<const StoredFile*>& files) {
-  std::vector<std::uint64_t> sizes;
-  sizes.reserve(files.size());
-  for (const auto* file : files) sizes.push_back(file->content.bytes);
-  return sizes;
+  return std::ranges::equal(a.files, b.files, [](const StoredFile& x, const StoredFile& y) {
+    return x.name == y.name && x.content == y.content;
+  });
 }
 
 // Checksum of the manifest without its checksum field.
@@ -117,9 +109,8 @@ StoredFile stored_file(const Json& json, const std::string& where) {
 }
 
 const StoredFile* StoredManifest::find(const std::string& name) const {
-  for (const auto& file : files)
-    if (file.name == name) return &file;
-  return nullptr;
+  const auto found = std::ranges::find(files, name, &StoredFile::name);
+  return found == files.end() ? nullptr : &*found;
 }
 
 std::string manifest_text(const StoredManifest& manifest) {
@@ -181,14 +172,17 @@ void StoredFolder::fetch(const std::vector<std::string>& names, bool quiet) cons
   const auto folder = local_folder();
   make_folders(folder);
   std::vector<const StoredFile*> missing;
+  std::vector<std::uint64_t> sizes;
   for (const auto& name : names) {
     const auto* file = manifest_.find(name);
     std::error_code none;
-    if (file != nullptr && fs::file_size(folder + "/" + name, none) != file->content.bytes)
-      missing.push_back(file);
+    if (file == nullptr || fs::file_size(folder + "/" + name, none) == file->content.bytes)
+      continue;
+    missing.push_back(file);
+    sizes.push_back(file->content.bytes);
   }
   if (missing.empty()) return;
-  TransferMeter meter("download", sizes_of(missing), quiet);
+  TransferMeter meter("download", sizes, quiet);
   run_transfers(missing.size(), [&](std::size_t i, const std::atomic<bool>&) {
     const auto& file = *missing[i];
     const auto path = folder + "/" + file.name;
@@ -245,8 +239,7 @@ bool StoredFolder::try_publish(const FolderUpload& upload) {
   const bool uploads = !manifest.files.empty();
   put_files(upload.folder, prefix, upload.quiet, manifest);
   manifest.files.insert(manifest.files.end(), upload.in_store.begin(), upload.in_store.end());
-  std::sort(manifest.files.begin(), manifest.files.end(),
-            [](const StoredFile& a, const StoredFile& b) { return a.name < b.name; });
+  std::ranges::sort(manifest.files, {}, &StoredFile::name);
   if (!uploads && manifest_.kind == upload.kind && same_files(manifest_, manifest)) return true;
   const bool first = put_manifest(manifest);
   read_newest();

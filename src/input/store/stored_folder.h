@@ -119,6 +119,11 @@ class StoredFolder {
 // Opens an existing folder. Throws bad input if the run is unfinished or nothing was published.
 StoredFolder open_stored_folder(const StoreAddress& address);
 
+// Returns objects of stored folders below the store's address that neither the newest manifest nor
+// the current run references and that are at least `older_than` seconds old. Objects with names
+// that qkscope does not generate are ignored.
+std::vector<StoredObject> find_garbage_objects(ObjectStore& store, double now, double older_than);
+
 // Downloads a published folder and returns the local copy. A local path is returned unchanged.
 std::string fetch_folder(const std::string& path_or_address, bool quiet);
 

@@ -164,7 +164,7 @@ class ParquetReader : public RecordReader {
 
 }  // namespace
 
-RecordReaderPointer open_parquet(const std::string& path, const RecordColumns& columns) {
+RecordReaderPointer open_parquet_records(const std::string& path, const RecordColumns& columns) {
   return reading_parquet(path, [&] { return std::make_unique<ParquetReader>(path, columns); });
 }
 

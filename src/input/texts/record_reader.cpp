@@ -11,11 +11,63 @@
 #include "base/core/blake2b.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/io/csv_rows.h"
 #include "base/io/mapped_file.h"
 #include "input/texts/split_files.h"
 
 namespace qkscope {
 namespace {
+
+class CsvReader : public RecordReader {
+ public:
+  CsvReader(std::string_view text, std::string where, const RecordColumns& columns)
+      : where_(std::move(where)), rows_(text, {.skip_empty_lines = true}) {
+    if (!read_row(names_)) bad_input("{}: the file is empty; expected a header line", where_);
+    text_ = index_of(columns.text);
+    if (columns.id) id_ = index_of(*columns.id);
+  }
+
+  bool next(Record& record) override {
+    if (!read_row(fields_)) return false;
+    record.where = fmt::format("{}: line {}", where_, rows_.row_line());
+    if (fields_.size() != names_.size())
+      bad_input("{}: the row has {} fields, the header has {}", record.where, fields_.size(),
+                names_.size());
+    record.text = std::move(fields_[text_]);
+    if (id_) record.id = ExampleId::from_digits(std::move(fields_[*id_]));
+    return true;
+  }
+
+  std::vector<CorpusColumn> columns() const override {
+    std::vector<CorpusColumn> columns;
+    for (const std::string& name : names_) columns.push_back({name, "string"});
+    return columns;
+  }
+
+ private:
+  std::size_t index_of(const std::string& name) const {
+    const auto found = std::find(names_.begin(), names_.end(), name);
+    if (found == names_.end()) missing_column(where_, name, columns());
+    return static_cast<std::size_t>(found - names_.begin());
+  }
+
+  // Returns false at the end of the file.
+  bool read_row(std::vector<std::string>& fields) {
+    const auto status = rows_.next(fields);
+    if (status == CsvRows::Status::unclosed_quote)
+      bad_input("{}: line {}: a quoted field has no end", where_, rows_.error_line());
+    if (status == CsvRows::Status::text_after_quote)
+      bad_input("{}: line {}: expected a comma or a line end after a quoted field", where_,
+                rows_.error_line());
+    return status == CsvRows::Status::row;
+  }
+
+  std::string where_;
+  CsvRows rows_;
+  std::vector<std::string> names_, fields_;
+  std::size_t text_ = 0;
+  std::optional<std::size_t> id_;
+};
 
 // Owns the mapped file of a reader that works on text in memory.
 class MappedReader : public RecordReader {
@@ -66,12 +118,8 @@ RecordReaderPointer open_text(const std::string& path, const RecordColumns& colu
 using Open = RecordReaderPointer (*)(const std::string&, const RecordColumns&);
 // Openers in the order of kDataEndings.
 constexpr std::array<Open, kDataEndings.size()> kOpen = {
-    open_parquet,
-    open_mapped<read_json_lines>,
-    open_mapped<read_json_lines>,
-    open_mapped<read_json_array>,
-    open_mapped<read_csv>,
-    open_text,
+    open_parquet_records,         open_mapped<read_json_lines>, open_mapped<read_json_lines>,
+    open_mapped<read_json_array>, open_mapped<read_csv>,        open_text,
 };
 
 }  // namespace
@@ -114,6 +162,11 @@ RecordReaderPointer open_records(const std::string& path, const RecordColumns& c
     bad_input("{}: what kind of file is this? Known are .parquet, .jsonl, .json, .csv and .txt",
               path);
   return kOpen[static_cast<std::size_t>(ending - kDataEndings.begin())](path, columns);
+}
+
+RecordReaderPointer read_csv(std::string_view text, const std::string& where,
+                             const RecordColumns& columns) {
+  return std::make_unique<CsvReader>(text, where, columns);
 }
 
 void missing_column(const std::string& where, const std::string& column,

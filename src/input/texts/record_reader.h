@@ -61,7 +61,7 @@ using RecordReaderPointer = std::unique_ptr<RecordReader>;
 RecordReaderPointer open_records(const std::string& path, const RecordColumns& columns);
 
 // Parquet through Arrow: reads only the requested columns, in small batches of rows.
-RecordReaderPointer open_parquet(const std::string& path, const RecordColumns& columns);
+RecordReaderPointer open_parquet_records(const std::string& path, const RecordColumns& columns);
 
 // The readers of text formats: `text` must outlive the reader, and error messages start with
 // `where`. JSON Lines has one object per line; a JSON file is one list of objects; CSV has a header

@@ -27,8 +27,7 @@ std::string_view name_of(std::string_view path) {
 }
 
 bool is_data(std::string_view path) {
-  return std::any_of(kDataEndings.begin(), kDataEndings.end(),
-                     [&](std::string_view ending) { return path.ends_with(ending); });
+  return std::ranges::any_of(kDataEndings, [&](auto ending) { return path.ends_with(ending); });
 }
 
 // Matches "train.parquet", "train-00000-of-00002.parquet" and "train_0.jsonl", but not
@@ -54,8 +53,8 @@ Paths files_in(const Paths& paths, const std::string& folder) {
 Paths of_preferred_format(const Paths& files, const std::string& where) {
   Paths chosen;
   for (const auto ending : kDataEndings) {
-    std::copy_if(files.begin(), files.end(), std::back_inserter(chosen),
-                 [&](const std::string& path) { return path.ends_with(ending); });
+    std::ranges::copy_if(files, std::back_inserter(chosen),
+                         [&](const auto& path) { return path.ends_with(ending); });
     if (!chosen.empty()) break;
   }
   if (chosen.size() < files.size())
@@ -86,7 +85,7 @@ Paths select_by_name(const Paths& paths, const std::string& base, const std::str
       return of_preferred_format(files, where);
   // Files that name no split belong to the train split.
   const auto files = files_in(paths, base);
-  const bool named = std::any_of(files.begin(), files.end(), [](const std::string& path) {
+  const bool named = std::ranges::any_of(files, [](const std::string& path) {
     return belongs_to(path, "test") || belongs_to(path, "validation");
   });
   if (files.empty() || named || split != "train") no_files(paths, split, where);
@@ -174,7 +173,7 @@ Paths select_by_card(const Paths& paths, const CardConfig& config, const CorpusO
 const CardConfig* find_config(const std::vector<CardConfig>& configs,
                               const std::optional<std::string>& name) {
   if (configs.size() == 1 && !name) return &configs.front();
-  const auto found = std::find_if(configs.begin(), configs.end(), [&](const CardConfig& config) {
+  const auto found = std::ranges::find_if(configs, [&](const CardConfig& config) {
     return name ? config.name == *name : config.is_default || config.name == "default";
   });
   return found == configs.end() ? nullptr : &*found;
@@ -183,8 +182,7 @@ const CardConfig* find_config(const std::vector<CardConfig>& configs,
 Paths select_in_folder(const Paths& paths, const CorpusOptions& options, const std::string& where) {
   const auto& name = *options.name;
   for (const auto& base : {name + "/", "data/" + name + "/"})
-    if (std::any_of(paths.begin(), paths.end(),
-                    [&](const std::string& path) { return path.starts_with(base); }))
+    if (std::ranges::any_of(paths, [&](const auto& path) { return path.starts_with(base); }))
       return select_by_name(paths, base, options.split, where);
   std::set<std::string> folders;
   for (const auto& path : paths)

@@ -122,7 +122,7 @@ bool AddedTokens::allows_cuts() const {
     const auto& [token, shown] = entry.second;
     return token.normalized &&
            (token.rstrip || token.single_word || shown.find(' ') != std::string::npos ||
-            shown.find("\xE2\x96\x81") != std::string::npos);
+            shown.find(unicode::kSpaceMarkUtf8) != std::string::npos);
   });
 }
 

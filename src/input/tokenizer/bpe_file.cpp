@@ -1,7 +1,6 @@
-#include "input/tokenizer/bpe_file.h"
-
 #include "base/core/error.h"
 #include "base/io/json.h"
+#include "input/tokenizer/tokenizer_file.h"
 
 namespace qkscope {
 namespace {
@@ -37,7 +36,7 @@ class BpeFileReader {
   void read_member(const std::string& key) {
     if (key == "vocab") return read_vocabulary();
     if (key == "merges") {
-      if (has_merges_) wrong(key, "is there twice");
+      if (has_merges_) fail(key, "is there twice");
       has_merges_ = true;
       merges_begin_ = cursor_.position();
       // Merges refer to the vocabulary and the prefix, which may come later in the file.
@@ -51,11 +50,11 @@ class BpeFileReader {
 
   void read_setting(const std::string& key, const Json& value) {
     const auto flag = [&] {
-      if (!value.is_boolean() && !value.is_null()) wrong(key, "must be true or false");
+      if (!value.is_boolean() && !value.is_null()) fail(key, "must be true or false");
       return value.is_boolean() && value.get<bool>();
     };
     const auto text = [&] {
-      if (!value.is_string() && !value.is_null()) wrong(key, "must be a string or null");
+      if (!value.is_string() && !value.is_null()) fail(key, "must be a string or null");
       return value.is_string() ? value.get<std::string>() : std::string();
     };
     if (key == "type") {
@@ -65,18 +64,18 @@ class BpeFileReader {
                   value.dump());
       }
     } else if (key == "dropout") {
-      if (!value.is_null() && value != 0.0) wrong(key, "is set: ids would be random");
+      if (!value.is_null() && value != 0.0) fail(key, "is set: ids would be random");
     } else if (key == "unk_token") {
       if (!value.is_null()) file_.unknown = text();
     } else if (key == "continuing_subword_prefix") {
-      if (has_prefix_) wrong(key, "is there twice");
+      if (has_prefix_) fail(key, "is there twice");
       file_.continuing_prefix = text();
       if (file_.continuing_prefix.size() > kLongestPrefix)
-        wrong(key, fmt::format("has {} bytes; at most {} are read", file_.continuing_prefix.size(),
-                               kLongestPrefix));
+        fail(key, fmt::format("has {} bytes; at most {} are read", file_.continuing_prefix.size(),
+                              kLongestPrefix));
       has_prefix_ = true;
     } else if (key == "end_of_word_suffix") {
-      if (!text().empty()) wrong(key, "is set, which qkscope does not know");
+      if (!text().empty()) fail(key, "is set, which qkscope does not know");
     } else if (key == "fuse_unk") {
       file_.fuse_unknown = flag();
     } else if (key == "byte_fallback") {
@@ -84,16 +83,16 @@ class BpeFileReader {
     } else if (key == "ignore_merges") {
       file_.ignore_merges = flag();
     } else {
-      wrong(key, "is not a key that qkscope knows");
+      fail(key, "is not a key that qkscope knows");
     }
   }
 
-  [[noreturn]] void wrong(const std::string& key, const std::string& what) const {
+  [[noreturn]] void fail(const std::string& key, const std::string& what) const {
     bad_input("{}: model.{} {}", where_, key, what);
   }
 
   void read_vocabulary() {
-    if (has_vocabulary_) wrong("vocab", "is there twice");
+    if (has_vocabulary_) fail("vocab", "is there twice");
     has_vocabulary_ = true;
     std::string token;
     cursor_.enter('{');
@@ -101,8 +100,8 @@ class BpeFileReader {
       token = cursor_.key();
       const std::int64_t id = cursor_.integer();
       if (id < 0 || id > Vocabulary::kMaxId) {
-        cursor_.wrong(fmt::format("the token \"{}\" has the id {}; ids run from 0 to {}", token, id,
-                                  Vocabulary::kMaxId));
+        cursor_.fail(fmt::format("the token \"{}\" has the id {}; ids run from 0 to {}", token, id,
+                                 Vocabulary::kMaxId));
       }
       file_.vocabulary.add(token, static_cast<std::int32_t>(id));
     }
@@ -113,11 +112,11 @@ class BpeFileReader {
     while (cursor_.next(']')) {
       if (cursor_.peek() == '[') {
         cursor_.enter('[');
-        if (!cursor_.next(']')) cursor_.wrong("a merge must name two tokens");
+        if (!cursor_.next(']')) cursor_.fail("a merge must name two tokens");
         left_ = cursor_.string();
-        if (!cursor_.next(']')) cursor_.wrong("a merge must name two tokens");
+        if (!cursor_.next(']')) cursor_.fail("a merge must name two tokens");
         right_ = cursor_.string();
-        if (cursor_.next(']')) cursor_.wrong("a merge must name two tokens");
+        if (cursor_.next(']')) cursor_.fail("a merge must name two tokens");
       } else {
         split_pair(cursor_.string());
       }
@@ -132,7 +131,7 @@ class BpeFileReader {
     }
     const auto space = pair.find(' ');
     if (space == std::string_view::npos || pair.find(' ', space + 1) != std::string_view::npos) {
-      cursor_.wrong(fmt::format("the merge \"{}\" must be two tokens with a space between", pair));
+      cursor_.fail(fmt::format("the merge \"{}\" must be two tokens with a space between", pair));
     }
     left_ = pair.substr(0, space);
     right_ = pair.substr(space + 1);
@@ -143,7 +142,7 @@ class BpeFileReader {
     const std::int32_t left = find(left_), right = find(right_);
     const std::string& prefix = file_.continuing_prefix;
     if (right_.size() < prefix.size()) {
-      cursor_.wrong(fmt::format("the merged token \"{}\" lacks the prefix \"{}\"", right_, prefix));
+      cursor_.fail(fmt::format("the merged token \"{}\" lacks the prefix \"{}\"", right_, prefix));
     }
     left_.append(right_, prefix.size(), std::string::npos);
     file_.merges.push_back({left, right, find(left_)});
@@ -151,7 +150,7 @@ class BpeFileReader {
 
   std::int32_t find(const std::string& token) const {
     const std::int32_t id = file_.vocabulary.find(token);
-    if (id < 0) cursor_.wrong(fmt::format("a merge names \"{}\", which is not in vocab", token));
+    if (id < 0) cursor_.fail(fmt::format("a merge names \"{}\", which is not in vocab", token));
     return id;
   }
 

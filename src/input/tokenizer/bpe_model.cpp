@@ -5,12 +5,14 @@
 #include "base/core/error.h"
 #include "base/core/utf8.h"
 #include "input/tokenizer/byte_alphabet.h"
+#include "input/tokenizer/unicode.h"
 
 namespace qkscope {
 namespace {
 
-constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581
-constexpr std::size_t kLongWord = 64;               // bytes; longer words are divided into parts
+using unicode::kSpaceMarkUtf8;
+
+constexpr std::size_t kLongWord = 64;  // bytes; longer words are divided into parts
 
 std::size_t joint(char last, char first) {
   return static_cast<std::size_t>(static_cast<unsigned char>(last)) << 8 |
@@ -74,7 +76,8 @@ void BpeModel::note_joins() {
     if (!token || token->empty()) continue;
     if (bytes_ && !from_byte_alphabet(*token, buffer)) continue;
     const std::string_view text = bytes_ ? std::string_view(buffer) : *token;
-    ends[static_cast<std::size_t>(id)] = {true, text.front(), text.back(), text.starts_with(kMark)};
+    ends[static_cast<std::size_t>(id)] = {true, text.front(), text.back(),
+                                          text.starts_with(kSpaceMarkUtf8)};
     if (file_.ignore_merges) whole_.add(text, id);
   }
   for (const auto& [left, right, into] : file_.merges) {
@@ -91,14 +94,14 @@ void BpeModel::note_joins() {
 
 bool BpeModel::is_boundary(const char* at) const {
   if (!joins_[joint(at[-1], at[0])]) return bytes_ || !utf8::is_continuation(*at);
-  return !bytes_ && *at == kMark[0] && at[1] == kMark[1] && at[2] == kMark[2] &&
-         !joins_mark_.contains(utf8::decode_last(at).code);
+  return !bytes_ && *at == kSpaceMarkUtf8[0] && at[1] == kSpaceMarkUtf8[1] &&
+         at[2] == kSpaceMarkUtf8[2] && !joins_mark_.contains(utf8::decode_last(at).code);
 }
 
 bool BpeModel::never_joins(std::string_view left, std::string_view next) const {
   if (!divisible_ || file_.ignore_merges || left.empty() || next.empty()) return false;
   if (!joins_[joint(left.back(), next.front())]) return true;
-  return !bytes_ && next.starts_with(kMark) &&
+  return !bytes_ && next.starts_with(kSpaceMarkUtf8) &&
          !joins_mark_.contains(utf8::decode_last(left.data() + left.size()).code);
 }
 

@@ -104,7 +104,7 @@ void Decoder::read(const Json& json, const std::string& where) {
   } else if (type == "Strip") {
     spec.allow({"content", "start", "stop"});
     const std::string content = spec.text("content");
-    if (utf8::count(content) != 1) spec.wrong("\"content\" must be one character");
+    if (utf8::count(content) != 1) spec.fail("\"content\" must be one character");
     steps_.push_back(
         [=, start = spec.integer("start"), stop = spec.integer("stop")](Tokens& tokens) {
           for (std::string& token : tokens) strip(token, content, start, stop);
@@ -117,7 +117,7 @@ void Decoder::read(const Json& json, const std::string& where) {
   } else if (type == "Metaspace") {
     spec.allow({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
     const std::string mark = spec.text("replacement");
-    if (utf8::count(mark) != 1) spec.wrong("\"replacement\" must be one character");
+    if (utf8::count(mark) != 1) spec.fail("\"replacement\" must be one character");
     const bool prepended =
         spec.text("prepend_scheme", "always") != "never" && spec.flag("add_prefix_space", true);
     steps_.push_back([=](Tokens& tokens) { decode_metaspace(tokens, mark, prepended); });

@@ -123,7 +123,8 @@ bool Encoder::is_space_cut(std::string_view document, std::size_t at) const {
     if (unicode::has(utf8::decode(character.data()).code, unicode::kSpace)) return false;
   }
   if (!cut_by_model_) return true;
-  return parts_.model.never_joins(left, cut_space_ == CutSpace::as_mark ? "\xE2\x96\x81" : " ");
+  return parts_.model.never_joins(left,
+                                  cut_space_ == CutSpace::as_mark ? unicode::kSpaceMarkUtf8 : " ");
 }
 
 bool Encoder::is_cut(std::string_view document, std::size_t at) const {

@@ -16,6 +16,7 @@
 #include "base/io/mapped_file.h"
 #include "input/checkpoint/gguf_file.h"
 #include "input/tokenizer/pattern.h"
+#include "input/tokenizer/unicode.h"
 
 namespace qkscope {
 namespace {
@@ -25,12 +26,11 @@ constexpr const char* kTokens = "tokenizer.ggml.tokens";
 constexpr const char* kTypes = "tokenizer.ggml.token_type";
 constexpr const char* kMerges = "tokenizer.ggml.merges";
 constexpr const char* kScores = "tokenizer.ggml.scores";
-constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581, the space of SentencePiece
 
 enum TokenType : std::int64_t { kUnknown = 2, kControl = 3, kUserDefined = 4 };
 
 // A pre-tokenizer known to llama.cpp. GGUF files store only its name.
-struct Cutting {
+struct PreTokenizerSpec {
   const char* name;                          // value of tokenizer.ggml.pre
   std::array<const char*, 4> expressions{};  // applied in order; none: GPT-2's expression
   bool digits_alone = false;                 // split digits before the expressions apply
@@ -44,83 +44,80 @@ constexpr const char* kGpt4oExpression =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 // llama.cpp's fallback for models that its converter did not know.
-constexpr Cutting kDefault = {
+constexpr PreTokenizerSpec kDefault = {
     .name = "default",
     .expressions = {R"([\p{P}\$\+<=>\^~\|]+)",
                     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))",
                     R"(\p{N}+)", "[0-9][0-9][0-9]"}};
 
-constexpr Cutting like_llama3(const char* name) {
+constexpr PreTokenizerSpec like_llama3(const char* name) {
   return {.name = name, .expressions = {kLlama3Expression}, .ignore_merges = true, .add_bos = true};
 }
 
-constexpr std::array kCuttings = {
-    Cutting{.name = "gpt-2"},
-    Cutting{.name = "smollm", .digits_alone = true},
-    Cutting{.name = "starcoder", .digits_alone = true},
+constexpr std::array kPreTokenizers = {
+    PreTokenizerSpec{.name = "gpt-2"},
+    PreTokenizerSpec{.name = "smollm", .digits_alone = true},
+    PreTokenizerSpec{.name = "starcoder", .digits_alone = true},
     like_llama3("llama-bpe"),
     like_llama3("llama3"),
     like_llama3("llama-v3"),
-    Cutting{.name = "smaug-bpe", .expressions = {kLlama3Expression}},
-    Cutting{.name = "dbrx", .expressions = {kLlama3Expression}},
-    Cutting{.name = "qwen2", .expressions = {kQwen2Expression}, .nfc = true},
-    Cutting{.name = "deepseek-r1-qwen", .expressions = {kQwen2Expression}, .nfc = true},
-    Cutting{.name = "tekken",
-            .expressions = {kTekkenExpression},
-            .ignore_merges = true,
-            .add_bos = true},
-    Cutting{.name = "gpt-4o", .expressions = {kGpt4oExpression}},
+    PreTokenizerSpec{.name = "smaug-bpe", .expressions = {kLlama3Expression}},
+    PreTokenizerSpec{.name = "dbrx", .expressions = {kLlama3Expression}},
+    PreTokenizerSpec{.name = "qwen2", .expressions = {kQwen2Expression}, .nfc = true},
+    PreTokenizerSpec{.name = "deepseek-r1-qwen", .expressions = {kQwen2Expression}, .nfc = true},
+    PreTokenizerSpec{.name = "tekken",
+                     .expressions = {kTekkenExpression},
+                     .ignore_merges = true,
+                     .add_bos = true},
+    PreTokenizerSpec{.name = "gpt-4o", .expressions = {kGpt4oExpression}},
     kDefault,
 };
 
-const Cutting& find_cutting(const GgufMetadata& metadata) {
-  constexpr const char* kInstead =
+const PreTokenizerSpec& find_pre_tokenizer(const GgufMetadata& metadata) {
+  constexpr const char* kAdvice =
       "put the model's own tokenizer.json beside it and give the folder";
   if (!metadata.has(kPre))
     bad_input("{}: no {}, so that how text is cut into words is not known; {}", metadata.where(),
-              in_quotes(kPre), kInstead);
+              in_quotes(kPre), kAdvice);
   const auto name = metadata.text(kPre);
   std::vector<std::string> known;
-  for (const auto& cutting : kCuttings) {
-    known.emplace_back(cutting.name);
-    if (name != cutting.name) continue;
+  for (const auto& spec : kPreTokenizers) {
+    known.emplace_back(spec.name);
+    if (name != spec.name) continue;
     if (name == kDefault.name)
       log::warn(
           "{}: {} is {}, which stands for a pre-tokenizer that the converter did not know; ids are "
           "llama.cpp's and may not be the model's own: if you can, {}",
-          metadata.where(), in_quotes(kPre), in_quotes(name), kInstead);
-    return cutting;
+          metadata.where(), in_quotes(kPre), in_quotes(name), kAdvice);
+    return spec;
   }
   bad_input("{}: the pre-tokenizer {} is not one that qkscope knows; it knows {}: {}",
-            metadata.where(), in_quotes(name), fmt::join(known, ", "), kInstead);
+            metadata.where(), in_quotes(name), fmt::join(known, ", "), kAdvice);
 }
 
-Json cut_by(const char* expression) {
-  return {{"type", "Split"},
-          {"pattern", {{"Regex", expression}}},
-          {"behavior", "Isolated"},
-          {"invert", false}};
-}
-
-Json pre_tokenizer_of(const Cutting& cutting) {
+Json pre_tokenizer_json(const PreTokenizerSpec& spec) {
   Json stages = Json::array();
-  if (cutting.digits_alone) stages.push_back({{"type", "Digits"}, {"individual_digits", true}});
-  for (const char* expression : cutting.expressions)
-    if (expression != nullptr) stages.push_back(cut_by(expression));
+  if (spec.digits_alone) stages.push_back({{"type", "Digits"}, {"individual_digits", true}});
+  for (const char* expression : spec.expressions)
+    if (expression != nullptr)
+      stages.push_back({{"type", "Split"},
+                        {"pattern", {{"Regex", expression}}},
+                        {"behavior", "Isolated"},
+                        {"invert", false}});
   stages.push_back({{"type", "ByteLevel"},
                     {"add_prefix_space", false},
                     {"trim_offsets", true},
-                    {"use_regex", cutting.expressions.front() == nullptr}});
+                    {"use_regex", spec.expressions.front() == nullptr}});
   return {{"type", "Sequence"}, {"pretokenizers", stages}};
 }
 
-Json replacing(std::string_view from, std::string_view to) {
+Json replace_spec(std::string_view from, std::string_view to) {
   return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
 }
 
-class Reader {
+class GgufTokenizerReader {
  public:
-  explicit Reader(const GgufMetadata& metadata) : metadata_(metadata) {}
+  explicit GgufTokenizerReader(const GgufMetadata& metadata) : metadata_(metadata) {}
 
   TokenizerFile read() {
     file_.path = metadata_.where();
@@ -130,7 +127,7 @@ class Reader {
                 metadata_.where(), in_quotes(kind));
     read_tokens();
     const bool adds_bos = kind == "gpt2" ? read_byte_level() : read_sentencepiece();
-    read_ends(adds_bos);
+    read_bos_eos(adds_bos);
     read_added_tokens();
     return std::move(file_);
   }
@@ -147,7 +144,7 @@ class Reader {
         bad_input("{}: token {} is not UTF-8", metadata_.where(), tokens_.size());
       if (gemma && text.find_first_not_of(' ') == std::string::npos) {
         std::string marks;
-        for (std::size_t i = 0; i < text.size(); ++i) marks += kMark;
+        for (std::size_t i = 0; i < text.size(); ++i) marks += unicode::kSpaceMarkUtf8;
         text = marks;
       }
       tokens_.push_back(std::move(text));
@@ -161,16 +158,16 @@ class Reader {
 
   // Both functions return the default of add_bos_token.
   bool read_byte_level() {
-    const auto& cutting = find_cutting(metadata_);
+    const auto& spec = find_pre_tokenizer(metadata_);
     for (const Json& merge : metadata_.list(kMerges)) add_merge(merge);
-    file_.model.ignore_merges = cutting.ignore_merges;
-    if (cutting.nfc) file_.normalizer = {{"type", "NFC"}};
-    file_.pre_tokenizer = pre_tokenizer_of(cutting);
+    file_.model.ignore_merges = spec.ignore_merges;
+    if (spec.nfc) file_.normalizer = {{"type", "NFC"}};
+    file_.pre_tokenizer = pre_tokenizer_json(spec);
     file_.decoder = {{"type", "ByteLevel"},
                      {"add_prefix_space", true},
                      {"trim_offsets", true},
                      {"use_regex", true}};
-    return cutting.add_bos;
+    return spec.add_bos;
   }
 
   void add_merge(const Json& merge) {
@@ -193,10 +190,11 @@ class Reader {
   bool read_sentencepiece() {
     const bool prefixed = metadata_.flag("tokenizer.ggml.add_space_prefix", true);
     Json steps = Json::array();
-    if (prefixed) steps.push_back({{"type", "Prepend"}, {"prepend", kMark}});
-    steps.push_back(replacing(" ", kMark));
+    if (prefixed) steps.push_back({{"type", "Prepend"}, {"prepend", unicode::kSpaceMarkUtf8}});
+    steps.push_back(replace_spec(" ", unicode::kSpaceMarkUtf8));
     file_.normalizer = {{"type", "Sequence"}, {"normalizers", steps}};
-    Json decoders = {replacing(kMark, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
+    Json decoders = {
+        replace_spec(unicode::kSpaceMarkUtf8, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
     if (prefixed)
       decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
     file_.decoder = {{"type", "Sequence"}, {"decoders", decoders}};
@@ -224,17 +222,17 @@ class Reader {
     std::vector<Candidate> all;
     for (std::size_t id = 0; id < tokens_.size(); ++id) {
       const auto into = static_cast<std::int32_t>(id);
-      std::vector<Candidate> cuts;
-      for_each_cut(tokens_[id], [&](auto left, auto left_length, auto right, auto right_length) {
-        cuts.push_back({by_id ? -static_cast<double>(id) : score(id),
-                        left_length,
-                        right_length,
-                        {left, right, into}});
+      std::vector<Candidate> splits;
+      for_each_split(tokens_[id], [&](auto left, auto left_length, auto right, auto right_length) {
+        splits.push_back({by_id ? -static_cast<double>(id) : score(id),
+                          left_length,
+                          right_length,
+                          {left, right, into}});
       });
-      std::sort(cuts.begin(), cuts.end(), [](const Candidate& a, const Candidate& b) {
+      std::sort(splits.begin(), splits.end(), [](const Candidate& a, const Candidate& b) {
         return std::tie(a.merge.left, a.merge.right) < std::tie(b.merge.left, b.merge.right);
       });
-      all.insert(all.end(), cuts.begin(), cuts.end());
+      all.insert(all.end(), splits.begin(), splits.end());
     }
     std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
       return std::tie(a.score, a.left_length, a.right_length) >
@@ -251,7 +249,7 @@ class Reader {
 
   // Calls `found` for every split of a token into two other tokens at a character boundary.
   template <typename Found>
-  void for_each_cut(const std::string& token, Found found) const {
+  void for_each_split(const std::string& token, Found found) const {
     constexpr std::size_t kLongest =
         1024;  // bytes; the longest published tokens have fewer than 100
     if (token.size() > kLongest)
@@ -280,7 +278,7 @@ class Reader {
     return id;
   }
 
-  void read_ends(bool adds_bos) {
+  void read_bos_eos(bool adds_bos) {
     const auto token = [&](const char* key) {
       const auto id = special_id(key);
       return id < 0 ? std::string() : tokens_[static_cast<std::size_t>(id)];
@@ -318,7 +316,7 @@ std::string tokenizer_gguf(const std::string& folder_or_file) {
 }
 
 TokenizerFile parse_gguf_tokenizer(const GgufMetadata& metadata) {
-  return Reader(metadata).read();
+  return GgufTokenizerReader(metadata).read();
 }
 
 TokenizerFile read_gguf_tokenizer(const std::string& path) {

@@ -31,7 +31,7 @@ class JsonCursor {
 
   std::size_t position() const { return at_; }
   void jump(std::size_t position) { at_ = position; }
-  [[noreturn]] void wrong(const std::string& what) const;
+  [[noreturn]] void fail(const std::string& what) const;
 
  private:
   void white_space();

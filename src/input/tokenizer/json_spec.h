@@ -18,7 +18,6 @@ class JsonSpec {
   JsonSpec(const Json& json, std::string part, std::string where);
 
   const std::string& type() const { return type_; }
-  const std::string& part() const { return part_; }
   const std::string& where() const { return where_; }
 
   // Throws bad input for keys that are neither "type" nor listed: ignoring them could change the
@@ -31,15 +30,16 @@ class JsonSpec {
   std::int64_t integer(const std::string& key) const;
   const Json& list(const std::string& key) const;
   const Json& value(const std::string& key) const;
-  bool has(const std::string& key) const;
   // Reads "pattern": {"String": ...} or {"Regex": ...}. A string pattern is also stored in
   // `literal`.
   Pattern pattern(std::string* literal = nullptr) const;
 
   [[noreturn]] void unknown_type() const;
-  [[noreturn]] void wrong(const std::string& what) const;
+  [[noreturn]] void fail(const std::string& what) const;
 
  private:
+  bool is_absent(const std::string& key) const;
+
   const Json& json_;
   std::string part_;
   std::string where_;

@@ -10,8 +10,6 @@
 namespace qkscope {
 namespace {
 
-constexpr char32_t kMark = 0x2581;
-
 void lowercase(AlignedText& text, SectionEnds) {
   AlignedText::Rewrite rewrite(text);
   while (rewrite.position() < rewrite.old().size()) {
@@ -67,11 +65,11 @@ void replace(AlignedText& text, const Pattern& pattern, const std::string& conte
 // them is white space or U+2581.
 CutSpace cut_space_of_replace(const std::string& literal, const std::string& content) {
   if (literal == " ")
-    return content == utf8::encode(kMark) ? CutSpace::as_mark : CutSpace::uncertain;
+    return content == unicode::kSpaceMarkUtf8 ? CutSpace::as_mark : CutSpace::uncertain;
   const auto harmless = [&](const std::string& text) {
     for (std::size_t at = 0; at < text.size();) {
       const auto [code, size] = utf8::decode(text.data() + at);
-      if (code == kMark || unicode::has(code, unicode::kSpace)) return false;
+      if (code == unicode::kSpaceMark || unicode::has(code, unicode::kSpace)) return false;
       at += size;
     }
     return !text.empty();

@@ -13,8 +13,6 @@
 namespace qkscope {
 namespace {
 
-constexpr char32_t kMark = 0x2581;
-
 // Rewrites every piece with `change(rewrite, piece)`, which must consume the whole piece.
 template <typename Change>
 void rewrite_pieces(Pieces& pieces, Change change) {
@@ -55,7 +53,7 @@ class Metaspace : public PreTokenizerStage {
   }
 
   AtCut at_cut(CutSpace space) const override {
-    if (space == CutSpace::as_mark && mark_ != kMark) return AtCut::uncertain;
+    if (space == CutSpace::as_mark && mark_ != unicode::kSpaceMark) return AtCut::uncertain;
     return split_ ? AtCut::breaks : AtCut::local;
   }
   bool needs_alignment() const override { return prepend_ == Prepend::first; }
@@ -145,37 +143,35 @@ SplitBehavior parse_behavior(const JsonSpec& spec, const std::string& name) {
   if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
   if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
   if (name == "Contiguous") return SplitBehavior::contiguous;
-  spec.wrong(fmt::format("has the unknown behavior \"{}\"", name));
+  spec.fail(fmt::format("has the unknown behavior \"{}\"", name));
 }
 
 Stage make_metaspace(const JsonSpec& spec) {
   spec.allow({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
   const std::string mark = spec.text("replacement");
-  if (utf8::count(mark) != 1) spec.wrong("\"replacement\" must be one character");
+  if (utf8::count(mark) != 1) spec.fail("\"replacement\" must be one character");
   const std::string scheme = spec.text("prepend_scheme", "always");
   using Scheme = Metaspace::Prepend;
   const auto prepend = scheme == "never"   ? Scheme::never
                        : scheme == "first" ? Scheme::first
                                            : Scheme::always;
   if (prepend == Scheme::always && scheme != "always") {
-    spec.wrong(fmt::format("has the unknown prepend_scheme \"{}\"", scheme));
+    spec.fail(fmt::format("has the unknown prepend_scheme \"{}\"", scheme));
   }
   if (!spec.flag("add_prefix_space", true) && prepend != Scheme::never) {
-    spec.wrong("says add_prefix_space false and a prepend_scheme other than \"never\"");
+    spec.fail("says add_prefix_space false and a prepend_scheme other than \"never\"");
   }
   return std::make_unique<Metaspace>(utf8::decode(mark.data()).code, prepend,
                                      spec.flag("split", true));
 }
 
-Stage make_split(const JsonSpec& spec) {
-  spec.allow({"pattern", "behavior", "invert"});
-  return make_split_stage(spec.pattern(),
-                          {parse_behavior(spec, spec.text("behavior")), spec.flag("invert")});
-}
-
 Stage make_stage(const JsonSpec& spec, bool last) {
   const std::string& type = spec.type();
-  if (type == "Split") return make_split(spec);
+  if (type == "Split") {
+    spec.allow({"pattern", "behavior", "invert"});
+    return make_split_stage(spec.pattern(),
+                            {parse_behavior(spec, spec.text("behavior")), spec.flag("invert")});
+  }
   if (type == "Metaspace") return make_metaspace(spec);
   if (type == "ByteLevel") {
     spec.allow({"add_prefix_space", "trim_offsets", "use_regex"});

@@ -9,6 +9,10 @@
 
 namespace qkscope::unicode {
 
+// U+2581, which SentencePiece and Metaspace use in place of a space.
+inline constexpr char32_t kSpaceMark = 0x2581;
+inline constexpr std::string_view kSpaceMarkUtf8 = "\xE2\x96\x81";
+
 // Property flags of a character, with the regular expression each one corresponds to.
 enum Property : std::uint16_t {
   kLetter = 1 << 0,       // \p{L}

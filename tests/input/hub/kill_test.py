@@ -1,4 +1,4 @@
-"""Downloads and uploads that are killed at random moments: the next call completes, nothing is corrupt.
+"""Kills downloads and uploads at random moments: the next call completes and nothing is corrupt.
 
 kill_test.py BIN_FOLDER [--kills N]
 """

@@ -13,7 +13,7 @@ import urllib.parse
 
 @dataclasses.dataclass
 class Status:
-    """Answers with a status instead of what was asked for."""
+    """Fault: responds with an error status."""
     code: int
     headers: dict = dataclasses.field(default_factory=dict)
     body: bytes = b"{}"
@@ -33,11 +33,11 @@ class Body:
 
 
 class Drop:
-    """Closes the connection without an answer."""
+    """Fault: closes the connection without a response."""
 
 
 class After:
-    """Does what was asked, and then closes the connection without an answer."""
+    """Fault: executes the request, then closes the connection without a response."""
 
 
 @dataclasses.dataclass
@@ -137,7 +137,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(code, json.dumps(value).encode(), {"Content-Type": "application/json", **(headers or {})})
 
     def ranged(self, content, headers=None):
-        """The content, or the part of it that a Range header asks for."""
+        """Returns the content, or the part requested by a Range header."""
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
         headers = {"Accept-Ranges": "bytes", **(headers or {})}
         if not wanted or getattr(self.action, "no_ranges", False):

@@ -1,4 +1,4 @@
-// Objects: put, fetched, listed, removed, and put by one of many.
+// Object stores: put, get, list, remove, and conditional puts.
 #include "input/store/object_store.h"
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(ObjectStore, GivesBackWhatWasPut) {
+TEST(ObjectStore, GetReturnsTheContentThatWasPut) {
   const AStore place;
   const auto store = open_store(place.address());
   const std::string large(std::size_t{12} << 20, 'x');
@@ -50,7 +50,7 @@ TEST(ObjectStore, ListsBelowAPrefix) {
   EXPECT_FALSE(store->read("a/1"));
 }
 
-TEST(ObjectStore, OneOfManyPutsAName) {
+TEST(ObjectStore, ExactlyOneConditionalPutSucceeds) {
   const AStore place;
   constexpr int kWriters = 8;
   std::atomic<int> first{0};
@@ -64,8 +64,8 @@ TEST(ObjectStore, OneOfManyPutsAName) {
   EXPECT_EQ(first, 1);
 }
 
-// The answer to an attempt may be lost; the next one then finds the object.
-TEST(ObjectStore, TheSameContentIsOnesOwn) {
+// If the response of a put is lost, the retry finds the object.
+TEST(ObjectStore, APutOfIdenticalContentCountsAsSuccess) {
   const AStore place;
   const auto store = open_store(place.address());
   EXPECT_TRUE(store->put_if_absent("name", "content"));
@@ -74,7 +74,7 @@ TEST(ObjectStore, TheSameContentIsOnesOwn) {
   EXPECT_EQ(store->read("name"), "content");
 }
 
-TEST(ObjectStore, DamageIsNoticed) {
+TEST(ObjectStore, CorruptObjectsAreDetected) {
   const AStore place;
   const auto store = open_store(place.address());
   const auto content = store->put("x", place.written("whole", "all of it"));
@@ -84,7 +84,7 @@ TEST(ObjectStore, DamageIsNoticed) {
   EXPECT_FALSE(std::filesystem::exists(place.file("to")));
 }
 
-TEST(ObjectStore, WhatIsNotThere) {
+TEST(ObjectStore, MissingObjectsAreReportedOrIgnored) {
   const AStore place;
   const auto store = open_store(place.address());
   EXPECT_FALSE(store->read("x"));

@@ -1,5 +1,4 @@
-// The families' patterns by hand against the same expressions on PCRE2, and the limits of the
-// latter.
+// Hand-written patterns against the same expressions in PCRE2, and the limits of PCRE2.
 #include "input/tokenizer/pattern.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +26,7 @@ std::vector<std::string> pieces(const Pattern& pattern, const std::string& text)
   return out;
 }
 
-TEST(FamilyPattern, SplitsAsTheExpressionSays) {
+TEST(FamilyPattern, SplitsLikeTheRegularExpression) {
   const auto llama3 = make_family_pattern(kLlama3);
   ASSERT_TRUE(llama3);
   using Pieces = std::vector<std::string>;
@@ -42,7 +41,7 @@ TEST(FamilyPattern, SplitsAsTheExpressionSays) {
 
 class AgainstPcre2 : public testing::TestWithParam<std::string> {};
 
-TEST_P(AgainstPcre2, GivesTheSamePieces) {
+TEST_P(AgainstPcre2, HandWrittenMatcherGivesTheSamePieces) {
   const auto by_hand = make_family_pattern(GetParam());
   Pattern by_engine;
   try {
@@ -64,7 +63,7 @@ std::string qwen2() {
 INSTANTIATE_TEST_SUITE_P(Families, AgainstPcre2,
                          testing::Values(kGpt2Expression, kLlama3, qwen2(), kTekken));
 
-TEST(Pcre2Pattern, GivesUpOnAnExpressionThatWouldRunForEver) {
+TEST(Pcre2Pattern, CatastrophicBacktrackingIsAnError) {
   Pattern pattern;
   try {
     pattern = make_pcre2_pattern("(a+)+$|(a|aa)+b", "test");
@@ -76,7 +75,7 @@ TEST(Pcre2Pattern, GivesUpOnAnExpressionThatWouldRunForEver) {
   EXPECT_NE(message.find("gave up"), std::string::npos) << message;
 }
 
-TEST(Pcre2Pattern, RefusesABrokenExpression) {
+TEST(Pcre2Pattern, RejectsAnInvalidExpression) {
   const std::string message = bad_input_message([] { make_pcre2_pattern("(a", "file: part"); });
   EXPECT_NE(message.find("file: part"), std::string::npos) << message;
 }
