@@ -3,7 +3,6 @@
 #include <span>
 
 #include "expect.h"
-#include "input/checkpoint/tensor_pickle.h"
 #include "input/checkpoint/torch_zip.h"
 
 using qkscope::refused_or;

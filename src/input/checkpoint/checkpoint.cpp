@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <ranges>
 #include <set>
 #include <span>
 #include <utility>
@@ -54,9 +55,8 @@ void check_shards(const std::string& folder, const std::string& index,
 }
 
 std::set<std::string> shards_of(const std::map<std::string, std::string>& weight_index) {
-  std::set<std::string> shards;
-  for (const auto& [name, shard] : weight_index) shards.insert(shard);
-  return shards;
+  const auto shards = std::views::values(weight_index);
+  return {shards.begin(), shards.end()};
 }
 
 bool stays_in_folder(const std::string& shard) {
@@ -259,19 +259,16 @@ std::uint64_t Checkpoint::widened_bytes() const {
 }
 
 std::vector<std::string> Checkpoint::names() const {
-  std::vector<std::string> names;
-  names.reserve(tensors_.size());
-  for (const auto& [name, tensor] : tensors_) names.push_back(name);
-  return names;
+  const auto names = std::views::keys(tensors_);
+  return {names.begin(), names.end()};
 }
 
 IndexedTensors indexed_tensors(const std::string& folder) {
   for (const auto& format : kWeightFormats) {
     if (!path_exists(join(folder, format.index))) continue;
-    IndexedTensors indexed{.index = join(folder, format.index), .names = {}};
-    for (const auto& [name, shard] : load_weight_index(folder, format.index))
-      indexed.names.push_back(name);
-    return indexed;
+    const auto shard_of = load_weight_index(folder, format.index);
+    const auto names = std::views::keys(shard_of);
+    return {.index = join(folder, format.index), .names = {names.begin(), names.end()}};
   }
   return {};
 }

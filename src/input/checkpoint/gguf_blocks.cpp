@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -182,9 +184,8 @@ constexpr std::array kOthers = {
 }  // namespace
 
 const GgufType* find_gguf_type(std::uint32_t id) {
-  for (const auto& type : kTypes)
-    if (type.id == id) return &type;
-  return nullptr;
+  const auto* found = std::ranges::find(kTypes, id, &GgufType::id);
+  return found == kTypes.end() ? nullptr : found;
 }
 
 std::string gguf_type_name(std::uint32_t id) {
@@ -195,10 +196,7 @@ std::string gguf_type_name(std::uint32_t id) {
 }
 
 std::string gguf_type_names() {
-  std::vector<std::string> names;
-  names.reserve(std::size(kTypes));
-  for (const auto& type : kTypes) names.emplace_back(type.name);
-  return fmt::format("{}", fmt::join(names, ", "));
+  return fmt::format("{}", fmt::join(std::views::transform(kTypes, &GgufType::name), ", "));
 }
 
 void dequantize_blocks(const GgufType& type, std::span<const std::byte> blocks, float* values) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <ranges>
 #include <string_view>
 #include <vector>
 
@@ -39,13 +40,11 @@ constexpr const char* kLongFactors = "rope_factors_long.weight";
 
 const Architecture& find_architecture(const GgufMetadata& metadata) {
   const auto name = metadata.text("general.architecture");
-  std::vector<std::string> known;
-  for (const auto& architecture : kArchitectures) {
+  for (const auto& architecture : kArchitectures)
     if (name == architecture.name) return architecture;
-    known.emplace_back(architecture.name);
-  }
   bad_input("{}: the architecture {} is not supported in GGUF files; supported are {}",
-            metadata.where(), in_quotes(name), fmt::join(known, ", "));
+            metadata.where(), in_quotes(name),
+            fmt::join(std::views::transform(kArchitectures, &Architecture::name), ", "));
 }
 
 // GGUF stores settings as float32. Returns the shortest decimal that rounds to the same float32, as
@@ -103,8 +102,7 @@ class ConfigWriter {
     const auto& value = metadata_.at(key(name));
     if (!value.is_array()) return metadata_.natural(key(name));
     const bool same = !value.empty() && value.front().is_number_unsigned() &&
-                      std::all_of(value.begin(), value.end(),
-                                  [&](const Json& one) { return one == value.front(); });
+                      std::count(value.begin(), value.end(), value.front()) == std::ssize(value);
     if (!same) metadata_.fail(key(name), "one number for all layers");
     return value.front().get<std::int64_t>();
   }

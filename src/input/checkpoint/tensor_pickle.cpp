@@ -1,5 +1,3 @@
-#include "input/checkpoint/tensor_pickle.h"
-
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -10,6 +8,7 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/byte_reader.h"
+#include "input/checkpoint/torch_zip.h"
 
 namespace qkscope {
 namespace {

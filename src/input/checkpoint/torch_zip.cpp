@@ -7,7 +7,6 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/byte_reader.h"
-#include "input/checkpoint/tensor_pickle.h"
 
 namespace qkscope {
 namespace {

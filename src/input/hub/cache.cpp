@@ -49,17 +49,12 @@ std::string blob_of(const fs::path& file) {
   return error ? "" : target.filename().string();
 }
 
-std::set<std::string> blobs_of(const fs::path& repository, const std::string& commit) {
-  std::set<std::string> blobs;
-  for (const auto& file : files_below(repository / "snapshots" / commit))
-    blobs.insert(blob_of(file));
-  return blobs;
-}
-
 std::set<std::string> blobs_of_others(const fs::path& repository, const std::string& commit) {
   std::set<std::string> blobs;
   for (const auto& other : commits_of(repository))
-    if (other != commit) blobs.merge(blobs_of(repository, other));
+    if (other != commit)
+      for (const auto& file : files_below(repository / "snapshots" / other))
+        blobs.insert(blob_of(file));
   return blobs;
 }
 
@@ -93,6 +88,21 @@ std::uint64_t remove_file(const fs::path& path) {
   std::error_code error;
   fs::remove(path, error);
   if (error) system_error("remove", path.string(), error.value());
+  return bytes;
+}
+
+// Removes the files of a snapshot that `selects`, and their blobs unless another snapshot shares
+// them. Links go first, so that a snapshot never contains a dangling link.
+std::uint64_t remove_files(const fs::path& repository, const std::string& commit,
+                           bool (*selects)(const std::string& path)) {
+  const auto kept = blobs_of_others(repository, commit);
+  std::uint64_t bytes = 0;
+  for (const auto& file : files_below(repository / "snapshots" / commit)) {
+    if (!selects(file.string())) continue;
+    const auto blob = blob_of(file);
+    bytes += remove_file(file);
+    if (!blob.empty() && !kept.contains(blob)) bytes += remove_file(repository / "blobs" / blob);
+  }
   return bytes;
 }
 
@@ -197,16 +207,11 @@ std::uint64_t remove_revision(const RepositoryName& repository, const std::strin
     if (commit.empty())
       bad_input("{}: no revision {} in the cache; 'qkscope cache' lists what is there",
                 repository.id, in_quotes(revision));
-    const auto kept = blobs_of_others(folder, commit);
-    const auto own = blobs_of(folder, commit);
     for (const auto& [name, target] : cached_refs(folder.string()))
       if (target == commit) remove_file(folder / "refs" / name);
     remove_file(folder / "trees" / (commit + ".json"));
-    std::uint64_t bytes = 0;
-    for (const auto& file : files_below(folder / "snapshots" / commit)) bytes += remove_file(file);
+    const auto bytes = remove_files(folder, commit, [](const std::string&) { return true; });
     remove_folder(folder / "snapshots" / commit);
-    for (const auto& blob : own)
-      if (!blob.empty() && !kept.contains(blob)) bytes += remove_file(folder / "blobs" / blob);
     return bytes;
   });
 }
@@ -217,16 +222,7 @@ std::uint64_t evict_weights(const std::string& name_or_folder, const std::string
     const fs::path folder = cached_repository(RepositoryKind::model, name_or_folder);
     const auto commit =
         cached_commit(RepositoryKind::model, name_or_folder, revision.empty() ? "main" : revision);
-    if (commit.empty()) return std::uint64_t{0};
-    const auto kept = blobs_of_others(folder, commit);
-    std::uint64_t bytes = 0;
-    for (const auto& file : files_below(folder / "snapshots" / commit)) {
-      if (!is_weight_file(file.string())) continue;
-      const auto blob = blob_of(file);
-      bytes += remove_file(file);  // link first, so that a snapshot never contains a dangling link
-      if (!blob.empty() && !kept.contains(blob)) bytes += remove_file(folder / "blobs" / blob);
-    }
-    return bytes;
+    return commit.empty() ? 0 : remove_files(folder, commit, is_weight_file);
   });
 }
 

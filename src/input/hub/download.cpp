@@ -15,6 +15,7 @@
 #include "base/core/text.h"
 #include "base/io/durable_file.h"
 #include "base/io/folder.h"
+#include "base/io/mapped_file.h"
 #include "input/hub/cache.h"
 #include "input/hub/digest.h"
 #include "input/hub/transfer.h"
@@ -74,15 +75,10 @@ class PartialFile {
 
  private:
   void read_existing() {
-    std::vector<std::byte> buffer(std::size_t{1} << 20);
-    while (true) {
-      const auto count = ::read(descriptor_, buffer.data(), buffer.size());
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) system_error("read", path_, errno);
-      if (count == 0) break;
-      digest_.add(std::span(buffer).first(static_cast<std::size_t>(count)));
-      size_ += static_cast<std::uint64_t>(count);
-    }
+    const MappedFile existing(path_);
+    digest_.add(existing.bytes());
+    size_ = existing.bytes().size();
+    ::lseek(descriptor_, 0, SEEK_END);
     if (size_ > file_.size) restart();
   }
 

@@ -152,6 +152,16 @@ bool is_remote_checkpoint(const std::string& name, const std::string& revision) 
          (revision.empty() || is_revision(revision));
 }
 
+// Fetches selected files of a model; a local folder is returned unchanged.
+std::string fetch_model(const std::string& name_or_folder, const std::string& revision,
+                        const FileChoice& choice, const FetchOptions& options) {
+  const auto folder =
+      is_remote_checkpoint(name_or_folder, revision)
+          ? fetch_files({{RepositoryKind::model, name_or_folder}, revision, ""}, choice, options)
+          : "";
+  return folder.empty() ? resolve_checkpoint(name_or_folder, revision) : folder;
+}
+
 // Sums the weight files of a folder without a cached listing.
 CheckpointBytes bytes_in(const std::string& folder) {
   CheckpointBytes bytes;
@@ -196,21 +206,13 @@ std::optional<std::vector<std::string>> listed_files(const RepositoryName& repos
 
 std::string fetch_config(const std::string& name_or_folder, const std::string& revision,
                          const FetchOptions& options) {
-  if (!is_remote_checkpoint(name_or_folder, revision))
-    return resolve_checkpoint(name_or_folder, revision);
-  const auto folder =
-      fetch_files({{RepositoryKind::model, name_or_folder}, revision, ""}, config_file(), options);
-  return folder.empty() ? resolve_checkpoint(name_or_folder, revision) : folder;
+  return fetch_model(name_or_folder, revision, config_file(), options);
 }
 
 std::string fetch_checkpoint(const std::string& name_or_folder, const std::string& revision,
                              const FetchOptions& options) {
   return translate_exceptions([&] {
-    if (!is_remote_checkpoint(name_or_folder, revision))
-      return resolve_checkpoint(name_or_folder, revision);
-    const auto folder = fetch_files({{RepositoryKind::model, name_or_folder}, revision, ""},
-                                    checkpoint_files(options.weights), options);
-    return folder.empty() ? resolve_checkpoint(name_or_folder, revision) : folder;
+    return fetch_model(name_or_folder, revision, checkpoint_files(options.weights), options);
   });
 }
 
@@ -229,9 +231,7 @@ CheckpointBytes checkpoint_bytes(const std::string& name_or_folder, const std::s
 std::string fetch_tokenizer(const std::string& name_or_path, const FetchOptions& options) {
   return translate_exceptions([&] {
     if (path_exists(name_or_path) || !is_remote_name(name_or_path)) return name_or_path;
-    const auto folder =
-        fetch_files({{RepositoryKind::model, name_or_path}, "", ""}, tokenizer_files(), options);
-    return folder.empty() ? resolve_checkpoint(name_or_path, "") : folder;
+    return fetch_model(name_or_path, "", tokenizer_files(), options);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <ranges>
 #include <set>
 
 #include <fmt/format.h>
@@ -117,9 +118,8 @@ const RemoteFile* find_file(const RemoteTree& tree, const std::string& path) {
 }
 
 std::vector<std::string> paths_of(const RemoteTree& tree) {
-  std::vector<std::string> paths;
-  for (const auto& file : tree) paths.push_back(file.path);
-  return paths;
+  const auto paths = std::views::transform(tree, &RemoteFile::path);
+  return {paths.begin(), paths.end()};
 }
 
 std::string fetch_commit(const HubClient& client, const Repository& repository,

@@ -6,7 +6,6 @@
 
 #include "base/core/text.h"
 #include "base/io/json.h"
-#include "input/store/lease.h"
 #include "input/store/stored_folder.h"
 
 namespace qkscope {

@@ -4,7 +4,6 @@
 #include "base/core/error.h"
 #include "input/checkpoint/hub_cache.h"
 #include "input/store/arrow_store.h"
-#include "input/store/lease.h"
 
 namespace qkscope {
 namespace {

@@ -1,4 +1,3 @@
-#include "input/store/lease.h"
 
 #include <chrono>
 #include <thread>

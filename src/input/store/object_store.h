@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -67,5 +68,27 @@ void remove_objects(ObjectStore& store, const std::vector<std::string>& names);
 
 // Returns a unique name of the form "20261116T130501-9f3a01c2d4e5f607" (UTC time and random bits).
 std::string unique_name();
+
+// ---- Conditional puts for stores without them, with a lease object that names owner and expiry
+// ----
+
+inline constexpr char kLeaseSuffix[] = ".lease";
+
+// Store operations used by a lease. Reads must see the last write.
+struct LeaseAccess {
+  std::function<std::optional<std::string>(const std::string& name)> read;
+  std::function<void(const std::string& name, const std::string& content)> write;
+  std::function<void(const std::string& name)> remove;
+};
+
+struct LeaseTimes {
+  double lasts = 60.0;   // seconds until expiry; a crashed owner blocks others for this long
+  double settles = 1.0;  // seconds after which concurrent writers see the same owner
+};
+
+// Returns false if the object already exists. Safe as long as no write takes longer than `settles`
+// and no owner is suspended for longer than `lasts`.
+bool put_with_lease(const LeaseAccess& store, const std::string& name, const std::string& content,
+                    const LeaseTimes& times = {});
 
 }  // namespace qkscope

@@ -15,7 +15,7 @@ namespace qkscope {
 //   sweeps/HASH/NAME/    folder of a sweep, without captures and statistics
 std::string run_place(const StoreAddress& address, const std::string& run);
 std::string fetched_place(const StoreAddress& address);
-std::string output_place(const StoreAddress& address, const std::string& name);
+std::string output_scratch_folder(const StoreAddress& address, const std::string& name);
 std::string sweep_place(const StoreAddress& address);
 
 }  // namespace qkscope

@@ -62,7 +62,7 @@ StoredOutput::StoredOutput(const std::string& path_or_address, const std::string
     if (stored.there() && stored.manifest().kind != kind)
       bad_input("{}: what is there is of the kind '{}', not '{}'; choose another address",
                 path_or_address, stored.manifest().kind, kind);
-    state_->folder = output_place(*address, unique_name());
+    state_->folder = output_scratch_folder(*address, unique_name());
     make_folders(state_->folder);
   });
 }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 #include <map>
+#include <ranges>
 #include <set>
 
 #include <fmt/format.h>
@@ -158,10 +159,8 @@ bool StoredFolder::there() const {
 }
 
 std::vector<std::string> StoredFolder::names() const {
-  std::vector<std::string> names;
-  names.reserve(manifest_.files.size());
-  for (const auto& file : manifest_.files) names.push_back(file.name);
-  return names;
+  const auto names = std::views::transform(manifest_.files, &StoredFile::name);
+  return {names.begin(), names.end()};
 }
 
 std::string StoredFolder::local_folder() const {

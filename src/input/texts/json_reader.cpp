@@ -67,9 +67,8 @@ class RowHandler : public nlohmann::json_sax<Json> {
     return true;
   }
   bool open(const char* kind) {
-    if (depth_ == 0 && std::string_view(kind) != "an object") {
+    if (depth_ == 0 && std::string_view(kind) != "an object")
       bad_input("{}: expected a JSON object, found {}", record_.where, kind);
-    }
     if (depth_ == 1 && in_text_) fail_text_type(kind);
     if (depth_ == 1 && in_id_) id_is_nested = true;
     ++depth_;
@@ -124,9 +123,8 @@ void parse_json_row(std::string_view text, const RecordColumns& columns, Record&
   check_row(text, record.where);
   RowHandler handler(columns, record);
   Json::sax_parse(text, &handler);
-  if (!handler.has_text) {
+  if (!handler.has_text)
     missing_column(record.where, columns.text, json_row_columns(text, record.where));
-  }
   if (columns.id && !handler.has_id)
     missing_column(record.where, *columns.id, json_row_columns(text, record.where));
   if (handler.id_is_nested)
@@ -206,10 +204,9 @@ class JsonArrayReader : public JsonReader {
   JsonArrayReader(std::string_view text, const std::string& where, const RecordColumns& columns)
       : JsonReader(text, where, columns) {
     skip_white_space();
-    if (!rest_.starts_with('[')) {
+    if (!rest_.starts_with('['))
       bad_input("{}: expected a list of objects; for one object per line name the file .jsonl",
                 where);
-    }
     advance(1);
     read_first_columns();
   }
@@ -234,9 +231,8 @@ class JsonArrayReader : public JsonReader {
     row = rest_.substr(0, size);
     advance(size);
     skip_white_space();
-    if (row.empty() || (!rest_.starts_with(',') && !rest_.starts_with(']'))) {
+    if (row.empty() || (!rest_.starts_with(',') && !rest_.starts_with(']')))
       bad_input("{}: the list of rows is broken off after this row", where());
-    }
     return true;
   }
 

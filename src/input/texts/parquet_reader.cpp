@@ -95,9 +95,8 @@ class ParquetReader : public RecordReader {
     check(file_->GetSchema(&schema_), path);
     std::vector<int> wanted = {index_of(columns.text)};
     const auto& type = *schema_->field(wanted[0])->type();
-    if (!is_text(type)) {
+    if (!is_text(type))
       bad_input("{}: column '{}' holds {}, expected strings", path, columns.text, type.ToString());
-    }
     text_ = columns.text;
     id_ = columns.id;
     if (columns.id) wanted.push_back(index_of(*columns.id));
@@ -123,9 +122,8 @@ class ParquetReader : public RecordReader {
 
   std::vector<CorpusColumn> columns() const override {
     std::vector<CorpusColumn> columns;
-    for (const auto& field : schema_->fields()) {
+    for (const auto& field : schema_->fields())
       columns.push_back({field->name(), field->type()->ToString()});
-    }
     return columns;
   }
 

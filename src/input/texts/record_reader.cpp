@@ -129,9 +129,8 @@ ExampleId ExampleId::from(std::int64_t value) {
 }
 
 ExampleId ExampleId::from(std::uint64_t value) {
-  if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+  if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
     return from_text(fmt::format("{}", value));
-  }
   return from(static_cast<std::int64_t>(value));
 }
 

@@ -4,9 +4,10 @@
 #include <cctype>
 #include <filesystem>
 #include <map>
+#include <ranges>
 #include <set>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/core/error.h"
 #include "base/core/log.h"
@@ -157,10 +158,8 @@ Paths select_by_card(const Paths& paths, const CardConfig& config, const CorpusO
   if (config.files.empty()) return select_by_name(paths, base, options.split, where);
   const auto patterns = config.files.find(options.split);
   if (patterns == config.files.end()) {
-    Paths splits;
-    for (const auto& [split, ignored] : config.files) splits.push_back(split);
     bad_input("{}: the configuration '{}' has no split '{}'; its card names: {}", where,
-              config.name, options.split, fmt::join(splits, ", "));
+              config.name, options.split, fmt::join(std::views::keys(config.files), ", "));
   }
   GlobSelection selection(paths, where);
   for (const auto& pattern : patterns->second) selection.add(base + pattern);
@@ -218,10 +217,8 @@ std::vector<std::string> choose_split_files(const std::vector<std::string>& path
     return select_by_card(paths, *config, options, where);
   if (options.name) return select_in_folder(paths, options, where);
   if (configs.empty()) return select_by_name(paths, "", options.split, where);
-  Paths names;
-  for (const auto& config : configs) names.push_back(config.name);
   bad_input("{}: the dataset has several configurations; choose one by name: {}", where,
-            fmt::join(names, ", "));
+            fmt::join(std::views::transform(configs, &CardConfig::name), ", "));
 }
 
 std::vector<std::string> find_corpus_files(const CorpusOptions& options) {

@@ -102,9 +102,8 @@ void AddedTokens::split(std::string_view text, bool normalized,
       continue;
     }
     if (token.lstrip) {
-      while (begin > done && ends_with(text.substr(0, begin), unicode::kSpace)) {
+      while (begin > done && ends_with(text.substr(0, begin), unicode::kSpace))
         begin -= utf8::decode_last(text.data() + begin).size;
-      }
     }
     if (token.rstrip) {
       while (starts_with(text.substr(end), unicode::kSpace)) end += utf8::length(text[end]);

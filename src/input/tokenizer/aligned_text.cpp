@@ -31,9 +31,7 @@ void AlignedText::borrow(const AlignedText& whole, Span range) {
   most_ = most_bytes(text_.size());
   aligned_ = whole.aligned_;
   spans_.clear();
-  if (aligned_) {
-    spans_.assign(whole.spans_.begin() + range.begin, whole.spans_.begin() + range.end);
-  }
+  if (aligned_) spans_.assign(whole.spans_.begin() + range.begin, whole.spans_.begin() + range.end);
 }
 
 AlignedText::Rewrite::Rewrite(AlignedText& target) : target_(target) {

@@ -17,12 +17,10 @@ class BpeFileReader {
   BpeFile read() {
     cursor_.enter('{');
     while (cursor_.next('}')) read_member(std::string(cursor_.key()));
-    if (!has_type_ && !has_merges_) {
+    if (!has_type_ && !has_merges_)
       bad_input("{}: the model has neither a type nor merges; only BPE models are read", where_);
-    }
-    if (!has_vocabulary_ || !has_merges_) {
+    if (!has_vocabulary_ || !has_merges_)
       bad_input("{}: the BPE model needs \"vocab\" and \"merges\"", where_);
-    }
     if (merges_late_) {
       const std::size_t end = cursor_.position();
       cursor_.jump(merges_begin_);
@@ -59,10 +57,9 @@ class BpeFileReader {
     };
     if (key == "type") {
       has_type_ = true;
-      if (value != "BPE") {
+      if (value != "BPE")
         bad_input("{}: the model type {} is not one that qkscope knows; it reads BPE", where_,
                   value.dump());
-      }
     } else if (key == "dropout") {
       if (!value.is_null() && value != 0.0) fail(key, "is set: ids would be random");
     } else if (key == "unk_token") {
@@ -99,10 +96,9 @@ class BpeFileReader {
     while (cursor_.next('}')) {
       token = cursor_.key();
       const std::int64_t id = cursor_.integer();
-      if (id < 0 || id > Vocabulary::kMaxId) {
+      if (id < 0 || id > Vocabulary::kMaxId)
         cursor_.fail(fmt::format("the token \"{}\" has the id {}; ids run from 0 to {}", token, id,
                                  Vocabulary::kMaxId));
-      }
       file_.vocabulary.add(token, static_cast<std::int32_t>(id));
     }
   }
@@ -130,9 +126,8 @@ class BpeFileReader {
       return;
     }
     const auto space = pair.find(' ');
-    if (space == std::string_view::npos || pair.find(' ', space + 1) != std::string_view::npos) {
+    if (space == std::string_view::npos || pair.find(' ', space + 1) != std::string_view::npos)
       cursor_.fail(fmt::format("the merge \"{}\" must be two tokens with a space between", pair));
-    }
     left_ = pair.substr(0, space);
     right_ = pair.substr(space + 1);
   }
@@ -141,9 +136,8 @@ class BpeFileReader {
     if (left_.empty()) return;
     const std::int32_t left = find(left_), right = find(right_);
     const std::string& prefix = file_.continuing_prefix;
-    if (right_.size() < prefix.size()) {
+    if (right_.size() < prefix.size())
       cursor_.fail(fmt::format("the merged token \"{}\" lacks the prefix \"{}\"", right_, prefix));
-    }
     left_.append(right_, prefix.size(), std::string::npos);
     file_.merges.push_back({left, right, find(left_)});
   }

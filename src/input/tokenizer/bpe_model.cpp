@@ -25,9 +25,8 @@ BpeModel::BpeModel(BpeFile file, bool bytes, const std::string& where)
     : file_(std::move(file)), bytes_(bytes) {
   if (file_.unknown) {
     unknown_id_ = file_.vocabulary.find(*file_.unknown);
-    if (unknown_id_ < 0) {
+    if (unknown_id_ < 0)
       bad_input("{}: the model's unk_token \"{}\" is not in its vocabulary", where, *file_.unknown);
-    }
   }
   merges_.reserve(file_.merges.size());
   for (const auto& [left, right, into] : file_.merges) merges_.add(left, right, into);

@@ -18,9 +18,8 @@ using Tokens = std::vector<std::string>;
 
 void decode_bytes(Tokens& tokens) {
   std::string bytes, of_token;
-  for (const std::string& token : tokens) {
+  for (const std::string& token : tokens)
     bytes += from_byte_alphabet(token, of_token) ? of_token : token;
-  }
   tokens.assign(1, utf8::replace_invalid(bytes));
 }
 
@@ -74,9 +73,8 @@ std::string replaced(const Pattern& pattern, const std::string& content, const s
 // Replaces the mark by a space, or by nothing in the first token if the encoder prepended one.
 void decode_metaspace(Tokens& tokens, const std::string& mark, bool prepended) {
   const Pattern pattern = make_string_pattern(mark);
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
+  for (std::size_t i = 0; i < tokens.size(); ++i)
     tokens[i] = replaced(pattern, i == 0 && prepended ? "" : " ", tokens[i]);
-  }
 }
 
 }  // namespace

@@ -26,9 +26,8 @@ Encoder::Encoder(Parts parts) : parts_(std::move(parts)) {
 void Encoder::encode(std::string_view document, Span piece, bool with_sources, Workspace& work,
                      Tokens& tokens) const {
   const std::string_view text = document.substr(piece.begin, piece.end - piece.begin);
-  if (const auto at = utf8::find_invalid(text); at != std::string_view::npos) {
+  if (const auto at = utf8::find_invalid(text); at != std::string_view::npos)
     bad_input("the text is not UTF-8 at byte {}", piece.begin + at);
-  }
   const Job job{document, with_sources, work, tokens};
   work.sections.clear();
   parts_.added_tokens.split(text, false, work.sections);
@@ -81,10 +80,9 @@ void Encoder::encode_normalized(const Job& job, const AlignedText& text, Span ra
   }
   const std::string_view whole = pieces.text.text();
   const char* const end = whole.data() + whole.size();
-  for (const Span word : pieces.ranges) {
+  for (const Span word : pieces.ranges)
     parts_.model.encode({whole.substr(word.begin, word.end - word.begin), end}, job.work.model,
                         job.tokens.ids);
-  }
 }
 
 void Encoder::encode_word(const Job& job, Span word) const {
@@ -134,9 +132,8 @@ bool Encoder::is_cut(std::string_view document, std::size_t at) const {
     // An ideograph (U+4E00 to U+9FFF) followed by a common CJK punctuation mark.
     if (!cut_after_ideograph_ || at < 3 || document.size() - at < 3) return false;
     const auto lead = static_cast<unsigned char>(document[at - 3]);
-    if (lead < 0xE4 || lead > 0xE9 || utf8::find_invalid(document.substr(at - 3, 3)) == 0) {
+    if (lead < 0xE4 || lead > 0xE9 || utf8::find_invalid(document.substr(at - 3, 3)) == 0)
       return false;
-    }
     if (lead == 0xE4 && static_cast<unsigned char>(document[at - 2]) < 0xB8) return false;
     constexpr std::string_view kMarks[] = {"\xE3\x80\x81", "\xE3\x80\x82", "\xEF\xBC\x8C"};
     const std::string_view next = document.substr(at, 3);

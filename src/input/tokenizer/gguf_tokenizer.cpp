@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <ranges>
 #include <string_view>
 #include <tuple>
 
@@ -80,9 +81,7 @@ const PreTokenizerSpec& find_pre_tokenizer(const GgufMetadata& metadata) {
     bad_input("{}: no {}, so that how text is cut into words is not known; {}", metadata.where(),
               in_quotes(kPre), kAdvice);
   const auto name = metadata.text(kPre);
-  std::vector<std::string> known;
   for (const auto& spec : kPreTokenizers) {
-    known.emplace_back(spec.name);
     if (name != spec.name) continue;
     if (name == kDefault.name)
       log::warn(
@@ -92,7 +91,9 @@ const PreTokenizerSpec& find_pre_tokenizer(const GgufMetadata& metadata) {
     return spec;
   }
   bad_input("{}: the pre-tokenizer {} is not one that qkscope knows; it knows {}: {}",
-            metadata.where(), in_quotes(name), fmt::join(known, ", "), kAdvice);
+            metadata.where(), in_quotes(name),
+            fmt::join(std::views::transform(kPreTokenizers, &PreTokenizerSpec::name), ", "),
+            kAdvice);
 }
 
 Json pre_tokenizer_json(const PreTokenizerSpec& spec) {

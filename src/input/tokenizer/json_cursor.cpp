@@ -126,9 +126,8 @@ std::int64_t JsonCursor::integer() {
   const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
   if (error != std::errc()) fail("expected an integer");
   at_ = static_cast<std::size_t>(end - text_.data());
-  if (at_ < text_.size() && (text_[at_] == '.' || text_[at_] == 'e' || text_[at_] == 'E')) {
+  if (at_ < text_.size() && (text_[at_] == '.' || text_[at_] == 'e' || text_[at_] == 'E'))
     fail("expected an integer");
-  }
   return value;
 }
 

@@ -17,9 +17,8 @@ JsonSpec::JsonSpec(const Json& json, std::string part, std::string where)
 
 void JsonSpec::allow(std::initializer_list<std::string_view> keys) const {
   for (const auto& [key, value] : json_.items()) {
-    if (key != "type" && std::find(keys.begin(), keys.end(), key) == keys.end()) {
+    if (key != "type" && std::find(keys.begin(), keys.end(), key) == keys.end())
       fail(fmt::format("has the key \"{}\", which qkscope does not know", key));
-    }
   }
 }
 
@@ -68,9 +67,8 @@ Pattern JsonSpec::pattern(std::string* literal) const {
       if (literal != nullptr) *literal = content;
       return make_string_pattern(content);
     }
-    if (found.begin().key() == "Regex") {
+    if (found.begin().key() == "Regex")
       return make_regex_pattern(content, fmt::format("{}: {} {}", where_, part_, type_));
-    }
   }
   fail("\"pattern\" must be {\"String\": ...} or {\"Regex\": ...}");
 }

@@ -14,9 +14,8 @@ void merge_short(const MergeTable& merges, std::vector<Symbol>& symbols,
                  std::vector<std::uint32_t>& ranks) {
   std::size_t count = symbols.size();
   ranks.resize(count);
-  for (std::size_t i = 0; i + 1 < count; ++i) {
+  for (std::size_t i = 0; i + 1 < count; ++i)
     ranks[i] = merges.rank(symbols[i].id, symbols[i + 1].id);
-  }
   while (count > 1) {
     const auto best = std::min_element(ranks.begin(), ranks.begin() + count - 1);
     if (*best == kNone) break;

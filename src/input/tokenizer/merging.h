@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "input/tokenizer/hashing.h"
+#include "input/tokenizer/vocabulary.h"
 
 namespace qkscope {
 
@@ -42,9 +42,8 @@ class MergeTable {
         std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
     const std::size_t mask = slots_.size() - 1;
     std::size_t at = mix_bits(key, 0x9E3779B97F4A7C15u) & mask;
-    while (slots_[at].rank != kNone && (slots_[at].left != left || slots_[at].right != right)) {
+    while (slots_[at].rank != kNone && (slots_[at].left != left || slots_[at].right != right))
       at = (at + 1) & mask;
-    }
     return at;
   }
 

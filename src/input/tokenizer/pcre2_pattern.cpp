@@ -73,9 +73,7 @@ Owned<pcre2_code> compile(const std::string& expression, const std::string& show
   Owned<pcre2_code> code(
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
                     PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at, nullptr));
-  if (!code) {
-    bad_input("{}: cannot use the pattern '{}': {}", where, shown, message(error));
-  }
+  if (!code) bad_input("{}: cannot use the pattern '{}': {}", where, shown, message(error));
   pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // on failure, PCRE2 interprets the expression
   return code;
 }
@@ -174,9 +172,8 @@ class Pcre2Search {
   bool search(std::string_view text, std::size_t from, const Workspace& work) const {
     const int found = work.match(code_.get(), text, from);
     if (found == PCRE2_ERROR_NOMATCH) return false;
-    if (found < 0) {
+    if (found < 0)
       bad_input("{}: the pattern gave up at byte {} of a text: {}", where_, from, message(found));
-    }
     return true;
   }
 

@@ -81,9 +81,8 @@ void PostProcessor::read(const Json& json, const std::string& where) {
     read_trimming();
     const auto special = [&](const std::string& key) {
       const Json& pair = spec.list(key);
-      if (pair.size() != 2 || !pair[0].is_string()) {
+      if (pair.size() != 2 || !pair[0].is_string())
         spec.fail(fmt::format("\"{}\" must be [token, id]", key));
-      }
       return Piece{false, {parse_id(spec, pair[1])}, {pair[0].get<std::string>()}};
     };
     step.pieces = {special("cls"), Piece{true, {}, {}}, special("sep")};
@@ -110,9 +109,8 @@ std::vector<PostProcessor::Piece> PostProcessor::read_template(const JsonSpec& s
       pieces.push_back({true, {}, {}});
       continue;
     }
-    if (item.begin().key() != "SpecialToken") {
+    if (item.begin().key() != "SpecialToken")
       spec.fail(fmt::format("\"single\" has a piece \"{}\"", item.begin().key()));
-    }
     const auto special = specials.find(name);
     const bool whole = special != specials.end() && special->is_object() &&
                        special->contains("ids") && (*special)["ids"].is_array();

@@ -123,9 +123,8 @@ class ByteLevel : public PreTokenizerStage {
       while (rewrite.position() < piece.end) {
         const char* at = rewrite.old().data() + rewrite.position();
         const std::uint32_t size = utf8::length(*at);
-        for (std::uint32_t i = 0; i < size; ++i) {
+        for (std::uint32_t i = 0; i < size; ++i)
           rewrite.put(byte_to_character(at[i]), i == 0 ? size : 0);
-        }
       }
     });
   }
@@ -155,12 +154,10 @@ Stage make_metaspace(const JsonSpec& spec) {
   const auto prepend = scheme == "never"   ? Scheme::never
                        : scheme == "first" ? Scheme::first
                                            : Scheme::always;
-  if (prepend == Scheme::always && scheme != "always") {
+  if (prepend == Scheme::always && scheme != "always")
     spec.fail(fmt::format("has the unknown prepend_scheme \"{}\"", scheme));
-  }
-  if (!spec.flag("add_prefix_space", true) && prepend != Scheme::never) {
+  if (!spec.flag("add_prefix_space", true) && prepend != Scheme::never)
     spec.fail("says add_prefix_space false and a prepend_scheme other than \"never\"");
-  }
   return std::make_unique<Metaspace>(utf8::decode(mark.data()).code, prepend,
                                      spec.flag("split", true));
 }

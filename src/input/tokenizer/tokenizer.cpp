@@ -164,14 +164,12 @@ struct Tokenizer::State {
 };
 
 Tokenizer::Encoding Tokenizer::State::encode(std::string_view text, const EncodeOptions& options) {
-  if (text.size() > std::numeric_limits<std::uint32_t>::max() / 4) {
+  if (text.size() > std::numeric_limits<std::uint32_t>::max() / 4)
     bad_input("a text of {} bytes is too long; the limit is 1 GiB", text.size());
-  }
   const std::int64_t added = options.add_special_tokens ? post_processor.added() : 0;
-  if (options.max_length < 0 || (options.max_length > 0 && options.max_length < added)) {
+  if (options.max_length < 0 || (options.max_length > 0 && options.max_length < added))
     bad_input("max_length is {}, but the tokenizer adds {} special tokens to every text",
               options.max_length, added);
-  }
   Encoding encoding;
   Encoder::Tokens tokens;
   if (options.max_length == 0) {
@@ -193,9 +191,8 @@ Tokenizer::Encoding Tokenizer::State::encode(std::string_view text, const Encode
 
 Encoder::Tokens Tokenizer::State::encode_all(std::string_view text, bool sources) {
   std::vector<std::size_t> cuts = {0};
-  while (cuts.back() < text.size()) {
+  while (cuts.back() < text.size())
     cuts.push_back(encoder.next_cut(text, std::min(cuts.back() + kPieceBytes, text.size())));
-  }
   const auto pieces = std::ssize(cuts) - 1;
   const auto encode_at = [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);

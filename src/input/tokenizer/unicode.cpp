@@ -74,9 +74,8 @@ constexpr char32_t kLeadings = 19, kVowels = 21, kTrailings = 28;
 constexpr char32_t kSyllables = kLeadings * kVowels * kTrailings;
 
 char32_t compose_hangul(char32_t first, char32_t second) {
-  if (first - kLeading < kLeadings && second - kVowel < kVowels) {
+  if (first - kLeading < kLeadings && second - kVowel < kVowels)
     return kHangul + ((first - kLeading) * kVowels + (second - kVowel)) * kTrailings;
-  }
   const char32_t syllable = first - kHangul;
   if (syllable < kSyllables && syllable % kTrailings == 0 && second > kTrailing &&
       second < kTrailing + kTrailings) {
@@ -92,22 +91,17 @@ std::uint8_t combining_rank(char32_t code) {
 }
 
 // Returns the full decomposition, or an empty view if there is none. Hangul is handled separately.
-std::u32string_view canonical_decomposition(char32_t code) {
-  return look_up(kCanonical, code);
-}
-
-std::u32string_view compatible_decomposition(char32_t code) {
-  const auto compatible = look_up(kCompatible, code);
-  return compatible.empty() ? look_up(kCanonical, code) : compatible;
+std::u32string_view decomposition(char32_t code, bool compatible) {
+  const auto found = compatible ? look_up(kCompatible, code) : std::u32string_view();
+  return found.empty() ? look_up(kCanonical, code) : found;
 }
 
 // Returns the composition of two characters, including Hangul, or 0 if there is none.
 char32_t compose(char32_t first, char32_t second) {
   const auto& table = made_once([] {
     std::unordered_map<std::uint64_t, char32_t> pairs;
-    for (const auto& c : kCompositions) {
+    for (const auto& c : kCompositions)
       pairs.emplace(std::uint64_t{c.first} << 32 | c.second, c.composed);
-    }
     return pairs;
   });
   if (const char32_t hangul = compose_hangul(first, second)) return hangul;
@@ -211,8 +205,7 @@ class Normalization {
   // Returns true if the character cannot be reordered or composed with any earlier character.
   bool starts_group(char32_t code) const {
     if (code < 0x80) return true;
-    std::u32string_view parts =
-        compatible() ? compatible_decomposition(code) : canonical_decomposition(code);
+    const auto parts = decomposition(code, compatible());
     const char32_t first = parts.empty() ? code : parts.front();
     return combining_rank(first) == 0 && !composes_backwards(first);
   }
@@ -229,7 +222,7 @@ class Normalization {
       if (index % kTrailings != 0) add(kTrailing + index % kTrailings, false);
       return;
     }
-    const auto to = compatible() ? compatible_decomposition(code) : canonical_decomposition(code);
+    const auto to = decomposition(code, compatible());
     if (to.empty()) return add(code, true);
     for (std::size_t i = 0; i < to.size(); ++i) add(to[i], i == 0);
   }

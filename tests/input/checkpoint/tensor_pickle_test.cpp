@@ -1,10 +1,9 @@
 // Unpickling of tensors, and rejection of everything else.
-#include "input/checkpoint/tensor_pickle.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "error_message.h"
+#include "input/checkpoint/torch_zip.h"
 
 namespace qkscope {
 namespace {

@@ -1,6 +1,4 @@
 // Conditional puts emulated with a lease.
-#include "input/store/lease.h"
-
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -8,6 +6,8 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+
+#include "input/store/object_store.h"
 
 namespace qkscope {
 namespace {

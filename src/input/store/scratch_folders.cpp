@@ -1,10 +1,9 @@
-#include "input/store/places.h"
-
 #include <fmt/format.h>
 
 #include "base/core/blake2b.h"
 #include "base/core/error.h"
 #include "input/checkpoint/hub_cache.h"
+#include "input/store/places.h"
 
 namespace qkscope {
 namespace {
@@ -39,7 +38,7 @@ std::string fetched_place(const StoreAddress& address) {
   return fmt::format("{}/stores/{}", base(), hash_of(address));
 }
 
-std::string output_place(const StoreAddress& address, const std::string& name) {
+std::string output_scratch_folder(const StoreAddress& address, const std::string& name) {
   return fmt::format("{}/results/{}-{}", base(), hash_of(address), name);
 }
 
