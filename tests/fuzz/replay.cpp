@@ -1,6 +1,6 @@
-// Stands in for libFuzzer where the compiler has none: replays a corpus, then seeded mutations.
+// Replaces libFuzzer in builds without it: replays a corpus, then seeded mutations.
 //   fuzz_NAME CORPUS_FOLDER MUTATIONS    run everything
-//   fuzz_NAME FILE                       run one input, as libFuzzer does with a crash it kept
+//   fuzz_NAME FILE                       run one input, such as a saved crash
 #include <algorithm>
 #include <cstdio>
 #include <exception>

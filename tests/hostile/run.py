@@ -1,4 +1,4 @@
-"""Runs the program over files that mean harm (tools/make_hostile_files.py), each in little memory and time: it must end by
+"""Runs the program on malicious files (tools/make_hostile_files.py) with limited memory and time: it must exit by
 itself with a message and exit code 1 or 2.
 
     run.py PROGRAM FOLDER [--keep] [PART OF A NAME]

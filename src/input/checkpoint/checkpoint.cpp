@@ -238,10 +238,6 @@ const Checkpoint::Location& Checkpoint::locate(const std::string& name) const {
       near.empty() ? std::string() : fmt::format("; the nearest name is {}", in_quotes(near)));
 }
 
-const TensorInfo& Checkpoint::info(const std::string& name) const {
-  return locate(name).info;
-}
-
 ConstTensorView Checkpoint::tensor(const std::string& name) const {
   const Location& found = locate(name);
   if (gguf_ != nullptr) return gguf_->tensor(found.stored);
@@ -252,10 +248,6 @@ ConstTensorView Checkpoint::scaled(const std::string& name, const std::string& s
                                    const std::vector<std::int64_t>& block) const {
   return dequantized_->get(name,
                            [&] { return dequantize_float8(tensor(name), tensor(scales), block); });
-}
-
-std::uint64_t Checkpoint::widened_bytes() const {
-  return gguf_ == nullptr ? 0 : gguf_->widened_bytes();
 }
 
 std::vector<std::string> Checkpoint::names() const {

@@ -35,7 +35,7 @@ class Checkpoint {
 
   // Aliases declared in the metadata of a safetensors file count as tensors.
   bool has(const std::string& name) const { return tensors_.contains(name); }
-  const TensorInfo& info(const std::string& name) const;
+  const TensorInfo& info(const std::string& name) const { return locate(name).info; }
   ConstTensorView tensor(const std::string& name) const;
   // Returns the dequantized float32 copy of a float8 matrix with block scales; computed on first
   // use and cached.
@@ -45,7 +45,8 @@ class Checkpoint {
   std::uint64_t bytes() const {
     return bytes_;
   }  // size of all tensors in the files; shared storage counts once
-  std::uint64_t widened_bytes() const;  // extra memory for tensors that are dequantized
+  // Extra memory for tensors that are dequantized.
+  std::uint64_t widened_bytes() const { return gguf_ == nullptr ? 0 : gguf_->widened_bytes(); }
 
  private:
   struct Location {

@@ -134,14 +134,6 @@ CacheWriter::CacheWriter(const Repository& repository)
   locks_ = (path.parent_path() / ".locks" / path.filename()).string();
 }
 
-std::string CacheWriter::snapshot(const std::string& commit) const {
-  return folder_ + "/snapshots/" + commit;
-}
-
-std::string CacheWriter::blob(const RemoteFile& file) const {
-  return folder_ + "/blobs/" + file.etag();
-}
-
 bool CacheWriter::has_blob(const RemoteFile& file) const {
   return holds(blob(file), file.size);
 }

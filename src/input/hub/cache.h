@@ -16,8 +16,8 @@ class CacheWriter {
   explicit CacheWriter(const Repository& repository);
 
   const std::string& folder() const { return folder_; }
-  std::string snapshot(const std::string& commit) const;
-  std::string blob(const RemoteFile& file) const;
+  std::string snapshot(const std::string& commit) const { return folder_ + "/snapshots/" + commit; }
+  std::string blob(const RemoteFile& file) const { return folder_ + "/blobs/" + file.etag(); }
 
   // Return true if the blob, or the file in the snapshot, exists with the right size.
   bool has_blob(const RemoteFile& file) const;

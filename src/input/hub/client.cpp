@@ -70,14 +70,6 @@ void sleep(double seconds, const std::atomic<bool>* stop) {
 
 }  // namespace
 
-std::string Repository::api_path() const {
-  return fmt::format("/api/{}s/{}", kind_name(), id);
-}
-
-std::string Repository::page_path() const {
-  return kind == RepositoryKind::model ? "/" + id : "/datasets/" + id;
-}
-
 Url HubClient::at(const std::string& path) const {
   auto url = settings_.endpoint;
   if (url.target.ends_with('/')) url.target.pop_back();

@@ -15,8 +15,10 @@ namespace qkscope {
 
 struct Repository : RepositoryName {
   std::string kind_name() const { return kind == RepositoryKind::model ? "model" : "dataset"; }
-  std::string api_path() const;   // "/api/models/org/name"
-  std::string page_path() const;  // "/org/name" or "/datasets/org/name"
+  std::string api_path() const { return "/api/" + kind_name() + "s/" + id; }
+  std::string page_path() const {
+    return kind == RepositoryKind::model ? "/" + id : "/datasets/" + id;
+  }
 };
 
 class HubClient {

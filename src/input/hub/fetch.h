@@ -26,7 +26,9 @@ using FileChoice = std::function<std::optional<std::vector<std::string>>(
 FileChoice checkpoint_files(bool weights);
 
 // Returns true if the name is that of a weight file.
-bool is_weight_file(const std::string& path);
+inline bool is_weight_file(const std::string& path) {
+  return path.ends_with(".safetensors") || path.ends_with(".bin");
+}
 
 // Selects config.json alone.
 FileChoice config_file();

@@ -77,10 +77,6 @@ std::string some_of(const std::vector<std::string>& paths) {
   return list_names(paths, 8);
 }
 
-bool is_weight_file(const std::string& path) {
-  return path.ends_with(".safetensors") || path.ends_with(".bin");
-}
-
 FileChoice config_file() {
   return [](const Paths& paths, const FileReader&, const std::string& where) {
     require_config(paths, where);

@@ -77,10 +77,6 @@ Url resolve_url(const Url& base, const std::string& location) {
   return parse_url(prefix.without_query() + tail);
 }
 
-bool same_server(const Url& a, const Url& b) {
-  return a.scheme == b.scheme && a.host == b.host && a.port == b.port;
-}
-
 bool is_loopback(const Url& url) {
   if (url.host == "localhost" || url.host == "[::1]") return true;
   return url.host.starts_with("127.") &&

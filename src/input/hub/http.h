@@ -32,7 +32,9 @@ Url parse_url(const std::string& text);
 // Resolves a Location header, which may be relative to `base`.
 Url resolve_url(const Url& base, const std::string& location);
 
-bool same_server(const Url& a, const Url& b);  // compares scheme, host and port
+inline bool same_server(const Url& a, const Url& b) {
+  return a.scheme == b.scheme && a.host == b.host && a.port == b.port;
+}
 bool is_loopback(const Url& url);
 
 // Throws bad input for plain http to a remote host, which could be intercepted. Loopback is

@@ -96,10 +96,6 @@ ObjectContent ArrowStore::put(const std::string& name, const std::string& file) 
   return {text.size(), checksum_text(sum.value())};
 }
 
-bool ArrowStore::put_if_absent(const std::string& name, const std::string& content) {
-  return put_new(name, content) || read(name) == content;
-}
-
 std::vector<StoredObject> ArrowStore::list(const std::string& prefix) {
   arrow::fs::FileSelector selector;
   selector.base_dir = path_of(prefix);

@@ -21,7 +21,9 @@ class ArrowStore : public ObjectStore {
   void get(const std::string& name, const std::string& file,
            const std::optional<ObjectContent>& expected) override;
   ObjectContent put(const std::string& name, const std::string& file) override;
-  bool put_if_absent(const std::string& name, const std::string& content) override;
+  bool put_if_absent(const std::string& name, const std::string& content) override {
+    return put_new(name, content) || read(name) == content;
+  }
   std::vector<StoredObject> list(const std::string& prefix) override;
 
  protected:

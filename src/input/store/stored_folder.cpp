@@ -154,10 +154,6 @@ void StoredFolder::read_newest() {
       newest->content, store_->where(numbered_name(store_layout::kManifests, newest->number)));
 }
 
-bool StoredFolder::there() const {
-  return manifest_.kind != StoredManifest::kRemoved;
-}
-
 std::vector<std::string> StoredFolder::names() const {
   const auto names = std::views::transform(manifest_.files, &StoredFile::name);
   return {names.begin(), names.end()};

@@ -80,7 +80,7 @@ class StoredFolder {
 
   ObjectStore& store() const { return *store_; }
   const StoreAddress& address() const { return store_->address(); }
-  bool there() const;
+  bool there() const { return manifest_.kind != StoredManifest::kRemoved; }
   const StoredManifest& manifest() const { return manifest_; }
   std::vector<std::string> names() const;
   // Hash of the manifest; changes with the content.

@@ -32,13 +32,12 @@ void TokenFinder::add(std::string_view text, std::int32_t id) {
   if (starts_.find(text.front()) == std::string::npos) starts_.push_back(text.front());
 }
 
-std::size_t TokenFinder::next_start(std::string_view text, std::size_t from) const {
-  return starts_.size() == 1 ? text.find(starts_.front(), from) : text.find_first_of(starts_, from);
-}
-
 std::optional<TokenFinder::Found> TokenFinder::next(std::string_view text, std::size_t from) const {
   if (empty()) return std::nullopt;
-  for (; (from = next_start(text, from)) != std::string_view::npos; ++from) {
+  const auto next_start = [&](std::size_t at) {
+    return starts_.size() == 1 ? text.find(starts_.front(), at) : text.find_first_of(starts_, at);
+  };
+  for (; (from = next_start(from)) != std::string_view::npos; ++from) {
     std::optional<Found> longest;
     std::uint32_t node = 0;
     for (std::size_t at = from; at < text.size(); ++at) {

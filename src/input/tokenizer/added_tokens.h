@@ -40,8 +40,6 @@ class TokenFinder {
   bool empty() const { return longest_ == 0; }
 
  private:
-  std::size_t next_start(std::string_view text, std::size_t from) const;
-
   std::unordered_map<std::uint64_t, std::uint32_t>
       children_;                          // trie edges: node << 8 | byte -> child node
   std::vector<std::int32_t> ids_ = {-1};  // id of the string that ends at a node, else -1

@@ -28,19 +28,15 @@ const Json& JsonSpec::value(const std::string& key) const {
   return *found;
 }
 
-bool JsonSpec::is_absent(const std::string& key) const {
-  return !json_.contains(key) || json_[key].is_null();
-}
-
 bool JsonSpec::flag(const std::string& key, std::optional<bool> fallback) const {
-  if (fallback && is_absent(key)) return *fallback;
+  if (fallback && json_.value(key, Json()).is_null()) return *fallback;
   const Json& found = value(key);
   if (!found.is_boolean()) fail(fmt::format("\"{}\" must be true or false", key));
   return found.get<bool>();
 }
 
 std::string JsonSpec::text(const std::string& key, std::optional<std::string> fallback) const {
-  if (fallback && is_absent(key)) return *fallback;
+  if (fallback && json_.value(key, Json()).is_null()) return *fallback;
   const Json& found = value(key);
   if (!found.is_string()) fail(fmt::format("\"{}\" must be a string", key));
   return found.get<std::string>();

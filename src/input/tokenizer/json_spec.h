@@ -38,8 +38,6 @@ class JsonSpec {
   [[noreturn]] void fail(const std::string& what) const;
 
  private:
-  bool is_absent(const std::string& key) const;
-
   const Json& json_;
   std::string part_;
   std::string where_;

@@ -231,8 +231,4 @@ AtCut PreTokenizer::at_cut(CutSpace space) const {
   return AtCut::local;
 }
 
-bool PreTokenizer::breaks_after_ideograph() const {
-  return !stages_.empty() && stages_.front()->breaks_after_ideograph();
-}
-
 }  // namespace qkscope

@@ -65,7 +65,9 @@ class PreTokenizer {
   bool gives_bytes() const { return gives_bytes_; }
   bool needs_alignment() const;
   AtCut at_cut(CutSpace space) const;
-  bool breaks_after_ideograph() const;
+  bool breaks_after_ideograph() const {
+    return !stages_.empty() && stages_.front()->breaks_after_ideograph();
+  }
 
  private:
   std::vector<std::unique_ptr<const PreTokenizerStage>> stages_;

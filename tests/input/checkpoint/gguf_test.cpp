@@ -70,7 +70,7 @@ TEST(Gguf, DequantizationIsBitExact) {
     const auto values = golden.tensor(std::string(type->name) + ".values");
     ASSERT_EQ(blocks.dim(1), static_cast<std::int64_t>(type->bytes)) << type->name;
     std::vector<float> widened(static_cast<std::size_t>(values.size()));
-    widen_blocks(*type, {blocks.bytes(), blocks.size_bytes()}, widened.data());
+    dequantize_blocks(*type, {blocks.bytes(), blocks.size_bytes()}, widened.data());
     EXPECT_EQ(std::memcmp(widened.data(), values.bytes(), values.size_bytes()), 0) << type->name;
     ++types;
   }

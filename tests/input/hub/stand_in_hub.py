@@ -1,11 +1,11 @@
-"""A Hugging Face Hub on loopback for the tests: the endpoints that clients use, large files on a
-second server, and faults on demand.
+"""Fake Hugging Face Hub on loopback: the endpoints that clients use, a second server for large files, and fault
+injection.
 
     with StandInHub() as hub:
         hub.model("org/name").put({"config.json": b"{}"})
         hub.fault("/resolve/", Status(503), times=2)
         ... a client with HF_ENDPOINT=hub.endpoint ...
-        hub.requests  # what was asked, in order
+        hub.requests  # all requests, in order
 """
 
 import base64

@@ -1,5 +1,4 @@
-"""The servers of the stand-in Hub: requests are recorded, routed, and answered as they should be or with a
-fault."""
+"""HTTP servers of the fake Hub: record and route requests, and inject faults."""
 
 import dataclasses
 import http.server
@@ -21,15 +20,15 @@ class Status:
 
 @dataclasses.dataclass
 class Body:
-    """Answers as usual but spoils the body: cut it after so many bytes, change a byte, wait after
-    each piece, or send nothing more for so long."""
+    """Fault: damages the body of a response by truncating it, flipping a byte, pausing after every piece, or
+    stalling."""
     cut: int = None
     flip: bool = False
     piece: int = None
     pause: float = 0.0
     stall: float = 0.0
-    quietly: bool = False      # ends without saying how long the body should have been
-    no_ranges: bool = False    # sends all of it, whatever part was asked for
+    quietly: bool = False      # truncates without a Content-Length
+    no_ranges: bool = False    # ignores Range headers
 
 
 class Drop:
