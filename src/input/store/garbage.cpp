@@ -15,17 +15,10 @@ using store_layout::kFiles, store_layout::kManifests, store_layout::kParts, stor
 
 // Matches the names of unique_name(): "20261116T130501-9f3a01c2d4e5f607".
 bool is_unique_name(const std::string& name) {
-  constexpr std::string_view kShape = "ddddddddTdddddd-xxxxxxxxxxxxxxxx";
-  if (name.size() != kShape.size()) return false;
-  for (std::size_t i = 0; i < name.size(); ++i) {
-    const char c = name[i];
-    const bool digit = c >= '0' && c <= '9';
-    const bool fits = kShape[i] == 'd'   ? digit
-                      : kShape[i] == 'x' ? digit || (c >= 'a' && c <= 'f')
-                                         : c == kShape[i];
-    if (!fits) return false;
-  }
-  return true;
+  constexpr const char* kDigits = "0123456789";
+  return name.size() == 32 && name[8] == 'T' && name[15] == '-' &&
+         name.find_first_not_of(kDigits) == 8 && name.find_first_not_of(kDigits, 9) == 15 &&
+         name.find_first_not_of("0123456789abcdef", 16) == std::string::npos;
 }
 
 // Returns the stored folder ("" or "path/") that an object belongs to; nullopt for foreign objects.

@@ -1,12 +1,12 @@
 // Implements write_long_texts() of qkscope/texts.h.
 #include <algorithm>
-#include <charconv>
 #include <vector>
 
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
 #include "base/core/translate_exceptions.h"
 #include "base/core/utf8.h"
+#include "input/texts/record_reader.h"
 #include "input/texts/text_writer.h"
 #include "qkscope/experimental/log.h"
 #include "qkscope/texts.h"
@@ -55,12 +55,9 @@ TruncatedText truncate(const Tokenizer& tokenizer, const LongTextOptions& option
 
 // Integer ids stay integers, because the sampling seed of any other id is its hash.
 std::variant<std::int64_t, std::string> id_of(const Document& document) {
-  std::int64_t number = 0;
-  const auto& text = document.source_id;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error == std::errc() && end == text.data() + text.size() && number == document.example_key)
-    return number;
-  return text;
+  const auto id = ExampleId::from_digits(document.source_id);
+  if (id.integer == document.example_key) return *id.integer;
+  return document.source_id;
 }
 
 void check_options(const LongTextOptions& options) {

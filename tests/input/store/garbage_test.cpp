@@ -4,9 +4,9 @@
 
 #include <gmock/gmock.h>
 
-#include "a_store.h"
 #include "base/io/folder.h"
 #include "input/store/stored_folder.h"
+#include "test_store.h"
 
 namespace qkscope {
 namespace {
@@ -37,7 +37,7 @@ class Garbage : public testing::Test {
     return names;
   }
 
-  AStore place_;
+  TestStore place_;
   std::unique_ptr<ObjectStore> store_ = open_store(place_.address());
 };
 

@@ -7,10 +7,10 @@
 
 #include <gmock/gmock.h>
 
-#include "a_store.h"
 #include "base/io/checksum.h"
 #include "error_message.h"
 #include "qkscope/experimental/text.h"
+#include "test_store.h"
 
 namespace qkscope {
 namespace {
@@ -18,7 +18,7 @@ namespace {
 using testing::HasSubstr;
 
 TEST(ObjectStore, GetReturnsTheContentThatWasPut) {
-  const AStore place;
+  const TestStore place;
   const auto store = open_store(place.address());
   const std::string large(std::size_t{12} << 20, 'x');
   for (const auto& text : {std::string(), std::string("some\nbytes"), large}) {
@@ -31,7 +31,7 @@ TEST(ObjectStore, GetReturnsTheContentThatWasPut) {
 }
 
 TEST(ObjectStore, ListsBelowAPrefix) {
-  const AStore place;
+  const TestStore place;
   const auto store = open_store(place.address());
   EXPECT_TRUE(store->list("").empty());
   EXPECT_TRUE(store->put_if_absent("a/2", "22"));
@@ -51,7 +51,7 @@ TEST(ObjectStore, ListsBelowAPrefix) {
 }
 
 TEST(ObjectStore, ExactlyOneConditionalPutSucceeds) {
-  const AStore place;
+  const TestStore place;
   constexpr int kWriters = 8;
   std::atomic<int> first{0};
   std::vector<std::thread> writers;
@@ -66,7 +66,7 @@ TEST(ObjectStore, ExactlyOneConditionalPutSucceeds) {
 
 // If the response of a put is lost, the retry finds the object.
 TEST(ObjectStore, APutOfIdenticalContentCountsAsSuccess) {
-  const AStore place;
+  const TestStore place;
   const auto store = open_store(place.address());
   EXPECT_TRUE(store->put_if_absent("name", "content"));
   EXPECT_TRUE(store->put_if_absent("name", "content"));
@@ -75,7 +75,7 @@ TEST(ObjectStore, APutOfIdenticalContentCountsAsSuccess) {
 }
 
 TEST(ObjectStore, CorruptObjectsAreDetected) {
-  const AStore place;
+  const TestStore place;
   const auto store = open_store(place.address());
   const auto content = store->put("x", place.written("whole", "all of it"));
   store->put("x", place.written("cut", "all"));
@@ -85,7 +85,7 @@ TEST(ObjectStore, CorruptObjectsAreDetected) {
 }
 
 TEST(ObjectStore, MissingObjectsAreReportedOrIgnored) {
-  const AStore place;
+  const TestStore place;
   const auto store = open_store(place.address());
   EXPECT_FALSE(store->read("x"));
   bad_input_message([&] { store->get("x", place.file("to"), {}); });

@@ -3,10 +3,10 @@
 
 #include <gmock/gmock.h>
 
-#include "a_store.h"
 #include "base/io/folder.h"
 #include "error_message.h"
 #include "qkscope/experimental/text.h"
+#include "test_store.h"
 
 namespace qkscope {
 namespace {
@@ -28,7 +28,7 @@ class StoredFolders : public testing::Test {
   }
   StoredFolder open() const { return StoredFolder(place_.address()); }
 
-  AStore place_;
+  TestStore place_;
 };
 
 TEST_F(StoredFolders, BecomeVisibleWithTheManifest) {

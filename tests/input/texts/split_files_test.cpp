@@ -11,7 +11,7 @@
 namespace qkscope {
 namespace {
 
-class LayoutTest : public testing::Test {
+class SplitFilesTest : public testing::Test {
  protected:
   void add(const std::string& path, const std::string& text) {
     const std::filesystem::path file = folder_.file(path);
@@ -32,7 +32,7 @@ class LayoutTest : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(LayoutTest, ShardsOfASplitAreReadInOrder) {
+TEST_F(SplitFilesTest, ShardsOfASplitAreReadInOrder) {
   add("data/train-00001-of-00002.jsonl", "b");
   add("data/train-00000-of-00002.jsonl", "a");
   add("data/test-00000-of-00001.jsonl", "c");
@@ -43,7 +43,7 @@ TEST_F(LayoutTest, ShardsOfASplitAreReadInOrder) {
   EXPECT_NE(message.find("data/test-00000-of-00001.jsonl"), std::string::npos) << message;
 }
 
-TEST_F(LayoutTest, ConfigurationNamesSelectFolders) {
+TEST_F(SplitFilesTest, ConfigurationNamesSelectFolders) {
   add("en/train.jsonl", "e");
   add("de/train/0.jsonl", "d");
   EXPECT_EQ(texts("train", "en"), "e");
@@ -52,14 +52,14 @@ TEST_F(LayoutTest, ConfigurationNamesSelectFolders) {
   EXPECT_NE(message.find("en"), std::string::npos) << message;
 }
 
-TEST_F(LayoutTest, FilesThatNameNoSplitAreTheTrainSplit) {
+TEST_F(SplitFilesTest, FilesThatNameNoSplitAreTheTrainSplit) {
   add("one.jsonl", "1");
   add("two.jsonl", "2");
   EXPECT_EQ(texts("train"), "12");
   bad_input_message([&] { texts("test"); });
 }
 
-TEST_F(LayoutTest, TheCardSelectsFiles) {
+TEST_F(SplitFilesTest, TheCardSelectsFiles) {
   add("long/a.jsonl", "a");
   add("long/deep/b.jsonl", "b");
   add("short/c.jsonl", "c");
@@ -86,7 +86,7 @@ TEST_F(LayoutTest, TheCardSelectsFiles) {
   EXPECT_NE(message.find("its card names: all, test"), std::string::npos) << message;
 }
 
-TEST_F(LayoutTest, SeveralConfigurationsRequireAName) {
+TEST_F(SplitFilesTest, SeveralConfigurationsRequireAName) {
   add("a.jsonl", "a");
   write_file(folder_.file("README.md"),
              "---\nconfigs:\n- {config_name: x, data_files: a.jsonl}\n- {config_name: y}\n---\n");
@@ -95,7 +95,7 @@ TEST_F(LayoutTest, SeveralConfigurationsRequireAName) {
   EXPECT_EQ(texts("train", "x"), "a");
 }
 
-TEST_F(LayoutTest, InvalidCardsAreIgnoredWithAWarning) {
+TEST_F(SplitFilesTest, InvalidCardsAreIgnoredWithAWarning) {
   add("train.jsonl", "t");
   for (const std::string card : {"# Texts", "---\nlicense: mit\n---\n", "---\n{ : [\n---\n",
                                  "---\nconfigs: 3\n---\n", "---\nconfigs:\n- 3\n---\n", "---"}) {
@@ -105,7 +105,7 @@ TEST_F(LayoutTest, InvalidCardsAreIgnoredWithAWarning) {
 }
 
 // Patterns that take exponential time in a naive matcher.
-TEST_F(LayoutTest, GlobMatchingTakesPolynomialTime) {
+TEST_F(SplitFilesTest, GlobMatchingTakesPolynomialTime) {
   const std::string deep = "d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d";
   add(deep + "/a.jsonl", "a");
   std::string pattern;
@@ -119,7 +119,7 @@ TEST_F(LayoutTest, GlobMatchingTakesPolynomialTime) {
 }
 
 // A thousand configurations that share a thousand patterns through YAML aliases.
-TEST_F(LayoutTest, YamlAliasesCannotMultiplyPatterns) {
+TEST_F(SplitFilesTest, YamlAliasesCannotMultiplyPatterns) {
   add("train.jsonl", "t");
   std::string many = "a: &a [";
   for (int i = 0; i < 1000; ++i) many += "\"f*.jsonl\",";
@@ -129,7 +129,7 @@ TEST_F(LayoutTest, YamlAliasesCannotMultiplyPatterns) {
   EXPECT_EQ(texts("train"), "t");  // ignored with a warning
 }
 
-TEST_F(LayoutTest, MissingSplitsListTheDataFiles) {
+TEST_F(SplitFilesTest, MissingSplitsListTheDataFiles) {
   bad_input_message([&] { texts("train"); });
   CorpusOptions options;
   options.path = folder_.file("absent");

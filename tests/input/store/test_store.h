@@ -13,9 +13,9 @@
 
 namespace qkscope {
 
-class AStore {
+class TestStore {
  public:
-  AStore() {
+  TestStore() {
     ::setenv("QKSCOPE_SCRATCH", folder_.file("scratch").c_str(), 1);
     const auto server = environment_variable("QKSCOPE_TEST_STORE");
     text_ = server.empty() ? "file://" + folder_.file("store") : server + "/" + unique_name();
