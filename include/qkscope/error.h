@@ -1,5 +1,5 @@
-// The one exception type that leaves the library. A message says what was being done and where,
-// what was found, what was expected, and what to do about it.
+// The only exception type that public functions throw. A message names the file or option, the
+// value found, the value expected, and what the user can do.
 #pragma once
 
 #include <stdexcept>
@@ -10,8 +10,8 @@
 namespace qkscope {
 
 enum class ErrorKind {
-  bad_input,  // the user's file, option or data is wrong: exit code 2
-  failure,    // the machine failed us (disk full, file vanished): exit code 1
+  bad_input,  // a file, option or data of the user is wrong: exit code 2
+  failure,    // the system failed (disk full, out of memory): exit code 1
 };
 
 class QKSCOPE_API Error : public std::runtime_error {

@@ -1,5 +1,5 @@
-// The Hugging Face Hub: models and datasets by name, the cache they are kept in, and captures
-// published as datasets. The variables of the Hub's own tools hold here too: HF_HOME, HF_HUB_CACHE,
+// Hugging Face Hub: downloads models and datasets by name, manages the local cache, and publishes
+// captures as datasets. The environment variables of huggingface_hub apply: HF_HOME, HF_HUB_CACHE,
 // HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE.
 #pragma once
 
@@ -14,35 +14,35 @@
 namespace qkscope {
 
 struct FetchOptions {
-  bool weights = true;                      // of a checkpoint; without them only its small files
-  bool refresh = false;                     // ask the Hub where the branch is now
-  bool quiet = false;                       // no progress
-  const std::atomic<bool>* stop = nullptr;  // ends a download, which a later call continues
+  bool weights = true;   // download the weights; if false, only config and tokenizer
+  bool refresh = false;  // ask the Hub for the current commit of the branch
+  bool quiet = false;    // suppress the progress bar
+  const std::atomic<bool>* stop =
+      nullptr;  // set to true to cancel; a later call resumes the download
 };
 
-// The next three return a local folder: what the cache lacks is downloaded, what it has is used as
-// it is. A path that exists is returned unchanged. They may be called from any thread. A revision
-// whose files are all in the cache is used without asking the Hub; with HF_HUB_OFFLINE nothing is
-// ever asked.
+// The fetch functions return a local folder and download only files missing from the cache.
+// Existing local paths are returned unchanged. A revision that is complete in the cache is used
+// without a network request; with HF_HUB_OFFLINE no request is ever sent. All are thread-safe.
 
-// The folder of a checkpoint: config.json, tokenizer and weights. `revision`: a branch, tag or
-// commit; "" is main.
+// Fetches a checkpoint: config.json, tokenizer and weights. `revision` is a branch, tag or commit;
+// "" means main.
 QKSCOPE_API std::string fetch_checkpoint(const std::string& name_or_folder,
                                          const std::string& revision = "",
                                          const FetchOptions& options = {});
 
-// The folder with the tokenizer.json of a model, without its weights.
+// Fetches the tokenizer.json of a model without its weights.
 QKSCOPE_API std::string fetch_tokenizer(const std::string& name_or_path,
                                         const FetchOptions& options = {});
 
-// The folder of a text dataset with the files of one split. `name`: its configuration, a folder
-// inside it; "" is the default one.
+// Fetches the files of one split of a text dataset. `name` is the dataset configuration (subset);
+// "" means the default one.
 QKSCOPE_API std::string fetch_dataset(const std::string& name_or_path, const std::string& name = "",
                                       const std::string& split = "train",
                                       const FetchOptions& options = {});
 
-// The folder of any revision of a dataset on the Hub: with every file where it holds a capture and
-// neither configuration nor split is named, else with the files of one split ("" is train).
+// Fetches a given revision of a dataset: all files if the dataset is a published capture and
+// neither `name` nor `split` is given, else the files of one split ("" means train).
 QKSCOPE_API std::string fetch_dataset_revision(const std::string& id, const std::string& revision,
                                                const std::string& name = "",
                                                const std::string& split = "",
@@ -52,16 +52,16 @@ enum class RepositoryKind { model, dataset };
 
 struct RepositoryName {
   RepositoryKind kind = RepositoryKind::model;
-  std::string id;  // "org/name", or "name" alone
+  std::string id;  // "org/name" or "name"
 };
 
-// The names of its branches, as the Hub tells them now.
+// Asks the Hub for the current branch names of a repository.
 QKSCOPE_API std::vector<std::string> list_branches(const RepositoryName& repository);
 
 struct CachedRevision {
   std::string commit;
-  std::vector<std::string> refs;  // branches and tags that stand for it
-  std::uint64_t bytes = 0;        // of its files; revisions may share some
+  std::vector<std::string> refs;  // branches and tags that point to this commit
+  std::uint64_t bytes = 0;        // size of its files; revisions may share files
   std::size_t files = 0;
 };
 
@@ -69,61 +69,61 @@ struct CachedRevision {
 struct CachedEntry {
   RepositoryName repository;
   std::string folder;
-  std::uint64_t bytes = 0;             // on disk, each content once
-  std::uint64_t incomplete_bytes = 0;  // of them, downloads that were cut off
+  std::uint64_t bytes = 0;             // disk usage; shared blobs count once
+  std::uint64_t incomplete_bytes = 0;  // part of `bytes` used by interrupted downloads
   std::vector<CachedRevision> revisions;
 };
 
 struct CacheListing {
-  std::string folder;                // of the whole cache
-  std::vector<CachedEntry> entries;  // by kind and id
+  std::string folder;                // root folder of the cache
+  std::vector<CachedEntry> entries;  // sorted by kind and id
 };
 
 QKSCOPE_API CacheListing list_cache();
 
-// These return the bytes that became free. What is not in the cache is bad input.
+// Both remove functions return the number of bytes freed. Throw bad input if the cache does not
+// contain the repository or revision.
 QKSCOPE_API std::uint64_t remove_repository(const RepositoryName& repository);
 QKSCOPE_API std::uint64_t remove_revision(const RepositoryName& repository,
                                           const std::string& revision);
 
 struct CheckpointBytes {
-  std::uint64_t weights = 0;      // of its files with weights
-  std::uint64_t to_download = 0;  // of those, what the cache lacks
+  std::uint64_t weights = 0;      // size of all weight files
+  std::uint64_t to_download = 0;  // part of `weights` missing from the cache
 };
 
-// By the sizes that the Hub listed when fetch_checkpoint() asked for the small files; nothing is
-// asked or downloaded here. A local folder has everything.
+// Returns the size of a checkpoint's weights from the file listing that fetch_checkpoint() cached;
+// sends no request. For a local folder nothing remains to download.
 QKSCOPE_API CheckpointBytes checkpoint_bytes(const std::string& name_or_folder,
                                              const std::string& revision = "");
 
-// Removes a checkpoint's files with weights, except those that another revision in the cache has
-// too, and returns the bytes that became free. Config and tokenizer stay; fetch_checkpoint()
-// downloads the weights again. Nothing happens where they are not in the cache, or where the name
-// is a local folder.
+// Deletes a checkpoint's weight files from the cache, except blobs shared with another cached
+// revision, and returns the number of bytes freed. Config and tokenizer stay; fetch_checkpoint()
+// downloads the weights again. No effect on local folders or if the weights are not cached.
 QKSCOPE_API std::uint64_t evict_weights(const std::string& name_or_folder,
                                         const std::string& revision = "");
 
 struct PublishOptions {
-  std::string repo;           // "org/name"; "" takes what the capture's configuration says
-  std::string branch;         // the same; main where neither says
-  bool private_repo = false;  // a repository that has to be made is private
-  bool quiet = false;         // no progress
+  std::string repo;           // "org/name"; "" takes the name from the capture's configuration
+  std::string branch;         // "" takes the branch from the configuration, else main
+  bool private_repo = false;  // create the repository as private
+  bool quiet = false;         // suppress the progress bar
 };
 
 struct PublishResult {
-  std::string address;        // of the branch, for a browser
-  std::size_t sent = 0;       // files that were new or changed
-  std::size_t unchanged = 0;  // files that were there already
-  std::size_t removed = 0;    // files of an older capture on that branch
+  std::string address;        // web page of the branch
+  std::size_t sent = 0;       // files uploaded because they are new or changed
+  std::size_t unchanged = 0;  // files already present on the branch
+  std::size_t removed = 0;    // files deleted that belong to an older capture
 };
 
-// Makes a branch of a dataset repository hold this finished capture and no other, by one commit;
-// where that fails, the branch stays as it was. Files that no capture has stay. After an
-// interruption the same call continues the upload.
+// Uploads a finished capture to a branch of a dataset repository in a single commit, replacing any
+// older capture there. Other files on the branch stay. If the upload fails the branch is unchanged;
+// calling the function again resumes the upload.
 QKSCOPE_API PublishResult publish_capture(const std::string& data_root,
                                           const PublishOptions& options = {});
 
-// Whether there is a token to publish with, and HF_HUB_OFFLINE is not set.
+// Returns true if an access token is available and HF_HUB_OFFLINE is not set.
 QKSCOPE_API bool can_publish();
 
 }  // namespace qkscope

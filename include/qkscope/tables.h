@@ -1,4 +1,4 @@
-// Tables of results: named, typed columns, written as CSV and Parquet and read back from Parquet.
+// Result tables: named, typed columns that are written as CSV and Parquet and read from Parquet.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,12 @@ class QKSCOPE_API Table {
   struct Column {
     std::string name;
     Type type;
-    // One of these holds the column's values; the others are empty.
-    // (rows); integer columns, and boolean ones as 0 and 1; kNoInteger: there is no value
-    std::vector<std::int64_t> integers;
-    std::vector<double> reals;       // (rows); NaN: there is no value
-    std::vector<std::string> texts;  // (rows)
+    // Exactly one of the three vectors is filled, with shape (rows).
+    std::vector<std::int64_t> integers;  // integer, and boolean as 0 and 1; kNoInteger is null
+    std::vector<double> reals;           // NaN is null
+    std::vector<std::string> texts;
 
-    // Of a column that is no text; NaN: there is no value.
+    // Returns the value of an integer, boolean or real column; NaN for null.
     double number(std::size_t row) const {
       if (type == Type::real) return reals[row];
       return integers[row] == kNoInteger ? std::numeric_limits<double>::quiet_NaN()
@@ -38,24 +37,22 @@ class QKSCOPE_API Table {
   using Cell = std::variant<std::int64_t, double, std::string>;
 
   Table() = default;
-  // Whole columns, all of the same length.
+  // All columns must have the same length.
   explicit Table(std::vector<Column> columns);
 
-  // Declares a column. All columns are declared, in the order of the file, before the first row.
+  // Declares the next column. All columns must be declared before the first row is added.
   Table& column(std::string name, Type type);
-  // One row: a cell per column, in order. An integer cell may fill a real column, and NaN leaves a
-  // field of an integer or boolean column empty.
+  // Appends a row with one cell per column, in column order. A real column accepts integer cells;
+  // NaN in an integer or boolean column is stored as null.
   void add(std::vector<Cell> cells);
 
   std::int64_t rows() const { return rows_; }
   const std::vector<Column>& columns() const { return columns_; }
-  const Column* find(std::string_view name) const;  // null when there is none
+  const Column* find(std::string_view name) const;  // nullptr if there is no such column
 
-  // What has no value is an empty field; numbers carry every digit they need to be read back
-  // exactly.
+  // Writes null as an empty field and every number with enough digits to be read back exactly.
   std::string to_csv() const;
   void write_csv(const std::string& path) const;
-  // What has no value is null.
   void write_parquet(const std::string& path) const;
 
  private:
@@ -63,12 +60,12 @@ class QKSCOPE_API Table {
   std::int64_t rows_ = 0;
 };
 
-// The named columns in this order (all of the file when none is named). Null is NaN in real columns
-// and empty in text columns; an integer that is null, a missing column or a type that no table has
-// is bad input.
+// Reads the named columns in the given order; all columns if none is named. Null is read as NaN in
+// real columns and as "" in text columns. Throws bad input for a null integer or boolean, a missing
+// column or an unsupported type.
 QKSCOPE_API Table read_parquet_table(const std::string& path,
                                      const std::vector<std::string>& columns = {});
-// The same, but an integer or boolean that is null is Table::kNoInteger.
+// Like read_parquet_table(), but reads a null integer or boolean as Table::kNoInteger.
 QKSCOPE_API Table read_parquet_table_with_gaps(const std::string& path,
                                                const std::vector<std::string>& columns = {});
 

@@ -1,4 +1,4 @@
-// Tensors: Tensor owns its memory (move-only), TensorView and ConstTensorView borrow.
+// Tensors: Tensor owns its memory (move-only); TensorView and ConstTensorView are non-owning.
 #pragma once
 
 #include <array>
@@ -18,13 +18,13 @@ namespace qkscope {
 enum class DType : std::uint8_t { f32, f16, bf16, f8_e4m3, f64, i64, i32, i16, i8, u8, boolean };
 
 QKSCOPE_API std::size_t dtype_size(DType dtype);       // bytes per element
-QKSCOPE_API std::string_view dtype_name(DType dtype);  // as people write it: "bfloat16"
+QKSCOPE_API std::string_view dtype_name(DType dtype);  // PyTorch's name: "bfloat16"
 QKSCOPE_API bool is_floating(DType dtype);
-// float32, fp32, float16, fp16, bfloat16 or bf16; any other name is bad input that says what was
-// expected of `what`.
+// Parses float32, fp32, float16, fp16, bfloat16 or bf16. Throws bad input that begins with `what`
+// (the name of the option) for any other text.
 QKSCOPE_API DType parse_compute_dtype(std::string_view name, std::string_view what);
 
-// The 16-bit types are carried as their bits; to_float32() widens whole tensors.
+// Raw bits of the narrow floating types; to_float32() converts whole tensors.
 struct Bf16 {
   std::uint16_t bits;
 };
@@ -74,7 +74,7 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-// Sizes (or strides) of up to four dimensions, held in place.
+// Sizes or strides of up to four dimensions, without heap allocation.
 class QKSCOPE_API Shape {
  public:
   static constexpr int kMaxRank = 4;
@@ -102,7 +102,7 @@ namespace detail {
 [[noreturn]] QKSCOPE_API void wrong_shape(const Shape& found, const Shape& asked);
 }  // namespace detail
 
-// Borrows memory that something else keeps alive. Byte is std::byte or const std::byte.
+// A non-owning strided view; the memory must outlive the view. Byte is std::byte or const std::byte.
 template <typename Byte>
 class BasicTensorView {
  public:
@@ -115,7 +115,7 @@ class BasicTensorView {
   BasicTensorView(Byte* bytes, DType dtype, const Shape& shape, const Shape& strides, Device device)
       : bytes_(bytes), dtype_(dtype), device_(device), shape_(shape), strides_(strides) {}
 
-  // A mutable view can be read.
+  // Converts a mutable view to a read-only view.
   template <typename Other>
   requires(std::is_const_v<Byte>&& std::is_same_v<Other, std::byte>)
       BasicTensorView(const BasicTensorView<Other>& other)  // NOLINT(google-explicit-constructor)
@@ -141,7 +141,7 @@ class BasicTensorView {
     return reinterpret_cast<Element<T>*>(bytes_);
   }
 
-  // Rows [begin, end) of the first dimension.
+  // Returns the view of rows [begin, end) of the first dimension. Throws a failure if out of range.
   BasicTensorView rows(std::int64_t begin, std::int64_t end) const {
     if (rank() == 0 || begin < 0 || begin > end || end > dim(0))
       detail::wrong_rows(begin, end, shape_);
@@ -151,7 +151,7 @@ class BasicTensorView {
             shape, strides_, device_};
   }
 
-  // The same elements under another shape; contiguous views only.
+  // Returns a view of the same elements with another shape. The view must be contiguous.
   BasicTensorView reshaped(const Shape& shape) const {
     if (!is_contiguous() || shape.count() != size()) detail::wrong_shape(shape_, shape);
     return {bytes_, dtype_, shape, device_};
@@ -168,7 +168,7 @@ class BasicTensorView {
 using TensorView = BasicTensorView<std::byte>;
 using ConstTensorView = BasicTensorView<const std::byte>;
 
-// Owns 64-byte aligned host memory, contiguous, not initialised.
+// Owns contiguous, 64-byte aligned, uninitialised host memory.
 class QKSCOPE_API Tensor {
  public:
   Tensor() = default;
@@ -203,7 +203,7 @@ class QKSCOPE_API Tensor {
   Shape shape_;
 };
 
-// An owning float32 copy of a floating tensor, contiguous.
+// Returns a contiguous float32 copy of a tensor of any floating type.
 QKSCOPE_API Tensor to_float32(ConstTensorView source);
 
 }  // namespace qkscope

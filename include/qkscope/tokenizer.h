@@ -1,4 +1,5 @@
-// Tokenizers: text to token ids and back, with the same ids as the Hugging Face library gives.
+// Tokenizer: converts text to token ids and back, with the ids of the Hugging Face tokenizers
+// library.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,11 @@
 
 namespace qkscope {
 
-// Whether a folder or file is one that Tokenizer::load would look into.
+// Returns true if Tokenizer::load() would find a tokenizer at this path.
 QKSCOPE_API bool has_tokenizer(const std::string& folder_or_file);
 
-// Where a token came from: characters (not bytes) [begin, end) of the text.
+// Position of a token in the text: the half-open range [begin, end) of characters (code points),
+// not bytes.
 struct TokenOffset {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -26,12 +28,12 @@ struct TokenOffset {
 
 class QKSCOPE_API Tokenizer {
  public:
-  // A tokenizer.json, or a folder that holds one; the tokenizer_config.json beside it says whether
-  // bos and eos are added and which side of a long text is cut. Or a GGUF file, or a folder whose
-  // only tokenizer is in one.
+  // Loads a tokenizer.json, a folder that contains one, a GGUF file, or a folder whose only
+  // tokenizer is in a GGUF file. A tokenizer_config.json next to tokenizer.json sets add_bos_token,
+  // add_eos_token and the truncation side.
   static Tokenizer load(const std::string& folder_or_file);
-  // From the text of a tokenizer.json, without a tokenizer_config.json. `name` stands for the file
-  // in messages.
+  // Parses the content of a tokenizer.json; no tokenizer_config.json is read. Error messages call
+  // the source `name`.
   static Tokenizer from_json(std::string_view json, const std::string& name = "tokenizer.json");
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
@@ -39,27 +41,27 @@ class QKSCOPE_API Tokenizer {
 
   struct EncodeOptions {
     bool add_special_tokens = true;
-    std::int64_t max_length = 0;  // ids with the special ones counted in; 0: no limit
-    bool offsets = false;         // fill Encoding::offsets; slower
+    std::int64_t max_length = 0;  // maximum number of ids, special tokens included; 0: no limit
+    bool offsets = false;         // compute Encoding::offsets, which is slower
   };
   struct Encoding {
     std::vector<std::int32_t> ids;
-    bool truncated = false;            // there were more ids than max_length
-    std::vector<TokenOffset> offsets;  // one per id when asked for
+    bool truncated = false;            // the text had more ids than max_length
+    std::vector<TokenOffset> offsets;  // one per id if EncodeOptions::offsets is set, else empty
   };
 
-  // Can be called from many threads at once; a long text is itself spread over the threads. With
-  // max_length only as much of the text is read as its ids need. Text that is not UTF-8 is bad
-  // input; the message says at which byte.
+  // Thread-safe. Long texts are split and encoded in parallel. With max_length, encoding stops once
+  // enough ids are known. Throws bad input that names the byte position if the text is not valid
+  // UTF-8.
   Encoding encode(std::string_view utf8, const EncodeOptions& options) const;
   Encoding encode(std::string_view utf8) const { return encode(utf8, EncodeOptions()); }
 
-  // Ids that no token has are left out.
+  // Converts ids to text. Ids outside the vocabulary are skipped.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special = false) const;
 
-  // The token as the vocabulary spells it ("Ġthe"); empty where no token has the id.
+  // Returns the token in the spelling of the vocabulary ("Ġthe"), or "" if no token has this id.
   std::string token_string(std::int32_t id) const;
-  std::int64_t vocab_size() const;  // added tokens counted in
+  std::int64_t vocab_size() const;  // includes added tokens
 
   // Ids of the BOS and EOS tokens that tokenizer_config.json or the GGUF metadata name.
   std::optional<std::int32_t> bos_id() const;

@@ -1,4 +1,4 @@
-// The card of a dataset: the files of a split come out of those that are there, or an Error.
+// Dataset card: throws an Error, or selects only files that exist.
 #include <algorithm>
 #include <cstdint>
 #include <string>

@@ -1,5 +1,4 @@
-// A config.json: refused with an Error, or a model whose sizes and RoPE are numbers to compute
-// with.
+// config.json: throws an Error, or gives a model with finite sizes and RoPE frequencies.
 #include <cmath>
 #include <cstdint>
 #include <string_view>
@@ -14,7 +13,7 @@
 namespace {
 
 void check_rope(const qkscope::RopeConfig& rope) {
-  if (rope.dim > 512) return;  // as good as any, and slow
+  if (rope.dim > 512) return;  // larger models are slow and find no other bugs
   const qkscope::Sequence sequence{0, 40};
   const auto table = qkscope::rotary_table(rope, {&sequence, 1});
   for (const auto* tensor : {&table.cos, &table.sin})

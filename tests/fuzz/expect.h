@@ -1,4 +1,4 @@
-// What must hold for every input that a parser accepts.
+// Invariants for every input that a parser accepts.
 #pragma once
 
 #include <cstdio>
@@ -6,7 +6,7 @@
 
 #include "base/core/error.h"
 
-// Ends the process, which is what both libFuzzer and the replay report.
+// Aborts the process, which libFuzzer and the replay program report as a crash.
 #define FUZZ_EXPECT(condition)                                                      \
   do {                                                                              \
     if (!(condition)) {                                                             \
@@ -17,7 +17,7 @@
 
 namespace qkscope {
 
-// What is refused is bad input, whatever the bytes are.
+// Rejected input must be reported as bad input.
 template <typename Read>
 void refused_or(Read read) {
   try {

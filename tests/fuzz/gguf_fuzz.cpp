@@ -1,11 +1,11 @@
-// A GGUF file: refused with an Error, or every tensor inside it; and the same for the model and the
-// tokenizer that it describes.
+// GGUF file: throws an Error, or all tensors lie inside the file; the same for its model and
+// tokenizer.
 #include <cstdint>
 #include <span>
 
 #include "expect.h"
 #include "input/checkpoint/gguf.h"
-#include "input/checkpoint/gguf_model.h"
+#include "input/checkpoint/gguf_file.h"
 #include "input/tokenizer/gguf_tokenizer.h"
 
 using qkscope::refused_or;

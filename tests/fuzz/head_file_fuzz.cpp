@@ -1,4 +1,4 @@
-// A head file of a capture: refused with an Error, or rows that fit together.
+// Head file of a capture: throws an Error, or has consistent rows.
 #include <cmath>
 #include <cstdint>
 

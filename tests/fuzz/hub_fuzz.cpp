@@ -1,6 +1,6 @@
-// What a Hub answers: an Error, or listings whose paths and names are safe to store. The exchange
-// with the server is ours: each answer is a stretch of the input up to a byte 0xFF, of which the
-// first byte chooses the status, lines up to an empty one are headers, and the rest is the body.
+// Responses of a Hub: throw an Error, or give listings with safe paths and names. The HTTP exchange
+// is replaced: each response is the input up to a byte 0xFF; its first byte selects the status,
+// lines up to an empty line are headers, and the rest is the body.
 #include <array>
 #include <cstdint>
 #include <string_view>
@@ -12,15 +12,15 @@
 
 namespace {
 
-std::string_view answers;  // what is left of the input
+std::string_view answers;  // unused part of the input
 
 }  // namespace
 
 namespace qkscope {
 
-// In the place of http_curl.cpp.
+// Replaces http_curl.cpp.
 HttpResponse exchange(const HttpRequest& request) {
-  FUZZ_EXPECT(request.url.host == "hub.example");  // nothing in an answer leads elsewhere
+  FUZZ_EXPECT(request.url.host == "hub.example");  // no response may lead to another server
   constexpr std::array kStatus = {200, 200, 200, 200, 200, 302, 307, 401, 404, 416, 429, 500, 0};
   const auto end = std::min(answers.find('\xff'), answers.size());
   auto answer = answers.substr(0, end);
@@ -58,7 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       FUZZ_EXPECT(file.etag().find_first_not_of("0123456789abcdef") == std::string::npos);
     }
     fetch_branches(client, repository);
-  } catch (const Error&) {  // of either kind: the user's where the name or the token is wrong
+  } catch (const Error&) {  // of either kind: bad input if the name or token is wrong
   }
   return 0;
 }

@@ -1,4 +1,4 @@
-// Tells libFuzzer to mutate JSON as JSON, every other time.
+// Makes libFuzzer use structure-aware JSON mutations every other time.
 #include <cstdint>
 #include <cstring>
 #include <string_view>

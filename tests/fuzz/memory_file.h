@@ -1,4 +1,4 @@
-// A file in memory with a path, for readers that want one.
+// In-memory file with a path, for readers that need one.
 #pragma once
 
 #include <cstdio>

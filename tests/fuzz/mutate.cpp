@@ -41,7 +41,7 @@ class Mutator {
   }
 
  private:
-  // The distributions of the standard library differ between libraries; the modulo does not.
+  // Uses the modulo, because distributions differ between standard libraries.
   std::size_t below(std::size_t bound) {
     return bound == 0 ? 0 : static_cast<std::size_t>(random_() % bound);
   }

@@ -1,4 +1,4 @@
-// Seeded damage to an input, the same on every machine.
+// Seeded mutations of an input, identical on all platforms.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace qkscope {
 
-// A few random edits of one input of the corpus: flipped bits, pieces cut, doubled or taken from
-// another input, numbers in the text replaced by awkward ones, values of JSON changed. The result
-// depends on the corpus and the seed alone. The corpus must not be empty.
+// Applies a few random edits to one input of the corpus: bit flips, removed, duplicated or spliced
+// pieces, extreme numbers, and JSON mutations. The result depends only on corpus and seed. The
+// corpus must not be empty.
 std::string mutate(const std::vector<std::string>& corpus, std::uint64_t seed);
 
 }  // namespace qkscope

@@ -9,10 +9,10 @@
 namespace qkscope {
 namespace {
 
-// Keeps the order of keys: some readers depend on it.
+// Preserves the order of keys, which some readers depend on.
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kLargest = 1 << 14;  // bytes that are parsed
+constexpr std::size_t kLargest = 1 << 14;  // limit in bytes of the text that is parsed
 constexpr std::array kAwkward = {"null",
                                  "true",
                                  "false",
@@ -97,7 +97,7 @@ class JsonMutator {
     }
   }
 
-  // A value under the key of another one.
+  // Moves a value to the key of another one.
   void rename_in(Json& place) {
     if (!place.is_object() || place.empty()) return;
     const auto from = key_in(place);
@@ -135,7 +135,7 @@ class JsonMutator {
   std::vector<Json*> values_;
 };
 
-// Deeper values would be walked through by calls within calls.
+// Limits the depth, because values are visited recursively.
 bool is_shallow(std::string_view text) {
   int depth = 0, deepest = 0;
   for (const char c : text) {
@@ -148,7 +148,7 @@ bool is_shallow(std::string_view text) {
 }  // namespace
 
 std::string mutate_json(std::string_view text, std::uint64_t seed) {
-  const auto end = text.find_last_of("}]") + 1;  // 0 where there is none
+  const auto end = text.find_last_of("}]") + 1;  // 0 if there is none
   const auto head = text.substr(0, end);
   if (end == 0 || end > kLargest || !is_shallow(head)) return std::string(text);
   auto json = Json::parse(head, nullptr, false);

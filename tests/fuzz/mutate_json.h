@@ -1,4 +1,4 @@
-// Damage to a JSON text that leaves it JSON: mutations then reach what reads its values.
+// Mutations that keep a text valid JSON, so that they reach the code that interprets the values.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace qkscope {
 
-// The text up to its last brace or bracket is taken as JSON and one of its values is removed,
-// doubled, replaced by an awkward one or by another of its values; what follows stays. A text that
-// is no JSON comes back as it is. The result depends on text and seed alone.
+// Parses the text up to its last brace or bracket as JSON and removes, duplicates or replaces one
+// value; the rest of the text stays. Text that is not JSON is returned unchanged. The result
+// depends only on text and seed.
 std::string mutate_json(std::string_view text, std::uint64_t seed);
 
 }  // namespace qkscope

@@ -1,18 +1,18 @@
-// A Parquet file of texts: rows until the end or an Error.
+// Parquet file of texts: gives rows until the end, or throws an Error.
 #include <cstdint>
 #include <optional>
 
 #include "base/core/error.h"
 #include "expect.h"
-#include "input/texts/parquet_reader.h"
+#include "input/texts/record_reader.h"
 #include "memory_file.h"
 
 namespace {
 
 void check(const std::string& path, const std::optional<std::string>& id) {
-  constexpr int kMostRows = 100'000;  // a few bytes may stand for millions of equal rows
+  constexpr int kMostRows = 100'000;  // a few bytes can encode millions of equal rows
   try {
-    const auto reader = qkscope::open_parquet(path, {"text", id});
+    const auto reader = qkscope::open_parquet_records(path, {"text", id});
     FUZZ_EXPECT(!reader->columns().empty());
     qkscope::Record record;
     for (int row = 0; row < kMostRows && reader->next(record); ++row) {

@@ -1,6 +1,6 @@
-// The working files of a capture: refused with an Error, or a part whose counts add up and whose
-// every row can be read. An input is {"manifest": {...}, "journal": [lines]}, a byte 0xFF and a
-// segment. All checksums are made right before the files are read, so that mutations get past them.
+// Working files of a capture: throw an Error, or give a part with consistent counts and readable
+// rows. The input is {"manifest": {...}, "journal": [lines]}, a byte 0xFF and a segment. All
+// checksums are recomputed before reading, so that mutations pass them.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -25,8 +25,7 @@ using namespace qkscope;
 
 constexpr char kSplit = '\xff';
 
-// In memory where the system has such a place: ext4 brings a file that is replaced to the disk at
-// once.
+// Uses a RAM file system if there is one, because ext4 flushes replaced files to disk at once.
 const TemporaryFolder& folder_of_part() {
   static const TemporaryFolder folder = [] {
     constexpr char kMemory[] = "/dev/shm";
@@ -37,14 +36,14 @@ const TemporaryFolder& folder_of_part() {
 }
 
 void write(const std::string& path, std::string_view bytes) {
-  std::ofstream(path) << bytes;  // without waiting for the disk
+  std::ofstream(path) << bytes;  // without fsync
 }
 
 std::string dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// The words of a segment's trailer that are set here.
+// Fields of the segment trailer that the fuzzer sets.
 constexpr std::size_t kTrailerBytes = 64;
 enum TrailerWord : std::size_t { kIndexOffset = 2, kDataSum = 4, kIndexSum = 5, kSum = 6 };
 
@@ -123,7 +122,7 @@ void refuses_or_reads(const Read& read) {
   }
 }
 
-// As the bytes are, with whatever checksums they have.
+// Reads the bytes with their original checksums.
 void check_bytes(const TemporaryFolder& folder, std::string_view input) {
   const auto path = folder.file("bytes");
   write(path, input);

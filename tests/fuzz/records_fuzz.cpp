@@ -1,11 +1,10 @@
-// The readers of text datasets: rows until the end or an Error, never more rows than bytes.
+// Readers of text datasets: give rows until the end or throw an Error, and never more rows than
+// bytes.
 #include <cstdint>
 #include <string_view>
 
 #include "base/core/error.h"
 #include "expect.h"
-#include "input/texts/csv_reader.h"
-#include "input/texts/json_reader.h"
 #include "input/texts/record_reader.h"
 
 namespace {

@@ -1,6 +1,6 @@
-// Stands in for libFuzzer where the compiler has none: replays a corpus, then seeded mutations.
+// Replaces libFuzzer in builds without it: replays a corpus, then seeded mutations.
 //   fuzz_NAME CORPUS_FOLDER MUTATIONS    run everything
-//   fuzz_NAME FILE                       run one input, as libFuzzer does with a crash it kept
+//   fuzz_NAME FILE                       run one input, such as a saved crash
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 namespace qkscope {
 namespace {
 
-// An exception that leaves the target ends the run; its input is kept to be looked at.
+// Saves the input of an uncaught exception before the process ends.
 void run_input(const std::string& input, const std::string& name) {
   try {
     LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(input.data()), input.size());

@@ -1,4 +1,4 @@
-// The header of a safetensors file: refused with an Error, or consistent with its file.
+// Header of a safetensors file: throws an Error, or is consistent with the file.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -31,10 +31,10 @@ void check_file(std::string_view file) {
   FUZZ_EXPECT(covered == file.size() - header.data_offset);
 }
 
-// The input up to its last brace as a header with its true length: mutations of the text then get
-// past the length.
+// Treats the input up to the last brace as a header with the correct length, so that mutations of
+// the JSON text pass the length check.
 void check_text(std::string_view input) {
-  const auto length = input.rfind('}') + 1;  // 0 where there is none
+  const auto length = input.rfind('}') + 1;  // 0 if there is none
   std::string file;
   for (unsigned i = 0; i < 8; ++i) file += static_cast<char>(length >> 8 * i & 0xff);
   check_file(file.append(input));

@@ -1,5 +1,5 @@
-// A tokenizer.json: refused with an Error, or a tokenizer whose answers fit together. What follows
-// a byte 0xFF, which no tokenizer.json holds, is the text; without one there is a text for all.
+// tokenizer.json: throws an Error, or gives a consistent tokenizer. The part after a byte 0xFF,
+// which no tokenizer.json contains, is the text to encode; a default text is used without one.
 #include <algorithm>
 #include <cstdint>
 #include <string_view>

@@ -1,9 +1,8 @@
-// A PyTorch file: refused with an Error, or every tensor inside it.
+// PyTorch file: throws an Error, or all tensors lie inside the file.
 #include <cstdint>
 #include <span>
 
 #include "expect.h"
-#include "input/checkpoint/tensor_pickle.h"
 #include "input/checkpoint/torch_zip.h"
 
 using qkscope::refused_or;
@@ -14,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const auto& [name, entry] : qkscope::parse_torch_zip(file, "fuzz").tensors)
       FUZZ_EXPECT(entry.begin <= entry.end && entry.end <= size);
   });
-  // Mutations of the pickle alone need no directory that fits.
+  // Mutates the pickle alone, without a zip directory.
   refused_or([&] {
     for (const auto& [name, tensor] : qkscope::read_tensor_pickle(file, "fuzz"))
       FUZZ_EXPECT(tensor.shape.size() == tensor.strides.size() && tensor.offset >= 0);

@@ -1,4 +1,4 @@
-// The index of a sharded checkpoint: refused with an Error, or every shard inside the folder.
+// Shard index: throws an Error, or all shards are inside the folder.
 #include <cstdint>
 #include <filesystem>
 #include <string_view>

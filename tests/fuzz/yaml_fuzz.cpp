@@ -1,4 +1,4 @@
-// A capture's YAML: refused with an Error, or a configuration.
+// YAML configuration of a capture: throws an Error, or is accepted.
 #include <cstdint>
 #include <string>
 

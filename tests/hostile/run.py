@@ -1,4 +1,4 @@
-"""Runs the program over files that mean harm (tools/make_hostile_files.py), each in little memory and time: it must end by
+"""Runs the program on malicious files (tools/make_hostile_files.py) with limited memory and time: it must exit by
 itself with a message and exit code 1 or 2.
 
     run.py PROGRAM FOLDER [--keep] [PART OF A NAME]
@@ -24,7 +24,7 @@ def limits():
 
 
 def complaint(case, program, root, limited):
-    """What is wrong with how the program ended; None when nothing is."""
+    """Returns a description of an abnormal exit, or None."""
     folder = root / case["name"]
     command = [program, *(argument.replace("{}", str(folder)) for argument in case["arguments"])]
     environment = dict(os.environ, OPENBLAS_NUM_THREADS="1", HF_HUB_OFFLINE="1", HF_HOME=str(root / "cache"))

@@ -1,6 +1,6 @@
-// The instructions that the library computes with on the CPU. Its kernels are compiled for several
-// sets of them ("targets"), and the best one that the machine has is taken at run time. All targets
-// with fused multiply-adds give the same bytes.
+// SIMD targets of the CPU kernels. Kernels are compiled for several instruction sets ("targets")
+// and the best one that the CPU supports is chosen at run time. All targets with fused
+// multiply-adds produce identical bytes.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace qkscope {
 
-// The targets that this build and this machine have, best first: "avx512", "avx2" and "sse4" on
-// x86-64, "neon" on Arm.
+// Returns the targets that both the build and the CPU support, best first: "avx512", "avx2" and
+// "sse4" on x86-64, "neon" on Arm.
 QKSCOPE_API std::vector<std::string> cpu_targets();
 
-// The one in use: the best, or the one that the environment variable QKSCOPE_CPU names. Throws bad
-// input when that is none of cpu_targets().
+// Returns the target in use: the best one, or the one named by the environment variable
+// QKSCOPE_CPU. Throws bad input if that name is not in cpu_targets().
 QKSCOPE_API std::string cpu_target();
 
 }  // namespace qkscope

@@ -1,4 +1,4 @@
-// What the library says while it works. It is silent until a program asks to hear it.
+// Log messages and progress lines. Both are off until a program turns them on.
 #pragma once
 
 #include <chrono>
@@ -14,26 +14,27 @@ namespace qkscope {
 
 enum class LogLevel { debug, info, warning, error };
 
-// Called from any thread, also from several at once. What it throws is dropped.
+// May be called from several threads at once. Exceptions of the callback are ignored.
 using LogCallback = std::function<void(LogLevel level, std::string_view message)>;
 
-// From now on messages of `least` and above go to the callback; an empty one stops them.
+// Sends all later messages of level `least` and above to the callback. An empty callback turns
+// logging off.
 QKSCOPE_API void set_log_callback(LogCallback callback, LogLevel least = LogLevel::info);
 
-// Long operations show their progress there: one updating line on a terminal, plain lines at
-// intervals otherwise. Null, as in the beginning: nowhere.
+// Sets where long operations print their progress: one updating line on a terminal, a plain line
+// every ten seconds otherwise. nullptr (the default) prints nothing.
 QKSCOPE_API void set_progress_output(std::FILE* out);
 
 // The progress of one long operation.
 class QKSCOPE_API Progress {
  public:
   struct Options {
-    std::string what;         // "capture", first on the line
-    std::string unit;         // "examples"
-    std::int64_t total = 0;   // 0: not known
-    std::int64_t before = 0;  // of the total, done before this run: they say nothing about its pace
+    std::string what;         // first word of the line, such as "capture"
+    std::string unit;         // plural, such as "examples"
+    std::int64_t total = 0;   // units; 0 if unknown
+    std::int64_t before = 0;  // units done by an earlier run; left out of the speed estimate
     bool quiet = false;       // prints nothing
-    std::FILE* out = nullptr;  // null: where set_progress_output() says
+    std::FILE* out = nullptr;  // nullptr: the file of set_progress_output()
   };
 
   explicit Progress(Options options);
@@ -41,9 +42,9 @@ class QKSCOPE_API Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // `done` units are finished; `detail` ends the line ("512 tokens/s").
+  // Reports that `done` units are finished; `detail` ("512 tokens/s") is appended to the line.
   void update(std::int64_t done, const std::string& detail = {});
-  // Prints the last state once more and leaves the line.
+  // Prints the final state and ends the line.
   void finish();
 
  private:

@@ -1,5 +1,6 @@
-// Object stores: s3://bucket/path, gs://bucket/path and file:///path, wherever a folder is read or
-// written. Credentials are found as other programs find them (docs/stores.md) and appear nowhere.
+// Object stores: s3://bucket/path, gs://bucket/path and file:///path are accepted wherever a folder
+// is read or written. Credentials come from the standard environment (docs/stores.md) and are never
+// logged.
 #pragma once
 
 #include <cstdint>
@@ -12,35 +13,35 @@
 
 namespace qkscope {
 
-// False for a local path. A scheme that is not one of these is bad input.
+// Returns false for a local path. Throws bad input for an unsupported URL scheme.
 QKSCOPE_API bool is_store_address(const std::string& path_or_address);
 
-// Bad input where an address cannot be reached with the credentials at hand: no such bucket, wrong
-// credentials or none. Nothing is written; a local path passes.
+// Throws bad input if the address cannot be accessed with the current credentials: bucket missing,
+// credentials missing or rejected. Writes nothing; accepts every local path.
 QKSCOPE_API void check_store(const std::string& path_or_address);
 
-// A folder that is to be read: a local path as it is; of an address everything that was written
-// there, fetched and checked, as a local folder.
+// Downloads and verifies a folder that was published to an object store, and returns the local
+// copy. A local path is returned unchanged.
 QKSCOPE_API std::string fetch_stored(const std::string& path_or_address, bool quiet = false);
 
-// A checkpoint, tokenizer or dataset that others put into a store: a path or a name on the Hub as
-// it is; of an address the objects there, fetched once, as a local file or folder.
+// Downloads a checkpoint, tokenizer or dataset from an object store, once per process, and returns
+// the local file or folder. A local path or Hub name is returned unchanged.
 QKSCOPE_API std::string fetch_input(const std::string& path_or_address,
                                     const FetchOptions& options = {});
 
-// A folder that is to be written. Of an address the files are written on this machine, and there at
-// once for everybody when publish() has put them all.
+// Output folder at a local path or a store address. For an address, files are staged in a local
+// folder and become visible to readers all at once in publish().
 class QKSCOPE_API StoredOutput {
  public:
-  // `kind`: what it will be, "results" for tables. An address that holds something of another kind
-  // is bad input.
+  // `kind` names the content, e.g. "results" for tables. Throws bad input if the address already
+  // holds content of another kind.
   StoredOutput(const std::string& path_or_address, const std::string& kind);
   ~StoredOutput();
   StoredOutput(const StoredOutput&) = delete;
   StoredOutput& operator=(const StoredOutput&) = delete;
 
-  const std::string& folder() const;  // to write into
-  // Nothing happens for a local folder.
+  const std::string& folder() const;  // local folder to write files into
+  // Uploads the staged files. No effect for a local folder.
   void publish(bool quiet = false);
 
  private:
@@ -51,11 +52,12 @@ class QKSCOPE_API StoredOutput {
 struct GarbageObject {
   std::string address;
   std::uint64_t bytes = 0;
-  double age = 0.0;  // seconds
+  double age = 0.0;  // seconds since the last modification
 };
 
-// Objects below an address that writers left behind: no manifest and no run that is going on names
-// them, and they are older than so many seconds. What qkscope did not write is never among them.
+// Lists the objects below an address that interrupted writers left behind: objects older than
+// `older_than` seconds that neither the newest manifest nor a running capture references. Objects
+// that qkscope did not write are never listed.
 QKSCOPE_API std::vector<GarbageObject> find_garbage(const std::string& address, double older_than);
 QKSCOPE_API void remove_garbage(const std::string& address,
                                 const std::vector<GarbageObject>& garbage);

@@ -1,4 +1,4 @@
-// Bytes as text (RFC 4648, with padding).
+// Base64 encoding with padding (RFC 4648).
 #pragma once
 
 #include <cstddef>

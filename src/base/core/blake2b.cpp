@@ -29,7 +29,7 @@ constexpr std::uint8_t kOrder[10][16] = {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 
 using State = std::array<std::uint64_t, 8>;
 
 void compress(State& state, const char* block, std::uint64_t bytes_so_far, bool last) {
-  std::array<std::uint64_t, 16> words;  // message words are little endian, as this machine is
+  std::array<std::uint64_t, 16> words;  // message words are little-endian
   std::memcpy(words.data(), block, kBlock);
   std::array<std::uint64_t, 16> v;
   std::copy(state.begin(), state.end(), v.begin());
@@ -62,7 +62,7 @@ void compress(State& state, const char* block, std::uint64_t bytes_so_far, bool 
 std::uint64_t blake2b_64(std::string_view message) {
   static_assert(std::endian::native == std::endian::little);
   State state = kInitial;
-  state[0] ^= 0x01010000 ^ 8;  // no key, a digest of eight bytes
+  state[0] ^= 0x01010000 ^ 8;  // parameter block: no key, 8-byte digest
   std::size_t done = 0;
   for (; message.size() - done > kBlock; done += kBlock) {
     compress(state, message.data() + done, done + kBlock, false);

@@ -6,7 +6,7 @@
 
 namespace qkscope {
 
-// The digest as a little-endian number.
+// Returns the digest as a little-endian number.
 std::uint64_t blake2b_64(std::string_view message);
 
 }  // namespace qkscope

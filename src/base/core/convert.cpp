@@ -27,8 +27,8 @@ HWY_INLINE BitVector bf16_bits(BitVector code) {
   return hn::ShiftLeft<16>(code);
 }
 
-// A small format whose exponent and mantissa, moved to where float32 has its own, give the value
-// times a power of two: the product with its inverse rescales subnormals too.
+// Rescales a narrow float whose exponent and mantissa were shifted to their float32 positions. The
+// shifted bits are the value times a power of two; `factor` is its inverse. Subnormals scale too.
 HWY_INLINE BitVector rescaled(BitVector magnitude, float factor) {
   const Floats floats;
   return hn::BitCast(Bits(), hn::Mul(hn::BitCast(floats, magnitude), hn::Set(floats, factor)));
@@ -77,7 +77,7 @@ HWY_INLINE void widen_codes(const Code* source, std::size_t count, float* out, F
 void widen_bf16(const Bf16* source, std::size_t count, float* out) {
   const auto* codes = reinterpret_cast<const std::uint16_t*>(source);
   std::size_t i = 0;
-  if constexpr (hn::MaxLanes(Bits()) == 4) {  // one shuffle puts zeros below the codes
+  if constexpr (hn::MaxLanes(Bits()) == 4) {  // bfloat16 is the upper half of a float32
     const hn::Repartition<std::uint16_t, Bits> d;
     const auto zeros = hn::Zero(d);
     for (; i + 8 <= count; i += 8) {
@@ -114,7 +114,7 @@ HWY_EXPORT(widen_e4m3);
 
 namespace {
 
-// value = sign * 2^(exponent-7) * 1.mantissa, subnormals at 2^-6.
+// E4M3: (-1)^sign 2^(exponent - 7) 1.mantissa; subnormals have exponent -6.
 std::array<float, 256> e4m3_table() {
   std::array<float, 256> table{};
   for (int code = 0; code < 256; ++code) {
@@ -135,7 +135,7 @@ float to_float(Fp16 value) {
   const std::uint32_t magnitude = value.bits & 0x7fffu;
   if (magnitude >= 0x7c00u)  // infinity or NaN
     return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
-  // Shifting into place gives the value times 2^-112; the product rescales subnormals too.
+  // The shifted bits are the value times 2^-112; the product is exact for subnormals too.
   const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | sign);
 }
@@ -146,7 +146,7 @@ Fp16 to_fp16(float value) {
   const std::uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return {static_cast<std::uint16_t>(sign | 0x7e00u)};
   if (magnitude >= 0x477ff000u) return {static_cast<std::uint16_t>(sign | 0x7c00u)};
-  if (magnitude < 0x38800000u) {  // below 2^-14: let the float unit round at the subnormal's grid
+  if (magnitude < 0x38800000u) {  // fp16 subnormal: adding 0.5 rounds to a multiple of 2^-24
     const float rounded = std::bit_cast<float>(magnitude) + 0.5f;
     return {
         static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(rounded) - 0x3f000000u))};

@@ -14,7 +14,7 @@
 namespace qkscope {
 namespace {
 
-std::atomic<std::int64_t> in_use{0};  // one of Highway's bits
+std::atomic<std::int64_t> in_use{0};  // a target bit of Highway
 
 const char* name_of(std::int64_t target) {
   switch (target) {
@@ -31,8 +31,8 @@ const char* name_of(std::int64_t target) {
   }
 }
 
-// Highway's bits of the targets of this build that the machine has; the best is the lowest. Highway
-// is asked once: its answer also makes the best the chosen one.
+// Returns Highway's target bits that both the build and the CPU support; lower bits are better.
+// Highway is queried once because the query also resets the chosen target.
 std::vector<std::int64_t> available() {
   static const std::int64_t supported = HWY_SUPPORTED_TARGETS & HWY_TARGETS;
   std::vector<std::int64_t> targets;
@@ -49,7 +49,7 @@ void take(std::int64_t target) {
   detail::cpu_target_is_chosen.store(true, std::memory_order_release);
 }
 
-// `asked_by` says who named it.
+// Throws bad input that begins with `asked_by` if there is no such target.
 std::int64_t find(std::string_view name, std::string_view asked_by) {
   for (const auto target : available())
     if (name == name_of(target)) return target;

@@ -1,9 +1,9 @@
-// How a kernel is compiled for every target (qkscope/experimental/cpu.h) and the right one is
-// called. Highway does both; its headers are dear and stay in the files of kernels, which look like
-// this:
+// Compiles a kernel for every SIMD target (qkscope/experimental/cpu.h) and dispatches to the one in
+// use, both through Highway. Highway's headers compile slowly, so only kernel files include them. A
+// kernel file looks like this:
 //
 //   #undef HWY_TARGET_INCLUDE
-//   #define HWY_TARGET_INCLUDE "ops/scale.cpp"  // this file: it is read once per target
+//   #define HWY_TARGET_INCLUDE "ops/scale.cpp"  // this file; included once per target
 //   #include <hwy/foreach_target.h>
 //   #include <hwy/highway.h>
 //
@@ -22,8 +22,8 @@
 //   }  // namespace qkscope
 //   #endif
 //
-// Headers of the standard library and of ours come before foreach_target.h. The project is compiled
-// without contraction of a * b + c: what shall be fused says so (hn::MulAdd).
+// Standard and project headers are included before foreach_target.h. The project is compiled with
+// -ffp-contract=off; kernels request fused multiply-adds explicitly (hn::MulAdd).
 #pragma once
 
 #include <atomic>
@@ -33,14 +33,14 @@
 
 namespace qkscope {
 
-// Takes the target of QKSCOPE_CPU, else the best; once per process.
+// Selects the target named by QKSCOPE_CPU, else the best one. Only the first call has an effect.
 void choose_cpu_target();
 
-// Takes the named target from now on, which must be one of cpu_targets(); bad input if not. For
-// tests, which run under each. Not to be called while something runs.
+// Selects a target by name, for tests that run under each one. Throws bad input if the name is not
+// in cpu_targets(). Must not be called while a kernel runs.
 void use_cpu_target(std::string_view name);
 
-// Whether the target has fused multiply-adds. Those that have give the same bytes.
+// Returns whether the target has fused multiply-adds. All such targets produce identical bytes.
 bool has_fused_multiply_add(std::string_view name);
 
 namespace detail {
@@ -51,7 +51,7 @@ inline void ensure_cpu_target() {
   if (!detail::cpu_target_is_chosen.load(std::memory_order_acquire)) choose_cpu_target();
 }
 
-// HWY_DYNAMIC_DISPATCH, after QKSCOPE_CPU was read.
+// HWY_DYNAMIC_DISPATCH that first reads QKSCOPE_CPU.
 #define QKSCOPE_DISPATCH(function) (::qkscope::ensure_cpu_target(), HWY_DYNAMIC_DISPATCH(function))
 
 }  // namespace qkscope

@@ -1,19 +1,18 @@
-// How files and options spell element types (qkscope/tensor.h).
+// Names of element types (qkscope/tensor.h) in files and options.
 #pragma once
 
 #include <optional>
 #include <string_view>
 
-#include "base/core/dtype.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope {
 
-// The spelling in a safetensors header ("BF16"); nullopt where we have no such type.
+// Names in a safetensors header ("BF16"). Returns nullopt for an unsupported name.
 std::string_view safetensors_name(DType dtype);
 std::optional<DType> dtype_from_safetensors(std::string_view name);
 
-// float16, fp16, bfloat16, bf16, float32, fp32 as configurations and options spell them.
+// Parses float16, fp16, bfloat16, bf16, float32 or fp32. Returns nullopt for any other name.
 std::optional<DType> compute_dtype_from_name(std::string_view name);
 
 }  // namespace qkscope

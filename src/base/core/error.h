@@ -1,4 +1,4 @@
-// How errors are made: formatted messages of the one exception type (qkscope/error.h).
+// Functions that throw Error (qkscope/error.h) with a formatted message.
 #pragma once
 
 #include <string>
@@ -20,11 +20,11 @@ template <typename... Args>
   throw Error(ErrorKind::failure, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// A failed system call on `path`: says the operation and the system's reason. A path that does not
-// exist or may not be read is a user error (bad input), anything else is a failure.
+// Throws for a failed system call on `path` with errno `error`. A missing or inaccessible path is
+// bad input; any other errno is a failure.
 [[noreturn]] void system_error(const std::string& operation, const std::string& path, int error);
 
-// For our own bugs only, never for what a user can cause.
+// For bugs of the program only, never for conditions that a user can cause.
 #define QKSCOPE_ASSERT(condition)                                                  \
   do {                                                                             \
     if (!(condition)) ::qkscope::assertion_failed(#condition, __FILE__, __LINE__); \

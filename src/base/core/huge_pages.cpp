@@ -10,8 +10,8 @@
 namespace qkscope {
 
 void ask_for_huge_pages() {
-  // Below the 32 MiB from which malloc gives each block a mapping of its own; two of them are about
-  // what the analyses of a head take.
+  // Below 32 MiB, the largest M_MMAP_THRESHOLD of glibc, so that the blocks come from the heap. Two
+  // blocks are about the working set of one head's analyses.
   constexpr std::size_t kBytes = std::size_t{30} << 20;
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   std::array<std::unique_ptr<std::byte[]>, 2> blocks;
@@ -19,7 +19,7 @@ void ask_for_huge_pages() {
     block.reset(new (std::nothrow) std::byte[kBytes]);
     void* first = block.get();
     auto bytes = kBytes;
-    // It is advice: a system that does not take it goes on as before.
+    // Advisory: ignore errors.
     if (block && std::align(kHugePage, kHugePage, first, bytes) != nullptr)
       ::madvise(first, bytes, MADV_HUGEPAGE);
   }

@@ -1,10 +1,11 @@
+// Transparent huge pages (madvise), which reduce TLB misses.
 #pragma once
 
 namespace qkscope {
 
-// Asks the system for huge pages, whose addresses are found sooner, where large blocks of the
-// calling thread will lie. Only where the program keeps what it frees (mallopt) do later blocks lie
-// there; elsewhere, or where the system has no such pages, nothing changes.
+// Marks about 60 MiB of the calling thread's heap for transparent huge pages. Later allocations
+// reuse that memory if malloc keeps freed blocks (mallopt M_TRIM_THRESHOLD); otherwise, or without
+// kernel support, the call has no effect.
 void ask_for_huge_pages();
 
 }  // namespace qkscope

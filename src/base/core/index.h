@@ -1,4 +1,4 @@
-// Signed numbers as places in a std::vector.
+// Conversion of signed indices for std::vector.
 #pragma once
 
 #include <cstddef>

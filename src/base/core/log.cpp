@@ -13,12 +13,12 @@ struct Listener {
   LogLevel least;
 };
 
-// A pointer and not a shared one, which would be read under a lock: a process that was forked while
-// another thread read it would wait for ever.
+// A raw pointer, because std::atomic<std::shared_ptr> uses a lock: a child process forked while
+// another thread held that lock would wait forever.
 constinit std::atomic<const Listener*> listener = nullptr;
 
-// Listeners are set once or twice in a process and stay: threads may still speak to an old one, and
-// while the process ends.
+// Owns every listener ever set and is never destroyed: another thread may still call an old
+// listener, even while the process exits.
 std::vector<std::unique_ptr<const Listener>>& all_listeners() {
   static auto* all = new std::vector<std::unique_ptr<const Listener>>();
   return *all;
@@ -48,7 +48,7 @@ void log::write(LogLevel level, const std::string& message) {
   if (current == nullptr) return;
   try {
     current->callback(level, message);
-  } catch (...) {  // whoever listens cannot stop the work
+  } catch (...) {  // an exception of the callback must not stop the computation
   }
 }
 

@@ -1,4 +1,4 @@
-// Messages to whoever listens (qkscope/experimental/log.h); results never go through here.
+// Formatted log messages for the callback of qkscope/experimental/log.h.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace qkscope::log {
 
-bool wanted(LogLevel level);
+bool wanted(LogLevel level);  // whether a callback receives this level
 void write(LogLevel level, const std::string& message);
 
 template <typename... Args>

@@ -1,4 +1,4 @@
-// Tables that are made at first use and stay.
+// Fork-safe lazy initialisation of constant tables.
 #pragma once
 
 #include <atomic>
@@ -7,13 +7,13 @@
 
 namespace qkscope {
 
-// What make() returns, made once for each place that calls this. Unlike with a static of a function
-// nothing is locked while it is made: in a process that was forked at that moment, whose other
-// threads are gone, the next caller makes it again instead of waiting for ever. (By value: of a
-// reference g++ 13 fears that what is returned might hang on it.)
+// Returns a constant that make() builds at the first call; each call site has its own constant. No
+// lock is held while make() runs, unlike with a function-local static: a child process forked in
+// that moment would wait for the lock forever. Concurrent first calls may run make() twice and keep
+// one result. `make` is passed by value because g++ 13 warns about a dangling reference otherwise.
 template <typename Make>
 const auto& made_once(Make make) {
-  static_assert(std::is_class_v<Make>, "a lambda, which has a type of its own");
+  static_assert(std::is_class_v<Make>, "make must be a lambda: its type identifies the call site");
   using Value = std::invoke_result_t<Make&>;
   static constinit std::atomic<const Value*> made = nullptr;
   const Value* there = made.load(std::memory_order_acquire);

@@ -1,4 +1,4 @@
-// What stands where a number cannot be computed.
+// The missing value of float64 results.
 #pragma once
 
 #include <limits>

@@ -68,7 +68,7 @@ void Progress::print(bool last) {
   if (options_.quiet) return;
   shown_ = line();
   const auto text = printable(shown_);
-  // A line that cannot be printed is no reason to stop.
+  // Ignore write errors: progress lines are optional.
   std::fputs(
       (terminal_ ? fmt::format("\r\x1b[K{}{}", text, last ? "\n" : "") : text + "\n").c_str(),
       options_.out);

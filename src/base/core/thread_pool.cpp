@@ -28,11 +28,11 @@ int cores_available() {
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-constexpr std::chrono::microseconds kLookingTime{50};
+constexpr std::chrono::microseconds kSpinTime{50};
 
 class Pool {
  public:
-  // With as many threads as the system gives: the calling one is always there.
+  // Starts fewer threads if the system refuses some; the calling thread always takes part.
   explicit Pool(int threads) {
     workers_.reserve(static_cast<std::size_t>(threads - 1));
     try {
@@ -69,9 +69,9 @@ class Pool {
     }
     wake_.notify_all();
     take_indices(job);
-    look_for([this] { return busy_ == 0; });
+    spin_until([this] { return busy_ == 0; });
     std::unique_lock lock(mutex_);
-    job_ = nullptr;  // who wakes now comes too late: nobody waits for it
+    job_ = nullptr;  // workers that wake up from here on find no job
     idle_.wait(lock, [this] { return busy_ == 0; });
     if (failed_) std::rethrow_exception(failed_);
   }
@@ -91,11 +91,11 @@ class Pool {
     }
   }
 
-  // Null when the pool ends.
+  // Returns nullptr when the pool is being destroyed.
   const Job* next_job(std::uint64_t& seen) {
     const auto called = [&] { return stopping_ || generation_ != seen; };
     while (true) {
-      look_for(called);
+      spin_until(called);
       std::unique_lock lock(mutex_);
       wake_.wait(lock, called);
       if (stopping_) return nullptr;
@@ -106,11 +106,11 @@ class Pool {
     }
   }
 
-  // Steps of a forward pass follow each other within microseconds, and a thread that sleeps takes
-  // tens of them to wake: it looks for a while first. A sleep comes after it in any case.
+  // Spins before the caller sleeps on a condition variable: waking a thread takes tens of
+  // microseconds, and the steps of a forward pass follow each other faster than that.
   template <typename Condition>
-  static void look_for(Condition condition) {
-    const auto until = std::chrono::steady_clock::now() + kLookingTime;
+  static void spin_until(Condition condition) {
+    const auto until = std::chrono::steady_clock::now() + kSpinTime;
     while (!condition() && std::chrono::steady_clock::now() < until) continue;
   }
 
@@ -127,21 +127,21 @@ class Pool {
   }
 
   std::vector<std::thread> workers_;
-  std::mutex run_mutex_;  // two callers take turns
+  std::mutex run_mutex_;  // serialises concurrent run() calls
   std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable idle_;
   const Job* job_ = nullptr;
   std::atomic<std::int64_t> next_{0};
   std::exception_ptr failed_;
-  // Written under mutex_, and looked at without it.
-  std::atomic<int> busy_ = 0;  // workers that took the job
+  // Written under mutex_; spin_until() reads them without it.
+  std::atomic<int> busy_ = 0;  // workers inside the current job
   std::atomic<std::uint64_t> generation_ = 0;
   std::atomic<bool> stopping_ = false;
 };
 
-// The pool and who may replace it. A child process has no worker threads: after fork it leaves what
-// it inherited where it is and makes a pool of the same size when it needs one.
+// Holds the current pool. Worker threads do not exist in a forked child: the child leaks the
+// inherited pool and creates a new one of the same size on first use.
 struct Slot {
   std::mutex mutex;
   std::shared_ptr<Pool> pool;
@@ -151,8 +151,7 @@ struct Slot {
 };
 
 Slot& slot() {
-  static auto* slot =
-      new Slot;  // never destroyed: a thread may still compute while the process ends
+  static auto* slot = new Slot;  // never destroyed: threads may still compute at process exit
   return *slot;
 }
 
@@ -160,7 +159,8 @@ Slot::Slot() {
   pthread_atfork([] { slot().mutex.lock(); }, [] { slot().mutex.unlock(); },
                  [] {
                    auto& inherited = slot();
-                   new std::shared_ptr<Pool>(std::move(inherited.pool));  // not ours to destroy
+                   new std::shared_ptr<Pool>(
+                       std::move(inherited.pool));  // leaked: its threads exist only in the parent
                    inherited.mutex.unlock();
                    inside_parallel_for = false;
                  });

@@ -1,5 +1,5 @@
-// The edge of the library: whatever a public function lets out is an Error. Exceptions of the
-// standard library and of libraries below us become one here, and nowhere else.
+// Turns exceptions of the standard library and of other libraries into Error at the boundary of the
+// public API.
 #pragma once
 
 #include <utility>
@@ -8,10 +8,10 @@
 
 namespace qkscope {
 
-// Throws the exception being handled as an Error; called inside a catch block.
+// Rethrows the exception being handled as an Error. Must be called inside a catch block.
 [[noreturn]] void rethrow_as_error();
 
-// Runs the body of a public function.
+// Runs the body of a public function; every exception that leaves it is an Error.
 template <typename Body>
 decltype(auto) translate_exceptions(Body&& body) {
   try {

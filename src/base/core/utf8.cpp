@@ -8,18 +8,19 @@ namespace qkscope::utf8 {
 namespace {
 
 struct Checked {
-  std::uint32_t size;  // bytes that belong together
+  std::uint32_t size;  // bytes of the character or invalid sequence
   bool valid;
 };
 
-// The character at the start of `text`, or the longest beginning of one (at least one byte).
+// Checks the first character of `text`. An invalid one has the size of its longest valid prefix, at
+// least one byte.
 Checked check(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
   if (lead < 0x80) return {1, true};
   if (lead < 0xC2 || lead > 0xF4) return {1, false};
   const std::uint32_t size = length(text[0]);
-  // The second byte is narrower after some leads: no overlong forms, no surrogates, no end overrun.
+  // Some first bytes restrict the second: no overlong forms, surrogates or codes above U+10FFFF.
   const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   if (text.size() < 2 || byte(1) < low || byte(1) > high) return {1, false};
@@ -29,7 +30,7 @@ Checked check(std::string_view text) {
   return {size, true};
 }
 
-// Skips whole words of ASCII.
+// Skips ASCII in 8-byte words.
 std::size_t skip_ascii(std::string_view text, std::size_t at) {
   while (at + 8 <= text.size()) {
     std::uint64_t word;

@@ -1,4 +1,4 @@
-// UTF-8, read and written one character at a time, and checked as a whole.
+// Decoding, encoding and validation of UTF-8.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@ inline bool is_continuation(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
 }
 
-// Bytes of the character that starts with `lead`.
+// Returns the number of bytes of the character whose first byte is `lead`.
 inline std::uint32_t length(char lead) {
   const auto byte = static_cast<unsigned char>(lead);
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
-// The character at `at`, which must be the start of one in valid UTF-8.
+// Decodes the character at `at`, which must point to the first byte of a character in valid UTF-8.
 inline Decoded decode(const char* at) {
   const auto byte = [at](int i) {
     return static_cast<char32_t>(static_cast<unsigned char>(at[i]));
@@ -36,7 +36,7 @@ inline Decoded decode(const char* at) {
           4};
 }
 
-// The character that ends before `end`; there must be one.
+// Decodes the character that ends before `end`; the text before `end` must be valid and not empty.
 inline Decoded decode_last(const char* end) {
   std::uint32_t size = 1;
   while (is_continuation(end[-static_cast<std::ptrdiff_t>(size)])) ++size;
@@ -47,10 +47,10 @@ void append(std::string& text, char32_t code);
 std::string encode(char32_t code);
 std::size_t count(std::string_view text);  // characters
 
-// The position of the first byte that is not part of valid UTF-8, npos when all is well.
+// Returns the offset of the first byte that is not valid UTF-8; npos if all of the text is valid.
 std::size_t find_invalid(std::string_view text);
 
-// Each longest piece that begins like a character and is none becomes U+FFFD.
+// Replaces each maximal invalid subsequence by one U+FFFD (Unicode, section 3.9).
 std::string replace_invalid(std::string_view text);
 
 }  // namespace qkscope::utf8

@@ -9,7 +9,7 @@ namespace qkscope {
 
 namespace {
 
-// Arrow puts the system's reason ("No space left on device") into a detail beside the message.
+// Includes Arrow's status detail, which holds the errno text ("No space left on device").
 std::string reason(const arrow::Status& status) {
   auto text = status.message().empty() ? status.CodeAsString() : status.message();
   if (status.detail() != nullptr) text += ": " + status.detail()->ToString();

@@ -1,4 +1,4 @@
-// The one place where Arrow's and Parquet's errors become ours.
+// Converts errors of Arrow and Parquet to Error. No other file does so.
 #pragma once
 
 #include <string>
@@ -11,7 +11,8 @@
 
 namespace qkscope {
 
-// Throws on a status that is not OK: what lies on the disk is bad input, the disk itself a failure.
+// Throws Error unless the status is OK. `kind`: bad_input for file contents, failure for I/O
+// errors. The message begins with `doing`.
 void check_arrow(const arrow::Status& status, const std::string& doing, ErrorKind kind);
 
 template <typename T>
@@ -20,12 +21,12 @@ T take_arrow(arrow::Result<T> result, const std::string& doing, ErrorKind kind) 
   return std::move(result).ValueUnsafe();
 }
 
-// Called inside a catch block around code that reads a Parquet file: exceptions of Parquet, and
-// those of the standard library that a damaged file leads to, are thrown as bad input that names
-// the file; others as they are.
+// Rethrows the current exception; must be called inside a catch block around Parquet reads. Parquet
+// exceptions, std::bad_alloc and std::length_error (caused by damaged files) become bad input that
+// names the file; other exceptions pass unchanged.
 [[noreturn]] void rethrow_parquet_error(const std::string& path);
 
-// For the parts of Parquet that throw: runs `body`, which reads the file.
+// Runs `body`, which reads a Parquet file, with the translation of rethrow_parquet_error().
 template <typename Body>
 auto reading_parquet(const std::string& path, const Body& body) {
   try {

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <vector>
 
-#define XXH_INLINE_ALL  // the header alone: nothing to link
+#define XXH_INLINE_ALL  // header-only, no library to link
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -20,8 +20,8 @@ constexpr std::uint64_t kReadWhole = std::uint64_t{1} << 30;
 constexpr std::uint64_t kStride = std::uint64_t{16} << 20;
 constexpr std::uint64_t kBlock = std::uint64_t{64} << 10;
 
-// A file that is read in pieces. It is not mapped: one that is cut meanwhile is an error, no
-// signal.
+// Reads a file with pread(). Not mapped, so that a truncation during the read is an exception and
+// not SIGBUS.
 class InputFile {
  public:
   explicit InputFile(const std::string& path)

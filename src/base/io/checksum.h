@@ -1,5 +1,4 @@
-// Checksums of stored bytes (XXH3, 64 bits). They find damage and files that are not what they
-// were; against forgers there are no checksums here.
+// XXH3 64-bit checksums. They detect corrupted and replaced files; they are not cryptographic.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +10,7 @@
 
 namespace qkscope {
 
-// Of bytes that come piece by piece.
+// Incremental checksum of bytes that arrive in pieces.
 class Checksum {
  public:
   Checksum();
@@ -21,7 +20,7 @@ class Checksum {
 
   void add(std::span<const std::byte> bytes);
   void add(std::string_view text) { add(std::as_bytes(std::span(text))); }
-  std::uint64_t value() const;  // of all bytes so far
+  std::uint64_t value() const;  // of all bytes added so far
 
  private:
   struct State;
@@ -32,9 +31,9 @@ std::uint64_t checksum_of(std::string_view text);
 
 std::string checksum_text(std::uint64_t checksum);  // 16 hexadecimal digits
 
-// What stands for the content of a file: its size and a checksum. A file of up to 1 GiB is read
-// whole; of a larger one its first 16 MiB, where a safetensors file has its header, a block of 64
-// KiB in every 16 MiB after them, and the last block.
+// Returns a fingerprint of a file's content: its size and a checksum. Files up to 1 GiB are read
+// completely. Of larger files the checksum covers the first 16 MiB (the header of a safetensors
+// file), 64 KiB of every further 16 MiB, and the last 64 KiB.
 std::string file_fingerprint(const std::string& path);
 
 }  // namespace qkscope

@@ -4,14 +4,32 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "base/io/own_files.h"
+#include <dlfcn.h>
 
 namespace qkscope {
-namespace {
 
 namespace fs = std::filesystem;
 
-// Folders of the installation, as seen from the library and from the program.
+// For a statically linked program dladdr() reports argv[0], which is a path only if it has a slash.
+fs::path library_file() {
+  Dl_info info{};
+  if (::dladdr(reinterpret_cast<const void*>(&library_file), &info) == 0 ||
+      info.dli_fname == nullptr || std::string(info.dli_fname).find('/') == std::string::npos)
+    return {};
+  std::error_code error;
+  const auto file = fs::canonical(info.dli_fname, error);
+  return error ? fs::path() : file;
+}
+
+fs::path program_file() {
+  std::error_code error;
+  const auto file = fs::read_symlink("/proc/self/exe", error);
+  return error ? fs::path() : file;
+}
+
+namespace {
+
+// Folders relative to the library file and to the program file, without duplicates.
 std::vector<std::string> installed_folders(const char* from_library, const char* from_program) {
   std::vector<std::string> folders;
   const auto add = [&](const fs::path& file, const char* way) {

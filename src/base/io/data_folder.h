@@ -1,19 +1,26 @@
-// What comes with qkscope: data (the demo, published numbers, configurations) and helper programs.
+// Paths of files installed with qkscope: data (the demo, published numbers, configurations) and
+// helper programs.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
 namespace qkscope {
 
-// Where that data may lie, the first place first: demo/, published/ and configs/ are folders in it.
-// $QKSCOPE_DATA where it is set, and nothing else; otherwise share/qkscope of the installation that
-// the library or the program belongs to, then share/ of the source tree this was built from (whose
-// configs/ lies beside share/), which packages leave out. They need not exist.
+// Returns the path of the shared library that holds this code, or of the program if it is linked
+// statically; "" if the dynamic loader does not know.
+std::filesystem::path library_file();
+// Returns the path of the running program.
+std::filesystem::path program_file();
+
+// Returns candidate folders that hold demo/, published/ and configs/, in order of preference; they
+// need not exist. $QKSCOPE_DATA alone if set. Otherwise share/qkscope of the installation, then
+// share/ of the source tree, except in packages.
 std::vector<std::string> data_folders();
 
-// Where programs may lie that only qkscope starts, as a package that stands alone brings gnuplot:
-// libexec/qkscope of the installation. They need not exist.
+// Returns candidate folders for helper programs such as a bundled gnuplot: libexec/qkscope of the
+// installation. The folders need not exist.
 std::vector<std::string> helper_folders();
 
 }  // namespace qkscope

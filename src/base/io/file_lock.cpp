@@ -14,7 +14,7 @@
 namespace qkscope {
 namespace {
 
-// Whether the open file is still the one under the name: a process that finishes removes it.
+// Returns whether `path` still names the open file: the previous holder may have deleted it.
 bool still_there(int file, const std::string& path) {
   struct stat opened {};
   struct stat named {};
@@ -37,7 +37,7 @@ FileLock::FileLock(const std::string& file, Mode mode, Wait wait) {
       (mode == Mode::exclusive ? LOCK_EX : LOCK_SH) | (wait == Wait::no ? LOCK_NB : 0);
   while (true) {
     file_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (file_ < 0 && errno == ENOENT) {  // whoever held it may have removed the folder with it
+    if (file_ < 0 && errno == ENOENT) {  // the previous holder may have deleted the folder
       make_folders(parent_folder(file));
       continue;
     }

@@ -1,5 +1,5 @@
-// A lock on a file that the system drops when the process ends, however it ends. Who removes the
-// file holds the lock and removes it last: what it protects is gone by then.
+// Advisory file locks (flock) that the kernel releases when the process ends. A process that
+// deletes the lock file must hold the lock and delete everything the lock protects first.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ class FileLock {
   enum class Mode { shared, exclusive };
   enum class Wait { no, yes };
 
-  // Makes the file, and its folder, where they are not there. With Wait::no the lock may not be
-  // held afterwards.
+  // Creates the file and its folder if needed. With Wait::no the constructor does not block, and
+  // held() tells whether the lock was acquired.
   FileLock(const std::string& file, Mode mode, Wait wait);
   ~FileLock();
   FileLock(FileLock&& other) noexcept;
@@ -22,8 +22,8 @@ class FileLock {
 
   bool held() const { return file_ >= 0; }
 
-  // Turns a shared lock into an exclusive one if nobody else holds it. Where that fails the shared
-  // one may be lost too.
+  // Upgrades a shared lock to an exclusive one without blocking. Returns false if another process
+  // holds the lock; the shared lock may then be lost as well.
   bool try_alone() const;
 
  private:

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/core/error.h"
-#include "base/io/durable_file.h"
+#include "base/io/output_file.h"
 
 namespace qkscope {
 
@@ -54,8 +54,7 @@ std::string make_folders(const std::string& path) {
   if (path.find("://") != std::string::npos)
     bad_input("{}: an address of an object store does not work here; give a local path", path);
   auto made = make_folders(fs::path(path).parent_path().string());
-  // It may have appeared since; whoever made it may not have synced it yet, so that is done here
-  // too.
+  // Another process may have created the folder meanwhile without syncing it yet: sync in any case.
   if (::mkdir(path.c_str(), 0777) != 0) {
     const int error = errno;
     if (error != EEXIST || !is_folder(path)) system_error("make the folder", path, error);

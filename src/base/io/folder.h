@@ -1,4 +1,4 @@
-// Looking at folders, and making them, without exceptions of the standard library.
+// Queries and creation of folders that throw no std::filesystem exceptions.
 #pragma once
 
 #include <string>
@@ -6,22 +6,22 @@
 
 namespace qkscope {
 
-// False also where the system cannot tell (a name too long, no permission on the way).
+// Both return false on errors as well, such as a name that is too long or missing permissions.
 bool path_exists(const std::string& path);
 bool is_folder(const std::string& path);
 
-// Refuses a path that is no file to be read: a folder, a pipe that would be waited for. One that is
-// not there passes; opening it says so.
+// Throws bad input if the path is a folder, pipe or device. A missing path passes: the later open
+// reports it.
 void check_regular_file(const std::string& path);
 
-// Names of everything in the folder, sorted, without "." and "..".
+// Returns the sorted names of all entries, without "." and "..".
 std::vector<std::string> names_in(const std::string& folder);
 
-// The folder that holds a file or folder; "." for a bare name.
+// Returns the parent of a path; "." for a bare name.
 std::string parent_folder(const std::string& path);
 
-// With those on the way; nothing happens where it is there. They survive a loss of power. Returns
-// the outermost folder that was made, "" where all were there.
+// Creates a folder and its missing parents durably (fsync). Returns the outermost folder created;
+// "" if the folder existed.
 std::string make_folders(const std::string& path);
 
 }  // namespace qkscope

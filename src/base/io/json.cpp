@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMaxDepth = 200;
 constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
-constexpr std::int64_t kMaxValues = 4'000'000;  // keys counted in; each takes about 50 bytes
+constexpr std::int64_t kMaxValues = 4'000'000;  // including keys; about 50 bytes each
 
 std::string place(std::string_view text, std::size_t byte) {
   const auto before = text.substr(0, std::min(byte, text.size()));
@@ -25,8 +25,7 @@ std::string place(std::string_view text, std::size_t byte) {
   return fmt::format("line {}, column {}", line, column);
 }
 
-// Watches the parser: refuses deep nesting, more values than fit into memory and, where asked,
-// repeated keys.
+// Parser callback that rejects deep nesting, too many values and, on request, duplicate keys.
 class Guard {
  public:
   Guard(const std::string& where, RepeatedKeys repeated) : where_(where), repeated_(repeated) {}
@@ -54,7 +53,7 @@ class Guard {
   const std::string& where_;
   RepeatedKeys repeated_;
   std::int64_t events_ = 0;
-  std::vector<std::set<std::string>> keys_;  // of each object that is still open
+  std::vector<std::set<std::string>> keys_;  // one set per open object
 };
 
 }  // namespace
@@ -63,15 +62,14 @@ Json parse_json(std::string_view text, const std::string& where, RepeatedKeys re
   if (text.size() > kMaxBytes)
     bad_input("{}: JSON of {}, expected at most {}", where, format_bytes(text.size()),
               format_bytes(kMaxBytes));
-  // The parser takes a zero byte for the end of the text and would pass by what follows.
+  // The parser treats a zero byte as the end of the text and would ignore the rest.
   if (const auto zero = text.find('\0'); zero != std::string_view::npos)
     bad_input("{}: not valid JSON at {}: a zero byte", where, place(text, zero + 1));
   Guard guard(where, repeated);
   try {
     return Json::parse(text, std::ref(guard));
   } catch (const Json::parse_error& error) {
-    std::string reason =
-        error.what();  // "[json.exception.parse_error.101] parse error at ...: why"
+    std::string reason = error.what();  // "[json.exception.parse_error.101] parse error ...: why"
     if (const auto cut = reason.find(": "); cut != std::string::npos) reason.erase(0, cut + 2);
     bad_input("{}: not valid JSON at {}: {}", where, place(text, error.byte), reason);
   } catch (const Json::exception& error) {

@@ -1,4 +1,4 @@
-// JSON files with errors that name the file and the place in it.
+// JSON parsing with errors that name the file, line and column.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@ namespace qkscope {
 
 using Json = nlohmann::json;
 
-// What to do with a key that an object holds twice: most readers let the last one win.
+// How to treat duplicate keys of one object. Most JSON parsers keep the last one.
 enum class RepeatedKeys { last_wins, refuse };
 
-// `where` names the text in messages (a path). Refused are nesting deeper than
-// 200 levels, more than 4 million values and more than 256 MiB.
+// Parses JSON text; `where` (a path) begins every error message. Throws bad input for invalid JSON,
+// nesting deeper than 200 levels, more than 4 million values or more than 256 MiB.
 Json parse_json(std::string_view text, const std::string& where,
                 RepeatedKeys repeated = RepeatedKeys::last_wins);
 Json load_json(const std::string& path);

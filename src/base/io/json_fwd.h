@@ -1,4 +1,4 @@
-// Json by name only, for headers that pass it on: the whole of nlohmann/json takes long to compile.
+// Forward declaration of Json for headers: the full nlohmann/json compiles slowly.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,26 +1,98 @@
 #include "base/io/mapped_file.h"
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <limits>
 #include <utility>
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/core/error.h"
 #include "base/core/translate_exceptions.h"
-#include "base/io/cut_files.h"
 #include "base/io/folder.h"
 #include "qkscope/experimental/text.h"
 
 namespace qkscope {
 namespace {
 
-// A file descriptor that is closed again.
+// One mapped file. A signal handler reads this table, so it has no locks and no allocations; long
+// paths are truncated.
+struct Mapping {
+  std::atomic<const std::byte*> begin = nullptr;  // nullptr: unused entry
+  std::atomic<std::size_t> size = 0;
+  std::array<char, 512> path{};
+};
+
+// Checkpoints have at most hundreds of shards. Mappings beyond the table still work, without a name
+// in the message.
+constinit std::array<Mapping, 1024> mappings;
+
+// Marks an entry that is being filled; it matches no address yet.
+const std::byte* const kReserved = reinterpret_cast<const std::byte*>(std::uintptr_t{1});
+
+const Mapping* mapping_at(const void* address) {
+  const auto* at = static_cast<const std::byte*>(address);
+  for (const auto& mapping : mappings) {
+    const auto* begin = mapping.begin.load();
+    if (begin != nullptr && begin != kReserved && at >= begin && at < begin + mapping.size.load())
+      return &mapping;
+  }
+  return nullptr;
+}
+
+void print(const char* text) {
+  // Ignore write errors: the process is about to exit.
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, std::strlen(text));
+}
+
+extern "C" void handle_sigbus(int signal, siginfo_t* info, void*) {
+  const auto* mapping = mapping_at(info->si_addr);
+  if (mapping == nullptr) {  // not a mapping of MappedFile
+    std::signal(signal, SIG_DFL);
+    return;  // the faulting instruction raises the signal again
+  }
+  print("error: ");
+  print(mapping->path.data());
+  print(": the file was cut or its disk failed while it was read; restore it and run again\n");
+  std::_Exit(1);
+}
+
+// Lock-free as well: a forked child would inherit locks that other threads held.
+void register_mapping(std::span<const std::byte> bytes, const std::string& path) {
+  const auto printable_path = printable(path).substr(0, Mapping{}.path.size() - 1);
+  for (auto& mapping : mappings) {
+    const std::byte* free = nullptr;
+    if (!mapping.begin.compare_exchange_strong(free, kReserved)) continue;
+    std::copy(printable_path.begin(), printable_path.end(), mapping.path.begin());
+    mapping.path[printable_path.size()] = '\0';
+    mapping.size = bytes.size();
+    mapping.begin = bytes.data();
+    return;
+  }
+}
+
+void unregister_mapping(const std::byte* begin) {
+  for (auto& mapping : mappings) {
+    const std::byte* found = begin;
+    if (mapping.begin.compare_exchange_strong(found, nullptr)) return;
+  }
+}
+
+// Closes a file descriptor when it goes out of scope.
 class Descriptor {
  public:
-  // Not waiting: a pipe without a writer would never open.
+  // O_NONBLOCK: opening a pipe without a writer would block forever.
   explicit Descriptor(const std::string& path)
       : number_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (number_ < 0) system_error("open", path, errno);
@@ -43,16 +115,16 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   if (::fstat(file.number(), &status) != 0) system_error("stat", path, errno);
   if (!S_ISREG(status.st_mode)) bad_input("{}: it became something else while it was opened", path);
   size_ = static_cast<std::size_t>(status.st_size);
-  if (size_ == 0) return;  // an empty file cannot be mapped and needs no mapping
+  if (size_ == 0) return;  // mmap refuses a length of 0
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.number(), 0);
   if (address == MAP_FAILED) system_error("map", path, errno);
   data_ = static_cast<const std::byte*>(address);
-  list_mapping(bytes(), path_);
+  register_mapping(bytes(), path_);
 }
 
 MappedFile::~MappedFile() {
   if (data_ == nullptr) return;
-  unlist_mapping(data_);
+  unregister_mapping(data_);
   ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
@@ -66,6 +138,23 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   return *this;
+}
+
+void report_cut_files() {
+  struct sigaction action {};
+  action.sa_sigaction = handle_sigbus;
+  action.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGBUS, &action, nullptr);
+}
+
+std::size_t open_files_left() {
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    return std::numeric_limits<int>::max();
+  std::error_code none;
+  const std::filesystem::directory_iterator open("/proc/self/fd", none);
+  const auto count = none ? 0 : static_cast<std::size_t>(std::distance(open, {}));
+  return static_cast<std::size_t>(limit.rlim_cur) - std::min<std::size_t>(count, limit.rlim_cur);
 }
 
 std::string read_text_file(const std::string& path) {

@@ -1,5 +1,5 @@
-// A whole file mapped read-only into memory. Where another process cuts a file that is mapped here,
-// reading it ends this process with SIGBUS; report_cut_files() makes that a message.
+// Read-only memory-mapped files. If another process truncates a mapped file, reading the missing
+// part raises SIGBUS; report_cut_files() turns the signal into an error message.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,7 @@ namespace qkscope {
 class MappedFile {
  public:
   MappedFile() = default;
+  // Maps the whole file. Throws bad input if the path is missing or not a regular file.
   explicit MappedFile(const std::string& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
@@ -28,5 +29,9 @@ class MappedFile {
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
 };
+
+// Returns how many more files this process may open: the limit (ulimit -n) minus the descriptors in
+// use.
+std::size_t open_files_left();
 
 }  // namespace qkscope

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kOpenFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
-// The kind of what has the name, 0 where nothing has.
+// Returns the file type bits (S_IFMT) of an entry, without following links; 0 if it does not exist.
 mode_t kind_of(int folder, const std::string& name) {
   struct stat status {};
   if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return 0;
@@ -41,7 +41,8 @@ OpenFolder::OpenFolder(OpenFolder&& other) noexcept
     : path_(std::move(other.path_)), folder_(std::exchange(other.folder_, -1)) {}
 
 std::vector<std::string> OpenFolder::names() const {
-  const int copy = ::openat(folder_, ".", kOpenFolder);  // reads from the first name on
+  const int copy =
+      ::openat(folder_, ".", kOpenFolder);  // a new descriptor has its own read position
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(copy < 0 ? nullptr : ::fdopendir(copy),
                                                     &::closedir);
   if (!listing) system_error("list the folder", path_, errno);
@@ -96,7 +97,7 @@ void OpenFolder::remove_tree(const std::string& name) const {
   {
     const auto inner = folder(name);
     const auto names = inner.names();
-    // Large files take a while each.
+    // In parallel: unlinking a large file takes long.
     parallel_for(std::ssize(names),
                  [&](std::int64_t i) { inner.remove_tree(names[static_cast<std::size_t>(i)]); });
   }

@@ -1,6 +1,5 @@
-// A folder held open, and what is done to the names in it without ever following a link: what
-// someone else may have put there can neither be read through, nor written to, nor have something
-// removed.
+// An open folder whose operations (openat, unlinkat, renameat) never follow symbolic links, so that
+// a link planted by another user cannot redirect a read, write or delete.
 #pragma once
 
 #include <string>
@@ -10,7 +9,7 @@ namespace qkscope {
 
 class OpenFolder {
  public:
-  // The folder itself may be reached through links: it is the user's choice.
+  // The path of the folder itself may contain links.
   explicit OpenFolder(const std::string& path);
   ~OpenFolder();
   OpenFolder(OpenFolder&& other) noexcept;
@@ -20,26 +19,26 @@ class OpenFolder {
 
   const std::string& path() const { return path_; }
 
-  // Of everything in it, sorted.
+  // Sorted names of all entries.
   std::vector<std::string> names() const;
   bool has(const std::string& name) const;
   bool has_folder(const std::string& name) const;  // a folder, not a link to one
   bool has_link(const std::string& name) const;
 
-  // A link, or anything else that is no folder, is bad input.
+  // Opens a subfolder. Throws bad input if the entry is a link or not a folder.
   OpenFolder folder(const std::string& name) const;
-  OpenFolder make_folder(const std::string& name) const;  // where it is not there
+  OpenFolder make_folder(const std::string& name) const;  // creates it if missing
 
-  // Nothing happens where the name is not there. A link is removed itself.
+  // A missing name is not an error. Of a link, the link itself is deleted.
   void remove_file(const std::string& name) const;
   void remove_tree(const std::string& name) const;
-  // False where something is in it.
+  // Returns false if the folder is not empty.
   bool remove_empty_folder(const std::string& name) const;
 
-  // Renames a file of this folder into the other, in place of what has the name there.
+  // Moves a file to the other folder and replaces a file of the same name there.
   void move(const std::string& name, const OpenFolder& to) const;
 
-  // Waits until the names are on the disk.
+  // fsync of the folder.
   void sync() const;
 
  private:

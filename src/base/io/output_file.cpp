@@ -2,16 +2,44 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 
 #include <fcntl.h>
 #include <unistd.h>
 
 #include "base/core/error.h"
-#include "base/io/durable_file.h"
 #include "base/io/folder.h"
 
 namespace qkscope {
+namespace {
+
+// Returns 0 or the errno.
+int sync(const std::string& path, int flags) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
+  if (file < 0) return errno;
+  const int error = ::fsync(file) == 0 ? 0 : errno;
+  ::close(file);
+  return error;
+}
+
+}  // namespace
+
+void sync_file(const std::string& path) {
+  if (const int error = sync(path, 0); error != 0) system_error("sync", path, error);
+}
+
+void sync_folder(const std::string& path) {
+  const int error = sync(path, O_DIRECTORY);
+  // EINVAL: the file system cannot sync folders. EACCES: the folder is writable but not readable.
+  if (error != 0 && error != EINVAL && error != EACCES) system_error("sync", path, error);
+}
+
+void move_into_place(const std::string& from, const std::string& to) {
+  sync_file(from);
+  if (std::rename(from.c_str(), to.c_str()) != 0) system_error("rename to", to, errno);
+  sync_folder(parent_folder(to));
+}
 
 std::string temporary_name(const std::string& path) {
   static std::atomic<std::uint64_t> count = 0;

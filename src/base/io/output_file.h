@@ -1,5 +1,5 @@
-// A file that appears under its name only when it is whole: written beside it, synced, renamed, and
-// the folder synced: after commit() it survives a loss of power.
+// Files that survive a power failure. Write order: first the data, then the folder entry, and only
+// then anything that refers to the new name. docs/durability.md describes the guarantees.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,21 @@
 
 namespace qkscope {
 
+// fsync of the file's data.
+void sync_file(const std::string& path);
+// fsync of the folder: makes created, renamed and removed entries durable.
+void sync_folder(const std::string& path);
+
+// Renames a file durably: syncs its data, renames it, syncs the folder.
+void move_into_place(const std::string& from, const std::string& to);
+
+// Writes a file atomically: the data goes to a temporary file that commit() syncs and renames, so
+// the path never holds a partial file.
 class OutputFile {
  public:
-  // Missing folders on the way are an error that names the folder.
+  // Throws bad input if the folder does not exist.
   explicit OutputFile(const std::string& path);
-  ~OutputFile();  // removes what was written if commit() was not reached
+  ~OutputFile();  // deletes the temporary file unless commit() succeeded
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
@@ -31,10 +41,10 @@ class OutputFile {
   std::uint64_t written_ = 0;
 };
 
-// A name beside the path that no other process and no other thread of this one writes to.
+// Returns a path in the same folder that is unique over processes and threads.
 std::string temporary_name(const std::string& path);
 
-// The whole content at once.
+// Writes the whole content through an OutputFile.
 void write_file(const std::string& path, std::string_view content);
 
 }  // namespace qkscope

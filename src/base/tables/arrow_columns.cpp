@@ -2,27 +2,31 @@
 
 #include <cmath>
 #include <cstdint>
-#include <limits>
+#include <type_traits>
 #include <vector>
 
 #include <arrow/api.h>
+#include <arrow/io/file.h>
+#include <parquet/arrow/reader.h>
 #include <parquet/properties.h>
 
 #include "base/core/error.h"
+#include "base/core/nan.h"
 #include "base/io/arrow_error.h"
+#include "base/io/folder.h"
 
 namespace qkscope {
 namespace {
 
 constexpr char kDoing[] = "building a result table";
 
-// What `missing` says true of becomes null.
+// Values for which `missing` returns true are stored as null.
 template <typename Builder, typename Value, typename Missing>
 std::shared_ptr<arrow::Array> to_array(const std::vector<Value>& values, const Missing& missing) {
   std::vector<std::uint8_t> there(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) there[i] = missing(values[i]) ? 0 : 1;
   Builder builder(table_memory());
-  if (!values.empty())  // Arrow copies from the address of no values, too
+  if (!values.empty())  // AppendValues() reads from a null address even for zero values
     check_arrow(builder.AppendValues(values.data(), std::ssize(values), there.data()), kDoing,
                 ErrorKind::failure);
   return take_arrow(builder.Finish(), kDoing, ErrorKind::failure);
@@ -64,25 +68,24 @@ std::shared_ptr<arrow::Array> column_to_arrow(const Table::Column& column,
   return texts_to_array(column.texts);
 }
 
-template <typename Array>  // arrow::Int64Array, arrow::Int32Array or arrow::BooleanArray
-void append_integers(const Array& from, Gaps gaps, const std::string& where, Table::Column& to) {
-  if (gaps == Gaps::refuse && from.null_count() > 0)
-    bad_input("{}: empty fields in a column of {}", where,
-              to.type == Table::Type::boolean ? "booleans" : "integers");
-  for (std::int64_t i = 0; i < from.length(); ++i)
-    to.integers.push_back(from.IsNull(i) ? Table::kNoInteger
-                                         : static_cast<std::int64_t>(from.Value(i)));
-}
-
-void append_reals(const arrow::DoubleArray& from, Table::Column& to) {
-  for (std::int64_t i = 0; i < from.length(); ++i)
-    to.reals.push_back(from.IsNull(i) ? std::numeric_limits<double>::quiet_NaN() : from.Value(i));
-}
-
-template <typename Texts>  // arrow::StringArray or arrow::LargeStringArray
-void append_texts(const Texts& from, Table::Column& to) {
-  for (std::int64_t i = 0; i < from.length(); ++i)
-    to.texts.push_back(from.IsNull(i) ? std::string() : from.GetString(i));
+// Appends the values of one chunk to the vector of the column's type.
+template <typename Array>
+void append_values(const Array& from, NullIntegers nulls, const std::string& where,
+                   Table::Column& to) {
+  if constexpr (std::is_same_v<Array, arrow::DoubleArray>) {
+    for (std::int64_t i = 0; i < from.length(); ++i)
+      to.reals.push_back(from.IsNull(i) ? kNan : from.Value(i));
+  } else if constexpr (requires { from.GetString(0); }) {
+    for (std::int64_t i = 0; i < from.length(); ++i)
+      to.texts.push_back(from.IsNull(i) ? std::string() : from.GetString(i));
+  } else {
+    if (nulls == NullIntegers::refuse && from.null_count() > 0)
+      bad_input("{}: empty fields in a column of {}", where,
+                to.type == Table::Type::boolean ? "booleans" : "integers");
+    for (std::int64_t i = 0; i < from.length(); ++i)
+      to.integers.push_back(from.IsNull(i) ? Table::kNoInteger
+                                           : static_cast<std::int64_t>(from.Value(i)));
+  }
 }
 
 }  // namespace
@@ -112,43 +115,46 @@ std::shared_ptr<arrow::Table> to_arrow(const Table& table) {
   return arrow::Table::Make(arrow::schema(fields), arrays, table.rows());
 }
 
-Table::Column from_arrow(const std::string& name, const arrow::ChunkedArray& column, Gaps gaps,
-                         const std::string& where) {
+void check_parquet_read(const arrow::Status& status, const std::string& path) {
+  check_arrow(status, path + ": not a readable Parquet file", ErrorKind::bad_input);
+}
+
+std::unique_ptr<parquet::arrow::FileReader> open_parquet(const std::string& path) {
+  check_regular_file(path);
+  const auto file = take_arrow(arrow::io::ReadableFile::Open(path), path, ErrorKind::bad_input);
+  parquet::arrow::FileReaderBuilder builder;
+  check_parquet_read(builder.Open(file), path);
+  std::unique_ptr<parquet::arrow::FileReader> reader;
+  check_parquet_read(builder.Build(&reader), path);
+  return reader;
+}
+
+Table::Column from_arrow(const std::string& name, const arrow::ChunkedArray& column,
+                         NullIntegers nulls, const std::string& where) {
   Table::Column result{name, Table::Type::text, {}, {}, {}};
-  const auto each = [&](Table::Type type, const auto& append) {
+  const auto append_chunks = [&]<typename Array>(Table::Type type, const Array*) {
     result.type = type;
-    for (const auto& chunk : column.chunks()) append(*chunk);
+    for (const auto& chunk : column.chunks())
+      append_values(static_cast<const Array&>(*chunk), nulls, where, result);
   };
   switch (column.type()->id()) {
     case arrow::Type::INT64:
-      each(Table::Type::integer, [&](const arrow::Array& chunk) {
-        append_integers(static_cast<const arrow::Int64Array&>(chunk), gaps, where, result);
-      });
+      append_chunks(Table::Type::integer, static_cast<arrow::Int64Array*>(nullptr));
       break;
     case arrow::Type::INT32:
-      each(Table::Type::integer, [&](const arrow::Array& chunk) {
-        append_integers(static_cast<const arrow::Int32Array&>(chunk), gaps, where, result);
-      });
+      append_chunks(Table::Type::integer, static_cast<arrow::Int32Array*>(nullptr));
       break;
     case arrow::Type::BOOL:
-      each(Table::Type::boolean, [&](const arrow::Array& chunk) {
-        append_integers(static_cast<const arrow::BooleanArray&>(chunk), gaps, where, result);
-      });
+      append_chunks(Table::Type::boolean, static_cast<arrow::BooleanArray*>(nullptr));
       break;
     case arrow::Type::DOUBLE:
-      each(Table::Type::real, [&](const arrow::Array& chunk) {
-        append_reals(static_cast<const arrow::DoubleArray&>(chunk), result);
-      });
+      append_chunks(Table::Type::real, static_cast<arrow::DoubleArray*>(nullptr));
       break;
     case arrow::Type::STRING:
-      each(Table::Type::text, [&](const arrow::Array& chunk) {
-        append_texts(static_cast<const arrow::StringArray&>(chunk), result);
-      });
+      append_chunks(Table::Type::text, static_cast<arrow::StringArray*>(nullptr));
       break;
     case arrow::Type::LARGE_STRING:
-      each(Table::Type::text, [&](const arrow::Array& chunk) {
-        append_texts(static_cast<const arrow::LargeStringArray&>(chunk), result);
-      });
+      append_chunks(Table::Type::text, static_cast<arrow::LargeStringArray*>(nullptr));
       break;
     default:
       bad_input("{}: type {}; expected int32, int64, double, bool or string", where,

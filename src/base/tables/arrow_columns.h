@@ -1,4 +1,4 @@
-// Columns of a Table as Arrow has them, and back.
+// Conversion between Table and Arrow, and how tables are stored in Parquet files.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,33 @@
 
 #include "qkscope/tables.h"
 
+namespace parquet::arrow {
+class FileReader;
+}
+
 namespace qkscope {
 
 inline constexpr std::int64_t kTableRowGroup = std::int64_t{1} << 20;  // rows, in Parquet files
 
-// Where all else is from: what an analysis left is taken again for its tables.
+// Arrow's allocations come from malloc, so that tables reuse memory that the analyses freed.
 arrow::MemoryPool* table_memory();
 
-// How tables are stored: reals, of which hardly any is there twice, have no dictionary.
+// Writer settings of result tables: ZSTD; real columns use byte-stream-split instead of a
+// dictionary, because their values rarely repeat.
 std::shared_ptr<parquet::WriterProperties> table_properties(const arrow::Schema& schema);
 
-// What has no value becomes null.
+// Missing values become null.
 std::shared_ptr<arrow::Table> to_arrow(const Table& table);
 
-enum class Gaps { refuse, keep };  // integers and booleans that are null
+// Opens a Parquet file. Throws bad input if it is missing or not a readable Parquet file.
+std::unique_ptr<parquet::arrow::FileReader> open_parquet(const std::string& path);
+// Throws bad input that names the file unless a read of a Parquet file succeeded.
+void check_parquet_read(const arrow::Status& status, const std::string& path);
 
-// `where` names file and column in messages.
-Table::Column from_arrow(const std::string& name, const arrow::ChunkedArray& column, Gaps gaps,
-                         const std::string& where);
+enum class NullIntegers { refuse, keep };  // null in integer and boolean columns
+
+// `where` (file and column) begins every error message.
+Table::Column from_arrow(const std::string& name, const arrow::ChunkedArray& column,
+                         NullIntegers nulls, const std::string& where);
 
 }  // namespace qkscope

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
-#include <string_view>
 
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/io/csv_rows.h"
 #include "base/io/mapped_file.h"
 
 namespace qkscope {
@@ -14,51 +14,33 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-// The rows of a CSV text, one after the other.
-class CsvRows {
+// The rows of one CSV file.
+class CsvFile {
  public:
-  CsvRows(std::string_view text, const std::string& path) : text_(text), path_(path) {
-    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-    if (text_.starts_with(kByteOrderMark)) text_.remove_prefix(kByteOrderMark.size());
-  }
+  explicit CsvFile(const std::string& path)
+      : path_(path), file_(path), rows_(file_.text(), {.text_after_quotes = true}) {}
 
-  // False after the last one.
+  // Returns false after the last row.
   bool next(Row& row) {
-    if (text_.empty()) return false;
-    ++number_;
-    row.clear();
-    while (read_field(row.emplace_back())) continue;
-    return true;
+    const auto status = rows_.next(row);
+    if (status == CsvRows::Status::unclosed_quote)
+      bad_input("{}: a quote is opened and not closed", where());
+    return status == CsvRows::Status::row;
   }
 
-  std::string where() const { return fmt::format("{}: row {}", path_, number_); }
+  // Reads the first row.
+  Row header() {
+    Row names;
+    if (!next(names)) bad_input("{}: is empty; expected a row of column names", path_);
+    return names;
+  }
+
+  std::string where() const { return fmt::format("{}: row {}", path_, rows_.row()); }
 
  private:
-  // True where another field of the row follows.
-  bool read_field(std::string& field) {
-    if (text_.starts_with('"')) read_quoted(field);
-    const auto end = std::min(text_.find_first_of(",\n"), text_.size());
-    field += text_.substr(0, end);
-    const bool more = end < text_.size() && text_[end] == ',';
-    text_.remove_prefix(std::min(end + 1, text_.size()));
-    if (!more && field.ends_with('\r')) field.pop_back();
-    return more;
-  }
-
-  void read_quoted(std::string& field) {
-    while (true) {
-      const auto end = text_.find('"', 1);
-      if (end == std::string_view::npos) bad_input("{}: a quote is opened and not closed", where());
-      field += text_.substr(1, end - 1);
-      text_.remove_prefix(end + 1);
-      if (!text_.starts_with('"')) return;
-      field += '"';  // written twice
-    }
-  }
-
-  std::string_view text_;  // what is left
   const std::string& path_;
-  std::int64_t number_ = 0;
+  MappedFile file_;
+  CsvRows rows_;
 };
 
 double parse_real(const std::string& text, const std::string& where) {
@@ -100,24 +82,15 @@ std::size_t index_of(const std::string& name, const Row& header, const std::stri
   return static_cast<std::size_t>(found - header.begin());
 }
 
-Row header_of(CsvRows& rows, const std::string& path) {
-  Row header;
-  if (!rows.next(header)) bad_input("{}: is empty; expected a row of column names", path);
-  return header;
-}
-
 }  // namespace
 
 std::vector<std::string> read_csv_header(const std::string& path) {
-  const MappedFile file(path);
-  CsvRows rows(file.text(), path);
-  return header_of(rows, path);
+  return CsvFile(path).header();
 }
 
 Table read_csv_table(const std::string& path, const std::vector<CsvColumn>& columns) {
-  const MappedFile file(path);
-  CsvRows rows(file.text(), path);
-  const Row header = header_of(rows, path);
+  CsvFile rows(path);
+  const Row header = rows.header();
   std::vector<std::size_t> indices;
   std::vector<Table::Column> result;
   for (const auto& column : columns) {

@@ -1,4 +1,4 @@
-// Reads tables from CSV: our own results, and data files that come with qkscope.
+// Reads CSV files into tables: results of qkscope, and data files installed with it.
 #pragma once
 
 #include <string>
@@ -13,14 +13,13 @@ struct CsvColumn {
   Table::Type type;
 };
 
-// The named columns in this order; others in the file are left out. The first row names the
-// columns; fields with commas, quotes or line breaks are quoted as Table::to_csv() does it. Empty
-// is NaN in real columns and "" in text columns. A missing column, a row of another length, or a
-// field that is not of the column's type is bad input that names the file and the row (the header
-// is row 1).
+// Reads the named columns, in the given order, of a CSV file whose first row holds the column
+// names. An empty field is NaN in a real column and "" in a text column. Throws bad input that
+// names the file and row (the header is row 1) for a missing column, a row of another length or a
+// field that does not have the column's type.
 Table read_csv_table(const std::string& path, const std::vector<CsvColumn>& columns);
 
-// The names in the first row.
+// Returns the column names in the first row.
 std::vector<std::string> read_csv_header(const std::string& path);
 
 }  // namespace qkscope

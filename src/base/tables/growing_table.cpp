@@ -13,7 +13,7 @@ namespace {
 
 using Column = Table::Column;
 
-// Applies a function to the values of two columns of the same type.
+// Calls function(a, b) for each pair of value vectors of two columns of the same type.
 template <typename Other, typename Function>
 void for_values(Column& a, Other& b, const Function& function) {
   function(a.integers, b.integers);
@@ -52,7 +52,7 @@ bool GrowingTable::append(std::vector<Column> part) {
   return true;
 }
 
-// The first of the waiting rows.
+// Writes the first `rows` waiting rows as a row group.
 void GrowingTable::write_group(std::int64_t rows) {
   std::vector<Column> group;
   group.reserve(waiting_.size());
@@ -66,7 +66,7 @@ void GrowingTable::write_group(std::int64_t rows) {
   }
   const auto table = to_arrow(Table(std::move(group)));
   if (!parquet_)
-    parquet_ = std::make_unique<WholeParquetFile>(path_ + ".parquet", *table->schema());
+    parquet_ = std::make_unique<AtomicParquetFile>(path_ + ".parquet", *table->schema());
   parquet_->append(*table);
   rows_ -= rows;
 }

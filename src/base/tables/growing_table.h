@@ -1,5 +1,5 @@
-// A table that is written while its parts come, with the bytes of one that is written at once. Up
-// to one row group is in memory.
+// Writes a table incrementally, byte-identical to Table::write_csv() and Table::write_parquet() of
+// the whole table. At most one row group is kept in memory.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 #include <vector>
 
 #include "base/io/output_file.h"
-#include "base/tables/whole_parquet.h"
+#include "base/tables/parquet_stream.h"
 #include "qkscope/tables.h"
 
 namespace qkscope {
 
 class GrowingTable {
  public:
-  // Writes PATH.parquet, and PATH.csv where asked for. They appear at finish().
+  // Writes PATH.parquet and, if `csv` is set, PATH.csv. Both files appear at finish().
   GrowingTable(std::string path, bool csv);
 
-  // Rows with the columns of the first part. False, and nothing is added, where they have others.
+  // Appends rows. Returns false and appends nothing if names or types differ from the first part.
   bool append(std::vector<Table::Column> part);
   void finish();
 
@@ -28,9 +28,9 @@ class GrowingTable {
 
   std::string path_;
   std::optional<OutputFile> csv_;
-  std::unique_ptr<WholeParquetFile> parquet_;
-  std::vector<Table::Column> waiting_;  // less than a row group
-  std::int64_t rows_ = 0;               // of those
+  std::unique_ptr<AtomicParquetFile> parquet_;
+  std::vector<Table::Column> waiting_;  // rows not yet written, less than a row group
+  std::int64_t rows_ = 0;               // in waiting_
   bool begun_ = false;
 };
 

@@ -1,5 +1,7 @@
 #include "base/tables/parquet_stream.h"
 
+#include <algorithm>
+#include <cstdio>
 #include <vector>
 
 #include <arrow/api.h>
@@ -9,65 +11,84 @@
 #include <parquet/arrow/writer.h>
 
 #include "base/io/arrow_error.h"
-#include "base/io/durable_file.h"
-#include "base/io/folder.h"
+#include "base/io/output_file.h"
 #include "base/tables/arrow_columns.h"
 
 namespace qkscope {
 
-struct ParquetTableWriter::State {
-  std::string path;
-  std::shared_ptr<arrow::io::FileOutputStream> stream;
-  std::unique_ptr<parquet::arrow::FileWriter> writer;
+// An open Parquet file. `path` is the name in error messages, `file` the path on disk.
+struct ParquetOutput {
+  ParquetOutput(std::string name, const std::string& file)
+      : path(std::move(name)), stream(take(arrow::io::FileOutputStream::Open(file))) {}
+
+  void write_schema(const arrow::Schema& schema) {
+    writer = take(
+        parquet::arrow::FileWriter::Open(schema, table_memory(), stream, table_properties(schema)));
+  }
+  void append(const arrow::Table& rows) const {
+    check(writer->WriteTable(rows, std::max<std::int64_t>(1, rows.num_rows())));
+  }
+  void close() const {
+    if (writer) check(writer->Close());
+    check(stream->Close());
+  }
 
   void check(const arrow::Status& status) const {
-    check_arrow(status, fmt::format("writing {}", path), ErrorKind::failure);
+    check_arrow(status, "writing " + path, ErrorKind::failure);
   }
   template <typename T>
   T take(arrow::Result<T> result) const {
-    return take_arrow(std::move(result), fmt::format("writing {}", path), ErrorKind::failure);
+    check(result.status());
+    return std::move(result).ValueUnsafe();
   }
+
+  std::string path;
+  std::shared_ptr<arrow::io::FileOutputStream> stream;
+  std::unique_ptr<parquet::arrow::FileWriter> writer;
 };
 
-ParquetTableWriter::ParquetTableWriter(std::string path) : state_(std::make_unique<State>()) {
-  state_->path = std::move(path);
-  state_->stream = state_->take(arrow::io::FileOutputStream::Open(state_->path));
-}
+ParquetTableWriter::ParquetTableWriter(std::string path)
+    : output_(std::make_unique<ParquetOutput>(path, path)) {}
 
 ParquetTableWriter::~ParquetTableWriter() = default;
 
 void ParquetTableWriter::append(const Table& rows) {
   const auto table = to_arrow(rows);
-  if (!state_->writer)
-    state_->writer = state_->take(parquet::arrow::FileWriter::Open(
-        *table->schema(), table_memory(), state_->stream, table_properties(*table->schema())));
-  if (rows.rows() > 0) state_->check(state_->writer->WriteTable(*table, rows.rows()));
+  if (!output_->writer) output_->write_schema(*table->schema());
+  if (rows.rows() > 0) output_->append(*table);
 }
 
 void ParquetTableWriter::finish() {
-  if (state_->writer) state_->check(state_->writer->Close());
-  state_->check(state_->stream->Close());
-  sync_file(state_->path);
+  output_->close();
+  sync_file(output_->path);
+}
+
+AtomicParquetFile::AtomicParquetFile(const std::string& path, const arrow::Schema& schema)
+    : temporary_(temporary_name(path)), output_(std::make_unique<ParquetOutput>(path, temporary_)) {
+  output_->write_schema(schema);
+}
+
+AtomicParquetFile::~AtomicParquetFile() {
+  if (!temporary_.empty()) std::remove(temporary_.c_str());
+}
+
+void AtomicParquetFile::append(const arrow::Table& rows) {
+  output_->append(rows);
+}
+
+void AtomicParquetFile::finish() {
+  output_->close();
+  move_into_place(temporary_, output_->path);
+  temporary_.clear();
 }
 
 struct ParquetTableReader::State {
   std::string path;
   std::unique_ptr<parquet::arrow::FileReader> reader;
-
-  void check(const arrow::Status& status) const {
-    check_arrow(status, path + ": not a readable Parquet file", ErrorKind::bad_input);
-  }
 };
 
 ParquetTableReader::ParquetTableReader(const std::string& path)
-    : state_(std::make_unique<State>()) {
-  state_->path = path;
-  check_regular_file(path);
-  const auto file = take_arrow(arrow::io::ReadableFile::Open(path), path, ErrorKind::bad_input);
-  parquet::arrow::FileReaderBuilder builder;
-  state_->check(builder.Open(file));
-  state_->check(builder.Build(&state_->reader));
-}
+    : state_(std::make_unique<State>(State{path, open_parquet(path)})) {}
 
 ParquetTableReader::~ParquetTableReader() = default;
 
@@ -77,11 +98,11 @@ int ParquetTableReader::groups() const {
 
 Table ParquetTableReader::read(int group) const {
   std::shared_ptr<arrow::Table> rows;
-  state_->check(state_->reader->RowGroup(group)->ReadTable(&rows));
+  check_parquet_read(state_->reader->RowGroup(group)->ReadTable(&rows), state_->path);
   std::vector<Table::Column> columns;
   for (int i = 0; i < rows->num_columns(); ++i) {
     const auto& name = rows->field(i)->name();
-    columns.push_back(from_arrow(name, *rows->column(i), Gaps::keep,
+    columns.push_back(from_arrow(name, *rows->column(i), NullIntegers::keep,
                                  fmt::format("{}: column '{}'", state_->path, name)));
   }
   return Table(std::move(columns));

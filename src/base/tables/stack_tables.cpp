@@ -3,41 +3,34 @@
 #include <memory>
 
 #include <arrow/api.h>
-#include <arrow/io/file.h>
 #include <fmt/format.h>
 #include <parquet/arrow/reader.h>
 
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/arrow_error.h"
-#include "base/io/folder.h"
-#include "base/tables/whole_parquet.h"
+#include "base/tables/arrow_columns.h"
+#include "base/tables/parquet_stream.h"
 
 namespace qkscope {
 namespace {
 
-// One of the files, open.
+// One input file.
 class StackedFile {
  public:
-  explicit StackedFile(const TableFile& file) : file_(file) {
-    check_regular_file(file.path);
-    const auto stream =
-        take_arrow(arrow::io::ReadableFile::Open(file.path), file.path, ErrorKind::bad_input);
-    parquet::arrow::FileReaderBuilder builder;
-    check(builder.Open(stream));
-    check(builder.Build(&reader_));
-    check(reader_->GetSchema(&schema_));
+  explicit StackedFile(const TableFile& file) : file_(file), reader_(open_parquet(file.path)) {
+    check_parquet_read(reader_->GetSchema(&schema_), file.path);
   }
 
   const std::string& path() const { return file_.path; }
   const arrow::Schema& schema() const { return *schema_; }
   int groups() const { return reader_->num_row_groups(); }
 
-  // One row group with these columns: the first says the file's name, what it lacks is null.
+  // Reads a row group with the wanted columns: the first holds the file's name, missing ones null.
   std::shared_ptr<arrow::Table> read(int group,
                                      const std::shared_ptr<arrow::Schema>& wanted) const {
     std::shared_ptr<arrow::Table> rows;
-    check(reader_->RowGroup(group)->ReadTable(&rows));
+    check_parquet_read(reader_->RowGroup(group)->ReadTable(&rows), file_.path);
     const auto count = rows->num_rows();
     std::vector<std::shared_ptr<arrow::ChunkedArray>> columns;
     for (int i = 0; i < wanted->num_fields(); ++i) {
@@ -59,16 +52,12 @@ class StackedFile {
                : take_arrow(arrow::MakeArrayOfNull(field.type(), count), doing, ErrorKind::failure);
   }
 
-  void check(const arrow::Status& status) const {
-    check_arrow(status, file_.path + ": not a readable Parquet file", ErrorKind::bad_input);
-  }
-
   const TableFile& file_;
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   std::shared_ptr<arrow::Schema> schema_;
 };
 
-// The columns of all files, by name.
+// The union of the columns of all files, matched by name.
 class JoinedColumns {
  public:
   explicit JoinedColumns(const std::string& column)
@@ -104,7 +93,7 @@ class JoinedColumns {
   }
 
   std::vector<std::shared_ptr<arrow::Field>> fields_;
-  std::vector<const std::string*> first_;  // (fields) the file that has it first
+  std::vector<const std::string*> first_;  // (fields): path of the first file with the column
 };
 
 std::shared_ptr<arrow::Schema> joined_columns(const std::string& column,
@@ -124,7 +113,7 @@ void check_stack(const std::string& column, const std::vector<TableFile>& files)
 std::int64_t stack_tables(const std::string& column, const std::vector<TableFile>& files,
                           const std::string& path) {
   const auto schema = joined_columns(column, files);
-  WholeParquetFile writer(path, *schema);
+  AtomicParquetFile writer(path, *schema);
   std::int64_t rows = 0;
   for (const auto& file : files)
     reading_parquet(file.path, [&] {

@@ -1,4 +1,4 @@
-// Parquet tables of the same kind one below the other.
+// Concatenates Parquet tables of the same kind.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,18 @@
 namespace qkscope {
 
 struct TableFile {
-  std::string name;  // what its rows get in the new column
+  std::string name;  // value of the new column in the rows of this file
   std::string path;
 };
 
-// Bad input where the files cannot be stacked under the new column: see below.
+// Throws bad input if stack_tables() would reject the columns of the files.
 void check_stack(const std::string& column, const std::vector<TableFile>& files);
 
-// Writes the rows of all files to `path`: first the new text column that says which file a row is
-// from, then the columns of all files in the order in which they appear. Columns are joined by
-// name; where a file lacks one its rows have null. A column that has another type in another file,
-// or that has the new column's name, is bad input. One row group is in memory at a time. Returns
-// the number of rows. The file appears when it is whole.
+// Concatenates the rows of all files into a new Parquet file and returns the number of rows. The
+// first column, named `column`, is text and holds the name of the file that a row comes from. The
+// other columns are the union over all files, matched by name; null where a file lacks a column.
+// Throws bad input if a column has different types or is named `column`. One row group is in memory
+// at a time, and the output is renamed into place at the end.
 std::int64_t stack_tables(const std::string& column, const std::vector<TableFile>& files,
                           const std::string& path);
 

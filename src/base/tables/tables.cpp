@@ -6,7 +6,6 @@
 #include <memory>
 
 #include <arrow/api.h>
-#include <arrow/io/file.h>
 #include <arrow/io/memory.h>
 #include <fmt/compile.h>
 #include <fmt/format.h>
@@ -58,8 +57,6 @@ void check_cells(const std::vector<Table::Column>& columns, const std::vector<Ta
   }
 }
 
-// ---- Writing.
-
 bool needs_quotes(char c) {
   return c == ',' || c == '"' || c == '\r' || c == '\n';
 }
@@ -79,7 +76,7 @@ void append_quoted(std::string& out, const std::string& text) {
 
 template <typename Number>
 void append_number(std::string& out, Number number) {
-  std::array<char, 32> text;  // integers take up to 20, shortest reals 24
+  std::array<char, 32> text;  // integers need at most 20 characters, shortest round-trip reals 24
   out.append(text.data(), fmt::format_to(text.data(), FMT_COMPILE("{}"), number));
 }
 
@@ -101,9 +98,9 @@ void append_field(std::string& out, const Table::Column& column, std::size_t row
   }
 }
 
-// The table as the bytes of a Parquet file.
+// Returns the content of a Parquet file.
 std::shared_ptr<arrow::Buffer> to_parquet(const Table& from, const std::string& doing) {
-  constexpr std::int64_t kFirstBytes = 4096;  // it grows
+  constexpr std::int64_t kFirstBytes = 4096;  // initial buffer size
   const auto table = to_arrow(from);
   const auto stream = take_arrow(arrow::io::BufferOutputStream::Create(kFirstBytes, table_memory()),
                                  doing, ErrorKind::failure);
@@ -113,9 +110,7 @@ std::shared_ptr<arrow::Buffer> to_parquet(const Table& from, const std::string& 
   return take_arrow(stream->Finish(), doing, ErrorKind::failure);
 }
 
-// ---- Reading.
-
-// Their places in the file.
+// Indices of the named columns in the file; of all columns if none is named.
 std::vector<int> indices_of(const arrow::Schema& schema, const std::vector<std::string>& columns,
                             const std::string& path) {
   std::vector<int> indices;
@@ -129,32 +124,27 @@ std::vector<int> indices_of(const arrow::Schema& schema, const std::vector<std::
   return indices;
 }
 
-Table read_columns(const std::string& path, const std::vector<std::string>& columns, Gaps gaps) {
-  check_regular_file(path);
-  const auto file = take_arrow(arrow::io::ReadableFile::Open(path), path, ErrorKind::bad_input);
-  std::unique_ptr<parquet::arrow::FileReader> reader;
-  const auto doing = path + ": not a readable Parquet file";
-  parquet::arrow::FileReaderBuilder builder;
-  check_arrow(builder.Open(file), doing, ErrorKind::bad_input);
-  check_arrow(builder.Build(&reader), doing, ErrorKind::bad_input);
+Table read_columns(const std::string& path, const std::vector<std::string>& columns,
+                   NullIntegers nulls) {
+  const auto reader = open_parquet(path);
   std::shared_ptr<arrow::Schema> schema;
-  check_arrow(reader->GetSchema(&schema), doing, ErrorKind::bad_input);
-  const auto indices = indices_of(*schema, columns, path);
+  check_parquet_read(reader->GetSchema(&schema), path);
   std::vector<Table::Column> result;
-  for (const int index : indices) {
+  for (const int index : indices_of(*schema, columns, path)) {
     std::shared_ptr<arrow::ChunkedArray> column;
-    check_arrow(reader->ReadColumn(index, &column), doing, ErrorKind::bad_input);
+    check_parquet_read(reader->ReadColumn(index, &column), path);
     const auto& name = schema->field(index)->name();
-    result.push_back(from_arrow(name, *column, gaps, fmt::format("{}: column '{}'", path, name)));
+    result.push_back(from_arrow(name, *column, nulls, fmt::format("{}: column '{}'", path, name)));
   }
   return Table(std::move(result));
 }
 
-Table read_table(const std::string& path, const std::vector<std::string>& columns, Gaps gaps) {
+Table read_table(const std::string& path, const std::vector<std::string>& columns,
+                 NullIntegers nulls) {
   return translate_exceptions([&] {
     if (!path_exists(path)) bad_input("{}: there is no such file", path);
     try {
-      return read_columns(path, columns, gaps);
+      return read_columns(path, columns, nulls);
     } catch (const parquet::ParquetException& error) {
       bad_input("{}: not a readable Parquet file: {}", path, error.what());
     }
@@ -247,12 +237,12 @@ void Table::write_parquet(const std::string& path) const {
 }
 
 Table read_parquet_table(const std::string& path, const std::vector<std::string>& columns) {
-  return read_table(path, columns, Gaps::refuse);
+  return read_table(path, columns, NullIntegers::refuse);
 }
 
 Table read_parquet_table_with_gaps(const std::string& path,
                                    const std::vector<std::string>& columns) {
-  return read_table(path, columns, Gaps::keep);
+  return read_table(path, columns, NullIntegers::keep);
 }
 
 }  // namespace qkscope

@@ -14,10 +14,10 @@ namespace qkscope {
 namespace {
 
 constexpr int kDeepest = 50;
-constexpr std::size_t kLargest = std::size_t{4} << 20;  // bytes; real ones have a few thousand
-constexpr int kMostValues = 100'000;                    // aliases may repeat what they stand for
+constexpr std::size_t kLargest = std::size_t{4} << 20;  // bytes; typical files have a few thousand
+constexpr int kMostValues = 100'000;  // guards against alias expansion ("billion laughs")
 
-// YAML has none, and what yaml-cpp makes of them is no longer UTF-8.
+// YAML forbids control characters, and yaml-cpp turns them into invalid UTF-8.
 void refuse_control_characters(const std::string& text, const std::string& where) {
   int line = 1;
   for (const char character : text) {
@@ -44,7 +44,7 @@ YAML::Node parse(const std::string& text, const std::string& where) {
 
 Json scalar_to_json(const YAML::Node& node) {
   const auto& text = node.Scalar();
-  if (node.Tag() == "!") return text;  // in quotes
+  if (node.Tag() == "!") return text;  // quoted
   if (text == "true" || text == "True" || text == "TRUE") return true;
   if (text == "false" || text == "False" || text == "FALSE") return false;
   std::int64_t integer = 0;
@@ -54,7 +54,7 @@ Json scalar_to_json(const YAML::Node& node) {
   return text;
 }
 
-// `left`: values that may still be made.
+// `left`: remaining budget of values.
 Json to_json(const YAML::Node& node, int depth, int& left) {
   const auto line = node.Mark().line + 1;
   if (depth > kDeepest)
@@ -154,7 +154,7 @@ std::string YamlSection::full(const std::string& key) const {
 
 YAML::Node YamlSection::find(const std::string& key) {
   known_.insert(key);
-  const YAML::Node& node = node_;  // const: looking must not add the key
+  const YAML::Node& node = node_;  // const, because operator[] of a mutable node inserts the key
   const YAML::Node found = node[key];
   return found.IsDefined() && !found.IsNull() ? found : YAML::Node(YAML::NodeType::Null);
 }

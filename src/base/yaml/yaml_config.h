@@ -1,5 +1,5 @@
-// Configurations in YAML: a document with its overrides, read map by map and key by key. Every
-// complaint names the file, line and key, and a key that nobody asked for is an error.
+// YAML configurations: a document with overrides, read map by map and key by key. Error messages
+// name file, line and key; a key that no reader asked for is an error.
 #pragma once
 
 #include <cstdint>
@@ -18,55 +18,55 @@ namespace qkscope {
 struct YamlDocument {
   std::string file;
   YAML::Node root;
-  // Dotted keys whose value is not the file's, with where it came from: "--set" or "x.yaml:3:".
+  // Overridden dotted keys and the origin of their values: "--set" or "x.yaml:3:".
   std::map<std::string, std::string> overridden;
 
-  // "run.yaml:12: capture.layers" or "--set capture.layers".
+  // Returns the location of a key for an error message: "run.yaml:12: capture.layers" or "--set
+  // capture.layers".
   std::string where(const std::string& key, const YAML::Node& node) const;
 };
 
 YamlDocument load_yaml(const std::string& file);
-// `where` names the text in messages.
+// `where` names the text in error messages.
 YamlDocument parse_yaml(const std::string& text, const std::string& where);
 
-// Puts the value in place of what stands at the dotted key; `origin` goes before the key in
-// messages.
+// Sets the value of a dotted key; `origin` precedes the key in error messages.
 void override_value(YamlDocument& document, const std::string& key, const YAML::Node& value,
                     const std::string& origin);
-// The same from the command line: KEY=VALUE with dots between the levels and YAML values.
+// Applies command-line overrides KEY=VALUE with a dotted key and a YAML value.
 void override_values(YamlDocument& document, const std::vector<std::string>& options);
 
-// null, numbers, booleans, strings, lists and maps as YAML understands plain scalars.
+// Converts a node; plain scalars become null, booleans, numbers or strings by the rules of YAML.
 Json yaml_to_json(const YAML::Node& node);
 
 // One map of the document.
 class YamlSection {
  public:
-  // `path` is the dotted name, empty for the whole document. A missing or null map reads as empty.
+  // `path` is the dotted key, "" for the root. A missing or null map is treated as empty.
   YamlSection(const YamlDocument& document, const YAML::Node& node, std::string path);
 
-  // Each returns nothing where the key is missing or null.
+  // Each returns nullopt if the key is missing or null, and throws bad input for another type.
   std::optional<std::string> text(const std::string& key);
   std::optional<std::int64_t> integer(const std::string& key, std::int64_t least);
   std::optional<double> positive_number(const std::string& key);
   std::optional<bool> boolean(const std::string& key);
   std::optional<std::vector<std::int64_t>> integers(const std::string& key);
-  Json map(const std::string& key);  // null where missing
+  Json map(const std::string& key);  // null if missing
   YamlSection section(const std::string& key);
-  std::vector<YamlSection> sections(const std::string& key);  // of a list of maps
-  YAML::Node node(const std::string& key);                    // as it stands; null where missing
-  bool has(const std::string& key);                           // and is not null
+  std::vector<YamlSection> sections(const std::string& key);  // a list of maps
+  YAML::Node node(const std::string& key);                    // unconverted; null if missing
+  bool has(const std::string& key);                           // present and not null
 
-  // Keys that are understood but change nothing here.
+  // Marks keys as known without reading them.
   void accept(const std::vector<std::string>& keys);
-  // Keys of an older program: ignored with a warning.
+  // Marks keys of older versions as known; each one present logs a warning.
   void retire(const std::vector<std::string>& keys);
 
   std::string required_text(const std::string& key);
-  // Every key in the map must have been asked for.
+  // Throws bad input for the first key that was neither read nor marked as known.
   void finish() const;
 
-  // Bad input at `key`: what was expected.
+  // Throws bad input at `key`: "found ..., expected WHAT".
   [[noreturn]] void expected(const std::string& key, const std::string& what) const;
 
  private:

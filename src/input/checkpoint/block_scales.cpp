@@ -12,8 +12,8 @@ std::vector<std::int64_t> scales_shape(const std::vector<std::int64_t>& shape,
   return {(shape[0] + block[0] - 1) / block[0], (shape[1] + block[1] - 1) / block[1]};
 }
 
-Tensor widen_scaled(ConstTensorView values, ConstTensorView scales,
-                    const std::vector<std::int64_t>& block) {
+Tensor dequantize_float8(ConstTensorView values, ConstTensorView scales,
+                         const std::vector<std::int64_t>& block) {
   std::vector<float> factors(static_cast<std::size_t>(scales.size()));
   widen(scales, factors);
   const auto width = values.dim(1);

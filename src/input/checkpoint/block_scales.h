@@ -1,4 +1,4 @@
-// Float8 weights with a scale for each block of rows and columns.
+// Block-wise quantized float8 weights: one scale per block of rows and columns.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace qkscope {
 
-// Scales of a matrix of `shape`, one for each block of `block` (rows, columns): rounded up, so that
-// blocks at the lower and right edge may be smaller.
+// Returns the shape of the scale matrix for a weight of `shape` (rows, columns) and blocks of
+// `block` (rows, columns). Rounds up: blocks at the bottom and right edge may be partial.
 std::vector<std::int64_t> scales_shape(const std::vector<std::int64_t>& shape,
                                        const std::vector<std::int64_t>& block);
 
-// Each value times the scale of its block, in float32. `values` are float8 [out, in], `scales` of
-// any floating type; the shapes fit.
-Tensor widen_scaled(ConstTensorView values, ConstTensorView scales,
-                    const std::vector<std::int64_t>& block);
+// Dequantizes float8 `values` (out, in) to float32 by multiplying every value with the scale of its
+// block. `scales` may have any floating-point dtype and must have the shape scales_shape().
+Tensor dequantize_float8(ConstTensorView values, ConstTensorView scales,
+                         const std::vector<std::int64_t>& block);
 
 }  // namespace qkscope

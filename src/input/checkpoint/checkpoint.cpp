@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <ranges>
 #include <set>
 #include <span>
 #include <utility>
@@ -24,14 +25,7 @@ std::string join(const std::string& folder, const std::string& file) {
   return (std::filesystem::path(folder) / file).string();
 }
 
-// For a message: the first few names.
-std::string listing(const std::vector<std::string>& names) {
-  constexpr std::size_t kMost = 12;
-  if (names.empty()) return "nothing";
-  const auto shown = std::span(names).first(std::min(kMost, names.size()));
-  const auto text = fmt::format("{}", fmt::join(shown, ", "));
-  return names.size() > kMost ? fmt::format("{} and {} more", text, names.size() - kMost) : text;
-}
+constexpr std::size_t kMaxListed = 12;
 
 [[noreturn]] void refuse_without_weights(const std::string& folder) {
   std::vector<std::string> expected;
@@ -40,7 +34,7 @@ std::string listing(const std::vector<std::string>& names) {
     expected.push_back(fmt::format("{} or {} with its shards", format.single, format.index));
   expected.emplace_back("one .gguf file");
   bad_input("{}: no weights: expected {}; the folder holds {}", folder,
-            fmt::join(expected, ", or "), listing(names_in(folder)));
+            fmt::join(expected, ", or "), list_names(names_in(folder), kMaxListed));
 }
 
 std::map<std::string, std::string> load_weight_index(const std::string& folder,
@@ -49,7 +43,7 @@ std::map<std::string, std::string> load_weight_index(const std::string& folder,
   return parse_weight_index(file.text(), file.path());
 }
 
-// All shards must be there before any is read: the message names what a download left out.
+// Checks all shards before opening any, so that the message lists every missing download.
 void check_shards(const std::string& folder, const std::string& index,
                   const std::set<std::string>& shards) {
   std::vector<std::string> missing;
@@ -57,16 +51,55 @@ void check_shards(const std::string& folder, const std::string& index,
     if (!path_exists(join(folder, shard))) missing.push_back(shard);
   if (!missing.empty())
     bad_input("{}: {} of {} shards named in {} are missing: {}; download them", folder,
-              missing.size(), shards.size(), index, listing(missing));
+              missing.size(), shards.size(), index, list_names(missing, kMaxListed));
 }
 
 std::set<std::string> shards_of(const std::map<std::string, std::string>& weight_index) {
-  std::set<std::string> shards;
-  for (const auto& [name, shard] : weight_index) shards.insert(shard);
-  return shards;
+  const auto shards = std::views::values(weight_index);
+  return {shards.begin(), shards.end()};
+}
+
+bool stays_in_folder(const std::string& shard) {
+  const std::filesystem::path path(shard);
+  return !shard.empty() && shard.find('\0') == std::string::npos && path.has_filename() &&
+         path.is_relative() && std::find(path.begin(), path.end(), "..") == path.end();
 }
 
 }  // namespace
+
+std::map<std::string, std::string> parse_weight_index(std::string_view text,
+                                                      const std::string& where) {
+  const Json json = parse_json(text, where, RepeatedKeys::refuse);
+  if (!json.is_object() || !json.contains("weight_map"))
+    bad_input("{}: found no weight_map; expected a map with weight_map: tensor name to shard file",
+              where);
+  const Json& weight_map = json["weight_map"];
+  if (!weight_map.is_object())
+    bad_input("{}: weight_map: found {}, expected a map from tensor name to shard file", where,
+              weight_map.type_name());
+  if (weight_map.empty()) bad_input("{}: weight_map is empty, expected tensor names", where);
+
+  std::map<std::string, std::string> shards;
+  for (const auto& [name, value] : weight_map.items()) {
+    if (!value.is_string())
+      bad_input("{}: weight_map {}: found {}, expected the name of a shard file", where,
+                in_quotes(name), value.type_name());
+    const auto& shard = value.get_ref<const std::string&>();
+    if (!stays_in_folder(shard))
+      bad_input(
+          "{}: weight_map puts tensor {} into {}, expected a file inside the checkpoint's folder",
+          where, in_quotes(name), in_quotes(shard));
+    shards.emplace(name, shard);
+  }
+  return shards;
+}
+
+std::string list_names(const std::vector<std::string>& names, std::size_t most) {
+  if (names.empty()) return "nothing";
+  const auto shown = std::span(names).first(std::min(most, names.size()));
+  const auto text = fmt::format("{}", fmt::join(shown, ", "));
+  return names.size() > most ? fmt::format("{} and {} more", text, names.size() - most) : text;
+}
 
 std::vector<std::string> weight_files(const std::string& folder) {
   if (const auto gguf = find_gguf(folder); !gguf.empty()) return {gguf};
@@ -113,11 +146,6 @@ Json merge_overrides(Json config, const Json& overrides) {
   return config;
 }
 
-Checkpoint::Checkpoint() : scaled_(std::make_unique<KeptTensors>()) {}
-Checkpoint::~Checkpoint() = default;
-Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
-Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
-
 Checkpoint Checkpoint::open(const std::string& folder) {
   Checkpoint checkpoint;
   checkpoint.folder_ = folder;
@@ -126,7 +154,7 @@ Checkpoint Checkpoint::open(const std::string& folder) {
     checkpoint.open_gguf(gguf);
     return checkpoint;
   }
-  checkpoint.config_ = std::make_unique<const Json>(load_config(folder));
+  checkpoint.config_ = std::make_shared<const Json>(load_config(folder));
   for (const auto& format : kWeightFormats) {
     if (path_exists(join(folder, format.single)))
       checkpoint.open_single(format.single);
@@ -142,12 +170,12 @@ Checkpoint Checkpoint::open(const std::string& folder) {
 
 void Checkpoint::open_gguf(const std::string& path) {
   gguf_ = std::make_unique<const GgufFile>(path);
-  config_ = std::make_unique<const Json>(gguf_->model().config);
+  config_ = std::make_shared<const Json>(gguf_->model().config);
   bytes_ = gguf_->stored_bytes();
   const auto file = std::filesystem::path(path).filename().string();
   for (const auto& [name, source] : gguf_->model().tensors)
-    tensors_.emplace(name,
-                     Place{{name, source.tensor->shape, source.tensor->type->name, file}, 0, name});
+    tensors_.emplace(
+        name, Location{{name, source.tensor->shape, source.tensor->type->name, file}, 0, name});
 }
 
 void Checkpoint::open_single(const std::string& file) {
@@ -180,27 +208,27 @@ std::size_t Checkpoint::add_file(const std::string& file) {
 
 void Checkpoint::add_tensor(const std::string& name, std::size_t file) {
   const TensorEntry& entry = files_[file].header().tensors.at(name);
-  tensors_.emplace(name,
-                   Place{{name, entry.shape, entry.stored_dtype, file_names_[file]}, file, name});
-  // Of PyTorch's files two names may share their bytes.
+  tensors_.emplace(
+      name, Location{{name, entry.shape, entry.stored_dtype, file_names_[file]}, file, name});
+  // In PyTorch files several tensors may share one storage.
   if (counted_.emplace(file, entry.begin).second) bytes_ += entry.end - entry.begin;
 }
 
-// Writers drop a tensor that shares its memory with another and note in the metadata
-// "dropped name": "kept name". Any other metadata names no tensor and is ignored.
+// Writers of safetensors drop tensors that share memory and record {"dropped name": "kept name"} in
+// the metadata. Metadata values that are not tensor names are ignored.
 void Checkpoint::add_aliases() {
   for (const auto& file : files_) {
     for (const auto& [alias, stored] : file.header().metadata) {
       const auto target = tensors_.find(stored);
       if (target == tensors_.end() || target->second.stored != stored) continue;
-      Place place = target->second;
-      place.info.name = alias;
-      tensors_.emplace(alias, std::move(place));
+      Location location = target->second;
+      location.info.name = alias;
+      tensors_.emplace(alias, std::move(location));
     }
   }
 }
 
-const Checkpoint::Place& Checkpoint::place(const std::string& name) const {
+const Checkpoint::Location& Checkpoint::locate(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found != tensors_.end()) return found->second;
   const auto near = nearest(name, names());
@@ -210,39 +238,29 @@ const Checkpoint::Place& Checkpoint::place(const std::string& name) const {
       near.empty() ? std::string() : fmt::format("; the nearest name is {}", in_quotes(near)));
 }
 
-const TensorInfo& Checkpoint::info(const std::string& name) const {
-  return place(name).info;
-}
-
 ConstTensorView Checkpoint::tensor(const std::string& name) const {
-  const Place& found = place(name);
+  const Location& found = locate(name);
   if (gguf_ != nullptr) return gguf_->tensor(found.stored);
   return files_[found.file].tensor(found.stored);
 }
 
 ConstTensorView Checkpoint::scaled(const std::string& name, const std::string& scales,
                                    const std::vector<std::int64_t>& block) const {
-  return scaled_->get(name, [&] { return widen_scaled(tensor(name), tensor(scales), block); });
-}
-
-std::uint64_t Checkpoint::widened_bytes() const {
-  return gguf_ == nullptr ? 0 : gguf_->widened_bytes();
+  return dequantized_->get(name,
+                           [&] { return dequantize_float8(tensor(name), tensor(scales), block); });
 }
 
 std::vector<std::string> Checkpoint::names() const {
-  std::vector<std::string> names;
-  names.reserve(tensors_.size());
-  for (const auto& [name, tensor] : tensors_) names.push_back(name);
-  return names;
+  const auto names = std::views::keys(tensors_);
+  return {names.begin(), names.end()};
 }
 
 IndexedTensors indexed_tensors(const std::string& folder) {
   for (const auto& format : kWeightFormats) {
     if (!path_exists(join(folder, format.index))) continue;
-    IndexedTensors indexed{.index = join(folder, format.index), .names = {}};
-    for (const auto& [name, shard] : load_weight_index(folder, format.index))
-      indexed.names.push_back(name);
-    return indexed;
+    const auto shard_of = load_weight_index(folder, format.index);
+    const auto names = std::views::keys(shard_of);
+    return {.index = join(folder, format.index), .names = {names.begin(), names.end()}};
   }
   return {};
 }

@@ -1,5 +1,5 @@
-// A checkpoint on disk: a folder of Hugging Face's with config.json and weights, whole or in
-// shards, or a GGUF file that stands for such a folder.
+// A checkpoint on disk: a Hugging Face folder with config.json and weights (single file or shards),
+// or a GGUF file that is presented as such a folder.
 #pragma once
 
 #include <cstdint>
@@ -18,76 +18,85 @@
 
 namespace qkscope {
 
-// Move-only. Tensors borrow from the mapped files and live as long as this object.
+// Move-only. Tensor views borrow from the mapped files and are valid as long as the Checkpoint.
 class Checkpoint {
  public:
-  // Weights: model.safetensors, or else the shards of model.safetensors.index.json, or else the
-  // same as pytorch_model.bin, or else the only GGUF file of the folder; or `folder` is one. Other
-  // files (consolidated.safetensors) are not looked at.
+  // Opens the weights of `folder`, tried in this order: model.safetensors,
+  // model.safetensors.index.json with its shards, pytorch_model.bin, pytorch_model.bin.index.json,
+  // a single GGUF file. `folder` may also be the path of a GGUF file. Other weight files
+  // (consolidated.safetensors) are ignored.
   static Checkpoint open(const std::string& folder);
-  ~Checkpoint();
-  Checkpoint(Checkpoint&&) noexcept;
-  Checkpoint& operator=(Checkpoint&&) noexcept;
 
   const std::string& folder() const { return folder_; }
-  const Json& config() const { return *config_; }  // config.json as it is on disk
-  const std::string& config_source() const { return config_source_; }  // its name in messages
+  const Json& config() const { return *config_; }  // content of config.json
+  const std::string& config_source() const {
+    return config_source_;
+  }  // path of the configuration, for error messages
 
-  // A name that a file's metadata declares as another name of a tensor counts like a tensor.
+  // Aliases declared in the metadata of a safetensors file count as tensors.
   bool has(const std::string& name) const { return tensors_.contains(name); }
-  const TensorInfo& info(const std::string& name) const;
+  const TensorInfo& info(const std::string& name) const { return locate(name).info; }
   ConstTensorView tensor(const std::string& name) const;
-  // A float8 matrix times its `scales`, one for each block, in float32: made once and kept.
+  // Returns the dequantized float32 copy of a float8 matrix with block scales; computed on first
+  // use and cached.
   ConstTensorView scaled(const std::string& name, const std::string& scales,
                          const std::vector<std::int64_t>& block) const;
-  std::vector<std::string> names() const;         // sorted
-  std::uint64_t bytes() const { return bytes_; }  // of all tensors, each counted once
-  std::uint64_t widened_bytes() const;            // of memory they take beside the files
+  std::vector<std::string> names() const;  // sorted
+  std::uint64_t bytes() const {
+    return bytes_;
+  }  // size of all tensors in the files; shared storage counts once
+  // Extra memory for tensors that are dequantized.
+  std::uint64_t widened_bytes() const { return gguf_ == nullptr ? 0 : gguf_->widened_bytes(); }
 
  private:
-  struct Place {
+  struct Location {
     TensorInfo info;
-    std::size_t file;    // in files_
-    std::string stored;  // the tensor's name in that file; differs from info.name for an alias
+    std::size_t file;    // index into files_
+    std::string stored;  // name in the file; differs from info.name for an alias
   };
 
-  Checkpoint();
+  Checkpoint() = default;
   void open_gguf(const std::string& path);
   void open_single(const std::string& file);
   void open_shards(const std::string& index);
   std::size_t add_file(const std::string& file);
   void add_tensor(const std::string& name, std::size_t file);
   void add_aliases();
-  const Place& place(const std::string& name) const;
+  const Location& locate(const std::string& name) const;
 
   std::string folder_;
-  std::unique_ptr<const Json> config_;
+  std::shared_ptr<const Json> config_;
   std::string config_source_;
-  std::unique_ptr<const GgufFile> gguf_;  // null: the tensors are in files_
-  std::unique_ptr<KeptTensors> scaled_;
+  std::unique_ptr<const GgufFile> gguf_;  // null if the tensors are in files_
+  std::unique_ptr<TensorCache> dequantized_ = std::make_unique<TensorCache>();
   std::vector<SafetensorsFile> files_;
   std::vector<std::string> file_names_;
-  std::map<std::string, Place> tensors_;
-  std::set<std::pair<std::size_t, std::uint64_t>> counted_;  // file and first byte
+  std::map<std::string, Location> tensors_;
+  std::set<std::pair<std::size_t, std::uint64_t>>
+      counted_;  // (file, offset) of storage included in bytes_
   std::uint64_t bytes_ = 0;
 };
 
-// The weight files of a checkpoint: the one with all of them, or the index and the shards that it
-// names. Empty where there are none, or where the index names one that is not there.
+// Returns the weight files of a checkpoint: the single file, or the index and its shards. Empty if
+// there are no weights or a shard is missing.
 std::vector<std::string> weight_files(const std::string& folder);
 
-// config.json alone, which must be a map; no weights needed. Of a GGUF file, what it stands for.
+// Lists the first `most` names for an error message: "a, b and 3 more", or "nothing" if empty.
+std::string list_names(const std::vector<std::string>& names, std::size_t most);
+
+// Reads config.json, which must be a JSON object; weights need not exist. For a GGUF file, returns
+// the equivalent config.json.
 Json load_config(const std::string& folder);
 
-// What a message calls the configuration: the path of config.json, or of the GGUF file.
+// Returns the path that error messages give for the configuration: config.json or the GGUF file.
 std::string config_source(const std::string& folder);
 
-// `overrides` over `config`: key by key where both hold maps, at every depth; replaced otherwise.
+// Merges `overrides` into `config`: objects are merged recursively, other values are replaced.
 Json merge_overrides(Json config, const Json& overrides);
 
-// The index of shards in the folder, and the tensors that it names, sorted; no weights needed.
+// Tensor names listed in the shard index of a folder, sorted; weights need not exist.
 struct IndexedTensors {
-  std::string index;  // "": there is none
+  std::string index;  // path of the index file; "" if there is none
   std::vector<std::string> names;
 };
 IndexedTensors indexed_tensors(const std::string& folder);

@@ -1,12 +1,12 @@
 #include "input/checkpoint/gguf.h"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 #include <limits>
-#include <optional>
 
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/io/byte_reader.h"
 
 namespace qkscope {
 namespace {
@@ -15,114 +15,74 @@ constexpr std::string_view kMagic = "GGUF";
 constexpr std::uint64_t kDefaultAlignment = 32;
 constexpr std::uint64_t kMostTensors = 1 << 20;
 constexpr std::uint64_t kMostKeys = 1 << 16;
-constexpr std::uint64_t kMostElements = 1 << 24;  // of a list: the largest vocabularies have 2^18
+constexpr std::uint64_t kMostElements =
+    1 << 24;  // of a list; the largest vocabularies have 2^18 tokens
 constexpr std::uint64_t kLongestName = 1 << 16;
 constexpr std::uint32_t kMostDimensions = 4;
 
-enum ValueType : std::uint32_t {
-  kU8,
-  kI8,
-  kU16,
-  kI16,
-  kU32,
-  kI32,
-  kF32,
-  kBool,
-  kString,
-  kList,
-  kU64,
-  kI64,
-  kF64,
-};
+constexpr std::uint32_t kList = 9;  // value type of lists
 
-// Takes values off the front of the file and never reads past its end.
-class Cursor {
+class GgufParser {
  public:
-  Cursor(std::span<const std::byte> file, const std::string& where) : file_(file), where_(where) {}
-
-  std::uint64_t position() const { return at_; }
-  std::uint64_t left() const { return file_.size() - at_; }
-
-  template <typename T>
-  T take(const std::string& what) {
-    T value;
-    std::memcpy(&value, advance(sizeof(T), what), sizeof(T));
-    return value;
-  }
-
-  std::string text(std::uint64_t longest, const std::string& what) {
-    const auto length = take<std::uint64_t>(what);
-    if (length > longest)
-      bad_input("{}: {} has {} bytes, expected at most {}", where_, what, length, longest);
-    return {reinterpret_cast<const char*>(advance(length, what)), static_cast<std::size_t>(length)};
-  }
-
- private:
-  const std::byte* advance(std::uint64_t bytes, const std::string& what) {
-    if (bytes > left())
-      bad_input(
-          "{}: the file ends inside {}: {} bytes are wanted at byte {} and {} are there; "
-          "download it again",
-          where_, what, bytes, at_, left());
-    const auto* data = file_.data() + at_;
-    at_ += bytes;
-    return data;
-  }
-
-  std::span<const std::byte> file_;
-  const std::string& where_;
-  std::uint64_t at_ = 0;
-};
-
-class Parser {
- public:
-  Parser(std::span<const std::byte> file, const std::string& where)
-      : file_(file), where_(where), cursor_(file, where) {}
+  GgufParser(std::span<const std::byte> file, const std::string& where)
+      : where_(where), reader_(file, [&where](const TruncatedRead& read) {
+          bad_input(
+              "{}: the file ends inside {}: {} bytes are wanted at byte {} and {} are there; "
+              "download it again",
+              where, read.field, read.wanted, read.offset, read.available);
+        }) {}
 
   GgufHeader parse() {
-    check_start();
+    read_version();
     const auto tensors = take_count("the number of tensors", kMostTensors);
     const auto keys = take_count("the number of metadata keys", kMostKeys);
     for (std::uint64_t i = 0; i < keys; ++i) read_key();
-    check_split();
+    refuse_split_model();
     std::vector<GgufTensor> list;
     for (std::uint64_t i = 0; i < tensors; ++i) list.push_back(read_tensor());
-    place(list);
+    locate_tensors(list);
     return std::move(header_);
   }
 
  private:
-  void check_start() {
-    if (!is_gguf(file_)) bad_input("{}: not a GGUF file: it does not begin with 'GGUF'", where_);
-    cursor_.take<std::uint32_t>("its first word");
-    const auto version = cursor_.take<std::uint32_t>("its version");
+  void read_version() {
+    if (reader_.size() < kMagic.size() || reader_.take_text(kMagic.size()) != kMagic)
+      bad_input("{}: not a GGUF file: it does not begin with 'GGUF'", where_);
+    const auto version = reader_.take<std::uint32_t>("its version");
     if (version != 0 && (version & 0xffffu) == 0)
       bad_input("{}: a GGUF file with the high byte first, which is not supported", where_);
     if (version != 2 && version != 3)
       bad_input("{}: GGUF version {}, expected 2 or 3", where_, version);
   }
 
+  std::string take_string(std::uint64_t longest, const std::string& what) {
+    const auto length = reader_.take<std::uint64_t>(what);
+    if (length > longest)
+      bad_input("{}: {} has {} bytes, expected at most {}", where_, what, length, longest);
+    return std::string(reader_.take_text(length, what));
+  }
+
   std::uint64_t take_count(const std::string& what, std::uint64_t most) {
-    const auto count = cursor_.take<std::uint64_t>(what);
+    const auto count = reader_.take<std::uint64_t>(what);
     if (count > most) bad_input("{}: {} is {}, expected at most {}", where_, what, count, most);
     return count;
   }
 
   void read_key() {
-    const auto key = cursor_.text(kLongestName, "the name of a metadata key");
+    const auto key = take_string(kLongestName, "the name of a metadata key");
     const auto what = fmt::format("metadata {}", in_quotes(key));
-    const auto type = cursor_.take<std::uint32_t>(what);
+    const auto type = reader_.take<std::uint32_t>(what);
     auto value = type == kList ? read_list(what) : read_value(type, what);
     if (!header_.metadata.emplace(key, std::move(value)).second)
       bad_input("{}: {} is there twice", where_, what);
   }
 
   Json read_list(const std::string& what) {
-    const auto type = cursor_.take<std::uint32_t>(what);
+    const auto type = reader_.take<std::uint32_t>(what);
     const auto count = take_count(fmt::format("the length of {}", what), kMostElements);
     if (type == kList) bad_input("{}: {} is a list of lists, which is not supported", where_, what);
-    // An element has one byte at least, so nothing is made before its bytes are known to be there.
-    if (count > cursor_.left())
+    // Every element takes at least one byte, so the count is checked before memory is reserved.
+    if (count > reader_.left())
       bad_input("{}: {} has {} elements, which the file is too short for", where_, what, count);
     Json list = Json::array();
     list.get_ref<Json::array_t&>().reserve(count);
@@ -130,44 +90,42 @@ class Parser {
     return list;
   }
 
-  Json read_value(std::uint32_t type, const std::string& what) {
-    switch (type) {
-      case kU8:
-        return cursor_.take<std::uint8_t>(what);
-      case kI8:
-        return cursor_.take<std::int8_t>(what);
-      case kU16:
-        return cursor_.take<std::uint16_t>(what);
-      case kI16:
-        return cursor_.take<std::int16_t>(what);
-      case kU32:
-        return cursor_.take<std::uint32_t>(what);
-      case kI32:
-        return cursor_.take<std::int32_t>(what);
-      case kF32:
-        return cursor_.take<float>(what);
-      case kBool:
-        return read_flag(what);
-      case kString:
-        return cursor_.text(std::numeric_limits<std::uint32_t>::max(), what);
-      case kU64:
-        return cursor_.take<std::uint64_t>(what);
-      case kI64:
-        return cursor_.take<std::int64_t>(what);
-      case kF64:
-        return cursor_.take<double>(what);
-      default:
-        bad_input("{}: {} has the value type {}, expected 0 to 12", where_, what, type);
-    }
+  template <typename T>
+  Json read_number(const std::string& what) {
+    return reader_.take<T>(what);
   }
 
-  bool read_flag(const std::string& what) {
-    const auto byte = cursor_.take<std::uint8_t>(what);
+  Json read_value(std::uint32_t type, const std::string& what) {
+    using Reader = Json (GgufParser::*)(const std::string& what);
+    static constexpr std::array<Reader, 13> kReaders = {&GgufParser::read_number<std::uint8_t>,
+                                                        &GgufParser::read_number<std::int8_t>,
+                                                        &GgufParser::read_number<std::uint16_t>,
+                                                        &GgufParser::read_number<std::int16_t>,
+                                                        &GgufParser::read_number<std::uint32_t>,
+                                                        &GgufParser::read_number<std::int32_t>,
+                                                        &GgufParser::read_number<float>,
+                                                        &GgufParser::read_flag,
+                                                        &GgufParser::read_string,
+                                                        nullptr,  // kList, handled by read_list()
+                                                        &GgufParser::read_number<std::uint64_t>,
+                                                        &GgufParser::read_number<std::int64_t>,
+                                                        &GgufParser::read_number<double>};
+    if (type >= kReaders.size() || kReaders[type] == nullptr)
+      bad_input("{}: {} has the value type {}, expected 0 to 12", where_, what, type);
+    return (this->*kReaders[type])(what);
+  }
+
+  Json read_string(const std::string& what) {
+    return take_string(std::numeric_limits<std::uint32_t>::max(), what);
+  }
+
+  Json read_flag(const std::string& what) {
+    const auto byte = reader_.take<std::uint8_t>(what);
     if (byte > 1) bad_input("{}: {} is {}, expected a boolean, 0 or 1", where_, what, byte);
     return byte == 1;
   }
 
-  void check_split() const {
+  void refuse_split_model() const {
     const GgufMetadata metadata(header_, where_);
     if (const auto parts = metadata.natural("split.count", 1); parts > 1)
       bad_input(
@@ -178,30 +136,30 @@ class Parser {
 
   GgufTensor read_tensor() {
     GgufTensor tensor{};
-    tensor.name = cursor_.text(kLongestName, "the name of a tensor");
+    tensor.name = take_string(kLongestName, "the name of a tensor");
     const auto what = fmt::format("tensor {}", in_quotes(tensor.name));
-    const auto rank = cursor_.take<std::uint32_t>(what);
+    const auto rank = reader_.take<std::uint32_t>(what);
     if (rank > kMostDimensions)
       bad_input("{}: {} has {} dimensions; at most {} are supported", where_, what, rank,
                 kMostDimensions);
     for (std::uint32_t i = 0; i < rank; ++i) {
-      const auto size = cursor_.take<std::uint64_t>(what);
+      const auto size = reader_.take<std::uint64_t>(what);
       if (size == 0 || size > std::numeric_limits<std::int32_t>::max())
         bad_input("{}: {} has a dimension of {}, expected 1 to {}", where_, what, size,
                   std::numeric_limits<std::int32_t>::max());
       tensor.shape.insert(tensor.shape.begin(), static_cast<std::int64_t>(size));
     }
-    const auto type = cursor_.take<std::uint32_t>(what);
+    const auto type = reader_.take<std::uint32_t>(what);
     tensor.type = find_gguf_type(type);
     if (tensor.type == nullptr)
       bad_input("{}: {} is stored as {}, which is not supported; supported are {}", where_, what,
                 gguf_type_name(type), gguf_type_names());
-    tensor.begin = cursor_.take<std::uint64_t>(what);
+    tensor.begin = reader_.take<std::uint64_t>(what);
     tensor.end = byte_count(tensor, what);
     return tensor;
   }
 
-  // What it occupies; rows consist of whole blocks.
+  // Size in bytes. Rows must consist of whole blocks.
   std::uint64_t byte_count(const GgufTensor& tensor, const std::string& what) const {
     const auto row = tensor.shape.empty() ? 1 : tensor.shape.back();
     if (row % tensor.type->elements != 0)
@@ -210,7 +168,7 @@ class Parser {
     std::uint64_t blocks = 1;
     for (const auto size : tensor.shape) {
       const auto factor = static_cast<std::uint64_t>(size);
-      if (blocks > file_.size() * 256 / factor)  // a block of 256 elements has one byte at least
+      if (blocks > reader_.size() * 256 / factor)  // 256 elements take at least one byte
         bad_input("{}: {} has more elements than the file has room for", where_, what);
       blocks *= factor;
     }
@@ -224,15 +182,15 @@ class Parser {
         static_cast<std::uint64_t>(metadata.natural("general.alignment", kDefaultAlignment));
     constexpr std::uint64_t kLargest = 1 << 20;
     if (alignment == 0 || alignment > kLargest || alignment % 8 != 0)
-      metadata.complain("general.alignment", "a multiple of 8");
+      metadata.fail("general.alignment", "a multiple of 8");
     return alignment;
   }
 
-  // Offsets count from the data section, which begins at the next multiple of the alignment.
-  void place(std::vector<GgufTensor>& list) {
+  // Tensor offsets are relative to the data section, which starts at the next aligned position.
+  void locate_tensors(std::vector<GgufTensor>& list) {
     const auto step = alignment();
-    const auto data = (cursor_.position() + step - 1) / step * step;
-    const auto room = data > file_.size() ? 0 : file_.size() - data;
+    const auto data = (reader_.offset() + step - 1) / step * step;
+    const auto room = data > reader_.size() ? 0 : reader_.size() - data;
     for (auto& tensor : list) {
       const auto bytes = tensor.end;
       if (tensor.begin % step != 0)
@@ -263,9 +221,8 @@ class Parser {
                   in_quotes(order[i]->name));
   }
 
-  std::span<const std::byte> file_;
   const std::string& where_;
-  Cursor cursor_;
+  ByteReader reader_;
   GgufHeader header_;
 };
 
@@ -277,13 +234,8 @@ std::int64_t GgufTensor::count() const {
   return count;
 }
 
-bool is_gguf(std::span<const std::byte> file) {
-  return file.size() >= kMagic.size() &&
-         std::memcmp(file.data(), kMagic.data(), kMagic.size()) == 0;
-}
-
 GgufHeader parse_gguf(std::span<const std::byte> file, const std::string& where) {
-  return Parser(file, where).parse();
+  return GgufParser(file, where).parse();
 }
 
 const Json& GgufMetadata::at(const std::string& key) const {
@@ -293,45 +245,40 @@ const Json& GgufMetadata::at(const std::string& key) const {
   return found->second;
 }
 
-std::string GgufMetadata::text(const std::string& key) const {
-  if (!at(key).is_string()) complain(key, "a string");
+std::string GgufMetadata::text(const std::string& key, std::optional<std::string> fallback) const {
+  if (fallback && !has(key)) return *fallback;
+  if (!at(key).is_string()) fail(key, "a string");
   return at(key).get<std::string>();
 }
 
-std::string GgufMetadata::text(const std::string& key, const std::string& otherwise) const {
-  return has(key) ? text(key) : otherwise;
-}
-
-bool GgufMetadata::flag(const std::string& key, bool otherwise) const {
-  if (!has(key)) return otherwise;
-  if (!at(key).is_boolean()) complain(key, "true or false");
+bool GgufMetadata::flag(const std::string& key, bool fallback) const {
+  if (!has(key)) return fallback;
+  if (!at(key).is_boolean()) fail(key, "true or false");
   return at(key).get<bool>();
 }
 
-std::int64_t GgufMetadata::natural(const std::string& key) const {
+std::int64_t GgufMetadata::natural(const std::string& key,
+                                   std::optional<std::int64_t> fallback) const {
+  if (fallback && !has(key)) return *fallback;
   const Json& value = at(key);
   const bool whole = value.is_number_unsigned()
                          ? value.get<std::uint64_t>() <= INT64_MAX
                          : value.is_number_integer() && value.get<std::int64_t>() >= 0;
-  if (!whole) complain(key, "a whole number, zero or more");
+  if (!whole) fail(key, "a whole number, zero or more");
   return value.get<std::int64_t>();
 }
 
-std::int64_t GgufMetadata::natural(const std::string& key, std::int64_t otherwise) const {
-  return has(key) ? natural(key) : otherwise;
-}
-
 double GgufMetadata::number(const std::string& key) const {
-  if (!at(key).is_number()) complain(key, "a number");
+  if (!at(key).is_number()) fail(key, "a number");
   return at(key).get<double>();
 }
 
 const Json& GgufMetadata::list(const std::string& key) const {
-  if (!at(key).is_array()) complain(key, "a list");
+  if (!at(key).is_array()) fail(key, "a list");
   return at(key);
 }
 
-void GgufMetadata::complain(const std::string& key, std::string_view expected) const {
+void GgufMetadata::fail(const std::string& key, std::string_view expected) const {
   std::string found = at(key).dump(-1, ' ', false, Json::error_handler_t::replace);
   if (found.size() > 80) found = found.substr(0, 77) + "...";
   bad_input("{}: metadata {} is {}, expected {}", where_, in_quotes(key), found, expected);

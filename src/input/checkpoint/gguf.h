@@ -1,42 +1,61 @@
-// The header of a GGUF file, the format of llama.cpp: metadata, and where each tensor lies.
+// Header of a GGUF file (the llama.cpp format): metadata, element types and tensor positions.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/io/json.h"
-#include "input/checkpoint/gguf_blocks.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
+
+// An element type: plain numbers, or quantized blocks with shared scales (gguf_blocks.cpp).
+struct GgufType {
+  std::uint32_t id;  // type number in the file
+  const char* name;
+  std::int64_t elements;       // elements per block; 1 for plain numbers
+  std::uint64_t bytes;         // bytes per block
+  std::optional<DType> plain;  // the equivalent DType of plain numbers
+  // Dequantizes one block to `elements` floats.
+  void (*dequantize)(const std::uint8_t* block, float* values);
+};
+
+const GgufType* find_gguf_type(std::uint32_t id);  // null if the type is not supported
+std::string gguf_type_name(std::uint32_t id);      // also names unsupported types
+std::string gguf_type_names();                     // supported types, for error messages
+
+// Dequantizes whole blocks to float32. Results are bit-identical to the Python package `gguf` and
+// to llama.cpp's reference: every product and sum is rounded separately, without FMA.
+void dequantize_blocks(const GgufType& type, std::span<const std::byte> blocks, float* values);
 
 struct GgufTensor {
   std::string name;
   const GgufType* type;
-  std::vector<std::int64_t> shape;  // rows first: the file has them the other way round
-  std::uint64_t begin;              // bytes within the file
+  std::vector<std::int64_t>
+      shape;            // row-major, outermost dimension first; the file has the reverse
+  std::uint64_t begin;  // byte offset in the file
   std::uint64_t end;
 
-  std::int64_t count() const;  // elements
+  std::int64_t count() const;  // number of elements
 };
 
 struct GgufHeader {
-  // Numbers, booleans, strings and lists of them. Strings are the file's bytes, not always UTF-8.
+  // Values are numbers, booleans, strings or lists. Strings are raw bytes and may be invalid UTF-8.
   std::map<std::string, Json> metadata;
   std::map<std::string, GgufTensor> tensors;
 };
 
-bool is_gguf(std::span<const std::byte> file);  // by its first bytes
-
-// Reads and checks all of the header: lengths before anything is allocated, names once, types that
-// can be widened, tensors within the file. `where` names the file in messages.
+// Parses and validates the header: lengths are checked before allocation, names are unique, element
+// types are supported, tensors lie inside the file. Error messages start with `where`.
 GgufHeader parse_gguf(std::span<const std::byte> file, const std::string& where);
 
-// The metadata of a file with messages that name key and file.
+// Typed access to GGUF metadata. A missing key returns `fallback`, or throws bad input without one.
 class GgufMetadata {
  public:
   GgufMetadata(const GgufHeader& header, std::string where)
@@ -44,16 +63,16 @@ class GgufMetadata {
 
   const std::string& where() const { return where_; }
   bool has(const std::string& key) const { return header_->metadata.contains(key); }
-  const Json& at(const std::string& key) const;  // must be there
-  std::string text(const std::string& key) const;
-  std::string text(const std::string& key, const std::string& otherwise) const;
-  bool flag(const std::string& key, bool otherwise) const;
-  std::int64_t natural(const std::string& key) const;  // zero or more
-  std::int64_t natural(const std::string& key, std::int64_t otherwise) const;
-  double number(const std::string& key) const;
+  const Json& at(const std::string& key) const;
   const Json& list(const std::string& key) const;
+  std::string text(const std::string& key, std::optional<std::string> fallback = {}) const;
+  bool flag(const std::string& key, bool fallback) const;
+  // An integer >= 0.
+  std::int64_t natural(const std::string& key, std::optional<std::int64_t> fallback = {}) const;
+  double number(const std::string& key) const;
 
-  [[noreturn]] void complain(const std::string& key, std::string_view expected) const;
+  // Throws bad input that shows the value of the key.
+  [[noreturn]] void fail(const std::string& key, std::string_view expected) const;
 
  private:
   const GgufHeader* header_;

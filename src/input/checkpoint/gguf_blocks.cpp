@@ -1,96 +1,100 @@
-#include "input/checkpoint/gguf_blocks.h"
-
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <ranges>
 #include <utility>
 #include <vector>
 
 #include <fmt/ranges.h>
 
 #include "base/core/convert.h"
+#include "input/checkpoint/gguf.h"
 
 namespace qkscope {
 namespace {
 
-// Blocks are read byte by byte as they lie in the file; fields of 16 bits have the low byte first.
-// q(i) below is the whole number that element i stands for before it is scaled.
+// Blocks are parsed byte by byte; 16-bit fields are little-endian. q denotes the quantized integer
+// of element i.
 float half(const std::uint8_t* bytes) {
   return to_float(Fp16{static_cast<std::uint16_t>(bytes[0] | bytes[1] << 8)});
 }
 
-constexpr int kSmall = 32;   // elements of a block of Q4_0 to Q8_0
-constexpr int kLarge = 256;  // of a block of Q2_K to Q6_K
+constexpr int kSmallBlock = 32;   // elements per block of Q4_0 to Q8_0
+constexpr int kLargeBlock = 256;  // elements per block of Q2_K to Q6_K
 
-// Elements 0 to 15 in the low halves of 16 bytes, 16 to 31 in the high ones.
+// Low nibbles of 16 bytes hold elements 0 to 15, high nibbles hold elements 16 to 31.
 int nibble(const std::uint8_t* bytes, int i) {
   return i < 16 ? bytes[i] & 0xf : bytes[i - 16] >> 4;
 }
 
-// The fifth bits of 32 elements, one after another in four bytes.
+// Bit 4 of 32 elements, packed into four bytes.
 int fifth_bit(const std::uint8_t* bytes, int i) {
   return (bytes[i / 8] >> (i % 8) & 1) << 4;
 }
 
-void widen_q4_0(const std::uint8_t* block, float* values) {
+void dequantize_q4_0(const std::uint8_t* block, float* values) {
   const float scale = half(block);
-  for (int i = 0; i < kSmall; ++i) values[i] = scale * static_cast<float>(nibble(block + 2, i) - 8);
+  for (int i = 0; i < kSmallBlock; ++i)
+    values[i] = scale * static_cast<float>(nibble(block + 2, i) - 8);
 }
 
-void widen_q4_1(const std::uint8_t* block, float* values) {
+void dequantize_q4_1(const std::uint8_t* block, float* values) {
   const float scale = half(block);
-  const float least = half(block + 2);
-  for (int i = 0; i < kSmall; ++i)
-    values[i] = scale * static_cast<float>(nibble(block + 4, i)) + least;
+  const float minimum = half(block + 2);
+  for (int i = 0; i < kSmallBlock; ++i)
+    values[i] = scale * static_cast<float>(nibble(block + 4, i)) + minimum;
 }
 
-void widen_q5_0(const std::uint8_t* block, float* values) {
+void dequantize_q5_0(const std::uint8_t* block, float* values) {
   const float scale = half(block);
-  for (int i = 0; i < kSmall; ++i)
+  for (int i = 0; i < kSmallBlock; ++i)
     values[i] = scale * static_cast<float>((nibble(block + 6, i) | fifth_bit(block + 2, i)) - 16);
 }
 
-void widen_q5_1(const std::uint8_t* block, float* values) {
+void dequantize_q5_1(const std::uint8_t* block, float* values) {
   const float scale = half(block);
-  const float least = half(block + 2);
-  for (int i = 0; i < kSmall; ++i)
-    values[i] = scale * static_cast<float>(nibble(block + 8, i) | fifth_bit(block + 4, i)) + least;
+  const float minimum = half(block + 2);
+  for (int i = 0; i < kSmallBlock; ++i)
+    values[i] =
+        scale * static_cast<float>(nibble(block + 8, i) | fifth_bit(block + 4, i)) + minimum;
 }
 
-void widen_q8_0(const std::uint8_t* block, float* values) {
+void dequantize_q8_0(const std::uint8_t* block, float* values) {
   const float scale = half(block);
-  for (int i = 0; i < kSmall; ++i)
+  for (int i = 0; i < kSmallBlock; ++i)
     values[i] = scale * static_cast<float>(static_cast<std::int8_t>(block[2 + i]));
 }
 
-// Two bits of element i: each 32 bytes hold 128 elements, 32 of them in each pair of bits.
+// Two-bit field of element i: 32 bytes hold 128 elements, 32 per pair of bits.
 int two_bits(const std::uint8_t* bytes, int i) {
   return bytes[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
 }
 
-// Four bits of element i: each 32 bytes hold 64 elements, 32 of them in each half.
+// Four-bit field of element i: 32 bytes hold 64 elements, 32 per nibble.
 int four_bits(const std::uint8_t* bytes, int i) {
   return bytes[i / 64 * 32 + i % 32] >> (i % 64 / 32 * 4) & 0xf;
 }
 
-// One bit of element i: 32 bytes hold 256 elements, 32 of them in each bit.
+// One-bit field of element i: 32 bytes hold 256 elements, 32 per bit.
 int one_bit(const std::uint8_t* bytes, int i) {
   return bytes[i % 32] >> (i / 32) & 1;
 }
 
-// scales[16], q[64], scale and scale of the minima: 16 elements share four bits of each.
-void widen_q2_k(const std::uint8_t* block, float* values) {
+// Block layout: scales[16], q[64], scale, scale of the minima. 16 elements share a 4-bit scale and
+// a 4-bit minimum.
+void dequantize_q2_k(const std::uint8_t* block, float* values) {
   const float scale = half(block + 80);
-  const float least = half(block + 82);
-  for (int i = 0; i < kLarge; ++i) {
+  const float minimum = half(block + 82);
+  for (int i = 0; i < kLargeBlock; ++i) {
     const std::uint8_t both = block[i / 16];
     values[i] =
         scale * static_cast<float>(both & 0xf) * static_cast<float>(two_bits(block + 16, i)) -
-        least * static_cast<float>(both >> 4);
+        minimum * static_cast<float>(both >> 4);
   }
 }
 
-// third bits[32], q[64], scales[12] of six bits each, scale.
-void widen_q3_k(const std::uint8_t* block, float* values) {
+// Block layout: high bits[32], q[64], scales[12] (16 six-bit values), scale.
+void dequantize_q3_k(const std::uint8_t* block, float* values) {
   const std::uint8_t* scales = block + 96;
   const float scale = half(block + 108);
   const auto part = [&](int k) {
@@ -98,45 +102,46 @@ void widen_q3_k(const std::uint8_t* block, float* values) {
     const int high = scales[8 + k % 4] >> (k / 4 * 2) & 3;
     return scale * static_cast<float>((low | high << 4) - 32);
   };
-  for (int i = 0; i < kLarge; ++i) {
+  for (int i = 0; i < kLargeBlock; ++i) {
     const int q = two_bits(block + 32, i) - (one_bit(block, i) == 1 ? 0 : 4);
     values[i] = part(i / 16) * static_cast<float>(q);
   }
 }
 
-// Six bits each of scale and minimum of eight times 32 elements, in twelve bytes.
-std::pair<int, int> scale_and_least(const std::uint8_t* bytes, int k) {
+// Returns the six-bit scale and minimum of the k-th group of 32 elements, packed into twelve bytes.
+std::pair<int, int> scale_and_minimum(const std::uint8_t* bytes, int k) {
   if (k < 4) return {bytes[k] & 0x3f, bytes[k + 4] & 0x3f};
   return {(bytes[k + 4] & 0xf) | (bytes[k - 4] >> 2 & 0x30),
           (bytes[k + 4] >> 4) | (bytes[k] >> 2 & 0x30)};
 }
 
-// scale, scale of the minima, twelve bytes of both, and the numbers that `q` reads.
+// Block layout: scale, scale of the minima, twelve bytes of six-bit scales and minima, quantized
+// values read by `q`.
 template <typename Q>
-void widen_with_least(const std::uint8_t* block, float* values, Q q) {
+void dequantize_with_minimum(const std::uint8_t* block, float* values, Q q) {
   const float scale = half(block);
-  const float least = half(block + 2);
-  for (int i = 0; i < kLarge; ++i) {
-    const auto [own_scale, own_least] = scale_and_least(block + 4, i / 32);
-    values[i] = scale * static_cast<float>(own_scale) * static_cast<float>(q(i)) -
-                least * static_cast<float>(own_least);
+  const float minimum = half(block + 2);
+  for (int i = 0; i < kLargeBlock; ++i) {
+    const auto [group_scale, group_minimum] = scale_and_minimum(block + 4, i / 32);
+    values[i] = scale * static_cast<float>(group_scale) * static_cast<float>(q(i)) -
+                minimum * static_cast<float>(group_minimum);
   }
 }
 
-void widen_q4_k(const std::uint8_t* block, float* values) {
-  widen_with_least(block, values, [&](int i) { return four_bits(block + 16, i); });
+void dequantize_q4_k(const std::uint8_t* block, float* values) {
+  dequantize_with_minimum(block, values, [&](int i) { return four_bits(block + 16, i); });
 }
 
-void widen_q5_k(const std::uint8_t* block, float* values) {
-  widen_with_least(block, values,
-                   [&](int i) { return four_bits(block + 48, i) | one_bit(block + 16, i) << 4; });
+void dequantize_q5_k(const std::uint8_t* block, float* values) {
+  dequantize_with_minimum(
+      block, values, [&](int i) { return four_bits(block + 48, i) | one_bit(block + 16, i) << 4; });
 }
 
-// low four bits[128], high two bits[64], scales[16], scale.
-void widen_q6_k(const std::uint8_t* block, float* values) {
+// Block layout: low four bits[128], high two bits[64], scales[16], scale.
+void dequantize_q6_k(const std::uint8_t* block, float* values) {
   const std::uint8_t* scales = block + 192;
   const float scale = half(block + 208);
-  for (int i = 0; i < kLarge; ++i) {
+  for (int i = 0; i < kLargeBlock; ++i) {
     const int low = block[i / 128 * 64 + i % 64] >> (i % 128 / 64 * 4) & 0xf;
     const int q = (low | two_bits(block + 128, i) << 4) - 32;
     values[i] = scale * static_cast<float>(static_cast<std::int8_t>(scales[i / 16])) *
@@ -144,35 +149,28 @@ void widen_q6_k(const std::uint8_t* block, float* values) {
   }
 }
 
-void widen_f32(const std::uint8_t* block, float* value) {
-  std::memcpy(value, block, sizeof(float));
-}
-
-void widen_f16(const std::uint8_t* block, float* value) {
-  *value = half(block);
-}
-
-void widen_bf16(const std::uint8_t* block, float* value) {
-  *value = to_float(Bf16{static_cast<std::uint16_t>(block[0] | block[1] << 8)});
-}
-
 constexpr std::array kTypes = {
-    GgufType{0, "F32", 1, 4, DType::f32, widen_f32},
-    GgufType{1, "F16", 1, 2, DType::f16, widen_f16},
-    GgufType{30, "BF16", 1, 2, DType::bf16, widen_bf16},
-    GgufType{8, "Q8_0", kSmall, 34, {}, widen_q8_0},
-    GgufType{2, "Q4_0", kSmall, 18, {}, widen_q4_0},
-    GgufType{3, "Q4_1", kSmall, 20, {}, widen_q4_1},
-    GgufType{6, "Q5_0", kSmall, 22, {}, widen_q5_0},
-    GgufType{7, "Q5_1", kSmall, 24, {}, widen_q5_1},
-    GgufType{10, "Q2_K", kLarge, 84, {}, widen_q2_k},
-    GgufType{11, "Q3_K", kLarge, 110, {}, widen_q3_k},
-    GgufType{12, "Q4_K", kLarge, 144, {}, widen_q4_k},
-    GgufType{13, "Q5_K", kLarge, 176, {}, widen_q5_k},
-    GgufType{14, "Q6_K", kLarge, 210, {}, widen_q6_k},
+    GgufType{0, "F32", 1, 4, DType::f32,
+             [](const std::uint8_t* block, float* value) { std::memcpy(value, block, 4); }},
+    GgufType{1, "F16", 1, 2, DType::f16,
+             [](const std::uint8_t* block, float* value) { *value = half(block); }},
+    GgufType{30, "BF16", 1, 2, DType::bf16,
+             [](const std::uint8_t* block, float* value) {
+               *value = to_float(Bf16{static_cast<std::uint16_t>(block[0] | block[1] << 8)});
+             }},
+    GgufType{8, "Q8_0", kSmallBlock, 34, {}, dequantize_q8_0},
+    GgufType{2, "Q4_0", kSmallBlock, 18, {}, dequantize_q4_0},
+    GgufType{3, "Q4_1", kSmallBlock, 20, {}, dequantize_q4_1},
+    GgufType{6, "Q5_0", kSmallBlock, 22, {}, dequantize_q5_0},
+    GgufType{7, "Q5_1", kSmallBlock, 24, {}, dequantize_q5_1},
+    GgufType{10, "Q2_K", kLargeBlock, 84, {}, dequantize_q2_k},
+    GgufType{11, "Q3_K", kLargeBlock, 110, {}, dequantize_q3_k},
+    GgufType{12, "Q4_K", kLargeBlock, 144, {}, dequantize_q4_k},
+    GgufType{13, "Q5_K", kLargeBlock, 176, {}, dequantize_q5_k},
+    GgufType{14, "Q6_K", kLargeBlock, 210, {}, dequantize_q6_k},
 };
 
-// Types that are not supported, so that a message can name them.
+// Unsupported types, listed so that error messages can name them.
 constexpr std::array kOthers = {
     std::pair{9, "Q8_1"},    std::pair{15, "Q8_K"},    std::pair{16, "IQ2_XXS"},
     std::pair{17, "IQ2_XS"}, std::pair{18, "IQ3_XXS"}, std::pair{19, "IQ1_S"},
@@ -186,9 +184,8 @@ constexpr std::array kOthers = {
 }  // namespace
 
 const GgufType* find_gguf_type(std::uint32_t id) {
-  for (const auto& type : kTypes)
-    if (type.id == id) return &type;
-  return nullptr;
+  const auto* found = std::ranges::find(kTypes, id, &GgufType::id);
+  return found == kTypes.end() ? nullptr : found;
 }
 
 std::string gguf_type_name(std::uint32_t id) {
@@ -199,16 +196,13 @@ std::string gguf_type_name(std::uint32_t id) {
 }
 
 std::string gguf_type_names() {
-  std::vector<std::string> names;
-  names.reserve(std::size(kTypes));
-  for (const auto& type : kTypes) names.emplace_back(type.name);
-  return fmt::format("{}", fmt::join(names, ", "));
+  return fmt::format("{}", fmt::join(std::views::transform(kTypes, &GgufType::name), ", "));
 }
 
-void widen_blocks(const GgufType& type, std::span<const std::byte> blocks, float* values) {
+void dequantize_blocks(const GgufType& type, std::span<const std::byte> blocks, float* values) {
   const auto* block = reinterpret_cast<const std::uint8_t*>(blocks.data());
   for (auto left = blocks.size() / type.bytes; left > 0; --left) {
-    type.widen(block, values);
+    type.dequantize(block, values);
     block += type.bytes;
     values += type.elements;
   }

@@ -16,15 +16,15 @@
 namespace qkscope {
 namespace {
 
-constexpr const char* kEnding = ".gguf";
+constexpr const char* kExtension = ".gguf";
 
-// The type in memory.
+// DType of the tensor in memory.
 DType dtype_of(const GgufSource& source) {
-  return source.adds_one ? DType::f32 : source.tensor->type->plain.value_or(DType::f32);
+  return source.stored_plus_one ? DType::f32 : source.tensor->type->plain.value_or(DType::f32);
 }
 
-// Where row `row` lies in the file. llama.cpp turns neighbours, (0, 1), (2, 3), ..., where the
-// checkpoint turns halves of a head, (0, d/2), (1, d/2 + 1), ...
+// Returns the position of row `row` in the file. llama.cpp interleaves RoPE pairs, (0, 1), (2, 3),
+// ...; Hugging Face checkpoints rotate halves, (0, d/2), (1, d/2 + 1), ...
 std::int64_t stored_row(std::int64_t row, std::int64_t rows_of_head) {
   const auto within = row % rows_of_head;
   const auto half = rows_of_head / 2;
@@ -32,15 +32,15 @@ std::int64_t stored_row(std::int64_t row, std::int64_t rows_of_head) {
 }
 
 struct Rows {
-  std::int64_t count, width;  // elements
+  std::int64_t count, width;  // width in elements
 };
 
-// Rows to read one by one; of a bias, elements.
+// Splits a tensor into rows; the rows of a bias are single elements.
 Rows rows_of(const GgufSource& source, const std::string& where) {
   const auto& shape = source.tensor->shape;
   const auto count = shape.empty() ? 1 : shape.front();
   const Rows rows{count, source.tensor->count() / count};
-  const auto heads = source.paired_heads;
+  const auto heads = source.interleaved_heads;
   if (heads > 0 && count % (2 * heads) != 0)
     bad_input("{}: tensor {} has {} rows, which {} heads cannot share in pairs", where,
               in_quotes(source.tensor->name), count, heads);
@@ -50,15 +50,16 @@ Rows rows_of(const GgufSource& source, const std::string& where) {
   return rows;
 }
 
-Tensor widened(const GgufSource& source, std::span<const std::byte> file,
-               const std::string& where) {
+Tensor dequantize(const GgufSource& source, std::span<const std::byte> file,
+                  const std::string& where) {
   const auto& stored = *source.tensor;
   const auto rows = rows_of(source, where);
   const auto bytes_of_row = static_cast<std::size_t>(rows.width / stored.type->elements) *
                             static_cast<std::size_t>(stored.type->bytes);
   Tensor result(Shape(std::span(stored.shape)), dtype_of(source));
   const auto size = dtype_size(result.dtype());
-  const auto rows_of_head = source.paired_heads > 0 ? rows.count / source.paired_heads : 0;
+  const auto rows_of_head =
+      source.interleaved_heads > 0 ? rows.count / source.interleaved_heads : 0;
   parallel_for(rows.count, [&](std::int64_t row) {
     const auto from = rows_of_head > 0 ? stored_row(row, rows_of_head) : row;
     const auto bytes =
@@ -67,9 +68,9 @@ Tensor widened(const GgufSource& source, std::span<const std::byte> file,
     if (dtype_of(source) == stored.type->plain)
       std::memcpy(to, bytes.data(), bytes.size());
     else
-      widen_blocks(*stored.type, bytes, reinterpret_cast<float*>(to));
+      dequantize_blocks(*stored.type, bytes, reinterpret_cast<float*>(to));
   });
-  if (source.adds_one)
+  if (source.stored_plus_one)
     std::for_each_n(result.data<float>(), result.size(), [](float& weight) { weight -= 1.0f; });
   return result;
 }
@@ -77,13 +78,13 @@ Tensor widened(const GgufSource& source, std::span<const std::byte> file,
 }  // namespace
 
 std::string find_gguf(const std::string& path) {
-  if (!is_folder(path)) return path.ends_with(kEnding) && path_exists(path) ? path : "";
+  if (!is_folder(path)) return path.ends_with(kExtension) && path_exists(path) ? path : "";
   const auto folder = std::filesystem::path(path);
   for (const auto& format : kWeightFormats)
     for (const auto* name : {format.single, format.index})
       if (path_exists((folder / name).string())) return "";
   auto names = names_in(path);
-  std::erase_if(names, [](const std::string& name) { return !name.ends_with(kEnding); });
+  std::erase_if(names, [](const std::string& name) { return !name.ends_with(kExtension); });
   if (names.size() > 1)
     bad_input("{}: {} GGUF files are there; give the one to use: {}", path, names.size(),
               fmt::join(names, ", "));
@@ -93,12 +94,7 @@ std::string find_gguf(const std::string& path) {
 GgufFile::GgufFile(const std::string& path)
     : file_(path),
       header_(std::make_unique<const GgufHeader>(parse_gguf(file_.bytes(), path))),
-      model_(std::make_unique<const GgufModel>(read_gguf_model(*header_, file_.bytes(), path))),
-      widened_(std::make_unique<KeptTensors>()) {}
-
-GgufFile::~GgufFile() = default;
-GgufFile::GgufFile(GgufFile&&) noexcept = default;
-GgufFile& GgufFile::operator=(GgufFile&&) noexcept = default;
+      model_(std::make_unique<const GgufModel>(read_gguf_model(*header_, file_.bytes(), path))) {}
 
 ConstTensorView GgufFile::tensor(const std::string& name) const {
   const auto& source = model_->tensors.at(name);
@@ -106,7 +102,7 @@ ConstTensorView GgufFile::tensor(const std::string& name) const {
   if (source.is_view())
     return {file_.bytes().data() + stored.begin, *stored.type->plain,
             Shape(std::span(stored.shape))};
-  return widened_->get(name, [&] { return widened(source, file_.bytes(), path()); });
+  return dequantized_->get(name, [&] { return dequantize(source, file_.bytes(), path()); });
 }
 
 std::uint64_t GgufFile::stored_bytes() const {

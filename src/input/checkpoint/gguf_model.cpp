@@ -1,8 +1,7 @@
-#include "input/checkpoint/gguf_model.h"
-
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <ranges>
 #include <string_view>
 #include <vector>
 
@@ -10,27 +9,28 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "input/checkpoint/gguf_file.h"
 
 namespace qkscope {
 namespace {
 
 struct Architecture {
-  const char* name;                  // general.architecture
-  const char* model_type;            // of config.json
-  bool paired_heads = false;         // the converter reorders the rows of q and k
-  bool is_gemma = false;             // four norms to a layer, stored with their one added
-  bool is_fused = false;             // gate and up are one matrix, called ffn_up
-  std::int64_t scaled_by_width = 0;  // so many layers: attention is scaled by the width per head
+  const char* name;                 // value of general.architecture
+  const char* model_type;           // model_type in config.json
+  bool interleaves_heads = false;   // the converter permutes the rows of q and k
+  bool is_gemma = false;            // four norms per layer, stored as 1 + weight
+  bool is_fused = false;            // gate and up projection are one matrix, ffn_up
+  std::int64_t largest_layers = 0;  // layers of the largest variant
 };
 
 constexpr std::array kArchitectures = {
-    Architecture{.name = "llama", .model_type = "llama", .paired_heads = true},
+    Architecture{.name = "llama", .model_type = "llama", .interleaves_heads = true},
     Architecture{.name = "qwen2", .model_type = "qwen2"},
     Architecture{.name = "qwen3", .model_type = "qwen3"},
-    Architecture{.name = "smollm3", .model_type = "smollm3", .paired_heads = true},
-    Architecture{.name = "gemma2", .model_type = "gemma2", .is_gemma = true, .scaled_by_width = 46},
+    Architecture{.name = "smollm3", .model_type = "smollm3", .interleaves_heads = true},
+    Architecture{.name = "gemma2", .model_type = "gemma2", .is_gemma = true, .largest_layers = 46},
     Architecture{
-        .name = "gemma3", .model_type = "gemma3_text", .is_gemma = true, .scaled_by_width = 62},
+        .name = "gemma3", .model_type = "gemma3_text", .is_gemma = true, .largest_layers = 62},
     Architecture{.name = "phi3", .model_type = "phi3", .is_fused = true},
 };
 
@@ -40,18 +40,16 @@ constexpr const char* kLongFactors = "rope_factors_long.weight";
 
 const Architecture& find_architecture(const GgufMetadata& metadata) {
   const auto name = metadata.text("general.architecture");
-  std::vector<std::string> known;
-  for (const auto& architecture : kArchitectures) {
+  for (const auto& architecture : kArchitectures)
     if (name == architecture.name) return architecture;
-    known.emplace_back(architecture.name);
-  }
   bad_input("{}: the architecture {} is not supported in GGUF files; supported are {}",
-            metadata.where(), in_quotes(name), fmt::join(known, ", "));
+            metadata.where(), in_quotes(name),
+            fmt::join(std::views::transform(kArchitectures, &Architecture::name), ", "));
 }
 
-// Settings are stored as float32; config.json has the few digits that someone wrote: 1e-05, not
-// 9.999999747378752e-06.
-double as_written(double stored) {
+// GGUF stores settings as float32. Returns the shortest decimal that rounds to the same float32, as
+// in config.json: 1e-05 instead of 9.999999747378752e-06.
+double shortest_decimal(double stored) {
   const auto single = static_cast<float>(stored);
   if (static_cast<double>(single) != stored) return stored;
   const auto digits = fmt::format("{}", single);
@@ -69,13 +67,13 @@ class ConfigWriter {
   Json write() {
     refuse_experts();
     config_["model_type"] = architecture_.model_type;
-    config_["dtype"] = widest_type();
+    config_["dtype"] = weight_dtype();
     write_sizes();
     config_["rms_norm_eps"] = number("attention.layer_norm_rms_epsilon");
     config_["tie_word_embeddings"] = !header_.tensors.contains("output.weight");
     config_["attention_bias"] = header_.tensors.contains("blk.0.attn_q.bias");
     config_["mlp_bias"] = header_.tensors.contains("blk.0.ffn_up.bias");
-    write_windows();
+    write_sliding_window();
     write_rope();
     if (architecture_.is_gemma) write_gemma();
     return std::move(config_);
@@ -84,7 +82,7 @@ class ConfigWriter {
  private:
   std::string key(const char* name) const { return fmt::format("{}.{}", architecture_.name, name); }
   bool has(const char* name) const { return metadata_.has(key(name)); }
-  double number(const char* name) const { return as_written(metadata_.number(key(name))); }
+  double number(const char* name) const { return shortest_decimal(metadata_.number(key(name))); }
 
   void refuse_experts() const {
     if (metadata_.natural(key("expert_count"), 0) > 0)
@@ -92,40 +90,38 @@ class ConfigWriter {
                 metadata_.where());
   }
 
-  // As weights lie in memory: blocks are widened.
-  std::string_view widest_type() const {
+  // DType of the weights in memory; quantized blocks become float32.
+  std::string_view weight_dtype() const {
     const auto found = header_.tensors.find("blk.0.ffn_down.weight");
     const bool plain = found != header_.tensors.end() && found->second.type->plain;
     return dtype_name(plain ? *found->second.type->plain : DType::f32);
   }
 
-  // One number, or a list with the same one for every layer.
-  std::int64_t same_in_all_layers(const char* name) const {
+  // Accepts a single number, or a list with the same number for every layer.
+  std::int64_t uniform_number(const char* name) const {
     const auto& value = metadata_.at(key(name));
     if (!value.is_array()) return metadata_.natural(key(name));
     const bool same = !value.empty() && value.front().is_number_unsigned() &&
-                      std::all_of(value.begin(), value.end(),
-                                  [&](const Json& one) { return one == value.front(); });
-    if (!same) metadata_.complain(key(name), "one number for all layers");
+                      std::count(value.begin(), value.end(), value.front()) == std::ssize(value);
+    if (!same) metadata_.fail(key(name), "one number for all layers");
     return value.front().get<std::int64_t>();
   }
 
   void write_sizes() {
     d_model_ = metadata_.natural(key("embedding_length"));
-    n_heads_ = same_in_all_layers("attention.head_count");
+    n_heads_ = uniform_number("attention.head_count");
     n_layers_ = metadata_.natural(key("block_count"));
-    if (n_heads_ == 0) metadata_.complain(key("attention.head_count"), "one or more");
+    if (n_heads_ == 0) metadata_.fail(key("attention.head_count"), "one or more");
     d_head_ = metadata_.natural(key("attention.key_length"), d_model_ / n_heads_);
     if (metadata_.natural(key("attention.value_length"), d_head_) != d_head_)
-      metadata_.complain(key("attention.value_length"),
-                         fmt::format("{}, the length of keys", d_head_));
+      metadata_.fail(key("attention.value_length"), fmt::format("{}, the length of keys", d_head_));
     config_["hidden_size"] = d_model_;
     config_["num_hidden_layers"] = n_layers_;
     config_["num_attention_heads"] = n_heads_;
     config_["num_key_value_heads"] =
-        has("attention.head_count_kv") ? same_in_all_layers("attention.head_count_kv") : n_heads_;
+        has("attention.head_count_kv") ? uniform_number("attention.head_count_kv") : n_heads_;
     config_["head_dim"] = d_head_;
-    config_["intermediate_size"] = same_in_all_layers("feed_forward_length");
+    config_["intermediate_size"] = uniform_number("feed_forward_length");
     config_["max_position_embeddings"] = metadata_.natural(key("context_length"));
     const auto embedding = header_.tensors.find("token_embd.weight");
     if (embedding == header_.tensors.end() || embedding->second.shape.size() != 2)
@@ -133,17 +129,16 @@ class ConfigWriter {
     config_["vocab_size"] = embedding->second.shape.front();
   }
 
-  void write_windows() {
+  void write_sliding_window() {
     const auto window = metadata_.natural(key("attention.sliding_window"), 0);
     if (window == 0) return;
     if (!architecture_.is_gemma && !architecture_.is_fused)
-      metadata_.complain(key("attention.sliding_window"),
-                         "none, as models of this architecture have");
+      metadata_.fail(key("attention.sliding_window"), "none, as models of this architecture have");
     config_["sliding_window"] = window;
     if (has("attention.sliding_window_pattern")) write_pattern();
   }
 
-  // Every so many layers one is full, or whether each layer slides.
+  // The pattern is either a period (every n-th layer is full attention) or one boolean per layer.
   void write_pattern() {
     const auto name = key("attention.sliding_window_pattern");
     const Json& pattern = metadata_.at(name);
@@ -152,20 +147,19 @@ class ConfigWriter {
       return;
     }
     for (const Json& slides : pattern) {
-      if (!slides.is_boolean())
-        metadata_.complain(name, "a number, or true or false for each layer");
+      if (!slides.is_boolean()) metadata_.fail(name, "a number, or true or false for each layer");
       config_["layer_types"].push_back(slides.get<bool>() ? "sliding_attention" : "full_attention");
     }
   }
 
   void write_rope() {
     config_["rope_theta"] = number("rope.freq_base");
-    const auto turned = metadata_.natural(key("rope.dimension_count"), d_head_);
-    if (turned != d_head_) {
+    const auto rotated = metadata_.natural(key("rope.dimension_count"), d_head_);
+    if (rotated != d_head_) {
       if (!architecture_.is_fused)
-        metadata_.complain(key("rope.dimension_count"),
-                           fmt::format("{}, the length of keys", d_head_));
-      config_["partial_rotary_factor"] = static_cast<double>(turned) / static_cast<double>(d_head_);
+        metadata_.fail(key("rope.dimension_count"), fmt::format("{}, the length of keys", d_head_));
+      config_["partial_rotary_factor"] =
+          static_cast<double>(rotated) / static_cast<double>(d_head_);
     }
     if (header_.tensors.contains(kFrequencyFactors))
       write_factors(kFrequencyFactors, kFrequencyFactors);
@@ -175,39 +169,39 @@ class ConfigWriter {
       write_scaling(metadata_.text(key("rope.scaling.type"), "none"));
   }
 
-  // Frequencies are divided by a factor each. What config.json calls llama3 has become such factors
-  // in the file, so both kinds are said as longrope says them.
+  // GGUF stores one divisor per RoPE frequency, also for models whose config.json says llama3. Both
+  // forms are expressed as longrope.
   void write_factors(const char* short_name, const char* long_name) {
     const auto positions = config_["max_position_embeddings"].get<std::int64_t>();
     Json& scaling = config_["rope_scaling"];
     scaling["rope_type"] = "longrope";
-    scaling["short_factor"] = small_tensor(short_name);
-    scaling["long_factor"] = small_tensor(long_name);
+    scaling["short_factor"] = read_factors(short_name);
+    scaling["long_factor"] = read_factors(long_name);
     scaling["factor"] = 1.0;
     scaling["attention_factor"] =
         has("rope.scaling.attn_factor") ? number("rope.scaling.attn_factor") : 1.0;
-    // Of one kind of factors it makes no difference where the other would begin.
+    // With identical short and long factors, the switch position has no effect.
     scaling["original_max_position_embeddings"] =
         metadata_.natural(key("rope.scaling.original_context_length"), positions);
   }
 
-  Json small_tensor(const char* name) const {
+  Json read_factors(const char* name) const {
     constexpr std::int64_t kMost = 1 << 16;
     const auto& tensor = header_.tensors.at(name);
     if (tensor.count() > kMost)
       bad_input("{}: tensor {} has {} elements, expected a factor for each frequency",
                 metadata_.where(), in_quotes(name), tensor.count());
     std::vector<float> values(static_cast<std::size_t>(tensor.count()));
-    widen_blocks(*tensor.type, file_.subspan(tensor.begin, tensor.end - tensor.begin),
-                 values.data());
+    dequantize_blocks(*tensor.type, file_.subspan(tensor.begin, tensor.end - tensor.begin),
+                      values.data());
     return values;
   }
 
   void write_scaling(const std::string& type) {
     if (type == "none") return;
     if (type != "linear" && type != "yarn")
-      metadata_.complain(key("rope.scaling.type"),
-                         "none, linear or yarn, where the file has no factors of frequencies");
+      metadata_.fail(key("rope.scaling.type"),
+                     "none, linear or yarn, where the file has no factors of frequencies");
     Json& scaling = config_["rope_scaling"];
     scaling["rope_type"] = type;
     scaling["factor"] = number("rope.scaling.factor");
@@ -221,13 +215,13 @@ class ConfigWriter {
     for (const auto* name : {"rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor",
                              "rope.scaling.yarn_log_multiplier"})
       if (has(name) && number(name) != 1.0)
-        metadata_.complain(key(name), "1, as models of this architecture have");
+        metadata_.fail(key(name), "1, as models of this architecture have");
   }
 
   void write_gemma() {
-    // The scale is not in the file: the largest model has another than the rest.
+    // The query scale is not stored in the file; only the largest model deviates from d_head.
     config_["query_pre_attn_scalar"] =
-        n_layers_ == architecture_.scaled_by_width ? d_model_ / n_heads_ : d_head_;
+        n_layers_ == architecture_.largest_layers ? d_model_ / n_heads_ : d_head_;
     for (const auto* name : {"attn_logit_softcapping", "final_logit_softcapping"})
       if (has(name)) config_[name] = number(name);
     if (has("rope.freq_base_swa")) config_["rope_local_base_freq"] = number("rope.freq_base_swa");
@@ -241,36 +235,42 @@ class ConfigWriter {
   std::int64_t d_model_ = 0, n_heads_ = 0, n_layers_ = 0, d_head_ = 0;
 };
 
-// "attn_q" in "blk.3.attn_q.weight" and its name in the layer of a checkpoint.
-struct PartName {
+// Maps "attn_q" of "blk.3.attn_q.weight" to the module name in a Hugging Face layer.
+struct ModuleName {
   const char* stored;
   const char* name;
 };
-constexpr std::array kParts = {
-    PartName{"attn_norm", "input_layernorm"},    PartName{"attn_q", "self_attn.q_proj"},
-    PartName{"attn_k", "self_attn.k_proj"},      PartName{"attn_v", "self_attn.v_proj"},
-    PartName{"attn_qkv", "self_attn.qkv_proj"},  PartName{"attn_q_norm", "self_attn.q_norm"},
-    PartName{"attn_k_norm", "self_attn.k_norm"}, PartName{"attn_output", "self_attn.o_proj"},
-    PartName{"ffn_gate", "mlp.gate_proj"},       PartName{"ffn_up", "mlp.up_proj"},
-    PartName{"ffn_down", "mlp.down_proj"},       PartName{"ffn_norm", "post_attention_layernorm"},
+constexpr std::array kModules = {
+    ModuleName{"attn_norm", "input_layernorm"},
+    ModuleName{"attn_q", "self_attn.q_proj"},
+    ModuleName{"attn_k", "self_attn.k_proj"},
+    ModuleName{"attn_v", "self_attn.v_proj"},
+    ModuleName{"attn_qkv", "self_attn.qkv_proj"},
+    ModuleName{"attn_q_norm", "self_attn.q_norm"},
+    ModuleName{"attn_k_norm", "self_attn.k_norm"},
+    ModuleName{"attn_output", "self_attn.o_proj"},
+    ModuleName{"ffn_gate", "mlp.gate_proj"},
+    ModuleName{"ffn_up", "mlp.up_proj"},
+    ModuleName{"ffn_down", "mlp.down_proj"},
+    ModuleName{"ffn_norm", "post_attention_layernorm"},
 };
 constexpr std::array kGemmaNorms = {
-    PartName{"post_attention_norm", "post_attention_layernorm"},
-    PartName{"ffn_norm", "pre_feedforward_layernorm"},
-    PartName{"post_ffw_norm", "post_feedforward_layernorm"},
+    ModuleName{"post_attention_norm", "post_attention_layernorm"},
+    ModuleName{"ffn_norm", "pre_feedforward_layernorm"},
+    ModuleName{"post_ffw_norm", "post_feedforward_layernorm"},
 };
 
-std::string find_part(const Architecture& architecture, std::string_view stored) {
+std::string find_module(const Architecture& architecture, std::string_view stored) {
   if (architecture.is_fused && stored == "ffn_up") return "mlp.gate_up_proj";
   if (architecture.is_gemma)
     for (const auto& part : kGemmaNorms)
       if (stored == part.stored) return part.name;
-  for (const auto& part : kParts)
+  for (const auto& part : kModules)
     if (stored == part.stored) return part.name;
   return "";
 }
 
-// "" where a checkpoint has no such tensor.
+// Returns "" if the checkpoint has no such tensor.
 std::string checkpoint_name(const Architecture& architecture, const std::string& stored) {
   if (stored == "token_embd.weight") return "model.embed_tokens.weight";
   if (stored == "output_norm.weight") return "model.norm.weight";
@@ -281,12 +281,8 @@ std::string checkpoint_name(const Architecture& architecture, const std::string&
   const bool numbered =
       !words[1].empty() &&
       std::all_of(words[1].begin(), words[1].end(), [](char c) { return c >= '0' && c <= '9'; });
-  const auto part = numbered ? find_part(architecture, words[2]) : "";
+  const auto part = numbered ? find_module(architecture, words[2]) : "";
   return part.empty() ? "" : fmt::format("model.layers.{}.{}.{}", words[1], part, words[3]);
-}
-
-bool is_setting(const std::string& stored) {
-  return stored == kFrequencyFactors || stored == kShortFactors || stored == kLongFactors;
 }
 
 }  // namespace
@@ -298,17 +294,17 @@ GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> f
   GgufModel model;
   model.config = ConfigWriter(architecture, header, file, metadata).write();
   for (const auto& [stored, tensor] : header.tensors) {
-    if (is_setting(stored)) continue;
+    if (stored == kFrequencyFactors || stored == kShortFactors || stored == kLongFactors) continue;
     const auto name = checkpoint_name(architecture, stored);
     if (name.empty())
       bad_input("{}: tensor {} is none that a {} model has, so its results would be wrong", where,
                 in_quotes(stored), architecture.name);
     GgufSource source{.tensor = &tensor};
-    if (architecture.paired_heads && stored.find(".attn_q.") != std::string::npos)
-      source.paired_heads = model.config["num_attention_heads"].get<std::int64_t>();
-    if (architecture.paired_heads && stored.find(".attn_k.") != std::string::npos)
-      source.paired_heads = model.config["num_key_value_heads"].get<std::int64_t>();
-    source.adds_one = architecture.is_gemma && stored.ends_with("norm.weight");
+    if (architecture.interleaves_heads && stored.find(".attn_q.") != std::string::npos)
+      source.interleaved_heads = model.config["num_attention_heads"].get<std::int64_t>();
+    if (architecture.interleaves_heads && stored.find(".attn_k.") != std::string::npos)
+      source.interleaved_heads = model.config["num_key_value_heads"].get<std::int64_t>();
+    source.stored_plus_one = architecture.is_gemma && stored.ends_with("norm.weight");
     model.tensors.emplace(name, source);
   }
   return model;

@@ -22,28 +22,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kLongestId = 96;
-constexpr std::size_t kShortestCommit = 7;
+constexpr std::size_t kMaxIdLength = 96;
+constexpr std::size_t kMinCommitPrefix = 7;
 constexpr std::size_t kCommitLength = 40;
 
-bool is_word(std::string_view text) {
+bool is_id_text(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
            c == '_' || c == '.';
   });
 }
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 fs::path expand_home(const std::string& path) {
   if (path != "~" && !path.starts_with("~/")) return path;
-  return fs::path(variable("HOME")) / path.substr(std::min<std::size_t>(2, path.size()));
+  return fs::path(environment_variable("HOME")) /
+         path.substr(std::min<std::size_t>(2, path.size()));
 }
 
-// Not a path: what a file in refs says must not lead out of snapshots.
+// Rejects paths: the content of a ref file must not lead outside of snapshots.
 bool is_folder_name(const std::string& text) {
   return !text.empty() && text.front() != '.' && text.find_first_of("/\\") == std::string::npos &&
          text.find('\0') == std::string::npos;
@@ -56,7 +52,7 @@ std::vector<std::string> folders_in(const fs::path& folder) {
   return names;
 }
 
-// A link to a folder could lead round in a circle.
+// Symbolic links are excluded because a link to a folder could form a cycle.
 bool is_folder_itself(const fs::path& path) {
   std::error_code ignored;
   return fs::symlink_status(path, ignored).type() == fs::file_type::directory;
@@ -67,7 +63,7 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-// The first word of a file in refs.
+// Returns the first word of a ref file.
 std::string commit_in(const fs::path& ref) {
   const MappedFile file(ref.string());
   return std::string(file.text().substr(0, file.text().find_first_of("\r\n ")));
@@ -81,7 +77,7 @@ void collect_refs(const fs::path& refs, const std::string& prefix,
   }
 }
 
-// Branches and tags, then commits, as a user would name them.
+// Lists branches and tags, then commits, for an error message.
 std::string revisions_in(const fs::path& repository) {
   std::vector<std::string> names;
   for (const auto& [name, commit] : cached_refs(repository.string())) names.push_back(name);
@@ -96,7 +92,7 @@ std::string download_command(RepositoryKind kind, const std::string& id,
                      revision == "main" ? "" : " --revision " + revision);
 }
 
-// Commits whose snapshot is there and that `revision` names or begins.
+// Returns the cached commits that equal `revision` or start with it.
 std::vector<std::string> matching_commits(const fs::path& repository, const std::string& revision) {
   auto commits = folders_in(repository / "snapshots");
   if (std::find(commits.begin(), commits.end(), revision) != commits.end()) return {revision};
@@ -106,53 +102,39 @@ std::vector<std::string> matching_commits(const fs::path& repository, const std:
   return commits;
 }
 
-// One repository's part of the cache: {refs,snapshots}.
-class CachedRepository {
- public:
-  CachedRepository(RepositoryKind kind, std::string id, fs::path folder)
-      : kind_(kind), id_(std::move(id)), folder_(std::move(folder)) {}
-
-  std::string snapshot(const std::string& revision) const {
-    const auto ref = folder_ / "refs" / revision;
-    if (is_file(ref)) return snapshot_of_ref(ref, revision);
-    const auto matches = matching_commits(folder_, revision);
-    if (matches.size() == 1) return path_of(matches.front());
-    if (matches.size() > 1)
-      bad_input("{}: the revision {} stands for several commits in the cache: {}; give more digits",
-                id_, in_quotes(revision), fmt::join(matches, ", "));
-    bad_input(
-        "{}: revision {} is not in the cache: looked for {} and {}; revisions there: {}; download "
-        "it with '{}'",
-        id_, in_quotes(revision), ref.string(), path_of(revision), revisions_in(folder_),
-        download_command(kind_, id_, revision));
-  }
-
- private:
-  std::string path_of(const std::string& commit) const {
-    return (folder_ / "snapshots" / commit).string();
-  }
-
-  std::string snapshot_of_ref(const fs::path& ref, const std::string& revision) const {
+// Returns the snapshot folder of a revision. Throws bad input if the revision is not cached.
+std::string find_snapshot(const RepositoryName& repository, const std::string& revision) {
+  const auto& id = repository.id;
+  const fs::path folder = cached_repository(repository.kind, id);
+  const auto download = download_command(repository.kind, id, revision);
+  const auto path_of = [&](const std::string& commit) {
+    return (folder / "snapshots" / commit).string();
+  };
+  if (const auto ref = folder / "refs" / revision; is_file(ref)) {
     const auto commit = commit_in(ref);
     if (!is_folder_name(commit))
       bad_input("{}: found {}, expected a commit; remove the file and run '{}'", ref.string(),
-                in_quotes(commit), download_command(kind_, id_, revision));
-    if (!is_folder(path_of(commit)))
-      bad_input(
-          "{}: revision {} is commit {}, which is not in the cache: looked for {}; revisions "
-          "there: {}; download it with '{}'",
-          id_, in_quotes(revision), commit, path_of(commit), revisions_in(folder_),
-          download_command(kind_, id_, revision));
-    return path_of(commit);
+                in_quotes(commit), download);
+    if (is_folder(path_of(commit))) return path_of(commit);
+    bad_input(
+        "{}: revision {} is commit {}, which is not in the cache: looked for {}; revisions "
+        "there: {}; download it with '{}'",
+        id, in_quotes(revision), commit, path_of(commit), revisions_in(folder), download);
   }
+  const auto matches = matching_commits(folder, revision);
+  if (matches.size() == 1) return path_of(matches.front());
+  if (matches.size() > 1)
+    bad_input("{}: the revision {} stands for several commits in the cache: {}; give more digits",
+              id, in_quotes(revision), fmt::join(matches, ", "));
+  bad_input(
+      "{}: revision {} is not in the cache: looked for {} and {}; revisions there: {}; download "
+      "it with '{}'",
+      id, in_quotes(revision), (folder / "refs" / revision).string(), path_of(revision),
+      revisions_in(folder), download);
+}
 
-  RepositoryKind kind_;
-  std::string id_;
-  fs::path folder_;
-};
-
-// The cached model id that may have been meant, as the end of a sentence.
-std::string suggestion(const std::string& id, const fs::path& cache) {
+// Suggests the cached model id closest to a misspelled one.
+std::string suggest_model(const std::string& id, const fs::path& cache) {
   std::vector<std::string> ids;
   for (const auto& name : folders_in(cache))
     if (const auto found = repository_of_folder(name);
@@ -164,12 +146,17 @@ std::string suggestion(const std::string& id, const fs::path& cache) {
 
 }  // namespace
 
+std::string environment_variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
 bool is_repository_id(const std::string& id) {
   const auto parts = split(id, '/');
-  if (id.size() > kLongestId || parts.size() > 2) return false;
+  if (id.size() > kMaxIdLength || parts.size() > 2) return false;
   if (id.find("..") != std::string::npos || id.find("--") != std::string::npos) return false;
   return std::all_of(parts.begin(), parts.end(), [](const std::string& part) {
-    return !part.empty() && is_word(part) && part.front() != '.' && part.front() != '-' &&
+    return !part.empty() && is_id_text(part) && part.front() != '.' && part.front() != '-' &&
            part.back() != '.' && part.back() != '-';
   });
 }
@@ -183,7 +170,7 @@ bool is_revision(const std::string& revision) {
 }
 
 bool is_commit_prefix(const std::string& text) {
-  return text.size() >= kShortestCommit &&
+  return text.size() >= kMinCommitPrefix &&
          text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
@@ -192,10 +179,11 @@ bool is_commit(const std::string& text) {
 }
 
 std::string hugging_face_home() {
-  if (const auto home = variable("HF_HOME"); !home.empty()) return expand_home(home).string();
-  if (const auto cache = variable("XDG_CACHE_HOME"); !cache.empty())
+  if (const auto home = environment_variable("HF_HOME"); !home.empty())
+    return expand_home(home).string();
+  if (const auto cache = environment_variable("XDG_CACHE_HOME"); !cache.empty())
     return (expand_home(cache) / "huggingface").string();
-  if (variable("HOME").empty())
+  if (environment_variable("HOME").empty())
     bad_input(
         "cannot tell where the Hugging Face cache is: none of HF_HUB_CACHE, HF_HOME, "
         "XDG_CACHE_HOME and HOME is set; set HF_HUB_CACHE, or give a local folder");
@@ -204,7 +192,8 @@ std::string hugging_face_home() {
 
 std::string hub_cache_folder() {
   for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
-    if (const auto cache = variable(name); !cache.empty()) return expand_home(cache).string();
+    if (const auto cache = environment_variable(name); !cache.empty())
+      return expand_home(cache).string();
   return (fs::path(hugging_face_home()) / "hub").string();
 }
 
@@ -259,9 +248,9 @@ std::string resolve_checkpoint(const std::string& name_or_folder, const std::str
     bad_input(
         "{}: neither a local folder nor a model in the Hugging Face cache: looked for {}{}; "
         "download it with '{}', or set HF_HOME or HF_HUB_CACHE to the cache that has it",
-        id, folder.string(), suggestion(id, folder.parent_path()),
+        id, folder.string(), suggest_model(id, folder.parent_path()),
         download_command(RepositoryKind::model, id, wanted));
-  return CachedRepository(RepositoryKind::model, id, folder).snapshot(wanted);
+  return find_snapshot({RepositoryKind::model, id}, wanted);
 }
 
 std::string resolve_dataset(const std::string& path_or_id) {
@@ -272,7 +261,7 @@ std::string resolve_dataset(const std::string& path_or_id) {
         "{}: no such file or folder, and no such dataset in the Hugging Face cache: looked for {}; "
         "download it with '{}', or set HF_HOME or HF_HUB_CACHE to the cache that has it",
         path_or_id, folder.string(), download_command(RepositoryKind::dataset, path_or_id, "main"));
-  return CachedRepository(RepositoryKind::dataset, path_or_id, folder).snapshot("main");
+  return find_snapshot({RepositoryKind::dataset, path_or_id}, "main");
 }
 
 }  // namespace qkscope

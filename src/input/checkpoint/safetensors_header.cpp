@@ -1,5 +1,3 @@
-#include "input/checkpoint/safetensors_header.h"
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -13,29 +11,30 @@
 #include "base/core/dtype.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/io/byte_reader.h"
 #include "base/io/json.h"
+#include "input/checkpoint/safetensors.h"
 
 namespace qkscope {
 namespace {
 
 constexpr std::uint64_t kLengthBytes = 8;
-constexpr std::uint64_t kLongestHeader = 100'000'000;  // the limit of the safetensors library
+constexpr std::uint64_t kLongestHeader = 100'000'000;  // limit of the safetensors library
 constexpr std::string_view kMetadata = "__metadata__";
 
-// Types of the format that we do not compute with, in bits: their sizes are checked all the same.
-constexpr std::array<std::pair<std::string_view, std::uint64_t>, 11> kOtherTypes = {{
-    {"F4", 4},
-    {"F6_E2M3", 6},
-    {"F6_E3M2", 6},
-    {"F8_E5M2", 8},
-    {"F8_E8M0", 8},
-    {"F8_E4M3FNUZ", 8},
-    {"F8_E5M2FNUZ", 8},
-    {"U16", 16},
-    {"U32", 32},
-    {"U64", 64},
-    {"C64", 64},
-}};
+// Unsupported dtypes of the format with their size in bits; their byte counts are still validated.
+constexpr std::array<std::pair<std::string_view, std::uint64_t>, 11> kOtherTypes = {
+    {{"F4", 4},
+     {"F6_E2M3", 6},
+     {"F6_E3M2", 6},
+     {"F8_E5M2", 8},
+     {"F8_E8M0", 8},
+     {"F8_E4M3FNUZ", 8},
+     {"F8_E5M2FNUZ", 8},
+     {"U16", 16},
+     {"U32", 32},
+     {"U64", 64},
+     {"C64", 64}}};
 
 std::optional<std::uint64_t> bits_per_element(const TensorEntry& entry) {
   if (entry.readable) return 8 * dtype_size(entry.dtype);
@@ -50,23 +49,22 @@ std::string shape_text(const TensorEntry& entry) {
   return fmt::format("[{}]", fmt::join(entry.shape, ", "));
 }
 
-// A value that should have been a whole number, for a message.
+// Formats an invalid value for an error message.
 std::string found_text(const Json& value) {
   return value.is_number() ? value.dump() : value.type_name();
 }
 
-// The JSON text of the header.
+// Returns the JSON text of the header.
 std::string_view header_text(std::span<const std::byte> file, const std::string& where) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   if (text.starts_with("version https://git-lfs"))
     bad_input("{}: this is a Git LFS pointer, not the weights; run 'git lfs pull' in its folder",
               where);
-  if (file.size() < kLengthBytes)
+  const ByteReader reader(file, [&](const TruncatedRead&) {
     bad_input("{}: not a safetensors file: {} bytes long, expected at least {}; download it again",
               where, file.size(), kLengthBytes);
-  std::uint64_t length = 0;
-  for (std::size_t i = kLengthBytes; i-- > 0;)
-    length = length << 8 | std::to_integer<std::uint64_t>(file[i]);
+  });
+  const auto length = reader.number_at(0, kLengthBytes);
   if (length > kLongestHeader)
     bad_input(
         "{}: not a safetensors file: its first eight bytes give a header of {} bytes, expected at "
@@ -80,7 +78,7 @@ std::string_view header_text(std::span<const std::byte> file, const std::string&
   return text.substr(kLengthBytes, length);
 }
 
-// Checks one tensor of the header; `where` names file and tensor.
+// Parses and validates one tensor entry. `where_` names file and tensor.
 class EntryParser {
  public:
   EntryParser(const std::string& file, const std::string& name)
@@ -111,10 +109,10 @@ class EntryParser {
       if (field != "dtype" && field != "shape" && field != "data_offsets")
         bad_input("{}: unknown field {}; expected dtype, shape and data_offsets only", where_,
                   in_quotes(field));
-    if (!json["dtype"].is_string())
-      bad_input("{}: dtype: found {}, expected a string", where_, json["dtype"].type_name());
-    if (!json["shape"].is_array())
-      bad_input("{}: shape: found {}, expected a list", where_, json["shape"].type_name());
+    if (const auto& dtype = json["dtype"]; !dtype.is_string())
+      bad_input("{}: dtype: found {}, expected a string", where_, dtype.type_name());
+    if (const auto& shape = json["shape"]; !shape.is_array())
+      bad_input("{}: shape: found {}, expected a list", where_, shape.type_name());
     if (!json["data_offsets"].is_array() || json["data_offsets"].size() != 2)
       bad_input("{}: data_offsets must be a list of two numbers, begin and end", where_);
   }
@@ -133,7 +131,7 @@ class EntryParser {
     return value.get<std::uint64_t>();
   }
 
-  // Zeros are left out of the product that may not overflow: strides are products too.
+  // Zero dimensions are left out of the overflow check, because strides multiply the other sizes.
   void check_size(const TensorEntry& entry) const {
     if (entry.begin > entry.end)
       bad_input("{}: data_offsets are reversed: begin {}, end {}", where_, entry.begin, entry.end);
@@ -146,7 +144,7 @@ class EntryParser {
                   shape_text(entry));
     }
     const auto bits_each = bits_per_element(entry);
-    if (!bits_each) return;  // nothing is known of such a type but where it lies
+    if (!bits_each) return;  // unknown dtype: the byte count cannot be validated
     std::uint64_t bits = 0;
     if (__builtin_mul_overflow(empty ? 0 : static_cast<std::uint64_t>(count), *bits_each, &bits))
       bad_input("{}: the shape {} in {} needs more bytes than 64 bits can count", where_,
@@ -176,7 +174,7 @@ std::map<std::string, std::string> parse_metadata(const Json& json, const std::s
   return metadata;
 }
 
-// Every byte of the data section must belong to exactly one tensor.
+// Checks that the tensors cover the data section without gaps or overlaps.
 void check_cover(const SafetensorsHeader& header, std::uint64_t data_size,
                  const std::string& where) {
   using Item = std::pair<const std::string, TensorEntry>;

@@ -1,5 +1,5 @@
-// Writes a safetensors file whose tensors come one after another, and each in pieces, so that they
-// need not be in memory together.
+// Streaming writer for safetensors files: tensors are written piece by piece and need not be in
+// memory together.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace qkscope {
 
-// A tensor that will be written.
+// Name, dtype and shape of a tensor to be written.
 struct TensorPlace {
   std::string name;
   DType dtype = DType::f32;
@@ -26,18 +26,19 @@ struct TensorPlace {
 
 class SafetensorsWriter {
  public:
-  // The data section starts at a multiple of 64 bytes. Names must differ.
+  // Writes the header. The data section is aligned to 64 bytes. Throws bad input for duplicate
+  // names.
   SafetensorsWriter(const std::string& path, std::span<const TensorPlace> tensors,
                     const std::map<std::string, std::string>& metadata);
 
-  // The next bytes of the tensors, in the order in which they were named.
-  void write(std::span<const std::byte> bytes);
-  // The file appears under its name; all bytes were written.
+  // Appends the next bytes of the data section; tensors follow in the order of `tensors`.
+  void write(std::span<const std::byte> bytes) { file_.write(bytes); }
+  // Renames the temporary file to its final name. All bytes must have been written.
   void commit();
 
  private:
   OutputFile file_;
-  std::uint64_t end_ = 0;  // of the whole file
+  std::uint64_t end_ = 0;  // size of the complete file in bytes
 };
 
 }  // namespace qkscope

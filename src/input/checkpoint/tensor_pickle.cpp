@@ -1,5 +1,3 @@
-#include "input/checkpoint/tensor_pickle.h"
-
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -9,6 +7,8 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/io/byte_reader.h"
+#include "input/checkpoint/torch_zip.h"
 
 namespace qkscope {
 namespace {
@@ -16,26 +16,20 @@ namespace {
 struct Storage {
   std::string_view global;
   DType dtype;
-  std::string_view stored_dtype;
 };
 constexpr std::array kStorages = {
-    Storage{"torch.FloatStorage", DType::f32, "F32"},
-    Storage{"torch.HalfStorage", DType::f16, "F16"},
-    Storage{"torch.BFloat16Storage", DType::bf16, "BF16"},
-    Storage{"torch.DoubleStorage", DType::f64, "F64"},
-    Storage{"torch.LongStorage", DType::i64, "I64"},
-    Storage{"torch.IntStorage", DType::i32, "I32"},
-    Storage{"torch.ShortStorage", DType::i16, "I16"},
-    Storage{"torch.CharStorage", DType::i8, "I8"},
-    Storage{"torch.ByteStorage", DType::u8, "U8"},
-    Storage{"torch.BoolStorage", DType::boolean, "BOOL"},
+    Storage{"torch.FloatStorage", DType::f32},     Storage{"torch.HalfStorage", DType::f16},
+    Storage{"torch.BFloat16Storage", DType::bf16}, Storage{"torch.DoubleStorage", DType::f64},
+    Storage{"torch.LongStorage", DType::i64},      Storage{"torch.IntStorage", DType::i32},
+    Storage{"torch.ShortStorage", DType::i16},     Storage{"torch.CharStorage", DType::i8},
+    Storage{"torch.ByteStorage", DType::u8},       Storage{"torch.BoolStorage", DType::boolean},
 };
 constexpr std::string_view kDictionary = "collections.OrderedDict";
 constexpr std::string_view kTensor = "torch._utils._rebuild_tensor_v2";
 constexpr std::string_view kParameter = "torch._utils._rebuild_parameter";
-constexpr int kDeepest = 64;  // tuples in tuples
-// On the stack, and kept to be recalled: a checkpoint needs some twenty for each tensor.
-constexpr std::size_t kMostValues = std::size_t{1} << 20;
+constexpr int kMaxDepth = 64;  // nesting depth of tuples
+// Limit of the stack and of the memo. A checkpoint needs about twenty values per tensor.
+constexpr std::size_t kMaxValues = std::size_t{1} << 20;
 
 const Storage* find_storage(std::string_view global) {
   for (const auto& storage : kStorages)
@@ -50,168 +44,127 @@ constexpr std::array kKindNames = {"a mark",  "None",   "a number", "text",     
 
 using Tensors = std::map<std::string, PickledTensor>;
 
-// A dictionary keeps its tensors by value and of all else the first name alone, and lists keep
-// nothing: so nothing can hold itself.
+// Dictionaries store tensors by value and remember only one other entry for the error message;
+// lists store nothing. Values can therefore never contain themselves.
 struct Dictionary {
   Tensors tensors;
-  std::string other;  // "'epoch', a number"
+  std::string other;  // e.g. "'epoch', a number"
 };
 
 struct Value {
   Kind kind = Kind::none;
   std::int64_t number = 0;
-  std::string text = {};                                 // or a global's name
-  int depth = 0;                                         // of a tuple
-  std::shared_ptr<const std::vector<Value>> items = {};  // of a tuple
+  std::string text = {};                                 // string value, or name of a global
+  int depth = 0;                                         // nesting depth of a tuple
+  std::shared_ptr<const std::vector<Value>> items = {};  // elements of a tuple
   std::shared_ptr<Dictionary> dictionary = {};
-  PickledTensor tensor = {};  // a storage is one without a shape
+  PickledTensor tensor = {};  // a storage is a tensor without shape
 };
 
-class Machine {
+class Unpickler {
  public:
-  Machine(std::span<const std::byte> pickle, const std::string& where)
-      : pickle_(pickle), where_(where) {}
+  Unpickler(std::span<const std::byte> pickle, const std::string& where)
+      : where_(where),
+        reader_(pickle, [this](const TruncatedRead&) { fail("its pickle ends in the middle"); }) {}
+  Unpickler(const Unpickler&) = delete;
+  Unpickler& operator=(const Unpickler&) = delete;
 
   Tensors run() {
     while (true) {
       const auto opcode = static_cast<unsigned char>(number(1));
       if (opcode == '.') break;
-      step(opcode);
+      execute(opcode);
     }
     const auto result = pop();
     if (result.kind != Kind::dictionary)
-      complain("it holds {}, expected a dictionary of tensors", name_of(result));
+      fail("it holds {}, expected a dictionary of tensors", name_of(result));
     if (!result.dictionary->other.empty())
-      complain("it holds {}, expected tensors and nothing else", result.dictionary->other);
+      fail("it holds {}, expected tensors and nothing else", result.dictionary->other);
     return result.dictionary->tensors;
   }
 
  private:
-  void step(unsigned char opcode) {
-    switch (opcode) {
-      case 0x80:  // PROTO
-        if (const auto version = number(1); version > 5)
-          complain("its pickle has protocol {}, expected up to 5", version);
-        return;
-      case 0x95:  // FRAME
-        take(8);
-        return;
-      case '(':
-        return push({.kind = Kind::mark});
-      case 'N':
-        return push({});
-      case 0x88:  // NEWTRUE
-        return push_number(1);
-      case 0x89:  // NEWFALSE
-        return push_number(0);
-      case 'K':
-        return push_number(number(1));
-      case 'M':
-        return push_number(number(2));
-      case 'J':
-        return push_number(static_cast<std::int32_t>(number(4)));
-      case 0x8a:  // LONG1
-        return push_long(number(1));
-      case 'X':
-        return push_text(number(4));
-      case 0x8c:  // SHORT_BINUNICODE
-        return push_text(number(1));
-      case 'c':
-        return push_global();
-      case 0x93:  // STACK_GLOBAL
-        return push_stack_global();
-      case '}':
-        return push_dictionary();
-      case ']':
-        return push({.kind = Kind::list});
-      case ')':
-        return push_tuple({});
-      case 't':
-        return push_tuple(pop_to_mark());
-      case 0x85:  // TUPLE1 to TUPLE3
-      case 0x86:
-      case 0x87:
-        return push_tuple(pop_some(opcode - 0x84));
-      case 'q':
-        return remember(number(1));
-      case 'r':
-        return remember(number(4));
-      case 0x94:  // MEMOIZE
-        return remember(static_cast<std::int64_t>(memo_.size()));
-      case 'h':
-        return recall(number(1));
-      case 'j':
-        return recall(number(4));
-      case 'Q':
-        return push_storage(pop());
-      case 'R':
-        return reduce();
-      case 'b':  // BUILD: attributes of a dictionary, _metadata
-        pop();
-        expect(top(), Kind::dictionary);
-        return;
-      case 'a':
-        pop();
-        expect(top(), Kind::list);
-        return;
-      case 'e':
-        pop_to_mark();
-        expect(top(), Kind::list);
-        return;
-      case 's':
-        return set_items(pop_some(2));
-      case 'u':
-        return set_items(pop_to_mark());
-      default:
-        complain("opcode 0x{:02x} is none that tensors need", opcode);
-    }
+  struct Opcode {
+    unsigned char code;  // as in pickletools.py of CPython
+    const char* name;
+    void (*execute)(Unpickler& u);
+  };
+
+  void execute(unsigned char code) {
+    static constexpr Opcode kOpcodes[] = {
+        {0x80, "PROTO", [](Unpickler& u) { u.check_protocol(u.number(1)); }},
+        {0x95, "FRAME", [](Unpickler& u) { u.reader_.take_bytes(8); }},
+        {'(', "MARK", [](Unpickler& u) { u.push({.kind = Kind::mark}); }},
+        {'N', "NONE", [](Unpickler& u) { u.push({}); }},
+        {0x88, "NEWTRUE", [](Unpickler& u) { u.push_number(1); }},
+        {0x89, "NEWFALSE", [](Unpickler& u) { u.push_number(0); }},
+        {'K', "BININT1", [](Unpickler& u) { u.push_number(u.number(1)); }},
+        {'M', "BININT2", [](Unpickler& u) { u.push_number(u.number(2)); }},
+        {'J', "BININT", [](Unpickler& u) { u.push_number(u.reader_.take<std::int32_t>()); }},
+        {0x8a, "LONG1", [](Unpickler& u) { u.push_long(u.reader_.take_number(1)); }},
+        {'X', "BINUNICODE", [](Unpickler& u) { u.push_text(u.reader_.take_number(4)); }},
+        {0x8c, "SHORT_BINUNICODE", [](Unpickler& u) { u.push_text(u.reader_.take_number(1)); }},
+        {'c', "GLOBAL", [](Unpickler& u) { u.push_global(); }},
+        {0x93, "STACK_GLOBAL", [](Unpickler& u) { u.push_stack_global(); }},
+        {'}', "EMPTY_DICT", [](Unpickler& u) { u.push_dictionary(); }},
+        {']', "EMPTY_LIST", [](Unpickler& u) { u.push({.kind = Kind::list}); }},
+        {')', "EMPTY_TUPLE", [](Unpickler& u) { u.push_tuple({}); }},
+        {'t', "TUPLE", [](Unpickler& u) { u.push_tuple(u.pop_to_mark()); }},
+        {0x85, "TUPLE1", [](Unpickler& u) { u.push_tuple(u.pop_some(1)); }},
+        {0x86, "TUPLE2", [](Unpickler& u) { u.push_tuple(u.pop_some(2)); }},
+        {0x87, "TUPLE3", [](Unpickler& u) { u.push_tuple(u.pop_some(3)); }},
+        {'q', "BINPUT", [](Unpickler& u) { u.memoize(u.number(1)); }},
+        {'r', "LONG_BINPUT", [](Unpickler& u) { u.memoize(u.number(4)); }},
+        {0x94, "MEMOIZE", [](Unpickler& u) { u.memoize(std::ssize(u.memo_)); }},
+        {'h', "BINGET", [](Unpickler& u) { u.push_memo(u.number(1)); }},
+        {'j', "LONG_BINGET", [](Unpickler& u) { u.push_memo(u.number(4)); }},
+        {'Q', "BINPERSID", [](Unpickler& u) { u.push_storage(u.pop()); }},
+        {'R', "REDUCE", [](Unpickler& u) { u.reduce(); }},
+        // BUILD sets attributes of a dictionary, such as _metadata. Contents of lists are dropped.
+        {'b', "BUILD", [](Unpickler& u) { u.drop_into(u.pop_some(1), Kind::dictionary); }},
+        {'a', "APPEND", [](Unpickler& u) { u.drop_into(u.pop_some(1), Kind::list); }},
+        {'e', "APPENDS", [](Unpickler& u) { u.drop_into(u.pop_to_mark(), Kind::list); }},
+        {'s', "SETITEM", [](Unpickler& u) { u.set_items(u.pop_some(2)); }},
+        {'u', "SETITEMS", [](Unpickler& u) { u.set_items(u.pop_to_mark()); }},
+    };
+    for (const auto& opcode : kOpcodes)
+      if (opcode.code == code) return opcode.execute(*this);
+    fail("opcode 0x{:02x} is none that tensors need", code);
   }
 
-  // ---- bytes
-
-  std::string_view take(std::int64_t count) {
-    if (count < 0 || static_cast<std::uint64_t>(count) > pickle_.size() - at_)
-      complain("its pickle ends in the middle");
-    const std::string_view bytes(reinterpret_cast<const char*>(pickle_.data()) + at_,
-                                 static_cast<std::size_t>(count));
-    at_ += static_cast<std::size_t>(count);
-    return bytes;
+  void check_protocol(std::int64_t version) const {
+    if (version > 5) fail("its pickle has protocol {}, expected up to 5", version);
   }
-  std::int64_t number(std::int64_t bytes) {
-    const auto text = take(bytes);
-    std::uint64_t value = 0;
-    for (std::size_t i = text.size(); i-- > 0;)
-      value = value << 8 | static_cast<unsigned char>(text[i]);
-    return static_cast<std::int64_t>(value);
+  void drop_into(const std::vector<Value>&, Kind target) { expect(top(), target); }
+
+  std::int64_t number(std::uint64_t bytes) {
+    return static_cast<std::int64_t>(reader_.take_number(bytes));
   }
   std::string line() {
     std::string text;
-    for (char c = take(1)[0]; c != '\n'; c = take(1)[0]) text += c;
+    for (char c = reader_.take<char>(); c != '\n'; c = reader_.take<char>()) text += c;
     return text;
   }
 
-  // ---- the stack
+  // ---- Stack and memo
 
   void push(Value value) {
-    if (stack_.size() == kMostValues)
-      complain("its pickle stacks more than {} values", kMostValues);
+    if (stack_.size() == kMaxValues) fail("its pickle stacks more than {} values", kMaxValues);
     stack_.push_back(std::move(value));
   }
   void push_number(std::int64_t value) { push({.kind = Kind::number, .number = value}); }
-  void push_text(std::int64_t length) {
-    push({.kind = Kind::text, .text = std::string(take(length))});
+  void push_text(std::uint64_t length) {
+    push({.kind = Kind::text, .text = std::string(reader_.take_text(length))});
   }
-  void push_long(std::int64_t bytes) {
-    if (bytes > 8) complain("a number of {} bytes is none that tensors need", bytes);
-    const auto value = static_cast<std::uint64_t>(number(bytes));
+  void push_long(std::uint64_t bytes) {
+    if (bytes > 8) fail("a number of {} bytes is none that tensors need", bytes);
+    const auto value = reader_.take_number(bytes);
     const auto unused = static_cast<unsigned>(64 - 8 * bytes);
     push_number(bytes == 0 ? 0 : static_cast<std::int64_t>(value << unused) >> unused);
   }
   void push_global() {
-    auto name = line();
-    name += '.';
-    name += line();
-    push_known_global(std::move(name));
+    const auto module = line();
+    push_known_global(module + "." + line());
   }
   void push_stack_global() {
     const auto parts = pop_some(2);
@@ -221,7 +174,7 @@ class Machine {
   void push_known_global(std::string name) {
     if (name != kDictionary && name != kTensor && name != kParameter &&
         find_storage(name) == nullptr)
-      complain("global {} is none that tensors need, and could be code", in_quotes(name));
+      fail("global {} is none that tensors need, and could be code", in_quotes(name));
     push({.kind = Kind::global, .text = std::move(name)});
   }
   void push_dictionary() {
@@ -230,14 +183,14 @@ class Machine {
   void push_tuple(std::vector<Value> items) {
     int depth = 0;
     for (const auto& item : items) depth = std::max(depth, item.depth + 1);
-    if (depth > kDeepest) complain("tuples lie more than {} deep in each other", kDeepest);
+    if (depth > kMaxDepth) fail("tuples lie more than {} deep in each other", kMaxDepth);
     push({.kind = Kind::tuple,
           .depth = depth,
           .items = std::make_shared<const std::vector<Value>>(std::move(items))});
   }
 
   Value& top() {
-    if (stack_.empty()) complain("its pickle takes more from the stack than is there");
+    if (stack_.empty()) fail("its pickle takes more from the stack than is there");
     return stack_.back();
   }
   Value pop() {
@@ -253,7 +206,7 @@ class Machine {
   std::vector<Value> pop_to_mark() {
     std::size_t begin = stack_.size();
     while (begin > 0 && stack_[begin - 1].kind != Kind::mark) --begin;
-    if (begin == 0) complain("its pickle takes more from the stack than is there");
+    if (begin == 0) fail("its pickle takes more from the stack than is there");
     std::vector<Value> values(
         std::make_move_iterator(stack_.begin() + static_cast<std::ptrdiff_t>(begin)),
         std::make_move_iterator(stack_.end()));
@@ -261,29 +214,28 @@ class Machine {
     return values;
   }
 
-  void remember(std::int64_t key) {
-    if (memo_.size() == kMostValues) complain("its pickle keeps more than {} values", kMostValues);
+  void memoize(std::int64_t key) {
+    if (memo_.size() == kMaxValues) fail("its pickle keeps more than {} values", kMaxValues);
     memo_[key] = top();
   }
-  void recall(std::int64_t key) {
+  void push_memo(std::int64_t key) {
     const auto found = memo_.find(key);
-    if (found == memo_.end()) complain("its pickle recalls {}, which it never kept", key);
+    if (found == memo_.end()) fail("its pickle recalls {}, which it never kept", key);
     push(found->second);
   }
 
-  // ---- what tensors are made of
+  // ---- Tensor reconstruction
 
-  // ("storage", torch.FloatStorage, "0", "cpu", elements)
+  // Persistent id: ("storage", torch.FloatStorage, "0", "cpu", elements).
   void push_storage(const Value& id) {
     const auto& parts = items_of(id, 5);
-    if (parts[0].text != "storage") complain("a persistent object is none that tensors need");
+    if (parts[0].text != "storage") fail("a persistent object is none that tensors need");
     const auto* storage = find_storage(parts[1].text);
-    if (storage == nullptr) complain("a storage of {} is not supported", in_quotes(parts[1].text));
+    if (storage == nullptr) fail("a storage of {} is not supported", in_quotes(parts[1].text));
     expect(parts[2], Kind::text);
     Value value{.kind = Kind::storage};
     value.tensor.storage = parts[2].text;
     value.tensor.dtype = storage->dtype;
-    value.tensor.stored_dtype = storage->stored_dtype;
     push(std::move(value));
   }
 
@@ -296,21 +248,21 @@ class Machine {
       push_dictionary();
     } else if (function.text == kTensor) {
       push_tensor(arguments);
-    } else if (function.text == kParameter) {  // (tensor, requires_grad, hooks)
+    } else if (function.text == kParameter) {  // arguments: (tensor, requires_grad, hooks)
       auto tensor = items_of(arguments, 3)[0];
       expect(tensor, Kind::tensor);
       push(std::move(tensor));
     } else {
-      complain("{} is called, which tensors do not need", in_quotes(function.text));
+      fail("{} is called, which tensors do not need", in_quotes(function.text));
     }
   }
 
-  // (storage, offset, shape, strides, requires_grad, hooks), and at times metadata
+  // Arguments: (storage, offset, shape, strides, requires_grad, hooks) and optionally metadata.
   void push_tensor(const Value& arguments) {
     expect(arguments, Kind::tuple);
     const auto& parts = *arguments.items;
     if (parts.size() != 6 && parts.size() != 7)
-      complain("a tensor is made of {} parts, expected 6", parts.size());
+      fail("a tensor is made of {} parts, expected 6", parts.size());
     expect(parts[0], Kind::storage);
     expect(parts[1], Kind::number);
     Value value{.kind = Kind::tensor, .tensor = parts[0].tensor};
@@ -318,7 +270,7 @@ class Machine {
     value.tensor.shape = sizes_of(parts[2]);
     value.tensor.strides = sizes_of(parts[3]);
     if (value.tensor.offset < 0 || value.tensor.shape.size() != value.tensor.strides.size())
-      complain("a tensor has an offset, a shape and strides that do not fit together");
+      fail("a tensor has an offset, a shape and strides that do not fit together");
     push(std::move(value));
   }
 
@@ -327,7 +279,7 @@ class Machine {
     std::vector<std::int64_t> sizes;
     for (const auto& item : *tuple.items) {
       expect(item, Kind::number);
-      if (item.number < 0) complain("a tensor has a size or stride of {}", item.number);
+      if (item.number < 0) fail("a tensor has a size or stride of {}", item.number);
       sizes.push_back(item.number);
     }
     return sizes;
@@ -336,7 +288,7 @@ class Machine {
   void set_items(const std::vector<Value>& pairs) {
     auto& target = top();
     expect(target, Kind::dictionary);
-    if (pairs.size() % 2 != 0) complain("a dictionary gets a name without a value");
+    if (pairs.size() % 2 != 0) fail("a dictionary gets a name without a value");
     for (std::size_t i = 0; i < pairs.size(); i += 2) {
       const auto& [name, value] = std::pair(pairs[i], pairs[i + 1]);
       if (name.kind == Kind::text && value.kind == Kind::tensor)
@@ -351,7 +303,7 @@ class Machine {
   const std::vector<Value>& items_of(const Value& tuple, std::size_t count) const {
     expect(tuple, Kind::tuple);
     if (tuple.items->size() != count)
-      complain("found {} parts, expected {}", tuple.items->size(), count);
+      fail("found {} parts, expected {}", tuple.items->size(), count);
     return *tuple.items;
   }
 
@@ -360,20 +312,19 @@ class Machine {
   }
   void expect(const Value& value, Kind kind) const {
     if (value.kind != kind)
-      complain("found {}, expected {}", name_of(value), kKindNames[static_cast<std::size_t>(kind)]);
+      fail("found {}, expected {}", name_of(value), kKindNames[static_cast<std::size_t>(kind)]);
   }
 
   template <typename... Parts>
-  [[noreturn]] void complain(fmt::format_string<Parts...> text, Parts&&... parts) const {
+  [[noreturn]] void fail(fmt::format_string<Parts...> text, Parts&&... parts) const {
     bad_input(
         "{}: not a checkpoint of tensors: {}. Checkpoints with anything else in them must be "
         "converted to safetensors where they are trusted",
         where_, fmt::format(text, std::forward<Parts>(parts)...));
   }
 
-  std::span<const std::byte> pickle_;
   const std::string& where_;
-  std::size_t at_ = 0;
+  ByteReader reader_;
   std::vector<Value> stack_;
   std::map<std::int64_t, Value> memo_;
 };
@@ -382,7 +333,7 @@ class Machine {
 
 std::map<std::string, PickledTensor> read_tensor_pickle(std::span<const std::byte> pickle,
                                                         const std::string& where) {
-  return Machine(pickle, where).run();
+  return Unpickler(pickle, where).run();
 }
 
 }  // namespace qkscope

@@ -3,29 +3,147 @@
 #include <limits>
 #include <string_view>
 
+#include "base/core/dtype.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
-#include "input/checkpoint/tensor_pickle.h"
-#include "input/checkpoint/zip_directory.h"
+#include "base/io/byte_reader.h"
 
 namespace qkscope {
 namespace {
 
 constexpr std::string_view kPickle = "/data.pkl";
 
-// "archive" in "archive/data.pkl".
-std::string find_root(const std::map<std::string, ZipMember>& members, const std::string& where) {
+// Record signatures and fixed sizes of the zip format (PKWARE APPNOTE.TXT).
+constexpr std::uint32_t kLocalHeader = 0x04034b50;
+constexpr std::uint32_t kCentralHeader = 0x02014b50;
+constexpr std::uint32_t kEnd = 0x06054b50;
+constexpr std::uint32_t kEnd64 = 0x06064b50;
+constexpr std::uint32_t kEnd64Locator = 0x07064b50;
+constexpr std::uint64_t kLocalSize = 30, kCentralSize = 46, kEndSize = 22, kEnd64Size = 56,
+                        kLocatorSize = 20;
+constexpr std::uint64_t kLongestComment = 65535;
+constexpr std::uint32_t kIn64 = 0xffffffff;  // marks values stored in the zip64 extra field
+
+// Byte range of a zip member in the file.
+struct ZipMember {
+  std::uint64_t begin = 0;
+  std::uint64_t size = 0;
+};
+using ZipMembers = std::map<std::string, ZipMember>;
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Reads the central directory of a zip file with uncompressed members, as PyTorch writes it.
+class ZipDirectory {
+ public:
+  ZipDirectory(std::span<const std::byte> file, const std::string& where)
+      : where_(where), file_(file, [this](const TruncatedRead&) {
+          fail("a record reaches beyond the end of the file");
+        }) {}
+  ZipDirectory(const ZipDirectory&) = delete;
+  ZipDirectory& operator=(const ZipDirectory&) = delete;
+
+  ZipMembers read() const {
+    auto [at, count] = find_directory();
+    ZipMembers members;
+    for (; count > 0; --count) {
+      file_.bytes_at(at, kCentralSize);
+      expect(at, kCentralHeader, "a record of its directory is not where it should be");
+      const auto name_length = file_.number_at(at + 28, 2);
+      const auto extra_length = file_.number_at(at + 30, 2);
+      const std::string name(text_of(file_.bytes_at(at + kCentralSize, name_length)));
+      const auto extra = at + kCentralSize + name_length;
+      file_.bytes_at(extra, extra_length);
+      if (!members.emplace(name, read_member(name, at, extra, extra_length)).second)
+        fail(fmt::format("{} is there twice", in_quotes(name)));
+      at = extra + extra_length + file_.number_at(at + 32, 2);
+    }
+    return members;
+  }
+
+ private:
+  struct Directory {
+    std::uint64_t begin;
+    std::uint64_t members;
+  };
+  struct Sizes {
+    std::uint64_t stored, plain, header;
+  };
+
+  Directory find_directory() const {
+    const auto end = find_end();
+    const bool has_64 =
+        end >= kLocatorSize && file_.number_at(end - kLocatorSize, 4) == kEnd64Locator;
+    if (!has_64) return {file_.number_at(end + 16, 4), file_.number_at(end + 10, 2)};
+    const auto end64 = file_.number_at(end - kLocatorSize + 8, 8);
+    file_.bytes_at(end64, kEnd64Size);
+    expect(end64, kEnd64, "the end of its 64-bit directory is not where it should be");
+    return {file_.number_at(end64 + 48, 8), file_.number_at(end64 + 32, 8)};
+  }
+
+  std::uint64_t find_end() const {
+    if (file_.size() < kEndSize) fail("it is too short");
+    const auto last = file_.size() - kEndSize;
+    const auto lowest = last > kLongestComment ? last - kLongestComment : 0;
+    for (auto at = last + 1; at-- > lowest;)
+      if (file_.number_at(at, 4) == kEnd) return at;
+    fail("its directory is missing, so it was cut off");
+  }
+
+  ZipMember read_member(const std::string& name, std::uint64_t at, std::uint64_t extra,
+                        std::uint64_t extra_length) const {
+    const auto sizes = read_sizes(at, extra, extra_length);
+    if (file_.number_at(at + 10, 2) != 0 || (file_.number_at(at + 8, 2) & 1) != 0 ||
+        sizes.stored != sizes.plain)
+      fail(fmt::format("{} is compressed or encrypted", in_quotes(name)));
+    file_.bytes_at(sizes.header, kLocalSize);
+    expect(sizes.header, kLocalHeader, "a member is not where its directory says");
+    const auto begin = sizes.header + kLocalSize + file_.number_at(sizes.header + 26, 2) +
+                       file_.number_at(sizes.header + 28, 2);
+    file_.bytes_at(begin, sizes.plain);
+    return {begin, sizes.plain};
+  }
+
+  // Values that do not fit into 32 bits are taken from the zip64 extra field.
+  Sizes read_sizes(std::uint64_t at, std::uint64_t extra, std::uint64_t length) const {
+    Sizes sizes{file_.number_at(at + 20, 4), file_.number_at(at + 24, 4),
+                file_.number_at(at + 42, 4)};
+    for (auto field = extra; field + 4 <= extra + length;) {
+      auto value = field + 4;
+      const auto next = value + file_.number_at(field + 2, 2);
+      if (file_.number_at(field, 2) == 1)
+        for (auto* size : {&sizes.plain, &sizes.stored, &sizes.header})
+          if (*size == kIn64) {
+            *size = file_.number_at(value, 8);
+            value += 8;
+          }
+      field = next;
+    }
+    return sizes;
+  }
+
+  void expect(std::uint64_t at, std::uint32_t signature, const char* what) const {
+    if (file_.number_at(at, 4) != signature) fail(what);
+  }
+  [[noreturn]] void fail(const std::string& what) const {
+    bad_input("{}: not a zip file as PyTorch writes them: {}", where_, what);
+  }
+
+  const std::string& where_;
+  ByteReader file_;
+};
+
+// Returns "archive" if the zip file contains "archive/data.pkl".
+std::string find_root(const ZipMembers& members, const std::string& where) {
   for (const auto& [name, member] : members)
     if (name.ends_with(kPickle)) return name.substr(0, name.size() - kPickle.size());
   bad_input("{}: a zip file, but no checkpoint of PyTorch: it holds no data.pkl", where);
 }
 
-std::string_view text_of(std::span<const std::byte> file, const ZipMember& member) {
-  return {reinterpret_cast<const char*>(file.data()) + member.begin,
-          static_cast<std::size_t>(member.size)};
-}
-
-// Elements, row after row without gaps; a dimension of one element may have any stride.
+// Returns the number of elements. Throws bad input unless the tensor is contiguous; dimensions of
+// size one may have any stride.
 std::uint64_t dense_count(const std::string& name, const PickledTensor& tensor,
                           const std::string& where) {
   std::uint64_t count = 1;
@@ -44,8 +162,8 @@ std::uint64_t dense_count(const std::string& name, const PickledTensor& tensor,
   return count;
 }
 
-TensorEntry place(const std::string& name, const PickledTensor& tensor, const ZipMember& storage,
-                  const std::string& where) {
+TensorEntry locate(const std::string& name, const PickledTensor& tensor, const ZipMember& storage,
+                   const std::string& where) {
   const std::uint64_t element = dtype_size(tensor.dtype);
   const auto held = storage.size / element;
   const auto count = dense_count(name, tensor, where);
@@ -55,7 +173,7 @@ TensorEntry place(const std::string& name, const PickledTensor& tensor, const Zi
               in_quotes(name), offset, offset + count, in_quotes(tensor.storage), held);
   const auto begin = storage.begin + offset * element;
   return {.dtype = tensor.dtype,
-          .stored_dtype = tensor.stored_dtype,
+          .stored_dtype = std::string(safetensors_name(tensor.dtype)),
           .shape = tensor.shape,
           .begin = begin,
           .end = begin + count * element};
@@ -64,29 +182,29 @@ TensorEntry place(const std::string& name, const PickledTensor& tensor, const Zi
 }  // namespace
 
 SafetensorsHeader parse_torch_zip(std::span<const std::byte> file, const std::string& where) {
-  if (!is_zip(file))
+  if (!text_of(file).starts_with("PK\x03\x04"))
     bad_input(
         "{}: not a zip file, so PyTorch before 1.6 wrote it, as a pickle that can run code; "
-        "convert "
-        "it to safetensors where it is trusted",
+        "convert it to safetensors where it is trusted",
         where);
-  const auto members = read_zip_directory(file, where);
+  const auto members = ZipDirectory(file, where).read();
+  const auto bytes_of = [&](const ZipMember& member) {
+    return file.subspan(static_cast<std::size_t>(member.begin),
+                        static_cast<std::size_t>(member.size));
+  };
   const auto root = find_root(members, where);
   if (const auto order = members.find(root + "/byteorder");
-      order != members.end() && text_of(file, order->second) != "little")
+      order != members.end() && text_of(bytes_of(order->second)) != "little")
     bad_input("{}: its numbers are stored with the byte order {}, expected little", where,
-              in_quotes(std::string(text_of(file, order->second).substr(0, 16))));
+              in_quotes(text_of(bytes_of(order->second)).substr(0, 16)));
   const auto& pickle = members.at(root + std::string(kPickle));
   SafetensorsHeader header;
-  for (const auto& [name, tensor] :
-       read_tensor_pickle(file.subspan(static_cast<std::size_t>(pickle.begin),
-                                       static_cast<std::size_t>(pickle.size)),
-                          where)) {
+  for (const auto& [name, tensor] : read_tensor_pickle(bytes_of(pickle), where)) {
     const auto storage = members.find(root + "/data/" + tensor.storage);
     if (storage == members.end())
       bad_input("{}: tensor {} lies in storage {}, which is not in the file", where,
                 in_quotes(name), in_quotes(tensor.storage));
-    header.tensors.emplace(name, place(name, tensor, storage->second, where));
+    header.tensors.emplace(name, locate(name, tensor, storage->second, where));
   }
   return header;
 }

@@ -1,5 +1,5 @@
-// The files that hold the weights of a checkpoint, and model.safetensors.index.json: which shard
-// holds which tensor.
+// Names of weight files, and the parser of model.safetensors.index.json, which maps tensors to
+// shards.
 #pragma once
 
 #include <array>
@@ -9,19 +9,19 @@
 
 namespace qkscope {
 
-// A file with all weights, or an index that names its shards.
+// A single weight file, or an index of shards.
 struct WeightFormat {
   const char* single;
   const char* index;
 };
-// The first that is there is taken.
+// In order of preference.
 inline constexpr std::array kWeightFormats = {
     WeightFormat{"model.safetensors", "model.safetensors.index.json"},
     WeightFormat{"pytorch_model.bin", "pytorch_model.bin.index.json"},
 };
 
-// Tensor name → shard file, a path within the checkpoint's folder that cannot leave it. `where`
-// names the file in messages.
+// Returns tensor name → shard file. Throws bad input for a shard path outside the checkpoint
+// folder. Error messages start with `where`.
 std::map<std::string, std::string> parse_weight_index(std::string_view text,
                                                       const std::string& where);
 

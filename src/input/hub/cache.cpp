@@ -14,7 +14,7 @@
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
 #include "input/checkpoint/hub_cache.h"
-#include "input/hub/file_choice.h"
+#include "input/hub/fetch.h"
 
 namespace qkscope {
 namespace {
@@ -27,7 +27,7 @@ std::uint64_t size_of(const fs::path& path) {
   return error ? 0 : size;
 }
 
-// Files and links below a folder.
+// Returns all files and symbolic links below a folder.
 std::vector<fs::path> files_below(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code error;
@@ -42,24 +42,19 @@ std::vector<std::string> commits_of(const fs::path& repository) {
   return is_folder(snapshots) ? names_in(snapshots) : std::vector<std::string>();
 }
 
-// The blob a file of a snapshot is a link to; "" where the file holds the content itself.
+// Returns the blob that a snapshot file links to; "" if the file is not a link.
 std::string blob_of(const fs::path& file) {
   std::error_code error;
   const auto target = fs::read_symlink(file, error);
   return error ? "" : target.filename().string();
 }
 
-std::set<std::string> blobs_of(const fs::path& repository, const std::string& commit) {
-  std::set<std::string> blobs;
-  for (const auto& file : files_below(repository / "snapshots" / commit))
-    blobs.insert(blob_of(file));
-  return blobs;
-}
-
 std::set<std::string> blobs_of_others(const fs::path& repository, const std::string& commit) {
   std::set<std::string> blobs;
   for (const auto& other : commits_of(repository))
-    if (other != commit) blobs.merge(blobs_of(repository, other));
+    if (other != commit)
+      for (const auto& file : files_below(repository / "snapshots" / other))
+        blobs.insert(blob_of(file));
   return blobs;
 }
 
@@ -96,6 +91,21 @@ std::uint64_t remove_file(const fs::path& path) {
   return bytes;
 }
 
+// Removes the files of a snapshot that `selects`, and their blobs unless another snapshot shares
+// them. Links go first, so that a snapshot never contains a dangling link.
+std::uint64_t remove_files(const fs::path& repository, const std::string& commit,
+                           bool (*selects)(const std::string& path)) {
+  const auto kept = blobs_of_others(repository, commit);
+  std::uint64_t bytes = 0;
+  for (const auto& file : files_below(repository / "snapshots" / commit)) {
+    if (!selects(file.string())) continue;
+    const auto blob = blob_of(file);
+    bytes += remove_file(file);
+    if (!blob.empty() && !kept.contains(blob)) bytes += remove_file(repository / "blobs" / blob);
+  }
+  return bytes;
+}
+
 void remove_folder(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
@@ -124,14 +134,6 @@ CacheWriter::CacheWriter(const Repository& repository)
   locks_ = (path.parent_path() / ".locks" / path.filename()).string();
 }
 
-std::string CacheWriter::snapshot(const std::string& commit) const {
-  return folder_ + "/snapshots/" + commit;
-}
-
-std::string CacheWriter::blob(const RemoteFile& file) const {
-  return folder_ + "/blobs/" + file.etag();
-}
-
 bool CacheWriter::has_blob(const RemoteFile& file) const {
   return holds(blob(file), file.size);
 }
@@ -151,7 +153,7 @@ void CacheWriter::link(const std::string& commit, const RemoteFile& file) const 
   make_folders(path.parent_path().string());
   const auto target = fs::path(blob(file)).lexically_relative(path.parent_path());
   const auto temporary = temporary_name(path.string());
-  ::unlink(temporary.c_str());  // of a killed process that had our number
+  ::unlink(temporary.c_str());  // left by a killed process with the same pid
   if (::symlink(target.c_str(), temporary.c_str()) != 0)
     system_error("make a link", temporary, errno);
   if (std::rename(temporary.c_str(), path.c_str()) != 0)
@@ -182,7 +184,7 @@ std::uint64_t remove_repository(const RepositoryName& repository) {
   return translate_exceptions([&] {
     const auto folder = existing(repository);
     const auto bytes = describe(repository, folder).bytes;
-    remove_folder(folder / "refs");  // first: what is left does not look whole
+    remove_folder(folder / "refs");  // refs first, so that a partial removal does not look complete
     remove_folder(folder);
     remove_folder(folder.parent_path() / ".locks" / folder.filename());
     return bytes;
@@ -197,16 +199,11 @@ std::uint64_t remove_revision(const RepositoryName& repository, const std::strin
     if (commit.empty())
       bad_input("{}: no revision {} in the cache; 'qkscope cache' lists what is there",
                 repository.id, in_quotes(revision));
-    const auto kept = blobs_of_others(folder, commit);
-    const auto own = blobs_of(folder, commit);
     for (const auto& [name, target] : cached_refs(folder.string()))
       if (target == commit) remove_file(folder / "refs" / name);
     remove_file(folder / "trees" / (commit + ".json"));
-    std::uint64_t bytes = 0;
-    for (const auto& file : files_below(folder / "snapshots" / commit)) bytes += remove_file(file);
+    const auto bytes = remove_files(folder, commit, [](const std::string&) { return true; });
     remove_folder(folder / "snapshots" / commit);
-    for (const auto& blob : own)
-      if (!blob.empty() && !kept.contains(blob)) bytes += remove_file(folder / "blobs" / blob);
     return bytes;
   });
 }
@@ -217,16 +214,7 @@ std::uint64_t evict_weights(const std::string& name_or_folder, const std::string
     const fs::path folder = cached_repository(RepositoryKind::model, name_or_folder);
     const auto commit =
         cached_commit(RepositoryKind::model, name_or_folder, revision.empty() ? "main" : revision);
-    if (commit.empty()) return std::uint64_t{0};
-    const auto kept = blobs_of_others(folder, commit);
-    std::uint64_t bytes = 0;
-    for (const auto& file : files_below(folder / "snapshots" / commit)) {
-      if (!is_weight_file(file.string())) continue;
-      const auto blob = blob_of(file);
-      bytes += remove_file(file);  // the link first: a snapshot never holds one that leads nowhere
-      if (!blob.empty() && !kept.contains(blob)) bytes += remove_file(folder / "blobs" / blob);
-    }
-    return bytes;
+    return commit.empty() ? 0 : remove_files(folder, commit, is_weight_file);
   });
 }
 

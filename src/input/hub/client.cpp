@@ -16,11 +16,7 @@ namespace {
 
 constexpr int kMostRedirects = 8;
 
-bool is_redirect(int status) {
-  return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
-}
-
-// Where a redirect leads, if it may be followed.
+// Returns the target of a redirect, or throws if following it would be unsafe.
 Url redirect_target(const HttpRequest& request, const HttpResponse& response, const Url& endpoint) {
   auto next = reading_answer(request.url,
                              [&] { return resolve_url(request.url, response.header("location")); });
@@ -37,14 +33,10 @@ Url redirect_target(const HttpRequest& request, const HttpResponse& response, co
   return next;
 }
 
-std::string page(const HubClient& client, const Repository& repository) {
-  return client.at(repository.page_path()).to_string();
-}
-
-// What the server says about it, for the end of a sentence.
+// Returns the server's own explanation as a suffix of an error message.
 std::string reason(const HttpResponse& response) {
   auto text = response.header("x-error-message");
-  constexpr std::size_t kLongest = 64 << 10;  // longer ones are pages for browsers
+  constexpr std::size_t kLongest = 64 << 10;  // bytes; longer bodies are HTML pages
   if (text.empty() && response.body.size() < kLongest) {
     const auto json = Json::parse(response.body, nullptr, false);
     if (json.is_object() && json.contains("error") && json["error"].is_string())
@@ -60,17 +52,13 @@ std::string token_advice(const HubClient& client) {
                "expired, or without that permission";
 }
 
-constexpr double kLongestOwnWait = 30.0;  // when the server asks for nothing
-
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
+constexpr double kLongestOwnWait = 30.0;  // seconds, without Retry-After
 
 bool stopped(const std::atomic<bool>* stop) {
   return stop != nullptr && stop->load();
 }
 
-// In short steps, so that a stop is noticed.
+// Sleeps in short steps, so that `stop` takes effect quickly.
 void sleep(double seconds, const std::atomic<bool>* stop) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -81,14 +69,6 @@ void sleep(double seconds, const std::atomic<bool>* stop) {
 }
 
 }  // namespace
-
-std::string Repository::api_path() const {
-  return fmt::format("/api/{}s/{}", kind_name(), id);
-}
-
-std::string Repository::page_path() const {
-  return kind == RepositoryKind::model ? "/" + id : "/datasets/" + id;
-}
 
 Url HubClient::at(const std::string& path) const {
   auto url = settings_.endpoint;
@@ -106,7 +86,9 @@ HttpResponse HubClient::send_once(HttpRequest request) const {
     if (!settings_.token.empty() && same_server(request.url, settings_.endpoint))
       request.headers.emplace_back("Authorization", "Bearer " + settings_.token);
     auto response = exchange(request);
-    if (!is_redirect(response.status) || response.header("location").empty()) return response;
+    constexpr int kRedirects[] = {301, 302, 303, 307, 308};
+    const bool redirected = std::ranges::count(kRedirects, response.status) > 0;
+    if (!redirected || response.header("location").empty()) return response;
     request.url = redirect_target(request, response, settings_.endpoint);
   }
   failure("{}: more than {} redirects", request.url.without_query(), kMostRedirects);
@@ -164,7 +146,7 @@ void explain_refusal(const HubClient& client, const HttpResponse& response,
   if (code == "GatedRepo")
     bad_input(
         "{}: access is gated: accept its conditions at {} and use a token of that account; {}",
-        name, page(client, repository), token_advice(client));
+        name, client.at(repository.page_path()).to_string(), token_advice(client));
   if (code == "RevisionNotFound")
     bad_input("{}: the Hub has no such revision{}", name, reason(response));
   if (response.status == 404 || code == "RepoNotFound")
@@ -185,14 +167,14 @@ void explain_refusal(const HubClient& client, const HttpResponse& response,
 bool worth_another_try(const HttpResponse& response) {
   if (response.status == 0) return response.transient;
   constexpr int kLater[] = {408, 429, 500, 502, 503, 504};
-  return std::find(std::begin(kLater), std::end(kLater), response.status) != std::end(kLater);
+  return std::ranges::count(kLater, response.status) > 0;
 }
 
 std::optional<double> retry_after(const std::string& header, double now) {
   if (header.empty()) return {};
   if (header.find_first_not_of("0123456789") == std::string::npos && header.size() < 10)
     return std::stod(header);
-  std::tm time{};  // "Wed, 21 Oct 2015 07:28:00 GMT"
+  std::tm time{};  // e.g. "Wed, 21 Oct 2015 07:28:00 GMT"
   if (::strptime(header.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &time) == nullptr) return {};
   return std::max(0.0, static_cast<double>(::timegm(&time)) - now);
 }
@@ -200,7 +182,7 @@ std::optional<double> retry_after(const std::string& header, double now) {
 bool Backoff::wait_after(const HttpResponse& response) {
   if (!worth_another_try(response) || ++tries_ >= settings_.attempts || stopped(stop_))
     return false;
-  const auto asked = retry_after(response.header("retry-after"), seconds_since_1970());
+  const auto asked = retry_after(response.header("retry-after"), unix_seconds());
   const double own =
       std::min(kLongestOwnWait, settings_.first_wait * std::exp2(static_cast<double>(tries_ - 1)));
   const double seconds = asked.value_or(own);

@@ -1,5 +1,4 @@
-// Requests to the Hub: who gets the token, where redirects may lead, what is tried again, and what
-// an answer means.
+// Client of the Hub API: authentication, redirects, retries, and the meaning of error responses.
 #pragma once
 
 #include <atomic>
@@ -16,8 +15,10 @@ namespace qkscope {
 
 struct Repository : RepositoryName {
   std::string kind_name() const { return kind == RepositoryKind::model ? "model" : "dataset"; }
-  std::string api_path() const;   // "/api/models/org/name"
-  std::string page_path() const;  // "/org/name", "/datasets/org/name"
+  std::string api_path() const { return "/api/" + kind_name() + "s/" + id; }
+  std::string page_path() const {
+    return kind == RepositoryKind::model ? "/" + id : "/datasets/" + id;
+  }
 };
 
 class HubClient {
@@ -27,18 +28,19 @@ class HubClient {
 
   const HubSettings& settings() const { return settings_; }
   const std::atomic<bool>* stop() const { return stop_; }
-  Url at(const std::string& path) const;  // below the endpoint
+  Url at(const std::string& path) const;  // URL of a path below the endpoint
 
-  // One attempt. Redirects are followed on the endpoint, and to any https server where a GET may
-  // leave it; the token goes to the endpoint's server and no other. A broken connection is in the
-  // answer.
+  // Sends a request once. Redirects stay on the endpoint; a GET with may_leave may follow one to
+  // any https server. The token is sent to the endpoint only. A connection failure is returned as
+  // status 0.
   HttpResponse send_once(HttpRequest request) const;
 
-  // Tries again where worth_another_try(). Any status may come back; a connection that stays broken
-  // is a failure.
+  // Sends a request with retries (worth_another_try). Returns any HTTP status; throws if the
+  // connection keeps failing.
   HttpResponse send(const HttpRequest& request) const;
 
-  // An answer that is not a success is thrown as an error (explain_refusal).
+  // Send a request and parse the JSON response. Other statuses than success throw
+  // (explain_refusal).
   Json get_json(const Repository& repository, const Url& url) const;
   Json post_json(const Repository& repository, const Url& url, const Json& body) const;
 
@@ -49,8 +51,8 @@ class HubClient {
 
 Json parse_answer(const HttpResponse& response, const Url& url);
 
-// Called inside a catch block around code that reads an answer: what is wrong with the answer is
-// the server's fault and becomes a failure that names the address; a failure passes as it is.
+// Call inside a catch block around code that parses a response. Parse errors become a failure that
+// names the URL, because the server is at fault; other failures are rethrown unchanged.
 [[noreturn]] void rethrow_answer_error(const Url& url);
 
 template <typename Body>
@@ -64,26 +66,27 @@ auto reading_answer(const Url& url, const Body& body) {
 
 enum class Access { read, write };
 
-// Throws what a refusal means and what to do about it. `response` is not a success.
+// Throws an error that explains an unsuccessful response and what to do about it.
 [[noreturn]] void explain_refusal(const HubClient& client, const HttpResponse& response,
                                   const Repository& repository, Access access);
 
 [[noreturn]] void connection_failed(const HttpResponse& response, const Url& url);
 
-// A connection that broke, or a status that says "later": 408, 429, 500, 502, 503, 504.
+// Returns true for a transient connection failure and for the statuses 408, 429, 500, 502, 503,
+// 504.
 bool worth_another_try(const HttpResponse& response);
 
-// The seconds that a Retry-After header asks to wait: it holds seconds or a date. Nothing where it
-// is absent or cannot be understood. `now`: seconds since 1970.
+// Parses a Retry-After header, which holds seconds or a date, and returns the seconds to wait.
+// Returns nullopt if the header is empty or invalid. `now` is Unix time in seconds.
 std::optional<double> retry_after(const std::string& header, double now);
 
-// The waiting between attempts at one request, or at one download.
+// Exponential backoff between attempts of one request or one download.
 class Backoff {
  public:
   Backoff(const HubSettings& settings, const std::atomic<bool>* stop)
       : settings_(settings), stop_(stop) {}
 
-  // Waits, twice as long each time or as long as the server asks for. False when no attempt is
+  // Sleeps with doubling delays, or as long as Retry-After says. Returns false if no attempt is
   // left.
   bool wait_after(const HttpResponse& response);
   void made_progress() { tries_ = 0; }

@@ -1,5 +1,6 @@
 #include "input/hub/digest.h"
 
+#include <fmt/ranges.h>
 #include <openssl/evp.h>
 
 #include "base/core/error.h"
@@ -7,33 +8,35 @@
 
 namespace qkscope {
 
-struct Digest::State {
-  struct Free {
-    void operator()(EVP_MD_CTX* freed) const { EVP_MD_CTX_free(freed); }
-  };
-  std::unique_ptr<EVP_MD_CTX, Free> context{EVP_MD_CTX_new()};
-};
+void Digest::Free::operator()(EVP_MD_CTX* context) const {
+  EVP_MD_CTX_free(context);
+}
 
-Digest::Digest(Kind kind) : state_(std::make_unique<State>()) {
+Digest::Digest(Kind kind) : context_(EVP_MD_CTX_new()) {
   const EVP_MD* method = kind == Kind::sha1 ? EVP_sha1() : EVP_sha256();
-  if (EVP_DigestInit_ex(state_->context.get(), method, nullptr) != 1)
+  if (EVP_DigestInit_ex(context_.get(), method, nullptr) != 1)
     failure("OpenSSL: this build of it has no {}", kind == Kind::sha1 ? "SHA-1" : "SHA-256");
 }
-Digest::~Digest() = default;
-Digest::Digest(Digest&&) noexcept = default;
-Digest& Digest::operator=(Digest&&) noexcept = default;
 
 void Digest::add(std::span<const std::byte> bytes) {
-  EVP_DigestUpdate(state_->context.get(), bytes.data(), bytes.size());
+  EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size());
 }
 
 std::string Digest::hex() {
   unsigned char sum[EVP_MAX_MD_SIZE];
   unsigned int size = 0;
-  EVP_DigestFinal_ex(state_->context.get(), sum, &size);
-  std::string text;
-  for (unsigned int i = 0; i < size; ++i) text += fmt::format("{:02x}", sum[i]);
-  return text;
+  EVP_DigestFinal_ex(context_.get(), sum, &size);
+  return to_hex({sum, size});
+}
+
+std::string to_hex(std::span<const unsigned char> bytes) {
+  return fmt::format("{:02x}", fmt::join(bytes, ""));
+}
+
+std::string sha256_hex(std::string_view text) {
+  Digest digest(Digest::Kind::sha256);
+  digest.add(text);
+  return digest.hex();
 }
 
 Digest git_digest(std::uint64_t size) {
@@ -44,10 +47,7 @@ Digest git_digest(std::uint64_t size) {
 }
 
 std::string sha256_of_file(const std::string& path) {
-  const MappedFile file(path);
-  Digest digest(Digest::Kind::sha256);
-  digest.add(file.bytes());
-  return digest.hex();
+  return sha256_hex(MappedFile(path).text());
 }
 
 std::string git_sha1_of_file(const std::string& path) {

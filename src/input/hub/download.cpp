@@ -1,5 +1,3 @@
-#include "input/hub/download.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -17,26 +15,28 @@
 #include "base/core/text.h"
 #include "base/io/durable_file.h"
 #include "base/io/folder.h"
+#include "base/io/mapped_file.h"
+#include "input/hub/cache.h"
 #include "input/hub/digest.h"
 #include "input/hub/transfer.h"
 
 namespace qkscope {
 namespace {
 
-constexpr int kMostWrong = 2;  // whole downloads whose hash was wrong
+constexpr int kMaxWrongHashes = 2;  // complete downloads with a wrong hash before giving up
 
 Digest new_digest(const RemoteFile& file) {
   return file.sha256.empty() ? git_digest(file.size) : Digest(Digest::Kind::sha256);
 }
 
-HttpResponse broken(const std::string& why) {
+HttpResponse transient_fault(const std::string& why) {
   HttpResponse response;
   response.fault = why;
   response.transient = true;
   return response;
 }
 
-// The file BLOB.incomplete, and the hash of what it holds so far.
+// The file BLOB.incomplete and the running hash of its content.
 class PartialFile {
  public:
   PartialFile(const std::string& blob, const RemoteFile& file)
@@ -62,7 +62,7 @@ class PartialFile {
     }
   }
 
-  void start_again() {
+  void restart() {
     if (::ftruncate(descriptor_, 0) != 0) system_error("empty", path_, errno);
     ::lseek(descriptor_, 0, SEEK_SET);
     size_ = 0;
@@ -75,16 +75,11 @@ class PartialFile {
 
  private:
   void read_existing() {
-    std::vector<std::byte> buffer(std::size_t{1} << 20);
-    while (true) {
-      const auto count = ::read(descriptor_, buffer.data(), buffer.size());
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) system_error("read", path_, errno);
-      if (count == 0) break;
-      digest_.add(std::span(buffer).first(static_cast<std::size_t>(count)));
-      size_ += static_cast<std::uint64_t>(count);
-    }
-    if (size_ > file_.size) start_again();
+    const MappedFile existing(path_);
+    digest_.add(existing.bytes());
+    size_ = existing.bytes().size();
+    ::lseek(descriptor_, 0, SEEK_END);
+    if (size_ > file_.size) restart();
   }
 
   std::string path_;
@@ -94,10 +89,11 @@ class PartialFile {
   std::uint64_t size_ = 0;
 };
 
-// The download of one blob, over as many connections as it takes.
+// Downloads one blob, reconnecting as often as needed.
 class BlobDownload {
  public:
-  // `progress`: bytes of the file that are there, also what an earlier run left; may throw to stop.
+  // `progress` receives the number of bytes complete, including those of earlier runs. It may throw
+  // to cancel.
   BlobDownload(const HubClient& client, const Repository& repository, Url url,
                const RemoteFile& file, std::function<void(std::uint64_t)> progress)
       : client_(client),
@@ -107,7 +103,7 @@ class BlobDownload {
         cache_(repository),
         progress_(std::move(progress)) {}
 
-  // Ends when the blob is in its place, or in an error that says why it cannot be.
+  // Returns once the blob is in place; throws if the download fails for good.
   void run() {
     make_folders(cache_.folder() + "/blobs");
     const auto lock = cache_.lock(file_);
@@ -115,8 +111,8 @@ class BlobDownload {
       PartialFile partial(cache_.blob(file_), file_);
       continue_partial(partial);
       for (int wrong = 1; !partial.hash_is_right(); ++wrong) {
-        partial.start_again();
-        if (wrong == kMostWrong)
+        partial.restart();
+        if (wrong == kMaxWrongHashes)
           failure("{}: the downloaded content does not have the {} that the Hub announced, {}",
                   url_.without_query(), file_.sha256.empty() ? "git SHA-1" : "SHA-256",
                   file_.etag());
@@ -137,12 +133,12 @@ class BlobDownload {
       auto response = fetch_rest(partial);
       if (partial.size() == file_.size) return;
       if (partial.size() > before) backoff.made_progress();
-      if (response.status == 416) {  // the server does not know such a place in the file
-        partial.start_again();
-        response = broken("the server cannot continue the file");
+      if (response.status == 416) {  // the server rejects the range
+        partial.restart();
+        response = transient_fault("the server cannot continue the file");
       } else if (response.ok()) {
-        response =
-            broken(fmt::format("the file ended after {} of {} bytes", partial.size(), file_.size));
+        response = transient_fault(
+            fmt::format("the file ended after {} of {} bytes", partial.size(), file_.size));
       }
       if (backoff.wait_after(response)) continue;
       if (client_.stop() != nullptr && client_.stop()->load()) failure("the download was stopped");
@@ -158,7 +154,7 @@ class BlobDownload {
     bool begun = false;
     request.sink = [&](const HttpResponse& head, std::span<const std::byte> bytes) {
       if (!std::exchange(begun, true) && head.status == 200 && partial.size() > 0)
-        partial.start_again();  // the server sends the file from its beginning
+        partial.restart();  // the server ignored the range and restarts
       if (partial.size() + bytes.size() > file_.size)
         failure("{}: the server sends more than the {} bytes it announced", url_.without_query(),
                 file_.size);
@@ -176,13 +172,7 @@ class BlobDownload {
   std::function<void(std::uint64_t)> progress_;
 };
 
-Url address_of(const HubClient& client, const Repository& repository, const std::string& commit,
-               const RemoteFile& file) {
-  return client.at(fmt::format("{}/resolve/{}/{}", repository.page_path(), commit,
-                               percent_encode(file.path, "/")));
-}
-
-// Each content once, however many files have it.
+// Returns the missing blobs, each once even if several files share the content.
 std::vector<RemoteFile> missing_blobs(const CacheWriter& cache, const std::string& commit,
                                       const std::vector<RemoteFile>& files) {
   std::vector<RemoteFile> missing;
@@ -209,12 +199,6 @@ void check_space(const CacheWriter& cache, const std::vector<RemoteFile>& files)
         cache.folder(), format_bytes(needed), format_bytes(space.available));
 }
 
-// A large file begun last would be downloaded alone at the end.
-void largest_first(std::vector<RemoteFile>& files) {
-  std::stable_sort(files.begin(), files.end(),
-                   [](const RemoteFile& a, const RemoteFile& b) { return a.size > b.size; });
-}
-
 }  // namespace
 
 void download_files(const HubClient& client, const Repository& repository,
@@ -224,7 +208,8 @@ void download_files(const HubClient& client, const Repository& repository,
   auto missing = missing_blobs(cache, commit, files);
   if (!missing.empty()) {
     check_space(cache, missing);
-    largest_first(missing);
+    // Largest first: otherwise a large file would be downloaded alone at the end.
+    std::ranges::stable_sort(missing, std::greater<>(), &RemoteFile::size);
     std::vector<std::uint64_t> sizes;
     sizes.reserve(missing.size());
     for (const auto& file : missing) sizes.push_back(file.size);
@@ -234,7 +219,8 @@ void download_files(const HubClient& client, const Repository& repository,
         if (failed) failure("stopped after another file failed");
         meter.update(i, bytes);
       };
-      const auto url = address_of(client, repository, commit, missing[i]);
+      const auto url = client.at(fmt::format("{}/resolve/{}/{}", repository.page_path(), commit,
+                                             percent_encode(missing[i].path, "/")));
       BlobDownload(client, repository, url, missing[i], progress).run();
     });
   }

@@ -15,13 +15,13 @@
 #include "base/io/mapped_file.h"
 #include "input/checkpoint/checkpoint.h"
 #include "input/checkpoint/hub_cache.h"
-#include "input/hub/download.h"
+#include "input/hub/cache.h"
 #include "input/texts/split_files.h"
 
 namespace qkscope {
 namespace {
 
-// Brings one revision of a repository into the cache.
+// Downloads one revision of a repository into the cache.
 class Fetch {
  public:
   Fetch(const FetchTarget& target, FileChoice choice, const FetchOptions& options)
@@ -33,7 +33,7 @@ class Fetch {
         client_(hub_settings(), options.stop),
         cache_(repository_) {}
 
-  // "" where the Hub may not be asked and the cache knows nothing of the revision.
+  // Returns "" if the Hub may not be asked and the revision is not cached.
   std::string run() {
     const auto known =
         pinned_.empty() ? cached_commit(repository_.kind, repository_.id, revision_) : pinned_;
@@ -41,7 +41,8 @@ class Fetch {
     if (!known.empty() && (offline || !options_.refresh) && is_complete(known, offline))
       return cache_.snapshot(known);
     const bool usable = !known.empty() && is_folder(cache_.snapshot(known)) &&
-                        !load_tree(cache_.folder(), known);  // what is missing is not known
+                        !load_tree(cache_.folder(),
+                                   known);  // without a listing, missing files cannot be determined
     if (offline) return usable ? cache_.snapshot(known) : "";
     Listing listing;
     try {
@@ -70,14 +71,14 @@ class Fetch {
                        revision_, commit.substr(0, 7));
   }
 
-  // Whether the listing of the commit is known and every file that is needed lies in the snapshot.
+  // Returns true if the cache has the listing of the commit and all needed files.
   bool is_complete(const std::string& commit, bool explain) const {
     const auto tree = load_tree(cache_.folder(), commit);
     if (!tree) return false;
     std::vector<std::string> missing;
     try {
       missing = missing_files({commit, *tree});
-    } catch (const Error&) {  // a later commit may have what this one has not
+    } catch (const Error&) {  // a newer commit may contain the file
       if (explain) throw;
       return false;
     }
@@ -102,9 +103,7 @@ class Fetch {
       return {};
     };
     const auto chosen = choice_(paths_of(tree), read, where(commit));
-    if (chosen)
-      std::copy_if(chosen->begin(), chosen->end(), std::back_inserter(missing),
-                   [&](const std::string& path) { return !there(path); });
+    if (chosen) std::ranges::copy_if(*chosen, std::back_inserter(missing), std::not_fn(there));
     return missing;
   }
 
@@ -135,18 +134,17 @@ class Fetch {
 
   Repository repository_;
   std::string revision_;
-  std::string pinned_;  // its commit, where the caller has seen it already
+  std::string pinned_;  // commit chosen by the caller, or ""
   FileChoice choice_;
   FetchOptions options_;
   HubClient client_;
   CacheWriter cache_;
 };
 
-// "texts.jsonl" is a file that is not there, not a dataset to ask the Hub for.
+// "texts.jsonl" is a missing file, not a dataset id to look up on the Hub.
 bool is_remote_name(const std::string& name) {
   return is_repository_id(name) &&
-         std::none_of(kDataEndings.begin(), kDataEndings.end(),
-                      [&](std::string_view ending) { return name.ends_with(ending); });
+         std::ranges::none_of(kDataEndings, [&](auto ending) { return name.ends_with(ending); });
 }
 
 bool is_remote_checkpoint(const std::string& name, const std::string& revision) {
@@ -154,7 +152,17 @@ bool is_remote_checkpoint(const std::string& name, const std::string& revision) 
          (revision.empty() || is_revision(revision));
 }
 
-// Of a folder that nobody listed: what is there is all.
+// Fetches selected files of a model; a local folder is returned unchanged.
+std::string fetch_model(const std::string& name_or_folder, const std::string& revision,
+                        const FileChoice& choice, const FetchOptions& options) {
+  const auto folder =
+      is_remote_checkpoint(name_or_folder, revision)
+          ? fetch_files({{RepositoryKind::model, name_or_folder}, revision, ""}, choice, options)
+          : "";
+  return folder.empty() ? resolve_checkpoint(name_or_folder, revision) : folder;
+}
+
+// Sums the weight files of a folder without a cached listing.
 CheckpointBytes bytes_in(const std::string& folder) {
   CheckpointBytes bytes;
   for (const auto& file : weight_files(folder))
@@ -198,21 +206,13 @@ std::optional<std::vector<std::string>> listed_files(const RepositoryName& repos
 
 std::string fetch_config(const std::string& name_or_folder, const std::string& revision,
                          const FetchOptions& options) {
-  if (!is_remote_checkpoint(name_or_folder, revision))
-    return resolve_checkpoint(name_or_folder, revision);
-  const auto folder =
-      fetch_files({{RepositoryKind::model, name_or_folder}, revision, ""}, config_file(), options);
-  return folder.empty() ? resolve_checkpoint(name_or_folder, revision) : folder;
+  return fetch_model(name_or_folder, revision, config_file(), options);
 }
 
 std::string fetch_checkpoint(const std::string& name_or_folder, const std::string& revision,
                              const FetchOptions& options) {
   return translate_exceptions([&] {
-    if (!is_remote_checkpoint(name_or_folder, revision))
-      return resolve_checkpoint(name_or_folder, revision);
-    const auto folder = fetch_files({{RepositoryKind::model, name_or_folder}, revision, ""},
-                                    checkpoint_files(options.weights), options);
-    return folder.empty() ? resolve_checkpoint(name_or_folder, revision) : folder;
+    return fetch_model(name_or_folder, revision, checkpoint_files(options.weights), options);
   });
 }
 
@@ -231,9 +231,7 @@ CheckpointBytes checkpoint_bytes(const std::string& name_or_folder, const std::s
 std::string fetch_tokenizer(const std::string& name_or_path, const FetchOptions& options) {
   return translate_exceptions([&] {
     if (path_exists(name_or_path) || !is_remote_name(name_or_path)) return name_or_path;
-    const auto folder =
-        fetch_files({{RepositoryKind::model, name_or_path}, "", ""}, tokenizer_files(), options);
-    return folder.empty() ? resolve_checkpoint(name_or_path, "") : folder;
+    return fetch_model(name_or_path, "", tokenizer_files(), options);
   });
 }
 

@@ -1,33 +1,65 @@
-// Chosen files of one revision of a repository, into the cache. fetch.cpp also holds the functions
-// of qkscope/hub.h that fetch.
+// Downloads selected files of one repository revision into the cache. fetch.cpp also implements the
+// fetch functions of qkscope/hub.h.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "input/hub/file_choice.h"
 #include "qkscope/hub.h"
 
 namespace qkscope {
 
+// Reads a file of the repository. Returns nullopt if the file is not cached and may not be
+// downloaded.
+using FileReader = std::function<std::optional<std::string>(const std::string& path)>;
+
+// Selects the needed files from `paths`, the complete listing of a repository. Returns nullopt if a
+// file that the choice depends on could not be read.
+using FileChoice = std::function<std::optional<std::vector<std::string>>(
+    const std::vector<std::string>& paths, const FileReader& read, const std::string& where)>;
+
+// Selects config.json, weights (single file, or index and shards) and tokenizer. Without `weights`,
+// the shard index is still selected because it lists the tensors. config.json comes last, because
+// download_files() links files in this order.
+FileChoice checkpoint_files(bool weights);
+
+// Returns true if the name is that of a weight file.
+inline bool is_weight_file(const std::string& path) {
+  return path.ends_with(".safetensors") || path.ends_with(".bin");
+}
+
+// Selects config.json alone.
+FileChoice config_file();
+
+// Selects tokenizer.json and the files next to it.
+FileChoice tokenizer_files();
+
+// Selects the files of one split and the dataset card. `name` is the dataset configuration; ""
+// means the default one.
+FileChoice dataset_files(const std::string& name, const std::string& split);
+
+// Formats a list for error messages: "a, b and 3 more", or "nothing" if empty.
+std::string some_of(const std::vector<std::string>& paths);
+
 struct FetchTarget {
   RepositoryName repository;
-  std::string revision;  // branch, tag or commit; "" is main
-  std::string commit;    // what the revision stands for; "": what the cache or the Hub says
+  std::string revision;  // branch, tag or commit; "" means main
+  std::string commit;    // commit of the revision; "" to resolve it
 };
 
-// The folder of the snapshot with the chosen files in it; what is missing is downloaded. "" where
-// the Hub may not be asked and the cache knows nothing of the revision.
+// Downloads the missing files and returns the snapshot folder. Returns "" if the Hub may not be
+// asked and the revision is not cached.
 std::string fetch_files(const FetchTarget& target, const FileChoice& choice,
                         const FetchOptions& options);
 
-// All files of the commit whose snapshot this is, by path; nothing where the cache has no listing
-// of it, as older clients leave it.
+// Returns all file paths of a cached snapshot's commit, or nullopt if the cache has no listing of
+// it, as with older clients.
 std::optional<std::vector<std::string>> listed_files(const RepositoryName& repository,
                                                      const std::string& snapshot);
 
-// The folder of a checkpoint with its config.json and perhaps nothing else.
+// Fetches only config.json of a checkpoint and returns its folder.
 std::string fetch_config(const std::string& name_or_folder, const std::string& revision,
                          const FetchOptions& options);
 

@@ -1,12 +1,12 @@
-#include "input/hub/file_choice.h"
-
 #include <algorithm>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "base/core/error.h"
+#include "input/checkpoint/checkpoint.h"
 #include "input/checkpoint/weight_index.h"
+#include "input/hub/fetch.h"
 #include "input/texts/split_files.h"
 
 namespace qkscope {
@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kConfig = "config.json";
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kCard = "README.md";
-// Small, and asked for by transformers when it opens the same snapshot.
+// Small files that transformers requests when it opens the same snapshot.
 constexpr const char* kBesideConfig[] = {"generation_config.json"};
 constexpr const char* kBesideTokenizer[] = {"added_tokens.json", "special_tokens_map.json",
                                             "tokenizer_config.json"};
@@ -41,7 +41,7 @@ const WeightFormat* find_format(const Paths& paths) {
   return nullptr;
 }
 
-// False when the index could not be read.
+// Returns false if the index could not be read.
 bool add_weights(const Paths& paths, const FileReader& read, const std::string& where,
                  Paths& chosen) {
   const auto* format = find_format(paths);
@@ -74,16 +74,7 @@ void require_config(const Paths& paths, const std::string& where) {
 }  // namespace
 
 std::string some_of(const std::vector<std::string>& paths) {
-  constexpr std::size_t kMost = 8;
-  if (paths.empty()) return "nothing";
-  const Paths first(paths.begin(),
-                    paths.begin() + static_cast<std::ptrdiff_t>(std::min(kMost, paths.size())));
-  return fmt::format("{}{}", fmt::join(first, ", "),
-                     paths.size() > kMost ? fmt::format(" and {} more", paths.size() - kMost) : "");
-}
-
-bool is_weight_file(const std::string& path) {
-  return path.ends_with(".safetensors") || path.ends_with(".bin");
+  return list_names(paths, 8);
 }
 
 FileChoice config_file() {

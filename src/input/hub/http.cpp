@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
+
+#include <unistd.h>
 
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "input/checkpoint/hub_cache.h"
 
 namespace qkscope {
 namespace {
@@ -13,35 +17,32 @@ int default_port(const std::string& scheme) {
   return scheme == "https" ? 443 : 80;
 }
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return result;
-}
-
-[[noreturn]] void not_an_address(const std::string& text) {
+[[noreturn]] void fail_not_a_url(const std::string& text) {
   bad_input("{}: not an address of the kind https://host/path", in_quotes(text));
 }
 
-// "host", "host:8080" or "[::1]:8080"
-void read_server(const std::string& server, const std::string& text, Url& url) {
+// Parses "host", "host:8080" or "[::1]:8080".
+void parse_server(const std::string& server, const std::string& text, Url& url) {
   const auto bracket = server.rfind(']');
   const auto colon = server.find(':', bracket == std::string::npos ? 0 : bracket);
-  url.host = lower(server.substr(0, colon));
+  url.host = ascii_lower(server.substr(0, colon));
   url.port = default_port(url.scheme);
   if (colon != std::string::npos) {
     const auto port = parse_integer(server.substr(colon + 1), "the port in " + in_quotes(text));
-    if (port < 1 || port > 65535) not_an_address(text);
+    if (port < 1 || port > 65535) fail_not_a_url(text);
     url.port = static_cast<int>(port);
   }
-  if (url.host.empty() || url.host.find_first_of("@\\ ") != std::string::npos) not_an_address(text);
+  if (url.host.empty() || url.host.find_first_of("@\\ ") != std::string::npos) fail_not_a_url(text);
 }
 
 }  // namespace
 
+std::string Url::server() const {
+  return port == default_port(scheme) ? host : fmt::format("{}:{}", host, port);
+}
+
 std::string Url::without_query() const {
-  const auto server = port == default_port(scheme) ? host : fmt::format("{}:{}", host, port);
-  return fmt::format("{}://{}{}", scheme, server, target.substr(0, target.find('?')));
+  return fmt::format("{}://{}{}", scheme, server(), target.substr(0, target.find('?')));
 }
 
 std::string Url::to_string() const {
@@ -50,17 +51,16 @@ std::string Url::to_string() const {
 }
 
 Url parse_url(const std::string& text) {
-  const bool plain = std::none_of(text.begin(), text.end(), [](char c) {
-    return static_cast<unsigned char>(c) <= ' ' || c == 0x7f;
-  });
+  const bool plain = std::ranges::none_of(
+      text, [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == 0x7f; });
   const auto colon = text.find("://");
-  if (!plain || colon == std::string::npos) not_an_address(text);
+  if (!plain || colon == std::string::npos) fail_not_a_url(text);
   Url url;
-  url.scheme = lower(text.substr(0, colon));
-  if (url.scheme != "https" && url.scheme != "http") not_an_address(text);
+  url.scheme = ascii_lower(text.substr(0, colon));
+  if (url.scheme != "https" && url.scheme != "http") fail_not_a_url(text);
   const auto begin = colon + 3;
   const auto end = std::min(text.find_first_of("/?#", begin), text.size());
-  read_server(text.substr(begin, end - begin), text, url);
+  parse_server(text.substr(begin, end - begin), text, url);
   url.target = text.substr(end, text.find('#', end) - end);
   if (!url.target.starts_with('/')) url.target.insert(0, "/");
   return url;
@@ -75,10 +75,6 @@ Url resolve_url(const Url& base, const std::string& location) {
   if (prefix.target.empty()) prefix.target = "/";
   const auto tail = location.starts_with('/') ? location.substr(1) : location;
   return parse_url(prefix.without_query() + tail);
-}
-
-bool same_server(const Url& a, const Url& b) {
-  return a.scheme == b.scheme && a.host == b.host && a.port == b.port;
 }
 
 bool is_loopback(const Url& url) {
@@ -104,19 +100,44 @@ std::string percent_encode(std::string_view text, std::string_view keep) {
   return result;
 }
 
+double unix_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string trimmed(std::string_view text) {
+  constexpr std::string_view kWhiteSpace = " \t\r\n";
+  text.remove_prefix(std::min(text.find_first_not_of(kWhiteSpace), text.size()));
+  return std::string(text.substr(0, text.find_last_not_of(kWhiteSpace) + 1));
+}
+
 void HttpResponse::add_header(std::string_view line) {
-  constexpr std::string_view kWhite = " \t\r\n";
   const auto colon = line.find(':');
   if (colon == std::string_view::npos) return;
-  auto value = line.substr(colon + 1);
-  value.remove_prefix(std::min(value.find_first_not_of(kWhite), value.size()));
-  value = value.substr(0, value.find_last_not_of(kWhite) + 1);
-  headers[lower(line.substr(0, colon))] = std::string(value);
+  headers[ascii_lower(line.substr(0, colon))] = trimmed(line.substr(colon + 1));
 }
 
 std::string HttpResponse::header(const std::string& name) const {
   const auto found = headers.find(name);
   return found == headers.end() ? "" : found->second;
+}
+
+const std::vector<std::string>& certificate_paths() {
+  static const std::vector<std::string> paths = {
+      "/etc/ssl/certs/ca-certificates.crt",                 // Debian, Ubuntu, Arch
+      "/etc/pki/tls/certs/ca-bundle.crt",                   // Fedora, Red Hat
+      "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",  // Fedora, Red Hat
+      "/etc/ssl/ca-bundle.pem",                             // openSUSE
+      "/etc/ssl/cert.pem"};                                 // Alpine
+  return paths;
+}
+
+std::string certificates_file(const std::string& curl_default) {
+  if (const auto chosen = environment_variable("SSL_CERT_FILE"); !chosen.empty()) return chosen;
+  const auto readable = [](const std::string& file) { return ::access(file.c_str(), R_OK) == 0; };
+  if (!curl_default.empty() && readable(curl_default)) return curl_default;
+  for (const auto& path : certificate_paths())
+    if (readable(path)) return path;
+  return {};
 }
 
 }  // namespace qkscope

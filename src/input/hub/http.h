@@ -1,4 +1,4 @@
-// HTTP: addresses, whether we may talk to the server they name, and one exchange with it.
+// HTTP: URLs and a single request-response exchange.
 #pragma once
 
 #include <atomic>
@@ -16,31 +16,41 @@ namespace qkscope {
 
 struct Url {
   std::string scheme;  // "https" or "http"
-  std::string host;    // lower case; an IPv6 address keeps its brackets
-  int port = 0;        // the scheme's own where the address has none
-  std::string target;  // path and query, from its '/' on
+  std::string host;    // lower case; IPv6 addresses keep their brackets
+  int port = 0;        // default port of the scheme if not given
+  std::string target;  // path and query, starting with '/'
 
+  std::string server() const;  // host, and the port unless it is the default one
   std::string to_string() const;
-  // For messages: no query, which may hold a signature.
+  // For error messages: omits the query, which may contain a signature.
   std::string without_query() const;
 };
 
-// Bad input where it is no http(s) address; names and passwords in it are refused.
+// Throws bad input for anything but an http(s) URL, or if it contains a user name or password.
 Url parse_url(const std::string& text);
 
-// A Location header, which may leave out scheme and host.
+// Resolves a Location header, which may be relative to `base`.
 Url resolve_url(const Url& base, const std::string& location);
 
-bool same_server(const Url& a, const Url& b);  // scheme, host and port
+inline bool same_server(const Url& a, const Url& b) {
+  return a.scheme == b.scheme && a.host == b.host && a.port == b.port;
+}
 bool is_loopback(const Url& url);
 
-// Plain http is for this machine only: anything else could be read and changed on the way.
+// Throws bad input for plain http to a remote host, which could be intercepted. Loopback is
+// allowed.
 void refuse_plain_http(const Url& url, const std::string& what);
 
-// "stage1 step/x" → "stage1%20step%2Fx"; `keep` are characters that stay ("/" for paths).
+// "stage1 step/x" → "stage1%20step%2Fx". Characters in `keep` stay unescaped ("/" for paths).
 std::string percent_encode(std::string_view text, std::string_view keep = "");
 
-// The part of a file that is sent as the body.
+// Returns the current Unix time in seconds.
+double unix_seconds();
+
+// Removes white space at both ends.
+std::string trimmed(std::string_view text);
+
+// A byte range of a file, sent as the request body.
 struct FileSlice {
   std::string path;  // "" for none
   std::uint64_t offset = 0;
@@ -48,35 +58,43 @@ struct FileSlice {
 };
 
 struct HttpResponse {
-  int status = 0;                              // 0: the connection failed, see fault
+  int status = 0;                              // 0: the connection failed, see `fault`
   std::map<std::string, std::string> headers;  // names in lower case
-  std::string body;                            // what was not given to the sink
-  std::string fault;                           // why the connection failed
-  bool transient = false;                      // the fault may be gone at the next attempt
+  std::string body;                            // only if no sink consumed the body
+  std::string fault;                           // reason of a connection failure
+  bool transient = false;                      // the fault may disappear on retry
 
-  // Takes one line "Name: value" of the head; other lines are passed by.
+  // Parses one header line "Name: value"; other lines are ignored.
   void add_header(std::string_view line);
   bool ok() const { return status >= 200 && status < 300; }
-  std::string header(const std::string& name) const;  // "" where there is none
+  std::string header(const std::string& name) const;  // "" if absent
 };
 
 struct HttpRequest {
   std::string method = "GET";
   Url url = {};
   std::vector<std::pair<std::string, std::string>> headers = {};
-  std::string body = {};  // sent by POST, and by PUT where no file is
-  FileSlice upload = {};  // sent by PUT
-  // Takes the body of a 200 or 206 as it comes; `head` has status and headers. An exception ends
-  // the exchange and passes through.
+  std::string body = {};  // for POST, and for PUT without an upload
+  FileSlice upload = {};  // body of a PUT
+  // Receives the body of a 200 or 206 response in pieces; `head` has status and headers. An
+  // exception aborts the exchange and propagates.
   std::function<void(const HttpResponse& head, std::span<const std::byte> bytes)> sink = {};
-  std::function<void(std::uint64_t bytes)> sent = {};  // of the body, so far
-  const std::atomic<bool>* stop = nullptr;             // cuts the exchange when it becomes true
+  std::function<void(std::uint64_t bytes)> sent =
+      {};                                   // called with the number of body bytes sent so far
+  const std::atomic<bool>* stop = nullptr;  // set to true to abort the exchange
   int stall_seconds = 30;
-  bool may_leave = false;  // redirects to other servers are followed, as a file's are
+  bool may_leave = false;  // may follow redirects to other servers, as for files
 };
 
-// No redirect is followed here and nothing is tried twice. In http_curl.cpp; a build without
-// libcurl has network_absent.cpp, whose exchange throws.
+// Returns the file of CA certificates: SSL_CERT_FILE if set, else the first readable one of
+// `curl_default` (libcurl's own path, may be "") and the paths of Linux distributions, because a
+// bundled libcurl may have been built for another distribution. Returns "" if there is none.
+std::string certificates_file(const std::string& curl_default);
+// Paths of CA certificates in Linux distributions.
+const std::vector<std::string>& certificate_paths();
+
+// Performs one exchange without redirects or retries. Implemented in http_curl.cpp;
+// network_absent.cpp throws instead in builds without libcurl.
 HttpResponse exchange(const HttpRequest& request);
 
 }  // namespace qkscope

@@ -1,4 +1,4 @@
-// The exchange by libcurl: the one place where its errors become ours.
+// HTTP exchange with libcurl, which is the only place that translates libcurl errors.
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -13,24 +13,24 @@
 
 #include "base/core/error.h"
 #include "base/core/made_once.h"
-#include "input/hub/certificates.h"
 #include "input/hub/http.h"
 #include "qkscope/version.h"
 
 namespace qkscope {
 namespace {
 
-constexpr std::size_t kLargestBody = std::size_t{256} << 20;  // of an answer kept in memory
+constexpr std::size_t kMaxBodyBytes = std::size_t{256} << 20;  // bytes of a response kept in memory
 constexpr long kConnectSeconds = 20;
-constexpr long kPiece = 512 << 10;  // bytes at a time, either way
+constexpr long kBufferBytes = 512 << 10;  // buffer size in bytes, both directions
 
 struct FreeList {
   void operator()(curl_slist* list) const { curl_slist_free_all(list); }
 };
 using HeaderList = std::unique_ptr<curl_slist, FreeList>;
 
-// One per thread: it keeps connections open from one exchange to the next. A forked process makes
-// handles of its own and leaves those it inherited alone: their connections are its parent's.
+// Per-thread curl handle, which keeps connections alive between exchanges. After fork(), the child
+// creates its own handle and leaves the inherited one alone, because its connections belong to the
+// parent.
 class ThreadHandle {
  public:
   ~ThreadHandle() {
@@ -59,8 +59,8 @@ CURL* thread_handle() {
   return handle.get();
 }
 
-// What the callbacks of one exchange share. libcurl is C: exceptions wait in `error` until it has
-// returned.
+// State shared by the callbacks of one exchange. Exceptions must not pass through C code, so they
+// are stored in `error` and rethrown after libcurl returns.
 struct Exchange {
   const HttpRequest& request;
   CURL* handle;
@@ -76,38 +76,43 @@ void read_status(Exchange& state) {
   state.response.status = static_cast<int>(status);
 }
 
+// Runs the body of a callback and stores its exception. Returns `failed` after an exception.
+template <typename Body>
+std::size_t guarded(Exchange& state, std::size_t failed, const Body& body) {
+  try {
+    return body();
+  } catch (...) {
+    state.error = std::current_exception();
+    return failed;
+  }
+}
+
 std::size_t receive_header(char* data, std::size_t size, std::size_t count, void* user) {
   auto& state = *static_cast<Exchange*>(user);
   const std::string_view line(data, size * count);
-  if (line.starts_with("HTTP/")) state.response.headers.clear();
-  try {
+  return guarded(state, 0, [&] {
+    if (line.starts_with("HTTP/")) state.response.headers.clear();
     state.response.add_header(line);
     return line.size();
-  } catch (...) {
-    state.error = std::current_exception();
-    return 0;
-  }
+  });
 }
 
 std::size_t receive_body(char* data, std::size_t size, std::size_t count, void* user) {
   auto& state = *static_cast<Exchange*>(user);
   const std::size_t bytes = size * count;
-  try {
+  return guarded(state, 0, [&] {
     read_status(state);
     const bool wanted = state.response.status == 200 || state.response.status == 206;
     if (wanted && state.request.sink) {
       state.request.sink(state.response, std::as_bytes(std::span(data, bytes)));
-    } else {
-      if (state.response.body.size() + bytes > kLargestBody)
-        failure("{}: the answer is longer than {} bytes", state.request.url.without_query(),
-                kLargestBody);
-      state.response.body.append(data, bytes);
+      return bytes;
     }
+    if (state.response.body.size() + bytes > kMaxBodyBytes)
+      failure("{}: the answer is longer than {} bytes", state.request.url.without_query(),
+              kMaxBodyBytes);
+    state.response.body.append(data, bytes);
     return bytes;
-  } catch (...) {
-    state.error = std::current_exception();
-    return 0;
-  }
+  });
 }
 
 std::size_t send_body(char* data, std::size_t size, std::size_t count, void* user) {
@@ -116,13 +121,10 @@ std::size_t send_body(char* data, std::size_t size, std::size_t count, void* use
   state.upload.read(data, static_cast<std::streamsize>(wanted));
   if (static_cast<std::uint64_t>(state.upload.gcount()) != wanted) return CURL_READFUNC_ABORT;
   state.upload_left -= wanted;
-  try {
+  return guarded(state, CURL_READFUNC_ABORT, [&] {
     if (state.request.sent) state.request.sent(state.request.upload.size - state.upload_left);
-    return wanted;
-  } catch (...) {
-    state.error = std::current_exception();
-    return CURL_READFUNC_ABORT;
-  }
+    return static_cast<std::size_t>(wanted);
+  });
 }
 
 int check_stop(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
@@ -130,7 +132,7 @@ int check_stop(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return stop != nullptr && stop->load() ? 1 : 0;
 }
 
-// A body from a file cannot be sent again after it was begun: libcurl asks for this before.
+// libcurl calls this function to restart an upload that was already begun.
 int rewind_body(void* user, curl_off_t offset, int origin) {
   auto& state = *static_cast<Exchange*>(user);
   if (origin != SEEK_SET) return CURL_SEEKFUNC_CANTSEEK;
@@ -148,7 +150,7 @@ const std::string& trusted_certificates() {
   return file;
 }
 
-void set_safety(CURL* handle, const HttpRequest& request) {
+void set_security(CURL* handle, const HttpRequest& request) {
   curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);
   curl_easy_setopt(handle, CURLOPT_SSL_VERIFYPEER, 1L);
@@ -173,24 +175,26 @@ void set_callbacks(Exchange& state) {
   curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, check_stop);
   curl_easy_setopt(handle, CURLOPT_XFERINFODATA, &state);
   curl_easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
-  curl_easy_setopt(handle, CURLOPT_BUFFERSIZE, kPiece);
-  curl_easy_setopt(handle, CURLOPT_UPLOAD_BUFFERSIZE, kPiece);
+  curl_easy_setopt(handle, CURLOPT_BUFFERSIZE, kBufferBytes);
+  curl_easy_setopt(handle, CURLOPT_UPLOAD_BUFFERSIZE, kBufferBytes);
 }
 
 void set_body(Exchange& state) {
   const auto& request = state.request;
   CURL* handle = state.handle;
+  const auto send_text = [&] {
+    curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.data());
+    curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
+                     static_cast<curl_off_t>(request.body.size()));
+  };
   if (request.method == "POST") {
-    // On a kept connection that turns out dead libcurl would send it again by itself.
+    // Without a fresh connection, libcurl would silently resend a POST if a kept-alive connection
+    // was closed.
     curl_easy_setopt(handle, CURLOPT_FRESH_CONNECT, 1L);
     curl_easy_setopt(handle, CURLOPT_POST, 1L);
-    curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.data());
-    curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
-                     static_cast<curl_off_t>(request.body.size()));
+    send_text();
   } else if (request.method == "PUT" && request.upload.path.empty()) {
-    curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.data());
-    curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
-                     static_cast<curl_off_t>(request.body.size()));
+    send_text();
     curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, "PUT");
   } else if (request.method == "PUT") {
     state.upload.open(request.upload.path, std::ios::binary);
@@ -214,11 +218,11 @@ HeaderList header_list(const HttpRequest& request) {
   curl_slist* list = nullptr;
   for (const auto& [name, value] : request.headers)
     list = curl_slist_append(list, fmt::format("{}: {}", name, value).c_str());
-  return HeaderList(curl_slist_append(list, "Expect:"));  // do not ask before sending a body
+  return HeaderList(curl_slist_append(list, "Expect:"));  // disable "Expect: 100-continue"
 }
 
-// Whether another attempt may succeed: not where certificates or addresses are wrong, or where
-// without a network no name is found.
+// Returns true if a retry may succeed. Certificate errors, invalid URLs and name resolution
+// failures (no network) are permanent.
 bool is_transient(CURLcode code) {
   switch (code) {
     case CURLE_PEER_FAILED_VERIFICATION:
@@ -242,7 +246,7 @@ std::string certificates_advice() {
     return fmt::format(
         " (no certificates of authorities were found; looked for {}; install ca-certificates, or "
         "set SSL_CERT_FILE)",
-        fmt::join(certificate_places(), ", "));
+        fmt::join(certificate_paths(), ", "));
   return fmt::format(" (checked against {}; SSL_CERT_FILE names another file)", file);
 }
 
@@ -254,7 +258,7 @@ HttpResponse exchange(const HttpRequest& request) {
   const auto agent = fmt::format("qkscope/{}", version_string());
   curl_easy_setopt(state.handle, CURLOPT_URL, address.c_str());
   curl_easy_setopt(state.handle, CURLOPT_USERAGENT, agent.c_str());
-  set_safety(state.handle, request);
+  set_security(state.handle, request);
   set_callbacks(state);
   set_body(state);
   const auto headers = header_list(request);

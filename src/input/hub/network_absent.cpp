@@ -1,4 +1,4 @@
-// Stands in for http_curl.cpp and digest.cpp in a build without libcurl or OpenSSL.
+// Replaces http_curl.cpp and digest.cpp in builds without libcurl or OpenSSL.
 #include "base/core/error.h"
 #include "input/hub/digest.h"
 #include "input/hub/http.h"
@@ -15,18 +15,14 @@ namespace {
 
 }  // namespace
 
-struct Digest::State {};
-
 HttpResponse exchange(const HttpRequest&) {
   no_network();
 }
 
+void Digest::Free::operator()(evp_md_ctx_st*) const {}
 Digest::Digest(Kind) {
   no_network();
 }
-Digest::~Digest() = default;
-Digest::Digest(Digest&&) noexcept = default;
-Digest& Digest::operator=(Digest&&) noexcept = default;
 void Digest::add(std::span<const std::byte>) {
   no_network();
 }

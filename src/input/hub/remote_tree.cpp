@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <ranges>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "base/io/output_file.h"
@@ -19,7 +21,7 @@ namespace {
 constexpr int kTreeFormat = 1;
 constexpr std::size_t kLongestPath = 1000;
 constexpr std::size_t kListed = 12;
-// The Hub sends a thousand files a page; its largest repositories have a hundred thousand.
+// The Hub lists 1,000 files per page; its largest repositories have 100,000 files.
 constexpr std::size_t kMostPages = 1000;
 constexpr std::size_t kMostFiles = 1'000'000;
 
@@ -38,7 +40,7 @@ std::optional<std::uint64_t> size_at(const Json& object, const char* key) {
   return found->get<std::uint64_t>();
 }
 
-// Paths and hashes become names of files: anything else is refused.
+// Paths and hashes become file names, so anything unexpected is rejected.
 bool is_whole(const RemoteFile& file) {
   return is_safe_path(file.path) && is_hex(file.git_sha1, 40) &&
          (file.sha256.empty() || is_hex(file.sha256, 64));
@@ -60,7 +62,7 @@ std::optional<RemoteFile> read_entry(const Json& entry) {
   return file;
 }
 
-// <https://...?cursor=...>; rel="next"
+// Parses the header: Link: <https://...?cursor=...>; rel="next"
 std::string next_page(const HttpResponse& response) {
   const auto link = response.header("link");
   const auto next = link.find("rel=\"next\"");
@@ -80,11 +82,6 @@ void add_page(const Json& page, const Url& url, RemoteTree& tree) {
               in_quotes(entry.dump(-1, ' ', true, Json::error_handler_t::replace)));
     tree.push_back(std::move(*file));
   }
-}
-
-void sort_by_path(RemoteTree& tree) {
-  std::sort(tree.begin(), tree.end(),
-            [](const RemoteFile& a, const RemoteFile& b) { return a.path < b.path; });
 }
 
 [[noreturn]] void no_such_revision(const HubClient& client, const Repository& repository,
@@ -116,15 +113,13 @@ bool is_safe_path(const std::string& path) {
 }
 
 const RemoteFile* find_file(const RemoteTree& tree, const std::string& path) {
-  const auto found = std::find_if(tree.begin(), tree.end(),
-                                  [&](const RemoteFile& file) { return file.path == path; });
+  const auto found = std::ranges::find(tree, path, &RemoteFile::path);
   return found == tree.end() ? nullptr : &*found;
 }
 
 std::vector<std::string> paths_of(const RemoteTree& tree) {
-  std::vector<std::string> paths;
-  for (const auto& file : tree) paths.push_back(file.path);
-  return paths;
+  const auto paths = std::views::transform(tree, &RemoteFile::path);
+  return {paths.begin(), paths.end()};
 }
 
 std::string fetch_commit(const HubClient& client, const Repository& repository,
@@ -162,7 +157,7 @@ RemoteTree fetch_tree(const HubClient& client, const Repository& repository,
     if (!same_server(url, client.settings().endpoint))
       failure("{}: the next page of a listing is on another server", url.without_query());
   }
-  sort_by_path(tree);
+  std::ranges::sort(tree, {}, &RemoteFile::path);
   return tree;
 }
 
@@ -172,6 +167,18 @@ std::vector<std::string> fetch_branches(const HubClient& client, const Repositor
   if (refs.is_object() && refs.contains("branches") && refs["branches"].is_array())
     for (const auto& branch : refs["branches"]) names.push_back(string_at(branch, "name"));
   return names;
+}
+
+std::vector<std::string> list_branches(const RepositoryName& repository) {
+  return translate_exceptions([&] {
+    if (!is_repository_id(repository.id))
+      bad_input("{}: not the name of a repository, which is 'org/name'", in_quotes(repository.id));
+    const HubClient client(hub_settings());
+    if (client.settings().offline)
+      bad_input("HF_HUB_OFFLINE is set: the Hub cannot be asked for the branches of {}",
+                repository.id);
+    return fetch_branches(client, Repository{repository});
+  });
 }
 
 std::optional<RemoteTree> load_tree(const std::string& cached_repository,
@@ -193,9 +200,9 @@ std::optional<RemoteTree> load_tree(const std::string& cached_repository,
       if (!size || !is_whole(file)) return {};
       tree.push_back(std::move(file));
     }
-    sort_by_path(tree);
+    std::ranges::sort(tree, {}, &RemoteFile::path);
     return tree;
-  } catch (const Error&) {  // damaged: it can be fetched again
+  } catch (const Error&) {  // a damaged listing is downloaded again
     return {};
   } catch (const Json::exception&) {
     return {};

@@ -13,26 +13,15 @@
 namespace qkscope {
 namespace {
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-// As the Hub's own tools read such a variable.
+// Truth values as huggingface_hub parses them.
 bool is_true(const char* name) {
-  auto value = variable(name);
+  auto value = environment_variable(name);
   for (char& c : value) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return value == "1" || value == "ON" || value == "YES" || value == "TRUE";
 }
 
-std::string trimmed(const std::string& text) {
-  const auto begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string::npos) return "";
-  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
-}
-
-// A token goes into a header: a line break in it would begin another one. The message does not
-// show the token.
+// Tokens are sent in an HTTP header, so line breaks would allow header injection. The error message
+// must not contain the token.
 std::string checked_token(const std::string& text, const std::string& where) {
   auto token = trimmed(text);
   if (std::any_of(token.begin(), token.end(),
@@ -44,17 +33,18 @@ std::string checked_token(const std::string& text, const std::string& where) {
 
 std::string find_token() {
   for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})
-    if (auto token = checked_token(variable(name), name); !token.empty()) return token;
-  auto path = variable("HF_TOKEN_PATH");
-  const bool somewhere = !variable("HF_HOME").empty() || !variable("XDG_CACHE_HOME").empty() ||
-                         !variable("HOME").empty();
+    if (auto token = checked_token(environment_variable(name), name); !token.empty()) return token;
+  auto path = environment_variable("HF_TOKEN_PATH");
+  const bool somewhere = !environment_variable("HF_HOME").empty() ||
+                         !environment_variable("XDG_CACHE_HOME").empty() ||
+                         !environment_variable("HOME").empty();
   if (path.empty() && somewhere) path = hugging_face_home() + "/token";
   if (path.empty() || !path_exists(path)) return "";
   return checked_token(std::string(MappedFile(path).text()), path);
 }
 
 Url find_endpoint() {
-  auto text = variable("HF_ENDPOINT");
+  auto text = environment_variable("HF_ENDPOINT");
   if (text.empty()) text = "https://huggingface.co";
   while (text.ends_with('/')) text.pop_back();
   auto url = parse_url(text);
@@ -69,7 +59,7 @@ HubSettings hub_settings() {
   settings.endpoint = find_endpoint();
   settings.token = find_token();
   settings.offline = is_true("HF_HUB_OFFLINE") || is_true("TRANSFORMERS_OFFLINE");
-  if (const auto seconds = variable("HF_HUB_DOWNLOAD_TIMEOUT"); !seconds.empty())
+  if (const auto seconds = environment_variable("HF_HUB_DOWNLOAD_TIMEOUT"); !seconds.empty())
     settings.stall_seconds = static_cast<int>(
         std::clamp<std::int64_t>(parse_integer(seconds, "HF_HUB_DOWNLOAD_TIMEOUT"), 1, 3600));
   return settings;

@@ -1,4 +1,4 @@
-// How to reach the Hub, from the variables its users know.
+// Connection settings of the Hub, read from the environment.
 #pragma once
 
 #include <string>
@@ -8,14 +8,13 @@
 namespace qkscope {
 
 struct HubSettings {
-  Url endpoint;          // HF_ENDPOINT, else https://huggingface.co
-  std::string token;     // HF_TOKEN, else the file that `hf auth login` writes; "" without one
-  bool offline = false;  // HF_HUB_OFFLINE: nothing is asked of the Hub
-  int stall_seconds =
-      30;            // HF_HUB_DOWNLOAD_TIMEOUT: a connection that is silent for so long is cut
-  int attempts = 5;  // of one request, or of a download that makes no progress
-  double first_wait = 0.5;      // seconds before the second attempt; doubled for each one after it
-  double longest_wait = 300.0;  // a server that asks for more patience is not waited for
+  Url endpoint;                 // HF_ENDPOINT, default https://huggingface.co
+  std::string token;            // HF_TOKEN, else the file written by `hf auth login`; may be ""
+  bool offline = false;         // HF_HUB_OFFLINE: send no requests
+  int stall_seconds = 30;       // HF_HUB_DOWNLOAD_TIMEOUT: abort a connection without data
+  int attempts = 5;             // per request, or per download without progress
+  double first_wait = 0.5;      // seconds before the second attempt; doubles each time
+  double longest_wait = 300.0;  // seconds; give up if the server asks for more
 };
 
 HubSettings hub_settings();

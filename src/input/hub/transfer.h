@@ -1,4 +1,4 @@
-// What downloads and uploads share: many files at once, one progress line for all of them.
+// Parallel transfers of many files with one progress line.
 #pragma once
 
 #include <atomic>
@@ -15,11 +15,11 @@ namespace qkscope {
 
 class TransferMeter {
  public:
-  // `sizes`: of the files, in bytes.
+  // `sizes` are the file sizes in bytes.
   TransferMeter(const std::string& what, const std::vector<std::uint64_t>& sizes, bool quiet);
 
-  // `bytes` of the file with this index are there; from any thread. The first report of a file says
-  // what an earlier run left of it.
+  // Reports that `bytes` bytes of a file are complete. Thread-safe. The first report of a file
+  // states what an earlier run already transferred.
   void update(std::size_t file, std::uint64_t bytes);
 
  private:
@@ -27,14 +27,14 @@ class TransferMeter {
   std::vector<std::uint64_t> sizes_;
   std::vector<std::uint64_t> done_;
   std::chrono::steady_clock::time_point start_;
-  std::uint64_t before_ = 0;  // there at the start
+  std::uint64_t before_ = 0;  // bytes complete before this run
   std::vector<bool> begun_;
   Progress progress_;
 };
 
-// Runs task(0) to task(count - 1) on a few threads of their own: they wait for the network, not for
-// the processor. After the first error no further task is begun, `failed` tells the others, and the
-// error is thrown in the end.
+// Runs task(0) to task(count - 1) on a few dedicated threads, because the tasks wait for the
+// network and not for the CPU. After the first exception no new task starts, `failed` becomes true,
+// and the exception is rethrown at the end.
 using TransferTask = std::function<void(std::size_t index, const std::atomic<bool>& failed)>;
 void run_transfers(std::size_t count, const TransferTask& task);
 

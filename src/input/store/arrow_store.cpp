@@ -15,8 +15,8 @@
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kPiece = std::int64_t{4} << 20;  // bytes at a time, either way
-constexpr int kFetches = 4;  // of an object that is not what was put, before it is believed
+constexpr std::int64_t kBufferBytes = std::int64_t{4} << 20;  // bytes per read or write
+constexpr int kMaxDownloads = 4;  // downloads with a wrong checksum before giving up
 
 StoredObject described(const arrow::fs::FileInfo& info, const std::string& name) {
   return {.name = name,
@@ -56,7 +56,7 @@ ObjectContent ArrowStore::fetch_once(const std::string& name, const std::string&
   OutputFile output(file);
   Checksum sum;
   while (true) {
-    const auto piece = take(input->Read(kPiece), doing);
+    const auto piece = take(input->Read(kBufferBytes), doing);
     if (piece->size() == 0) break;
     const std::string_view bytes(*piece);
     sum.add(bytes);
@@ -72,7 +72,7 @@ void ArrowStore::get(const std::string& name, const std::string& file,
   for (int fetch = 1;; ++fetch) {
     const auto found = fetch_once(name, file, expected);
     if (!expected || found == *expected) return;
-    if (fetch == kFetches)
+    if (fetch == kMaxDownloads)
       bad_input(
           "{}: is damaged: {} bytes with the checksum {}, expected {} bytes with {}; make it anew",
           where(name), found.bytes, found.checksum, expected->bytes, expected->checksum);
@@ -87,17 +87,13 @@ ObjectContent ArrowStore::put(const std::string& name, const std::string& file) 
   prepare(name);
   const auto output = take(files_->OpenOutputStream(path_of(name)), doing);
   Checksum sum;
-  for (std::size_t at = 0; at < text.size(); at += kPiece) {
-    const auto piece = text.substr(at, kPiece);
+  for (std::size_t at = 0; at < text.size(); at += kBufferBytes) {
+    const auto piece = text.substr(at, kBufferBytes);
     sum.add(piece);
     check(output->Write(piece), doing);
   }
   check(output->Close(), doing);
   return {text.size(), checksum_text(sum.value())};
-}
-
-bool ArrowStore::put_if_absent(const std::string& name, const std::string& content) {
-  return put_new(name, content) || read(name) == content;
 }
 
 std::vector<StoredObject> ArrowStore::list(const std::string& prefix) {
@@ -112,8 +108,7 @@ std::vector<StoredObject> ArrowStore::list(const std::string& prefix) {
     if (info.type() != arrow::fs::FileType::File || !info.path().starts_with(base)) continue;
     objects.push_back(described(info, info.path().substr(base.size())));
   }
-  std::sort(objects.begin(), objects.end(),
-            [](const auto& a, const auto& b) { return a.name < b.name; });
+  std::ranges::sort(objects, {}, &StoredObject::name);
   return objects;
 }
 

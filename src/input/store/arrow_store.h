@@ -1,5 +1,5 @@
-// What all stores share: reading, writing and listing through a FileSystem of Arrow. How an object
-// is put with a condition and removed is each store's own.
+// Base of all object stores: reads, writes and lists through an arrow::fs::FileSystem. Derived
+// classes implement the conditional put and the removal.
 #pragma once
 
 #include <memory>
@@ -21,21 +21,23 @@ class ArrowStore : public ObjectStore {
   void get(const std::string& name, const std::string& file,
            const std::optional<ObjectContent>& expected) override;
   ObjectContent put(const std::string& name, const std::string& file) override;
-  bool put_if_absent(const std::string& name, const std::string& content) override;
+  bool put_if_absent(const std::string& name, const std::string& content) override {
+    return put_new(name, content) || read(name) == content;
+  }
   std::vector<StoredObject> list(const std::string& prefix) override;
 
  protected:
-  // One attempt with its own retries; false where there is one already.
+  // Attempts the conditional put once; returns false if the object exists.
   virtual bool put_new(const std::string& name, const std::string& content) = 0;
-  // Before an object is written: folders, where a store has them.
+  // Creates parent folders before an object is written, in stores that have folders.
   virtual void prepare(const std::string& /*name*/) {}
-  // Throws what a status means in this store.
-  [[noreturn]] virtual void explain(const arrow::Status& status, const std::string& doing) = 0;
+  // Throws the error that a status means in this store.
+  [[noreturn]] virtual void throw_status(const arrow::Status& status, const std::string& doing) = 0;
 
   std::string path_of(const std::string& name) const;
   arrow::fs::FileSystem& files() { return *files_; }
   void check(const arrow::Status& status, const std::string& doing) {
-    if (!status.ok()) explain(status, doing);
+    if (!status.ok()) throw_status(status, doing);
   }
   template <typename T>
   T take(arrow::Result<T> result, const std::string& doing) {
@@ -44,7 +46,7 @@ class ArrowStore : public ObjectStore {
   }
 
  private:
-  // The file appears only if it is what is expected.
+  // Downloads once. The file is created only if the content is as expected.
   ObjectContent fetch_once(const std::string& name, const std::string& file,
                            const std::optional<ObjectContent>& expected);
 

@@ -1,5 +1,5 @@
-// AWS Signature Version 4: what tells a store who sends a request. Not libcurl's own: its rules for
-// queries and headers changed from version to version.
+// AWS Signature Version 4 authentication. Not delegated to libcurl, whose canonicalization of
+// queries and headers differs between versions.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@ namespace qkscope {
 struct AwsCredentials {
   std::string access_key;
   std::string secret_key;
-  std::string session_token;  // "" for credentials that last
+  std::string session_token;  // "" for permanent credentials
 };
 
 // Adds the headers x-amz-date, x-amz-content-sha256, x-amz-security-token and Authorization. All
-// headers that are there are signed. Path and query are percent-encoded already, the query sorted
-// by name. `now`: seconds since 1970.
+// existing headers are signed. The path must be percent-encoded and the query sorted by name. `now`
+// is Unix time in seconds.
 void sign_request(HttpRequest& request, const std::string& region,
                   const AwsCredentials& credentials, double now);
 

@@ -1,5 +1,3 @@
-#include "input/store/garbage.h"
-
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -8,33 +6,22 @@
 
 #include "base/core/text.h"
 #include "base/io/json.h"
-#include "input/store/lease.h"
 #include "input/store/stored_folder.h"
 
 namespace qkscope {
 namespace {
 
-using store_layout::kFiles;
-using store_layout::kManifests;
-using store_layout::kParts;
-using store_layout::kRuns;
+using store_layout::kFiles, store_layout::kManifests, store_layout::kParts, store_layout::kRuns;
 
-// "20261116T130501-9f3a01c2d4e5f607"
+// Matches the names of unique_name(): "20261116T130501-9f3a01c2d4e5f607".
 bool is_unique_name(const std::string& name) {
-  constexpr std::string_view kShape = "ddddddddTdddddd-xxxxxxxxxxxxxxxx";
-  if (name.size() != kShape.size()) return false;
-  for (std::size_t i = 0; i < name.size(); ++i) {
-    const char c = name[i];
-    const bool digit = c >= '0' && c <= '9';
-    const bool fits = kShape[i] == 'd'   ? digit
-                      : kShape[i] == 'x' ? digit || (c >= 'a' && c <= 'f')
-                                         : c == kShape[i];
-    if (!fits) return false;
-  }
-  return true;
+  constexpr const char* kDigits = "0123456789";
+  return name.size() == 32 && name[8] == 'T' && name[15] == '-' &&
+         name.find_first_not_of(kDigits) == 8 && name.find_first_not_of(kDigits, 9) == 15 &&
+         name.find_first_not_of("0123456789abcdef", 16) == std::string::npos;
 }
 
-// The stored folder that an object belongs to, "" or "path/"; nothing where it is none of ours.
+// Returns the stored folder ("" or "path/") that an object belongs to; nullopt for foreign objects.
 std::optional<std::string> root_of(std::string name) {
   if (name.ends_with(kLeaseSuffix)) name.resize(name.size() - sizeof(kLeaseSuffix) + 1);
   const auto steps = split(name, '/');
@@ -51,83 +38,75 @@ std::optional<std::string> root_of(std::string name) {
   return {};
 }
 
-// The values of "object", however deep.
-void collect_objects(const Json& json, const std::string& root, std::set<std::string>& named) {
+// Collects the values of all "object" keys recursively.
+void collect_objects(const Json& json, const std::string& root, std::set<std::string>& referenced) {
   if (json.is_object() && json.contains("object") && json["object"].is_string())
-    named.insert(root + json["object"].get<std::string>());
+    referenced.insert(root + json["object"].get<std::string>());
   if (json.is_structured())
-    for (const auto& inner : json) collect_objects(inner, root, named);
+    for (const auto& inner : json) collect_objects(inner, root, referenced);
 }
 
-// Names what a stored folder needs, into a set of all: a sweep's manifest names files of the
-// folders below it.
-class Folder {
+// Collects the objects that a stored folder still needs. Referenced objects of all folders go into
+// one set, because the manifest of a sweep references files of the folders below it.
+class ReferenceCollector {
  public:
-  Folder(ObjectStore& store, std::string root, std::set<std::string>& named)
-      : store_(store), root_(std::move(root)), named_(named) {}
+  ReferenceCollector(ObjectStore& store, std::set<std::string>& referenced)
+      : store_(store), referenced_(referenced) {}
 
-  void add(const StoredObject& object) { objects_.push_back(object); }
-  const std::vector<StoredObject>& objects() const { return objects_; }
-
-  // Manifests are read after the listing: what is named by now is not garbage.
-  void name_needed() {
-    const auto finished = keep_manifest();
-    keep_run(finished);
+  void add_folder(const std::string& root, const std::vector<StoredObject>& objects) {
+    const auto manifest = add_newest(root + kManifests);
+    collect_objects(manifest, root, referenced_);
+    const auto finished_run = manifest.is_object() ? manifest.value("run", "") : "";
+    add_run(root, objects, finished_run);
   }
 
  private:
-  Json keep_newest(const std::string& prefix) {
-    const auto newest = newest_object(store_, root_ + prefix);
+  // Returns the content of the newest numbered object.
+  Json add_newest(const std::string& prefix) {
+    const auto newest = newest_object(store_, prefix);
     if (!newest) return {};
-    const auto name = numbered_name(root_ + prefix, newest->number);
-    named_.insert(name);
+    const auto name = numbered_name(prefix, newest->number);
+    referenced_.insert(name);
     return parse_json(newest->content, store_.where(name));
   }
 
-  // Returns the run that made it.
-  std::string keep_manifest() {
-    const auto manifest = keep_newest(kManifests);
-    collect_objects(manifest, root_, named_);
-    return manifest.is_object() ? manifest.value("run", "") : "";
-  }
-
-  void keep_run(const std::string& finished) {
-    const std::string prefix = std::string(kParts) + "/" + kRuns;
-    const auto run = keep_newest(prefix);
+  void add_run(const std::string& root, const std::vector<StoredObject>& objects,
+               const std::string& finished_run) {
+    const auto prefix = root + kParts + "/" + kRuns;
+    const auto run = add_newest(prefix);
     if (!run.is_object()) return;
     const auto name = run.value("run", "");
-    const auto parts = root_ + kParts + "/" + name + "/";
-    if (name.empty() || name == finished) {
-      std::erase_if(named_, [&](const auto& each) { return each.starts_with(root_ + prefix); });
+    if (name.empty() || name == finished_run) {
+      std::erase_if(referenced_, [&](const auto& each) { return each.starts_with(prefix); });
       return;
     }
-    for (const auto& object : objects_) {
+    const auto parts = root + kParts + "/" + name + "/";
+    for (const auto& object : objects) {
       if (!object.name.starts_with(parts) || !object.name.ends_with(".json")) continue;
-      named_.insert(object.name);
+      referenced_.insert(object.name);
       if (const auto text = store_.read(object.name))
-        collect_objects(parse_json(*text, store_.where(object.name)), root_, named_);
+        collect_objects(parse_json(*text, store_.where(object.name)), root, referenced_);
     }
   }
 
   ObjectStore& store_;
-  std::string root_;
-  std::vector<StoredObject> objects_;
-  std::set<std::string>& named_;
+  std::set<std::string>& referenced_;
 };
 
 }  // namespace
 
-std::vector<StoredObject> garbage_in(ObjectStore& store, double now, double older_than) {
-  std::set<std::string> named;
-  std::map<std::string, Folder> folders;
+std::vector<StoredObject> find_garbage_objects(ObjectStore& store, double now, double older_than) {
+  std::map<std::string, std::vector<StoredObject>> folders;
   for (const auto& object : store.list(""))
-    if (const auto root = root_of(object.name))
-      folders.try_emplace(*root, store, *root, named).first->second.add(object);
-  for (auto& [root, folder] : folders) folder.name_needed();
+    if (const auto root = root_of(object.name)) folders[*root].push_back(object);
+  // Manifests are read after the listing, so that objects published in between are not garbage.
+  std::set<std::string> referenced;
+  ReferenceCollector collector(store, referenced);
+  for (const auto& [root, objects] : folders) collector.add_folder(root, objects);
   std::vector<StoredObject> garbage;
-  for (const auto& [root, folder] : folders)
-    for (const auto& object : folder.objects())
-      if (!named.contains(object.name) && now - object.modified >= older_than)
+  for (const auto& [root, objects] : folders)
+    for (const auto& object : objects)
+      if (!referenced.contains(object.name) && now - object.modified >= older_than)
         garbage.push_back(object);
   return garbage;
 }

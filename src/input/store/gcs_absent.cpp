@@ -1,4 +1,4 @@
-// Stands in for gcs_store.cpp in a build without Google Cloud Storage.
+// Replaces gcs_store.cpp in builds without Google Cloud Storage.
 #include "base/core/error.h"
 #include "input/store/arrow_store.h"
 

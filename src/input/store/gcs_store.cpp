@@ -1,21 +1,19 @@
-// gs:// addresses, through Arrow. It cannot put an object only where there is none: a lease does
-// it.
+// gs:// addresses through Arrow, which has no conditional put for GCS; a lease replaces it.
 #include <arrow/filesystem/gcsfs.h>
 
 #include "base/core/error.h"
+#include "input/checkpoint/hub_cache.h"
 #include "input/store/arrow_store.h"
-#include "input/store/environment.h"
-#include "input/store/lease.h"
 
 namespace qkscope {
 namespace {
 
-// Google's own clients take the same variable for a server that stands in.
+// Address of an emulator, as in Google's own clients.
 constexpr char kEmulator[] = "STORAGE_EMULATOR_HOST";
 
 arrow::fs::GcsOptions gcs_options() {
-  constexpr double kPatience = 60.0;  // seconds that a request is tried again for
-  const auto emulator = environment(kEmulator);
+  constexpr double kPatience = 60.0;  // seconds
+  const auto emulator = environment_variable(kEmulator);
   auto options =
       emulator.empty() ? arrow::fs::GcsOptions::Defaults() : arrow::fs::GcsOptions::Anonymous();
   options.retry_limit_seconds = kPatience;
@@ -38,7 +36,7 @@ class GcsStore : public ArrowStore {
 
   void remove(const std::string& name) override {
     const auto status = files().DeleteFile(path_of(name));
-    if (!status.ok() && find(name)) explain(status, where(name));
+    if (!status.ok() && find(name)) throw_status(status, where(name));
   }
 
  protected:
@@ -50,7 +48,7 @@ class GcsStore : public ArrowStore {
                           name, content);
   }
 
-  [[noreturn]] void explain(const arrow::Status& status, const std::string& doing) override {
+  [[noreturn]] void throw_status(const arrow::Status& status, const std::string& doing) override {
     const auto& text = status.message();
     const auto has = [&](const char* word) { return text.find(word) != std::string::npos; };
     if (has("PERMISSION_DENIED") || has("UNAUTHENTICATED"))
@@ -65,7 +63,7 @@ class GcsStore : public ArrowStore {
           doing);
     if (has("bucket does not exist")) refuse_bucket();
     if (has("NOT_FOUND") || has("does not exist")) bad_input("{}: there is no such object", doing);
-    constexpr std::size_t kLongest = 300;  // the client adds everything it knows
+    constexpr std::size_t kLongest = 300;  // bytes; the client appends much detail
     failure("{}: the store does not answer as it should: {}", doing, text.substr(0, kLongest));
   }
 

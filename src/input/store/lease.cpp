@@ -1,17 +1,13 @@
-#include "input/store/lease.h"
 
 #include <chrono>
 #include <thread>
 
 #include "base/io/json.h"
+#include "input/hub/http.h"
 #include "input/store/object_store.h"
 
 namespace qkscope {
 namespace {
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 void wait(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
@@ -19,10 +15,10 @@ void wait(double seconds) {
 
 struct Lease {
   std::string owner;
-  double until = 0.0;  // seconds since 1970
+  double until = 0.0;  // Unix time in seconds
 };
 
-// A lease that cannot be read is nobody's.
+// A malformed lease has no owner.
 Lease read_lease(const std::string& text) {
   const auto json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return {};
@@ -37,12 +33,12 @@ bool put_with_lease(const LeaseAccess& store, const std::string& name, const std
   const auto owner = unique_name();
   while (!store.read(name)) {
     const auto there = store.read(lease_name);
-    if (there && read_lease(*there).until > seconds_now()) {
+    if (there && read_lease(*there).until > unix_seconds()) {
       wait(times.settles / 2);
       continue;
     }
     store.write(lease_name,
-                Json{{"owner", owner}, {"until", seconds_now() + times.lasts}}.dump() + "\n");
+                Json{{"owner", owner}, {"until", unix_seconds() + times.lasts}}.dump() + "\n");
     wait(times.settles);
     const auto mine = store.read(lease_name);
     if (!mine || read_lease(*mine).owner != owner) continue;

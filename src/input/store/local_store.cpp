@@ -1,5 +1,5 @@
-// file:// addresses: folders that several machines may share. An object is put with a condition by
-// link(2), which gives a name only where there is none, on network file systems too.
+// file:// addresses: folders that several machines may share. The conditional put uses link(2),
+// which fails if the name exists, also on network file systems.
 #include <cerrno>
 #include <filesystem>
 
@@ -31,7 +31,7 @@ class LocalStore : public ArrowStore {
   void remove(const std::string& name) override {
     auto path = path_of(name);
     if (::unlink(path.c_str()) != 0 && errno != ENOENT) system_error("remove", path, errno);
-    // A store has no folders: those that are empty now go too.
+    // Removes empty parent folders, because object stores have no folders.
     const auto base = path_of("");
     for (path = parent_folder(path); path != base; path = parent_folder(path))
       if (::rmdir(path.c_str()) != 0) return;
@@ -53,7 +53,7 @@ class LocalStore : public ArrowStore {
 
   void prepare(const std::string& name) override { make_folders(parent_folder(path_of(name))); }
 
-  [[noreturn]] void explain(const arrow::Status& status, const std::string& doing) override {
+  [[noreturn]] void throw_status(const arrow::Status& status, const std::string& doing) override {
     check_arrow(status, doing, ErrorKind::bad_input);
     failure("{}: an error without a reason", doing);
   }

@@ -1,9 +1,10 @@
-// Objects below one address of a store. Nothing is assumed of a store but that an object is there
-// whole or not at all, and that of several who put one name with a condition one succeeds: there
-// are no renames and no locks.
+// Objects below one address of an object store. Assumes only that objects appear atomically and
+// that exactly one of several concurrent conditional puts succeeds; renames and locks are not
+// needed.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,15 +15,15 @@
 namespace qkscope {
 
 struct StoredObject {
-  std::string name;  // below the address
+  std::string name;  // relative to the address
   std::uint64_t bytes = 0;
-  double modified = 0.0;  // seconds since 1970
+  double modified = 0.0;  // Unix time in seconds
 };
 
-// What stands for the content of an object.
+// Size and checksum of an object.
 struct ObjectContent {
   std::uint64_t bytes = 0;
-  std::string checksum;  // XXH3, 16 hexadecimal digits
+  std::string checksum;  // XXH3-64 as 16 hexadecimal digits
 
   bool operator==(const ObjectContent&) const = default;
 };
@@ -35,37 +36,59 @@ class ObjectStore {
   ObjectStore& operator=(const ObjectStore&) = delete;
 
   virtual const StoreAddress& address() const = 0;
-  // An object in words: its whole address.
+  // Returns the full address of an object, for messages.
   std::string where(const std::string& name) const;
 
   virtual std::optional<StoredObject> find(const std::string& name) = 0;
-  // The content of a small object; nothing where there is none.
+  // Returns the content of a small object, or nullopt if it does not exist.
   virtual std::optional<std::string> read(const std::string& name) = 0;
-  // An object to a file, which appears whole. One of another size or checksum is fetched again,
-  // and in the end bad input. Without `expected` whatever is there is taken.
+  // Downloads an object to a file, which appears atomically. Retries if size or checksum differ
+  // from `expected`, then throws bad input. Without `expected`, any content is accepted.
   virtual void get(const std::string& name, const std::string& file,
                    const std::optional<ObjectContent>& expected) = 0;
   virtual ObjectContent put(const std::string& name, const std::string& file) = 0;
-  // False where an object of this name is there already, unless it has this very content: then it
-  // was put by an attempt whose answer was lost.
+  // Conditional put: returns false if an object of this name exists with other content. Identical
+  // content counts as success, because an earlier attempt may have lost its response.
   virtual bool put_if_absent(const std::string& name, const std::string& content) = 0;
-  // Everything whose name begins with "prefix/", sorted by name; of "" everything.
+  // Lists the objects whose name starts with "prefix/" (all objects for ""), sorted by name.
   virtual std::vector<StoredObject> list(const std::string& prefix) = 0;
-  // What is not there any more is passed over.
+  // Removes an object. No effect if it does not exist.
   virtual void remove(const std::string& name) = 0;
 };
 
-// Says at once, in one line, when there is no such bucket, or nobody may read it with the
-// credentials at hand.
+// Opens a store. Throws an error if the bucket does not exist or cannot be read with the current
+// credentials.
 std::unique_ptr<ObjectStore> open_store(const StoreAddress& address);
 
-// Of a name that put_if_absent() has just put: a store that ignores the condition would let the
-// next one put it too. That is a failure; the object is removed.
+// Verifies that the store honours conditional puts, using a name that put_if_absent() has just
+// created. Throws a failure and removes the object if the store overwrites it.
 void check_condition(ObjectStore& store, const std::string& name);
 
 void remove_objects(ObjectStore& store, const std::vector<std::string>& names);
 
-// "20261116T130501-9f3a01c2d4e5f607": no two writers have the same.
+// Returns a unique name of the form "20261116T130501-9f3a01c2d4e5f607" (UTC time and random bits).
 std::string unique_name();
+
+// ---- Conditional puts for stores without them, with a lease object that names owner and expiry
+// ----
+
+inline constexpr char kLeaseSuffix[] = ".lease";
+
+// Store operations used by a lease. Reads must see the last write.
+struct LeaseAccess {
+  std::function<std::optional<std::string>(const std::string& name)> read;
+  std::function<void(const std::string& name, const std::string& content)> write;
+  std::function<void(const std::string& name)> remove;
+};
+
+struct LeaseTimes {
+  double lasts = 60.0;   // seconds until expiry; a crashed owner blocks others for this long
+  double settles = 1.0;  // seconds after which concurrent writers see the same owner
+};
+
+// Returns false if the object already exists. Safe as long as no write takes longer than `settles`
+// and no owner is suspended for longer than `lasts`.
+bool put_with_lease(const LeaseAccess& store, const std::string& name, const std::string& content,
+                    const LeaseTimes& times = {});
 
 }  // namespace qkscope

@@ -1,4 +1,4 @@
-// Stands in for s3_store.cpp in a build without S3.
+// Replaces s3_store.cpp in builds without S3.
 #include "base/core/error.h"
 #include "input/store/arrow_store.h"
 

@@ -1,9 +1,8 @@
-// s3:// addresses. Arrow reads, writes and lists. What it cannot do (put an object only where there
-// is none) or does in a way of its own (it leaves objects for empty folders when it removes) are
-// requests through libcurl, signed with the credentials that Arrow's S3 client found.
+// s3:// addresses. Arrow reads, writes and lists. Conditional puts, which Arrow lacks, and
+// removals, for which Arrow leaves placeholder objects, are sent with libcurl and signed with the
+// credentials of Arrow's S3 client.
 #include <algorithm>
 #include <cstdlib>
-#include <ctime>
 #include <mutex>
 #include <random>
 
@@ -12,29 +11,29 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "input/checkpoint/hub_cache.h"
 #include "input/hub/client.h"
 #include "input/store/arrow_store.h"
 #include "input/store/aws_signature.h"
-#include "input/store/environment.h"
 
 namespace qkscope {
 namespace {
 
 constexpr double kConnectSeconds = 20.0;
-constexpr double kSilentSeconds = 30.0;  // after which a connection is given up
+constexpr double kSilentSeconds = 30.0;  // without data, before a connection is closed
 
-// Attempts at one request, AWS_MAX_ATTEMPTS as in other clients.
-int attempts() {
-  constexpr int kUsual = 8;
-  const auto chosen = environment("AWS_MAX_ATTEMPTS");
-  if (chosen.empty()) return kUsual;
+// Number of attempts per request, AWS_MAX_ATTEMPTS as in the AWS SDKs.
+int max_attempts() {
+  constexpr int kDefault = 8;
+  const auto chosen = environment_variable("AWS_MAX_ATTEMPTS");
+  if (chosen.empty()) return kDefault;
   return static_cast<int>(
       std::clamp<std::int64_t>(parse_integer(chosen, "AWS_MAX_ATTEMPTS"), 1, 100));
 }
 
-// Waits before an attempt: twice as long each time, up to ten seconds, half of it by chance so that
-// tasks that were refused together do not come back together.
-class Patience : public arrow::fs::S3RetryStrategy {
+// Exponential backoff with jitter, up to ten seconds, so that tasks that were throttled together do
+// not retry together.
+class RetryStrategy : public arrow::fs::S3RetryStrategy {
  public:
   bool ShouldRetry(const AWSErrorDetail& error, int64_t tried) override {
     return error.should_retry && tried + 1 < attempts_;
@@ -48,13 +47,13 @@ class Patience : public arrow::fs::S3RetryStrategy {
   }
 
  private:
-  int attempts_ = attempts();
+  int attempts_ = max_attempts();
   std::mutex mutex_;
   std::minstd_rand random_{std::random_device{}()};
 };
 
-// AWS takes some tenths of a second to start and leaves threads: only where an address asks for it.
-void start_s3(const std::string& where) {
+// Initialized on demand, because the AWS SDK starts slowly and creates threads.
+void initialize_s3(const std::string& where) {
   static std::once_flag once;
   std::call_once(once, [&] {
     const auto status = arrow::fs::EnsureS3Initialized();
@@ -62,10 +61,10 @@ void start_s3(const std::string& where) {
   });
 }
 
-// AWS_ENDPOINT_URL_S3, else AWS_ENDPOINT_URL: stores that are not Amazon's.
+// Endpoint of an S3-compatible store: AWS_ENDPOINT_URL_S3, else AWS_ENDPOINT_URL.
 std::optional<Url> endpoint() {
   for (const char* name : {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}) {
-    const auto text = environment(name);
+    const auto text = environment_variable(name);
     if (text.empty()) continue;
     auto url = parse_url(text);
     if (url.target != "/" && !url.target.empty())
@@ -75,10 +74,10 @@ std::optional<Url> endpoint() {
   return {};
 }
 
-std::string region_of(const StoreAddress& address, bool own_endpoint) {
+std::string region_of(const StoreAddress& address, bool has_endpoint) {
   for (const char* name : {"AWS_REGION", "AWS_DEFAULT_REGION"})
-    if (auto region = environment(name); !region.empty()) return region;
-  if (own_endpoint) return "us-east-1";
+    if (auto region = environment_variable(name); !region.empty()) return region;
+  if (has_endpoint) return "us-east-1";
   const auto found = arrow::fs::ResolveS3BucketRegion(address.bucket);
   if (found.ok()) return *found;
   const auto& reason = found.status().message();
@@ -96,10 +95,10 @@ arrow::fs::S3Options options_of(const StoreAddress& address) {
     options.endpoint_override = fmt::format("{}:{}", own->host, own->port);
   }
   options.region = region_of(address, own.has_value());
-  options.retry_strategy = std::make_shared<Patience>();
+  options.retry_strategy = std::make_shared<RetryStrategy>();
   options.connect_timeout = kConnectSeconds;
   options.request_timeout = kSilentSeconds;
-  options.allow_delayed_open = true;  // small objects in one request
+  options.allow_delayed_open = true;  // one request for small objects
   if (options.GetAccessKey().empty())
     bad_input(
         "{}: no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
@@ -108,7 +107,7 @@ arrow::fs::S3Options options_of(const StoreAddress& address) {
   return options;
 }
 
-// Of an answer of S3: <Code>NoSuchBucket</Code>.
+// Extracts the error code of an S3 response: <Code>NoSuchBucket</Code>.
 std::string error_code(const std::string& body) {
   constexpr std::string_view kOpen = "<Code>";
   const auto begin = body.find(kOpen);
@@ -124,20 +123,21 @@ class S3Store : public ArrowStore {
   S3Store(const StoreAddress& address, arrow::fs::S3Options options,
           std::shared_ptr<arrow::fs::FileSystem> files)
       : ArrowStore(address, std::move(files)), options_(std::move(options)) {
-    settings_.attempts = attempts();
+    settings_.attempts = max_attempts();
     settings_.first_wait = 0.1;
     const auto own = endpoint();
     server_ = own ? *own : parse_url(fmt::format("https://s3.{}.amazonaws.com", options_.region));
   }
 
-  // What the client made since the process began must outlive its end: the last handler runs first.
+  // atexit handlers run in reverse order: finalizing is registered after all objects of the client
+  // exist.
   ~S3Store() override {
     std::atexit([] { (void)arrow::fs::EnsureS3Finalized(); });
   }
   S3Store(const S3Store&) = delete;
   S3Store& operator=(const S3Store&) = delete;
 
-  // A listing of one name tells whether the bucket is there and may be read.
+  // Lists a single name to check that the bucket exists and is readable.
   void check_access() {
     const auto prefix = address().path.empty() ? "" : address().path + "/";
     const auto response = send("GET", fmt::format("/{}?list-type=2&max-keys=1&prefix={}",
@@ -154,13 +154,13 @@ class S3Store : public ArrowStore {
   bool put_new(const std::string& name, const std::string& content) override {
     const auto response = send("PUT", target_of(name), content,
                                {{"If-None-Match", "*"}, {"Content-Type", "application/json"}});
-    // 409: another one is putting it at this moment.
+    // 409: a concurrent conditional put is in progress.
     if (response.status == 412 || response.status == 409) return false;
     if (!response.ok()) refuse(response, "write", where(name));
     return true;
   }
 
-  [[noreturn]] void explain(const arrow::Status& status, const std::string& doing) override {
+  [[noreturn]] void throw_status(const arrow::Status& status, const std::string& doing) override {
     const auto& text = status.message();
     const auto has = [&](const char* word) { return text.find(word) != std::string::npos; };
     if (has("ACCESS_DENIED") || has("INVALID_ACCESS_KEY_ID") || has("SIGNATURE_DOES_NOT_MATCH") ||
@@ -195,13 +195,13 @@ class S3Store : public ArrowStore {
     return response;
   }
 
-  // Credentials may be short-lived: they are asked for anew for every request.
+  // Credentials are read for every request, because they may expire.
   HttpResponse send_once(HttpRequest request) {
     sign_request(request, options_.region,
                  {.access_key = options_.GetAccessKey(),
                   .secret_key = options_.GetSecretKey(),
                   .session_token = options_.GetSessionToken()},
-                 static_cast<double>(std::time(nullptr)));
+                 unix_seconds());
     return exchange(request);
   }
 
@@ -237,7 +237,7 @@ class S3Store : public ArrowStore {
 }  // namespace
 
 std::unique_ptr<ObjectStore> open_s3_store(const StoreAddress& address) {
-  start_s3(address.to_string());
+  initialize_s3(address.to_string());
   auto options = options_of(address);
   auto files = arrow::fs::S3FileSystem::Make(options);
   if (!files.ok())

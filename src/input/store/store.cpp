@@ -1,23 +1,18 @@
-// The public functions of qkscope/experimental/store.h.
+// Implements qkscope/experimental/store.h.
 #include "qkscope/experimental/store.h"
 
-#include <chrono>
 #include <filesystem>
 
 #include "base/core/error.h"
 #include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
-#include "input/store/garbage.h"
+#include "input/hub/http.h"
 #include "input/store/places.h"
 #include "input/store/stored_folder.h"
 #include "input/store/stored_input.h"
 
 namespace qkscope {
 namespace {
-
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 StoreAddress address_of(const std::string& text) {
   const auto address = parse_store_address(text);
@@ -52,7 +47,7 @@ std::string fetch_input(const std::string& path_or_address, const FetchOptions& 
 struct StoredOutput::State {
   std::string folder;
   std::string kind;
-  std::unique_ptr<StoredFolder> stored;  // none for a local folder
+  std::unique_ptr<StoredFolder> stored;  // null for a local folder
 };
 
 StoredOutput::StoredOutput(const std::string& path_or_address, const std::string& kind)
@@ -67,7 +62,7 @@ StoredOutput::StoredOutput(const std::string& path_or_address, const std::string
     if (stored.there() && stored.manifest().kind != kind)
       bad_input("{}: what is there is of the kind '{}', not '{}'; choose another address",
                 path_or_address, stored.manifest().kind, kind);
-    state_->folder = output_place(*address, unique_name());
+    state_->folder = output_scratch_folder(*address, unique_name());
     make_folders(state_->folder);
   });
 }
@@ -90,9 +85,9 @@ void StoredOutput::publish(bool quiet) {
 std::vector<GarbageObject> find_garbage(const std::string& address, double older_than) {
   return translate_exceptions([&] {
     const auto store = open_store(address_of(address));
-    const auto now = seconds_since_1970();
+    const auto now = unix_seconds();
     std::vector<GarbageObject> found;
-    for (const auto& object : garbage_in(*store, now, older_than))
+    for (const auto& object : find_garbage_objects(*store, now, older_than))
       found.push_back({store->where(object.name), object.bytes, now - object.modified});
     return found;
   });

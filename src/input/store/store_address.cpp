@@ -28,8 +28,8 @@ std::string without_slashes(std::string text) {
   return begin == std::string::npos ? "" : text.substr(begin);
 }
 
-// A step to the folder above would be a name like any other in one store and leave the address in
-// another.
+// Rejects "." and "..": some stores treat them as ordinary names, others as steps that leave the
+// address.
 void check_steps(const std::string& path, const std::string& text) {
   for (const auto& step : split(path, '/'))
     if (step.empty() || step == "." || step == "..")

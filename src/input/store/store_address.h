@@ -11,17 +11,18 @@ struct StoreAddress {
 
   Scheme scheme = Scheme::file;
   std::string bucket;  // "" for file://
-  std::string path;    // in the bucket, without slashes at its ends; of file:// from the root on
+  std::string
+      path;  // without leading and trailing slashes; for file://, relative to the root folder
 
   std::string to_string() const;
-  std::string last_name() const;  // of the path, else the bucket
+  std::string last_name() const;  // last component of the path, else the bucket
   StoreAddress below(const std::string& name) const;
-  // Where Arrow finds it: "bucket/path", or "/path".
+  // Path for Arrow: "bucket/path", or "/path" for file://.
   std::string arrow_path() const;
 };
 
-// Nothing for a local path. Schemes that are not ours, and addresses without a bucket or a path,
-// are bad input.
+// Returns nullopt for a local path. Throws bad input for other schemes and if bucket or path are
+// missing.
 std::optional<StoreAddress> parse_store_address(const std::string& text);
 
 }  // namespace qkscope

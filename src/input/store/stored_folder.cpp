@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 #include <map>
+#include <ranges>
 #include <set>
 
 #include <fmt/format.h>
@@ -26,14 +27,14 @@ constexpr int kFormat = 1;
 constexpr char kSuffix[] = ".json";
 constexpr std::size_t kDigits = 8;
 
-// Whether a name stays inside the folder it is put into.
+// Returns true if a relative name stays inside its folder.
 bool is_inside(const std::string& name) {
   for (const auto& step : split(name, '/'))
     if (step.empty() || step == "." || step == "..") return false;
   return !name.empty();
 }
 
-// Everything in a folder but hidden names: working files.
+// Returns all files of a folder except hidden ones, which are working files.
 std::vector<std::string> files_in(const std::string& folder) {
   std::vector<std::string> names;
   auto entries = fs::recursive_directory_iterator(folder);
@@ -49,20 +50,12 @@ std::vector<std::string> files_in(const std::string& folder) {
 }
 
 bool same_files(const StoredManifest& a, const StoredManifest& b) {
-  return std::equal(a.files.begin(), a.files.end(), b.files.begin(), b.files.end(),
-                    [](const StoredFile& x, const StoredFile& y) {
-                      return x.name == y.name && x.content == y.content;
-                    });
+  return std::ranges::equal(a.files, b.files, [](const StoredFile& x, const StoredFile& y) {
+    return x.name == y.name && x.content == y.content;
+  });
 }
 
-std::vector<std::uint64_t> sizes_of(const std::vector<const StoredFile*>& files) {
-  std::vector<std::uint64_t> sizes;
-  sizes.reserve(files.size());
-  for (const auto* file : files) sizes.push_back(file->content.bytes);
-  return sizes;
-}
-
-// Of the content without the checksum.
+// Checksum of the manifest without its checksum field.
 std::string checksum_of_json(const Json& json) {
   return checksum_text(checksum_of(json.dump()));
 }
@@ -93,7 +86,7 @@ std::optional<NumberedObject> newest_object(ObjectStore& store, const std::strin
     const auto number = number_of(it->name);
     if (!number) continue;
     auto content = store.read(it->name);
-    // Removed in between, by one who has put a newer one or is done.
+    // A newer object replaced this one between listing and reading.
     if (!content) return newest_object(store, prefix);
     return NumberedObject{*number, std::move(*content)};
   }
@@ -117,9 +110,8 @@ StoredFile stored_file(const Json& json, const std::string& where) {
 }
 
 const StoredFile* StoredManifest::find(const std::string& name) const {
-  for (const auto& file : files)
-    if (file.name == name) return &file;
-  return nullptr;
+  const auto found = std::ranges::find(files, name, &StoredFile::name);
+  return found == files.end() ? nullptr : &*found;
 }
 
 std::string manifest_text(const StoredManifest& manifest) {
@@ -162,15 +154,9 @@ void StoredFolder::read_newest() {
       newest->content, store_->where(numbered_name(store_layout::kManifests, newest->number)));
 }
 
-bool StoredFolder::there() const {
-  return manifest_.kind != StoredManifest::kRemoved;
-}
-
 std::vector<std::string> StoredFolder::names() const {
-  std::vector<std::string> names;
-  names.reserve(manifest_.files.size());
-  for (const auto& file : manifest_.files) names.push_back(file.name);
-  return names;
+  const auto names = std::views::transform(manifest_.files, &StoredFile::name);
+  return {names.begin(), names.end()};
 }
 
 std::string StoredFolder::local_folder() const {
@@ -181,14 +167,17 @@ void StoredFolder::fetch(const std::vector<std::string>& names, bool quiet) cons
   const auto folder = local_folder();
   make_folders(folder);
   std::vector<const StoredFile*> missing;
+  std::vector<std::uint64_t> sizes;
   for (const auto& name : names) {
     const auto* file = manifest_.find(name);
     std::error_code none;
-    if (file != nullptr && fs::file_size(folder + "/" + name, none) != file->content.bytes)
-      missing.push_back(file);
+    if (file == nullptr || fs::file_size(folder + "/" + name, none) == file->content.bytes)
+      continue;
+    missing.push_back(file);
+    sizes.push_back(file->content.bytes);
   }
   if (missing.empty()) return;
-  TransferMeter meter("download", sizes_of(missing), quiet);
+  TransferMeter meter("download", sizes, quiet);
   run_transfers(missing.size(), [&](std::size_t i, const std::atomic<bool>&) {
     const auto& file = *missing[i];
     const auto path = folder + "/" + file.name;
@@ -204,7 +193,7 @@ bool StoredFolder::put_manifest(const StoredManifest& manifest) {
                                manifest_text(manifest));
 }
 
-// What the store has of an upload, before anything points at it.
+// Verifies sizes in the store before the manifest references the upload.
 void StoredFolder::check_uploaded(const StoredManifest& manifest, const std::string& prefix) const {
   std::map<std::string, std::uint64_t> sizes;
   for (const auto& object : store_->list(prefix)) sizes[object.name] = object.bytes;
@@ -245,8 +234,7 @@ bool StoredFolder::try_publish(const FolderUpload& upload) {
   const bool uploads = !manifest.files.empty();
   put_files(upload.folder, prefix, upload.quiet, manifest);
   manifest.files.insert(manifest.files.end(), upload.in_store.begin(), upload.in_store.end());
-  std::sort(manifest.files.begin(), manifest.files.end(),
-            [](const StoredFile& a, const StoredFile& b) { return a.name < b.name; });
+  std::ranges::sort(manifest.files, {}, &StoredFile::name);
   if (!uploads && manifest_.kind == upload.kind && same_files(manifest_, manifest)) return true;
   const bool first = put_manifest(manifest);
   read_newest();

@@ -1,12 +1,12 @@
-// A folder of files at an address, whole or not there at all:
+// A folder of files that is published to an object store atomically:
 //
-//   ADDRESS/files/20261116T130501-9f3a.../l03h12q/data.parquet   one upload, under a unique name
+//   ADDRESS/files/20261116T130501-9f3a.../l03h12q/data.parquet   one upload under a unique name
 //   ADDRESS/manifest/00000000.json                               its files: name, object, bytes,
 //                                                                checksum
 //
-// The newest manifest is what is there. It is put last, and only where nobody else put one of its
-// number: of two writers one succeeds, and what they wrote never mixes. A folder that is replaced
-// stays readable for those who are reading it, until `qkscope gc` removes it.
+// The newest manifest defines the content. Each writer puts its manifest last and only if no other
+// writer has put one of the same number, so that uploads never mix. A replaced folder stays
+// readable for current readers until `qkscope gc` removes it.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +24,13 @@ namespace store_layout {
 
 inline constexpr char kManifests[] = "manifest";
 inline constexpr char kFiles[] = "files";
-inline constexpr char kParts[] = "parts";  // of a run that is going on (captures/stored_run.h)
+inline constexpr char kParts[] = "parts";  // of a running capture
 inline constexpr char kRuns[] = "run";
 
 }  // namespace store_layout
 
-// Objects PREFIX/00000000.json, PREFIX/00000001.json and so on: the newest one counts, and the next
-// one is whose who puts it first.
+// Objects PREFIX/00000000.json, PREFIX/00000001.json, ...: the newest one is valid. The first
+// writer of the next number wins.
 struct NumberedObject {
   std::size_t number = 0;
   std::string content;
@@ -40,19 +40,19 @@ std::optional<std::size_t> number_of(const std::string& name);
 std::optional<NumberedObject> newest_object(ObjectStore& store, const std::string& prefix);
 
 struct StoredFile {
-  std::string name;    // in the folder
-  std::string object;  // in the store
+  std::string name;    // path in the folder
+  std::string object;  // name in the store
   ObjectContent content;
 };
 
 Json to_json(const StoredFile& file);
-// What is not such an entry, or would lie outside of the folder, is bad input; `where` names the
-// object that says so.
+// Parses one entry of a manifest. Throws bad input that starts with `where` if the entry is
+// malformed or points outside of the folder.
 StoredFile stored_file(const Json& json, const std::string& where);
 
 struct StoredManifest {
-  std::string kind;  // capture, statistics, results, sweep; kRemoved: nothing is there any more
-  std::string run;   // that made it
+  std::string kind;  // capture, statistics, results, sweep, or kRemoved
+  std::string run;   // run that produced the folder
   std::vector<StoredFile> files;
 
   static constexpr char kRemoved[] = "removed";
@@ -62,47 +62,49 @@ struct StoredManifest {
 std::string manifest_text(const StoredManifest& manifest);
 StoredManifest parse_manifest(const std::string& text, const std::string& where);
 
-// What is to be put at an address.
+// Describes a folder to publish.
 struct FolderUpload {
-  std::string folder;  // of this machine; hidden names are left out
+  std::string folder;  // local folder; hidden files are skipped
   std::string kind;
   std::string run;
   bool quiet = false;
-  std::string without = {};               // a folder in it that is left out
-  std::vector<StoredFile> in_store = {};  // are below the address already: named, not put again
+  std::string without = {};  // subfolder to skip
+  std::vector<StoredFile> in_store =
+      {};  // files already in the store, listed in the manifest without upload
 };
 
 class StoredFolder {
  public:
-  // Reads the newest manifest.
+  // Opens the address and reads the newest manifest.
   explicit StoredFolder(const StoreAddress& address);
 
   ObjectStore& store() const { return *store_; }
   const StoreAddress& address() const { return store_->address(); }
-  bool there() const;
+  bool there() const { return manifest_.kind != StoredManifest::kRemoved; }
   const StoredManifest& manifest() const { return manifest_; }
   std::vector<std::string> names() const;
-  // Changes when what is there does.
+  // Hash of the manifest; changes with the content.
   std::string hash() const { return hash_; }
 
-  // Where files are after fetch().
+  // Local cache folder that fetch() downloads to.
   std::string local_folder() const;
-  // Afterwards these files, those of them that are there, are in local_folder(), each checked.
+  // Downloads and verifies the given files; names that are not in the manifest are ignored.
   void fetch(const std::vector<std::string>& names, bool quiet) const;
   void fetch_all(bool quiet) const { fetch(names(), quiet); }
 
-  // Puts all files of a local folder and then the manifest. Bad input where another one did so
-  // since the manifest was read, unless with the same files.
+  // Uploads all files of a local folder, then the manifest. Throws bad input if another writer
+  // published different files since the manifest was read.
   void publish(const std::string& folder, const std::string& kind, const std::string& run,
                bool quiet);
-  // The same; false where another one did so. Nothing is put where these very files are there.
+  // Like publish(), but returns false if another writer won. Uploads nothing if the files are
+  // unchanged.
   bool try_publish(const FolderUpload& upload);
-  // From now on nothing is there.
+  // Publishes a manifest that marks the folder as removed.
   void hide(const std::string& run);
 
  private:
   void read_newest();
-  // The files that the manifest names so far, from a local folder; it gets their checksums.
+  // Uploads the files of the manifest from a local folder and fills in their checksums.
   void put_files(const std::string& folder, const std::string& prefix, bool quiet,
                  StoredManifest& manifest) const;
   bool put_manifest(const StoredManifest& manifest);
@@ -114,11 +116,15 @@ class StoredFolder {
   StoredManifest manifest_;
 };
 
-// One that is there; else bad input that says whether it is not finished or nothing at all.
+// Opens an existing folder. Throws bad input if the run is unfinished or nothing was published.
 StoredFolder open_stored_folder(const StoreAddress& address);
 
-// For commands that read a folder: a local path is returned as it is, of an address everything is
-// fetched and the local folder returned.
+// Returns objects of stored folders below the store's address that neither the newest manifest nor
+// the current run references and that are at least `older_than` seconds old. Objects with names
+// that qkscope does not generate are ignored.
+std::vector<StoredObject> find_garbage_objects(ObjectStore& store, double now, double older_than);
+
+// Downloads a published folder and returns the local copy. A local path is returned unchanged.
 std::string fetch_folder(const std::string& path_or_address, bool quiet);
 
 }  // namespace qkscope

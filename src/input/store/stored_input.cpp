@@ -24,23 +24,16 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMostObjects = 100'000;
 
 bool is_weights(const std::string& name) {
-  constexpr const char* kEnds[] = {".safetensors", ".bin", ".gguf", ".pt", ".pth"};
-  return std::any_of(std::begin(kEnds), std::end(kEnds),
-                     [&](const char* end) { return name.ends_with(end); });
+  constexpr const char* kExtensions[] = {".safetensors", ".bin", ".gguf", ".pt", ".pth"};
+  return std::ranges::any_of(kExtensions, [&](const char* end) { return name.ends_with(end); });
 }
 
-// What an object was when it was fetched.
+// Size and modification time, which identify a version of an object.
 Json description(const StoredObject& object) {
   return {{"bytes", object.bytes}, {"modified", object.modified}};
 }
 
-StoreAddress folder_above(StoreAddress address) {
-  const auto slash = address.path.rfind('/');
-  address.path = slash == std::string::npos ? "" : address.path.substr(0, slash);
-  return address;
-}
-
-// Fetches objects into a folder, and remembers there what they were.
+// Downloads objects into a folder and records their versions next to it.
 void fetch_objects(ObjectStore& store, const std::vector<StoredObject>& objects,
                    const std::string& folder, const FetchOptions& options) {
   const auto listing_file = folder + ".json";
@@ -84,10 +77,12 @@ std::string fetch_at(const StoreAddress& address, const FetchOptions& options) {
     fetch_objects(*store, objects, folder, options);
     return folder;
   }
-  const auto above = open_store(folder_above(address));
-  const auto object = above->find(address.last_name());
+  auto parent = address;
+  parent.path.resize(address.path.rfind('/') == std::string::npos ? 0 : address.path.rfind('/'));
+  const auto parent_store = open_store(parent);
+  const auto object = parent_store->find(address.last_name());
   if (!object) bad_input("{}: nothing is there", address.to_string());
-  fetch_objects(*above, {*object}, place, options);
+  fetch_objects(*parent_store, {*object}, place, options);
   return place + "/" + object->name;
 }
 

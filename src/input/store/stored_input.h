@@ -1,5 +1,5 @@
-// Checkpoints, tokenizers and datasets at an address: objects that others put there, by the names
-// that files have in a folder. They are fetched before they are read, as those of the Hub are.
+// Checkpoints, tokenizers and datasets in an object store: plain objects whose names mirror the
+// files of a folder. They are downloaded before use, like those of the Hub.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace qkscope {
 
-// A path or a name on the Hub as it is. Of an address the local copy, a file where it names one
-// object and else a folder: what is not there yet, or has another size or time in the store than
-// when it was fetched, is fetched. Once in a process: what it reads does not change under it.
+// Returns a local copy of the file or folder at an address; a local path or Hub name is returned
+// unchanged. Objects whose size or modification time changed are downloaded again, but only once
+// per process, so that inputs stay constant during a run.
 std::string local_input(const std::string& path_or_address, const FetchOptions& options);
 
 }  // namespace qkscope

@@ -8,7 +8,7 @@
 namespace qkscope {
 namespace {
 
-// What stands between the first two lines "---".
+// Returns the YAML text between the first two "---" lines.
 std::string front_matter(std::string_view card) {
   if (!card.starts_with("---\n") && !card.starts_with("---\r\n")) return "";
   const auto begin = card.find('\n') + 1;
@@ -16,22 +16,18 @@ std::string front_matter(std::string_view card) {
   return end == std::string_view::npos ? "" : std::string(card.substr(begin, end - begin + 1));
 }
 
-constexpr std::size_t kLargestCard = std::size_t{16} << 20;  // bytes of front matter
-constexpr int kMostPatterns = 200'000;  // in all configurations: aliases may repeat long lists
+constexpr std::size_t kMaxCardBytes = std::size_t{16} << 20;  // bytes of front matter
+constexpr int kMaxPatterns = 200'000;  // in all configurations; YAML aliases may repeat long lists
 
-// What a card may still hold.
-struct CardLimits {
-  int patterns = kMostPatterns;
-};
-
-// One pattern or a list of them.
-void add(const std::string& split, const YAML::Node& node, CardConfig& config, CardLimits& left) {
+// Adds one pattern or a list of patterns to a split.
+void add_patterns(const std::string& split, const YAML::Node& node, CardConfig& config,
+                  int& patterns_left) {
   auto& files = config.files[split];
   const auto add_one = [&](const YAML::Node& item) {
     if (!item.IsScalar()) return;
-    if (--left.patterns < 0)
+    if (--patterns_left < 0)
       throw YAML::RepresentationException(
-          node.Mark(), fmt::format("more than {} patterns of files", kMostPatterns));
+          node.Mark(), fmt::format("more than {} patterns of files", kMaxPatterns));
     files.push_back(item.Scalar());
   };
   add_one(node);
@@ -39,26 +35,28 @@ void add(const std::string& split, const YAML::Node& node, CardConfig& config, C
     for (const auto& item : node) add_one(item);
 }
 
-// "data.csv", a list of such, a list of {split, path}, or a map from split to patterns.
-void read_data_files(const YAML::Node& node, CardConfig& config, CardLimits& left) {
-  if (node.IsScalar()) add("train", node, config, left);
+// Accepts "data.csv", a list of patterns, a list of {split, path}, or a map from split to patterns.
+void read_data_files(const YAML::Node& node, CardConfig& config, int& patterns_left) {
+  if (node.IsScalar()) add_patterns("train", node, config, patterns_left);
   if (node.IsMap())
-    for (const auto& entry : node) add(entry.first.as<std::string>(), entry.second, config, left);
+    for (const auto& entry : node)
+      add_patterns(entry.first.as<std::string>(), entry.second, config, patterns_left);
   if (!node.IsSequence()) return;
   for (const auto& item : node) {
-    if (item.IsScalar()) add("train", item, config, left);
+    if (item.IsScalar()) add_patterns("train", item, config, patterns_left);
     if (item.IsMap() && item["path"])
-      add(item["split"] ? item["split"].as<std::string>() : "train", item["path"], config, left);
+      add_patterns(item["split"] ? item["split"].as<std::string>() : "train", item["path"], config,
+                   patterns_left);
   }
 }
 
-CardConfig read_config(const YAML::Node& node, CardLimits& left) {
+CardConfig read_config(const YAML::Node& node, int& patterns_left) {
   CardConfig config;
   if (node["config_name"]) config.name = node["config_name"].as<std::string>();
   if (node["default"]) config.is_default = node["default"].as<bool>();
   if (node["data_dir"]) config.data_dir = node["data_dir"].as<std::string>();
   while (config.data_dir.ends_with('/')) config.data_dir.pop_back();
-  if (node["data_files"]) read_data_files(node["data_files"], config, left);
+  if (node["data_files"]) read_data_files(node["data_files"], config, patterns_left);
   return config;
 }
 
@@ -68,15 +66,15 @@ std::vector<CardConfig> read_card_configs(std::string_view card, const std::stri
   std::vector<CardConfig> configs;
   const auto text = front_matter(card);
   if (text.empty()) return configs;
-  CardLimits left;
+  int patterns_left = kMaxPatterns;
   try {
-    if (text.size() > kLargestCard)
+    if (text.size() > kMaxCardBytes)
       throw YAML::RepresentationException(
-          YAML::Mark(), fmt::format("it is larger than {}", format_bytes(kLargestCard)));
+          YAML::Mark(), fmt::format("it is larger than {}", format_bytes(kMaxCardBytes)));
     const YAML::Node root = YAML::Load(text);
     if (!root.IsMap() || !root["configs"] || !root["configs"].IsSequence()) return configs;
     for (const auto& node : root["configs"])
-      if (node.IsMap()) configs.push_back(read_config(node, left));
+      if (node.IsMap()) configs.push_back(read_config(node, patterns_left));
   } catch (const YAML::Exception& error) {
     log::warn(
         "{}: the front matter of the card is not understood (line {}: {}); files are chosen "

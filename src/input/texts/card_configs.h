@@ -1,5 +1,5 @@
-// The `configs:` of a dataset card (the README.md of a Hub dataset): which files make up which
-// split.
+// The `configs:` section of a dataset card (README.md of a Hub dataset), which maps splits to
+// files.
 #pragma once
 
 #include <map>
@@ -12,12 +12,13 @@ namespace qkscope {
 struct CardConfig {
   std::string name = "default";
   bool is_default = false;
-  std::string data_dir;                                   // "" for the whole repository
-  std::map<std::string, std::vector<std::string>> files;  // split → patterns; empty: by their names
+  std::string data_dir;  // "" for the whole repository
+  std::map<std::string, std::vector<std::string>>
+      files;  // split → glob patterns; if empty, splits follow from file names
 };
 
-// The entries of `configs:` in the front matter; none where there are none. A front matter that is
-// not YAML is skipped with a warning that names `where`.
+// Returns the `configs:` entries of the front matter; empty if there are none. Front matter that is
+// not valid YAML is ignored with a warning that starts with `where`.
 std::vector<CardConfig> read_card_configs(std::string_view card, const std::string& where);
 
 }  // namespace qkscope

@@ -45,10 +45,9 @@ class FileCorpus : public Corpus {
       return true;
     }
     if (row_ == 0) bad_input("{}: the dataset has no rows", options_.path);
-    if (counts_.documents == 0 && counts_.rows > 0) {
+    if (counts_.documents == 0 && counts_.rows > 0)
       bad_input("{}: none of the {} rows has a text in column '{}'", options_.path, counts_.rows,
                 options_.text_column);
-    }
     return false;
   }
 
@@ -72,9 +71,8 @@ class FileCorpus : public Corpus {
       return false;
     }
     if (const auto at = utf8::find_invalid(*record.text); at != std::string::npos) {
-      if (!options_.replace_invalid) {
-        bad_input("{}: the text is not UTF-8 at byte {}; {}", record.where, at, kMendUtf8);
-      }
+      if (!options_.replace_invalid)
+        bad_input("{}: the text is not UTF-8 at byte {}; {}", record.where, at, kInvalidUtf8Advice);
       record.text = utf8::replace_invalid(*record.text);
     }
     document.text = std::move(*record.text);

@@ -1,19 +1,18 @@
-#include "input/texts/json_reader.h"
-
 #include <algorithm>
 
 #include "base/core/error.h"
 #include "base/core/utf8.h"
 #include "base/io/json.h"
+#include "input/texts/record_reader.h"
 
 namespace qkscope {
 namespace {
 
-// Listens to the parser and keeps only the wanted members of the outermost object: a row may hold
-// much more than its text.
-class RowListener : public nlohmann::json_sax<Json> {
+// SAX handler that keeps only the requested columns, because a row may contain much more than its
+// text.
+class RowHandler : public nlohmann::json_sax<Json> {
  public:
-  RowListener(const RecordColumns& columns, Record& record) : columns_(columns), record_(record) {}
+  RowHandler(const RecordColumns& columns, Record& record) : columns_(columns), record_(record) {}
 
   bool has_text = false, has_id = false, id_is_nested = false;
 
@@ -63,15 +62,14 @@ class RowListener : public nlohmann::json_sax<Json> {
   bool value(SetId set_id, const char* not_text = nullptr) {
     if (depth_ == 0) bad_input("{}: expected a JSON object", record_.where);
     if (depth_ != 1) return true;
-    if (in_text_ && not_text != nullptr) wrong_text(not_text);
+    if (in_text_ && not_text != nullptr) fail_text_type(not_text);
     if (in_id_) set_id(record_.id);
     return true;
   }
   bool open(const char* kind) {
-    if (depth_ == 0 && std::string_view(kind) != "an object") {
+    if (depth_ == 0 && std::string_view(kind) != "an object")
       bad_input("{}: expected a JSON object, found {}", record_.where, kind);
-    }
-    if (depth_ == 1 && in_text_) wrong_text(kind);
+    if (depth_ == 1 && in_text_) fail_text_type(kind);
     if (depth_ == 1 && in_id_) id_is_nested = true;
     ++depth_;
     return true;
@@ -80,7 +78,7 @@ class RowListener : public nlohmann::json_sax<Json> {
     --depth_;
     return true;
   }
-  [[noreturn]] void wrong_text(const char* found) const {
+  [[noreturn]] void fail_text_type(const char* found) const {
     bad_input("{}: column '{}' holds {}, expected a string", record_.where, columns_.text, found);
   }
 
@@ -96,15 +94,15 @@ const char* type_name(const Json& value) {
                                    : value.type_name();
 }
 
-// What the parser would say less well, or nothing: it takes a zero byte for the end of the text.
+// Rejects input that nlohmann::json reports badly or not at all: a zero byte would end the text.
 void check_row(std::string_view text, const std::string& where) {
   if (text.find('\0') != std::string_view::npos)
     bad_input("{}: not valid JSON: a zero byte", where);
   if (const auto at = utf8::find_invalid(text); at != std::string_view::npos)
-    bad_input("{}: not UTF-8 at byte {} of the row; {}", where, at, kMendUtf8);
+    bad_input("{}: not UTF-8 at byte {} of the row; {}", where, at, kInvalidUtf8Advice);
 }
 
-// The members of the object with the types of their values.
+// Returns the keys of the object with the types of their values.
 std::vector<CorpusColumn> json_row_columns(std::string_view text, const std::string& where) {
   check_row(text, where);
   std::vector<CorpusColumn> columns;
@@ -114,7 +112,7 @@ std::vector<CorpusColumn> json_row_columns(std::string_view text, const std::str
   return columns;
 }
 
-// Reads the wanted columns out of `text`, which record.where names in messages.
+// Extracts the requested columns from one row. Errors start with record.where.
 void parse_json_row(std::string_view text, const RecordColumns& columns, Record& record) {
   record.text.reset();
   std::string replaced;
@@ -123,22 +121,19 @@ void parse_json_row(std::string_view text, const RecordColumns& columns, Record&
     text = replaced;
   }
   check_row(text, record.where);
-  RowListener listener(columns, record);
-  Json::sax_parse(text, &listener);
-  if (!listener.has_text) {
+  RowHandler handler(columns, record);
+  Json::sax_parse(text, &handler);
+  if (!handler.has_text)
     missing_column(record.where, columns.text, json_row_columns(text, record.where));
-  }
-  if (columns.id && !listener.has_id) {
+  if (columns.id && !handler.has_id)
     missing_column(record.where, *columns.id, json_row_columns(text, record.where));
-  }
-  if (listener.id_is_nested) {
+  if (handler.id_is_nested)
     record.id = ExampleId::from_text(parse_json(text, record.where)[*columns.id].dump());
-  }
 }
 
-constexpr std::string_view kWhite = " \t\r\n";
+constexpr std::string_view kWhiteSpace = " \t\r\n";
 
-// The rows of a text, one JSON object after another: what both formats have in common.
+// Base of both JSON formats: a sequence of JSON objects, one per row.
 class JsonReader : public RecordReader {
  public:
   JsonReader(std::string_view text, std::string where, const RecordColumns& columns)
@@ -157,7 +152,7 @@ class JsonReader : public RecordReader {
   std::vector<CorpusColumn> columns() const override { return first_columns_; }
 
  protected:
-  // The text of the next row; row_line_ says where it is.
+  // Finds the text of the next row and sets row_line_ to its line number.
   virtual bool next_row(std::string_view& row) = 0;
 
   std::string where() const { return fmt::format("{}: line {}", where_, row_line_); }
@@ -165,10 +160,10 @@ class JsonReader : public RecordReader {
     line_ += std::count(rest_.begin(), rest_.begin() + static_cast<std::ptrdiff_t>(bytes), '\n');
     rest_.remove_prefix(bytes);
   }
-  void skip_white() { advance(std::min(rest_.find_first_not_of(kWhite), rest_.size())); }
+  void skip_white_space() { advance(std::min(rest_.find_first_not_of(kWhiteSpace), rest_.size())); }
 
-  // Looks at the first row, then starts over.
-  void read_columns() {
+  // Reads the columns of the first row, then rewinds.
+  void read_first_columns() {
     const std::string_view start = rest_;
     const std::int64_t line = line_;
     std::string_view row;
@@ -191,12 +186,12 @@ class JsonLinesReader : public JsonReader {
  public:
   JsonLinesReader(std::string_view text, const std::string& where, const RecordColumns& columns)
       : JsonReader(text, where, columns) {
-    read_columns();
+    read_first_columns();
   }
 
  private:
   bool next_row(std::string_view& row) override {
-    skip_white();
+    skip_white_space();
     row_line_ = line_;
     row = rest_.substr(0, rest_.find('\n'));
     advance(row.size());
@@ -208,27 +203,26 @@ class JsonArrayReader : public JsonReader {
  public:
   JsonArrayReader(std::string_view text, const std::string& where, const RecordColumns& columns)
       : JsonReader(text, where, columns) {
-    skip_white();
-    if (!rest_.starts_with('[')) {
+    skip_white_space();
+    if (!rest_.starts_with('['))
       bad_input("{}: expected a list of objects; for one object per line name the file .jsonl",
                 where);
-    }
     advance(1);
-    read_columns();
+    read_first_columns();
   }
 
  private:
   bool next_row(std::string_view& row) override {
     if (ended_) return false;
-    skip_white();
+    skip_white_space();
     if (rest_.starts_with(',')) {
       advance(1);
-      skip_white();
+      skip_white_space();
     }
     row_line_ = line_;
     if (rest_.starts_with(']')) {
       advance(1);
-      skip_white();
+      skip_white_space();
       if (!rest_.empty()) bad_input("{}: there is more after the end of the list", where());
       ended_ = true;
       return false;
@@ -236,14 +230,13 @@ class JsonArrayReader : public JsonReader {
     const std::size_t size = value_size();
     row = rest_.substr(0, size);
     advance(size);
-    skip_white();
-    if (row.empty() || (!rest_.starts_with(',') && !rest_.starts_with(']'))) {
+    skip_white_space();
+    if (row.empty() || (!rest_.starts_with(',') && !rest_.starts_with(']')))
       bad_input("{}: the list of rows is broken off after this row", where());
-    }
     return true;
   }
 
-  // Bytes of the value at the front: up to the bracket that closes it.
+  // Returns the size in bytes of the value at the front of the text.
   std::size_t value_size() const {
     int depth = 0;
     for (std::size_t at = 0; at < rest_.size(); ++at) {
@@ -266,7 +259,7 @@ class JsonArrayReader : public JsonReader {
       at = rest_.find_first_of("\"\\", at);
       if (at == std::string_view::npos) break;
       if (rest_[at] == '"') return at;
-      ++at;  // what a backslash escapes
+      ++at;  // skip the escaped character
     }
     bad_input("{}: a string has no end", where());
   }

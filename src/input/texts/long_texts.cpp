@@ -1,12 +1,12 @@
-// Datasets of long texts: write_long_texts of qkscope/texts.h.
+// Implements write_long_texts() of qkscope/texts.h.
 #include <algorithm>
-#include <charconv>
 #include <vector>
 
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
 #include "base/core/translate_exceptions.h"
 #include "base/core/utf8.h"
+#include "input/texts/record_reader.h"
 #include "input/texts/text_writer.h"
 #include "qkscope/experimental/log.h"
 #include "qkscope/texts.h"
@@ -15,9 +15,9 @@
 namespace qkscope {
 namespace {
 
-constexpr std::size_t kBlockBytes = 32 << 20;  // of texts that are held at a time
+constexpr std::size_t kBlockBytes = 32 << 20;  // bytes of text held in memory at a time
 
-// The bytes of characters [begin, end).
+// Returns the substring of characters [begin, end).
 std::string_view characters(std::string_view text, std::int64_t begin, std::int64_t end) {
   const auto skip = [&](std::size_t at, std::int64_t count) {
     for (; count > 0 && at < text.size(); --count) at += utf8::length(text[at]);
@@ -27,52 +27,40 @@ std::string_view characters(std::string_view text, std::int64_t begin, std::int6
   return text.substr(first, skip(first, end - begin) - first);
 }
 
-// A text with as many of its tokens as are wanted.
-struct Measured {
+// A text after truncation, with its number of tokens.
+struct TruncatedText {
   std::string text;
   std::int64_t tokens = 0;
   bool cut = false;
 };
 
-class LongTexts {
- public:
-  LongTexts(const Tokenizer& tokenizer, const LongTextOptions& options)
-      : tokenizer_(tokenizer), options_(options) {}
-
-  Measured measure(std::string text) const {
-    const auto found = tokenizer_.encode(text, {.add_special_tokens = options_.special_tokens,
-                                                .max_length = options_.max_tokens,
-                                                .offsets = options_.max_tokens > 0});
-    if (!found.truncated) return {std::move(text), std::ssize(found.ids), false};
-    // Special tokens stand for no characters; the tokenizer may cut on either side.
-    std::int64_t begin = INT64_MAX;
-    std::int64_t end = 0;
-    for (const auto& offset : found.offsets) {
-      if (offset.begin == offset.end) continue;
-      begin = std::min(begin, offset.begin);
-      end = std::max(end, offset.end);
-    }
-    std::string part(characters(text, std::min(begin, end), end));
-    const auto again = tokenizer_.encode(part, {.add_special_tokens = options_.special_tokens});
-    return {std::move(part), std::ssize(again.ids), true};
+TruncatedText truncate(const Tokenizer& tokenizer, const LongTextOptions& options,
+                       std::string text) {
+  const auto found = tokenizer.encode(text, {.add_special_tokens = options.special_tokens,
+                                             .max_length = options.max_tokens,
+                                             .offsets = options.max_tokens > 0});
+  if (!found.truncated) return {std::move(text), std::ssize(found.ids), false};
+  // Special tokens have empty offsets; the tokenizer may truncate on either side.
+  std::int64_t begin = INT64_MAX;
+  std::int64_t end = 0;
+  for (const auto& offset : found.offsets) {
+    if (offset.begin == offset.end) continue;
+    begin = std::min(begin, offset.begin);
+    end = std::max(end, offset.end);
   }
-
- private:
-  const Tokenizer& tokenizer_;
-  const LongTextOptions& options_;
-};
-
-// An integer stays one: its value seeds the sampling, any other id by its hash.
-std::variant<std::int64_t, std::string> id_of(const Document& document) {
-  std::int64_t number = 0;
-  const auto& text = document.source_id;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error == std::errc() && end == text.data() + text.size() && number == document.example_key)
-    return number;
-  return text;
+  std::string part(characters(text, std::min(begin, end), end));
+  const auto again = tokenizer.encode(part, {.add_special_tokens = options.special_tokens});
+  return {std::move(part), std::ssize(again.ids), true};
 }
 
-void check(const LongTextOptions& options) {
+// Integer ids stay integers, because the sampling seed of any other id is its hash.
+std::variant<std::int64_t, std::string> id_of(const Document& document) {
+  const auto id = ExampleId::from_digits(document.source_id);
+  if (id.integer == document.example_key) return *id.integer;
+  return document.source_id;
+}
+
+void check_options(const LongTextOptions& options) {
   if (options.min_tokens < 1)
     bad_input("a least number of {} tokens: expected 1 or more", options.min_tokens);
   if (options.max_tokens > 0 && options.max_tokens < options.min_tokens)
@@ -95,24 +83,23 @@ std::vector<Document> next_block(Corpus& corpus) {
 LongTextResult write_long_texts(Corpus& corpus, const Tokenizer& tokenizer,
                                 const LongTextOptions& options) {
   return translate_exceptions([&] {
-    check(options);
+    check_options(options);
     const auto writer = open_text_writer(options.out, options.id_column);
-    const LongTexts texts(tokenizer, options);
     Progress progress({.what = "reading", .unit = "texts", .quiet = options.quiet});
     LongTextResult result;
     const auto enough = [&] { return options.keep > 0 && result.kept == options.keep; };
     while (!enough()) {
       auto block = next_block(corpus);
       if (block.empty()) break;
-      std::vector<Measured> measured(block.size());
+      std::vector<TruncatedText> texts(block.size());
       parallel_for(std::ssize(block), [&](std::int64_t i) {
         const auto at = static_cast<std::size_t>(i);
-        measured[at] = texts.measure(std::move(block[at].text));
+        texts[at] = truncate(tokenizer, options, std::move(block[at].text));
       });
       for (std::size_t i = 0; i < block.size() && !enough(); ++i) {
         ++result.read;
-        auto& text = measured[i];
-        // What was cut was long enough, though its last token may have been only half a word.
+        auto& text = texts[i];
+        // A truncated text was long enough, even if re-encoding it gives fewer tokens.
         if (!text.cut && text.tokens < options.min_tokens) {
           ++result.too_short;
           result.longest = std::max(result.longest, text.tokens);

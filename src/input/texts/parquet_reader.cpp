@@ -1,5 +1,3 @@
-#include "input/texts/parquet_reader.h"
-
 #include <arrow/api.h>
 #include <arrow/io/file.h>
 #include <parquet/arrow/reader.h>
@@ -7,13 +5,14 @@
 #include "base/core/error.h"
 #include "base/io/arrow_error.h"
 #include "base/io/folder.h"
+#include "input/texts/record_reader.h"
 
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kBatchRows = 64;  // texts can be megabytes each
+constexpr std::int64_t kBatchRows = 64;  // a single text can take megabytes
 
-// Whatever Arrow complains about, it is the file that is wrong.
+// Reports every Arrow error as bad input: the file is at fault.
 void check(const arrow::Status& status, const std::string& path) {
   check_arrow(status, path + ": cannot read the Parquet file", ErrorKind::bad_input);
 }
@@ -25,26 +24,24 @@ T check(arrow::Result<T> result, const std::string& path) {
 }
 
 bool is_text(const arrow::DataType& type) {
-  if (type.id() == arrow::Type::DICTIONARY) {
+  if (type.id() == arrow::Type::DICTIONARY)
     return is_text(*static_cast<const arrow::DictionaryType&>(type).value_type());
-  }
   return arrow::is_string(type.id());
 }
 
-// The string at row `i`; nullopt when null.
+// Returns the string at row `i`, or nullopt for null.
 std::optional<std::string> text_at(const arrow::Array& array, std::int64_t i) {
   if (array.IsNull(i)) return std::nullopt;
   if (array.type_id() == arrow::Type::DICTIONARY) {
     const auto& dictionary = static_cast<const arrow::DictionaryArray&>(array);
     return text_at(*dictionary.dictionary(), dictionary.GetValueIndex(i));
   }
-  if (array.type_id() == arrow::Type::LARGE_STRING) {
+  if (array.type_id() == arrow::Type::LARGE_STRING)
     return static_cast<const arrow::LargeStringArray&>(array).GetString(i);
-  }
   return static_cast<const arrow::StringArray&>(array).GetString(i);
 }
 
-// Strings as bytes without a copy: whether they are UTF-8 is asked elsewhere, text by text.
+// Reinterprets strings as binary without a copy: UTF-8 is validated later, text by text.
 std::shared_ptr<arrow::Array> as_bytes(const std::shared_ptr<arrow::Array>& array,
                                        const std::string& path) {
   if (array->type_id() == arrow::Type::DICTIONARY) {
@@ -59,7 +56,7 @@ std::shared_ptr<arrow::Array> as_bytes(const std::shared_ptr<arrow::Array>& arra
   return check(array->View(large ? arrow::large_binary() : arrow::binary()), path);
 }
 
-// A damaged file may have offsets and codes that lead out of its memory.
+// Validates offsets and dictionary indices, which may point outside of memory in a corrupt file.
 void check_values(const arrow::RecordBatch& batch, const std::string& path) {
   for (const auto& column : batch.columns())
     check((is_text(*column->type()) ? as_bytes(column, path) : column)->ValidateFull(), path);
@@ -73,17 +70,15 @@ ExampleId id_at(const arrow::Array& array, std::int64_t i, const std::string& pa
     return check(scalar->CastTo(type), path);
   };
   const arrow::Type::type type = array.type_id();
-  if (type == arrow::Type::BOOL || arrow::is_signed_integer(type)) {
+  if (type == arrow::Type::BOOL || arrow::is_signed_integer(type))
     return ExampleId::from(std::static_pointer_cast<arrow::Int64Scalar>(as(arrow::int64()))->value);
-  }
   if (arrow::is_unsigned_integer(type)) {
     const auto value = std::static_pointer_cast<arrow::UInt64Scalar>(as(arrow::uint64()))->value;
     return ExampleId::from(std::uint64_t{value});
   }
-  if (type == arrow::Type::FLOAT || type == arrow::Type::DOUBLE) {
+  if (type == arrow::Type::FLOAT || type == arrow::Type::DOUBLE)
     return ExampleId::from(
         std::static_pointer_cast<arrow::DoubleScalar>(as(arrow::float64()))->value);
-  }
   return ExampleId::from_text(scalar->ToString());
 }
 
@@ -100,9 +95,8 @@ class ParquetReader : public RecordReader {
     check(file_->GetSchema(&schema_), path);
     std::vector<int> wanted = {index_of(columns.text)};
     const auto& type = *schema_->field(wanted[0])->type();
-    if (!is_text(type)) {
+    if (!is_text(type))
       bad_input("{}: column '{}' holds {}, expected strings", path, columns.text, type.ToString());
-    }
     text_ = columns.text;
     id_ = columns.id;
     if (columns.id) wanted.push_back(index_of(*columns.id));
@@ -128,9 +122,8 @@ class ParquetReader : public RecordReader {
 
   std::vector<CorpusColumn> columns() const override {
     std::vector<CorpusColumn> columns;
-    for (const auto& field : schema_->fields()) {
+    for (const auto& field : schema_->fields())
       columns.push_back({field->name(), field->type()->ToString()});
-    }
     return columns;
   }
 
@@ -141,7 +134,8 @@ class ParquetReader : public RecordReader {
     return index;
   }
 
-  // Arrow counts the leaves of nested columns: those of the wanted top-level ones are read.
+  // Selects the leaf columns of the requested fields, because Arrow counts leaves of nested
+  // columns.
   void open_batches(const std::vector<int>& fields) {
     std::vector<int> leaves, groups;
     const auto& leaf_schema = *file_->parquet_reader()->metadata()->schema();
@@ -162,13 +156,13 @@ class ParquetReader : public RecordReader {
   std::shared_ptr<arrow::RecordBatch> batch_;
   std::string text_;
   std::optional<std::string> id_;
-  std::int64_t at_ = 0;   // in the batch
-  std::int64_t row_ = 0;  // in the file
+  std::int64_t at_ = 0;   // row in the batch
+  std::int64_t row_ = 0;  // row in the file
 };
 
 }  // namespace
 
-RecordReaderPointer open_parquet(const std::string& path, const RecordColumns& columns) {
+RecordReaderPointer open_parquet_records(const std::string& path, const RecordColumns& columns) {
   return reading_parquet(path, [&] { return std::make_unique<ParquetReader>(path, columns); });
 }
 

@@ -1,47 +1,79 @@
-// One file of a dataset, row by row.
+// Readers for the rows of one dataset file.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "input/texts/example_key.h"
 #include "qkscope/texts.h"
 
 namespace qkscope {
 
-struct Record {
-  std::optional<std::string> text;  // nullopt: null. May not be UTF-8.
-  ExampleId id;                     // where an id column was asked for
-  std::string where;                // "file: line 3"
+// The id of an example as text, and as an integer if the value fits into 64 bits.
+struct ExampleId {
+  std::string text;
+  std::optional<std::int64_t> integer;
+
+  static ExampleId from(std::int64_t value);
+  static ExampleId from(std::uint64_t value);
+  static ExampleId from(double value);  // integral values count as integers
+  static ExampleId from_text(std::string text) { return {std::move(text), std::nullopt}; }
+  // Parses decimal digits, as in CSV files and for large JSON numbers; any other id is text.
+  static ExampleId from_digits(std::string text);
 };
 
-// What can be done about it, for the end of a message.
-inline constexpr const char* kMendUtf8 =
+// Returns the 64-bit key that seeds the sampling of an example: the integer id itself, or the
+// BLAKE2b hash of a text id.
+std::int64_t example_key(const ExampleId& id);
+
+struct Record {
+  std::optional<std::string> text;  // nullopt for null; may be invalid UTF-8
+  ExampleId id;                     // set only if an id column was requested
+  std::string where;                // position for error messages, e.g. "file: line 3"
+};
+
+// Advice appended to error messages about invalid UTF-8.
+inline constexpr const char* kInvalidUtf8Advice =
     "mend the file (iconv -t UTF-8), or put U+FFFD in such places: dataset.errors=replace in a "
     "capture, --errors replace in 'qkscope dataset'";
 
 struct RecordColumns {
   std::string text;
   std::optional<std::string> id;
-  bool replace_invalid = false;  // for formats whose parser insists on UTF-8
+  bool replace_invalid = false;  // for formats whose parser requires valid UTF-8
 };
 
 class RecordReader {
  public:
   virtual ~RecordReader() = default;
+  // Reads the next row; returns false after the last one.
   virtual bool next(Record& record) = 0;
   virtual std::vector<CorpusColumn> columns() const = 0;
 };
 
 using RecordReaderPointer = std::unique_ptr<RecordReader>;
 
-// By the ending of the file's name: Parquet (parquet_reader.h), JSON (json_reader.h), CSV
-// (csv_reader.h), or a plain text that is one row.
+// Opens a file with the reader for its extension: Parquet, JSON Lines, JSON, CSV or plain text (a
+// single row).
 RecordReaderPointer open_records(const std::string& path, const RecordColumns& columns);
 
-// Says that `where` has no such column, which it has instead, and the nearest of them.
+// Parquet through Arrow: reads only the requested columns, in small batches of rows.
+RecordReaderPointer open_parquet_records(const std::string& path, const RecordColumns& columns);
+
+// The readers of text formats: `text` must outlive the reader, and error messages start with
+// `where`. JSON Lines has one object per line; a JSON file is one list of objects; CSV has a header
+// line, and quoted fields may contain commas, line breaks and doubled quotes.
+RecordReaderPointer read_json_lines(std::string_view text, const std::string& where,
+                                    const RecordColumns& columns);
+RecordReaderPointer read_json_array(std::string_view text, const std::string& where,
+                                    const RecordColumns& columns);
+RecordReaderPointer read_csv(std::string_view text, const std::string& where,
+                             const RecordColumns& columns);
+
+// Throws bad input that lists the available columns and suggests the closest name.
 [[noreturn]] void missing_column(const std::string& where, const std::string& column,
                                  const std::vector<CorpusColumn>& columns);
 

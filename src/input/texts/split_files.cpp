@@ -4,9 +4,10 @@
 #include <cctype>
 #include <filesystem>
 #include <map>
+#include <ranges>
 #include <set>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/core/error.h"
 #include "base/core/log.h"
@@ -23,27 +24,22 @@ namespace fs = std::filesystem;
 using Paths = std::vector<std::string>;
 
 std::string_view name_of(std::string_view path) {
-  return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+  return path.substr(path.rfind('/') + 1);  // npos + 1 == 0
 }
 
 bool is_data(std::string_view path) {
-  return std::any_of(kDataEndings.begin(), kDataEndings.end(),
-                     [&](std::string_view ending) { return path.ends_with(ending); });
+  return std::ranges::any_of(kDataEndings, [&](auto ending) { return path.ends_with(ending); });
 }
 
-// "train.parquet", "train-00000-of-00002.parquet", "train_0.jsonl", but not "training.csv".
+// Matches "train.parquet", "train-00000-of-00002.parquet" and "train_0.jsonl", but not
+// "training.csv".
 bool belongs_to(std::string_view path, const std::string& split) {
   const auto name = name_of(path);
   return name.starts_with(split) && name.size() > split.size() &&
          std::isalnum(static_cast<unsigned char>(name[split.size()])) == 0;
 }
 
-// "data/" and "train" → "data/train/".
-std::string folder(const std::string& base, const std::string& name) {
-  return base + name + "/";
-}
-
-// Data files right in the folder ("" or "a/b/"), in order.
+// Returns the data files directly inside a folder ("" or "a/b/"), sorted.
 Paths files_in(const Paths& paths, const std::string& folder) {
   Paths files;
   for (const auto& path : paths)
@@ -54,17 +50,12 @@ Paths files_in(const Paths& paths, const std::string& folder) {
   return files;
 }
 
-Paths of_split(Paths files, const std::string& split) {
-  std::erase_if(files, [&](const std::string& path) { return !belongs_to(path, split); });
-  return files;
-}
-
-// The files of the first kind that has any.
-Paths of_one_kind(const Paths& files, const std::string& where) {
+// Keeps only the files of the most preferred format.
+Paths of_preferred_format(const Paths& files, const std::string& where) {
   Paths chosen;
   for (const auto ending : kDataEndings) {
-    std::copy_if(files.begin(), files.end(), std::back_inserter(chosen),
-                 [&](const std::string& path) { return path.ends_with(ending); });
+    std::ranges::copy_if(files, std::back_inserter(chosen),
+                         [&](const auto& path) { return path.ends_with(ending); });
     if (!chosen.empty()) break;
   }
   if (chosen.size() < files.size())
@@ -74,36 +65,39 @@ Paths of_one_kind(const Paths& files, const std::string& where) {
 }
 
 [[noreturn]] void no_files(const Paths& paths, const std::string& split, const std::string& where) {
-  constexpr int kMost = 10;
-  std::string there;
-  int listed = 0;
+  constexpr std::size_t kMaxListed = 10;
+  Paths data;
   for (const auto& path : paths)
-    if (is_data(path) && listed++ < kMost) there += (there.empty() ? "" : ", ") + path;
+    if (is_data(path) && data.size() < kMaxListed) data.push_back(path);
   bad_input("{}: no data files for the split '{}'. {}", where, split,
-            there.empty() ? "There are no .parquet, .jsonl, .json, .csv or .txt files in it."
-                          : "The data files in it: " + there);
+            data.empty() ? "There are no .parquet, .jsonl, .json, .csv or .txt files in it."
+                         : fmt::format("The data files in it: {}", fmt::join(data, ", ")));
 }
 
-Paths by_name(const Paths& paths, const std::string& base, const std::string& split,
-              const std::string& where) {
-  for (const auto& place : {folder(base, "data"), base})
-    if (const auto files = of_split(files_in(paths, place), split); !files.empty())
-      return of_one_kind(files, where);
-  for (const auto& place : {folder(folder(base, "data"), split), folder(base, split)})
-    if (const auto files = files_in(paths, place); !files.empty()) return of_one_kind(files, where);
-  // Files whose names say nothing of splits are the train split.
+Paths select_by_name(const Paths& paths, const std::string& base, const std::string& split,
+                     const std::string& where) {
+  for (const auto& folder : {base + "data/", base}) {
+    auto files = files_in(paths, folder);
+    std::erase_if(files, [&](const std::string& path) { return !belongs_to(path, split); });
+    if (!files.empty()) return of_preferred_format(files, where);
+  }
+  for (const auto& folder : {base + "data/" + split + "/", base + split + "/"})
+    if (const auto files = files_in(paths, folder); !files.empty())
+      return of_preferred_format(files, where);
+  // Files that name no split belong to the train split.
   const auto files = files_in(paths, base);
-  const bool named = std::any_of(files.begin(), files.end(), [](const std::string& path) {
+  const bool named = std::ranges::any_of(files, [](const std::string& path) {
     return belongs_to(path, "test") || belongs_to(path, "validation");
   });
   if (files.empty() || named || split != "train") no_files(paths, split, where);
-  return of_one_kind(files, where);
+  return of_preferred_format(files, where);
 }
 
-using Parts = std::vector<std::string>;  // of a path, between its slashes
+using Parts = std::vector<std::string>;  // components of a path
 
-// `*` stays within a folder, `**` goes through any number of them. Like glob_match with folders for
-// characters: only the last `**` needs another try, so the time is bounded by the product of sizes.
+// Matches glob patterns by path component: `*` stays within a folder, `**` spans any number of
+// folders. Greedy with backtracking to the last `**` only, so the time is bounded by the product of
+// both lengths.
 bool parts_match(const Parts& pattern, const Parts& path) {
   constexpr auto kNone = std::string::npos;
   std::size_t p = 0, t = 0, star = kNone, star_path = 0;
@@ -114,7 +108,7 @@ bool parts_match(const Parts& pattern, const Parts& path) {
     } else if (p < pattern.size() && glob_match(pattern[p], path[t])) {
       ++p;
       ++t;
-    } else if (star != kNone) {  // let the last ** take one folder more
+    } else if (star != kNone) {  // extend the last ** by one folder
       p = star + 1;
       t = ++star_path;
     } else {
@@ -125,73 +119,70 @@ bool parts_match(const Parts& pattern, const Parts& path) {
   return p == pattern.size();
 }
 
-// The paths that patterns of a card choose.
-class Chooser {
+// Collects the paths that match the patterns of a dataset card.
+class GlobSelection {
  public:
-  Chooser(const Paths& paths, const std::string& where) : where_(where) {
+  GlobSelection(const Paths& paths, const std::string& where) : where_(where) {
     for (const auto& path : paths) parts_of_.emplace(path, split(path, '/'));
   }
 
   void add(std::string_view pattern) {
     if (pattern.starts_with("./")) pattern.remove_prefix(2);
-    if (pattern.find_first_of("*?") == std::string_view::npos) {  // a plain name
-      if (parts_of_.contains(std::string(pattern))) chosen_.emplace(pattern);
+    if (pattern.find_first_of("*?") == std::string_view::npos) {  // no wildcard
+      if (parts_of_.contains(std::string(pattern))) selected_.emplace(pattern);
       return;
     }
-    if (pattern.size() > kLongestPattern || (tried_ += parts_of_.size()) > kMostTries)
+    if (pattern.size() > kMaxPatternLength || (comparisons_ += parts_of_.size()) > kMaxComparisons)
       bad_input("{}: its card chooses files by more patterns than can be tried", where_);
     const auto pattern_parts = split(pattern, '/');
     for (const auto& [path, parts] : parts_of_)
-      if (parts_match(pattern_parts, parts)) chosen_.insert(path);
+      if (parts_match(pattern_parts, parts)) selected_.insert(path);
   }
 
-  Paths take() const { return {chosen_.begin(), chosen_.end()}; }
+  Paths paths() const { return {selected_.begin(), selected_.end()}; }
 
  private:
-  // About a second of work; published datasets need a thousandth of it.
-  static constexpr std::size_t kMostTries = 5'000'000;
-  static constexpr std::size_t kLongestPattern = 1000;
+  // Limits the time to about a second; published datasets need a thousandth of that.
+  static constexpr std::size_t kMaxComparisons = 5'000'000;
+  static constexpr std::size_t kMaxPatternLength = 1000;
 
   const std::string& where_;
   std::map<std::string, Parts> parts_of_;
-  std::set<std::string> chosen_;
-  std::size_t tried_ = 0;
+  std::set<std::string> selected_;
+  std::size_t comparisons_ = 0;
 };
 
-Paths by_card(const Paths& paths, const CardConfig& config, const CorpusOptions& options,
-              const std::string& where) {
+Paths select_by_card(const Paths& paths, const CardConfig& config, const CorpusOptions& options,
+                     const std::string& where) {
   const auto base = config.data_dir.empty() ? "" : config.data_dir + "/";
-  if (config.files.empty()) return by_name(paths, base, options.split, where);
+  if (config.files.empty()) return select_by_name(paths, base, options.split, where);
   const auto patterns = config.files.find(options.split);
   if (patterns == config.files.end()) {
-    Paths splits;
-    for (const auto& [split, ignored] : config.files) splits.push_back(split);
     bad_input("{}: the configuration '{}' has no split '{}'; its card names: {}", where,
-              config.name, options.split, fmt::join(splits, ", "));
+              config.name, options.split, fmt::join(std::views::keys(config.files), ", "));
   }
-  Chooser chooser(paths, where);
-  for (const auto& pattern : patterns->second) chooser.add(base + pattern);
-  const Paths files = chooser.take();
+  GlobSelection selection(paths, where);
+  for (const auto& pattern : patterns->second) selection.add(base + pattern);
+  const Paths files = selection.paths();
   if (std::none_of(files.begin(), files.end(), is_data)) no_files(paths, options.split, where);
-  return of_one_kind(files, where);
+  return of_preferred_format(files, where);
 }
 
-// The configuration that is meant: by its name, else the default one, else the only one.
+// Returns the configuration with the given name, else the default one, else the only one.
 const CardConfig* find_config(const std::vector<CardConfig>& configs,
                               const std::optional<std::string>& name) {
   if (configs.size() == 1 && !name) return &configs.front();
-  const auto found = std::find_if(configs.begin(), configs.end(), [&](const CardConfig& config) {
+  const auto found = std::ranges::find_if(configs, [&](const CardConfig& config) {
     return name ? config.name == *name : config.is_default || config.name == "default";
   });
   return found == configs.end() ? nullptr : &*found;
 }
 
-Paths in_named_folder(const Paths& paths, const CorpusOptions& options, const std::string& where) {
+Paths select_in_folder(const Paths& paths, const CorpusOptions& options, const std::string& where) {
   const auto& name = *options.name;
-  for (const auto& base : {folder("", name), folder("data/", name)})
-    if (std::any_of(paths.begin(), paths.end(),
-                    [&](const std::string& path) { return path.starts_with(base); }))
-      return by_name(paths, base, options.split, where);
+  for (const auto& base : {name + "/", "data/" + name + "/"})
+    if (std::ranges::any_of(paths, [&](const auto& path) { return path.starts_with(base); }))
+      return select_by_name(paths, base, options.split, where);
   std::set<std::string> folders;
   for (const auto& path : paths)
     if (const auto slash = path.find('/'); slash != std::string::npos)
@@ -200,7 +191,7 @@ Paths in_named_folder(const Paths& paths, const CorpusOptions& options, const st
             folders.empty() ? "none" : fmt::format("{}", fmt::join(folders, ", ")));
 }
 
-// Every file below the folder, relative to it. Hidden folders are skipped.
+// Returns all files below a folder, relative to it. Hidden folders are skipped.
 std::vector<std::string> files_below(const fs::path& folder) {
   std::vector<std::string> files;
   std::error_code error;
@@ -223,13 +214,11 @@ std::vector<std::string> choose_split_files(const std::vector<std::string>& path
                                             const std::string& where) {
   const auto configs = read_card_configs(card, where);
   if (const auto* config = find_config(configs, options.name))
-    return by_card(paths, *config, options, where);
-  if (options.name) return in_named_folder(paths, options, where);
-  if (configs.empty()) return by_name(paths, "", options.split, where);
-  Paths names;
-  for (const auto& config : configs) names.push_back(config.name);
+    return select_by_card(paths, *config, options, where);
+  if (options.name) return select_in_folder(paths, options, where);
+  if (configs.empty()) return select_by_name(paths, "", options.split, where);
   bad_input("{}: the dataset has several configurations; choose one by name: {}", where,
-            fmt::join(names, ", "));
+            fmt::join(std::views::transform(configs, &CardConfig::name), ", "));
 }
 
 std::vector<std::string> find_corpus_files(const CorpusOptions& options) {

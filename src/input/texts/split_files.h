@@ -1,5 +1,5 @@
-// Which of a dataset's files make up a split: by its card, or else by their names. The same rules
-// choose from a folder on disk and from the listing of a repository.
+// Selects the files of a dataset split by the dataset card, or else by file names. The same rules
+// apply to local folders and to file listings of the Hub.
 #pragma once
 
 #include <array>
@@ -11,18 +11,20 @@
 
 namespace qkscope {
 
-// Endings of files that can be read. A split with several kinds of them is read by the first.
+// Supported file extensions in order of preference: a split in several formats is read in the
+// first.
 inline constexpr std::array<std::string_view, 6> kDataEndings = {".parquet", ".jsonl", ".ndjson",
                                                                  ".json",    ".csv",   ".txt"};
 
-// `paths` are all files of the dataset, relative to it; `card` is its README.md, "" without one.
-// In the order they are read. None is bad input that begins with `where` and says what is there.
+// Returns the files of a split in reading order. `paths` lists all files of the dataset relative to
+// its root; `card` is the content of README.md or "". Throws bad input starting with `where` if no
+// file matches.
 std::vector<std::string> choose_split_files(const std::vector<std::string>& paths,
                                             const std::string& card, const CorpusOptions& options,
                                             const std::string& where);
 
-// The files of the dataset at options.path, in the order they are read: the file itself, or those
-// of a folder that make up the split.
+// Returns the files of the dataset at options.path in reading order: the file itself, or the files
+// of the split inside a folder.
 std::vector<std::string> find_corpus_files(const CorpusOptions& options);
 
 }  // namespace qkscope

@@ -36,7 +36,7 @@ class JsonLinesWriter : public TextWriter {
   std::string id_column_;
 };
 
-// What Arrow writes goes to a file that appears when it is whole.
+// Adapts OutputFile to Arrow, so that the Parquet file appears atomically.
 class FileStream : public arrow::io::OutputStream {
  public:
   explicit FileStream(OutputFile& file) : file_(file) {}
@@ -104,7 +104,7 @@ class ParquetTextWriter : public TextWriter {
     check_arrow(status, "writing " + path_, ErrorKind::failure);
   }
 
-  // The first id decides what all are.
+  // The first id determines the column type.
   void open(bool integers) {
     integers_ = integers;
     schema_ = arrow::schema({arrow::field(id_column_, integers ? arrow::int64() : arrow::utf8()),

@@ -1,4 +1,4 @@
-// Writes a text dataset row by row: Parquet or JSON Lines, by the ending of the file's name.
+// Writes a text dataset row by row, as Parquet or JSON Lines depending on the file extension.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ class TextWriter {
  public:
   virtual ~TextWriter() = default;
   virtual void add(TextRow row) = 0;
-  // The file appears under its name; without it nothing is left.
+  // Moves the complete file to its final name. Without finish() no file remains.
   virtual void finish() = 0;
 };
 
-// Any other ending is bad input.
+// Throws bad input for any other file extension.
 std::unique_ptr<TextWriter> open_text_writer(const std::string& path, const std::string& id_column);
 
 }  // namespace qkscope

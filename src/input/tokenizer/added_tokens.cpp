@@ -32,13 +32,12 @@ void TokenFinder::add(std::string_view text, std::int32_t id) {
   if (starts_.find(text.front()) == std::string::npos) starts_.push_back(text.front());
 }
 
-std::size_t TokenFinder::next_start(std::string_view text, std::size_t from) const {
-  return starts_.size() == 1 ? text.find(starts_.front(), from) : text.find_first_of(starts_, from);
-}
-
 std::optional<TokenFinder::Found> TokenFinder::next(std::string_view text, std::size_t from) const {
   if (empty()) return std::nullopt;
-  for (; (from = next_start(text, from)) != std::string_view::npos; ++from) {
+  const auto next_start = [&](std::size_t at) {
+    return starts_.size() == 1 ? text.find(starts_.front(), at) : text.find_first_of(starts_, at);
+  };
+  for (; (from = next_start(from)) != std::string_view::npos; ++from) {
     std::optional<Found> longest;
     std::uint32_t node = 0;
     for (std::size_t at = from; at < text.size(); ++at) {
@@ -69,7 +68,7 @@ bool TokenFinder::touches(std::string_view text, std::size_t at) const {
 }
 
 void AddedTokens::add(const AddedToken& token, const Vocabulary& vocabulary,
-                      const Normalizer* normalizer) {
+                      const std::optional<Normalizer>& normalizer) {
   if (token.content.empty()) return;
   std::int32_t id = find(token.content);
   if (id < 0) id = vocabulary.find(token.content);
@@ -78,7 +77,7 @@ void AddedTokens::add(const AddedToken& token, const Vocabulary& vocabulary,
     id = by_id_.empty() ? size : std::max(size, by_id_.rbegin()->first + 1);
   }
   std::string shown = token.content;
-  if (token.normalized && normalizer != nullptr) {
+  if (token.normalized && normalizer) {
     AlignedText text(token.content, 0, false);
     normalizer->apply(text, {});
     shown = text.text();
@@ -102,9 +101,8 @@ void AddedTokens::split(std::string_view text, bool normalized,
       continue;
     }
     if (token.lstrip) {
-      while (begin > done && ends_with(text.substr(0, begin), unicode::kSpace)) {
+      while (begin > done && ends_with(text.substr(0, begin), unicode::kSpace))
         begin -= utf8::decode_last(text.data() + begin).size;
-      }
     }
     if (token.rstrip) {
       while (starts_with(text.substr(end), unicode::kSpace)) end += utf8::length(text[end]);
@@ -116,13 +114,13 @@ void AddedTokens::split(std::string_view text, bool normalized,
   if (done < text.size()) sections.push_back({{done, static_cast<std::uint32_t>(text.size())}, -1});
 }
 
-// A normalized token is not looked for around a cut, so none may be able to reach across one.
+// Normalized tokens are not searched around a cut, so no normalized token may be able to span one.
 bool AddedTokens::allows_cuts() const {
   return std::none_of(by_id_.begin(), by_id_.end(), [](const auto& entry) {
     const auto& [token, shown] = entry.second;
     return token.normalized &&
            (token.rstrip || token.single_word || shown.find(' ') != std::string::npos ||
-            shown.find("\xE2\x96\x81") != std::string::npos);
+            shown.find(unicode::kSpaceMarkUtf8) != std::string::npos);
   });
 }
 

@@ -6,7 +6,7 @@
 namespace qkscope {
 namespace {
 
-// Real normalizers make at most 11 times as many bytes (NFKC of one ligature).
+// Real normalizers grow a text at most 11-fold (NFKC of U+FDFA).
 std::size_t most_bytes(std::size_t size) {
   return 64 * size + (1 << 16);
 }
@@ -31,9 +31,7 @@ void AlignedText::borrow(const AlignedText& whole, Span range) {
   most_ = most_bytes(text_.size());
   aligned_ = whole.aligned_;
   spans_.clear();
-  if (aligned_) {
-    spans_.assign(whole.spans_.begin() + range.begin, whole.spans_.begin() + range.end);
-  }
+  if (aligned_) spans_.assign(whole.spans_.begin() + range.begin, whole.spans_.begin() + range.end);
 }
 
 AlignedText::Rewrite::Rewrite(AlignedText& target) : target_(target) {

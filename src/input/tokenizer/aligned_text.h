@@ -1,4 +1,4 @@
-// Text on its way through a tokenizer, and where each of its bytes came from in the document.
+// Text in a tokenizer pipeline with the source position of every byte in the document.
 #pragma once
 
 #include <cstdint>
@@ -16,46 +16,46 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
-// Starts as a borrowed piece of the document and becomes a copy of its own when something changes
-// it. Alignment costs time and memory, so it is kept only when asked for.
+// Starts as a view of the document and becomes a copy on the first change. Alignment costs time and
+// memory and is tracked only on request.
 class AlignedText {
  public:
   AlignedText() = default;
-  // `text` is the document's bytes from `offset` on, and must outlive this object.
+  // `text` is the part of the document that starts at byte `offset`; it must outlive this object.
   AlignedText(std::string_view text, std::uint32_t offset, bool aligned);
 
   AlignedText(const AlignedText&) = delete;
   AlignedText& operator=(const AlignedText&) = delete;
 
-  // Makes this text a part of another one, borrowed like a document.
+  // Makes this text a view of a part of another text.
   void borrow(const AlignedText& whole, Span range);
 
   std::string_view text() const { return text_; }
   bool aligned() const { return aligned_; }
   bool empty() const { return text_.empty(); }
 
-  // The bytes of the document that text()[range] came from; aligned texts only.
+  // Returns the bytes of the document that produced text()[range]. Requires alignment.
   Span source(Span range) const { return {spans_[range.begin].begin, spans_[range.end - 1].end}; }
 
-  // Whether byte `at` of the text is the first of the document. Without alignment this is known
-  // only while the text is an unchanged piece of it.
+  // Returns true if byte `at` is the first byte of the document. Without alignment, the result is
+  // only valid while the text is unmodified.
   bool starts_document(std::uint32_t at) const {
     return aligned_ ? spans_[at].begin == 0 : offset_ + at == 0;
   }
 
-  // Builds a changed text beside the old one, front to back, then takes its place. A text that
-  // grows without measure is bad input: normalizers in a chain could fill the memory.
+  // Rewrites a text from front to back. Throws bad input if the text grows more than 64-fold,
+  // because chained normalizers could otherwise exhaust memory.
   class Rewrite {
    public:
     explicit Rewrite(AlignedText& target);
-    // The next `size` bytes of the old text stay.
+    // Copies the next `size` bytes unchanged.
     void keep(std::size_t size);
-    // Puts a character in the place of the next `consumed` bytes; it takes the alignment of the
-    // first of them, or of the byte before when it consumes none.
+    // Writes a character that replaces the next `consumed` bytes. Its alignment is that of the
+    // first consumed byte, or of the previous byte if none is consumed.
     void put(char32_t code, std::size_t consumed);
     void drop(std::size_t size) { at_ += size; }
-    std::size_t position() const { return at_; }          // in the old text
-    std::size_t written() const { return text_.size(); }  // bytes of the new text
+    std::size_t position() const { return at_; }          // read position in the old text
+    std::size_t written() const { return text_.size(); }  // size of the new text in bytes
     std::string_view old() const { return target_.text_; }
     void finish();
 
@@ -71,9 +71,9 @@ class AlignedText {
  private:
   std::string_view text_;
   std::string storage_;
-  std::vector<Span> spans_;  // one per byte: the whole character of the document it came from
+  std::vector<Span> spans_;  // per byte: the source character in the document
   std::uint32_t offset_ = 0;
-  std::size_t most_ = 0;  // bytes that rewriting may make of it
+  std::size_t most_ = 0;  // size limit in bytes after rewriting
   bool aligned_ = false;
 };
 

@@ -5,12 +5,14 @@
 #include "base/core/error.h"
 #include "base/core/utf8.h"
 #include "input/tokenizer/byte_alphabet.h"
+#include "input/tokenizer/unicode.h"
 
 namespace qkscope {
 namespace {
 
-constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581
-constexpr std::size_t kLongWord = 64;               // bytes; longer ones are looked at for parts
+using unicode::kSpaceMarkUtf8;
+
+constexpr std::size_t kLongWord = 64;  // bytes; longer words are divided into parts
 
 std::size_t joint(char last, char first) {
   return static_cast<std::size_t>(static_cast<unsigned char>(last)) << 8 |
@@ -23,9 +25,8 @@ BpeModel::BpeModel(BpeFile file, bool bytes, const std::string& where)
     : file_(std::move(file)), bytes_(bytes) {
   if (file_.unknown) {
     unknown_id_ = file_.vocabulary.find(*file_.unknown);
-    if (unknown_id_ < 0) {
+    if (unknown_id_ < 0)
       bad_input("{}: the model's unk_token \"{}\" is not in its vocabulary", where, *file_.unknown);
-    }
   }
   merges_.reserve(file_.merges.size());
   for (const auto& [left, right, into] : file_.merges) merges_.add(left, right, into);
@@ -48,22 +49,22 @@ void BpeModel::note_initials() {
     fallback_[at] = file_.vocabulary.find(fmt::format("<0x{:02X}>", byte));
     all_fallbacks = all_fallbacks && fallback_[at] >= 0;
   }
-  // Neighbouring unknown characters may be fused, and a prefix marks every character but the first:
-  // either way the ids of a part depend on the rest of its word.
+  // A word may be encoded in parts only if unknown characters are not fused with their neighbours
+  // and no prefix distinguishes the first character.
   divisible_ = file_.continuing_prefix.empty() && (unknown_id_ < 0 || all_fallbacks);
 }
 
 std::uint32_t BpeModel::spelled_size(std::string_view text) const {
   if (!bytes_) return static_cast<std::uint32_t>(text.size());
   std::uint32_t size = 0;
-  for (const char byte : text) size += size_in_byte_alphabet(static_cast<unsigned char>(byte));
+  for (const char byte : text) size += size_in_byte_alphabet(byte);
   return size;
 }
 
-// Looks at each token once, as it stands in a word, and then at the pairs that join.
+// Collects the first and last byte of every token, then marks the byte pairs that some merge joins.
 void BpeModel::note_joins() {
   struct Ends {
-    bool in_words = false;  // a token outside the byte alphabet stands in no word
+    bool in_words = false;  // false if the token is not spelled in the byte-level alphabet
     char first = 0, last = 0;
     bool begins_with_mark = false;
   };
@@ -74,7 +75,8 @@ void BpeModel::note_joins() {
     if (!token || token->empty()) continue;
     if (bytes_ && !from_byte_alphabet(*token, buffer)) continue;
     const std::string_view text = bytes_ ? std::string_view(buffer) : *token;
-    ends[static_cast<std::size_t>(id)] = {true, text.front(), text.back(), text.starts_with(kMark)};
+    ends[static_cast<std::size_t>(id)] = {true, text.front(), text.back(),
+                                          text.starts_with(kSpaceMarkUtf8)};
     if (file_.ignore_merges) whole_.add(text, id);
   }
   for (const auto& [left, right, into] : file_.merges) {
@@ -91,14 +93,14 @@ void BpeModel::note_joins() {
 
 bool BpeModel::is_boundary(const char* at) const {
   if (!joins_[joint(at[-1], at[0])]) return bytes_ || !utf8::is_continuation(*at);
-  return !bytes_ && *at == kMark[0] && at[1] == kMark[1] && at[2] == kMark[2] &&
-         !joins_mark_.contains(utf8::decode_last(at).code);
+  return !bytes_ && *at == kSpaceMarkUtf8[0] && at[1] == kSpaceMarkUtf8[1] &&
+         at[2] == kSpaceMarkUtf8[2] && !joins_mark_.contains(utf8::decode_last(at).code);
 }
 
 bool BpeModel::never_joins(std::string_view left, std::string_view next) const {
   if (!divisible_ || file_.ignore_merges || left.empty() || next.empty()) return false;
   if (!joins_[joint(left.back(), next.front())]) return true;
-  return !bytes_ && next.starts_with(kMark) &&
+  return !bytes_ && next.starts_with(kSpaceMarkUtf8) &&
          !joins_mark_.contains(utf8::decode_last(left.data() + left.size()).code);
 }
 
@@ -106,7 +108,7 @@ void BpeModel::add_initial(std::string_view character, bool first, std::vector<S
                            Symbol& pending) const {
   const std::uint32_t size = spelled_size(character);
   std::int32_t id;
-  std::string text;  // only where the character does not stand for itself
+  std::string text;  // spelling of the character, if it differs from the character
   if (first || file_.continuing_prefix.empty()) {
     const auto lead = static_cast<unsigned char>(character.front());
     id = bytes_ || lead < 0x80 ? initial_[lead] : file_.vocabulary.find(character);
@@ -132,14 +134,14 @@ void BpeModel::add_initial(std::string_view character, bool first, std::vector<S
       return;
     }
   }
-  if (unknown_id_ < 0) return;  // nothing stands for it: it is left out
+  if (unknown_id_ < 0) return;  // no unknown token: the character is dropped
   if (!file_.fuse_unknown) settle();
   pending.size += size;
 }
 
 void BpeModel::begin(std::string_view word, std::vector<Symbol>& symbols) const {
   symbols.clear();
-  Symbol pending{unknown_id_, 0};  // unknown characters not yet put down
+  Symbol pending{unknown_id_, 0};  // unknown characters not yet appended
   for (std::size_t at = 0; at < word.size();) {
     const std::size_t size = bytes_ ? 1 : utf8::length(word[at]);
     add_initial(word.substr(at, size), at == 0, symbols, pending);
@@ -166,7 +168,7 @@ void BpeModel::merge(std::string_view word, Workspace& work, std::vector<std::in
   for (const Symbol& symbol : work.symbols) ids.push_back(symbol.id);
 }
 
-// Divides the word where no merge can join, so that its parts can be remembered like words.
+// Splits the word at boundaries that no merge crosses, so that the parts can be cached like words.
 void BpeModel::merge_parts(Word word, Workspace& work, std::vector<std::int32_t>& ids) const {
   const char* begin = word.text.data();
   const char* const end = begin + word.text.size();

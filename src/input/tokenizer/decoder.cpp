@@ -1,8 +1,9 @@
 #include "input/tokenizer/decoder.h"
 
 #include <charconv>
-#include <memory>
 #include <optional>
+
+#include <fmt/ranges.h>
 
 #include "base/core/error.h"
 #include "base/core/utf8.h"
@@ -15,24 +16,14 @@ namespace {
 
 using Tokens = std::vector<std::string>;
 
-std::string joined(const Tokens& tokens, std::string_view between) {
-  std::string text;
-  for (const std::string& token : tokens) {
-    if (&token != &tokens.front()) text += between;
-    text += token;
-  }
-  return text;
-}
-
 void decode_bytes(Tokens& tokens) {
   std::string bytes, of_token;
-  for (const std::string& token : tokens) {
+  for (const std::string& token : tokens)
     bytes += from_byte_alphabet(token, of_token) ? of_token : token;
-  }
   tokens.assign(1, utf8::replace_invalid(bytes));
 }
 
-// "<0x61>" is the byte 0x61.
+// Parses a byte-fallback token: "<0x61>" is the byte 0x61.
 std::optional<char> fallback_byte(const std::string& token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return std::nullopt;
   unsigned byte = 0;
@@ -64,33 +55,26 @@ void decode_fallback(Tokens& tokens) {
   tokens = std::move(out);
 }
 
-// Takes up to `count` times `content` from the front.
-void strip_front(std::string& token, const std::string& content, std::int64_t count) {
-  for (; count > 0 && token.starts_with(content); --count) token.erase(0, content.size());
-}
-
-void strip_back(std::string& token, const std::string& content, std::int64_t count) {
-  for (; count > 0 && token.ends_with(content); --count) {
-    token.erase(token.size() - content.size());
-  }
+// Removes up to `front` leading and up to `back` trailing copies of `content`.
+void strip(std::string& token, const std::string& content, std::int64_t front, std::int64_t back) {
+  for (; front > 0 && token.starts_with(content); --front) token.erase(0, content.size());
+  for (; back > 0 && token.ends_with(content); --back) token.erase(token.size() - content.size());
 }
 
 std::string replaced(const Pattern& pattern, const std::string& content, const std::string& token) {
-  std::vector<Match> stretches;
-  pattern.find(token, stretches);
+  std::vector<Match> matches;
+  pattern.find(token, matches);
   std::string out;
-  for (const auto& [range, matched] : stretches) {
+  for (const auto& [range, matched] : matches)
     out += matched ? content : token.substr(range.begin, range.end - range.begin);
-  }
   return out;
 }
 
-// The mark is a space, or nothing in the first token when one was put before the text.
+// Replaces the mark by a space, or by nothing in the first token if the encoder prepended one.
 void decode_metaspace(Tokens& tokens, const std::string& mark, bool prepended) {
-  const PatternPointer pattern = make_string_pattern(mark);
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    tokens[i] = replaced(*pattern, i == 0 && prepended ? "" : " ", tokens[i]);
-  }
+  const Pattern pattern = make_string_pattern(mark);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = replaced(pattern, i == 0 && prepended ? "" : " ", tokens[i]);
 }
 
 }  // namespace
@@ -113,28 +97,25 @@ void Decoder::read(const Json& json, const std::string& where) {
     steps_.push_back(decode_fallback);
   } else if (type == "Fuse") {
     spec.allow({});
-    steps_.push_back([](Tokens& tokens) { tokens.assign(1, joined(tokens, "")); });
+    steps_.push_back(
+        [](Tokens& tokens) { tokens.assign(1, fmt::format("{}", fmt::join(tokens, ""))); });
   } else if (type == "Strip") {
     spec.allow({"content", "start", "stop"});
     const std::string content = spec.text("content");
-    if (utf8::count(content) != 1) spec.wrong("\"content\" must be one character");
+    if (utf8::count(content) != 1) spec.fail("\"content\" must be one character");
     steps_.push_back(
         [=, start = spec.integer("start"), stop = spec.integer("stop")](Tokens& tokens) {
-          for (std::string& token : tokens) {
-            strip_front(token, content, start);
-            strip_back(token, content, stop);
-          }
+          for (std::string& token : tokens) strip(token, content, start, stop);
         });
   } else if (type == "Replace") {
     spec.allow({"pattern", "content"});
-    const std::shared_ptr<const Pattern> pattern = spec.pattern();
-    steps_.push_back([=, content = spec.text("content")](Tokens& tokens) {
-      for (std::string& token : tokens) token = replaced(*pattern, content, token);
+    steps_.push_back([pattern = spec.pattern(), content = spec.text("content")](Tokens& tokens) {
+      for (std::string& token : tokens) token = replaced(pattern, content, token);
     });
   } else if (type == "Metaspace") {
     spec.allow({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
     const std::string mark = spec.text("replacement");
-    if (utf8::count(mark) != 1) spec.wrong("\"replacement\" must be one character");
+    if (utf8::count(mark) != 1) spec.fail("\"replacement\" must be one character");
     const bool prepended =
         spec.text("prepend_scheme", "always") != "never" && spec.flag("add_prefix_space", true);
     steps_.push_back([=](Tokens& tokens) { decode_metaspace(tokens, mark, prepended); });
@@ -144,9 +125,8 @@ void Decoder::read(const Json& json, const std::string& where) {
 }
 
 std::string Decoder::decode(std::vector<std::string> tokens) const {
-  if (!present_) return joined(tokens, " ");
   for (const Step& step : steps_) step(tokens);
-  return joined(tokens, "");
+  return fmt::format("{}", fmt::join(tokens, present_ ? "" : " "));
 }
 
 }  // namespace qkscope

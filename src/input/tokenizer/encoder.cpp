@@ -11,24 +11,23 @@
 namespace qkscope {
 
 Encoder::Encoder(Parts parts) : parts_(std::move(parts)) {
-  const Normalizer* normalizer = parts_.normalizer.get();
-  keeps_alignment_ = normalizer != nullptr && parts_.pre_tokenizer.needs_alignment();
+  const auto& normalizer = parts_.normalizer;
+  keeps_alignment_ = normalizer && parts_.pre_tokenizer.needs_alignment();
   if (!parts_.added_tokens.allows_cuts()) return;
-  const CutSpace space = normalizer == nullptr ? CutSpace::as_space : normalizer->cut_space();
+  const CutSpace space = normalizer ? normalizer->cut_space : CutSpace::as_space;
   const AtCut at_cut = parts_.pre_tokenizer.at_cut(space);
   if (space == CutSpace::uncertain || at_cut == AtCut::uncertain) return;
   cut_space_ = space;
   cut_by_model_ = at_cut == AtCut::local;
   cut_after_ideograph_ = parts_.pre_tokenizer.breaks_after_ideograph() &&
-                         (normalizer == nullptr || normalizer->allows_cut_after_ideograph());
+                         (!normalizer || normalizer->allows_cut_after_ideograph);
 }
 
 void Encoder::encode(std::string_view document, Span piece, bool with_sources, Workspace& work,
                      Tokens& tokens) const {
   const std::string_view text = document.substr(piece.begin, piece.end - piece.begin);
-  if (const auto at = utf8::find_invalid(text); at != std::string_view::npos) {
+  if (const auto at = utf8::find_invalid(text); at != std::string_view::npos)
     bad_input("the text is not UTF-8 at byte {}", piece.begin + at);
-  }
   const Job job{document, with_sources, work, tokens};
   work.sections.clear();
   parts_.added_tokens.split(text, false, work.sections);
@@ -40,11 +39,15 @@ void Encoder::encode(std::string_view document, Span piece, bool with_sources, W
       encode_section(job, section, {begins, ends});
       continue;
     }
-    tokens.ids.push_back(id);
-    if (!with_sources) continue;
-    tokens.sources.push_back(section);
-    tokens.strings.emplace_back(document.substr(section.begin, section.end - section.begin));
+    add_token(job, id, section, text.substr(range.begin, range.end - range.begin));
   }
+}
+
+void Encoder::add_token(const Job& job, std::int32_t id, Span source, std::string_view string) {
+  job.tokens.ids.push_back(id);
+  if (!job.with_sources) return;
+  job.tokens.sources.push_back(source);
+  job.tokens.strings.emplace_back(string);
 }
 
 void Encoder::encode_section(const Job& job, Span section, SectionEnds ends) const {
@@ -59,10 +62,8 @@ void Encoder::encode_section(const Job& job, Span section, SectionEnds ends) con
       encode_normalized(job, text, range, ends.begins || range.begin > 0);
       continue;
     }
-    job.tokens.ids.push_back(id);
-    if (!job.with_sources) continue;
-    job.tokens.sources.push_back(text.source(range));
-    job.tokens.strings.emplace_back(text.text().substr(range.begin, range.end - range.begin));
+    add_token(job, id, job.with_sources ? text.source(range) : Span{},
+              text.text().substr(range.begin, range.end - range.begin));
   }
 }
 
@@ -79,34 +80,31 @@ void Encoder::encode_normalized(const Job& job, const AlignedText& text, Span ra
   }
   const std::string_view whole = pieces.text.text();
   const char* const end = whole.data() + whole.size();
-  for (const Span word : pieces.ranges) {
+  for (const Span word : pieces.ranges)
     parts_.model.encode({whole.substr(word.begin, word.end - word.begin), end}, job.work.model,
                         job.tokens.ids);
-  }
 }
 
 void Encoder::encode_word(const Job& job, Span word) const {
   const Pieces& pieces = job.work.pieces;
   const std::string_view text = pieces.text.text().substr(word.begin, word.end - word.begin);
   parts_.model.encode_symbols(text, job.work.model, job.work.symbols);
-  // The byte of the text that each byte of its spelling in the vocabulary belongs to.
+  // For every byte of the vocabulary's spelling, the byte of the text it encodes.
   std::vector<std::uint32_t> places;
   for (std::uint32_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
     const bool mapped = parts_.pre_tokenizer.gives_bytes();
-    places.insert(places.end(), mapped ? size_in_byte_alphabet(byte) : 1, word.begin + i);
+    places.insert(places.end(), mapped ? size_in_byte_alphabet(text[i]) : 1, word.begin + i);
   }
   std::uint32_t at = 0;
   for (const auto& [id, size] : job.work.symbols) {
     const Span inside{at, at + size};
     at += size;
-    job.tokens.ids.push_back(id);
-    // Sizes may run past the end where a prefix was spelled out in bytes.
-    job.tokens.sources.push_back(
-        inside.end > places.size()
-            ? inside
-            : pieces.text.source({places[inside.begin], places[inside.end - 1] + 1}));
-    job.tokens.strings.emplace_back(vocabulary().token(id).value_or(""));
+    // Sizes may exceed the word if a prefix was encoded by byte fallback.
+    const bool outside = inside.end > places.size();
+    add_token(
+        job, id,
+        outside ? inside : pieces.text.source({places[inside.begin], places[inside.end - 1] + 1}),
+        vocabulary().token(id).value_or(""));
   }
 }
 
@@ -123,19 +121,19 @@ bool Encoder::is_space_cut(std::string_view document, std::size_t at) const {
     if (unicode::has(utf8::decode(character.data()).code, unicode::kSpace)) return false;
   }
   if (!cut_by_model_) return true;
-  return parts_.model.never_joins(left, cut_space_ == CutSpace::as_mark ? "\xE2\x96\x81" : " ");
+  return parts_.model.never_joins(left,
+                                  cut_space_ == CutSpace::as_mark ? unicode::kSpaceMarkUtf8 : " ");
 }
 
 bool Encoder::is_cut(std::string_view document, std::size_t at) const {
   if (document[at] == ' ') {
     if (!is_space_cut(document, at)) return false;
   } else {
-    // An ideograph (U+4E00 to U+9FFF) and then one of the usual marks.
+    // An ideograph (U+4E00 to U+9FFF) followed by a common CJK punctuation mark.
     if (!cut_after_ideograph_ || at < 3 || document.size() - at < 3) return false;
     const auto lead = static_cast<unsigned char>(document[at - 3]);
-    if (lead < 0xE4 || lead > 0xE9 || utf8::find_invalid(document.substr(at - 3, 3)) == 0) {
+    if (lead < 0xE4 || lead > 0xE9 || utf8::find_invalid(document.substr(at - 3, 3)) == 0)
       return false;
-    }
     if (lead == 0xE4 && static_cast<unsigned char>(document[at - 2]) < 0xB8) return false;
     constexpr std::string_view kMarks[] = {"\xE3\x80\x81", "\xE3\x80\x82", "\xEF\xBC\x8C"};
     const std::string_view next = document.substr(at, 3);

@@ -1,10 +1,10 @@
-// From text to ids, without special tokens around them and without a limit: the parts of a
-// tokenizer.json in the order in which they work. Also knows where a text can be cut so that its
-// pieces encode on their own.
+// Encodes text to ids without special tokens or truncation by running normalizer, pre-tokenizer and
+// model in order. Also finds positions where a text can be cut so that the parts encode
+// independently.
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,7 +19,7 @@ namespace qkscope {
 class Encoder {
  public:
   struct Parts {
-    NormalizerPointer normalizer;  // may be null
+    std::optional<Normalizer> normalizer;
     PreTokenizer pre_tokenizer;
     AddedTokens added_tokens;
     BpeModel model;
@@ -35,18 +35,18 @@ class Encoder {
 
   struct Tokens {
     std::vector<std::int32_t> ids;
-    std::vector<Span> sources;         // bytes of the document; only when asked for
-    std::vector<std::string> strings;  // with sources
+    std::vector<Span> sources;         // byte ranges in the document; only if requested
+    std::vector<std::string> strings;  // token strings; only together with sources
   };
 
-  // Appends the tokens of document[piece]. The piece must begin and end at cuts or at the ends of
-  // the document. Throws bad input when it is not UTF-8.
+  // Appends the tokens of document[piece]. The piece must start and end at a cut or at an end of
+  // the document. Throws bad input if the piece is not valid UTF-8.
   void encode(std::string_view document, Span piece, bool with_sources, Workspace& work,
               Tokens& tokens) const;
 
-  // The first place to cut at or after `from`; the document's end when there is none.
+  // Returns the first cut at or after `from`, or the size of the document if there is none.
   std::size_t next_cut(std::string_view document, std::size_t from) const;
-  // The last place to cut at or before `from`; 0 when there is none.
+  // Returns the last cut at or before `from`, or 0 if there is none.
   std::size_t previous_cut(std::string_view document, std::size_t from) const;
 
   const AddedTokens& added_tokens() const { return parts_.added_tokens; }
@@ -59,6 +59,8 @@ class Encoder {
     Workspace& work;
     Tokens& tokens;
   };
+  // Appends an added token. `string` is its text in the document or after normalization.
+  static void add_token(const Job& job, std::int32_t id, Span source, std::string_view string);
   void encode_section(const Job& job, Span section, SectionEnds ends) const;
   void encode_normalized(const Job& job, const AlignedText& text, Span range, bool begins) const;
   void encode_word(const Job& job, Span word) const;
@@ -66,9 +68,9 @@ class Encoder {
   bool is_space_cut(std::string_view document, std::size_t at) const;
 
   Parts parts_;
-  bool keeps_alignment_ = false;  // also when sources are not asked for
+  bool keeps_alignment_ = false;  // track alignment even if sources are not requested
   CutSpace cut_space_ = CutSpace::uncertain;
-  bool cut_by_model_ = false;  // the model must say whether it joins across the cut
+  bool cut_by_model_ = false;  // a cut also requires BpeModel::never_joins()
   bool cut_after_ideograph_ = false;
 };
 

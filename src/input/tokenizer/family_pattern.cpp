@@ -1,29 +1,22 @@
-#include "input/tokenizer/family_pattern.h"
-
-#include <array>
-
 #include "base/core/utf8.h"
+#include "input/tokenizer/pattern.h"
 #include "input/tokenizer/unicode.h"
 
 namespace qkscope {
-
 namespace {
 
-using unicode::kLetter;
-using unicode::kLower;
-using unicode::kNewline;
-using unicode::kNumber;
-using unicode::kSpace;
-using unicode::kUpper;
+using unicode::kLetter, unicode::kLower, unicode::kNewline, unicode::kNumber, unicode::kSpace,
+    unicode::kUpper;
 
 constexpr std::uint16_t kWordOrSpace = kLetter | kNumber | kSpace;
 
 struct Gpt2 {
-  static constexpr bool kAnyCase = false;     // contractions in lower case only
-  static constexpr bool kSpacePrefix = true;  // a word may begin with a space and nothing else
-  static constexpr bool kCaseWords = false;   // words end where upper case follows lower case
-  static constexpr unsigned kDigits = 0;      // digits in a piece, 0: as many as there are
-  static constexpr bool kLineEnds = false;    // line ends are split off
+  static constexpr bool kAnyCase = false;  // contractions match in any case
+  static constexpr bool kSpacePrefix =
+      true;  // a word may start with a space only, not with other characters
+  static constexpr bool kCaseWords = false;  // words end where lower case is followed by upper case
+  static constexpr unsigned kDigits = 0;     // maximum digits per piece; 0: unlimited
+  static constexpr bool kLineEnds = false;   // line breaks are pieces of their own
   [[maybe_unused]] static constexpr bool kSlash = false;  // slashes may follow punctuation
 };
 struct Llama3 {
@@ -39,17 +32,17 @@ struct Tekken : Llama3 {
   static constexpr unsigned kDigits = 1;
 };
 
-// Each function below is one alternative of the expression and gives the end of its match, or its
-// start when it has none; the first alternative that matches wins, as in a backtracking engine.
+// Every function implements one alternative of the expression. It returns the end of the match, or
+// its start if there is no match; the first matching alternative wins, as in a backtracking engine.
 template <typename Family>
 class Scanner {
  public:
   explicit Scanner(std::string_view text)
-      : text_(text.data()), end_(text.data() + text.size()), properties_(unicode::properties()) {}
+      : end_(text.data() + text.size()), properties_(unicode::properties()) {}
 
-  // The end of the piece that begins at `at`, which is not the end of the text.
+  // Returns the end of the piece that starts at `at`, which must be before the end of the text.
   const char* piece(const char* at) const {
-    const Seen first = see(at);
+    const Character first = read(at);
     if (const char* end = contraction(at); end != at) return end;
     if (const char* end = words(at, first); end != at) return end;
     if (const char* end = numbers(at, first); end != at) return end;
@@ -58,22 +51,23 @@ class Scanner {
   }
 
  private:
-  struct Seen {
+  struct Character {
     std::uint16_t flags;
     std::uint32_t size;
   };
 
-  Seen see(const char* at) const {
+  Character read(const char* at) const {
     const auto byte = static_cast<unsigned char>(*at);
     if (byte < 0x80) return {properties_[byte], 1};
     const auto [code, size] = utf8::decode(at);
     return {properties_[code], size};
   }
 
-  // The end of the run of characters with any of the flags (or with none of them).
+  // Returns the end of the run of characters with any of the flags, or with none if `with` is
+  // false.
   const char* run(const char* at, std::uint16_t flags, bool with = true) const {
     while (at < end_) {
-      const Seen next = see(at);
+      const Character next = read(at);
       if (((next.flags & flags) != 0) != with) break;
       at += next.size;
     }
@@ -88,7 +82,7 @@ class Scanner {
     const int one = low(at[1]);
     if (one == 's' || one == 't' || one == 'm' || one == 'd') return at + 2;
     if (end_ - at < 3) return at;
-    // The long s folds to s.
+    // Under case folding, U+017F (long s) equals s.
     if (Family::kAnyCase && at[1] == '\xC5' && at[2] == '\xBF') return at + 3;
     const int two = low(at[2]);
     const bool found =
@@ -97,7 +91,7 @@ class Scanner {
   }
 
   //  ?\p{L}+   or   [^\r\n\p{L}\p{N}]?\p{L}+
-  const char* words(const char* at, Seen first) const {
+  const char* words(const char* at, Character first) const {
     if constexpr (Family::kCaseWords) return case_words(at, first);
     if (first.flags & kLetter) return run(at + first.size, kLetter);
     const bool prefix =
@@ -109,7 +103,7 @@ class Scanner {
   }
 
   // [^\r\n\p{L}\p{N}]?U*W+ | [^\r\n\p{L}\p{N}]?U+W*   (U: upper or no case, W: lower or no case)
-  const char* case_words(const char* at, Seen first) const {
+  const char* case_words(const char* at, Character first) const {
     if (first.flags & (kNumber | kNewline)) return at;
     const char* start = first.flags & kLetter ? at : at + first.size;
     if (const char* end = lower_ending(start); end != start) return end;
@@ -123,9 +117,9 @@ class Scanner {
   // U*W+
   const char* lower_ending(const char* start) const {
     const char* upper_end = start;
-    const char* last_both = start;  // the end of the last character that is both
+    const char* last_both = start;  // end of the last character that is both upper and lower
     while (upper_end < end_) {
-      const Seen next = see(upper_end);
+      const Character next = read(upper_end);
       if ((next.flags & kUpper) == 0) break;
       upper_end += next.size;
       if (next.flags & kLower) last_both = upper_end;
@@ -135,7 +129,7 @@ class Scanner {
   }
 
   //  ?\p{N}+   or   \p{N}{1,3}   or   \p{N}
-  const char* numbers(const char* at, Seen first) const {
+  const char* numbers(const char* at, Character first) const {
     if constexpr (Family::kDigits == 0) {
       const char* start = *at == ' ' ? at + 1 : at;
       const char* end = run(start, kNumber);
@@ -144,7 +138,7 @@ class Scanner {
     if ((first.flags & kNumber) == 0) return at;
     at += first.size;
     for (unsigned i = 1; i < Family::kDigits && at < end_; ++i) {
-      const Seen next = see(at);
+      const Character next = read(at);
       if ((next.flags & kNumber) == 0) break;
       at += next.size;
     }
@@ -152,7 +146,7 @@ class Scanner {
   }
 
   //  ?[^\s\p{L}\p{N}]+   then   [\r\n]*   or   [\r\n/]*
-  const char* punctuation(const char* at, Seen first) const {
+  const char* punctuation(const char* at, Character first) const {
     const char* start = *at == ' ' ? at + 1 : at;
     if (start == at && (first.flags & kWordOrSpace)) return at;
     const char* end = run(start, kWordOrSpace, false);
@@ -167,9 +161,9 @@ class Scanner {
   const char* spaces(const char* at) const {
     const char* end = at;
     const char* line_end = at;
-    const char* last = at;  // the start of the last character of the run
+    const char* last = at;  // start of the last character of the run
     while (end < end_) {
-      const Seen next = see(end);
+      const Character next = read(end);
       if ((next.flags & kSpace) == 0) break;
       last = end;
       end += next.size;
@@ -179,38 +173,32 @@ class Scanner {
     return end == end_ || last == at ? end : last;
   }
 
-  const char* text_;
   const char* end_;
   const std::uint16_t* properties_;
 };
 
 template <typename Family>
-class FamilyPattern : public Pattern {
- public:
-  void find(std::string_view text, std::vector<Match>& out) const override {
-    const Scanner<Family> scanner(text);
-    const char* const begin = text.data();
-    const char* const end = begin + text.size();
-    for (const char* at = begin; at < end;) {
-      const char* const next = scanner.piece(at);
-      out.push_back(
-          {{static_cast<std::uint32_t>(at - begin), static_cast<std::uint32_t>(next - begin)},
-           true});
-      at = next;
-    }
+void find_pieces(std::string_view text, std::vector<Match>& matches) {
+  const Scanner<Family> scanner(text);
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  for (const char* at = begin; at < end;) {
+    const char* const next = scanner.piece(at);
+    matches.push_back(
+        {{static_cast<std::uint32_t>(at - begin), static_cast<std::uint32_t>(next - begin)}, true});
+    at = next;
   }
-  bool breaks_before_space() const override { return true; }
-  bool breaks_after_ideograph() const override { return true; }
-};
+}
 
 }  // namespace
 
-PatternPointer make_family_pattern(std::string_view expression) {
-  if (expression == kGpt2Expression) return std::make_unique<FamilyPattern<Gpt2>>();
-  if (expression == kLlama3Expression) return std::make_unique<FamilyPattern<Llama3>>();
-  if (expression == kQwen2Expression) return std::make_unique<FamilyPattern<Qwen2>>();
-  if (expression == kTekkenExpression) return std::make_unique<FamilyPattern<Tekken>>();
-  return nullptr;
+std::optional<Pattern> make_family_pattern(std::string_view expression) {
+  const auto pattern = [](auto* find) { return Pattern{find, true, true}; };
+  if (expression == kGpt2Expression) return pattern(find_pieces<Gpt2>);
+  if (expression == kLlama3Expression) return pattern(find_pieces<Llama3>);
+  if (expression == kQwen2Expression) return pattern(find_pieces<Qwen2>);
+  if (expression == kTekkenExpression) return pattern(find_pieces<Tekken>);
+  return std::nullopt;
 }
 
 }  // namespace qkscope

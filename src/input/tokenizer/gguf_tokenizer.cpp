@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <ranges>
 #include <string_view>
 #include <tuple>
 
@@ -15,7 +16,8 @@
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
 #include "input/checkpoint/gguf_file.h"
-#include "input/tokenizer/family_pattern.h"
+#include "input/tokenizer/pattern.h"
+#include "input/tokenizer/unicode.h"
 
 namespace qkscope {
 namespace {
@@ -25,102 +27,98 @@ constexpr const char* kTokens = "tokenizer.ggml.tokens";
 constexpr const char* kTypes = "tokenizer.ggml.token_type";
 constexpr const char* kMerges = "tokenizer.ggml.merges";
 constexpr const char* kScores = "tokenizer.ggml.scores";
-constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581, a space in SentencePiece
 
 enum TokenType : std::int64_t { kUnknown = 2, kControl = 3, kUserDefined = 4 };
 
-// How text is cut into words. The file has only its name.
-struct Cutting {
-  const char* name;                          // tokenizer.ggml.pre
-  std::array<const char*, 4> expressions{};  // one after another; none: GPT-2's
-  bool digits_alone = false;                 // first
-  bool nfc = false;                          // text is normalized first
+// A pre-tokenizer known to llama.cpp. GGUF files store only its name.
+struct PreTokenizerSpec {
+  const char* name;                          // value of tokenizer.ggml.pre
+  std::array<const char*, 4> expressions{};  // applied in order; none: GPT-2's expression
+  bool digits_alone = false;                 // split digits before the expressions apply
+  bool nfc = false;                          // normalize the text to NFC
   bool ignore_merges = false;
-  bool add_bos = false;  // where the file does not say
+  bool add_bos = false;  // default of add_bos_token
 };
 
 // Phi-4-mini.
 constexpr const char* kGpt4oExpression =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// llama.cpp's own, for files whose converter did not know the model's.
-constexpr Cutting kDefault = {
+// llama.cpp's fallback for models that its converter did not know.
+constexpr PreTokenizerSpec kDefault = {
     .name = "default",
     .expressions = {R"([\p{P}\$\+<=>\^~\|]+)",
                     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))",
                     R"(\p{N}+)", "[0-9][0-9][0-9]"}};
 
-constexpr Cutting like_llama3(const char* name) {
+constexpr PreTokenizerSpec like_llama3(const char* name) {
   return {.name = name, .expressions = {kLlama3Expression}, .ignore_merges = true, .add_bos = true};
 }
 
-constexpr std::array kCuttings = {
-    Cutting{.name = "gpt-2"},
-    Cutting{.name = "smollm", .digits_alone = true},
-    Cutting{.name = "starcoder", .digits_alone = true},
+constexpr std::array kPreTokenizers = {
+    PreTokenizerSpec{.name = "gpt-2"},
+    PreTokenizerSpec{.name = "smollm", .digits_alone = true},
+    PreTokenizerSpec{.name = "starcoder", .digits_alone = true},
     like_llama3("llama-bpe"),
     like_llama3("llama3"),
     like_llama3("llama-v3"),
-    Cutting{.name = "smaug-bpe", .expressions = {kLlama3Expression}},
-    Cutting{.name = "dbrx", .expressions = {kLlama3Expression}},
-    Cutting{.name = "qwen2", .expressions = {kQwen2Expression}, .nfc = true},
-    Cutting{.name = "deepseek-r1-qwen", .expressions = {kQwen2Expression}, .nfc = true},
-    Cutting{.name = "tekken",
-            .expressions = {kTekkenExpression},
-            .ignore_merges = true,
-            .add_bos = true},
-    Cutting{.name = "gpt-4o", .expressions = {kGpt4oExpression}},
+    PreTokenizerSpec{.name = "smaug-bpe", .expressions = {kLlama3Expression}},
+    PreTokenizerSpec{.name = "dbrx", .expressions = {kLlama3Expression}},
+    PreTokenizerSpec{.name = "qwen2", .expressions = {kQwen2Expression}, .nfc = true},
+    PreTokenizerSpec{.name = "deepseek-r1-qwen", .expressions = {kQwen2Expression}, .nfc = true},
+    PreTokenizerSpec{.name = "tekken",
+                     .expressions = {kTekkenExpression},
+                     .ignore_merges = true,
+                     .add_bos = true},
+    PreTokenizerSpec{.name = "gpt-4o", .expressions = {kGpt4oExpression}},
     kDefault,
 };
 
-const Cutting& find_cutting(const GgufMetadata& metadata) {
-  constexpr const char* kInstead =
+const PreTokenizerSpec& find_pre_tokenizer(const GgufMetadata& metadata) {
+  constexpr const char* kAdvice =
       "put the model's own tokenizer.json beside it and give the folder";
   if (!metadata.has(kPre))
     bad_input("{}: no {}, so that how text is cut into words is not known; {}", metadata.where(),
-              in_quotes(kPre), kInstead);
+              in_quotes(kPre), kAdvice);
   const auto name = metadata.text(kPre);
-  std::vector<std::string> known;
-  for (const auto& cutting : kCuttings) {
-    known.emplace_back(cutting.name);
-    if (name != cutting.name) continue;
+  for (const auto& spec : kPreTokenizers) {
+    if (name != spec.name) continue;
     if (name == kDefault.name)
       log::warn(
           "{}: {} is {}, which stands for a pre-tokenizer that the converter did not know; ids are "
           "llama.cpp's and may not be the model's own: if you can, {}",
-          metadata.where(), in_quotes(kPre), in_quotes(name), kInstead);
-    return cutting;
+          metadata.where(), in_quotes(kPre), in_quotes(name), kAdvice);
+    return spec;
   }
   bad_input("{}: the pre-tokenizer {} is not one that qkscope knows; it knows {}: {}",
-            metadata.where(), in_quotes(name), fmt::join(known, ", "), kInstead);
+            metadata.where(), in_quotes(name),
+            fmt::join(std::views::transform(kPreTokenizers, &PreTokenizerSpec::name), ", "),
+            kAdvice);
 }
 
-Json cut_by(const char* expression) {
-  return {{"type", "Split"},
-          {"pattern", {{"Regex", expression}}},
-          {"behavior", "Isolated"},
-          {"invert", false}};
-}
-
-Json pre_tokenizer_of(const Cutting& cutting) {
+Json pre_tokenizer_json(const PreTokenizerSpec& spec) {
   Json stages = Json::array();
-  if (cutting.digits_alone) stages.push_back({{"type", "Digits"}, {"individual_digits", true}});
-  for (const char* expression : cutting.expressions)
-    if (expression != nullptr) stages.push_back(cut_by(expression));
+  if (spec.digits_alone) stages.push_back({{"type", "Digits"}, {"individual_digits", true}});
+  for (const char* expression : spec.expressions)
+    if (expression != nullptr)
+      stages.push_back({{"type", "Split"},
+                        {"pattern", {{"Regex", expression}}},
+                        {"behavior", "Isolated"},
+                        {"invert", false}});
   stages.push_back({{"type", "ByteLevel"},
                     {"add_prefix_space", false},
                     {"trim_offsets", true},
-                    {"use_regex", cutting.expressions.front() == nullptr}});
+                    {"use_regex", spec.expressions.front() == nullptr}});
   return {{"type", "Sequence"}, {"pretokenizers", stages}};
 }
 
-Json replacing(std::string_view from, std::string_view to) {
+Json replace_spec(std::string_view from, std::string_view to) {
   return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
 }
 
-class Reader {
+class GgufTokenizerReader {
  public:
-  explicit Reader(const GgufMetadata& metadata) : metadata_(metadata) {}
+  explicit GgufTokenizerReader(const GgufMetadata& metadata) : metadata_(metadata) {}
 
   TokenizerFile read() {
     file_.path = metadata_.where();
@@ -130,23 +128,24 @@ class Reader {
                 metadata_.where(), in_quotes(kind));
     read_tokens();
     const bool adds_bos = kind == "gpt2" ? read_byte_level() : read_sentencepiece();
-    read_ends(adds_bos);
+    read_bos_eos(adds_bos);
     read_added_tokens();
     return std::move(file_);
   }
 
  private:
-  // By id. Gemma's files spell tokens of spaces as spaces and all others with the mark.
+  // Tokens are ordered by id. Gemma files spell runs of spaces literally and all other tokens with
+  // U+2581.
   void read_tokens() {
     const bool gemma = metadata_.text("general.architecture", "").starts_with("gemma");
     for (const Json& token : metadata_.list(kTokens)) {
-      if (!token.is_string()) metadata_.complain(kTokens, "a list of strings");
+      if (!token.is_string()) metadata_.fail(kTokens, "a list of strings");
       auto text = token.get<std::string>();
       if (utf8::find_invalid(text) != std::string::npos)
         bad_input("{}: token {} is not UTF-8", metadata_.where(), tokens_.size());
       if (gemma && text.find_first_not_of(' ') == std::string::npos) {
         std::string marks;
-        for (std::size_t i = 0; i < text.size(); ++i) marks += kMark;
+        for (std::size_t i = 0; i < text.size(); ++i) marks += unicode::kSpaceMarkUtf8;
         text = marks;
       }
       tokens_.push_back(std::move(text));
@@ -158,22 +157,22 @@ class Reader {
       file_.model.vocabulary.add(tokens_[id], static_cast<std::int32_t>(id));
   }
 
-  // Both give whether bos is added where the file does not say.
+  // Both functions return the default of add_bos_token.
   bool read_byte_level() {
-    const auto& cutting = find_cutting(metadata_);
+    const auto& spec = find_pre_tokenizer(metadata_);
     for (const Json& merge : metadata_.list(kMerges)) add_merge(merge);
-    file_.model.ignore_merges = cutting.ignore_merges;
-    if (cutting.nfc) file_.normalizer = {{"type", "NFC"}};
-    file_.pre_tokenizer = pre_tokenizer_of(cutting);
+    file_.model.ignore_merges = spec.ignore_merges;
+    if (spec.nfc) file_.normalizer = {{"type", "NFC"}};
+    file_.pre_tokenizer = pre_tokenizer_json(spec);
     file_.decoder = {{"type", "ByteLevel"},
                      {"add_prefix_space", true},
                      {"trim_offsets", true},
                      {"use_regex", true}};
-    return cutting.add_bos;
+    return spec.add_bos;
   }
 
   void add_merge(const Json& merge) {
-    if (!merge.is_string()) metadata_.complain(kMerges, "a list of strings");
+    if (!merge.is_string()) metadata_.fail(kMerges, "a list of strings");
     const auto& text = merge.get_ref<const std::string&>();
     const auto space = text.find(' ', 1);
     const auto left = std::string_view(text).substr(0, space);
@@ -192,10 +191,11 @@ class Reader {
   bool read_sentencepiece() {
     const bool prefixed = metadata_.flag("tokenizer.ggml.add_space_prefix", true);
     Json steps = Json::array();
-    if (prefixed) steps.push_back({{"type", "Prepend"}, {"prepend", kMark}});
-    steps.push_back(replacing(" ", kMark));
+    if (prefixed) steps.push_back({{"type", "Prepend"}, {"prepend", unicode::kSpaceMarkUtf8}});
+    steps.push_back(replace_spec(" ", unicode::kSpaceMarkUtf8));
     file_.normalizer = {{"type", "Sequence"}, {"normalizers", steps}};
-    Json decoders = {replacing(kMark, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
+    Json decoders = {
+        replace_spec(unicode::kSpaceMarkUtf8, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
     if (prefixed)
       decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
     file_.decoder = {{"type", "Sequence"}, {"decoders", decoders}};
@@ -207,9 +207,9 @@ class Reader {
     return true;
   }
 
-  // SentencePiece joins the neighbours whose token has the best score; a list of merges says the
-  // same as every way to cut every token, the best tokens first. Gemma's scores do not follow the
-  // order in which its tokens were learned; its ids do.
+  // SentencePiece merges the adjacent pair whose merged token has the highest score. The equivalent
+  // merge list contains every split of every token, ordered by score. Gemma's scores do not follow
+  // the training order of its tokens, but its ids do.
   void derive_merges() {
     const bool by_id = metadata_.text("general.architecture", "").starts_with("gemma");
     if (!by_id && metadata_.list(kScores).size() != tokens_.size())
@@ -217,23 +217,23 @@ class Reader {
                 tokens_.size());
     struct Candidate {
       double score;
-      std::size_t left_length, right_length;  // characters
+      std::size_t left_length, right_length;  // lengths in characters
       BpeFile::Pair merge;
     };
     std::vector<Candidate> all;
     for (std::size_t id = 0; id < tokens_.size(); ++id) {
       const auto into = static_cast<std::int32_t>(id);
-      std::vector<Candidate> cuts;
-      for_each_cut(tokens_[id], [&](auto left, auto left_length, auto right, auto right_length) {
-        cuts.push_back({by_id ? -static_cast<double>(id) : score(id),
-                        left_length,
-                        right_length,
-                        {left, right, into}});
+      std::vector<Candidate> splits;
+      for_each_split(tokens_[id], [&](auto left, auto left_length, auto right, auto right_length) {
+        splits.push_back({by_id ? -static_cast<double>(id) : score(id),
+                          left_length,
+                          right_length,
+                          {left, right, into}});
       });
-      std::sort(cuts.begin(), cuts.end(), [](const Candidate& a, const Candidate& b) {
+      std::sort(splits.begin(), splits.end(), [](const Candidate& a, const Candidate& b) {
         return std::tie(a.merge.left, a.merge.right) < std::tie(b.merge.left, b.merge.right);
       });
-      all.insert(all.end(), cuts.begin(), cuts.end());
+      all.insert(all.end(), splits.begin(), splits.end());
     }
     std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
       return std::tie(a.score, a.left_length, a.right_length) >
@@ -244,14 +244,15 @@ class Reader {
 
   double score(std::size_t id) const {
     const Json& score = metadata_.list(kScores)[id];
-    if (!score.is_number()) metadata_.complain(kScores, "a list of numbers");
+    if (!score.is_number()) metadata_.fail(kScores, "a list of numbers");
     return score.get<double>();
   }
 
-  // Calls `found` for each way to cut a token into two others, between characters.
+  // Calls `found` for every split of a token into two other tokens at a character boundary.
   template <typename Found>
-  void for_each_cut(const std::string& token, Found found) const {
-    constexpr std::size_t kLongest = 1024;  // bytes; the longest of published ones have below 100
+  void for_each_split(const std::string& token, Found found) const {
+    constexpr std::size_t kLongest =
+        1024;  // bytes; the longest published tokens have fewer than 100
     if (token.size() > kLongest)
       bad_input("{}: a token of {} bytes, expected at most {}", metadata_.where(), token.size(),
                 kLongest);
@@ -269,16 +270,16 @@ class Reader {
     }
   }
 
-  // -1 where there is none.
+  // Returns -1 if the key is absent.
   std::int64_t special_id(const std::string& key) const {
     if (!metadata_.has(key)) return -1;
     const auto id = metadata_.natural(key);
     if (id >= std::ssize(tokens_))
-      metadata_.complain(key, fmt::format("the id of one of {} tokens", tokens_.size()));
+      metadata_.fail(key, fmt::format("the id of one of {} tokens", tokens_.size()));
     return id;
   }
 
-  void read_ends(bool adds_bos) {
+  void read_bos_eos(bool adds_bos) {
     const auto token = [&](const char* key) {
       const auto id = special_id(key);
       return id < 0 ? std::string() : tokens_[static_cast<std::size_t>(id)];
@@ -295,7 +296,7 @@ class Reader {
     if (types.size() != tokens_.size())
       bad_input("{}: {} types for {} tokens", metadata_.where(), types.size(), tokens_.size());
     for (std::size_t id = 0; id < tokens_.size(); ++id) {
-      if (!types[id].is_number_integer()) metadata_.complain(kTypes, "a list of integers");
+      if (!types[id].is_number_integer()) metadata_.fail(kTypes, "a list of integers");
       const auto type = types[id].get<std::int64_t>();
       const bool special = type == kControl || type == kUnknown;
       if ((special || type == kUserDefined) && !tokens_[id].empty())
@@ -316,7 +317,7 @@ std::string tokenizer_gguf(const std::string& folder_or_file) {
 }
 
 TokenizerFile parse_gguf_tokenizer(const GgufMetadata& metadata) {
-  return Reader(metadata).read();
+  return GgufTokenizerReader(metadata).read();
 }
 
 TokenizerFile read_gguf_tokenizer(const std::string& path) {

@@ -1,4 +1,4 @@
-// The tokenizer that a GGUF file has in its metadata, as the tokenizer.json that it was made from.
+// Converts the tokenizer in the metadata of a GGUF file to the equivalent tokenizer.json.
 #pragma once
 
 #include <string>
@@ -8,12 +8,11 @@
 
 namespace qkscope {
 
-// The GGUF file that a tokenizer is to be read from: the path itself, or the only one of a folder
-// without tokenizer.json; "" where there is none.
+// Returns the GGUF file to read the tokenizer from: the path itself, or the only GGUF file of a
+// folder without tokenizer.json. Returns "" if there is none.
 std::string tokenizer_gguf(const std::string& folder_or_file);
 
-// A tokenizer of another kind, or one that cuts text into words in a way we do not know, is refused
-// by name.
+// Both functions throw bad input for an unsupported tokenizer type or pre-tokenizer.
 TokenizerFile read_gguf_tokenizer(const std::string& path);
 TokenizerFile parse_gguf_tokenizer(const GgufMetadata& metadata);
 

@@ -17,7 +17,7 @@ bool is_white(char c) {
 
 }  // namespace
 
-void JsonCursor::wrong(const std::string& what) const {
+void JsonCursor::fail(const std::string& what) const {
   const auto before = text_.substr(0, std::min(at_, text_.size()));
   bad_input("{}: {} at line {}, byte {}", where_, what,
             1 + std::count(before.begin(), before.end(), '\n'), at_);
@@ -29,12 +29,12 @@ void JsonCursor::white_space() {
 
 char JsonCursor::peek() {
   white_space();
-  if (at_ == text_.size()) wrong("JSON ends too early");
+  if (at_ == text_.size()) fail("JSON ends too early");
   return text_[at_];
 }
 
 void JsonCursor::expect(char c) {
-  if (peek() != c) wrong(fmt::format("expected '{}', found '{}'", c, text_[at_]));
+  if (peek() != c) fail(fmt::format("expected '{}', found '{}'", c, text_[at_]));
   ++at_;
 }
 
@@ -67,7 +67,7 @@ std::string_view JsonCursor::string() {
          static_cast<unsigned char>(text_[at_]) >= 0x20) {
     ++at_;
   }
-  if (at_ == text_.size()) wrong("a string has no end");
+  if (at_ == text_.size()) fail("a string has no end");
   if (text_[at_] == '"') return text_.substr(begin, at_++ - begin);
   return escaped_string(begin);
 }
@@ -80,63 +80,41 @@ std::string_view JsonCursor::escaped_string(std::size_t begin) {
       ++at_;
       return buffer_;
     }
-    if (static_cast<unsigned char>(c) < 0x20) wrong("a string holds a control character");
+    if (static_cast<unsigned char>(c) < 0x20) fail("a string holds a control character");
     if (c == '\\') {
       escape();
     } else {
       buffer_.push_back(c);
     }
   }
-  wrong("a string has no end");
+  fail("a string has no end");
 }
 
 char32_t JsonCursor::hex4() {
   unsigned code = 0;
-  if (text_.size() - at_ < 5) wrong("a string has no end");
+  if (text_.size() - at_ < 5) fail("a string has no end");
   const char* const begin = text_.data() + at_ + 1;
   const auto [end, error] = std::from_chars(begin, begin + 4, code, 16);
-  if (error != std::errc() || end != begin + 4) wrong("\\u is not followed by four digits");
+  if (error != std::errc() || end != begin + 4) fail("\\u is not followed by four digits");
   at_ += 4;
   return code;
 }
 
-// At a backslash; leaves the cursor at the last byte of the escape.
+// The cursor is at the backslash; on return it is at the last byte of the escape sequence.
 void JsonCursor::escape() {
   ++at_;
-  if (at_ == text_.size()) wrong("a string has no end");
-  switch (text_[at_]) {
-    case '"':
-    case '\\':
-    case '/':
-      buffer_.push_back(text_[at_]);
-      return;
-    case 'b':
-      buffer_.push_back('\b');
-      return;
-    case 'f':
-      buffer_.push_back('\f');
-      return;
-    case 'n':
-      buffer_.push_back('\n');
-      return;
-    case 'r':
-      buffer_.push_back('\r');
-      return;
-    case 't':
-      buffer_.push_back('\t');
-      return;
-    case 'u':
-      break;
-    default:
-      wrong(fmt::format("unknown escape '\\{}'", text_[at_]));
-  }
+  if (at_ == text_.size()) fail("a string has no end");
+  constexpr std::string_view kEscapes = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
+  if (const auto found = kEscapes.find(text_[at_]); found != std::string_view::npos)
+    return buffer_.push_back(kMeanings[found]);
+  if (text_[at_] != 'u') fail(fmt::format("unknown escape '\\{}'", text_[at_]));
   char32_t code = hex4();
   if (code >= 0xD800 && code < 0xE000) {
     const bool pair = code < 0xDC00 && text_.substr(at_ + 1).starts_with("\\u");
-    if (!pair) wrong("half a surrogate pair");
+    if (!pair) fail("half a surrogate pair");
     at_ += 2;
     const char32_t low = hex4();
-    if (low < 0xDC00 || low >= 0xE000) wrong("half a surrogate pair");
+    if (low < 0xDC00 || low >= 0xE000) fail("half a surrogate pair");
     code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
   }
   utf8::append(buffer_, code);
@@ -146,11 +124,10 @@ std::int64_t JsonCursor::integer() {
   peek();
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
-  if (error != std::errc()) wrong("expected an integer");
+  if (error != std::errc()) fail("expected an integer");
   at_ = static_cast<std::size_t>(end - text_.data());
-  if (at_ < text_.size() && (text_[at_] == '.' || text_[at_] == 'e' || text_[at_] == 'E')) {
-    wrong("expected an integer");
-  }
+  if (at_ < text_.size() && (text_[at_] == '.' || text_[at_] == 'e' || text_[at_] == 'E'))
+    fail("expected an integer");
   return value;
 }
 
@@ -165,17 +142,17 @@ std::string_view JsonCursor::skip() {
       continue;
     }
     if (c == '{' || c == '[') {
-      if (++depth > kMaxDepth) wrong("JSON is nested too deep");
+      if (++depth > kMaxDepth) fail("JSON is nested too deep");
     } else if (c == '}' || c == ']') {
-      if (--depth < 0) wrong("expected a value");
-    } else if (c != ',' && c != ':') {  // a number or a word: up to the next mark
+      if (--depth < 0) fail("expected a value");
+    } else if (c != ',' && c != ':') {  // a number or literal, up to the next delimiter
       while (at_ < text_.size() && !is_white(text_[at_]) &&
              std::string_view(",:{}[]\"").find(text_[at_]) == std::string_view::npos) {
         ++at_;
       }
       continue;
     } else if (depth == 0) {
-      wrong("expected a value");
+      fail("expected a value");
     }
     ++at_;
   } while (depth > 0);
@@ -184,7 +161,7 @@ std::string_view JsonCursor::skip() {
 
 void JsonCursor::finish() {
   white_space();
-  if (at_ != text_.size()) wrong("there is more after the end of the JSON");
+  if (at_ != text_.size()) fail("there is more after the end of the JSON");
 }
 
 }  // namespace qkscope

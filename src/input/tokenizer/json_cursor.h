@@ -1,4 +1,4 @@
-// Reads large JSON front to back without building a tree: a tokenizer.json holds hundreds of
+// Streaming JSON reader that builds no tree, because a tokenizer.json contains hundreds of
 // thousands of short strings.
 #pragma once
 
@@ -10,28 +10,28 @@ namespace qkscope {
 
 class JsonCursor {
  public:
-  // `text` must be valid UTF-8 and outlive the cursor; `where` names it in messages.
+  // `text` must be valid UTF-8 and outlive the cursor. Error messages start with `where`.
   JsonCursor(std::string_view text, std::string where) : text_(text), where_(std::move(where)) {}
 
-  // Steps into an object or list, and from member to member until false at its end.
-  //   cursor.enter('{'); while (cursor.next('}')) { key = cursor.key(); ...read the value... }
+  // enter() steps into an object or list; next() advances to the next member and returns false at
+  // the end.
   void enter(char open);
   bool next(char close);
   std::string_view key();
 
-  // What the next value begins with: { [ " t f n or a digit or minus.
+  // Returns the first character of the next value: { [ " t f n, a digit or a minus sign.
   char peek();
-  // Valid until the next string is read.
+  // Returns the string value. The view is valid until the next string is read.
   std::string_view string();
   std::int64_t integer();
-  // Passes over one value of any kind and gives its text.
+  // Skips one value of any kind and returns its text.
   std::string_view skip();
-  // Nothing but white space may follow.
+  // Throws bad input if anything but white space follows.
   void finish();
 
   std::size_t position() const { return at_; }
   void jump(std::size_t position) { at_ = position; }
-  [[noreturn]] void wrong(const std::string& what) const;
+  [[noreturn]] void fail(const std::string& what) const;
 
  private:
   void white_space();
@@ -44,7 +44,7 @@ class JsonCursor {
   std::string where_;
   std::size_t at_ = 0;
   bool first_ = false;  // no member of the innermost object or list was read yet
-  std::string buffer_;  // a string with escapes resolved
+  std::string buffer_;  // unescaped string
 };
 
 }  // namespace qkscope

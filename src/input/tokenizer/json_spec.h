@@ -1,4 +1,5 @@
-// Reading one part ("normalizer", "decoder", ...) of a tokenizer.json with errors that name it.
+// Reads one component ("normalizer", "decoder", ...) of a tokenizer.json. Errors name the
+// component.
 #pragma once
 
 #include <initializer_list>
@@ -13,14 +14,14 @@ namespace qkscope {
 
 class JsonSpec {
  public:
-  // `part` is the key in the file, for messages.
+  // `part` is the key of the component in the file, for error messages.
   JsonSpec(const Json& json, std::string part, std::string where);
 
   const std::string& type() const { return type_; }
-  const std::string& part() const { return part_; }
   const std::string& where() const { return where_; }
 
-  // Refuses keys that are neither "type" nor listed: they would change the ids unseen.
+  // Throws bad input for keys that are neither "type" nor listed: ignoring them could change the
+  // ids.
   void allow(std::initializer_list<std::string_view> keys) const;
 
   bool flag(const std::string& key, std::optional<bool> fallback = std::nullopt) const;
@@ -29,12 +30,12 @@ class JsonSpec {
   std::int64_t integer(const std::string& key) const;
   const Json& list(const std::string& key) const;
   const Json& value(const std::string& key) const;
-  bool has(const std::string& key) const;
-  // The "pattern": {"String": ...} or {"Regex": ...}. `literal` receives the string of the former.
-  PatternPointer pattern(std::string* literal = nullptr) const;
+  // Reads "pattern": {"String": ...} or {"Regex": ...}. A string pattern is also stored in
+  // `literal`.
+  Pattern pattern(std::string* literal = nullptr) const;
 
   [[noreturn]] void unknown_type() const;
-  [[noreturn]] void wrong(const std::string& what) const;
+  [[noreturn]] void fail(const std::string& what) const;
 
  private:
   const Json& json_;

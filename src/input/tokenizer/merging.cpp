@@ -6,16 +6,16 @@
 namespace qkscope {
 namespace {
 
-constexpr std::size_t kShort = 40;  // up to here scanning for the minimum beats a heap
+constexpr std::size_t kShort =
+    40;  // symbols; below this size, a linear search is faster than a heap
 constexpr std::uint32_t kNone = MergeTable::kNone;
 
 void merge_short(const MergeTable& merges, std::vector<Symbol>& symbols,
                  std::vector<std::uint32_t>& ranks) {
   std::size_t count = symbols.size();
   ranks.resize(count);
-  for (std::size_t i = 0; i + 1 < count; ++i) {
+  for (std::size_t i = 0; i + 1 < count; ++i)
     ranks[i] = merges.rank(symbols[i].id, symbols[i + 1].id);
-  }
   while (count > 1) {
     const auto best = std::min_element(ranks.begin(), ranks.begin() + count - 1);
     if (*best == kNone) break;
@@ -30,8 +30,8 @@ void merge_short(const MergeTable& merges, std::vector<Symbol>& symbols,
   symbols.resize(count);
 }
 
-// A heap of (rank, position). Entries go stale when a merge changes their pair; ranks[i] is always
-// the rank of the pair that begins at i now, so a stale entry is one that disagrees with it.
+// Heap of (rank, position) with lazy deletion. ranks[i] is always the current rank of the pair that
+// starts at i; heap entries with another rank are stale and skipped.
 class LongMerge {
  public:
   LongMerge(const MergeTable& merges, std::vector<Symbol>& symbols, MergeScratch& scratch)

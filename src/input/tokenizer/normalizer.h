@@ -1,7 +1,8 @@
 // The `normalizer` of a tokenizer.json.
 #pragma once
 
-#include <memory>
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "base/io/json_fwd.h"
@@ -9,30 +10,26 @@
 
 namespace qkscope {
 
-// Which ends of the text are ends of a section. A long section may be handed over in several
-// pieces; what a normalizer does at an end is then done only where there is one.
+// Tells a normalizer which ends of the text are true ends of a section. Long sections are processed
+// in pieces, and Strip or Prepend must act only at a true end.
 struct SectionEnds {
   bool begins = true;
   bool ends = true;
 };
 
-// What happens where a section is cut before a U+0020 that follows a character that is not white
-// space. as_space and as_mark: the normalized pieces together are the normalized section, and the
-// second begins with the space, or with U+2581 in its place. uncertain: neither is known.
+// Effect of normalization on a cut before a space (U+0020) that follows a non-space character.
+// as_space: normalizing the two pieces separately gives the same text, and the second piece starts
+// with a space. as_mark: the same, but the space becomes U+2581. uncertain: no cut is allowed.
 enum class CutSpace { as_space, as_mark, uncertain };
 
-class Normalizer {
- public:
-  virtual ~Normalizer() = default;
-  virtual void apply(AlignedText& text, SectionEnds ends) const = 0;
-  virtual CutSpace cut_space() const { return CutSpace::as_space; }
-  // Whether the section may also be cut between an ideograph and punctuation.
-  virtual bool allows_cut_after_ideograph() const { return false; }
+struct Normalizer {
+  std::function<void(AlignedText& text, SectionEnds ends)> apply;
+  CutSpace cut_space = CutSpace::as_space;
+  // True if a section may also be cut between an ideograph and punctuation.
+  bool allows_cut_after_ideograph = false;
 };
 
-using NormalizerPointer = std::unique_ptr<const Normalizer>;
-
-// Null for JSON null. `where` names the file in messages.
-NormalizerPointer make_normalizer(const Json& spec, const std::string& where);
+// Returns nullopt for JSON null. Error messages start with `where`.
+std::optional<Normalizer> make_normalizer(const Json& spec, const std::string& where);
 
 }  // namespace qkscope

@@ -1,113 +1,87 @@
 #include "input/tokenizer/pattern.h"
 
 #include "base/core/utf8.h"
-#include "input/tokenizer/family_pattern.h"
-#include "input/tokenizer/pcre2_pattern.h"
 #include "input/tokenizer/unicode.h"
 
 namespace qkscope {
 namespace {
 
-// Takes matches in order and fills in the stretches between them.
-class Stretches {
+// Collects matches in order and fills in the gaps between them.
+class MatchCollector {
  public:
-  explicit Stretches(std::vector<Match>& out) : out_(out) {}
+  explicit MatchCollector(std::vector<Match>& matches) : matches_(matches) {}
 
   void add(std::size_t begin, std::size_t end) {
-    gap(begin);
-    push(begin, end, true);
-    at_ = end;
+    fill_gap(begin);
+    push(end, true);
   }
-  void gap(std::size_t until) {
-    if (at_ < until) push(at_, until, false);
-    at_ = until;
+  void fill_gap(std::size_t until) {
+    if (end_ < until) push(until, false);
   }
 
  private:
-  void push(std::size_t begin, std::size_t end, bool matched) {
-    out_.push_back({{static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)}, matched});
+  void push(std::size_t end, bool matched) {
+    matches_.push_back(
+        {{static_cast<std::uint32_t>(end_), static_cast<std::uint32_t>(end)}, matched});
+    end_ = end;
   }
 
-  std::vector<Match>& out_;
-  std::size_t at_ = 0;
+  std::vector<Match>& matches_;
+  std::size_t end_ = 0;  // of the last match or gap
 };
 
-class StringPattern : public Pattern {
- public:
-  explicit StringPattern(std::string literal) : literal_(std::move(literal)) {}
+enum class CharacterKind { space, word, other };
 
-  void find(std::string_view text, std::vector<Match>& out) const override {
-    Stretches stretches(out);
-    for (std::size_t at = 0; (at = text.find(literal_, at)) != std::string_view::npos;) {
-      stretches.add(at, at + literal_.size());
-      at += literal_.size();
-    }
-    stretches.gap(text.size());
-  }
-
- private:
-  std::string literal_;
-};
-
-class PropertyPattern : public Pattern {
- public:
-  explicit PropertyPattern(std::uint16_t flags) : flags_(flags) {}
-
-  void find(std::string_view text, std::vector<Match>& out) const override {
-    Stretches stretches(out);
-    const std::uint16_t* properties = unicode::properties();
-    for (std::size_t at = 0; at < text.size();) {
-      const auto [code, size] = utf8::decode(text.data() + at);
-      if (properties[code] & flags_) stretches.add(at, at + size);
-      at += size;
-    }
-    stretches.gap(text.size());
-  }
-  bool breaks_before_space() const override { return (flags_ & unicode::kSpace) != 0; }
-
- private:
-  std::uint16_t flags_;
-};
-
-class WordsPattern : public Pattern {
- public:
-  void find(std::string_view text, std::vector<Match>& out) const override {
-    Stretches stretches(out);
-    for (std::size_t at = 0; at < text.size();) {
-      const int kind = kind_at(text, at);
-      std::size_t end = at;
-      while (end < text.size() && kind_at(text, end) == kind) end += utf8::length(text[end]);
-      if (kind != kBetween) stretches.add(at, end);
-      at = end;
-    }
-    stretches.gap(text.size());
-  }
-  bool breaks_before_space() const override { return true; }
-
- private:
-  enum Kind { kBetween, kInWord, kOther };
-  static Kind kind_at(std::string_view text, std::size_t at) {
-    const std::uint16_t flags = unicode::properties()[utf8::decode(text.data() + at).code];
-    return flags & unicode::kWord ? kInWord : flags & unicode::kSpace ? kBetween : kOther;
-  }
-};
+CharacterKind kind_at(std::string_view text, std::size_t at) {
+  const std::uint16_t flags = unicode::properties()[utf8::decode(text.data() + at).code];
+  if (flags & unicode::kWord) return CharacterKind::word;
+  return flags & unicode::kSpace ? CharacterKind::space : CharacterKind::other;
+}
 
 }  // namespace
 
-PatternPointer make_string_pattern(std::string literal) {
-  return std::make_unique<StringPattern>(std::move(literal));
+Pattern make_string_pattern(std::string literal) {
+  return {.find = [literal = std::move(literal)](std::string_view text, auto& out) {
+    MatchCollector matches(out);
+    for (std::size_t at = 0; (at = text.find(literal, at)) != std::string_view::npos;) {
+      matches.add(at, at + literal.size());
+      at += literal.size();
+    }
+    matches.fill_gap(text.size());
+  }};
 }
 
-PatternPointer make_property_pattern(std::uint16_t flags) {
-  return std::make_unique<PropertyPattern>(flags);
+Pattern make_property_pattern(std::uint16_t flags) {
+  const auto find = [flags](std::string_view text, std::vector<Match>& out) {
+    MatchCollector matches(out);
+    const std::uint16_t* properties = unicode::properties();
+    for (std::size_t at = 0; at < text.size();) {
+      const auto [code, size] = utf8::decode(text.data() + at);
+      if (properties[code] & flags) matches.add(at, at + size);
+      at += size;
+    }
+    matches.fill_gap(text.size());
+  };
+  return {.find = find, .breaks_before_space = (flags & unicode::kSpace) != 0};
 }
 
-PatternPointer make_words_pattern() {
-  return std::make_unique<WordsPattern>();
+Pattern make_words_pattern() {
+  const auto find = [](std::string_view text, std::vector<Match>& out) {
+    MatchCollector matches(out);
+    for (std::size_t at = 0; at < text.size();) {
+      const auto kind = kind_at(text, at);
+      std::size_t end = at;
+      while (end < text.size() && kind_at(text, end) == kind) end += utf8::length(text[end]);
+      if (kind != CharacterKind::space) matches.add(at, end);
+      at = end;
+    }
+    matches.fill_gap(text.size());
+  };
+  return {.find = find, .breaks_before_space = true};
 }
 
-PatternPointer make_regex_pattern(const std::string& expression, const std::string& where) {
-  if (auto family = make_family_pattern(expression)) return family;
+Pattern make_regex_pattern(const std::string& expression, const std::string& where) {
+  if (auto family = make_family_pattern(expression)) return *family;
   return make_pcre2_pattern(expression, where);
 }
 

@@ -1,7 +1,9 @@
-// What a Split or Replace looks for in a text.
+// Patterns that Split and Replace search for.
 #pragma once
 
-#include <memory>
+#include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,34 +12,46 @@
 
 namespace qkscope {
 
-// A stretch of text that a pattern matched, or the stretch between two matches.
+// A range of text that either matched the pattern or lies between two matches.
 struct Match {
   Span range;
   bool matched;
 };
 
-class Pattern {
- public:
-  virtual ~Pattern() = default;
-  // Appends the stretches of `text` in order; together they cover it. Positions count from the
-  // start of `text`.
-  virtual void find(std::string_view text, std::vector<Match>& stretches) const = 0;
-  // Whether a match never crosses from a character that is not white space to U+0020, whatever
-  // surrounds them, so that a text can be cut there.
-  virtual bool breaks_before_space() const { return false; }
-  // The same between an ideograph and punctuation.
-  virtual bool breaks_after_ideograph() const { return false; }
+struct Pattern {
+  // Appends matches and the gaps between them in order; together they cover `text`. Positions are
+  // relative to the start of `text`.
+  std::function<void(std::string_view text, std::vector<Match>& matches)> find;
+  // True if no match can ever span a non-space character followed by U+0020, so that a text may be
+  // cut there.
+  bool breaks_before_space = false;
+  // True if no match can ever span an ideograph followed by punctuation.
+  bool breaks_after_ideograph = false;
 };
 
-using PatternPointer = std::unique_ptr<const Pattern>;
+// The splitting expressions of known model families.
+inline constexpr const char* kGpt2Expression =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+// Llama 3, SmolLM3 and GLM 4.
+inline constexpr const char* kLlama3Expression =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+inline constexpr const char* kQwen2Expression =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+inline constexpr const char* kTekkenExpression =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-PatternPointer make_string_pattern(std::string literal);
-// Characters that have any of the flags of unicode.h, each a match of its own.
-PatternPointer make_property_pattern(std::uint16_t flags);
-// \w+|[^\w\s]+
-PatternPointer make_words_pattern();
-// One of the known families' expressions by hand, anything else through PCRE2. `where` names the
-// expression in messages.
-PatternPointer make_regex_pattern(const std::string& expression, const std::string& where);
+// Returns a hand-written matcher for the expression of a known model family, else nullopt.
+std::optional<Pattern> make_family_pattern(std::string_view expression);
+// Compiles any expression with PCRE2. Throws bad input in builds without PCRE2 (pcre2_absent.cpp).
+// Error messages start with `where`.
+Pattern make_pcre2_pattern(const std::string& expression, const std::string& where);
+// Uses make_family_pattern() if possible, else make_pcre2_pattern().
+Pattern make_regex_pattern(const std::string& expression, const std::string& where);
+
+Pattern make_string_pattern(std::string literal);
+// Every character with one of the unicode.h flags is a match of its own.
+Pattern make_property_pattern(std::uint16_t flags);
+// The expression \w+|[^\w\s]+ of the pre-tokenizer Whitespace.
+Pattern make_words_pattern();
 
 }  // namespace qkscope

@@ -1,10 +1,10 @@
-// Stands in for pcre2_pattern.cpp in a build without PCRE2.
+// Replaces pcre2_pattern.cpp in builds without PCRE2.
 #include "base/core/error.h"
-#include "input/tokenizer/pcre2_pattern.h"
+#include "input/tokenizer/pattern.h"
 
 namespace qkscope {
 
-PatternPointer make_pcre2_pattern(const std::string& expression, const std::string& where) {
+Pattern make_pcre2_pattern(const std::string& expression, const std::string& where) {
   bad_input(
       "{}: the pattern '{}' is none of the known ones, and this build of qkscope has no PCRE2 to "
       "run it; install libpcre2-dev and build again",

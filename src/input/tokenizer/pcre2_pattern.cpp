@@ -1,7 +1,8 @@
-#include "input/tokenizer/pcre2_pattern.h"
+#include "input/tokenizer/pattern.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <algorithm>
+#include <memory>
 
 #include <pcre2.h>
 
@@ -10,13 +11,13 @@
 #include "base/core/utf8.h"
 #include "input/tokenizer/unicode.h"
 
-// Expressions are compiled to machine code where they can be, and run under limits that turn one
-// that would run for ever into an error. PCRE2 has its own edition of Unicode and its own idea of
-// \w: the commonest classes are changed to be those of the tables in unicode/.
+// Expressions are JIT-compiled if possible and run under limits, so that catastrophic backtracking
+// becomes an error. PCRE2 uses another Unicode version and another \w than the Hugging Face
+// library, so common character classes are replaced by the tables in unicode/.
 namespace qkscope {
 namespace {
 
-constexpr std::uint32_t kMatchLimit = 10'000'000;   // steps of one match
+constexpr std::uint32_t kMatchLimit = 10'000'000;   // steps per match
 constexpr std::uint32_t kHeapLimit = 64 * 1024;     // KiB for backtracking
 constexpr std::size_t kJitStack = 8 * 1024 * 1024;  // bytes
 
@@ -35,7 +36,7 @@ struct Free {
 template <typename T>
 using Owned = std::unique_ptr<T, Free>;
 
-// What one thread needs to run matches, for whatever pattern.
+// Per-thread match state, shared by all patterns.
 struct Workspace {
   Workspace()
       : data(pcre2_match_data_create(1, nullptr)),
@@ -51,7 +52,7 @@ struct Workspace {
     return workspace;
   }
 
-  // Below zero: PCRE2's reason why there is no match.
+  // Returns a negative PCRE2 error code if there is no match.
   int match(const pcre2_code* code, std::string_view text, std::size_t from) const {
     return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
                        PCRE2_NO_UTF_CHECK, data.get(), context.get());
@@ -64,7 +65,7 @@ struct Workspace {
   Owned<pcre2_jit_stack> stack;
 };
 
-// `shown` is the expression as the file has it, for the message.
+// `shown` is the original expression, for the error message.
 Owned<pcre2_code> compile(const std::string& expression, const std::string& shown,
                           const std::string& where) {
   int error = 0;
@@ -72,14 +73,13 @@ Owned<pcre2_code> compile(const std::string& expression, const std::string& show
   Owned<pcre2_code> code(
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
                     PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at, nullptr));
-  if (!code) {
-    bad_input("{}: cannot use the pattern '{}': {}", where, shown, message(error));
-  }
-  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // without it the interpreter runs
+  if (!code) bad_input("{}: cannot use the pattern '{}': {}", where, shown, message(error));
+  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // on failure, PCRE2 interprets the expression
   return code;
 }
 
-// The inside of a class: what PCRE2 calls `basis`, and the characters with the flag that it lacks.
+// Returns the content of a character class: `basis` plus all characters with the flag that PCRE2's
+// `basis` lacks.
 std::string extended(const std::string& basis, std::uint16_t flag) {
   const auto code = compile("[" + basis + "]", basis, "qkscope");
   const Workspace& work = Workspace::of_this_thread();
@@ -100,7 +100,7 @@ std::string extended(const std::string& basis, std::uint16_t flag) {
 }
 
 struct ExtendedClass {
-  std::string_view positive, negative;  // as an expression writes them
+  std::string_view positive, negative;  // spelling in an expression
   std::string inside;
 };
 
@@ -115,7 +115,7 @@ const std::vector<ExtendedClass>& extended_classes() {
   });
 }
 
-// The expression with the classes above spelled out. A negative one inside [...] stays as it is.
+// Replaces character classes by the extended ones. Negated classes inside [...] are left unchanged.
 std::string spelled_out(std::string_view expression) {
   std::string out;
   bool in_class = false;
@@ -140,12 +140,12 @@ std::string spelled_out(std::string_view expression) {
   return out;
 }
 
-class Pcre2Pattern : public Pattern {
+class Pcre2Search {
  public:
-  Pcre2Pattern(const std::string& expression, std::string where)
+  Pcre2Search(const std::string& expression, std::string where)
       : where_(std::move(where)), code_(compile(spelled_out(expression), expression, where_)) {}
 
-  void find(std::string_view text, std::vector<Match>& out) const override {
+  void find(std::string_view text, std::vector<Match>& out) const {
     const Workspace& work = Workspace::of_this_thread();
     std::size_t last_end = 0;
     bool any = false;
@@ -155,7 +155,8 @@ class Pcre2Pattern : public Pattern {
     };
     for (std::size_t from = 0; from <= text.size() && search(text, from, work);) {
       const std::size_t begin = work.begin(), end = work.end();
-      if (begin == end && any && last_end == end) {  // an empty match right after a match is none
+      if (begin == end && any &&
+          last_end == end) {  // skip an empty match directly after another match
         from = end + (end < text.size() ? utf8::length(text[end]) : 1);
         continue;
       }
@@ -171,9 +172,8 @@ class Pcre2Pattern : public Pattern {
   bool search(std::string_view text, std::size_t from, const Workspace& work) const {
     const int found = work.match(code_.get(), text, from);
     if (found == PCRE2_ERROR_NOMATCH) return false;
-    if (found < 0) {
+    if (found < 0)
       bad_input("{}: the pattern gave up at byte {} of a text: {}", where_, from, message(found));
-    }
     return true;
   }
 
@@ -183,11 +183,12 @@ class Pcre2Pattern : public Pattern {
 
 }  // namespace
 
-PatternPointer make_pcre2_pattern(const std::string& expression, const std::string& where) {
-  constexpr std::size_t kLongest = 16 << 10;  // bytes; each \w becomes a class of several hundred
+Pattern make_pcre2_pattern(const std::string& expression, const std::string& where) {
+  constexpr std::size_t kLongest = 16 << 10;  // bytes; every \w expands to several hundred bytes
   if (expression.size() > kLongest)
     bad_input("{}: a pattern of {} bytes; at most {} are read", where, expression.size(), kLongest);
-  return std::make_unique<Pcre2Pattern>(expression, where);
+  const auto compiled = std::make_shared<const Pcre2Search>(expression, where);
+  return {.find = [=](std::string_view text, auto& matches) { compiled->find(text, matches); }};
 }
 
 }  // namespace qkscope

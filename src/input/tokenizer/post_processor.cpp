@@ -14,30 +14,28 @@ namespace qkscope {
 namespace {
 
 std::int32_t parse_id(const JsonSpec& spec, const Json& json) {
-  if (!json.is_number_integer()) spec.wrong("has an id that is no integer");
+  if (!json.is_number_integer()) spec.fail("has an id that is no integer");
   const auto id = json.get<std::int64_t>();
-  if (id < 0 || id > Vocabulary::kMaxId) spec.wrong(fmt::format("has the id {}", id));
+  if (id < 0 || id > Vocabulary::kMaxId) spec.fail(fmt::format("has the id {}", id));
   return static_cast<std::int32_t>(id);
 }
 
-bool is_space(char32_t code) {
+bool is_space(const char* at) {
+  const char32_t code = utf8::decode(at).code;
   return code == byte_to_character(' ') || unicode::has(code, unicode::kSpace);
 }
 
-// Leaves the white space at a token's ends out of its offsets.
+// Excludes leading and trailing white space of each token from its offsets.
 void trim(PostProcessor::Tokens& tokens, bool prefix_space) {
   for (std::size_t i = 0; i < tokens.offsets.size(); ++i) {
     const std::string& text = tokens.strings[i];
     auto& [begin, end] = tokens.offsets[i];
     std::int64_t leading = 0, trailing = 0;
-    for (std::size_t at = 0; at < text.size(); ++leading) {
-      const auto [code, size] = utf8::decode(text.data() + at);
-      if (!is_space(code)) break;
-      at += size;
-    }
-    for (std::size_t at = text.size(); at > 0; ++trailing) {
-      const auto [code, size] = utf8::decode_last(text.data() + at);
-      if (!is_space(code)) break;
+    for (auto at = text.data(); at < text.data() + text.size() && is_space(at); ++leading)
+      at += utf8::length(*at);
+    for (auto at = text.data() + text.size(); at > text.data(); ++trailing) {
+      const auto size = utf8::decode_last(at).size;
+      if (!is_space(at - size)) break;
       at -= size;
     }
     if (leading == 1 && prefix_space && (i == 0 || begin == 0)) leading = 0;
@@ -71,19 +69,20 @@ void PostProcessor::read(const Json& json, const std::string& where) {
     for (const Json& part : spec.list("processors")) read(part, where);
     return;
   }
+  const auto read_trimming = [&] {
+    step.trim = spec.flag("trim_offsets");
+    step.prefix_space = spec.flag("add_prefix_space");
+  };
   if (type == "ByteLevel") {
     spec.allow({"add_prefix_space", "trim_offsets", "use_regex"});
-    step.trim = spec.flag("trim_offsets");
-    step.prefix_space = spec.flag("add_prefix_space");
+    read_trimming();
   } else if (type == "RobertaProcessing") {
     spec.allow({"sep", "cls", "trim_offsets", "add_prefix_space"});
-    step.trim = spec.flag("trim_offsets");
-    step.prefix_space = spec.flag("add_prefix_space");
+    read_trimming();
     const auto special = [&](const std::string& key) {
       const Json& pair = spec.list(key);
-      if (pair.size() != 2 || !pair[0].is_string()) {
-        spec.wrong(fmt::format("\"{}\" must be [token, id]", key));
-      }
+      if (pair.size() != 2 || !pair[0].is_string())
+        spec.fail(fmt::format("\"{}\" must be [token, id]", key));
       return Piece{false, {parse_id(spec, pair[1])}, {pair[0].get<std::string>()}};
     };
     step.pieces = {special("cls"), Piece{true, {}, {}}, special("sep")};
@@ -98,25 +97,24 @@ void PostProcessor::read(const Json& json, const std::string& where) {
 std::vector<PostProcessor::Piece> PostProcessor::read_template(const JsonSpec& spec) {
   spec.allow({"single", "pair", "special_tokens"});
   const Json& specials = spec.value("special_tokens");
-  if (!specials.is_object()) spec.wrong("\"special_tokens\" must be an object");
+  if (!specials.is_object()) spec.fail("\"special_tokens\" must be an object");
   std::vector<Piece> pieces;
   for (const Json& item : spec.list("single")) {
     const bool named = item.is_object() && item.size() == 1 && item.begin()->is_object() &&
                        item.begin()->contains("id") && (*item.begin())["id"].is_string();
-    if (!named) spec.wrong("\"single\" must list {\"Sequence\": ...} and {\"SpecialToken\": ...}");
+    if (!named) spec.fail("\"single\" must list {\"Sequence\": ...} and {\"SpecialToken\": ...}");
     const auto name = (*item.begin())["id"].get<std::string>();
     if (item.begin().key() == "Sequence") {
-      if (name != "A") spec.wrong(fmt::format("\"single\" names the sequence {}", name));
+      if (name != "A") spec.fail(fmt::format("\"single\" names the sequence {}", name));
       pieces.push_back({true, {}, {}});
       continue;
     }
-    if (item.begin().key() != "SpecialToken") {
-      spec.wrong(fmt::format("\"single\" has a piece \"{}\"", item.begin().key()));
-    }
+    if (item.begin().key() != "SpecialToken")
+      spec.fail(fmt::format("\"single\" has a piece \"{}\"", item.begin().key()));
     const auto special = specials.find(name);
     const bool whole = special != specials.end() && special->is_object() &&
                        special->contains("ids") && (*special)["ids"].is_array();
-    if (!whole) spec.wrong(fmt::format("does not say the ids of \"{}\"", name));
+    if (!whole) spec.fail(fmt::format("does not say the ids of \"{}\"", name));
     Piece piece{false, {}, {}};
     for (const Json& id : (*special)["ids"]) {
       piece.ids.push_back(parse_id(spec, id));

@@ -1,4 +1,4 @@
-// The `post_processor` of a tokenizer.json: special tokens around the ids, and trimmed offsets.
+// The `post_processor` of a tokenizer.json: adds special tokens and trims offsets.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,23 @@ class JsonSpec;
 class PostProcessor {
  public:
   PostProcessor() = default;
-  PostProcessor(const Json& spec, const std::string& where);  // null: ids stay
+  PostProcessor(const Json& spec, const std::string& where);  // null: ids stay unchanged
 
-  // [first] ids [last], either of them -1 for none.
+  // Returns a processor that produces [first] ids [last]; -1 omits a token.
   static PostProcessor around(std::int32_t first, std::int32_t last);
 
-  // How many ids it adds.
+  // Returns the number of special tokens added to a text.
   std::int64_t added() const;
 
   struct Tokens {
     std::vector<std::int32_t> ids;
     std::vector<TokenOffset> offsets;  // empty, or one per id
-    std::vector<std::string> strings;  // as offsets; what trimming looks at
+    std::vector<std::string> strings;  // like offsets; needed for trimming
   };
   void apply(Tokens& tokens, bool add_special) const;
 
  private:
-  // A place in a template: the ids so far, or special ones.
+  // An element of a template: the sequence of ids, or special tokens.
   struct Piece {
     bool is_sequence;
     std::vector<std::int32_t> ids;
@@ -39,8 +39,9 @@ class PostProcessor {
   };
   struct Step {
     bool trim = false;
-    bool prefix_space = false;  // a first token's single space was added, not there to trim
-    std::vector<Piece> pieces;  // empty: ids stay
+    bool prefix_space =
+        false;  // a single leading space was added by the pre-tokenizer and is not trimmed
+    std::vector<Piece> pieces;  // empty: ids stay unchanged
   };
   void read(const Json& spec, const std::string& where);
   static std::vector<Piece> read_template(const JsonSpec& spec);

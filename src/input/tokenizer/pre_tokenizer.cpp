@@ -7,17 +7,13 @@
 #include "base/core/utf8.h"
 #include "base/io/json.h"
 #include "input/tokenizer/byte_alphabet.h"
-#include "input/tokenizer/family_pattern.h"
 #include "input/tokenizer/json_spec.h"
-#include "input/tokenizer/split_stage.h"
 #include "input/tokenizer/unicode.h"
 
 namespace qkscope {
 namespace {
 
-constexpr char32_t kMark = 0x2581;
-
-// Rewrites each piece by `change(rewrite, piece)`, which consumes the whole piece.
+// Rewrites every piece with `change(rewrite, piece)`, which must consume the whole piece.
 template <typename Change>
 void rewrite_pieces(Pieces& pieces, Change change) {
   AlignedText::Rewrite rewrite(pieces.text);
@@ -31,7 +27,7 @@ void rewrite_pieces(Pieces& pieces, Change change) {
   rewrite.finish();
 }
 
-// Puts `prefix` before the piece's first character, which may be another one by now.
+// Inserts `prefix` before the first character of the piece.
 void put_before(AlignedText::Rewrite& rewrite, char32_t prefix) {
   const auto [first, size] = utf8::decode(rewrite.old().data() + rewrite.position());
   rewrite.put(prefix, size);
@@ -53,18 +49,11 @@ class Metaspace : public PreTokenizerStage {
       if (wants_mark(pieces, piece)) put_before(rewrite, mark_);
       while (rewrite.position() < piece.end) replace_space(rewrite, piece.end);
     });
-    if (!split_) return;
-    std::vector<Match> scratch;
-    std::vector<Span> ranges;
-    for (const Span piece : pieces.ranges) {
-      split_piece(*pattern_, {SplitBehavior::merged_with_next}, pieces.text.text(), piece, scratch,
-                  ranges);
-    }
-    pieces.ranges = std::move(ranges);
+    if (split_) split_pieces(pattern_, {SplitBehavior::merged_with_next}, pieces);
   }
 
   AtCut at_cut(CutSpace space) const override {
-    if (space == CutSpace::as_mark && mark_ != kMark) return AtCut::uncertain;
+    if (space == CutSpace::as_mark && mark_ != unicode::kSpaceMark) return AtCut::uncertain;
     return split_ ? AtCut::breaks : AtCut::local;
   }
   bool needs_alignment() const override { return prepend_ == Prepend::first; }
@@ -77,7 +66,7 @@ class Metaspace : public PreTokenizerStage {
     return first != U' ' && first != mark_;
   }
 
-  // Keeps what comes before the next space and turns that into the mark.
+  // Copies the text up to the next space and replaces that space by the mark.
   void replace_space(AlignedText::Rewrite& rewrite, std::size_t end) const {
     const std::size_t at = rewrite.position();
     const std::size_t space = rewrite.old().substr(0, end).find(' ', at);
@@ -89,17 +78,17 @@ class Metaspace : public PreTokenizerStage {
   char32_t mark_;
   Prepend prepend_;
   bool split_;
-  PatternPointer pattern_;
+  Pattern pattern_;
 };
 
 class ByteLevel : public PreTokenizerStage {
  public:
-  // `map`: each byte becomes its character, for stages that follow; else the bytes stay.
+  // `map`: replace every byte by its character in the byte-level alphabet, for later stages.
   ByteLevel(const JsonSpec& spec, bool map)
       : prefix_space_(spec.flag("add_prefix_space")),
         map_(map),
         split_(spec.flag("use_regex", true)
-                   ? make_split_stage(make_family_pattern(kGpt2Expression), {})
+                   ? make_split_stage(*make_family_pattern(kGpt2Expression), {})
                    : nullptr) {}
 
   void apply(Pieces& pieces) const override {
@@ -134,9 +123,8 @@ class ByteLevel : public PreTokenizerStage {
       while (rewrite.position() < piece.end) {
         const char* at = rewrite.old().data() + rewrite.position();
         const std::uint32_t size = utf8::length(*at);
-        for (std::uint32_t i = 0; i < size; ++i) {
-          rewrite.put(byte_to_character(static_cast<unsigned char>(at[i])), i == 0 ? size : 0);
-        }
+        for (std::uint32_t i = 0; i < size; ++i)
+          rewrite.put(byte_to_character(at[i]), i == 0 ? size : 0);
       }
     });
   }
@@ -154,37 +142,33 @@ SplitBehavior parse_behavior(const JsonSpec& spec, const std::string& name) {
   if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
   if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
   if (name == "Contiguous") return SplitBehavior::contiguous;
-  spec.wrong(fmt::format("has the unknown behavior \"{}\"", name));
+  spec.fail(fmt::format("has the unknown behavior \"{}\"", name));
 }
 
 Stage make_metaspace(const JsonSpec& spec) {
   spec.allow({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
   const std::string mark = spec.text("replacement");
-  if (utf8::count(mark) != 1) spec.wrong("\"replacement\" must be one character");
+  if (utf8::count(mark) != 1) spec.fail("\"replacement\" must be one character");
   const std::string scheme = spec.text("prepend_scheme", "always");
   using Scheme = Metaspace::Prepend;
   const auto prepend = scheme == "never"   ? Scheme::never
                        : scheme == "first" ? Scheme::first
                                            : Scheme::always;
-  if (prepend == Scheme::always && scheme != "always") {
-    spec.wrong(fmt::format("has the unknown prepend_scheme \"{}\"", scheme));
-  }
-  if (!spec.flag("add_prefix_space", true) && prepend != Scheme::never) {
-    spec.wrong("says add_prefix_space false and a prepend_scheme other than \"never\"");
-  }
+  if (prepend == Scheme::always && scheme != "always")
+    spec.fail(fmt::format("has the unknown prepend_scheme \"{}\"", scheme));
+  if (!spec.flag("add_prefix_space", true) && prepend != Scheme::never)
+    spec.fail("says add_prefix_space false and a prepend_scheme other than \"never\"");
   return std::make_unique<Metaspace>(utf8::decode(mark.data()).code, prepend,
                                      spec.flag("split", true));
 }
 
-Stage make_split(const JsonSpec& spec) {
-  spec.allow({"pattern", "behavior", "invert"});
-  return make_split_stage(spec.pattern(),
-                          {parse_behavior(spec, spec.text("behavior")), spec.flag("invert")});
-}
-
 Stage make_stage(const JsonSpec& spec, bool last) {
   const std::string& type = spec.type();
-  if (type == "Split") return make_split(spec);
+  if (type == "Split") {
+    spec.allow({"pattern", "behavior", "invert"});
+    return make_split_stage(spec.pattern(),
+                            {parse_behavior(spec, spec.text("behavior")), spec.flag("invert")});
+  }
   if (type == "Metaspace") return make_metaspace(spec);
   if (type == "ByteLevel") {
     spec.allow({"add_prefix_space", "trim_offsets", "use_regex"});
@@ -212,7 +196,7 @@ Stage make_stage(const JsonSpec& spec, bool last) {
   spec.unknown_type();
 }
 
-// Sequences within sequences in one list.
+// Flattens nested sequences into one list.
 void flatten(const Json& json, const std::string& where, std::vector<const Json*>& out) {
   const JsonSpec spec(json, "pre_tokenizer", where);
   if (spec.type() != "Sequence") return out.push_back(&json);
@@ -245,10 +229,6 @@ AtCut PreTokenizer::at_cut(CutSpace space) const {
     if (one != AtCut::local) return one;
   }
   return AtCut::local;
-}
-
-bool PreTokenizer::breaks_after_ideograph() const {
-  return !stages_.empty() && stages_.front()->breaks_after_ideograph();
 }
 
 }  // namespace qkscope

@@ -1,4 +1,4 @@
-// The `pre_tokenizer` of a tokenizer.json: cuts a section into the words the model works on.
+// The `pre_tokenizer` of a tokenizer.json: splits a section into words for the model.
 #pragma once
 
 #include <memory>
@@ -12,18 +12,18 @@
 
 namespace qkscope {
 
-// A section of text and the pieces it is cut into so far: ranges of the text, none empty.
+// A section of text and its current pieces: non-empty ranges of the text.
 struct Pieces {
   AlignedText text;
   std::vector<Span> ranges;
-  bool begins = true;  // the text is the beginning of its section, not a later part of it
+  bool begins = true;  // the text is the start of its section
 };
 
-// What a stage does at a cut before a space (see CutSpace).
+// Behaviour of a stage at a cut before a space (see CutSpace).
 enum class AtCut {
-  breaks,     // it always puts a piece boundary there
-  local,      // it treats both sides as if the other were not there, but may leave them in a piece
-  uncertain,  // neither is known
+  breaks,     // always places a piece boundary at the cut
+  local,      // treats both sides independently but may leave them in one piece
+  uncertain,  // unknown: no cut is allowed
 };
 
 class PreTokenizerStage {
@@ -31,11 +31,26 @@ class PreTokenizerStage {
   virtual ~PreTokenizerStage() = default;
   virtual void apply(Pieces& pieces) const = 0;
   virtual AtCut at_cut(CutSpace space) const = 0;
-  // Whether it always puts a boundary between an ideograph and punctuation.
+  // Returns true if the stage always separates an ideograph from following punctuation.
   virtual bool breaks_after_ideograph() const { return false; }
-  // Whether it must know which piece starts the document, even after normalization.
+  // Returns true if the stage must know which piece starts the document, even after normalization.
   virtual bool needs_alignment() const { return false; }
 };
+
+// How delimiters (the matches of the pattern) are treated.
+enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
+
+struct SplitOptions {
+  SplitBehavior behavior = SplitBehavior::isolated;
+  bool invert = false;        // gaps between matches are the delimiters
+  bool by_character = false;  // the pattern matches single characters only
+};
+
+// Returns a stage that splits every piece at the matches of the pattern (split_stage.cpp).
+std::unique_ptr<const PreTokenizerStage> make_split_stage(Pattern pattern, SplitOptions options);
+
+// Splits every piece and replaces `pieces.ranges`.
+void split_pieces(const Pattern& pattern, const SplitOptions& options, Pieces& pieces);
 
 class PreTokenizer {
  public:
@@ -45,12 +60,14 @@ class PreTokenizer {
   void apply(Pieces& pieces) const {
     for (const auto& stage : stages_) stage->apply(pieces);
   }
-  // The last stage is ByteLevel: words are bytes, not characters. The mapping to the alphabet is
-  // left to whoever reads the vocabulary.
+  // Returns true if the last stage is ByteLevel. Words are then raw bytes; BpeModel applies the
+  // byte-level alphabet.
   bool gives_bytes() const { return gives_bytes_; }
   bool needs_alignment() const;
   AtCut at_cut(CutSpace space) const;
-  bool breaks_after_ideograph() const;
+  bool breaks_after_ideograph() const {
+    return !stages_.empty() && stages_.front()->breaks_after_ideograph();
+  }
 
  private:
   std::vector<std::unique_ptr<const PreTokenizerStage>> stages_;

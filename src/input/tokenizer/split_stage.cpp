@@ -1,124 +1,109 @@
-#include "input/tokenizer/split_stage.h"
-
 #include <algorithm>
+
+#include "input/tokenizer/pre_tokenizer.h"
 
 namespace qkscope {
 namespace {
 
-// A match joins the stretch before it unless that is a match too.
-void merge_with_previous(const std::vector<Match>& stretches, std::vector<Span>& ranges) {
+// Appends ranges. A range is joined with the previous one if `joins(matched, previous_matched)`.
+template <typename Joins>
+void join_ranges(const std::vector<Match>& matches, std::vector<Span>& ranges, Joins joins) {
   const std::size_t first = ranges.size();
   bool previous = false;
-  for (const auto& [range, matched] : stretches) {
-    if (matched && !previous && ranges.size() > first) {
+  for (const auto& [range, matched] : matches) {
+    if (ranges.size() > first && joins(matched, previous))
       ranges.back().end = range.end;
-    } else {
+    else
       ranges.push_back(range);
-    }
     previous = matched;
   }
 }
 
-void merge_with_next(const std::vector<Match>& stretches, std::vector<Span>& ranges) {
+void merge_with_next(const std::vector<Match>& matches, std::vector<Span>& ranges) {
   const auto first = static_cast<std::ptrdiff_t>(ranges.size());
   bool following = false;
-  for (auto at = stretches.rbegin(); at != stretches.rend(); ++at) {
-    if (at->matched && !following && std::ssize(ranges) > first) {
+  for (auto at = matches.rbegin(); at != matches.rend(); ++at) {
+    if (at->matched && !following && std::ssize(ranges) > first)
       ranges.back().begin = at->range.begin;
-    } else {
+    else
       ranges.push_back(at->range);
-    }
     following = at->matched;
   }
   std::reverse(ranges.begin() + first, ranges.end());
 }
 
-void join_alike(const std::vector<Match>& stretches, std::vector<Span>& ranges) {
-  const std::size_t first = ranges.size();
-  bool previous = false;
-  for (const auto& [range, matched] : stretches) {
-    if (matched == previous && ranges.size() > first) {
-      ranges.back().end = range.end;
-    } else {
-      ranges.push_back(range);
-    }
-    previous = matched;
+void add_ranges(const std::vector<Match>& matches, SplitBehavior behavior,
+                std::vector<Span>& ranges) {
+  switch (behavior) {
+    case SplitBehavior::isolated:
+      for (const Match& match : matches) ranges.push_back(match.range);
+      break;
+    case SplitBehavior::removed:
+      for (const Match& match : matches)
+        if (!match.matched) ranges.push_back(match.range);
+      break;
+    case SplitBehavior::merged_with_previous:
+      join_ranges(matches, ranges,
+                  [](bool matched, bool previous) { return matched && !previous; });
+      break;
+    case SplitBehavior::merged_with_next:
+      merge_with_next(matches, ranges);
+      break;
+    case SplitBehavior::contiguous:
+      join_ranges(matches, ranges, std::equal_to<>());
+      break;
   }
 }
 
 class SplitStage : public PreTokenizerStage {
  public:
-  SplitStage(PatternPointer pattern, SplitOptions options)
+  SplitStage(Pattern pattern, SplitOptions options)
       : pattern_(std::move(pattern)), options_(options) {}
 
-  void apply(Pieces& pieces) const override {
-    std::vector<Match> scratch;
-    std::vector<Span> ranges;
-    scratch.reserve(pieces.text.text().size() / 4);
-    ranges.reserve(pieces.text.text().size() / 4);
-    for (const Span piece : pieces.ranges) {
-      split_piece(*pattern_, options_, pieces.text.text(), piece, scratch, ranges);
-    }
-    pieces.ranges = std::move(ranges);
-  }
+  void apply(Pieces& pieces) const override { split_pieces(pattern_, options_, pieces); }
 
   AtCut at_cut(CutSpace space) const override {
-    if (space == CutSpace::as_space && apart() && pattern_->breaks_before_space()) {
+    if (space == CutSpace::as_space && separates() && pattern_.breaks_before_space)
       return AtCut::breaks;
-    }
     return options_.by_character ? AtCut::local : AtCut::uncertain;
   }
   bool breaks_after_ideograph() const override {
-    return apart() && pattern_->breaks_after_ideograph();
+    return separates() && pattern_.breaks_after_ideograph;
   }
 
  private:
-  bool apart() const {
+  bool separates() const {
     return options_.behavior == SplitBehavior::isolated ||
            options_.behavior == SplitBehavior::removed;
   }
 
-  PatternPointer pattern_;
+  Pattern pattern_;
   SplitOptions options_;
 };
 
 }  // namespace
 
-void split_piece(const Pattern& pattern, const SplitOptions& options, std::string_view text,
-                 Span piece, std::vector<Match>& scratch, std::vector<Span>& ranges) {
-  scratch.clear();
-  pattern.find(text.substr(piece.begin, piece.end - piece.begin), scratch);
-  for (Match& stretch : scratch) {
-    stretch.range.begin += piece.begin;
-    stretch.range.end += piece.begin;
-    stretch.matched ^= options.invert;
+void split_pieces(const Pattern& pattern, const SplitOptions& options, Pieces& pieces) {
+  const std::string_view text = pieces.text.text();
+  std::vector<Match> matches;
+  std::vector<Span> ranges;
+  matches.reserve(text.size() / 4);
+  ranges.reserve(text.size() / 4);
+  for (const Span piece : pieces.ranges) {
+    matches.clear();
+    pattern.find(text.substr(piece.begin, piece.end - piece.begin), matches);
+    for (Match& match : matches) {
+      match.range.begin += piece.begin;
+      match.range.end += piece.begin;
+      match.matched ^= options.invert;
+    }
+    add_ranges(matches, options.behavior, ranges);
   }
-  const auto first = std::ssize(ranges);
-  switch (options.behavior) {
-    case SplitBehavior::isolated:
-      for (const Match& stretch : scratch) ranges.push_back(stretch.range);
-      break;
-    case SplitBehavior::removed:
-      for (const Match& stretch : scratch) {
-        if (!stretch.matched) ranges.push_back(stretch.range);
-      }
-      break;
-    case SplitBehavior::merged_with_previous:
-      merge_with_previous(scratch, ranges);
-      break;
-    case SplitBehavior::merged_with_next:
-      merge_with_next(scratch, ranges);
-      break;
-    case SplitBehavior::contiguous:
-      join_alike(scratch, ranges);
-      break;
-  }
-  const auto empty = [](const Span& range) { return range.begin == range.end; };
-  ranges.erase(std::remove_if(ranges.begin() + first, ranges.end(), empty), ranges.end());
+  std::erase_if(ranges, [](const Span& range) { return range.begin == range.end; });
+  pieces.ranges = std::move(ranges);
 }
 
-std::unique_ptr<const PreTokenizerStage> make_split_stage(PatternPointer pattern,
-                                                          SplitOptions options) {
+std::unique_ptr<const PreTokenizerStage> make_split_stage(Pattern pattern, SplitOptions options) {
   return std::make_unique<SplitStage>(std::move(pattern), options);
 }
 

@@ -20,9 +20,9 @@
 namespace qkscope {
 namespace {
 
-constexpr std::size_t kPiece = 64 * 1024;      // bytes encoded at once; stays in the cache
-constexpr std::size_t kParallel = 4 * kPiece;  // longer texts are spread over the threads
-constexpr std::size_t kBytesPerId = 5;         // a guess at how much text an id needs
+constexpr std::size_t kPieceBytes = 64 * 1024;  // bytes encoded at once; fits into the CPU cache
+constexpr std::size_t kParallelBytes = 4 * kPieceBytes;  // longer texts are encoded in parallel
+constexpr std::size_t kBytesPerId = 5;                   // estimated bytes of text per id
 
 Encoder::Parts make_parts(TokenizerFile& file) {
   Encoder::Parts parts;
@@ -30,12 +30,11 @@ Encoder::Parts make_parts(TokenizerFile& file) {
   parts.pre_tokenizer = PreTokenizer(file.pre_tokenizer, file.path);
   parts.model = BpeModel(std::move(file.model), parts.pre_tokenizer.gives_bytes(), file.path);
   const auto add = [&](const AddedToken& token) {
-    parts.added_tokens.add(token, parts.model.vocabulary(), parts.normalizer.get());
+    parts.added_tokens.add(token, parts.model.vocabulary(), parts.normalizer);
   };
-  std::for_each(file.added_tokens.begin(), file.added_tokens.end(), add);
-  for (const AddedToken& token : file.config_tokens) {
+  for (const AddedToken& token : file.added_tokens) add(token);
+  for (const AddedToken& token : file.config_tokens)
     if (parts.added_tokens.find(token.content) < 0) add(token);
-  }
   return parts;
 }
 
@@ -46,8 +45,8 @@ std::int32_t find_id(const Encoder& encoder, const std::string& token) {
   return added >= 0 ? added : encoder.vocabulary().find(token);
 }
 
-// add_bos_token and add_eos_token of the configuration count where tokenizer.json has no
-// post-processor, as in transformers.
+// As in transformers, add_bos_token and add_eos_token apply only if tokenizer.json has no
+// post-processor.
 PostProcessor make_post_processor(const TokenizerFile& file, const Encoder& encoder) {
   if (!file.post_processor.is_null()) return PostProcessor(file.post_processor, file.path);
   return PostProcessor::around(file.add_bos.value_or(false) ? find_id(encoder, file.bos) : -1,
@@ -60,8 +59,8 @@ void append(Encoder::Tokens& to, Encoder::Tokens&& from) {
   std::move(from.strings.begin(), from.strings.end(), std::back_inserter(to.strings));
 }
 
-// Keeps the first `count` tokens, or the last.
-void cut(Encoder::Tokens& tokens, std::size_t count, bool keep_last) {
+// Keeps the first or the last `count` tokens.
+void truncate(Encoder::Tokens& tokens, std::size_t count, bool keep_last) {
   const auto shorten = [&](auto& list) {
     if (list.size() <= count) return;
     if (keep_last) {
@@ -75,8 +74,8 @@ void cut(Encoder::Tokens& tokens, std::size_t count, bool keep_last) {
   shorten(tokens.strings);
 }
 
-// Byte positions of a text as character positions. A source may run past the text where a prefix
-// was spelled out in bytes; such numbers mean nothing, and are those of the Hugging Face library.
+// Converts byte positions to character positions. Sources may exceed the text if a prefix was
+// encoded by byte fallback; the results then match those of the Hugging Face library.
 std::vector<TokenOffset> to_characters(std::string_view text, const std::vector<Span>& sources) {
   std::vector<std::int64_t> characters(text.size() + 1);
   std::int64_t count = 0;
@@ -114,22 +113,22 @@ struct Tokenizer::State {
         eos(find_id(encoder, file.eos)),
         truncates_left(file.truncates_left) {}
 
-  // Lends a workspace whose caches are warm from earlier texts.
-  class Lease {
+  // Borrows a workspace with warm caches from a pool and returns it on destruction.
+  class WorkspaceLoan {
    public:
-    explicit Lease(State& state) : state_(state) {
-      if (const auto lock = state.lock_soon(); lock && !state.idle.empty()) {
+    explicit WorkspaceLoan(State& state) : state_(state) {
+      if (const auto lock = state.try_lock_briefly(); lock && !state.idle.empty()) {
         work_ = std::move(state.idle.back());
         state.idle.pop_back();
       } else {
         work_ = std::make_unique<Encoder::Workspace>();
       }
     }
-    ~Lease() {
-      if (const auto lock = state_.lock_soon()) state_.idle.push_back(std::move(work_));
+    ~WorkspaceLoan() {
+      if (const auto lock = state_.try_lock_briefly()) state_.idle.push_back(std::move(work_));
     }
-    Lease(const Lease&) = delete;
-    Lease& operator=(const Lease&) = delete;
+    WorkspaceLoan(const WorkspaceLoan&) = delete;
+    WorkspaceLoan& operator=(const WorkspaceLoan&) = delete;
     Encoder::Workspace& operator*() const { return *work_; }
 
    private:
@@ -137,10 +136,10 @@ struct Tokenizer::State {
     std::unique_ptr<Encoder::Workspace> work_;
   };
 
-  // Not held where it stays locked: in a process that was forked while another thread had it, it
-  // stays so for ever. Few tries: on a busy machine each gives the processor away for milliseconds,
-  // and a workspace of its own costs less.
-  std::unique_lock<std::mutex> lock_soon() {
+  // Tries to lock for a short time only. After fork(), the mutex may stay locked for ever if
+  // another thread of the parent held it; and creating a new workspace is cheaper than yielding
+  // often.
+  std::unique_lock<std::mutex> try_lock_briefly() {
     std::unique_lock lock(mutex, std::try_to_lock);
     for (int tries = 0; tries < 16 && !lock && !lock.try_lock(); ++tries) std::this_thread::yield();
     return lock;
@@ -148,7 +147,7 @@ struct Tokenizer::State {
 
   Encoder::Tokens encode_piece(std::string_view text, std::size_t begin, std::size_t end,
                                bool sources) {
-    const Lease work(*this);
+    const WorkspaceLoan work(*this);
     Encoder::Tokens tokens;
     encoder.encode(text, {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)},
                    sources, *work, tokens);
@@ -172,14 +171,12 @@ struct Tokenizer::State {
 };
 
 Tokenizer::Encoding Tokenizer::State::encode(std::string_view text, const EncodeOptions& options) {
-  if (text.size() > std::numeric_limits<std::uint32_t>::max() / 4) {
+  if (text.size() > std::numeric_limits<std::uint32_t>::max() / 4)
     bad_input("a text of {} bytes is too long; the limit is 1 GiB", text.size());
-  }
   const std::int64_t added = options.add_special_tokens ? post_processor.added() : 0;
-  if (options.max_length < 0 || (options.max_length > 0 && options.max_length < added)) {
+  if (options.max_length < 0 || (options.max_length > 0 && options.max_length < added))
     bad_input("max_length is {}, but the tokenizer adds {} special tokens to every text",
               options.max_length, added);
-  }
   Encoding encoding;
   Encoder::Tokens tokens;
   if (options.max_length == 0) {
@@ -189,7 +186,7 @@ Tokenizer::Encoding Tokenizer::State::encode(std::string_view text, const Encode
     tokens = truncates_left ? encode_last(text, wanted, options.offsets)
                             : encode_first(text, wanted, options.offsets);
     encoding.truncated = tokens.ids.size() > wanted;
-    cut(tokens, wanted, truncates_left);
+    truncate(tokens, wanted, truncates_left);
   }
   PostProcessor::Tokens out{std::move(tokens.ids), {}, std::move(tokens.strings)};
   if (options.offsets) out.offsets = to_characters(text, tokens.sources);
@@ -201,16 +198,15 @@ Tokenizer::Encoding Tokenizer::State::encode(std::string_view text, const Encode
 
 Encoder::Tokens Tokenizer::State::encode_all(std::string_view text, bool sources) {
   std::vector<std::size_t> cuts = {0};
-  while (cuts.back() < text.size()) {
-    cuts.push_back(encoder.next_cut(text, std::min(cuts.back() + kPiece, text.size())));
-  }
+  while (cuts.back() < text.size())
+    cuts.push_back(encoder.next_cut(text, std::min(cuts.back() + kPieceBytes, text.size())));
   const auto pieces = std::ssize(cuts) - 1;
   const auto encode_at = [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
     return encode_piece(text, cuts[at], cuts[at + 1], sources);
   };
   Encoder::Tokens all;
-  if (text.size() < kParallel) {
+  if (text.size() < kParallelBytes) {
     for (std::int64_t i = 0; i < pieces; ++i) append(all, encode_at(i));
     return all;
   }
@@ -225,7 +221,7 @@ Encoder::Tokens Tokenizer::State::encode_first(std::string_view text, std::size_
   Encoder::Tokens tokens;
   for (std::size_t at = 0; at < text.size() && tokens.ids.size() <= wanted;) {
     const std::size_t missing = wanted + 1 - tokens.ids.size();
-    const std::size_t size = std::min(missing * kBytesPerId, kPiece);
+    const std::size_t size = std::min(missing * kBytesPerId, kPieceBytes);
     const std::size_t end = encoder.next_cut(text, std::min(at + size, text.size()));
     append(tokens, encode_piece(text, at, end, sources));
     at = end;
@@ -238,7 +234,7 @@ Encoder::Tokens Tokenizer::State::encode_last(std::string_view text, std::size_t
   std::vector<Encoder::Tokens> parts;
   std::size_t count = 0;
   for (std::size_t end = text.size(); end > 0 && count <= wanted;) {
-    const std::size_t size = std::min((wanted + 1 - count) * kBytesPerId, kPiece);
+    const std::size_t size = std::min((wanted + 1 - count) * kBytesPerId, kPieceBytes);
     const std::size_t begin = encoder.previous_cut(text, end - std::min(size, end));
     parts.push_back(encode_piece(text, begin, end, sources));
     count += parts.back().ids.size();

@@ -56,36 +56,33 @@ void read_part(JsonCursor& cursor, const std::string& key, TokenizerFile& file) 
     return;
   }
   Json value = parse_json(cursor.skip(), fmt::format("{}: {}", file.path, key));
-  if (key == "normalizer") {
-    file.normalizer = std::move(value);
-  } else if (key == "pre_tokenizer") {
-    file.pre_tokenizer = std::move(value);
-  } else if (key == "post_processor") {
-    file.post_processor = std::move(value);
-  } else if (key == "decoder") {
-    file.decoder = std::move(value);
+  Json* part = key == "normalizer"       ? &file.normalizer
+               : key == "pre_tokenizer"  ? &file.pre_tokenizer
+               : key == "post_processor" ? &file.post_processor
+               : key == "decoder"        ? &file.decoder
+                                         : nullptr;
+  if (part != nullptr) {
+    *part = std::move(value);
   } else if (key == "truncation") {
     file.truncates_left = truncates_left(value, file.path);
   } else if (key == "added_tokens") {
     if (!value.is_array()) bad_input("{}: added_tokens must be a list", file.path);
-    for (const Json& token : value) {
+    for (const Json& token : value)
       file.added_tokens.push_back(parse_added_token(token, file.path));
-    }
   } else if (key == "version") {
     if (value != "1.0") bad_input("{}: version is {}, expected \"1.0\"", file.path, value.dump());
-  } else if (key != "padding") {  // padding is never done here
+  } else if (key != "padding") {  // padding is ignored
     bad_input("{}: unknown key \"{}\"", file.path, key);
   }
 }
 
-// A special token of the configuration: a string or an object with its content.
+// Reads a special token, which is a string or an object with "content".
 std::string special_token(const Json& config, const char* key) {
   const auto found = config.find(key);
   if (found == config.end()) return {};
   if (found->is_string()) return found->get<std::string>();
-  if (found->is_object() && found->contains("content") && (*found)["content"].is_string()) {
+  if (found->is_object() && found->contains("content") && (*found)["content"].is_string())
     return (*found)["content"].get<std::string>();
-  }
   return {};
 }
 
@@ -99,9 +96,8 @@ void read_config_tokens(const Json& config, const std::string& path, TokenizerFi
   const auto tokens = config.find("added_tokens_decoder");
   if (tokens == config.end() || !tokens->is_object()) return;
   std::map<std::int64_t, AddedToken> by_id;
-  for (const auto& [id, token] : tokens->items()) {
+  for (const auto& [id, token] : tokens->items())
     by_id[parse_integer(id, path + ": added_tokens_decoder")] = parse_added_token(token, path);
-  }
   for (auto& [id, token] : by_id) file.config_tokens.push_back(std::move(token));
 }
 
@@ -114,9 +110,8 @@ void read_config(const std::string& path, TokenizerFile& file) {
   file.bos = special_token(config, "bos_token");
   file.eos = special_token(config, "eos_token");
   if (const auto side = config.find("truncation_side"); side != config.end()) {
-    if (*side != "left" && *side != "right") {
+    if (*side != "left" && *side != "right")
       bad_input("{}: truncation_side must be \"left\" or \"right\"", path);
-    }
     file.truncates_left = *side == "left";
   }
   read_config_tokens(config, path, file);
@@ -125,21 +120,19 @@ void read_config(const std::string& path, TokenizerFile& file) {
 std::string find_file(const std::string& given) {
   if (!is_folder(given)) return given;
   const std::string path = (fs::path(given) / "tokenizer.json").string();
-  if (!path_exists(path)) {
+  if (!path_exists(path))
     bad_input(
         "{}: there is no tokenizer.json in this folder; other kinds of tokenizer files are not "
         "read",
         given);
-  }
   return path;
 }
 
 }  // namespace
 
 TokenizerFile parse_tokenizer(std::string_view text, const std::string& path) {
-  if (const auto at = utf8::find_invalid(text); at != std::string_view::npos) {
+  if (const auto at = utf8::find_invalid(text); at != std::string_view::npos)
     bad_input("{}: not UTF-8 at byte {}", path, at);
-  }
   TokenizerFile file;
   file.path = path;
   JsonCursor cursor(text, path);

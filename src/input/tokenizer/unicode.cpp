@@ -25,10 +25,10 @@ constexpr Run kCombining[] = {
 #include "input/tokenizer/unicode/combining.inc"
 };
 
-constexpr std::size_t kLongest = 18;  // characters of the longest compatibility decomposition
+constexpr std::size_t kLongest = 18;  // characters in the longest compatibility decomposition
 struct Mapping {
   char32_t code;
-  char32_t to[kLongest];  // ends with 0 where shorter
+  char32_t to[kLongest];  // zero-terminated if shorter
 };
 constexpr Mapping kCanonical[] = {
 #include "input/tokenizer/unicode/canonical.inc"
@@ -67,15 +67,15 @@ std::vector<Value> expand(const Run (&runs)[N]) {
   return table;
 }
 
-// Hangul syllables are computed: leading, vowel and trailing parts in a grid.
+// Hangul syllables are composed arithmetically from leading consonant, vowel and trailing consonant
+// (Unicode Standard, section 3.12).
 constexpr char32_t kHangul = 0xAC00, kLeading = 0x1100, kVowel = 0x1161, kTrailing = 0x11A7;
 constexpr char32_t kLeadings = 19, kVowels = 21, kTrailings = 28;
 constexpr char32_t kSyllables = kLeadings * kVowels * kTrailings;
 
 char32_t compose_hangul(char32_t first, char32_t second) {
-  if (first - kLeading < kLeadings && second - kVowel < kVowels) {
+  if (first - kLeading < kLeadings && second - kVowel < kVowels)
     return kHangul + ((first - kLeading) * kVowels + (second - kVowel)) * kTrailings;
-  }
   const char32_t syllable = first - kHangul;
   if (syllable < kSyllables && syllable % kTrailings == 0 && second > kTrailing &&
       second < kTrailing + kTrailings) {
@@ -84,29 +84,24 @@ char32_t compose_hangul(char32_t first, char32_t second) {
   return 0;
 }
 
-// Order among combining marks; 0 for a character that starts a new group.
+// Rank of the canonical combining class; 0 for a starter.
 std::uint8_t combining_rank(char32_t code) {
   const auto& table = made_once([] { return expand<std::uint8_t>(kCombining); });
   return table[code];
 }
 
-// Full decomposition without Hangul syllables; empty where the character stays.
-std::u32string_view canonical_decomposition(char32_t code) {
-  return look_up(kCanonical, code);
+// Returns the full decomposition, or an empty view if there is none. Hangul is handled separately.
+std::u32string_view decomposition(char32_t code, bool compatible) {
+  const auto found = compatible ? look_up(kCompatible, code) : std::u32string_view();
+  return found.empty() ? look_up(kCanonical, code) : found;
 }
 
-std::u32string_view compatible_decomposition(char32_t code) {
-  const auto compatible = look_up(kCompatible, code);
-  return compatible.empty() ? look_up(kCanonical, code) : compatible;
-}
-
-// The composed character, 0 when the two do not compose. Hangul included.
+// Returns the composition of two characters, including Hangul, or 0 if there is none.
 char32_t compose(char32_t first, char32_t second) {
   const auto& table = made_once([] {
     std::unordered_map<std::uint64_t, char32_t> pairs;
-    for (const auto& c : kCompositions) {
+    for (const auto& c : kCompositions)
       pairs.emplace(std::uint64_t{c.first} << 32 | c.second, c.composed);
-    }
     return pairs;
   });
   if (const char32_t hangul = compose_hangul(first, second)) return hangul;
@@ -114,7 +109,7 @@ char32_t compose(char32_t first, char32_t second) {
   return found == table.end() ? 0 : found->second;
 }
 
-// Whether some character before this one could compose with it.
+// Returns true if the character can be the second of a composition.
 bool composes_backwards(char32_t code) {
   const auto& seconds = made_once([] {
     std::unordered_set<char32_t> codes;
@@ -130,14 +125,16 @@ constexpr auto kNfd = static_cast<std::uint8_t>(Form::nfd);
 constexpr auto kNfkc = static_cast<std::uint8_t>(Form::nfkc);
 constexpr auto kNfkd = static_cast<std::uint8_t>(Form::nfkd);
 
-// For every code point the forms in which it is not settled: it changes, it is a combining mark, or
-// it may compose with what stands before it. A text of settled characters is its own normal form.
+// For every code point, the set of forms in which it is not inert: the character changes, is a
+// combining mark, or may compose with a previous character. A text of inert characters is already
+// normalized.
 const std::uint8_t* unsettled_forms() {
   const auto& table = made_once([] {
     constexpr std::uint8_t kAll = kNfc | kNfd | kNfkc | kNfkd;
     std::vector<std::uint8_t> forms(kCodePoints);
     for (const auto& mapping : kCanonical) forms[mapping.code] = kAll;
-    for (const auto& c : kCompositions) forms[c.composed] = kNfd | kNfkd;  // composes again
+    for (const auto& c : kCompositions)
+      forms[c.composed] = kNfd | kNfkd;  // decomposes and composes again
     for (const auto& mapping : kCompatible) forms[mapping.code] |= kNfkc | kNfkd;
     std::fill_n(forms.begin() + kHangul, kSyllables, kNfd | kNfkd);
     for (const auto& c : kCompositions) forms[c.second] = kAll;
@@ -151,16 +148,16 @@ const std::uint8_t* unsettled_forms() {
   return table.data();
 }
 
-// A character on its way through, and how many old characters it stands for: 0 for one that a
-// decomposition added, more than one where a composition swallowed some.
+// A decomposed character. stands_for counts the source characters it represents: 0 if a
+// decomposition inserted it, more than 1 after a composition.
 struct Part {
   char32_t code;
   int stands_for;
-  std::uint8_t rank;  // among combining marks, 0: starts a group
+  std::uint8_t rank;  // rank of the combining class; 0: starter
 };
 
-// Bytes at the front of the text that stay as they are: settled characters, without the last of
-// them where something follows that may compose with it.
+// Returns the size in bytes of the longest prefix that normalization leaves unchanged: inert
+// characters, without the last one if a non-inert character follows.
 std::size_t settled_run(std::string_view text, Form form) {
   const std::uint8_t* const unsettled = unsettled_forms();
   const auto bit = static_cast<std::uint8_t>(form);
@@ -205,11 +202,10 @@ class Normalization {
   bool composing() const { return form_ == Form::nfc || form_ == Form::nfkc; }
   bool compatible() const { return form_ == Form::nfkc || form_ == Form::nfkd; }
 
-  // Nothing before such a character can be reordered or composed with it.
+  // Returns true if the character cannot be reordered or composed with any earlier character.
   bool starts_group(char32_t code) const {
     if (code < 0x80) return true;
-    std::u32string_view parts =
-        compatible() ? compatible_decomposition(code) : canonical_decomposition(code);
+    const auto parts = decomposition(code, compatible());
     const char32_t first = parts.empty() ? code : parts.front();
     return combining_rank(first) == 0 && !composes_backwards(first);
   }
@@ -226,12 +222,12 @@ class Normalization {
       if (index % kTrailings != 0) add(kTrailing + index % kTrailings, false);
       return;
     }
-    const auto to = compatible() ? compatible_decomposition(code) : canonical_decomposition(code);
+    const auto to = decomposition(code, compatible());
     if (to.empty()) return add(code, true);
     for (std::size_t i = 0; i < to.size(); ++i) add(to[i], i == 0);
   }
 
-  // Marks between two starters go into the order of their classes.
+  // Canonical ordering: sorts runs of combining marks by combining class.
   void reorder() {
     for (auto begin = parts_.begin(); begin != parts_.end();) {
       if (begin->rank == 0) {
@@ -249,7 +245,7 @@ class Normalization {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const Part part = parts_[i];
       if (starter < kept) {
-        // Blocked when a mark of the same or a higher class, or a starter, stands between.
+        // A mark is blocked if a starter or a mark of the same or a higher class stands in between.
         const bool adjacent = starter + 1 == kept;
         const bool blocked =
             !adjacent && (parts_[kept - 1].rank == 0 || parts_[kept - 1].rank >= part.rank);
@@ -269,7 +265,7 @@ class Normalization {
   void flush() {
     reorder();
     if (composing()) compose_group();
-    std::size_t next = 0;  // old character
+    std::size_t next = 0;  // index into sizes_
     for (const Part& part : parts_) {
       std::size_t bytes = 0;
       for (int i = 0; i < part.stands_for && next < sizes_.size(); ++i) bytes += sizes_[next++];
@@ -282,8 +278,8 @@ class Normalization {
 
   AlignedText::Rewrite rewrite_;
   Form form_;
-  std::vector<Part> parts_;           // of the group being gathered
-  std::vector<std::uint32_t> sizes_;  // bytes of each old character of the group
+  std::vector<Part> parts_;           // decomposed characters of the current group
+  std::vector<std::uint32_t> sizes_;  // bytes of each source character of the group
   std::size_t pending_bytes_ = 0;
 };
 

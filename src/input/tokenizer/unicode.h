@@ -1,5 +1,5 @@
-// Character properties, lower case and normalization forms as the Hugging Face library sees them.
-// The tables in unicode/ are written by tools/make_unicode_tables.py.
+// Character properties, lower-casing and Unicode normalization with the tables of the Hugging Face
+// tokenizers library. tools/make_unicode_tables.py generates the tables in unicode/.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,11 @@
 
 namespace qkscope::unicode {
 
-// Flags of a character. The names in comments are what the library's patterns write.
+// U+2581, which SentencePiece and Metaspace use in place of a space.
+inline constexpr char32_t kSpaceMark = 0x2581;
+inline constexpr std::string_view kSpaceMarkUtf8 = "\xE2\x96\x81";
+
+// Property flags of a character, with the regular expression each one corresponds to.
 enum Property : std::uint16_t {
   kLetter = 1 << 0,       // \p{L}
   kNumber = 1 << 1,       // \p{N}
@@ -17,23 +21,23 @@ enum Property : std::uint16_t {
   kNewline = 1 << 3,      // [\r\n]
   kUpper = 1 << 4,        // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]
   kLower = 1 << 5,        // [\p{Ll}\p{Lm}\p{Lo}\p{M}]
-  kDigit = 1 << 6,        // what the pre-tokenizer Digits cuts out
-  kPunctuation = 1 << 7,  // what the pre-tokenizer Punctuation cuts out
+  kDigit = 1 << 6,        // characters that the pre-tokenizer Digits splits off
+  kPunctuation = 1 << 7,  // characters that the pre-tokenizer Punctuation splits off
   kWord = 1 << 8,         // \w of the pre-tokenizer Whitespace
   kRegexWord = 1 << 9,    // \w
 };
 
-// The flags of every code point: one entry each, made on first use.
+// Returns the flags of every code point, indexed by code point. Built on first use.
 const std::uint16_t* properties();
 
 inline bool has(char32_t code, std::uint16_t flags) {
   return (properties()[code] & flags) != 0;
 }
 
-// Lower case; empty where the character stays.
+// Returns the lower-case mapping, or an empty view if the character is unchanged.
 std::u32string_view lowercase(char32_t code);
 
-// The normalization forms of Unicode; each value is a bit of its own.
+// Unicode normalization forms, one bit each.
 enum class Form : std::uint8_t { nfc = 1, nfd = 2, nfkc = 4, nfkd = 8 };
 
 void normalize(AlignedText& text, Form form);

@@ -1,7 +1,5 @@
 #include "input/tokenizer/vocabulary.h"
 
-#include "input/tokenizer/hashing.h"
-
 namespace qkscope {
 
 std::size_t Vocabulary::slot(std::string_view token, std::uint32_t hash) const {

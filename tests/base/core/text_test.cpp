@@ -14,6 +14,10 @@ TEST(Text, NearestFindsTypos) {
   EXPECT_EQ(nearest("zzzzzzzzzz", names), "");
 }
 
+TEST(Text, AsciiLowerLeavesOtherBytes) {
+  EXPECT_EQ(ascii_lower("Zaaß[@`{ÄZ-09"), "zaaß[@`{Äz-09");
+}
+
 TEST(Text, Glob) {
   EXPECT_TRUE(glob_match("blocks.*.attn.hook_q", "blocks.12.attn.hook_q"));
   EXPECT_TRUE(glob_match("*", ""));

@@ -9,7 +9,6 @@
 #include "base/core/error.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
-#include "base/io/open_files.h"
 #include "base/io/output_file.h"
 #include "error_message.h"
 #include "qkscope/experimental/text.h"

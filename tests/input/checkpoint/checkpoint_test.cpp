@@ -22,7 +22,7 @@ using testing::HasSubstr;
 static_assert(!std::is_copy_constructible_v<Checkpoint>);
 static_assert(std::is_nothrow_move_constructible_v<Checkpoint>);
 
-// A checkpoint folder with a config.json, to be filled by each test.
+// Temporary checkpoint folder with a config.json; each test adds weights.
 class CheckpointTest : public testing::Test {
  protected:
   CheckpointTest() { write("config.json", R"({"model_type": "llama"})"); }
@@ -31,7 +31,7 @@ class CheckpointTest : public testing::Test {
     write_file(folder_.file(file), content);
   }
 
-  // Tensors of one float, the given value.
+  // Creates tensors of one float with the given value.
   void write_weights(const std::string& file,
                      const std::vector<std::pair<std::string, float>>& values,
                      const std::map<std::string, std::string>& metadata = {}) const {
@@ -60,7 +60,7 @@ float value(const Checkpoint& checkpoint, const std::string& name) {
   return checkpoint.tensor(name).data<float>()[0];
 }
 
-TEST_F(CheckpointTest, OneFile) {
+TEST_F(CheckpointTest, OpensASingleFile) {
   write_weights("model.safetensors", {{"b", 2}, {"a", 1}});
   write_weights("consolidated.safetensors", {{"native", 3}});
   auto opened = open();
@@ -77,7 +77,7 @@ TEST_F(CheckpointTest, OneFile) {
   EXPECT_FALSE(checkpoint.has("native"));
 }
 
-TEST_F(CheckpointTest, Shards) {
+TEST_F(CheckpointTest, OpensShards) {
   write_weights("m-1.safetensors", {{"a", 1}, {"not in the index", 9}});
   write_weights("m-2.safetensors", {{"b", 2}});
   write("model.safetensors.index.json",
@@ -89,13 +89,13 @@ TEST_F(CheckpointTest, Shards) {
   EXPECT_EQ(checkpoint.bytes(), 8u);
 }
 
-TEST_F(CheckpointTest, OneFileIsPreferredToShards) {
+TEST_F(CheckpointTest, ASingleFileIsPreferredOverShards) {
   write_weights("model.safetensors", {{"a", 1}});
   write("model.safetensors.index.json", "broken");
   EXPECT_THAT(open().names(), ElementsAre("a"));
 }
 
-TEST_F(CheckpointTest, AliasesInTheMetadata) {
+TEST_F(CheckpointTest, MetadataAliasesCountAsTensors) {
   write_weights("m-1.safetensors", {{"a", 1}},
                 {{"format", "pt"}, {"tied", "b"}, {"a", "b"}, {"chained", "tied"}, {"off", "no"}});
   write_weights("m-2.safetensors", {{"b", 2}});
@@ -108,11 +108,11 @@ TEST_F(CheckpointTest, AliasesInTheMetadata) {
   EXPECT_EQ(checkpoint.tensor("tied").bytes(), checkpoint.tensor("b").bytes());
   EXPECT_EQ(checkpoint.info("tied").file, "m-2.safetensors");
   EXPECT_EQ(checkpoint.info("tied").name, "tied");
-  EXPECT_EQ(value(checkpoint, "a"), 1);  // a tensor is not hidden by an alias
+  EXPECT_EQ(value(checkpoint, "a"), 1);  // an alias does not hide a tensor
   EXPECT_EQ(checkpoint.bytes(), 8u);
 }
 
-TEST_F(CheckpointTest, MissingTensorNamesTheNearest) {
+TEST_F(CheckpointTest, AMissingTensorSuggestsTheClosestName) {
   write_weights("model.safetensors", {{"model.norm.weight", 1}, {"lm_head.weight", 1}});
   const auto checkpoint = open();
   EXPECT_THAT(bad_input_message([&] { checkpoint.info("model.norms.weight"); }),
@@ -121,7 +121,7 @@ TEST_F(CheckpointTest, MissingTensorNamesTheNearest) {
   EXPECT_THAT(bad_input_message([&] { checkpoint.tensor("q"); }), HasSubstr("no tensor \"q\""));
 }
 
-TEST_F(CheckpointTest, AnUnknownTypeIsListedAndRefusedWhenUsed) {
+TEST_F(CheckpointTest, UnknownDtypesAreListedAndRejectedOnAccess) {
   write("model.safetensors",
         safetensors_bytes(R"({"w":{"dtype":"F8_E5M2","shape":[3],"data_offsets":[0,3]}})", 3));
   const auto checkpoint = open();
@@ -139,7 +139,7 @@ TEST_F(CheckpointTest, MissingShardsAreNamed) {
                                    "missing: m-2.safetensors; download them"));
 }
 
-TEST_F(CheckpointTest, AShardWithoutItsTensor) {
+TEST_F(CheckpointTest, AShardThatLacksItsTensorIsNamed) {
   write_weights("m-1.safetensors", {{"a", 1}});
   write("model.safetensors.index.json",
         R"({"weight_map": {"a": "m-1.safetensors", "b": "m-1.safetensors"}})");
@@ -147,7 +147,7 @@ TEST_F(CheckpointTest, AShardWithoutItsTensor) {
                                    "m-1.safetensors, which does not hold it"));
 }
 
-TEST_F(CheckpointTest, NoWeightsListsTheFolder) {
+TEST_F(CheckpointTest, MissingWeightsListTheFolderContent) {
   write("README.md", "");
   write_weights("consolidated.safetensors", {{"native", 3}});
   EXPECT_THAT(refusal(), AllOf(HasSubstr("no weights: expected model.safetensors or"),
@@ -156,19 +156,19 @@ TEST_F(CheckpointTest, NoWeightsListsTheFolder) {
   EXPECT_THAT(refusal(), HasSubstr(" and 11 more"));
 }
 
-TEST_F(CheckpointTest, AnOldPickleIsRefusedWithTheWayOut) {
+TEST_F(CheckpointTest, LegacyPicklesAreRejectedWithAdvice) {
   write("pytorch_model.bin", "\x80\x02\x8a\x0al\xfc");
   EXPECT_THAT(refusal(), AllOf(HasSubstr("pytorch_model.bin: not a zip file"),
                                HasSubstr("convert it to safetensors where it is trusted")));
 }
 
-TEST_F(CheckpointTest, SafetensorsComeBeforeTorchFiles) {
+TEST_F(CheckpointTest, SafetensorsArePreferredOverTorchFiles) {
   write("pytorch_model.bin", "anything");
   write_weights("model.safetensors", {{"a", 3}});
   EXPECT_EQ(Checkpoint::open(folder_.path()).info("a").file, "model.safetensors");
 }
 
-TEST_F(CheckpointTest, FoldersAndConfigurations) {
+TEST_F(CheckpointTest, MissingFoldersAndInvalidConfigsAreReported) {
   EXPECT_THAT(bad_input_message([&] { Checkpoint::open(folder_.file("absent")); }),
               HasSubstr("absent: no such folder"));
   EXPECT_THAT(bad_input_message([&] { Checkpoint::open(folder_.file("config.json")); }),
@@ -181,13 +181,13 @@ TEST_F(CheckpointTest, FoldersAndConfigurations) {
   EXPECT_THAT(refusal(), HasSubstr("no config.json in this folder"));
 }
 
-TEST_F(CheckpointTest, IndexedNamesNeedNoWeights) {
+TEST_F(CheckpointTest, IndexedTensorNamesNeedNoWeights) {
   EXPECT_EQ(indexed_tensors(folder_.path()).index, "");
   write("model.safetensors.index.json", R"({"weight_map": {"b": "1", "a": "2"}})");
   EXPECT_THAT(indexed_tensors(folder_.path()).names, ElementsAre("a", "b"));
 }
 
-TEST(MergeOverrides, MapsMergeAndTheRestIsReplaced) {
+TEST(MergeOverrides, ObjectsMergeAndOtherValuesAreReplaced) {
   const Json config = {{"rope", {{"type", "yarn"}, {"factor", 2}}}, {"list", {1, 2}}, {"n", 1}};
   const Json overrides = {{"rope", {{"factor", 4}}}, {"list", {3}}, {"n", {{"x", nullptr}}}};
   EXPECT_EQ(

@@ -1,4 +1,4 @@
-// A GGUF file byte by byte, for tests that need one with something particular in it.
+// Builds GGUF files byte by byte for tests.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class GgufBytes {
   GgufBytes& reals(const std::string& key, const std::vector<float>& values) {
     return list(key, 6, values.size(), of_all(values));
   }
-  // `count` values of the type with the number `type`, whatever `bytes` are.
+  // Writes a list of `count` values of value type `type` with the given raw bytes.
   GgufBytes& list(const std::string& key, std::uint32_t type, std::uint64_t count,
                   const std::string& bytes) {
     return entry(key, 9, of(type) + of(count) + bytes);
@@ -41,7 +41,7 @@ class GgufBytes {
     metadata_ += of_text(key) + of(type) + bytes;
     return *this;
   }
-  // `sizes` as the file has them, the rows' length first; the data is given with its place.
+  // `sizes` are in file order, innermost dimension first; `offset` is the position of the data.
   GgufBytes& tensor(const std::string& name, const std::vector<std::uint64_t>& sizes,
                     std::uint32_t type, std::uint64_t offset) {
     ++tensors_;

@@ -1,4 +1,5 @@
-// GGUF files: blocks to the bit of the `gguf` package, those of the golden cases, and damaged ones.
+// GGUF files: bit-exact dequantization against the Python package `gguf`, golden files, corrupt
+// files.
 #include "input/checkpoint/gguf.h"
 
 #include <cstring>
@@ -34,7 +35,7 @@ std::string gguf_refusal(const std::string& file) {
   return bad_input_message([&] { parse_bytes(file); });
 }
 
-// The least that is a model: one layer would follow.
+// The smallest valid model, without layers.
 GgufBytes tiny_llama() {
   return GgufBytes()
       .text("general.architecture", "llama")
@@ -59,7 +60,7 @@ std::string model_refusal(const GgufBytes& file) {
   return bad_input_message([&] { model_of(file.build()); });
 }
 
-TEST(Gguf, BlocksAreWidenedToTheBit) {
+TEST(Gguf, DequantizationIsBitExact) {
   const SafetensorsFile golden(source_path("tests/golden/gguf_blocks.safetensors"));
   std::size_t types = 0;
   for (std::uint32_t id = 0; id < 64; ++id) {
@@ -69,14 +70,14 @@ TEST(Gguf, BlocksAreWidenedToTheBit) {
     const auto values = golden.tensor(std::string(type->name) + ".values");
     ASSERT_EQ(blocks.dim(1), static_cast<std::int64_t>(type->bytes)) << type->name;
     std::vector<float> widened(static_cast<std::size_t>(values.size()));
-    widen_blocks(*type, {blocks.bytes(), blocks.size_bytes()}, widened.data());
+    dequantize_blocks(*type, {blocks.bytes(), blocks.size_bytes()}, widened.data());
     EXPECT_EQ(std::memcmp(widened.data(), values.bytes(), values.size_bytes()), 0) << type->name;
     ++types;
   }
   EXPECT_EQ(types, 13u);
 }
 
-TEST(Gguf, AFileStandsForACheckpoint) {
+TEST(Gguf, ConvertsConfigAndTensorNamesToHuggingFace) {
   const auto folder = source_path("tests/golden/gguf_llama");
   const auto checkpoint = Checkpoint::open(folder);
   const auto& info = checkpoint.info("model.layers.1.mlp.down_proj.weight");
@@ -84,31 +85,32 @@ TEST(Gguf, AFileStandsForACheckpoint) {
   EXPECT_EQ(info.file, "model.gguf");
   EXPECT_EQ(weight_files(folder), std::vector<std::string>{folder + "/model.gguf"});
   EXPECT_EQ(load_config(folder)["model_type"], "llama");
-  EXPECT_EQ(load_config(folder)["rms_norm_eps"], 1e-6);  // as someone wrote it
+  EXPECT_EQ(load_config(folder)["rms_norm_eps"],
+            1e-6);  // shortest decimal, not the float32 expansion
   EXPECT_EQ(load_config(folder + "/model.gguf"), load_config(folder));
   EXPECT_EQ(config_source(folder), folder + "/model.gguf");
 }
 
-TEST(Gguf, PlainNumbersStayInTheFileAndBlocksAreKept) {
+TEST(Gguf, PlainTensorsAreViewsAndDequantizedTensorsAreCached) {
   const GgufFile file(source_path("tests/golden/gguf_llama/model.gguf"));
   EXPECT_EQ(file.tensor("model.norm.weight").dtype(), DType::f32);
   const auto first = file.tensor("model.layers.0.self_attn.q_proj.weight");
   EXPECT_EQ(first.dtype(), DType::f32);
   EXPECT_EQ(first.bytes(), file.tensor("model.layers.0.self_attn.q_proj.weight").bytes());
-  // All but the norms: two embeddings, and q, k, v, o, gate, up and down of two layers.
+  // All tensors except the norms: two embeddings, and q, k, v, o, gate, up and down of two layers.
   const std::uint64_t weights = 2 * 96 * 32 + 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 32 * 64);
   EXPECT_EQ(file.widened_bytes(), 4 * weights);
   EXPECT_LT(file.stored_bytes(), 4 * weights);
 }
 
-TEST(Gguf, CutFilesAreRefused) {
+TEST(Gguf, TruncatedFilesAreRejected) {
   const auto file = golden_file("gguf_llama");
   for (std::size_t length = 0; length < file.size(); length += 97)
     EXPECT_FALSE(gguf_refusal(file.substr(0, length)).empty()) << length;
 }
 
-// One byte at a time: refused, or read as something that lies in the file.
-TEST(Gguf, ChangedBytesNeverLeadOutOfTheFile) {
+// Corrupts one byte at a time: the file is rejected, or every tensor lies inside the file.
+TEST(Gguf, CorruptBytesNeverCauseReadsOutsideTheFile) {
   auto file = golden_file("gguf_phi3");
   for (std::size_t at = 0; at < std::min<std::size_t>(file.size(), 4096); ++at) {
     const char before = file[at];
@@ -125,7 +127,7 @@ TEST(Gguf, ChangedBytesNeverLeadOutOfTheFile) {
   }
 }
 
-TEST(Gguf, OddHeadersAreRefusedByName) {
+TEST(Gguf, InvalidHeadersAreRejectedWithAReason) {
   EXPECT_THAT(gguf_refusal("GGML" + std::string(60, '\0')),
               HasSubstr("does not begin with 'GGUF'"));
   EXPECT_THAT(gguf_refusal(GgufBytes().build(1)), HasSubstr("GGUF version 1, expected 2 or 3"));
@@ -145,7 +147,7 @@ TEST(Gguf, OddHeadersAreRefusedByName) {
               HasSubstr("a multiple of 8"));
 }
 
-TEST(Gguf, OddTensorsAreRefusedByName) {
+TEST(Gguf, InvalidTensorsAreRejectedWithAReason) {
   const auto with = [](const std::vector<std::uint64_t>& sizes, std::uint32_t type,
                        std::uint64_t offset = 0) {
     return GgufBytes().tensor("a", sizes, type, offset).data(64).build();
@@ -167,7 +169,7 @@ TEST(Gguf, OddTensorsAreRefusedByName) {
   EXPECT_THAT(gguf_refusal(twice.build()), HasSubstr("there twice"));
 }
 
-TEST(Gguf, WhatAModelHasNoPlaceForIsRefusedByName) {
+TEST(Gguf, UnsupportedSettingsAndTensorsAreNamed) {
   EXPECT_EQ(model_of(tiny_llama().build()).config["vocab_size"], 8);
   EXPECT_THAT(model_refusal(GgufBytes().text("general.architecture", "mamba")),
               HasSubstr(R"("mamba" is not supported in GGUF files; supported are llama)"));
@@ -188,7 +190,7 @@ TEST(Gguf, WhatAModelHasNoPlaceForIsRefusedByName) {
               HasSubstr("one number for all layers"));
 }
 
-TEST(Gguf, LayersThatSlideAreCountedOrListed) {
+TEST(Gguf, SlidingWindowPatternIsAPeriodOrAList) {
   const auto config = [](auto add) {
     auto file = GgufBytes()
                     .text("general.architecture", "gemma3")
@@ -212,7 +214,7 @@ TEST(Gguf, LayersThatSlideAreCountedOrListed) {
       Json({"sliding_attention", "full_attention"}));
 }
 
-TEST(Gguf, TheFileThatIsMeant) {
+TEST(Gguf, FindsTheOnlyGgufFileOfAFolder) {
   const TemporaryFolder folder;
   EXPECT_EQ(find_gguf(folder.path()), "");
   write_file(folder.file("a.gguf"), golden_file("gguf_phi3"));

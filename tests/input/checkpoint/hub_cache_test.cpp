@@ -20,7 +20,7 @@ using testing::HasSubstr;
 constexpr const char* kCommit = "0123456789abcdef0123456789abcdef01234567";
 constexpr const char* kOther = "0123456fffffffffffffffffffffffffffffffff";
 
-// The variables that say where the cache is: cleared, and put back as they were.
+// Clears the environment variables of the cache and restores them afterwards.
 class HubCache : public testing::Test {
  public:
   HubCache() {
@@ -42,7 +42,7 @@ class HubCache : public testing::Test {
  protected:
   static void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
 
-  // A model "org/name" with main → kCommit, in a cache that HF_HUB_CACHE names.
+  // Cached model "org/name" whose main branch is kCommit; HF_HUB_CACHE points to the cache.
   void make_model() {
     set("HF_HUB_CACHE", folder_.path());
     std::filesystem::create_directories(snapshot(kCommit));
@@ -63,7 +63,7 @@ class HubCache : public testing::Test {
   std::map<std::string, std::optional<std::string>> before_;
 };
 
-TEST_F(HubCache, FolderFollowsTheVariables) {
+TEST_F(HubCache, CacheFolderFollowsTheEnvironment) {
   EXPECT_THAT(bad_input_message([] { hub_cache_folder(); }), HasSubstr("set HF_HUB_CACHE"));
   set("HOME", "/home/someone");
   EXPECT_EQ(hub_cache_folder(), "/home/someone/.cache/huggingface/hub");
@@ -71,7 +71,7 @@ TEST_F(HubCache, FolderFollowsTheVariables) {
   EXPECT_EQ(hub_cache_folder(), "/cache/huggingface/hub");
   set("HF_HOME", "~/models");
   EXPECT_EQ(hub_cache_folder(), "/home/someone/models/hub");
-  set("HF_HOME", "");  // set but empty counts as not set
+  set("HF_HOME", "");  // an empty variable counts as unset
   EXPECT_EQ(hub_cache_folder(), "/cache/huggingface/hub");
   set("HF_HOME", "/hf");
   EXPECT_EQ(hub_cache_folder(), "/hf/hub");
@@ -81,7 +81,7 @@ TEST_F(HubCache, FolderFollowsTheVariables) {
   EXPECT_EQ(hub_cache_folder(), "/hub");
 }
 
-TEST_F(HubCache, ALocalFolderWins) {
+TEST_F(HubCache, LocalFoldersTakePrecedence) {
   EXPECT_EQ(resolve_checkpoint(folder_.path(), ""), folder_.path());
   EXPECT_EQ(resolve_checkpoint(folder_.path(), "main"), folder_.path());
   write_file(folder_.file("file"), "");
@@ -89,7 +89,7 @@ TEST_F(HubCache, ALocalFolderWins) {
   EXPECT_THAT(refusal(folder_.file("absent")), HasSubstr("no such folder, and not a model id"));
 }
 
-TEST_F(HubCache, RevisionsByEveryName) {
+TEST_F(HubCache, RevisionsAreFoundByBranchTagAndCommitPrefix) {
   make_model();
   write_file(model() + "/refs/refs/pr/3", std::string(kCommit) + "\n");
   EXPECT_EQ(resolve_checkpoint("org/name", ""), snapshot(kCommit));
@@ -104,7 +104,7 @@ TEST_F(HubCache, RevisionsByEveryName) {
               AllOf(HasSubstr("several commits"), HasSubstr(kCommit), HasSubstr(kOther)));
 }
 
-TEST_F(HubCache, AModelWithoutOrganisation) {
+TEST_F(HubCache, AModelIdWithoutOrganisationIsFound) {
   set("HF_HOME", folder_.path());
   const auto gpt2 = folder_.file("hub/models--gpt2");
   std::filesystem::create_directories(gpt2 + "/snapshots/abc");
@@ -113,7 +113,7 @@ TEST_F(HubCache, AModelWithoutOrganisation) {
   EXPECT_EQ(resolve_checkpoint("gpt2", ""), gpt2 + "/snapshots/abc");
 }
 
-TEST_F(HubCache, AMissingModelSaysWhereAndHow) {
+TEST_F(HubCache, AMissingModelErrorSaysHowToDownload) {
   make_model();
   EXPECT_THAT(
       refusal("org/nmae"),
@@ -122,7 +122,7 @@ TEST_F(HubCache, AMissingModelSaysWhereAndHow) {
   EXPECT_THAT(refusal("org/other", "v1"), HasSubstr("'qkscope download org/other --revision v1'"));
 }
 
-TEST_F(HubCache, AMissingRevisionListsWhatIsThere) {
+TEST_F(HubCache, AMissingRevisionListsCachedRevisions) {
   make_model();
   std::filesystem::create_directory_symlink(model() + "/refs", model() + "/refs/circle");
   EXPECT_THAT(refusal("org/name", "v2"),
@@ -132,7 +132,7 @@ TEST_F(HubCache, AMissingRevisionListsWhatIsThere) {
                     HasSubstr("'qkscope download org/name --revision v2'")));
 }
 
-TEST_F(HubCache, ABranchWithoutItsSnapshot) {
+TEST_F(HubCache, ABranchWithoutSnapshotIsReported) {
   make_model();
   write_file(model() + "/refs/v1", kOther);
   EXPECT_THAT(refusal("org/name", "v1"), AllOf(HasSubstr(std::string("\"v1\" is commit ") + kOther),
@@ -141,7 +141,7 @@ TEST_F(HubCache, ABranchWithoutItsSnapshot) {
   EXPECT_THAT(refusal("org/name", "v1"), HasSubstr("found \"../../../etc\", expected a commit"));
 }
 
-TEST_F(HubCache, NothingLeavesTheCache) {
+TEST_F(HubCache, InvalidIdsAndRefsCannotEscapeTheCache) {
   make_model();
   for (const std::string id : {"", "../name", "org/..", "/org/name", "a/b/c", "org/", "/name",
                                ".org/name", "org/na--me", "org/na me", "org\\name", "~/x"})

@@ -10,7 +10,7 @@ ours = f"{folder}/ours.safetensors"
 
 
 def counting(size):
-    """The bytes that the test put into each tensor."""
+    """Expected bytes of each tensor."""
     return (numpy.arange(size) * 7 + 1).astype(numpy.uint8).tobytes()
 
 
@@ -30,7 +30,7 @@ with open(ours, "rb") as file:
 for name, (dtype, shape, size) in expected.items():
     assert bytes(found[name]["data"]) == counting(size), name
 
-# Only types that plain numpy has.
+# Only dtypes that NumPy supports.
 theirs = {
     "a": numpy.frombuffer(counting(16), numpy.float32),
     "i": numpy.frombuffer(counting(8), numpy.int64).reshape(()),

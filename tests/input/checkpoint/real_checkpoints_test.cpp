@@ -1,4 +1,4 @@
-// The published files beside the project, where they are present.
+// Published files next to the project, if present.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -15,7 +15,7 @@
 namespace qkscope {
 namespace {
 
-// The folders in ../shared/`part`; empty, with a line that says so, where there is no such folder.
+// Returns the folders in ../shared/`part`; prints a note and returns none if it does not exist.
 std::vector<std::string> shared(const std::string& part) {
   const auto folder = std::filesystem::path(source_path()) / ".." / "shared" / part;
   std::vector<std::string> folders;
@@ -26,7 +26,7 @@ std::vector<std::string> shared(const std::string& part) {
   return folders;
 }
 
-TEST(RealCheckpoints, EveryConfigurationIsRead) {
+TEST(RealCheckpoints, EveryConfigIsParsed) {
   const auto folders = shared("checkpoints");
   if (folders.empty()) GTEST_SKIP() << "no published configurations beside the project";
   int configurations = 0;
@@ -38,7 +38,7 @@ TEST(RealCheckpoints, EveryConfigurationIsRead) {
   EXPECT_GE(configurations, 20);
 }
 
-TEST(RealCheckpoints, EveryIndexIsRead) {
+TEST(RealCheckpoints, EveryShardIndexIsParsed) {
   const auto folders = shared("checkpoints");
   if (folders.empty()) GTEST_SKIP() << "no published indexes beside the project";
   int indexes = 0;
@@ -52,7 +52,7 @@ TEST(RealCheckpoints, EveryIndexIsRead) {
   EXPECT_GE(indexes, 2);
 }
 
-TEST(RealCheckpoints, TheEmbeddingIsAnAliasOfTheOutput) {
+TEST(RealCheckpoints, TiedEmbeddingsAreAliases) {
   const auto folder = std::filesystem::path(source_path()) / "../shared/weights/infinitensor-story";
   if (!is_folder(folder)) GTEST_SKIP() << folder << " is not there";
   const auto checkpoint = Checkpoint::open(folder);
@@ -64,7 +64,7 @@ TEST(RealCheckpoints, TheEmbeddingIsAnAliasOfTheOutput) {
   EXPECT_EQ(checkpoint.bytes(), 2624000u);
 }
 
-TEST(RealCheckpoints, EveryWeightIsANumber) {
+TEST(RealCheckpoints, AllWeightsAreFinite) {
   const auto folders = shared("weights");
   if (folders.empty()) GTEST_SKIP() << "no trained weights beside the project";
   for (const auto& folder : folders) {

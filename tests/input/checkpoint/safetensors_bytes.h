@@ -1,4 +1,4 @@
-// Safetensors files made by hand, so that they can lie.
+// Builds safetensors files by hand, including inconsistent ones.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace qkscope {
 
-// Eight bytes of length, little endian, then the header and the data section.
+// Returns the 8-byte little-endian length, the header and the data section.
 inline std::string safetensors_bytes(std::uint64_t length, std::string_view header,
                                      std::string_view data = "") {
   std::string file;

@@ -34,7 +34,7 @@ std::uintptr_t address(ConstTensorView view) {
   return reinterpret_cast<std::uintptr_t>(view.bytes());
 }
 
-TEST(SafetensorsFile, GivesBackWhatWasWritten) {
+TEST(SafetensorsFile, RoundTripPreservesTensorsAndMetadata) {
   const TemporaryFolder folder;
   const auto path = folder.file("t.safetensors");
   std::vector<Tensor> tensors;
@@ -62,7 +62,7 @@ TEST(SafetensorsFile, GivesBackWhatWasWritten) {
   }
 }
 
-TEST(SafetensorsFile, TensorsBorrowFromTheMapping) {
+TEST(SafetensorsFile, TensorsAreZeroCopyViews) {
   const TemporaryFolder folder;
   const Tensor tensor = counting({16}, DType::f32);
   write_safetensors(folder.file("t.safetensors"), std::vector<NamedTensor>{{"x", tensor}});
@@ -73,7 +73,7 @@ TEST(SafetensorsFile, TensorsBorrowFromTheMapping) {
   EXPECT_TRUE(same(before, tensor));
 }
 
-TEST(SafetensorsFile, UnalignedDataIsCopiedOnce) {
+TEST(SafetensorsFile, UnalignedTensorsAreCopiedOnce) {
   const TemporaryFolder folder;
   std::string header = R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
   while ((8 + header.size()) % 4 != 1) header += ' ';
@@ -89,7 +89,7 @@ TEST(SafetensorsFile, UnalignedDataIsCopiedOnce) {
   EXPECT_EQ(view.data<float>()[1], 2.0f);
 }
 
-TEST(SafetensorsFile, WhatCannotBeUsedIsRefusedWhenUsed) {
+TEST(SafetensorsFile, UnsupportedTensorsAreRejectedOnAccess) {
   const TemporaryFolder folder;
   write_file(folder.file("t.safetensors"),
              safetensors_bytes(R"({"u":{"dtype":"U16","shape":[1],"data_offsets":[0,2]},)"
@@ -104,12 +104,12 @@ TEST(SafetensorsFile, WhatCannotBeUsedIsRefusedWhenUsed) {
   EXPECT_THAT(bad_input_message([&] { file.tensor("x"); }), HasSubstr("no tensor \"x\""));
 }
 
-TEST(SafetensorsFile, MissingFileIsNamed) {
+TEST(SafetensorsFile, AMissingFileIsNamedInTheError) {
   EXPECT_THAT(bad_input_message([] { SafetensorsFile file("absent.safetensors"); }),
               HasSubstr("absent.safetensors: cannot open"));
 }
 
-TEST(SafetensorsWriter, RefusesNamesThatCannotBeTold) {
+TEST(SafetensorsWriter, RejectsDuplicateReservedAndInvalidNames) {
   const TemporaryFolder folder;
   const auto path = folder.file("t.safetensors");
   const Tensor tensor = counting({1}, DType::u8);
@@ -122,8 +122,8 @@ TEST(SafetensorsWriter, RefusesNamesThatCannotBeTold) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
-// The safetensors package of Python reads our file; we read one that it wrote.
-TEST(SafetensorsWriter, PythonAgrees) {
+// The Python package safetensors reads our file, and we read a file that it wrote.
+TEST(SafetensorsWriter, FilesAreReadableByTheSafetensorsLibrary) {
   const TemporaryFolder folder;
   const Tensor bf16 = counting({3, 5}, DType::bf16);
   const Tensor f32 = counting({4}, DType::f32);

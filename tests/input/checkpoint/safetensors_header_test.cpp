@@ -18,7 +18,7 @@ std::string header_refusal(const std::string& file) {
   return bad_input_message([&] { parse_header(file); });
 }
 
-// A header with one tensor "a" of these fields.
+// Builds a header with one tensor "a" that has these fields.
 std::string one(const std::string& fields) {
   return R"({"a":{)" + fields + "}}";
 }
@@ -28,7 +28,7 @@ std::string entry(const std::string& name, int begin, int end) {
          R"(],"data_offsets":[)" + std::to_string(begin) + "," + std::to_string(end) + "]}";
 }
 
-TEST(SafetensorsHeader, ReadsWhatIsThere) {
+TEST(SafetensorsHeader, ParsesTensorsAndMetadata) {
   const std::string text =
       R"({"__metadata__":{"format":"pt"},"w":{"dtype":"BF16","shape":[2,3],"data_offsets":[4,16]},)"
       R"("s":{"dtype":"F32","shape":[],"data_offsets":[0,4]},)"
@@ -46,12 +46,12 @@ TEST(SafetensorsHeader, ReadsWhatIsThere) {
   EXPECT_TRUE(header.tensors.at("s").shape.empty());
 }
 
-TEST(SafetensorsHeader, NoTensorsAtAllIsAFile) {
+TEST(SafetensorsHeader, AFileWithoutTensorsIsValid) {
   EXPECT_TRUE(parse_header(safetensors_bytes("{}")).tensors.empty());
   EXPECT_TRUE(parse_header(safetensors_bytes(R"({"__metadata__":null})")).metadata.empty());
 }
 
-TEST(SafetensorsHeader, AnUnknownTypeStopsNothing) {
+TEST(SafetensorsHeader, UnknownDtypesAreListedAsUnreadable) {
   const auto header = parse_header(
       safetensors_bytes(R"({"a":{"dtype":"U16","shape":[2],"data_offsets":[0,4]},)"
                         R"("b":{"dtype":"Q3_K","shape":[256],"data_offsets":[4,114]}})",
@@ -64,7 +64,7 @@ TEST(SafetensorsHeader, AnUnknownTypeStopsNothing) {
 struct Lie {
   const char* name;
   std::string file;
-  std::string message;  // a part of it
+  std::string message;  // substring of the message
 };
 
 void PrintTo(const Lie& lie, std::ostream* out) {
@@ -77,7 +77,7 @@ std::string lie_name(const testing::TestParamInfo<Lie>& lie) {
 
 class SafetensorsLie : public testing::TestWithParam<Lie> {};
 
-TEST_P(SafetensorsLie, IsItsOwnError) {
+TEST_P(SafetensorsLie, HasItsOwnError) {
   EXPECT_THAT(header_refusal(GetParam().file), testing::StartsWith("m.safetensors"));
   EXPECT_THAT(header_refusal(GetParam().file), testing::HasSubstr(GetParam().message));
 }

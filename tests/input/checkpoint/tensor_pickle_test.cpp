@@ -1,10 +1,9 @@
-// Pickles of tensors, and what is refused in one.
-#include "input/checkpoint/tensor_pickle.h"
-
+// Unpickling of tensors, and rejection of everything else.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "error_message.h"
+#include "input/checkpoint/torch_zip.h"
 
 namespace qkscope {
 namespace {
@@ -32,7 +31,7 @@ const std::string kTensor = "ctorch._utils\n_rebuild_tensor_v2\n(" + kStorage +
                             "K\x04K\x02K\x03\x86K\x03K\x01\x86\x89"s +
                             "ccollections\nOrderedDict\n)RtR";
 
-TEST(TensorPickle, DictionariesOfTensorsAreRead) {
+TEST(TensorPickle, StateDictionariesAreRead) {
   const auto tensors = read("\x80\x02}(" + text("a") + kTensor + text("b") + kTensor + "u.");
   ASSERT_EQ(tensors.size(), 2u);
   const auto& a = tensors.at("a");
@@ -52,7 +51,7 @@ TEST(TensorPickle, ParametersAndOrderedDictionariesAreRead) {
   EXPECT_EQ(tensors.count("a"), 1u);
 }
 
-TEST(TensorPickle, AnythingElseIsRefusedByName) {
+TEST(TensorPickle, OtherOpcodesAndGlobalsAreNamedInTheError) {
   EXPECT_THAT(pickle_refusal("cos\nsystem\n(" + text("true") + "tR."),
               HasSubstr("global \"os.system\""));
   EXPECT_THAT(pickle_refusal(text("builtins") + text("eval") + "\x93."),
@@ -66,7 +65,7 @@ TEST(TensorPickle, AnythingElseIsRefusedByName) {
   EXPECT_THAT(pickle_refusal("\x80\x06."), HasSubstr("protocol 6"));
 }
 
-TEST(TensorPickle, BrokenOnesAreRefused) {
+TEST(TensorPickle, MalformedPicklesAreRejected) {
   const auto whole = "\x80\x02}" + text("a") + kTensor + "s.";
   read(whole);
   for (std::size_t length = 0; length < whole.size(); ++length)
@@ -76,7 +75,7 @@ TEST(TensorPickle, BrokenOnesAreRefused) {
   EXPECT_THAT(pickle_refusal("h\x01."), HasSubstr("recalls 1"));
   EXPECT_THAT(pickle_refusal("N" + std::string(100, '\x85') + "."), HasSubstr("64 deep"));
   EXPECT_THAT(pickle_refusal("}}s."), HasSubstr("more from the stack"));
-  // A dictionary that holds itself is no dictionary of tensors, and is freed.
+  // A self-referential dictionary is rejected and does not leak memory.
   EXPECT_THAT(pickle_refusal("}q\x01" + text("a") + "h\x01s."), HasSubstr("\"a\", a dict"));
 }
 

@@ -1,4 +1,4 @@
-// tools/make_tiny_checkpoint.py writes what a published checkpoint would hold.
+// tools/make_tiny_checkpoint.py writes a checkpoint like a published one.
 #include <gtest/gtest.h>
 
 #include "base/io/json.h"
@@ -17,7 +17,7 @@ std::string content(const std::string& path) {
   return std::string(MappedFile(path).text());
 }
 
-TEST(TinyCheckpoint, IsACheckpoint) {
+TEST(TinyCheckpoint, CanBeOpenedAsACheckpoint) {
   const TemporaryFolder folder;
   const auto out = folder.file("tiny");
   ASSERT_EQ(run_python(kScript, {"--out", out, "--layers", "5"}), 0);
@@ -31,7 +31,7 @@ TEST(TinyCheckpoint, IsACheckpoint) {
   EXPECT_EQ(load_json(out + "/tokenizer.json")["model"]["vocab"].size(), 256u);
 }
 
-TEST(TinyCheckpoint, TheSeedDecides) {
+TEST(TinyCheckpoint, WeightsDependOnlyOnTheSeed) {
   const TemporaryFolder folder;
   ASSERT_EQ(run_python(kScript, {"--out", folder.file("a"), "--layers", "1"}), 0);
   ASSERT_EQ(run_python(kScript, {"--out", folder.file("b"), "--layers", "1"}), 0);
@@ -43,14 +43,14 @@ TEST(TinyCheckpoint, TheSeedDecides) {
   EXPECT_NE(weights("a"), weights("c"));
 }
 
-TEST(TinyCheckpoint, RefusesAFolderThatIsInUse) {
+TEST(TinyCheckpoint, RejectsAFolderThatIsNotEmpty) {
   const TemporaryFolder folder;
   write_file(folder.file("precious"), "");
   EXPECT_NE(run_python(kScript, {"--out", folder.path()}), 0);
   EXPECT_EQ(run_python(kScript, {"--out", folder.path(), "--force", "--layers", "1"}), 0);
 }
 
-TEST(TinyCheckpoint, ItsTokensAreBytes) {
+TEST(TinyCheckpoint, ItsTokenizerIsByteLevel) {
   const TemporaryFolder folder;
   const auto out = folder.file("tiny");
   ASSERT_EQ(run_python(kScript, {"--out", out, "--layers", "1"}), 0);

@@ -1,4 +1,4 @@
-"""The tokenizer of FOLDER, read by the tokenizers library, gives the bytes of a text and back."""
+"""Checks with the tokenizers library that the tokenizer of FOLDER encodes a text as bytes and decodes it again."""
 import sys
 
 import tokenizers

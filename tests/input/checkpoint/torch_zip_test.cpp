@@ -1,4 +1,4 @@
-// PyTorch's files: those of the golden cases, and the same damaged.
+// PyTorch zip files: golden files, and the same files after corruption.
 #include "input/checkpoint/torch_zip.h"
 
 #include <fstream>
@@ -30,7 +30,7 @@ std::string zip_refusal(const std::string& file) {
   return bad_input_message([&] { parse_zip(file); });
 }
 
-TEST(TorchZip, WholeAndShardedCheckpointsAreRead) {
+TEST(TorchZip, SingleAndShardedCheckpointsAreRead) {
   for (const auto* name : {"llama_torch", "llama_torch_shards"}) {
     const auto checkpoint = Checkpoint::open(source_path("tests/golden/") + name);
     const auto& info = checkpoint.info("model.layers.1.mlp.down_proj.weight");
@@ -40,7 +40,7 @@ TEST(TorchZip, WholeAndShardedCheckpointsAreRead) {
   }
 }
 
-TEST(TorchZip, TensorsLieInTheFile) {
+TEST(TorchZip, TensorsAreLocatedInTheFile) {
   const auto file = torch_file();
   for (const auto& [name, entry] : parse_zip(file).tensors) {
     EXPECT_LE(entry.begin, entry.end);
@@ -48,14 +48,14 @@ TEST(TorchZip, TensorsLieInTheFile) {
   }
 }
 
-TEST(TorchZip, CutFilesAreRefused) {
+TEST(TorchZip, TruncatedFilesAreRejected) {
   const auto file = torch_file();
   for (std::size_t length = 0; length < file.size(); length += 97)
     EXPECT_FALSE(zip_refusal(file.substr(0, length)).empty()) << length;
 }
 
-// One byte at a time: refused, or read as something that lies in the file.
-TEST(TorchZip, ChangedBytesNeverLeadOutOfTheFile) {
+// Corrupts one byte at a time: the file is rejected, or every tensor lies inside the file.
+TEST(TorchZip, CorruptBytesNeverCauseReadsOutsideTheFile) {
   const auto file = torch_file();
   std::size_t read = 0;
   for (std::size_t at = file.size() - 4000; at < file.size(); ++at) {
@@ -69,10 +69,10 @@ TEST(TorchZip, ChangedBytesNeverLeadOutOfTheFile) {
       ASSERT_EQ(error.kind(), ErrorKind::bad_input) << at;
     }
   }
-  EXPECT_GT(read, 0u);  // sums and dates of members do not count
+  EXPECT_GT(read, 0u);  // checksums and dates of zip members are ignored
 }
 
-TEST(TorchZip, OtherZipFilesAreNamed) {
+TEST(TorchZip, OtherZipFilesAreRejectedWithAReason) {
   EXPECT_THAT(zip_refusal("PK\x03\x04"), HasSubstr("too short"));
   EXPECT_THAT(zip_refusal("no zip"), HasSubstr("before 1.6"));
 }

@@ -25,7 +25,7 @@ TEST(WeightIndex, MapsTensorsToShards) {
             (std::map<std::string, std::string>{{"a", "x/1.safetensors"}, {"b", "2.safetensors"}}));
 }
 
-TEST(WeightIndex, EachLieIsItsOwnError) {
+TEST(WeightIndex, EachInconsistencyHasItsOwnError) {
   EXPECT_THAT(index_refusal("{"), HasSubstr("index.json: not valid JSON"));
   EXPECT_THAT(index_refusal("[]"), HasSubstr("found no weight_map"));
   EXPECT_THAT(index_refusal("{}"), HasSubstr("found no weight_map"));
@@ -38,7 +38,7 @@ TEST(WeightIndex, EachLieIsItsOwnError) {
               HasSubstr("the key \"w\" appears twice"));
 }
 
-TEST(WeightIndex, ShardsStayInTheFolder) {
+TEST(WeightIndex, ShardsOutsideTheFolderAreRejected) {
   for (const std::string shard :
        {"../x.safetensors", "/x.safetensors", "a/../../x", "..", "", "a/", "x\\u0000y"})
     EXPECT_THAT(index_refusal(into(shard)),

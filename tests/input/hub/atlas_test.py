@@ -1,4 +1,4 @@
-"""Sweeps over all checkpoints of repositories: what they take, two checkpoints on the disk, tables of many sweeps, SQL."""
+"""Sweeps over all checkpoints of repositories: cost estimates, at most two checkpoints on disk, combined tables, SQL."""
 
 import json
 import pathlib
@@ -61,7 +61,7 @@ class AtlasTestCase(HubTestCase):
         return len([r for r in self.hub.requests if r.path.endswith("model.safetensors") and r.method == "GET"])
 
     def weights_on_disk(self):
-        """Bytes of blobs and unfinished blobs that are as large as weights, as the disk has them now."""
+        """Current disk usage in bytes of complete and incomplete weight blobs."""
         total = 0
         for folder in self.cache.glob("models--*/blobs"):
             for path in folder.iterdir():
@@ -74,7 +74,7 @@ class AtlasTestCase(HubTestCase):
 
 
 class Peak(threading.Thread):
-    """Looks at the disk all the time."""
+    """Polls the disk usage in a background thread."""
 
     def __init__(self, look):
         super().__init__()
@@ -93,7 +93,7 @@ class Peak(threading.Thread):
 
 
 class Disk(AtlasTestCase):
-    def test_two_checkpoints_at_a_time(self):
+    def test_at_most_two_checkpoints_are_on_disk(self):
         self.write_sweep()
         peak = Peak(self.weights_on_disk)
         try:
@@ -116,12 +116,12 @@ class Disk(AtlasTestCase):
         self.assertLessEqual(most, 2 * self.weights)
         self.assertEqual(self.weights_on_disk(), 0)
 
-    def test_without_evict_all_stay(self):
+    def test_without_evict_all_weights_stay(self):
         self.write_sweep()
         self.sweep()
         self.assertEqual(self.weights_on_disk(), len(STEPS) * self.weights)
 
-    def test_statistics_alone_fetch_ahead_too(self):
+    def test_statistics_runs_prefetch_too(self):
         self.write_sweep(more="capture: false\nstatistics: true\nstats: {groups: [A]}\n")
         peak = Peak(self.weights_on_disk)
         try:
@@ -134,7 +134,7 @@ class Disk(AtlasTestCase):
 
 class Cost(AtlasTestCase):
     def cost(self, out):
-        """What the last lines say: bytes to download and on the disk as printed, tokens, FLOP."""
+        """Parses the summary: bytes to download, bytes on disk, tokens, FLOP."""
         weights = re.search(r"^weights +(.+) to download, at most (.+) of them on the disk", out, re.M)
         tokens = re.search(r"^in all +([\d,]+) tokens", out, re.M)
         work = re.search(r"^work +(\S+) FLOP, (.+) at (\S+)FLOP/s; download (.+) at (\S+) per second", out, re.M)
@@ -144,7 +144,7 @@ class Cost(AtlasTestCase):
         size = count * self.weights / 1024
         return f"{size:.1f} KiB" if size < 1024 else f"{size / 1024:.1f} MiB"
 
-    def test_from_sizes_alone(self):
+    def test_plan_needs_only_file_sizes(self):
         self.write_sweep()
         (to_download, disk), tokens, flop, _ = self.cost(self.sweep("--dry-run"))
         self.assertEqual(self.downloads(), 0)
@@ -158,7 +158,7 @@ class Cost(AtlasTestCase):
         (to_download, disk), _, _, _ = self.cost(self.sweep("--dry-run", "--evict"))
         self.assertEqual((to_download, disk), (self.shown(6), self.shown(2)))
 
-    def test_what_is_done_and_cached_costs_nothing_more(self):
+    def test_finished_and_cached_runs_cost_nothing(self):
         self.write_sweep()
         self.sweep("--log", "2")  # steps 1 and 30; the weights stay
         out = self.sweep("--dry-run")
@@ -195,7 +195,7 @@ class Cost(AtlasTestCase):
 
 
 class Checkpoints(AtlasTestCase):
-    def test_a_choice_can_grow(self):
+    def test_a_selection_can_be_extended(self):
         self.write_sweep()
         self.sweep("--log", "2")
         self.assertEqual(self.labels(), ["1", "30"])
@@ -203,7 +203,7 @@ class Checkpoints(AtlasTestCase):
         self.assertEqual(self.labels(), [str(step) for step in STEPS])
         self.assertEqual(self.downloads(), len(STEPS))
 
-    def test_a_list_of_the_hub_is_kept(self):
+    def test_branch_lists_are_cached(self):
         self.write_sweep(choice="match: 'step-*'\n    prefix: tiny-")
         self.sweep("--log", "2", "--dry-run")
         self.assertFalse((self.folder / "results").exists())
@@ -217,14 +217,14 @@ class Checkpoints(AtlasTestCase):
         shutil.rmtree(self.folder / "results/steps/branches")
         self.assertIn("tiny-99", self.sweep("--log", "2", "--dry-run", status=2))
 
-    def test_a_branch_that_is_not_there_fails_alone(self):
+    def test_a_missing_branch_fails_only_its_run(self):
         self.write_sweep(choice="branches:\n      step-{step}: [1, 3]")
         self.assertIn("step-3", self.sweep("--dry-run", status=2))
         out = self.sweep(status=2)
         self.assertIn("1 of 2 runs failed: 3", out)
         self.assertIn("did you mean step-1?", out)
 
-    def test_a_hub_that_does_not_answer(self):
+    def test_an_unreachable_hub_is_reported(self):
         self.write_sweep(choice="match: 'step-*'")
         self.hub.fault("/refs", Status(404), times=9)
         self.assertIn("org/tiny", self.sweep(status=2))
@@ -243,13 +243,13 @@ class Combine(AtlasTestCase):
         return self.run_program("combine", *arguments, **options)
 
     def ask(self, query):
-        """The rows; a connection for each, because tests run side by side."""
+        """Returns the rows. Opens one connection per query because tests run in parallel."""
         for folder in ("atlas", "results"):
             query = query.replace(f"'{folder}/", f"'{self.folder}/{folder}/")
         with duckdb.connect() as connection:
             return connection.execute(query).fetchall()
 
-    def test_rows_of_all_sweeps(self):
+    def test_combined_tables_have_the_rows_of_all_sweeps(self):
         out = self.combine("results/tiny", "results/other", "--out", "atlas")
         self.assertIn("tables are in atlas", out)
         for name in ("overview", "taxonomy", "head_metrics"):
@@ -260,14 +260,14 @@ class Combine(AtlasTestCase):
         runs = self.ask("SELECT model, checkpoint, step FROM 'atlas/runs.parquet' WHERE sweep = 'other' ORDER BY step")
         self.assertEqual(runs, [("o-1", "org/other", 1), ("o-4", "org/other", 4), ("o-30", "org/other", 30)])
 
-    def test_values_are_those_of_the_sweeps(self):
+    def test_combined_values_equal_those_of_the_sweeps(self):
         self.combine("results/tiny", "results/other", "--out", "atlas")
         for sweep in ("tiny", "other"):
             ours = self.ask(f"SELECT * EXCLUDE sweep FROM 'atlas/qk.parquet' WHERE sweep = '{sweep}'")
             theirs = self.ask(f"SELECT * FROM 'results/{sweep}/qk.parquet'")
             self.assertEqual(list(map(repr, ours)), list(map(repr, theirs)))
 
-    def test_columns_that_one_lacks_are_null(self):
+    def test_missing_columns_are_null(self):
         self.write_sweep("exact", more="statistics: true\nstats: {groups: [A, B]}\n")
         self.sweep("--log", "2", name="exact")
         self.combine("results/tiny", "results/exact", "--out", "atlas")
@@ -277,7 +277,7 @@ class Combine(AtlasTestCase):
         self.assertGreater(exact_values, 0)
         self.assertEqual(self.ask("SELECT DISTINCT sweep FROM 'atlas/sampling.parquet'"), [("exact",)])
 
-    def test_contradictions_are_refused(self):
+    def test_contradictory_options_are_rejected(self):
         self.ask("COPY (SELECT * REPLACE (CAST(layer AS VARCHAR) AS layer) FROM 'results/other/qk.parquet') "
                  "TO 'results/other/qk.new' (FORMAT parquet)")
         (self.folder / "results/other/qk.new").replace(self.folder / "results/other/qk.parquet")
@@ -285,14 +285,14 @@ class Combine(AtlasTestCase):
         self.assertIn('"layer" is string', out)
         self.assertFalse((self.folder / "atlas").exists(), "nothing is written")
 
-    def test_names_and_folders_that_clash(self):
+    def test_clashing_names_and_folders_are_rejected(self):
         self.assertIn("both called", self.combine("results/tiny", "results/tiny", "--out", "atlas", status=2))
         self.combine("results/tiny", "again=results/tiny", "--out", "atlas")
         self.assertEqual(self.ask("SELECT DISTINCT sweep FROM 'atlas/qk.parquet' ORDER BY 1"), [("again",), ("tiny",)])
         self.assertIn("one of the sweeps", self.combine("results/tiny", "--out", "results/tiny", status=2))
         self.assertIn("runs.json", self.combine("results", "--out", "atlas", status=2))
 
-    def test_the_same_command_replaces(self):
+    def test_repeating_the_command_replaces_the_tables(self):
         self.write_sweep("exact", more="statistics: true\nstats: {groups: [A]}\n")
         self.sweep("--log", "1", name="exact")
         self.combine("results/exact", "--out", "atlas")
@@ -302,7 +302,7 @@ class Combine(AtlasTestCase):
         self.assertFalse((self.folder / "atlas/sampling.parquet").exists())
         self.assertTrue((self.folder / "atlas/mine.parquet").exists())
 
-    def test_the_queries_of_the_documentation(self):
+    def test_documented_queries_run(self):
         self.combine("results/tiny", "results/other", "--out", "atlas")
         page = (ROOT / "docs" / "atlas.md").read_text()
         queries = re.findall(r"```sql\n(.*?)```", page, re.S)

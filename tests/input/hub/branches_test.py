@@ -1,4 +1,4 @@
-"""Checkpoints that a repository keeps as branches: listing them, choosing among them, a sweep over them."""
+"""Checkpoints stored as branches of a repository: listing, selecting and sweeping over them."""
 
 import pathlib
 import sys
@@ -35,7 +35,7 @@ class Branches(HubTestCase):
     def listed(self, out):
         return [line.split()[-1] for line in out.splitlines() if line.split()[-1] in [*BRANCHES, "main"]]
 
-    def test_in_the_order_of_the_training(self):
+    def test_branches_are_listed_in_training_order(self):
         out = self.branches()
         order = ["stage1-step-3", "stage1-step-20", "stage1-step-100", "stage2-step-200", "lc-4k-to-32k-step-4000"]
         self.assertEqual(self.listed(out), order)
@@ -43,7 +43,7 @@ class Branches(HubTestCase):
         self.assertIn("LC1-4K", out)
         self.assertIn("5 of 6 branches", out)
 
-    def test_choices(self):
+    def test_branches_are_selected_by_step_and_phase(self):
         self.assertEqual(self.listed(self.branches("--match", "stage1*", "--match", "main")),
                          ["stage1-step-3", "stage1-step-20", "stage1-step-100", "main"])
         self.assertEqual(self.listed(self.branches("--every", 2)),
@@ -51,7 +51,7 @@ class Branches(HubTestCase):
         self.assertEqual(self.listed(self.branches("--match", "stage1*", "--log", 2)),
                          ["stage1-step-3", "stage1-step-100"])
 
-    def test_a_sweep_over_them_runs(self):
+    def test_a_sweep_over_branches_runs(self):
         self.branches("--match", "stage1-*", "--every", 2, "--write-sweep", "sweeps/tiny.yaml", "--config", "capture.yaml")
         out = self.run_program("sweep", "sweeps/tiny.yaml", "--no-figures")
         self.assertIn("2 runs in", out)
@@ -64,11 +64,11 @@ class Branches(HubTestCase):
         self.branches("--write-sweep", "sweeps/tiny.yaml", "--config", "capture.yaml", "--overwrite")
         self.assertIn("LC1-4K", (self.folder / "sweeps/tiny.yaml").read_text())
 
-    def test_of_a_dataset(self):
+    def test_branches_of_a_dataset_are_listed(self):
         self.hub.dataset("org/captures").put({"README.md": b""}, branch="step-1")
         self.assertIn("step-1", self.run_program("branches", "org/captures", "--dataset"))
 
-    def test_mistakes(self):
+    def test_invalid_arguments_are_reported(self):
         self.assertIn("has no such model", self.run_program("branches", "org/none", status=2))
         self.assertIn("not the name of a repository", self.run_program("branches", "a/b/c", status=2))
         self.assertIn("none of its 6 branches matches", self.branches("--match", "x*", status=2))

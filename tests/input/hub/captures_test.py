@@ -26,7 +26,7 @@ UNREAD = "l01h01k"  # a key head that no captured query head reads
 
 
 def write_head(folder, name, window=None, rng=None):
-    """One head file as qk-sniffer writes it: no metadata, and the type of sliding_window is left to Arrow."""
+    """Writes one head file like qk-sniffer: without metadata, and with the type of sliding_window inferred by Arrow."""
     rng = rng or np.random.default_rng(zlib.crc32(name.encode()))
     rows = {"bucket": [], "example_id": [], "position": []}
     vectors = []
@@ -66,7 +66,7 @@ class CaptureTestCase(ClientTestCase):
         write_prototype(self.data)
 
     def upload(self, folder, branch=BRANCH, repo=REPO):
-        """As qk-sniffer pushes: a repository, a branch, and the whole folder in one commit."""
+        """Uploads like qk-sniffer: creates repository and branch, then the whole folder in one commit."""
         self.python("""
 import sys, huggingface_hub as hub
 repo, branch, folder = sys.argv[1:]
@@ -91,7 +91,7 @@ api.upload_folder(repo_id=repo, folder_path=folder, repo_type="dataset", revisio
 
 
 class ByName(CaptureTestCase):
-    def test_the_tables_are_those_from_disk(self):
+    def test_tables_equal_those_from_disk(self):
         self.upload(self.data)
         self.analyze(self.data, "disk", *COUNTS, "--label", "proto")
         out = self.analyze(NAME, "hub", *COUNTS, "--label", "proto")
@@ -117,7 +117,7 @@ assert head["vector"][:] == table["vector"].to_pylist()
 print(len(head))""", NAME, self.data / "l00h01q/data.parquet")
         self.assertGreater(int(count), 10)
 
-    def test_only_what_is_read_is_fetched_and_only_once(self):
+    def test_only_needed_files_are_downloaded_and_only_once(self):
         self.put()
         self.analyze(NAME, "out", *COUNTS)
         self.assertEqual(self.cached(), {f"{name}/data.parquet" for name in (*QUERIES, *KEYS)})
@@ -135,7 +135,7 @@ print(len(head))""", NAME, self.data / "l00h01q/data.parquet")
         self.assertEqual(summary["data_root"], NAME)
         self.assertEqual(summary["capture_hash"], self.snapshot(REPO, "datasets", BRANCH).name)
 
-    def test_a_branch_that_moves_is_followed_when_it_is_downloaded(self):
+    def test_download_follows_a_moved_branch(self):
         self.put()
         self.analyze(NAME, "first", *COUNTS, "--label", "x")
         first = self.snapshot(REPO, "datasets", BRANCH).name
@@ -148,20 +148,20 @@ print(len(head))""", NAME, self.data / "l00h01q/data.parquet")
         self.analyze(NAME, "moved", *COUNTS, "--label", "x")
         self.assertNotEqual(tables(self.folder / "first"), tables(self.folder / "moved"))
 
-    def test_a_cut_connection_is_continued(self):
+    def test_an_interrupted_connection_is_resumed(self):
         self.put()
         self.hub.fault("/objects/", Body(cut=700), times=3)
         self.hub.fault("/revision/", Status(503, {"Retry-After": "0"}))
         self.analyze(NAME, "out", *COUNTS)
         self.assert_nothing_half_done()
 
-    def test_a_folder_of_that_name_wins(self):
+    def test_a_local_folder_takes_precedence(self):
         self.put()
         shutil.copytree(self.data, self.folder / NAME)
         self.analyze(NAME, "out", *COUNTS)
         self.assertEqual(self.hub.requests, [])
 
-    def test_windows_of_sliding_layers_are_read(self):
+    def test_sliding_windows_are_read(self):
         write_prototype(self.data, window=64)
         self.put()
         self.analyze(NAME, "slides", *COUNTS, "--label", "x", command="plasticity")
@@ -179,7 +179,7 @@ print(len(head))""", NAME, self.data / "l00h01q/data.parquet")
 
 
 class Models(CaptureTestCase):
-    """--model: head counts, RoPE and windows from a config.json, and nothing else."""
+    """--model reads only head counts, RoPE and windows, from a config.json."""
 
     def setUp(self):
         super().setUp()
@@ -189,7 +189,7 @@ class Models(CaptureTestCase):
         self.config = config
         self.hub.model("org/tiny").put({**tiny_checkpoint(), "config.json": json.dumps(config).encode()})
 
-    def test_only_its_configuration_is_fetched(self):
+    def test_only_the_config_is_downloaded(self):
         self.put()
         self.analyze(NAME, "out", "--model", "org/tiny")
         self.assert_snapshot({"config.json"})
@@ -208,7 +208,7 @@ class Models(CaptureTestCase):
         self.analyze(self.data, "folder", "--model", "model", "--label", "x")
         self.assertEqual(tables(self.folder / "branch"), tables(self.folder / "folder"))
 
-    def test_windows_of_files_that_do_not_say_them(self):
+    def test_windows_missing_in_files_come_from_the_model(self):
         config = {**self.config, "model_type": "mistral", "sliding_window": 64}
         config.pop("no_rope_layers")
         (self.folder / "slides").mkdir()
@@ -223,7 +223,7 @@ class Models(CaptureTestCase):
         self.assertNotEqual(tables(self.folder / "full")["head_profile.csv"],
                             tables(self.folder / "unsaid")["head_profile.csv"])
 
-    def test_another_model_is_noticed(self):
+    def test_a_different_model_is_rejected(self):
         for change, part in (({"head_dim": 16}, "vectors have 8 numbers, but heads of --model other have 16"),
                              ({"num_hidden_layers": 1, "no_rope_layers": [1]}, "has 1 layers only")):
             (self.folder / "other").mkdir(exist_ok=True)
@@ -234,13 +234,13 @@ class Models(CaptureTestCase):
         (self.data / "_saver_state.json").write_text(json.dumps(state))
         self.assertIn("says 8 and 2", self.analyze(self.data, "out", "--model", "org/tiny", status=2))
 
-    def test_a_model_that_is_not_there(self):
+    def test_a_missing_model_is_reported(self):
         self.assertIn("no such model", self.analyze(self.data, "out", "--model", "org/absent", status=2))
         self.assertIn("config.json", self.analyze(self.data, "out", "--model", str(self.data), status=2))
 
 
 class Layouts(CaptureTestCase):
-    def test_the_state_of_the_prototype(self):
+    def test_the_state_file_of_the_prototype_is_read(self):
         state = {"model_name": "org/model", "bucket_counts": {"0": 9},
                  "model_metadata": {"head_sampling_num_query_heads": 4, "head_sampling_num_key_heads": 2,
                                     "sampling_strategy": "uniform", "sampling_bucket_size": BUCKET}}
@@ -253,7 +253,7 @@ class Layouts(CaptureTestCase):
         self.assertIn("_saver_state.json", self.cached())
 
     def test_a_folder_per_model(self):
-        """As older versions kept them, with all models on one branch."""
+        """Layout of older versions, with all models on one branch."""
         old = self.folder / "old"
         shutil.copytree(self.data, old / "org_model_1")
         (old / "org_model_1/README.md").unlink()
@@ -284,7 +284,7 @@ class Refusals(CaptureTestCase):
         self.assertFalse((self.folder / "out").exists())
         return out
 
-    def test_mistyped_paths_are_told_as_paths(self):
+    def test_mistyped_paths_are_reported_as_paths(self):
         for source in ("dta", "./data@main", "/no/such@place", "org/name", "a/b/c@main", "@main"):
             self.refused(source, "there is no such folder")
         self.refused("org/name@", "is no branch, tag or commit")
@@ -292,7 +292,7 @@ class Refusals(CaptureTestCase):
         self.refused("org/name@main:", "no folder after the ':'")
         self.assertEqual(self.hub.requests, [])
 
-    def test_what_the_hub_has_not(self):
+    def test_missing_repositories_and_branches_are_reported(self):
         out = self.refused("org/absent@main", "has no such dataset, or it is private")
         self.assertIn("no folder or file of this name here", out)
         self.put()
@@ -319,7 +319,7 @@ class Refusals(CaptureTestCase):
         out = self.refused(self.data, "name its model (--model)")
         self.assertEqual(out.count("nothing says which key head"), 1, "said once, not for every head")
 
-    def test_a_server_that_is_not_there(self):
+    def test_an_unreachable_server_is_reported(self):
         self.refused(NAME, "is the network there?", status=1, HF_ENDPOINT="http://127.0.0.1:9")
 
     def test_a_damaged_head_is_named(self):
@@ -342,7 +342,7 @@ class Downloads(CaptureTestCase):
         self.download(NAME, "--dataset")
         self.assertEqual(self.hub.asked("/resolve/"), [])
 
-    def test_it_is_continued(self):
+    def test_an_interrupted_download_is_resumed(self):
         self.put()
         self.hub.fault("l01h00q/data.parquet", Status(404), times=9)
         self.download(REPO, "--dataset", "--revision", BRANCH, status=2)
@@ -359,7 +359,7 @@ class Downloads(CaptureTestCase):
         self.download("org/texts", "--dataset", "--revision", "v2", "--split", "test")
         self.assert_snapshot({"train.jsonl", "test.jsonl"}, "org/texts", "datasets", "v2")
 
-    def test_bad_names(self):
+    def test_invalid_names_are_rejected(self):
         self.put()
         for options in (("--dataset", "a/b/c"), ("--dataset", REPO, "--revision", ".."),
                         ("--dataset", NAME, "--revision", "main"), ("--dataset", REPO, "--revision", "absent")):
@@ -394,7 +394,7 @@ runs:
         write_head(self.data, "l00h01q", rng=np.random.default_rng(7))
         self.assertIn("1 done, 1 were done before", self.sweep(text), "another capture is analysed again")
 
-    def test_bad_files(self):
+    def test_invalid_files_are_rejected(self):
         for line, part in ((", config: x.yaml", "config: "), (", overrides: {}", "overrides"), (", modle: x", "modle"),
                            (", q_heads: 4", "k_heads too"), (", nope_layers: [-1]", "nope_layers")):
             out = self.sweep(f"name: x\nruns:\n  - {{label: a, data: data{line}}}\n", status=2)
@@ -421,8 +421,8 @@ class Own(PublishTestCase):
 
 
 class Sample(HubTestCase):
-    def test_the_sample_runs_as_it_is(self):
-        """configs/sample.yaml has the keys of qk-sniffer's; here its names stand for tiny things."""
+    def test_the_sample_configuration_runs_unchanged(self):
+        """configs/sample.yaml uses the keys of qk-sniffer; its names are mapped to tiny test data."""
         self.hub.model("HuggingFaceTB/SmolLM2-135M").put(tiny_checkpoint())
         texts = b"".join(json.dumps({"id": f"text-{i}", "text": "river and stone " * 40}).encode() + b"\n"
                          for i in range(3))

@@ -1,4 +1,4 @@
-"""The real clients, huggingface_hub and datasets, beside ours: what one writes the other reads."""
+"""Interoperability with huggingface_hub and datasets: each side reads what the other wrote."""
 
 import json
 import pathlib
@@ -43,12 +43,12 @@ print(path)""", HF_HUB_OFFLINE="1")
                              **environment)
         self.assertEqual(self.hub.requests, [])
 
-    def test_we_complete_what_the_client_began(self):
+    def test_we_resume_downloads_of_the_client(self):
         self.python("import huggingface_hub as hub; hub.hf_hub_download('org/tiny', 'config.json')")
         self.run_program("download", "org/tiny")
         self.assert_snapshot(set(tiny_checkpoint()))
 
-    def test_both_at_once(self):
+    def test_both_clients_can_download_concurrently(self):
         script = "import huggingface_hub as hub; hub.snapshot_download('org/tiny')"
         client = subprocess.Popen([sys.executable, "-c", script], env=self.environment(HF_HUB_DISABLE_XET="1"),
                                   stderr=subprocess.DEVNULL)
@@ -56,7 +56,7 @@ print(path)""", HF_HUB_OFFLINE="1")
         self.assertEqual(client.wait(timeout=60), 0)
         self.assert_snapshot({*tiny_checkpoint(), "README.md"})
 
-    def test_a_capture_by_names_alone(self):
+    def test_a_capture_runs_from_hub_names(self):
         card = b"---\nconfigs:\n- config_name: default\n  data_files:\n  - split: test\n    path: data/*.jsonl\n---\n"
         texts = b"".join(b'{"text": "cold light %d"}\n' % i for i in range(5))
         self.hub.dataset("org/texts").put({"README.md": card, "data/part-0.jsonl": texts})
@@ -70,7 +70,7 @@ print(path)""", HF_HUB_OFFLINE="1")
 
 
 class Published(PublishTestCase, ClientTestCase):
-    def test_the_clients_read_what_we_published(self):
+    def test_the_clients_read_our_published_capture(self):
         self.capture(publish=f", hf_repo_id: {REPO}, hf_branch: tiny-texts")
         name = sorted(path.name for path in (self.folder / "capture").glob("l*q"))[0]
         folder = self.python(f"""
@@ -90,7 +90,7 @@ assert head["vector"][:] == table["vector"].to_pylist()
 print(len(head))""", self.folder / "capture" / name / "data.parquet")
         self.assertGreater(int(rows), 0)
 
-    def test_the_client_publishes_over_it_and_we_over_the_client(self):
+    def test_client_and_qkscope_can_overwrite_each_other(self):
         self.capture()
         self.publish()
         self.python(f"""

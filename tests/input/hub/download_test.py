@@ -1,4 +1,4 @@
-"""Downloads from the stand-in Hub: what is fetched, and every way in which it can go wrong."""
+"""Downloads from the fake Hub: selected files and all failure modes."""
 
 import http.server
 import json
@@ -21,7 +21,7 @@ NEEDED = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_confi
 class Files(HubTestCase):
     HUB = {"page_size": 3}
 
-    def test_only_what_is_needed_into_the_usual_layout(self):
+    def test_only_needed_files_are_stored_in_the_standard_layout(self):
         self.hub.model("org/tiny").put({**tiny_checkpoint(), "README.md": b"# Tiny", "pytorch_model.bin": b"pickle",
                                         "onnx/model.onnx": b"other", "consolidated.safetensors": b"twice"})
         out = self.download("org/tiny")
@@ -32,7 +32,7 @@ class Files(HubTestCase):
         self.assertEqual((folder / "refs" / "main").read_text(), self.snapshot().name)
         self.assertTrue((folder / "trees" / f"{self.snapshot().name}.json").exists())
 
-    def test_what_is_there_is_not_asked_for_again(self):
+    def test_cached_files_are_not_requested_again(self):
         self.hub.model("org/tiny").put(tiny_checkpoint())
         self.download("org/tiny")
         self.hub.requests.clear()
@@ -42,7 +42,7 @@ class Files(HubTestCase):
         self.download("org/tiny")
         self.assertEqual(self.hub.asked("/resolve/"), [])
 
-    def test_a_command_fetches_no_more_than_it_needs(self):
+    def test_commands_download_only_needed_files(self):
         self.hub.model("org/tiny").put(tiny_checkpoint())
         self.run_program("tokenize", "--tokenizer", "org/tiny", "--text", "hi")
         self.assert_snapshot({"tokenizer.json", "tokenizer_config.json"})
@@ -52,7 +52,7 @@ class Files(HubTestCase):
                          "--out", self.folder / "out.safetensors")
         self.assert_snapshot(NEEDED)
 
-    def test_shards_that_the_index_names(self):
+    def test_shards_of_the_index_are_downloaded(self):
         index = {"metadata": {}, "weight_map": {"a": "model-00001-of-00002.safetensors",
                                                 "b": "model-00002-of-00002.safetensors"}}
         self.hub.model("org/tiny").put({
@@ -63,7 +63,7 @@ class Files(HubTestCase):
         self.assert_snapshot({"config.json", "model.safetensors.index.json", "model-00001-of-00002.safetensors",
                               "model-00002-of-00002.safetensors"})
 
-    def test_revisions(self):
+    def test_branches_tags_and_commits_are_resolved(self):
         repository = self.hub.model("org/tiny")
         first = repository.put(tiny_checkpoint())
         repository.branches["stage1-step-40000"] = first
@@ -76,7 +76,7 @@ class Files(HubTestCase):
         self.assert_snapshot(NEEDED)
         self.assertEqual(len(self.hub.asked("model.safetensors")), 1, "the same content is fetched once")
 
-    def test_a_branch_that_moved_is_followed_when_asked(self):
+    def test_refresh_follows_a_moved_branch(self):
         repository = self.hub.model("org/tiny")
         first = repository.put(tiny_checkpoint())
         self.download("org/tiny")
@@ -85,7 +85,7 @@ class Files(HubTestCase):
         self.assertIn(repository.branches["main"], self.download("org/tiny"))
         self.assertIn(repository.branches["main"], self.run_program("inspect", "org/tiny"))
 
-    def test_datasets_by_their_card(self):
+    def test_dataset_files_are_selected_by_the_card(self):
         card = b"---\nconfigs:\n- config_name: default\n  data_files:\n  - split: test\n    path: long/*.jsonl\n---\n"
         files = {"README.md": card, "long/a.jsonl": b'{"text": "a"}\n', "long/b.jsonl": b'{"text": "b"}\n',
                  "short/c.jsonl": b'{"text": "c"}\n'}
@@ -95,20 +95,20 @@ class Files(HubTestCase):
         self.assert_snapshot({"README.md", "long/a.jsonl", "long/b.jsonl"}, "org/texts", "datasets")
         self.assertIn("its card names: test", self.run_program("dataset", "org/texts", status=2))
 
-    def test_a_split_that_came_later(self):
+    def test_a_split_added_later_is_downloaded(self):
         self.hub.dataset("org/texts").put({"train.jsonl": b'{"text": "a"}\n'})
         self.run_program("dataset", "org/texts")
         self.hub.dataset("org/texts").put({"test.jsonl": b'{"text": "b"}\n'})
         self.run_program("dataset", "org/texts", "--split", "test")
         self.assert_snapshot({"test.jsonl"}, "org/texts", "datasets")
 
-    def test_datasets_by_their_names(self):
+    def test_dataset_files_are_selected_by_name(self):
         self.hub.dataset("org/texts").put({"data/train-0.jsonl": b'{"text": "a"}\n', "data/test-0.jsonl": b"x"})
         self.download("org/texts", "--dataset")
         self.assert_snapshot({"data/train-0.jsonl"}, "org/texts", "datasets")
         self.assertIn("data/test-0.jsonl", self.download("org/texts", "--dataset", "--split", "dev", status=2))
 
-    def test_two_at_once_fetch_each_file_once(self):
+    def test_concurrent_downloads_fetch_each_file_once(self):
         self.hub.model("org/tiny").put(tiny_checkpoint())
         self.hub.throttle = Body(piece=50_000, pause=0.05)
         processes = [self.start("download", "org/tiny") for _ in range(3)]
@@ -138,7 +138,7 @@ class Files(HubTestCase):
         self.assertIn("no such model in the cache", self.run_program("cache", "remove", "org/tiny", status=2))
 
 
-    def test_weights_are_removed_and_fetched_again(self):
+    def test_evicted_weights_are_downloaded_again(self):
         repository = self.hub.model("org/tiny")
         first = repository.put(tiny_checkpoint())
         repository.branches["other"] = repository.put({"model.safetensors": b"others", "config.json": b"{}"})
@@ -170,41 +170,41 @@ class Faults(HubTestCase):
     def ranges(self):
         return [r.headers.get("range") for r in self.hub.asked("/objects/")]
 
-    def test_dropped_connections(self):
+    def test_dropped_connections_are_retried(self):
         for match in ("/revision/", "/tree/", "config.json", "/objects/"):
             self.hub.fault(match, Drop())
         self.downloads_in_spite_of("/objects/", Drop())
 
-    def test_a_body_that_is_cut_is_continued(self):
+    def test_a_truncated_body_is_resumed(self):
         self.downloads_in_spite_of("/objects/", Body(cut=100_000))
         self.assertEqual(self.ranges(), [None, "bytes=100000-"])
 
-    def test_a_body_that_ends_early_without_a_word(self):
+    def test_a_body_that_ends_early_is_resumed(self):
         self.downloads_in_spite_of("/objects/", Body(cut=100_000, quietly=True))
         self.assertEqual(self.ranges(), [None, "bytes=100000-"])
 
-    def test_headway_renews_the_patience(self):
+    def test_progress_resets_the_retry_count(self):
         self.downloads_in_spite_of("/objects/", Body(cut=40_000), times=7)
 
-    def test_a_server_without_ranges_begins_again(self):
+    def test_without_range_support_the_download_restarts(self):
         self.hub.fault("/objects/", Body(cut=100_000))
         self.downloads_in_spite_of("/objects/", Body(no_ranges=True))
 
-    def test_what_an_earlier_run_left_is_continued(self):
+    def test_a_partial_file_is_resumed(self):
         self.leave(tiny_checkpoint()["model.safetensors"][:1234])
         self.downloads_in_spite_of("nothing", Drop())
         self.assertEqual(self.ranges(), ["bytes=1234-"])
 
-    def test_what_an_earlier_run_left_may_be_wrong(self):
+    def test_a_corrupt_partial_file_is_replaced(self):
         self.leave(b"x" * 1234)
         self.downloads_in_spite_of("nothing", Drop())
         self.assertEqual(self.ranges(), ["bytes=1234-", None])
 
-    def test_what_an_earlier_run_left_may_be_too_long(self):
+    def test_an_oversized_partial_file_is_replaced(self):
         self.leave(b"x" * 2_000_000)
         self.downloads_in_spite_of("nothing", Drop())
 
-    def test_416_begins_again(self):
+    def test_status_416_restarts_the_download(self):
         self.leave(tiny_checkpoint()["model.safetensors"][:1234])
         self.downloads_in_spite_of("/objects/", Status(416))
         self.assertEqual(self.ranges(), ["bytes=1234-", None])
@@ -215,11 +215,11 @@ class Faults(HubTestCase):
         path.parent.mkdir(parents=True)
         path.write_bytes(content)
 
-    def test_a_wrong_sum_is_fetched_again(self):
+    def test_a_wrong_hash_is_downloaded_again(self):
         self.downloads_in_spite_of("/objects/", Body(flip=True))
         self.downloads_in_spite_of("config.json", Body(flip=True))
 
-    def test_a_sum_that_stays_wrong_is_a_failure(self):
+    def test_a_persistently_wrong_hash_is_a_failure(self):
         for match, name in (("/objects/", "SHA-256"), ("tokenizer.json", "git SHA-1")):
             self.hub.fault(match, Body(flip=True), times=2)
             self.assertIn(f"does not have the {name}", self.download("org/tiny", status=1))
@@ -227,14 +227,14 @@ class Faults(HubTestCase):
             shutil.rmtree(self.cache)
         self.downloads_in_spite_of("nothing", Drop())
 
-    def test_trouble_that_passes(self):
-        # Files come at the same time, each with a few tries: faults are shared out so that none has too many.
+    def test_transient_server_errors_are_retried(self):
+        # Files download in parallel with few attempts each, so faults are spread over the files.
         for name, codes in (("/config.json", (408, 429, 500)), ("/tokenizer.json", (502, 503, 504))):
             for code in codes:
                 self.hub.fault(name, Status(code, {"Retry-After": "0"}))
         self.downloads_in_spite_of("/revision/", Status(503, {"Retry-After": "0"}), times=2)
 
-    def test_trouble_that_stays(self):
+    def test_persistent_server_errors_are_reported(self):
         self.hub.fault("/revision/", Status(503, {"Retry-After": "0"}), times=100)
         self.assertIn("the Hub is in trouble (status 503)", self.download("org/tiny", status=1))
         self.assertEqual(len(self.hub.asked("/revision/")), 5)
@@ -244,22 +244,22 @@ class Faults(HubTestCase):
         self.downloads_in_spite_of("/revision/", Status(429, {"Retry-After": "2"}))
         self.assertGreaterEqual(time.monotonic() - begin, 2.0)
 
-    def test_too_long_a_wait_is_not_waited_for(self):
+    def test_an_excessive_retry_after_is_not_honoured(self):
         self.hub.fault("/revision/", Status(429, {"Retry-After": "86400"}), times=100)
         self.assertIn("limits our requests", self.download("org/tiny", status=1))
         self.assertEqual(len(self.hub.asked("/revision/")), 1)
 
-    def test_slow_bytes_arrive(self):
+    def test_slow_downloads_complete(self):
         self.downloads_in_spite_of("/objects/", Body(piece=20_000, pause=0.05))
         self.assertEqual(self.ranges(), [None])
 
-    def test_a_silent_connection_is_cut_and_continued(self):
+    def test_a_stalled_connection_is_aborted_and_resumed(self):
         self.hub.fault("/objects/", Body(cut=100_000, stall=20))
         self.download("org/tiny", HF_HUB_DOWNLOAD_TIMEOUT="1")
         self.assert_snapshot(NEEDED)
         self.assertEqual(self.ranges(), [None, "bytes=100000-"])
 
-    def test_a_server_that_is_not_there(self):
+    def test_an_unreachable_server_is_reported(self):
         self.assertIn("is the network there?",
                       self.download("org/tiny", status=1, HF_ENDPOINT="http://127.0.0.1:9"))
 
@@ -267,14 +267,14 @@ class Faults(HubTestCase):
         self.download("org/tiny")
         self.run_program("inspect", "org/tiny", HF_ENDPOINT="http://127.0.0.1:9")
 
-    def test_a_cache_without_listings_is_used_when_there_is_no_server(self):
+    def test_a_cache_without_listings_works_offline(self):
         self.download("org/tiny")
         shutil.rmtree(self.snapshot().parents[1] / "trees")  # older clients keep none
         out = self.run_program("inspect", "org/tiny", HF_ENDPOINT="http://127.0.0.1:9")
         self.assertIn("using what the cache holds of org/tiny", out)
         self.run_program("inspect", "org/tiny", HF_HUB_OFFLINE="1")
 
-    def test_answers_that_make_no_sense(self):
+    def test_malformed_responses_are_reported(self):
         for match, body in (("/revision/", b"<html>"), ("/revision/", b'{"sha": "../../x"}'), ("/tree/", b"{}"),
                             ("/tree/", b'[{"type": "file"}]')):
             self.hub.fault(match, Status(200, body=body))
@@ -283,7 +283,7 @@ class Faults(HubTestCase):
 
 
 class Refusals(HubTestCase):
-    def test_missing_repositories(self):
+    def test_missing_repositories_are_reported(self):
         out = self.download("org/absent", status=2)
         self.assertIn("model org/absent: the Hub at", out)
         self.assertIn("has no such model, or it is private", out)
@@ -294,43 +294,43 @@ class Refusals(HubTestCase):
         self.assertIn("no token was sent", self.download("org/tiny", status=2, token=None))
         self.download("org/tiny")
 
-    def test_gated_repositories(self):
+    def test_gated_repositories_give_advice(self):
         self.hub.model("org/tiny", gated=True).put(tiny_checkpoint())
         out = self.download("org/tiny", status=2, token=None)
         self.assertIn(f"accept its conditions at {self.hub.endpoint}/org/tiny", out)
         self.assertIn("of another user", self.download("org/tiny", status=2, token="hf_other"))
 
-    def test_forbidden(self):
+    def test_forbidden_access_gives_advice(self):
         self.hub.model("org/tiny").put(tiny_checkpoint())
         self.hub.fault("/revision/", Status(403, body=b'{"error": "no, because"}'))
         self.assertIn('does not allow to read it (it says "no, because")', self.download("org/tiny", status=2))
 
-    def test_missing_revisions(self):
+    def test_missing_revisions_list_the_branches(self):
         repository = self.hub.model("org/tiny")
         repository.branches["stage1-step-40000"] = repository.put(tiny_checkpoint())
         out = self.download("org/tiny", "--revision", "stage1-step-4000", status=2)
         self.assertIn('no revision "stage1-step-4000" (did you mean stage1-step-40000?)', out)
         self.assertIn("its branches: main, stage1-step-40000", out)
 
-    def test_repositories_without_a_checkpoint(self):
+    def test_repositories_without_a_checkpoint_are_rejected(self):
         self.hub.model("org/tiny").put({"README.md": b"see the branches"})
         self.assertIn("expected a config.json; it holds README.md", self.download("org/tiny", status=2))
         self.hub.model("org/old").put({"config.json": b"{}", "consolidated.00.pth": b"pickle"})
         self.assertIn("expected model.safetensors", self.download("org/old", status=2))
 
-    def test_torch_files_where_there_is_nothing_else(self):
+    def test_torch_files_are_used_without_safetensors(self):
         self.hub.model("org/torch").put({"config.json": b"{}", "pytorch_model.bin": b"PK"})
         snapshot = pathlib.Path(self.download("org/torch").splitlines()[0])
         self.assertEqual(sorted(p.name for p in snapshot.iterdir()), ["config.json", "pytorch_model.bin"])
 
-    def test_names_that_would_leave_the_folder(self):
+    def test_unsafe_paths_are_rejected(self):
         for name in ("../evil", "/etc/evil", "a/../../evil", "a//b", "..\\evil", "a/./b", "tab\there"):
             repo_id = f"org/m{abs(hash(name))}"
             self.hub.model(repo_id).put({**tiny_checkpoint(), name: b"x"})
             self.assertIn("not safe to store", self.download(repo_id, status=1), name)
         self.assertEqual([p for p in self.folder.rglob("*evil*")], [])
 
-    def test_sums_that_are_no_names(self):
+    def test_malformed_hashes_are_rejected(self):
         listing = [{"type": "file", "path": "config.json", "oid": "../../evil", "size": 2}]
         self.hub.model("org/tiny").put(tiny_checkpoint())
         self.hub.fault("/tree/", Status(200, body=json.dumps(listing).encode()))
@@ -354,7 +354,7 @@ class Trust(HubTestCase):
         super().setUp()
         self.hub.model("org/tiny").put(tiny_checkpoint())
 
-    def test_the_token_goes_to_the_endpoint_alone(self):
+    def test_the_token_is_sent_to_the_endpoint_only(self):
         self.download("org/tiny", "-v")
         self.assertTrue(self.hub.asked("/objects/"))
         for request in self.hub.requests:
@@ -366,12 +366,12 @@ class Trust(HubTestCase):
         self.download("org/tiny", token=None)
         self.assertEqual(self.hub.requests[0].headers["authorization"], "Bearer hf_from_file")
 
-    def test_a_token_that_would_break_the_header(self):
+    def test_a_token_with_line_breaks_is_rejected(self):
         out = self.download("org/tiny", status=2, token="hf_a\r\nX-Evil: 1")
         self.assertIn("HF_TOKEN: holds spaces or characters that no token has", out)
         self.assertNotIn("Evil", out)
 
-    def test_plain_http_is_for_this_machine(self):
+    def test_plain_http_is_allowed_for_loopback_only(self):
         out = self.download("org/tiny", status=2, HF_ENDPOINT="http://hub.example")
         self.assertIn("HF_ENDPOINT: http://hub.example/ is not encrypted", out)
         self.hub.fault("/resolve/", Status(302, {"Location": "http://storage.example/x?signature=secret"}), times=9)
@@ -379,7 +379,7 @@ class Trust(HubTestCase):
         self.assertIn("http://storage.example/x, which is not encrypted", out)
         self.assertNotIn("secret", out)
 
-    def test_redirects_in_a_circle(self):
+    def test_redirect_loops_are_detected(self):
         self.hub.fault("/revision/", Status(302, {"Location": "/api/models/org/tiny/revision/main"}), times=99)
         self.assertIn("redirects", self.download("org/tiny", status=1))
 
@@ -394,22 +394,22 @@ class Trust(HubTestCase):
             self.assertIn("on to another server", self.download("org/tiny", status=1))
             self.assertEqual({request.server for request in self.hub.requests}, {"hub"})
 
-    def test_an_empty_location_leads_nowhere(self):
+    def test_an_empty_location_is_an_error(self):
         self.hub.fault("/revision/", Status(302, {"Location": ""}))
         self.assertIn("status 302", self.download("org/tiny", status=1))
 
-    def test_pages_without_end(self):
+    def test_cyclic_pagination_is_detected(self):
         page = "/api/models/org/tiny/tree/main?recursive=true&page=%d"
         self.hub.fault("/tree/", Status(200, {"Link": '<%s>; rel="next"' % (page % 1)}, body=b"[]"), times=9)
         self.assertIn("lead round in a circle", self.download("org/tiny", status=1))
 
-    def test_pages_in_great_number(self):
+    def test_the_number_of_pages_is_limited(self):
         for page in range(1001):
             link = '</api/models/org/tiny/tree/main?page=%d>; rel="next"' % page
             self.hub.fault("/tree/", Status(200, {"Link": link}, body=b"[]"))
         self.assertIn("does not end after 1000 pages", self.download("org/tiny", status=1))
 
-    def test_certificates_are_checked(self):
+    def test_certificates_are_verified(self):
         key, certificate = self.folder / "key.pem", self.folder / "certificate.pem"
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-keyout", key,
                         "-out", certificate, "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],

@@ -1,4 +1,4 @@
-// Addresses, certificates, waiting for a server, and listings of repositories.
+// URLs, certificates, retry delays and repository listings.
 #include <algorithm>
 #include <cstdlib>
 
@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(Url, Parts) {
+TEST(Url, AreParsedIntoParts) {
   const auto url = parse_url("HTTPS://Hub.Example:8443/a/b?c=d#e");
   EXPECT_EQ(url.scheme, "https");
   EXPECT_EQ(url.host, "hub.example");
@@ -29,14 +29,14 @@ TEST(Url, Parts) {
   EXPECT_EQ(parse_url("http://[::1]:80/").to_string(), "http://[::1]/");
 }
 
-TEST(Url, WhatIsNone) {
+TEST(Url, InvalidAddressesAreRejected) {
   for (const std::string text :
        {"", "hub.example", "ftp://h/", "file:///etc/passwd", "https://", "https://user:pw@h/",
         "https://h:0/", "https://h:x/", "https://h:99999/", "https://h /", "https://h/\r\nX: y"})
     bad_input_message([&] { parse_url(text); });
 }
 
-TEST(Url, Redirects) {
+TEST(Url, RelativeLocationsAreResolved) {
   const auto base = parse_url("https://h/a/b?q=1");
   EXPECT_EQ(resolve_url(base, "/c/d?x").to_string(), "https://h/c/d?x");
   EXPECT_EQ(resolve_url(base, "c").to_string(), "https://h/a/c");
@@ -46,7 +46,7 @@ TEST(Url, Redirects) {
   EXPECT_EQ(resolve_url(base, "/c?u=http://x/").to_string(), "https://h/c?u=http://x/");
 }
 
-TEST(Url, Servers) {
+TEST(Url, AreComparedBySchemeHostAndPort) {
   const auto at = [](const std::string& text) { return parse_url(text); };
   EXPECT_TRUE(same_server(at("https://h/a"), at("https://H:443/b")));
   EXPECT_FALSE(same_server(at("https://h/"), at("http://h/")));
@@ -60,12 +60,12 @@ TEST(Url, Servers) {
         << host;
 }
 
-TEST(Url, Encoding) {
+TEST(Url, PercentEncodingKeepsTheGivenCharacters) {
   EXPECT_EQ(percent_encode("refs/pr/3"), "refs%2Fpr%2F3");
   EXPECT_EQ(percent_encode("a b/ü?.json", "/"), "a%20b/%C3%BC%3F.json");
 }
 
-TEST(Headers, AreTrimmed) {
+TEST(Headers, ValuesAreTrimmedAndNamesAreLowerCase) {
   HttpResponse response;
   for (const auto* line : {"Location:\r\n", "ETag: \t \r\n", "X-Name:  two words \r\n",
                            "Last:", "\r\n", "HTTP/1.1 200 OK\r\n"})
@@ -75,7 +75,7 @@ TEST(Headers, AreTrimmed) {
                 {"location", ""}, {"etag", ""}, {"x-name", "two words"}, {"last", ""}}));
 }
 
-TEST(Backoff, RetryAfter) {
+TEST(Backoff, RetryAfterIsSecondsOrADate) {
   EXPECT_EQ(retry_after("", 0), std::nullopt);
   EXPECT_EQ(retry_after("120", 0), 120.0);
   EXPECT_EQ(retry_after("soon", 0), std::nullopt);
@@ -85,7 +85,7 @@ TEST(Backoff, RetryAfter) {
   EXPECT_EQ(retry_after("Thu, 01 Jan 1970 00:01:40 GMT", 400), 0.0);
 }
 
-TEST(RemoteTree, PathsStayInside) {
+TEST(RemoteTree, UnsafePathsAreRejected) {
   for (const std::string path : {"a", "a/b.json", "..a/b..", "ü/x", ".gitattributes"})
     EXPECT_TRUE(is_safe_path(path)) << path;
   for (const std::string path :
@@ -95,7 +95,7 @@ TEST(RemoteTree, PathsStayInside) {
   EXPECT_FALSE(is_safe_path(std::string(300, 'x')));
 }
 
-TEST(RemoteTree, IsRemembered) {
+TEST(RemoteTree, ListingSurvivesARoundTripThroughTheCache) {
   const TemporaryFolder folder;
   const std::string commit(40, 'a');
   EXPECT_FALSE(load_tree(folder.path(), commit));
@@ -121,14 +121,14 @@ TEST(RemoteTree, IsRemembered) {
   }
 }
 
-TEST(Certificates, AreLookedForWhereDistributionsKeepThem) {
+TEST(Certificates, AreFoundInThePathsOfLinuxDistributions) {
   const TemporaryFolder folder;
   write_file(folder.file("own.crt"), "certificates");
   setenv("SSL_CERT_FILE", "/chosen.pem", 1);
   EXPECT_EQ(certificates_file(folder.file("own.crt")), "/chosen.pem");
   unsetenv("SSL_CERT_FILE");
   EXPECT_EQ(certificates_file(folder.file("own.crt")), folder.file("own.crt"));
-  // A libcurl from another distribution: its place is not there, this machine's is.
+  // A libcurl built for another distribution: its default path is missing, this machine's exists.
   const auto found = certificates_file("/absent/ca-bundle.crt");
   EXPECT_EQ(found, certificates_file(""));
   EXPECT_TRUE(found.empty() || std::ranges::count(certificate_places(), found) == 1) << found;

@@ -1,4 +1,4 @@
-"""What the tests of the Hub share: a stand-in, a folder, and the program run as a user would.
+"""Base class of the Hub tests: starts a fake Hub, creates a folder and runs the program.
 
 Each test file is a program: FILE BIN_FOLDER [WORD ...]
 """
@@ -23,7 +23,7 @@ BIN = pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT / "buil
 
 @functools.cache
 def tiny_checkpoint():
-    """Name → bytes of the files of the project's tiny checkpoint."""
+    """Returns the files of the project's tiny checkpoint as name → bytes."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "tiny"
         subprocess.run([sys.executable, ROOT / "tools" / "make_tiny_checkpoint.py", "--out", out],
@@ -69,7 +69,7 @@ class HubTestCase(unittest.TestCase):
                                 env=self.environment(**environment))
 
     def run_program(self, *arguments, status=0, **options):
-        """Runs the program; the exit status must be the expected one. Gives what it printed."""
+        """Runs the program, checks its exit status and returns its output."""
         process = self.start(*arguments, **options)
         out, err = process.communicate(timeout=120)
         self.assertEqual(process.returncode, status, f"{arguments}\n{out}\n{err}")
@@ -80,7 +80,7 @@ class HubTestCase(unittest.TestCase):
         return self.run_program("download", *arguments, **options)
 
     def capture(self, root="capture", heads=3, publish="", model=None, status=0, options=(), **environment):
-        """Captures with the tiny checkpoint; `publish` is more of the output section."""
+        """Runs a capture with the tiny checkpoint; `publish` is appended to the output section."""
         if model is None:
             model = self.folder / "tiny"
             model.mkdir(exist_ok=True)
@@ -99,7 +99,7 @@ class HubTestCase(unittest.TestCase):
         return folder / "snapshots" / repository.resolve(revision)
 
     def assert_snapshot(self, names, repo_id="org/tiny", kind="models", revision="main"):
-        """Exactly these files, with the content the Hub has, as links to blobs named by it."""
+        """Checks that the snapshot has exactly these files, as links to blobs with the Hub's content and hash."""
         folder = self.snapshot(repo_id, kind, revision)
         files = self.hub.repositories[(kind, repo_id)].commits[folder.name]
         there = {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
@@ -116,7 +116,7 @@ class HubTestCase(unittest.TestCase):
 
 class ClientTestCase(HubTestCase):
     def python(self, script, *arguments, **environment):
-        """Runs a script in a process of its own: the clients read the variables when they are imported."""
+        """Runs a script in a separate process, because the clients read environment variables on import."""
         environment = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", **environment}
         done = subprocess.run([sys.executable, "-c", script, *map(str, arguments)], text=True, capture_output=True,
                               env=self.environment(**environment), timeout=120)

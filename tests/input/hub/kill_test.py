@@ -1,4 +1,4 @@
-"""Downloads and uploads that are killed at random moments: the next call completes, nothing is corrupt.
+"""Kills downloads and uploads at random moments: the next call completes and nothing is corrupt.
 
 kill_test.py BIN_FOLDER [--kills N]
 """
@@ -23,17 +23,17 @@ from stand_in_server import Body  # noqa: E402
 
 class KillTestCase(HubTestCase):
     def kill_often(self, command, check, finished):
-        """Starts the command and kills it, KILLS times in all; `check` after each, `finished` after a run that
-        was not killed in time. In the end one run goes through."""
-        chance = random.Random(7)
+        """Runs the command until KILLS runs were killed at a random time. Calls `check` after every run and
+        `finished` after a run that completed before the kill; the last run is not killed."""
+        random_time = random.Random(7)
         begin = time.monotonic()
         self.run_program(*command)
         duration = time.monotonic() - begin
         finished()
-        kills = whole = 0
+        kills = completed = 0
         while kills < KILLS:
             process = self.start(*command)
-            time.sleep(duration * chance.random())
+            time.sleep(duration * random_time.random())
             process.kill()
             out, err = process.communicate(timeout=60)
             check()
@@ -42,10 +42,10 @@ class KillTestCase(HubTestCase):
                 continue
             self.assertEqual(process.returncode, 0, out + err)
             finished()
-            whole += 1
+            completed += 1
         self.run_program(*command)
         finished()
-        print(f"{kills} kills, {whole} runs were faster")
+        print(f"{kills} runs killed, {completed} completed before the kill")
 
 
 class KilledDownload(KillTestCase):

@@ -1,4 +1,4 @@
-"""Publishing captures to the stand-in Hub."""
+"""Publishes captures to the fake Hub."""
 
 import json
 import pathlib
@@ -38,7 +38,7 @@ class PublishTestCase(HubTestCase):
 
 
 class Publishing(PublishTestCase):
-    def test_one_commit_on_a_branch_beside_a_main_that_says_so(self):
+    def test_one_commit_on_a_branch_and_a_card_on_main(self):
         self.capture()
         out = self.publish()
         self.assertIn(f"{self.hub.endpoint}/datasets/{REPO}/tree/tiny-texts: ", out)
@@ -48,14 +48,14 @@ class Publishing(PublishTestCase):
         self.assertIn(f'load_dataset("{REPO}"', self.repository.files("main")["README.md"].decode())
         self.assertFalse(self.repository.private)
 
-    def test_again_sends_nothing(self):
+    def test_publishing_again_uploads_nothing(self):
         self.capture()
         self.publish()
         self.hub.requests.clear()
         self.assertIn("nothing to do", self.publish())
         self.assertEqual([r for r in self.hub.requests if r.method != "GET"], [])
 
-    def test_another_capture_sends_what_changed_and_removes_what_is_stale(self):
+    def test_a_new_capture_uploads_changes_and_removes_stale_files(self):
         self.capture("capture", heads=4)
         self.publish()
         self.capture("other", heads=2)
@@ -91,7 +91,7 @@ class Publishing(PublishTestCase):
         out = self.run_program("publish", self.folder / "capture", "--repo", REPO, "--private", status=2)
         self.assertIn("it exists and is public", out)
 
-    def test_at_the_end_of_a_capture(self):
+    def test_a_capture_publishes_when_it_ends(self):
         publish = f", hf_repo_id: {REPO}, hf_branch: tiny-texts, private: true"
         out = self.capture(publish=publish)
         self.assertIn("/tree/tiny-texts: ", out)
@@ -100,20 +100,20 @@ class Publishing(PublishTestCase):
         self.assertIn("nothing to do", self.capture(publish=publish))
         self.assertEqual(len(self.commits()), 1)
 
-    def test_a_capture_without_a_token_says_how(self):
+    def test_a_capture_without_a_token_gives_advice(self):
         out = self.capture(publish=f", hf_repo_id: {REPO}, hf_branch: tiny-texts", token=None)
         self.assertIn(f"'qkscope publish {self.folder}/capture'", out)
         self.assertEqual(self.hub.repositories, {})
         self.run_program("publish", self.folder / "capture")  # the state knows where to
         self.assert_published()
 
-    def test_a_capture_that_is_not_to_be_published(self):
+    def test_publishing_can_be_disabled(self):
         publish = f", hf_repo_id: {REPO}, hf_branch: tiny-texts"
         self.assertIn("not published: captured with --limit", self.capture(publish=publish, options=("--limit", 3)))
         self.capture("other", publish=publish, options=("--no-publish",))
         self.assertEqual(self.hub.repositories, {})
 
-    def test_a_capture_whose_publishing_fails_is_whole(self):
+    def test_a_failed_upload_leaves_a_complete_capture(self):
         self.hub.may_write = False
         out = self.capture(publish=f", hf_repo_id: {REPO}", status=2)
         self.assertIn("the capture is whole in", out)
@@ -122,7 +122,7 @@ class Publishing(PublishTestCase):
         self.run_program("publish", self.folder / "capture")
         self.assert_published(branch="main")
 
-    def test_files_of_others_stay_at_home(self):
+    def test_unrelated_files_are_not_uploaded(self):
         self.capture()
         (self.folder / "capture" / "notes.txt").write_text("mine")
         self.assertIn("not published: notes.txt", self.publish())
@@ -139,32 +139,32 @@ class Unfinished(PublishTestCase):
         self.assertIn(words, self.publish(status=2))
         self.assertEqual(self.hub.requests, [])
 
-    def test_without_its_state(self):
+    def test_a_capture_without_state_file_is_rejected(self):
         (self.root / "_saver_state.json").unlink()
         self.assert_refused("holds no finished capture")
 
-    def test_with_parts(self):
+    def test_an_unfinished_capture_is_rejected(self):
         self.capture("other", options=("--shard", "0/2"))
         shutil.copytree(self.folder / "other" / ".parts", self.root / ".parts")
         self.assert_refused("the capture is not finished")
 
-    def test_with_a_head_of_another_run(self):
+    def test_a_head_of_another_run_is_rejected(self):
         self.capture("other", heads=4, options=("--set", "capture.min_bucket_size=8"))
         other = self.folder / "other"
         shared = next(path for path in sorted(self.root.glob("l*")) if (other / path.name).exists())
         shutil.copy(other / shared.name / "data.parquet", shared / "data.parquet")
         self.assert_refused("belongs to another run")
 
-    def test_with_a_head_too_many(self):
+    def test_an_extra_head_is_rejected(self):
         head = sorted(self.root.glob("l*"))[0]
         shutil.copytree(head, self.root / "l90h00q")
         self.assert_refused("the card does not name l90h00q")
 
-    def test_with_a_head_too_few(self):
+    def test_a_missing_head_is_rejected(self):
         shutil.rmtree(sorted(self.root.glob("l*"))[0])
         self.assert_refused("1 head files that the card names are missing")
 
-    def test_of_another_program(self):
+    def test_a_capture_of_another_program_is_rejected(self):
         state = self.root / "_saver_state.json"
         state.write_text(json.dumps({"model_name": "x"}))
         self.assert_refused("made by another program")
@@ -175,7 +175,7 @@ class Unfinished(PublishTestCase):
     def test_offline(self):
         self.assertIn("HF_HUB_OFFLINE is set", self.publish(status=2, HF_HUB_OFFLINE="1"))
 
-    def test_nowhere(self):
+    def test_publishing_requires_a_repository(self):
         self.assertIn("give --repo org/name", self.run_program("publish", self.root, status=2))
         self.assertIn("no such folder", self.run_program("publish", self.folder / "absent", status=2))
 
@@ -191,32 +191,32 @@ class Faults(PublishTestCase):
         self.assert_published()
         self.assertEqual(len(self.commits()), 1)
 
-    def test_dropped_connections(self):
+    def test_dropped_connections_are_retried(self):
         for match in ("/api/repos/create", "/branch/", "/preupload/", "/objects/batch", "/verify/", "/refs"):
             self.hub.fault(match, Drop())
         self.publishes_in_spite_of("/objects/", Drop(), times=3, method="PUT")
 
-    def test_trouble_that_passes(self):
+    def test_transient_server_errors_are_retried(self):
         for match in ("/api/repos/create", "/branch/", "/preupload/", "/objects/batch", "/commit/"):
             self.hub.fault(match, Status(503, {"Retry-After": "0"}))
         self.publishes_in_spite_of("/objects/", Status(500, {"Retry-After": "0"}), times=3, method="PUT")
 
-    def test_an_answer_that_got_lost_makes_no_second_commit(self):
+    def test_a_lost_response_causes_no_second_commit(self):
         self.publishes_in_spite_of("/commit/tiny-texts", After())
         self.assertEqual(len(self.hub.asked("/commit/tiny-texts")), 1)
 
-    def test_a_commit_that_got_lost_is_sent_again(self):
+    def test_a_lost_commit_is_retried(self):
         self.publishes_in_spite_of("/commit/tiny-texts", Drop())
         self.assertEqual(len(self.hub.asked("/commit/tiny-texts")), 2)
 
-    def test_someone_else_commits_meanwhile(self):
+    def test_a_concurrent_commit_is_handled(self):
         self.publish()
         self.repository.commit("tiny-texts", {"LICENSE": File(b"x", False), "l99h00q/data.parquet": File(b"y", True)})
         self.hub.fault("/commit/tiny-texts", Status(412))
         self.publish()
         self.assert_published(others={"LICENSE"})
 
-    def test_an_upload_that_stops_goes_on_with_what_is_missing(self):
+    def test_an_interrupted_upload_resumes(self):
         self.hub.fault("/verify/", Status(400), times=2)
         self.assertIn("the same command continues the upload", self.publish(status=1))
         self.assertEqual(self.commits(), [])
@@ -228,7 +228,7 @@ class Faults(PublishTestCase):
         self.assert_published()
         self.assertEqual([r for r in self.hub.asked("/objects/", "PUT") if r.path.split("/")[2][:64] in stored], [])
 
-    def test_one_file_that_fails_stops_the_others(self):
+    def test_one_failed_upload_stops_the_others(self):
         self.hub.upload_pause = 0.2
         self.hub.fault("/objects/", Status(400), times=1, method="PUT")
         self.assertIn("answers with status 400", self.publish(status=1))
@@ -236,7 +236,7 @@ class Faults(PublishTestCase):
         self.publish()
         self.assert_published()
 
-    def test_refusals(self):
+    def test_refused_uploads_are_reported(self):
         self.hub.may_write = False
         self.assertIn("does not allow to write to it", self.publish(status=2))
         self.hub.may_write = True
@@ -246,7 +246,7 @@ class Faults(PublishTestCase):
         self.hub.fault("/preupload/", Status(200, body=b'{"files": []}'))
         self.assertIn("does not say how to send", self.publish(status=1))
 
-    def test_the_token_goes_to_the_endpoint_alone(self):
+    def test_the_token_is_sent_to_the_endpoint_only(self):
         self.publish()
         uploads = self.hub.asked("/objects/", "PUT")
         self.assertTrue(uploads)
@@ -257,7 +257,7 @@ class Faults(PublishTestCase):
 class Multipart(PublishTestCase):
     HUB = {"multipart_from": 2000, "chunk": 1500}
 
-    def test_in_parts(self):
+    def test_multipart_uploads_work(self):
         self.capture()
         self.hub.fault("/parts/", Drop(), times=2)
         self.hub.fault("/parts/", Body(), times=1)

@@ -1,11 +1,11 @@
-"""A Hugging Face Hub on loopback for the tests: the endpoints that clients use, large files on a
-second server, and faults on demand.
+"""Fake Hugging Face Hub on loopback: the endpoints that clients use, a second server for large files, and fault
+injection.
 
     with StandInHub() as hub:
         hub.model("org/name").put({"config.json": b"{}"})
         hub.fault("/resolve/", Status(503), times=2)
         ... a client with HF_ENDPOINT=hub.endpoint ...
-        hub.requests  # what was asked, in order
+        hub.requests  # all requests, in order
 """
 
 import base64
@@ -71,7 +71,7 @@ class StandInHub:
 
 
 def with_repository(function):
-    """Gives the repository where the token may see it, else the answer the Hub gives."""
+    """Returns the repository if the token may read it, else raises the Hub's error response."""
     def route(self, kind, repo_id, *arguments, query, body):
         repository = self.hub.repositories.get((kind or "models", repo_id))
         known = self.headers.get("Authorization") == f"Bearer {self.hub.token}"
@@ -93,7 +93,7 @@ def repository_is_read(path):
 
 
 def with_commit(function):
-    """Gives the commit that the revision stands for."""
+    """Resolves a revision to a commit."""
     @with_repository
     def route(self, repository, kind, repo_id, revision, *arguments, query, body):
         sha = repository.resolve(revision)
@@ -191,7 +191,7 @@ class HubHandler(Handler):
         return self.json({"url": f"{self.hub.endpoint}/{key[0]}/{key[1]}"})
 
     def validate_yaml(self, query, body):
-        """Of a dataset card, before it is uploaded: any will do."""
+        """Validates a dataset card before upload; accepts any card."""
         self.json({"errors": [], "warnings": []})
 
     @with_repository

@@ -1,4 +1,4 @@
-"""Repositories of the stand-in Hub: branches, commits, and the large-file storage, in memory."""
+"""In-memory repositories of the fake Hub: branches, commits and large-file storage (LFS)."""
 
 import dataclasses
 import hashlib
@@ -49,7 +49,7 @@ class Repository:
         self.commit("main", {})
 
     def commit(self, branch, files):
-        """Makes a commit with exactly these files the head of the branch."""
+        """Commits exactly these files to the branch."""
         parent = self.branches.get(branch, "")
         listing = "".join(f"{path} {file.etag}\n" for path, file in sorted(files.items()))
         sha = hashlib.sha1(f"{parent}\n{branch}\n{listing}".encode()).hexdigest()
@@ -59,13 +59,13 @@ class Repository:
         return sha
 
     def put(self, files, branch="main"):
-        """Adds or replaces files given as path → bytes."""
+        """Adds or replaces files, given as path → bytes."""
         there = dict(self.commits[self.branches.get(branch, self.branches["main"])])
         there.update({path: File(content, is_large(path)) for path, content in files.items()})
         return self.commit(branch, there)
 
     def resolve(self, revision):
-        """The commit a branch, a commit or the beginning of one stands for."""
+        """Resolves a branch, commit or commit prefix to a commit."""
         if revision in self.branches:
             return self.branches[revision]
         matches = [sha for sha in self.commits if len(revision) >= 7 and sha.startswith(revision)]

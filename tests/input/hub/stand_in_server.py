@@ -1,5 +1,4 @@
-"""The servers of the stand-in Hub: requests are recorded, routed, and answered as they should be or with a
-fault."""
+"""HTTP servers of the fake Hub: record and route requests, and inject faults."""
 
 import dataclasses
 import http.server
@@ -13,7 +12,7 @@ import urllib.parse
 
 @dataclasses.dataclass
 class Status:
-    """Answers with a status instead of what was asked for."""
+    """Fault: responds with an error status."""
     code: int
     headers: dict = dataclasses.field(default_factory=dict)
     body: bytes = b"{}"
@@ -21,23 +20,23 @@ class Status:
 
 @dataclasses.dataclass
 class Body:
-    """Answers as usual but spoils the body: cut it after so many bytes, change a byte, wait after
-    each piece, or send nothing more for so long."""
+    """Fault: damages the body of a response by truncating it, flipping a byte, pausing after every piece, or
+    stalling."""
     cut: int = None
     flip: bool = False
     piece: int = None
     pause: float = 0.0
     stall: float = 0.0
-    quietly: bool = False      # ends without saying how long the body should have been
-    no_ranges: bool = False    # sends all of it, whatever part was asked for
+    quietly: bool = False      # truncates without a Content-Length
+    no_ranges: bool = False    # ignores Range headers
 
 
 class Drop:
-    """Closes the connection without an answer."""
+    """Fault: closes the connection without a response."""
 
 
 class After:
-    """Does what was asked, and then closes the connection without an answer."""
+    """Fault: executes the request, then closes the connection without a response."""
 
 
 @dataclasses.dataclass
@@ -137,7 +136,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(code, json.dumps(value).encode(), {"Content-Type": "application/json", **(headers or {})})
 
     def ranged(self, content, headers=None):
-        """The content, or the part of it that a Range header asks for."""
+        """Returns the content, or the part requested by a Range header."""
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
         headers = {"Accept-Ranges": "bytes", **(headers or {})}
         if not wanted or getattr(self.action, "no_ranges", False):

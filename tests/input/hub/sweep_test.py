@@ -1,4 +1,4 @@
-"""A sweep over branches of one model: the next is fetched while one is at work, and weights leave the cache again."""
+"""Sweep over branches of one model: prefetches the next checkpoint and evicts weights after use."""
 
 import json
 import pathlib
@@ -61,7 +61,7 @@ class Sweep(SweepTestCase):
         self.sweep("--evict")  # all done: nothing is downloaded again
         self.assertEqual(len([r for r in self.hub.requests if "model.safetensors" in r.path and r.method == "GET"]), asked)
 
-    def test_evicts_what_an_earlier_sweep_left(self):
+    def test_evicts_weights_of_an_earlier_sweep(self):
         self.sweep()
         self.assertTrue(self.weights(1) and self.weights(2))
         self.sweep("--evict", "--jobs", "2")
@@ -116,7 +116,7 @@ class Publishing(SweepTestCase):
         runs = json.loads((self.folder / "results/steps/runs.json").read_text())["runs"]
         self.assertEqual([run["published"] for run in runs], [f"{REPO}@{r['label']}-texts" for r in runs])
 
-    def test_what_is_published_is_not_asked_about_again(self):
+    def test_published_runs_are_not_checked_again(self):
         self.sweep()
         self.hub.requests.clear()
         self.assertIn("0 published, 3 were published before", self.sweep())
@@ -125,7 +125,7 @@ class Publishing(SweepTestCase):
         self.assertIn("0 published, 3 were published before", self.sweep())
         self.assertEqual(self.writes(), [])
 
-    def test_a_failure_leaves_the_results_and_is_tried_again(self):
+    def test_a_failed_publish_keeps_the_results_and_is_retried(self):
         self.hub.fault("/commit/two-texts", Status(400), times=9)
         out = self.sweep(status=1)
         self.assertIn("1 of 3 runs are not published: two", out)
@@ -151,7 +151,7 @@ class Publishing(SweepTestCase):
         for label in ("one", "two", "again"):
             self.assert_published(label)
 
-    def test_not_without_a_token_and_not_when_told(self):
+    def test_publishing_needs_a_token_and_can_be_disabled(self):
         out = self.sweep(token=None)
         self.assertIn("nothing will be published", out)
         self.assertIn("3 done", out)

@@ -1,4 +1,4 @@
-// Signatures of requests: the example of Amazon's documentation.
+// AWS request signatures: the example of the AWS documentation.
 #include "input/store/aws_signature.h"
 
 #include <gmock/gmock.h>
@@ -8,7 +8,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(AwsSignature, OfTheDocumentation) {
+TEST(AwsSignature, MatchesTheExampleOfTheAwsDocumentation) {
   HttpRequest request{.url = parse_url("https://examplebucket.s3.amazonaws.com/test.txt"),
                       .headers = {{"Range", "bytes=0-9"}}};
   const double friday = 1369353600.0;  // 2013-05-24T00:00:00Z

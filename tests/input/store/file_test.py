@@ -1,4 +1,4 @@
-"""Captures, statistics and results at file:// addresses, as a user would make them: file_test.py BIN_FOLDER"""
+"""End-to-end captures, statistics and results at file:// addresses: file_test.py BIN_FOLDER"""
 
 import json
 import os
@@ -81,7 +81,7 @@ class FileAddresses(unittest.TestCase):
         self.run_program("capture", "--config", self.config(self.folder / "out", model))
         self.run_program("inspect", model)
 
-    def test_what_knows_no_addresses(self):
+    def test_commands_without_address_support_say_so(self):
         self.assertIn("share a local folder",
                       self.run_program("sweep", ROOT / "configs/demo/sweep.yaml", "--out", self.address, "--part", "tables",
                                        status=2))

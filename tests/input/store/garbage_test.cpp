@@ -1,14 +1,12 @@
-// What is garbage in a store, and what never is.
-#include "input/store/garbage.h"
-
+// Garbage collection in an object store.
 #include <algorithm>
 #include <ctime>
 
 #include <gmock/gmock.h>
 
-#include "a_store.h"
 #include "base/io/folder.h"
 #include "input/store/stored_folder.h"
+#include "test_store.h"
 
 namespace qkscope {
 namespace {
@@ -32,17 +30,18 @@ class Garbage : public testing::Test {
   }
   std::vector<std::string> found(double older_than = 0.0) {
     std::vector<std::string> names;
-    // The store's clock may be a little ahead.
+    // Allows for a server clock that is slightly ahead.
     const auto now = static_cast<double>(std::time(nullptr)) + 5.0;
-    for (const auto& object : garbage_in(*store_, now, older_than)) names.push_back(object.name);
+    for (const auto& object : find_garbage_objects(*store_, now, older_than))
+      names.push_back(object.name);
     return names;
   }
 
-  AStore place_;
+  TestStore place_;
   std::unique_ptr<ObjectStore> store_ = open_store(place_.address());
 };
 
-TEST_F(Garbage, IsWhatNoManifestNames) {
+TEST_F(Garbage, IncludesUnreferencedUploads) {
   StoredFolder(place_.address()).publish(local("one"), "results", "a", true);
   EXPECT_THAT(found(), IsEmpty());
   put("files/20261116T130501-9f3a01c2d4e5f607/file");
@@ -51,7 +50,7 @@ TEST_F(Garbage, IsWhatNoManifestNames) {
   EXPECT_EQ(found().size(), 2U);
   store_->remove("manifest/00000007.json.lease");
   EXPECT_THAT(found(3600.0), IsEmpty());
-  // What is replaced, with its manifest.
+  // The replaced upload and its manifest are garbage.
   StoredFolder(place_.address()).publish(local("two"), "results", "b", true);
   EXPECT_EQ(found().size(), 3U);
   remove_objects(*store_, found());
@@ -59,14 +58,14 @@ TEST_F(Garbage, IsWhatNoManifestNames) {
   StoredFolder(place_.address()).fetch_all(true);
 }
 
-TEST_F(Garbage, IsNothingThatOthersPut) {
+TEST_F(Garbage, ExcludesForeignObjects) {
   for (const std::string name :
        {"x", "files/w", "files/x/y", "manifest/x.json", "parts/x/y", "parts/run/x", "a/b/c"})
     put(name);
   EXPECT_THAT(found(), IsEmpty());
 }
 
-TEST_F(Garbage, OfRuns) {
+TEST_F(Garbage, IncludesPartsOfFinishedRunsOnly) {
   const std::string going = "parts/20261116T130501-9f3a01c2d4e5f607/00000-of-00001/";
   const std::string old = "parts/20261115T130501-9f3a01c2d4e5f607/00000-of-00001/";
   put("parts/run/00000000.json", R"({"run": "20261115T130501-9f3a01c2d4e5f607"})");
@@ -78,7 +77,7 @@ TEST_F(Garbage, OfRuns) {
       R"({"line": "", "files": [{"name": "s", "object": ")" + going + R"(00000000-a.seg"}]})");
   EXPECT_THAT(found(), UnorderedElementsAre("parts/run/00000000.json", old + "00000000-a.seg",
                                             going + "00000000-b.seg"));
-  // Finished by a manifest: all parts are.
+  // A manifest finishes the run, so all of its parts are garbage.
   StoredFolder(place_.address())
       .publish(local("x"), "capture", "20261116T130501-9f3a01c2d4e5f607", true);
   const auto all = found();
@@ -86,7 +85,7 @@ TEST_F(Garbage, OfRuns) {
   EXPECT_EQ(all.size(), 6U);
 }
 
-TEST_F(Garbage, BelowAnAddress) {
+TEST_F(Garbage, IsLimitedToTheAddress) {
   put("sweep/a/files/20261116T130501-9f3a01c2d4e5f607/x");
   put("sweep/b/files/20261116T130501-9f3a01c2d4e5f607/x");
   put("sweep/b/manifest/00000000.json",
@@ -94,8 +93,8 @@ TEST_F(Garbage, BelowAnAddress) {
   EXPECT_THAT(found(), ElementsAre("sweep/a/files/20261116T130501-9f3a01c2d4e5f607/x"));
 }
 
-// A sweep's manifest names files of its runs, also those that a run has replaced since.
-TEST_F(Garbage, IsNothingThatAManifestAboveNames) {
+// The manifest of a sweep references files of its runs, even after a run replaced them.
+TEST_F(Garbage, ExcludesFilesReferencedByAParentManifest) {
   put("sweep/runs/a/files/20261116T130501-9f3a01c2d4e5f607/x");
   put("sweep/runs/a/manifest/00000001.json", R"({"run": "r", "files": []})");
   EXPECT_EQ(found().size(), 1U);

@@ -1,6 +1,4 @@
-// Putting an object only where there is none, by a lease.
-#include "input/store/lease.h"
-
+// Conditional puts emulated with a lease.
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -9,10 +7,12 @@
 
 #include <gtest/gtest.h>
 
+#include "input/store/object_store.h"
+
 namespace qkscope {
 namespace {
 
-// A store in memory without conditions.
+// In-memory store without conditional puts.
 class Objects {
  public:
   LeaseAccess access() {
@@ -45,7 +45,7 @@ class Objects {
 
 constexpr LeaseTimes kShort{.lasts = 0.5, .settles = 0.05};
 
-TEST(Lease, OneOfManyPuts) {
+TEST(Lease, ExactlyOneOfManyWritersSucceeds) {
   Objects objects;
   std::atomic<int> first{0};
   std::vector<std::thread> writers;
@@ -57,10 +57,10 @@ TEST(Lease, OneOfManyPuts) {
   EXPECT_EQ(first, 1);
   EXPECT_EQ(objects.puts(), 1);
   EXPECT_FALSE(put_with_lease(objects.access(), "x", "late", kShort));
-  EXPECT_EQ(objects.size(), 1U);  // leases go
+  EXPECT_EQ(objects.size(), 1U);  // no lease remains
 }
 
-TEST(Lease, OfOneWhoDiedRunsOut) {
+TEST(Lease, OfACrashedOwnerExpires) {
   Objects objects;
   const auto now =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();

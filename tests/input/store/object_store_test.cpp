@@ -1,4 +1,4 @@
-// Objects: put, fetched, listed, removed, and put by one of many.
+// Object stores: put, get, list, remove, and conditional puts.
 #include "input/store/object_store.h"
 
 #include <atomic>
@@ -7,18 +7,18 @@
 
 #include <gmock/gmock.h>
 
-#include "a_store.h"
 #include "base/io/checksum.h"
 #include "error_message.h"
 #include "qkscope/experimental/text.h"
+#include "test_store.h"
 
 namespace qkscope {
 namespace {
 
 using testing::HasSubstr;
 
-TEST(ObjectStore, GivesBackWhatWasPut) {
-  const AStore place;
+TEST(ObjectStore, GetReturnsTheContentThatWasPut) {
+  const TestStore place;
   const auto store = open_store(place.address());
   const std::string large(std::size_t{12} << 20, 'x');
   for (const auto& text : {std::string(), std::string("some\nbytes"), large}) {
@@ -31,7 +31,7 @@ TEST(ObjectStore, GivesBackWhatWasPut) {
 }
 
 TEST(ObjectStore, ListsBelowAPrefix) {
-  const AStore place;
+  const TestStore place;
   const auto store = open_store(place.address());
   EXPECT_TRUE(store->list("").empty());
   EXPECT_TRUE(store->put_if_absent("a/2", "22"));
@@ -50,8 +50,8 @@ TEST(ObjectStore, ListsBelowAPrefix) {
   EXPECT_FALSE(store->read("a/1"));
 }
 
-TEST(ObjectStore, OneOfManyPutsAName) {
-  const AStore place;
+TEST(ObjectStore, ExactlyOneConditionalPutSucceeds) {
+  const TestStore place;
   constexpr int kWriters = 8;
   std::atomic<int> first{0};
   std::vector<std::thread> writers;
@@ -64,9 +64,9 @@ TEST(ObjectStore, OneOfManyPutsAName) {
   EXPECT_EQ(first, 1);
 }
 
-// The answer to an attempt may be lost; the next one then finds the object.
-TEST(ObjectStore, TheSameContentIsOnesOwn) {
-  const AStore place;
+// If the response of a put is lost, the retry finds the object.
+TEST(ObjectStore, APutOfIdenticalContentCountsAsSuccess) {
+  const TestStore place;
   const auto store = open_store(place.address());
   EXPECT_TRUE(store->put_if_absent("name", "content"));
   EXPECT_TRUE(store->put_if_absent("name", "content"));
@@ -74,8 +74,8 @@ TEST(ObjectStore, TheSameContentIsOnesOwn) {
   EXPECT_EQ(store->read("name"), "content");
 }
 
-TEST(ObjectStore, DamageIsNoticed) {
-  const AStore place;
+TEST(ObjectStore, CorruptObjectsAreDetected) {
+  const TestStore place;
   const auto store = open_store(place.address());
   const auto content = store->put("x", place.written("whole", "all of it"));
   store->put("x", place.written("cut", "all"));
@@ -84,8 +84,8 @@ TEST(ObjectStore, DamageIsNoticed) {
   EXPECT_FALSE(std::filesystem::exists(place.file("to")));
 }
 
-TEST(ObjectStore, WhatIsNotThere) {
-  const AStore place;
+TEST(ObjectStore, MissingObjectsAreReportedOrIgnored) {
+  const TestStore place;
   const auto store = open_store(place.address());
   EXPECT_FALSE(store->read("x"));
   bad_input_message([&] { store->get("x", place.file("to"), {}); });

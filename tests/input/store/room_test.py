@@ -40,7 +40,7 @@ def gcs():
     server = gcp_storage_emulator.server.create_server("127.0.0.1", port, in_memory=True, default_bucket="bucket")
     server.start()
     try:
-        # The emulator loses objects that several threads put at once; leases have a test of their own.
+        # The emulator loses objects under concurrent puts; leases have a separate test.
         run("ObjectStore.*:StoredFolders.*:Garbage.*:-ObjectStore.OneOfMany*", "gs://bucket",
             STORAGE_EMULATOR_HOST=f"http://127.0.0.1:{port}")
     finally:

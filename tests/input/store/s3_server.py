@@ -1,4 +1,4 @@
-"""An S3 server for tests (moto in server mode), and a proxy before it that is busy and cuts uploads off."""
+"""S3 server for tests (moto in server mode), and a proxy that injects 503 responses and aborted uploads."""
 
 import contextlib
 import http.client
@@ -24,7 +24,7 @@ def free_port():
 
 
 class S3Server:
-    """moto in a process of its own. With `authenticated` requests must be signed by a user that exists."""
+    """Runs moto in a separate process. With `authenticated`, requests must be signed by an existing user."""
 
     def __init__(self, authenticated=False):
         self.port = free_port()
@@ -68,7 +68,7 @@ class S3Server:
 
 
 class Proxy:
-    """Passes requests on to the server, but answers some with 503 and cuts some uploads off in the middle."""
+    """Proxy that answers some requests with 503 and aborts some uploads halfway."""
 
     def __init__(self, server, busy=0.0, cut=0.0, seed=0):
         self.chance = random.Random(seed)
@@ -83,7 +83,7 @@ class Proxy:
                 pass
 
             def read_body(self, cut):
-                """The body, or half of it; nothing comes back where it was cut."""
+                """Forwards the body, or half of it; an aborted upload gets no response."""
                 if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
                     body = b""
                     while size := int(self.rfile.readline().split(b";")[0], 16):

@@ -1,4 +1,4 @@
-"""Captures, statistics, results and sweeps in a real S3 server, as a user would make them.
+"""End-to-end captures, statistics, results and sweeps on a real S3 server.
 
 `./run.sh test-store` runs this: server_test.py BIN_FOLDER
 """
@@ -89,7 +89,7 @@ class StoreTestCase(unittest.TestCase):
         return file
 
     def local(self, command="capture"):
-        """The same run on this machine's disk, once for all tests."""
+        """Reference run on the local disk, shared by all tests."""
         folder = type(self).shared / command
         if not folder.exists():
             self.run_program(command, "--config", self.config(folder), "--quiet")
@@ -140,19 +140,19 @@ class Captures(StoreTestCase):
         self.assertEqual(list((self.folder / "scratch" / "one" / "runs").iterdir()), [])
         self.assertIn("finished", self.run_program("capture", "--config", self.config(self.address)))
 
-    def test_killed_and_continued_on_another_machine(self):
+    def test_a_killed_run_resumes_on_another_machine(self):
         local = self.local()
         config = self.config(self.address)
         self.kill_in_the_middle("capture", config)
         self.assertIn("is not finished", self.run_program("analyze", self.address, "--out", "out", status=2))
         self.assertIn("continuing after", self.run_program("capture", "--config", config, machine="two"))
         self.assert_same_bytes(local)
-        # What the killed one had begun to put is garbage, and nothing else is.
+        # Only the upload of the killed process is garbage.
         self.run_program("gc", self.address, "--older-than", "0s", "--remove")
         self.assertEqual(json.loads(self.run_program("gc", self.address, "--older-than", "0s", "--json"))["objects"], [])
         self.assert_same_bytes(local)
 
-    def test_killed_and_continued_on_the_same_machine(self):
+    def test_a_killed_run_resumes_on_the_same_machine(self):
         local = self.local()
         config = self.config(self.address)
         self.kill_in_the_middle("capture", config)
@@ -196,7 +196,7 @@ class Captures(StoreTestCase):
         self.assertEqual(self.manifest(), before)
         self.run_program("capture", "--config", self.config(self.address), "--overwrite")
         self.assert_same_bytes(self.local())
-        # What was replaced is garbage.
+        # The replaced folder is garbage.
         old = sum(entry["bytes"] for entry in before["files"])
         garbage = json.loads(self.run_program("gc", self.address, "--older-than", "0s", "--json"))
         self.assertGreaterEqual(garbage["bytes"], old)
@@ -205,7 +205,7 @@ class Captures(StoreTestCase):
         self.assertEqual(len(self.keys("files/")), len(self.manifest()["files"]))
         self.assert_same_bytes(self.local())
 
-    def test_a_busy_store_that_cuts_uploads_off(self):
+    def test_throttling_and_aborted_uploads_are_retried(self):
         local = self.local()
         proxy = Proxy(self.server, busy=0.3, cut=0.3)
         self.addCleanup(proxy.stop)
@@ -215,7 +215,7 @@ class Captures(StoreTestCase):
         self.assertGreater(proxy.cuts, 0)
         self.assert_same_bytes(local)
 
-    def test_a_store_that_stays_busy(self):
+    def test_a_persistently_throttled_store_is_reported(self):
         proxy = Proxy(self.server, busy=1.0)
         self.addCleanup(proxy.stop)
         said = self.run_program("capture", "--config", self.config(self.address), endpoint=proxy.endpoint,
@@ -240,7 +240,7 @@ class Captures(StoreTestCase):
 
 
 class Statistics(StoreTestCase):
-    def test_killed_and_continued_on_another_machine(self):
+    def test_a_killed_run_resumes_on_another_machine(self):
         local = self.local("stats")
         config = self.config(self.address)
         self.kill_in_the_middle("stats", config)
@@ -265,7 +265,7 @@ class Sweeps(StoreTestCase):
                         "  - {label: first}\n  - {label: second, overrides: {dataset.max_samples: 190}}\n")
         return self.start("sweep", file, "--out", out, "--no-figures", **options)
 
-    def test_killed_and_continued_on_another_machine(self):
+    def test_a_killed_run_resumes_on_another_machine(self):
         local = self.folder / "local"
         self.finish(self.sweep(local))
         for journal in ("first", "second"):  # killed in the capture of each
@@ -304,11 +304,11 @@ class Readers(StoreTestCase):
                 self.assertEqual(self.content(f"{self.name}/{key}"), (local / name).read_bytes(), name)
         self.assertEqual(json.loads(self.content(f"{self.name}/{files['summary.json']}"))["capture_hash"],
                          json.loads((local / "summary.json").read_text())["capture_hash"])
-        # A second analysis replaces the first; two results beside each other are compared.
+        # A second analysis replaces the first; two results at different addresses are compared.
         self.run_program("analyze", self.address, "--out", results, "--max-tokens", "50")
         self.run_program("compare", results, "local", machine="three")
 
-    def test_only_what_is_analysed_is_fetched(self):
+    def test_only_analysed_files_are_downloaded(self):
         self.make()
         heads = [entry["name"] for entry in self.manifest()["files"] if entry["name"].startswith("l")]
         query = next(name for name in heads if name.split("/")[0].endswith("q"))
@@ -317,7 +317,7 @@ class Readers(StoreTestCase):
         fetched = list((self.folder / "scratch" / "fresh").rglob("data.parquet"))
         self.assertEqual(len(fetched), 2)
 
-    def test_a_cut_object(self):
+    def test_a_truncated_object_is_rejected(self):
         self.make()
         entry = next(entry for entry in self.manifest()["files"] if entry["name"].endswith("q/data.parquet"))
         key = f"{self.name}/{entry['object']}"
@@ -343,11 +343,11 @@ class BadInput(StoreTestCase):
     def test_unknown_scheme(self):
         self.assertIn("unknown scheme 'ftp'", self.refuse("ftp://bucket/x"))
 
-    def test_nothing_there(self):
+    def test_an_empty_address_is_reported(self):
         self.assertIn("nothing that qkscope wrote is there",
                       self.run_program("analyze", self.address, "--out", "out", status=2))
 
-    def test_a_manifest_of_someone_else(self):
+    def test_a_foreign_manifest_is_rejected(self):
         self.s3.put_object(Bucket="bucket", Key=f"{self.name}/manifest/00000000.json", Body=b'{"not": "ours"}')
         said = self.run_program("analyze", self.address, "--out", "out", status=2)
         self.assertIn("is no manifest that this version of qkscope wrote", said)
@@ -359,15 +359,15 @@ class BadInput(StoreTestCase):
 
 
 class Credentials(StoreTestCase):
-    """A server that checks signatures."""
+    """Server that verifies signatures."""
     AUTHENTICATED = True
 
-    def test_right_ones(self):
+    def test_valid_credentials_are_accepted(self):
         self.run_program("capture", "--config", self.config(self.address, samples=10))
         self.assertEqual(self.manifest()["kind"], "capture")
         self.run_program("gc", self.address, "--older-than", "0s", "--remove")
 
-    def test_wrong_ones(self):
+    def test_invalid_credentials_are_rejected(self):
         for wrong in ({"AWS_SECRET_ACCESS_KEY": "wrong"}, {"AWS_ACCESS_KEY_ID": "AKIANOBODY"}):
             said = self.run_program("capture", "--config", self.config(self.address), status=2, **wrong)
             self.assertIn("the store refuses the credentials", said)

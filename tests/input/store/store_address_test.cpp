@@ -11,7 +11,7 @@ namespace {
 using testing::HasSubstr;
 using Scheme = StoreAddress::Scheme;
 
-TEST(StoreAddress, Parts) {
+TEST(StoreAddress, AreParsedIntoParts) {
   const auto address = parse_store_address("s3://bucket/a/b/");
   ASSERT_TRUE(address);
   EXPECT_EQ(address->scheme, Scheme::s3);
@@ -25,12 +25,12 @@ TEST(StoreAddress, Parts) {
   EXPECT_EQ(parse_store_address("file:///tmp/x")->arrow_path(), "/tmp/x");
 }
 
-TEST(StoreAddress, LocalPathsAreNone) {
+TEST(StoreAddress, LocalPathsAreNotAddresses) {
   for (const std::string path : {"data", "/tmp/x", "../a:b", "org/name@main", "C:x", "a//b", ""})
     EXPECT_FALSE(parse_store_address(path)) << path;
 }
 
-TEST(StoreAddress, WhatIsNone) {
+TEST(StoreAddress, InvalidAddressesAreRejected) {
   const auto message = [](const std::string& text) {
     return bad_input_message([&] { parse_store_address(text); });
   };

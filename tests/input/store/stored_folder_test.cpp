@@ -1,12 +1,12 @@
-// Folders that become visible by their manifest.
+// Folders that are published atomically by a manifest.
 #include "input/store/stored_folder.h"
 
 #include <gmock/gmock.h>
 
-#include "a_store.h"
 #include "base/io/folder.h"
 #include "error_message.h"
 #include "qkscope/experimental/text.h"
+#include "test_store.h"
 
 namespace qkscope {
 namespace {
@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 class StoredFolders : public testing::Test {
  protected:
-  // A local folder with a file at its top, one below, and working files.
+  // Creates a local folder with a top-level file, a nested file and hidden working files.
   std::string local(const std::string& content) {
     const auto folder = place_.file("local");
     make_folders(folder + "/below");
@@ -28,10 +28,10 @@ class StoredFolders : public testing::Test {
   }
   StoredFolder open() const { return StoredFolder(place_.address()); }
 
-  AStore place_;
+  TestStore place_;
 };
 
-TEST_F(StoredFolders, AreThereWhenTheManifestIs) {
+TEST_F(StoredFolders, BecomeVisibleWithTheManifest) {
   EXPECT_FALSE(open().there());
   auto writer = open();
   writer.publish(local("abc"), "results", "run", true);
@@ -46,7 +46,7 @@ TEST_F(StoredFolders, AreThereWhenTheManifestIs) {
   EXPECT_EQ(read_text_file(reader.local_folder() + "/below/file"), "abcabc");
 }
 
-TEST_F(StoredFolders, OneOfTwoWritersWins) {
+TEST_F(StoredFolders, ExactlyOneOfTwoWritersWins) {
   auto one = open();
   auto two = open();
   one.publish(local("abc"), "results", "one", true);
@@ -56,11 +56,11 @@ TEST_F(StoredFolders, OneOfTwoWritersWins) {
   auto same = open();
   auto again = open();
   same.publish(local("abc"), "results", "same", true);
-  again.publish(local("abc"), "results", "again", true);  // with the same bytes nothing is lost
+  again.publish(local("abc"), "results", "again", true);  // identical bytes: nothing is lost
   EXPECT_EQ(open().manifest().run, "same");
 }
 
-TEST_F(StoredFolders, NameFilesThatAreThereAlready) {
+TEST_F(StoredFolders, ReferenceFilesAlreadyInTheStore) {
   const auto folder = local("abc");
   const auto inner = place_.address().below("inner");
   StoredFolder(inner).publish(folder, "results", "run", true);
@@ -79,19 +79,19 @@ TEST_F(StoredFolders, NameFilesThatAreThereAlready) {
   EXPECT_THAT(reader.names(), ElementsAre("inner/top", "top"));
   reader.fetch_all(true);
   EXPECT_EQ(read_text_file(reader.local_folder() + "/inner/top"), "abc");
-  // Nothing new: nothing is put.
+  // Unchanged files: nothing is uploaded.
   auto same = upload;
   same.run = "second";
   same.in_store = reader.manifest().files;
   EXPECT_TRUE(open().try_publish(same));
   EXPECT_EQ(open().manifest().run, "first");
-  // Overtaken.
+  // Another writer published first.
   auto late = open();
   open().publish(folder, "sweep", "third", true);
   EXPECT_FALSE(late.try_publish(upload));
 }
 
-TEST_F(StoredFolders, ReadersKeepWhatIsReplaced) {
+TEST_F(StoredFolders, AReplacedFolderStaysReadable) {
   open().publish(local("old"), "results", "run", true);
   const auto reader = open();
   open().publish(local("new"), "results", "run", true);
@@ -103,11 +103,11 @@ TEST_F(StoredFolders, ReadersKeepWhatIsReplaced) {
   auto one = open();
   auto two = open();
   one.hide("run");
-  two.hide("run");  // who comes second finds it hidden
+  two.hide("run");  // the second writer finds the folder removed
   EXPECT_FALSE(open().there());
 }
 
-TEST_F(StoredFolders, ACutObjectIsRefused) {
+TEST_F(StoredFolders, ATruncatedObjectIsRejected) {
   open().publish(local("abc"), "results", "run", true);
   const auto reader = open();
   write_file(place_.file("cut"), "ab");
@@ -116,7 +116,7 @@ TEST_F(StoredFolders, ACutObjectIsRefused) {
   EXPECT_FALSE(path_exists(reader.local_folder() + "/top"));
 }
 
-TEST_F(StoredFolders, ForeignManifestsAreRefused) {
+TEST_F(StoredFolders, ForeignManifestsAreRejected) {
   const auto where = [&](const std::string& text) {
     return bad_input_message([&] { parse_manifest(text, "m"); });
   };

@@ -1,4 +1,4 @@
-// JSON Lines, JSON, CSV and plain text through the one reader.
+// Reads JSON Lines, JSON, CSV and plain text through open_corpus().
 #include <gtest/gtest.h>
 
 #include "base/core/blake2b.h"
@@ -12,7 +12,7 @@ namespace {
 
 class CorpusTest : public testing::Test {
  protected:
-  // All documents of a file with this content.
+  // Returns all documents of a file with this content.
   std::vector<Document> read(const std::string& name, const std::string& content,
                              CorpusOptions options = {}) {
     write_file(folder_.file(name), content);
@@ -43,7 +43,7 @@ void expect_has(const std::string& message, const std::string& part) {
   EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 
-TEST_F(CorpusTest, JsonLines) {
+TEST_F(CorpusTest, ReadsJsonLines) {
   const auto documents = read("a.jsonl",
                               "{\"text\": \"one\", \"id\": 7, \"more\": {\"text\": [1]}}\n\n"
                               "{\"id\": \"x\", \"text\": \"zw\\u00f6lf\\n\"}\r\n"
@@ -63,7 +63,7 @@ TEST_F(CorpusTest, JsonLines) {
   EXPECT_EQ(columns_.size(), 3u);
 }
 
-TEST_F(CorpusTest, IdsOfEveryKind) {
+TEST_F(CorpusTest, IntegerTextAndMissingIdsGiveKeys) {
   const auto documents = read("a.jsonl",
                               "{\"text\": \"a\", \"id\": true}\n{\"text\": \"a\", \"id\": null}\n"
                               "{\"text\": \"a\", \"id\": 100000000000000000000}\n"
@@ -76,7 +76,7 @@ TEST_F(CorpusTest, IdsOfEveryKind) {
   EXPECT_EQ(documents[3].source_id, "[1,\"b\"]");
 }
 
-TEST_F(CorpusTest, JsonList) {
+TEST_F(CorpusTest, ReadsJsonLists) {
   const auto documents =
       read("a.json", " [ {\"text\": \"a ] } \\\" b\"} ,\n {\"x\": [[{}]], \"text\": \"c\"}\n] ");
   ASSERT_EQ(documents.size(), 2u);
@@ -84,7 +84,7 @@ TEST_F(CorpusTest, JsonList) {
   EXPECT_EQ(documents[1].example_key, 1);
 }
 
-TEST_F(CorpusTest, Csv) {
+TEST_F(CorpusTest, ReadsCsv) {
   const auto documents = read("a.csv",
                               "\xEF\xBB\xBFid,text,other\r\n1,plain,x\r\n"
                               "b,\"with, comma\nline \"\"quoted\"\"\",\n\n3,,y\n4,last,z",
@@ -96,14 +96,14 @@ TEST_F(CorpusTest, Csv) {
   EXPECT_EQ(counts_.empty_texts, 1);
 }
 
-TEST_F(CorpusTest, PlainTextIsOneDocument) {
+TEST_F(CorpusTest, APlainTextFileIsOneDocument) {
   const auto documents = read("a.txt", "all\nof it\n");
   ASSERT_EQ(documents.size(), 1u);
   EXPECT_EQ(documents[0].text, "all\nof it\n");
   EXPECT_EQ(documents[0].source_id, "0");
 }
 
-TEST_F(CorpusTest, FirstRowsAndShards) {
+TEST_F(CorpusTest, MaxSamplesAndShardsSelectRows) {
   std::string lines;
   for (int i = 0; i < 10; ++i) lines += fmt::format("{{\"text\": \"t{}\"}}\n", i);
   CorpusOptions options;
@@ -118,7 +118,7 @@ TEST_F(CorpusTest, FirstRowsAndShards) {
   expect_has(refusal("a.jsonl", lines, options), "3/3");
 }
 
-TEST_F(CorpusTest, BrokenRowsSayFileAndLine) {
+TEST_F(CorpusTest, MalformedRowsNameFileAndLine) {
   expect_has(refusal("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \n"), "a.jsonl: line 2");
   expect_has(refusal("a.jsonl", "{\"text\": \"a\"}\n[1]\n"), "line 2");
   expect_has(refusal("a.jsonl", "{\"text\": \"a\"}\n{\"text\": 5}\n"), "line 2");
@@ -131,7 +131,7 @@ TEST_F(CorpusTest, BrokenRowsSayFileAndLine) {
   expect_has(refusal("a.csv", "text,b\n\"x\"z,y\n"), "line 2");
 }
 
-TEST_F(CorpusTest, ARowThatIsNotUtf8SaysWhatToDo) {
+TEST_F(CorpusTest, InvalidUtf8ErrorsGiveAdvice) {
   for (const auto& message : {refusal("u.jsonl", "{\"text\": \"\xff\"}\n"),
                               refusal("u.json", "[{\"text\": \"\xff\"}]")}) {
     expect_has(message, "line 1: not UTF-8 at byte 10 of the row");
@@ -139,7 +139,7 @@ TEST_F(CorpusTest, ARowThatIsNotUtf8SaysWhatToDo) {
   }
 }
 
-TEST_F(CorpusTest, AZeroByteDoesNotEndARow) {
+TEST_F(CorpusTest, ZeroBytesInARowAreRejected) {
   using namespace std::string_literals;
   for (const auto& row : {"{\"text\": \"a\"}\0 {\"text\": \"lost\"}"s, "{\"text\": \"a\"\0}"s}) {
     expect_has(refusal("z.jsonl", row + "\n"), "z.jsonl: line 1: not valid JSON");
@@ -154,7 +154,7 @@ TEST_F(CorpusTest, MissingColumnsAreListed) {
   expect_has(refusal("a.txt", "x", with_id()), "'id'");
 }
 
-TEST_F(CorpusTest, EmptyDatasetsAreRefused) {
+TEST_F(CorpusTest, EmptyDatasetsAreRejected) {
   for (const char* name : {"a.jsonl", "a.csv", "a.txt"}) refusal(name, "");
   expect_has(refusal("a.json", "[]"), "no rows");
   expect_has(refusal("a.csv", "text\n"), "no rows");
@@ -162,7 +162,7 @@ TEST_F(CorpusTest, EmptyDatasetsAreRefused) {
   expect_has(refusal("a.xyz", "a"), ".parquet");
 }
 
-TEST_F(CorpusTest, InvalidUtf8IsRefusedOrReplaced) {
+TEST_F(CorpusTest, InvalidUtf8IsRejectedOrReplaced) {
   CorpusOptions replace;
   replace.replace_invalid = true;
   expect_has(refusal("a.txt", "ab\xFFg"), "byte 2");

@@ -1,12 +1,10 @@
-// Keys against Python: int.from_bytes(blake2b(text, digest_size=8).digest(), "little",
-// signed=True).
-#include "input/texts/example_key.h"
-
+// Keys match Python: int.from_bytes(blake2b(text, digest_size=8).digest(), "little", signed=True).
 #include <limits>
 
 #include <gtest/gtest.h>
 
 #include "base/core/blake2b.h"
+#include "input/texts/record_reader.h"
 
 namespace qkscope {
 namespace {
@@ -30,7 +28,7 @@ TEST(ExampleKey, KeepsIntegers) {
   EXPECT_EQ(example_key(ExampleId::from_digits("-12")), -12);
 }
 
-TEST(ExampleKey, HashesNumbersThatAreNoIntegersOrDoNotFit) {
+TEST(ExampleKey, HashesFractionsAndNumbersBeyond64Bits) {
   EXPECT_EQ(ExampleId::from(2.5).text, "2.5");
   EXPECT_EQ(example_key(ExampleId::from(2.5)), -5457157173764096425);
   EXPECT_EQ(example_key(ExampleId::from(1e20)), 7252886516309196143);

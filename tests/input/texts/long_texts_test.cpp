@@ -1,4 +1,4 @@
-// Datasets of long texts: what is kept, cut and left out, and the files that come out.
+// Datasets of long texts: filtering, truncation and the output files.
 #include <filesystem>
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ class LongTextsTest : public testing::Test {
 
   std::string file(const std::string& name) const { return folder_.file(name); }
 
-  // Texts of 1, 5 and 5 tokens ("the" is one, " the" is two), an empty and a null one.
+  // Texts of 1, 5 and 5 tokens ("the" is one token, " the" is two), an empty and a null one.
   void write_source() {
     write_file(file("in.jsonl"),
                "{\"id\": 10, \"text\": \"the\"}\n{\"id\": 11, \"text\": \"the the the\"}\n"
@@ -55,7 +55,7 @@ class LongTextsTest : public testing::Test {
   Tokenizer tokenizer_;
 };
 
-TEST_F(LongTextsTest, KeepsWhatIsLongEnoughWithItsId) {
+TEST_F(LongTextsTest, KeepsLongEnoughTextsWithTheirIds) {
   write_source();
   const auto result = make({.min_tokens = 5});
   EXPECT_TRUE(result.finished);
@@ -71,10 +71,10 @@ TEST_F(LongTextsTest, KeepsWhatIsLongEnoughWithItsId) {
   make({.keep = 1});
   EXPECT_EQ(rows().size(), 1u);
   make({.min_tokens = 5}, false);
-  EXPECT_EQ(rows()[0]["id"], 1);  // the row, where there is no column
+  EXPECT_EQ(rows()[0]["id"], 1);  // the row number, without an id column
 }
 
-TEST_F(LongTextsTest, CutsLongTextsBetweenTokens) {
+TEST_F(LongTextsTest, TruncatesLongTextsAtTokenBoundaries) {
   write_source();
   const auto result = make({.min_tokens = 2, .max_tokens = 3});
   EXPECT_EQ(result.kept, 2);
@@ -85,7 +85,7 @@ TEST_F(LongTextsTest, CutsLongTextsBetweenTokens) {
               HasSubstr("a cut that leaves enough"));
 }
 
-TEST_F(LongTextsTest, ParquetIsReadBackAsItIs) {
+TEST_F(LongTextsTest, ParquetOutputSurvivesARoundTrip) {
   write_file(file("in.jsonl"),
              "{\"id\": 10, \"text\": \"the the\"}\n{\"id\": -3, \"text\": \"grün the\"}\n");
   make({.out = file("out.parquet")});
@@ -106,7 +106,7 @@ TEST_F(LongTextsTest, ParquetIsReadBackAsItIs) {
   EXPECT_EQ(MappedFile(file("again.parquet")).text(), first);
 }
 
-TEST_F(LongTextsTest, MistakesLeaveNoFile) {
+TEST_F(LongTextsTest, ErrorsLeaveNoFile) {
   write_source();
   const auto refused = [&](const LongTextOptions& options, const std::string& part) {
     EXPECT_THAT(bad_input_message([&] { make(options); }), HasSubstr(part));

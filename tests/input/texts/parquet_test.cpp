@@ -1,4 +1,4 @@
-// Parquet files that Python wrote: string types, codecs, ids.
+// Parquet files written by Python: string types, codecs, ids.
 #include <gtest/gtest.h>
 
 #include "base/core/blake2b.h"
@@ -31,18 +31,18 @@ class ParquetTest : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(ParquetTest, StringTypesAndCodecs) {
+TEST_F(ParquetTest, ReadsEveryStringTypeAndCodec) {
   for (const char* name : {"string", "large_string", "dictionary", "snappy", "zstd", "gzip",
                            "brotli", "lz4", "none"}) {
     const auto documents = read(std::string(name) + ".parquet", "string_id");
     ASSERT_EQ(documents.size(), 1000u) << name;
     EXPECT_EQ(documents[0].text, "text 0 ü") << name;
-    EXPECT_EQ(documents[999].row, 1001) << name;  // after the null and the empty one
+    EXPECT_EQ(documents[999].row, 1001) << name;  // after the null and the empty text
     EXPECT_EQ(documents[999].source_id, "id-1001") << name;
   }
 }
 
-TEST_F(ParquetTest, IdTypes) {
+TEST_F(ParquetTest, IdsOfEveryTypeGiveKeys) {
   EXPECT_EQ(read("string.parquet", "int_id")[5].example_key, 5 - 500);
   EXPECT_EQ(read("string.parquet", "bool_id")[1].example_key, 1);
   EXPECT_EQ(read("string.parquet", "float_id")[2].example_key, 1);

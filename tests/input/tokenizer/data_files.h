@@ -1,4 +1,4 @@
-// The small tokenizers that tools/make_test_tokenizers.py wrote.
+// Small tokenizers written by tools/make_test_tokenizers.py.
 #pragma once
 
 #include <string>

@@ -30,7 +30,7 @@ def write_lines(path, objects):
 
 
 def run(program, tokenizer, lines, *options):
-    """What the program answers to a list of objects, in order."""
+    """Returns the program's responses to a list of requests, in order."""
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
         write_lines(file.name, lines)
         command = [program, "tokenize", "--tokenizer", tokenizer, "--jsonl", file.name, *options]
@@ -53,7 +53,7 @@ class Check:
 
 
 def compare_ids(program, path, texts, check):
-    """The one comparison of a long run. Gives back what the library made of the texts."""
+    """Compares one batch of texts. Returns the encodings of the library."""
     hf = tokenizers.Tokenizer.from_file(path)
     hf.no_padding()
     hf.no_truncation()
@@ -103,7 +103,7 @@ def random_texts(path, options):
 
 
 def every_character():
-    """Each code point after a letter, before one, after a space and after an apostrophe."""
+    """Places every code point after a letter, before a letter, after a space and after an apostrophe."""
     codes = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
     return ["".join(f"a{chr(c)}b {chr(c)}'{chr(c)}" for c in codes[at : at + 64]) for at in range(0, len(codes), 64)]
 

@@ -18,7 +18,7 @@
 namespace qkscope {
 namespace {
 
-TEST(Encode, ByteLevelTokenizersGiveTheTextBack) {
+TEST(Encode, ByteLevelTokenizersDecodeToTheOriginalText) {
   for (const char* name : {"gpt2", "llama3", "tekken", "glm", "starcoder", "other-pattern"}) {
     const Tokenizer tokenizer = load_small(name);
     for (unsigned seed = 0; seed < 50; ++seed) {
@@ -28,7 +28,7 @@ TEST(Encode, ByteLevelTokenizersGiveTheTextBack) {
   }
 }
 
-TEST(Encode, EveryCharacterComesBack) {
+TEST(Encode, EveryCodePointSurvivesARoundTrip) {
   const Tokenizer tokenizer = load_small("llama3");
   for (char32_t block = 0; block < 0x110000; block += 256) {
     if (block >= 0xD800 && block < 0xE000) continue;
@@ -38,7 +38,7 @@ TEST(Encode, EveryCharacterComesBack) {
   }
 }
 
-TEST(Encode, ManyThreadsShareATokenizer) {
+TEST(Encode, ConcurrentEncodingGivesTheSameIds) {
   const Tokenizer tokenizer = load_small("qwen2");
   const std::string text = sample_text(5000, 1);
   const auto expected = tokenizer.encode(text).ids;
@@ -47,7 +47,7 @@ TEST(Encode, ManyThreadsShareATokenizer) {
   set_thread_count(0);
 }
 
-TEST(Encode, AChildOfABusyProcessEncodes) {
+TEST(Encode, WorksInAChildForkedFromABusyProcess) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own locks may stay locked in the child";
   const Tokenizer tokenizer = load_small("gpt2");
   std::atomic<bool> stop = false;
@@ -72,7 +72,7 @@ TEST(Encode, AChildOfABusyProcessEncodes) {
   EXPECT_EQ(failed, 0);
 }
 
-TEST(Encode, TextThatIsNotUtf8IsRefusedWithItsByte) {
+TEST(Encode, InvalidUtf8IsRejectedWithItsByteOffset) {
   const Tokenizer tokenizer = load_small("gpt2");
   for (const std::string bad :
        {"abc\xFF", "abc\xC3", "abc\xED\xA0\x80", "abc\xC0\xAF", "abc\x80"}) {
@@ -88,9 +88,9 @@ TEST(Encode, EmptyTextHasOnlySpecialTokens) {
   EXPECT_EQ(load_small("llama3").encode("", {true, 0, true}).offsets.size(), 1u);
 }
 
-// A prefix that is spelled out in bytes makes more tokens than the text has bytes. What such tokens
-// came from is no place in the text; the numbers are those of the Hugging Face library (0.23).
-TEST(Encode, OffsetsOfAPrefixSpelledOutInBytesStayInBounds) {
+// A prefix encoded by byte fallback gives more tokens than the text has bytes. Offsets of such
+// tokens are meaningless and must equal those of the Hugging Face library (0.23).
+TEST(Encode, OffsetsOfAByteFallbackPrefixStayInBounds) {
   Json model = {{"type", "BPE"},
                 {"byte_fallback", true},
                 {"continuing_subword_prefix", "##"},
@@ -107,7 +107,7 @@ TEST(Encode, OffsetsOfAPrefixSpelledOutInBytesStayInBounds) {
   EXPECT_EQ(wide[11], (TokenOffset{11, 12}));
 }
 
-TEST(Encode, TokenStringsAndSizes) {
+TEST(Encode, TokenStringsAndVocabularySizeIncludeAddedTokens) {
   const Tokenizer tokenizer = load_small("llama3");
   const auto ids = tokenizer.encode("Hi there", {false}).ids;
   EXPECT_EQ(tokenizer.token_string(ids.back()), "Ġthere");

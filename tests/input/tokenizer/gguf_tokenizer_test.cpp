@@ -1,4 +1,4 @@
-// Tokenizers from the metadata of GGUF files: the same ids as the tokenizer.json they stand for.
+// Tokenizers in GGUF metadata give the same ids as the tokenizer.json they were converted from.
 #include "input/tokenizer/gguf_tokenizer.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ std::string refusal(const GgufBytes& file) {
   return bad_input_message([&] { load(file); });
 }
 
-// What llama.cpp's converter makes of a tokenizer.json with a vocabulary of bytes.
+// Converts a byte-level tokenizer.json like llama.cpp's converter.
 GgufBytes converted(const std::string& path, const std::string& pre) {
   const Json json = load_json(path);
   std::map<std::int64_t, std::pair<std::string, std::int32_t>> tokens;
@@ -61,7 +61,7 @@ GgufBytes converted(const std::string& path, const std::string& pre) {
       .flag("tokenizer.ggml.add_bos_token", false);
 }
 
-// Four letters, and tokens of two and three of them with the better score for "bc".
+// Four letters, and tokens of two and three letters; "bc" has the highest score.
 GgufBytes sentencepiece() {
   return GgufBytes()
       .text("tokenizer.ggml.model", "llama")
@@ -73,7 +73,7 @@ GgufBytes sentencepiece() {
       .number("tokenizer.ggml.unknown_token_id", 0);
 }
 
-TEST(GgufTokenizer, CutsTextAsTheFamilyDoes) {
+TEST(GgufTokenizer, PreTokenizersMatchTheModelFamilies) {
   const std::string text =
       "The year 1984, they'll say: HE'S 42000!\n\n  naïve  déjà-vu\t end ½ 日本語 \U0001F600.";
   for (const auto& [name, pre] : {std::pair{"gpt2", "gpt-2"}, std::pair{"starcoder", "smollm"},
@@ -87,9 +87,9 @@ TEST(GgufTokenizer, CutsTextAsTheFamilyDoes) {
   }
 }
 
-// llama_cpp_ids.json has what llama.cpp makes of the texts with the same file
+// llama_cpp_ids.json contains llama.cpp's ids of the texts for the same file
 // (tools/make_llama_cpp_ids.py).
-TEST(GgufTokenizer, HasTheIdsOfLlamaCpp) {
+TEST(GgufTokenizer, IdsMatchLlamaCpp) {
   const Json golden = load_json(source_path("tests/input/tokenizer/data/llama_cpp_ids.json"));
   const auto tokens = golden["tokens"].get<std::vector<std::string>>();
   const auto texts = golden["texts"].get<std::vector<std::string>>();
@@ -108,8 +108,8 @@ TEST(GgufTokenizer, HasTheIdsOfLlamaCpp) {
   }
 }
 
-// SentencePiece does not cut text into words, so its files all say "default".
-TEST(GgufTokenizer, DefaultIsSaidToBeAGuessButOfSentencePiece) {
+// SentencePiece has no pre-tokenizer, so all of its files say "default".
+TEST(GgufTokenizer, DefaultPreTokenizerWarnsExceptForSentencePiece) {
   std::vector<std::string> heard;
   set_log_callback([&](LogLevel, std::string_view message) { heard.emplace_back(message); });
   load(sentencepiece().text("tokenizer.ggml.pre", "default"));
@@ -140,9 +140,9 @@ TEST(GgufTokenizer, EndTokensAreThoseOfTextTurnAndMessage) {
   EXPECT_THAT(gguf_end_tokens(folder.file("model.gguf")), ElementsAre(2, 7));
 }
 
-TEST(GgufTokenizer, SentencePieceJoinsTheBestScoreFirst) {
+TEST(GgufTokenizer, SentencePieceMergesAreOrderedByScore) {
   const auto tokenizer = load(sentencepiece());
-  // "▁abc": bc is better than ab, and then a+bc and ▁+abc are tokens.
+  // "▁abc": bc scores higher than ab; then a+bc and ▁+abc are tokens.
   EXPECT_THAT(tokenizer.encode("abc").ids, ElementsAre(1, 11));
   EXPECT_THAT(tokenizer.encode("ab").ids, ElementsAre(1, 3, 7));
   EXPECT_THAT(tokenizer.encode("a!").ids, ElementsAre(1, 3, 4, 10));
@@ -150,7 +150,7 @@ TEST(GgufTokenizer, SentencePieceJoinsTheBestScoreFirst) {
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("abc ab!").ids, true), "abc ab!");
 }
 
-TEST(GgufTokenizer, WithoutAPrefixTextIsTakenAsItIs) {
+TEST(GgufTokenizer, AddSpacePrefixFalseKeepsTheTextUnchanged) {
   auto file = sentencepiece();
   file.flag("tokenizer.ggml.add_space_prefix", false).flag("tokenizer.ggml.add_bos_token", false);
   const auto tokenizer = load(file);
@@ -158,7 +158,7 @@ TEST(GgufTokenizer, WithoutAPrefixTextIsTakenAsItIs) {
   EXPECT_EQ(tokenizer.decode(std::vector<std::int32_t>{9, 11}), "abc abc");
 }
 
-TEST(GgufTokenizer, GemmaLearnedItsTokensInTheOrderOfTheirIds) {
+TEST(GgufTokenizer, GemmaMergesAreOrderedById) {
   const auto tokenizer = load(GgufBytes()
                                   .text("general.architecture", "gemma2")
                                   .text("tokenizer.ggml.model", "llama")
@@ -168,7 +168,7 @@ TEST(GgufTokenizer, GemmaLearnedItsTokensInTheOrderOfTheirIds) {
   EXPECT_THAT(tokenizer.encode("abc").ids, ElementsAre(3, 2));
 }
 
-TEST(GgufTokenizer, WhatIsNotKnownIsNamed) {
+TEST(GgufTokenizer, UnknownSettingsAreNamed) {
   const auto path = source_path("tests/input/tokenizer/data/gpt2.json");
   EXPECT_THAT(refusal(converted(path, "poro-chat")),
               AllOf(HasSubstr(R"(pre-tokenizer "poro-chat" is not)"), HasSubstr("smollm"),

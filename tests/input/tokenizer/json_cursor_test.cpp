@@ -29,7 +29,7 @@ TEST(JsonCursor, ReadsMembersInOrder) {
   cursor.finish();
 }
 
-TEST(JsonCursor, RefusesWhatIsNotJson) {
+TEST(JsonCursor, RejectsInvalidJson) {
   const auto read = [](std::string_view text) {
     JsonCursor cursor(text, "test");
     cursor.enter('{');

@@ -1,4 +1,4 @@
-// The two ways of merging against the definition: scan, join the best pair, start over.
+// Both merge algorithms against a reference that rescans all pairs after every merge.
 #include "input/tokenizer/merging.h"
 
 #include <random>
@@ -25,7 +25,7 @@ std::vector<Symbol> merge_plainly(const MergeTable& merges, std::vector<Symbol> 
   }
 }
 
-TEST(Merging, EqualsTheDefinition) {
+TEST(Merging, MatchesTheReferenceImplementation) {
   std::mt19937 random(5);
   for (int round = 0; round < 300; ++round) {
     MergeTable merges;
@@ -50,7 +50,7 @@ TEST(Merging, EqualsTheDefinition) {
   }
 }
 
-TEST(Merging, APairGivenTwiceKeepsItsLastRank) {
+TEST(Merging, ADuplicatePairKeepsItsLastRank) {
   MergeTable merges;
   merges.reserve(3);
   merges.add(1, 2, 10);

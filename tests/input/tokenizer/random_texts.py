@@ -1,4 +1,4 @@
-"""Random texts that are hard on tokenizers: every script, marks, emoji, long runs, special tokens."""
+"""Random texts with edge cases for tokenizers: all scripts, combining marks, emoji, long runs, special tokens."""
 
 import random
 
@@ -31,7 +31,7 @@ RUNS = "aA1 .\n\t-=_#*é中👍\u0301'/ 0▁"
 
 
 class RandomTexts:
-    """Seeded, so that a failing text can be made again. `special`: strings to drop into the texts."""
+    """Seeded, so that failures are reproducible. `special` are strings inserted into the texts."""
 
     def __init__(self, seed, special=()):
         self.random = random.Random(seed)

@@ -1,4 +1,4 @@
-// Texts for tests: words of several scripts, numbers, line ends and runs, seeded.
+// Seeded random texts: words of several scripts, numbers, line breaks and repeated characters.
 #pragma once
 
 #include <random>

@@ -1,4 +1,4 @@
-// Encoding that stops early, or is spread over threads, gives the ids of the plain encoding.
+// Truncated and parallel encoding give the same ids as encoding the whole text at once.
 #include <algorithm>
 #include <filesystem>
 
@@ -36,14 +36,14 @@ const char* const kNames[] = {"gpt2",
                               "unknown-fused",
                               "fallback-holes"};
 
-// The plain encoding of a text that is short enough never to be cut.
+// Encodes a text that is too short to be cut into pieces.
 std::vector<std::int32_t> plain_ids(const Tokenizer& tokenizer, const std::string& text) {
   return tokenizer.encode(text, {false, 0}).ids;
 }
 
 class Truncation : public testing::TestWithParam<const char*> {};
 
-TEST_P(Truncation, GivesTheFirstIdsOfTheFullEncoding) {
+TEST_P(Truncation, KeepsTheFirstIdsOfTheFullEncoding) {
   const Tokenizer tokenizer = load_small(GetParam());
   for (unsigned seed = 0; seed < 20; ++seed) {
     const std::string text = sample_text(3000, seed);
@@ -58,7 +58,7 @@ TEST_P(Truncation, GivesTheFirstIdsOfTheFullEncoding) {
   }
 }
 
-TEST_P(Truncation, GivesTheLastIdsWhenTheLeftIsCut) {
+TEST_P(Truncation, KeepsTheLastIdsIfTruncatingOnTheLeft) {
   const TemporaryFolder folder;
   std::filesystem::copy(data_file(GetParam()), folder.file("tokenizer.json"));
   write_file(folder.file("tokenizer_config.json"), R"({"truncation_side": "left"})");
@@ -74,7 +74,7 @@ TEST_P(Truncation, GivesTheLastIdsWhenTheLeftIsCut) {
   }
 }
 
-TEST_P(Truncation, LongTextsGiveTheSameIdsInPieces) {
+TEST_P(Truncation, EncodingInPiecesGivesTheSameIds) {
   const Tokenizer tokenizer = load_small(GetParam());
   const std::string text = sample_text(400'000, 3);
   set_thread_count(1);
@@ -83,7 +83,7 @@ TEST_P(Truncation, LongTextsGiveTheSameIdsInPieces) {
   const auto four = tokenizer.encode(text).ids;
   set_thread_count(0);
   EXPECT_EQ(one, four);
-  // Offsets are found on another path, without the cache of words.
+  // Offsets use a separate code path without the word cache.
   EXPECT_EQ(tokenizer.encode(text, {true, 0, true}).ids, one);
 }
 
@@ -102,8 +102,8 @@ TEST(TruncationLimits, CountSpecialTokens) {
   EXPECT_THROW(tokenizer.encode("one", {true, 1}), Error);
 }
 
-// What lies beyond the ids that are needed is not even looked at.
-TEST(TruncationLimits, ReadOnlyTheTextTheIdsNeed) {
+// Text beyond the needed ids is never read.
+TEST(TruncationLimits, EncodeOnlyTheTextThatIsNeeded) {
   std::string text = sample_text(20'000, 1);
   text += "\xFF\xFF not UTF-8";
   const Tokenizer tokenizer = load_small("llama3");
@@ -111,7 +111,7 @@ TEST(TruncationLimits, ReadOnlyTheTextTheIdsNeed) {
   EXPECT_THROW(tokenizer.encode(text), Error);
 }
 
-TEST(TruncationLimits, OneWordWithoutEndIsEncodedInReasonableTime) {
+TEST(TruncationLimits, AVeryLongWordIsEncodedInNearLinearTime) {
   const std::string text(600'000, 'a');
   for (const char* name : {"llama2", "llama3", "mistral"}) {
     const Tokenizer tokenizer = load_small(name);

@@ -1,4 +1,4 @@
-// What a tokenizer.json may hold and what is refused, and what its configuration changes.
+// Accepted and rejected content of tokenizer.json, and the effect of tokenizer_config.json.
 #include <filesystem>
 
 #include <gtest/gtest.h>
@@ -24,14 +24,14 @@ std::vector<std::int32_t> ids(const Json& json, const std::string& text) {
   return load(json).encode(text).ids;
 }
 
-// The message for the tiny tokenizer with one value put in.
+// Returns the error message for the tiny tokenizer with one value replaced.
 std::string refusal(const std::string& place, const Json& value) {
   Json json = kTiny;
   json[Json::json_pointer(place)] = value;
   return bad_input_message([&] { load(json); });
 }
 
-TEST(TokenizerFile, BothSpellingsOfMergesAndNoType) {
+TEST(TokenizerFile, MergesMayBePairsOrStringsAndTypeIsOptional) {
   EXPECT_EQ(ids(kTiny, "aab"), (std::vector<std::int32_t>{0, 2}));
   Json old = kTiny;
   old["model"]["merges"] = {"#version: 0.2", "a b"};
@@ -39,7 +39,7 @@ TEST(TokenizerFile, BothSpellingsOfMergesAndNoType) {
   EXPECT_EQ(ids(old, "aab"), (std::vector<std::int32_t>{0, 2}));
 }
 
-TEST(TokenizerFile, TheOrderOfKeysDoesNotMatter) {
+TEST(TokenizerFile, KeyOrderDoesNotMatter) {
   const std::string text = R"({"model": {"merges": ["a ##b"], "vocab": {"a": 0, "##b": 1, "ab": 2},
     "continuing_subword_prefix": "##"}, "version": "1.0"})";
   EXPECT_EQ(Tokenizer::from_json(text, "t").encode("abb").ids, (std::vector<std::int32_t>{2, 1}));
@@ -49,7 +49,7 @@ TEST(TokenizerFile, TheOrderOfKeysDoesNotMatter) {
             (std::vector<std::int32_t>{2, 1}));
 }
 
-TEST(TokenizerFile, AKeyOfTheModelThatIsThereTwiceIsRefused) {
+TEST(TokenizerFile, DuplicateModelKeysAreRejected) {
   const std::string head = R"({"model": {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"], )";
   for (const std::string again : {R"("merges": ["a b"]}})", R"("vocab": {"a": 0}}})",
                                   R"("continuing_subword_prefix": null,
@@ -59,7 +59,7 @@ TEST(TokenizerFile, AKeyOfTheModelThatIsThereTwiceIsRefused) {
   }
 }
 
-TEST(TokenizerFile, ATextThatGrowsWithoutMeasureIsRefused) {
+TEST(TokenizerFile, UnboundedGrowthByNormalizersIsRejected) {
   Json json = kTiny;
   const Json tenfold = {
       {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aaaaaaaaaa"}};
@@ -69,7 +69,7 @@ TEST(TokenizerFile, ATextThatGrowsWithoutMeasureIsRefused) {
   EXPECT_NE(message.find("grow more than 64 times"), std::string::npos) << message;
 }
 
-TEST(TokenizerFile, WhatIsNotKnownIsNamed) {
+TEST(TokenizerFile, UnknownSettingsAreNamed) {
   const auto expect = [](const std::string& place, const Json& value, const std::string& word) {
     const std::string message = refusal(place, value);
     EXPECT_NE(message.find(word), std::string::npos) << message;
@@ -103,7 +103,7 @@ TEST(TokenizerFile, WhatIsNotKnownIsNamed) {
   expect("/added_tokens/0", Json{{"content", "x"}, {"odd", true}}, "odd");
 }
 
-TEST(TokenizerFile, SaysWhatIsMissing) {
+TEST(TokenizerFile, MissingPartsAreNamed) {
   EXPECT_NE(bad_input_message([] { Tokenizer::load("/nowhere/tokenizer.json"); }).find("/nowhere"),
             std::string::npos);
   const TemporaryFolder folder;
@@ -114,7 +114,7 @@ TEST(TokenizerFile, SaysWhatIsMissing) {
             std::string::npos);
 }
 
-// The token strings of "the" by a small tokenizer with a configuration beside it.
+// Returns the token strings of "the" for a small tokenizer with a tokenizer_config.json.
 std::vector<std::string> with_config(const std::string& name, const std::string& config) {
   const TemporaryFolder folder;
   std::filesystem::copy(data_file(name), folder.file("tokenizer.json"));
@@ -125,7 +125,7 @@ std::vector<std::string> with_config(const std::string& name, const std::string&
   return out;
 }
 
-TEST(TokenizerFile, TheConfigurationAddsBosAndEosWhereTheFileSaysNothing) {
+TEST(TokenizerFile, TokenizerConfigAddsBosAndEosWithoutAPostProcessor) {
   using Strings = std::vector<std::string>;
   const std::string both = R"({"add_bos_token": true, "bos_token": "</s>", "add_eos_token": true,
                                "eos_token": {"content": "<|pad|>"}})";
@@ -133,10 +133,11 @@ TEST(TokenizerFile, TheConfigurationAddsBosAndEosWhereTheFileSaysNothing) {
   EXPECT_EQ(with_config("other-pattern", both), (Strings{"</s>", "the", "<|pad|>"}));
   EXPECT_EQ(with_config("other-pattern", R"({"add_bos_token": false, "bos_token": "<s>"})"),
             (Strings{"the"}));
-  EXPECT_EQ(with_config("llama3", both), (Strings{"<s>", "the"}));  // it has a post-processor
+  EXPECT_EQ(with_config("llama3", both),
+            (Strings{"<s>", "the"}));  // the tokenizer has a post-processor
 }
 
-TEST(TokenizerFile, TheConfigurationMayAddTokens) {
+TEST(TokenizerFile, TokenizerConfigMayAddTokens) {
   const TemporaryFolder folder;
   std::filesystem::copy(data_file("llama3"), folder.file("tokenizer.json"));
   write_file(folder.file("tokenizer_config.json"),

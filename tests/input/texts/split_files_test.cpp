@@ -1,4 +1,4 @@
-// Folders in the layout of a Hub dataset.
+// Split selection in folders with the layout of a Hub dataset.
 #include <filesystem>
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace qkscope {
 namespace {
 
-class LayoutTest : public testing::Test {
+class SplitFilesTest : public testing::Test {
  protected:
   void add(const std::string& path, const std::string& text) {
     const std::filesystem::path file = folder_.file(path);
@@ -32,7 +32,7 @@ class LayoutTest : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(LayoutTest, ShardsInOrderByTheirSplit) {
+TEST_F(SplitFilesTest, ShardsOfASplitAreReadInOrder) {
   add("data/train-00001-of-00002.jsonl", "b");
   add("data/train-00000-of-00002.jsonl", "a");
   add("data/test-00000-of-00001.jsonl", "c");
@@ -43,7 +43,7 @@ TEST_F(LayoutTest, ShardsInOrderByTheirSplit) {
   EXPECT_NE(message.find("data/test-00000-of-00001.jsonl"), std::string::npos) << message;
 }
 
-TEST_F(LayoutTest, ConfigurationsAreFolders) {
+TEST_F(SplitFilesTest, ConfigurationNamesSelectFolders) {
   add("en/train.jsonl", "e");
   add("de/train/0.jsonl", "d");
   EXPECT_EQ(texts("train", "en"), "e");
@@ -52,14 +52,14 @@ TEST_F(LayoutTest, ConfigurationsAreFolders) {
   EXPECT_NE(message.find("en"), std::string::npos) << message;
 }
 
-TEST_F(LayoutTest, FilesWithoutASplitInTheirNamesAreTheTrainSplit) {
+TEST_F(SplitFilesTest, FilesThatNameNoSplitAreTheTrainSplit) {
   add("one.jsonl", "1");
   add("two.jsonl", "2");
   EXPECT_EQ(texts("train"), "12");
   bad_input_message([&] { texts("test"); });
 }
 
-TEST_F(LayoutTest, TheCardSaysWhichFiles) {
+TEST_F(SplitFilesTest, TheCardSelectsFiles) {
   add("long/a.jsonl", "a");
   add("long/deep/b.jsonl", "b");
   add("short/c.jsonl", "c");
@@ -86,7 +86,7 @@ TEST_F(LayoutTest, TheCardSaysWhichFiles) {
   EXPECT_NE(message.find("its card names: all, test"), std::string::npos) << message;
 }
 
-TEST_F(LayoutTest, ACardWithSeveralConfigurationsAsksForAName) {
+TEST_F(SplitFilesTest, SeveralConfigurationsRequireAName) {
   add("a.jsonl", "a");
   write_file(folder_.file("README.md"),
              "---\nconfigs:\n- {config_name: x, data_files: a.jsonl}\n- {config_name: y}\n---\n");
@@ -95,7 +95,7 @@ TEST_F(LayoutTest, ACardWithSeveralConfigurationsAsksForAName) {
   EXPECT_EQ(texts("train", "x"), "a");
 }
 
-TEST_F(LayoutTest, ACardWithoutFilesOrWithMistakesIsPassedBy) {
+TEST_F(SplitFilesTest, InvalidCardsAreIgnoredWithAWarning) {
   add("train.jsonl", "t");
   for (const std::string card : {"# Texts", "---\nlicense: mit\n---\n", "---\n{ : [\n---\n",
                                  "---\nconfigs: 3\n---\n", "---\nconfigs:\n- 3\n---\n", "---"}) {
@@ -104,8 +104,8 @@ TEST_F(LayoutTest, ACardWithoutFilesOrWithMistakesIsPassedBy) {
   }
 }
 
-// Patterns that a matcher which tries every way would try for years.
-TEST_F(LayoutTest, PatternsOfACardTakeNoLongerThanTheyAreLong) {
+// Patterns that take exponential time in a naive matcher.
+TEST_F(SplitFilesTest, GlobMatchingTakesPolynomialTime) {
   const std::string deep = "d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d";
   add(deep + "/a.jsonl", "a");
   std::string pattern;
@@ -118,18 +118,18 @@ TEST_F(LayoutTest, PatternsOfACardTakeNoLongerThanTheyAreLong) {
   EXPECT_EQ(texts("train"), "a");
 }
 
-// A thousand configurations that each name the same thousand patterns.
-TEST_F(LayoutTest, AliasesOfACardDoNotMultiply) {
+// A thousand configurations that share a thousand patterns through YAML aliases.
+TEST_F(SplitFilesTest, YamlAliasesCannotMultiplyPatterns) {
   add("train.jsonl", "t");
   std::string many = "a: &a [";
   for (int i = 0; i < 1000; ++i) many += "\"f*.jsonl\",";
   std::string card = "---\n" + many + "]\nconfigs:\n";
   for (int i = 0; i < 1000; ++i) card += "- {config_name: c, data_files: {train: *a}}\n";
   write_file(folder_.file("README.md"), card + "---\n");
-  EXPECT_EQ(texts("train"), "t");  // passed by, with a warning
+  EXPECT_EQ(texts("train"), "t");  // ignored with a warning
 }
 
-TEST_F(LayoutTest, NothingThere) {
+TEST_F(SplitFilesTest, MissingSplitsListTheDataFiles) {
   bad_input_message([&] { texts("train"); });
   CorpusOptions options;
   options.path = folder_.file("absent");

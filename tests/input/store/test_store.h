@@ -1,22 +1,23 @@
-// A store for a test: a folder of its own, or a fresh path of the store that QKSCOPE_TEST_STORE
-// names (s3://bucket), so that `./run.sh test-store` runs the same tests against a server.
+// Creates a store for a test: a temporary folder, or a fresh path in the store named by
+// QKSCOPE_TEST_STORE (s3://bucket), so that `./run.sh test-store` runs the same tests against a
+// server.
 #pragma once
 
 #include <cstdlib>
 #include <string>
 
 #include "base/io/output_file.h"
-#include "input/store/environment.h"
+#include "input/checkpoint/hub_cache.h"
 #include "input/store/object_store.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
 
-class AStore {
+class TestStore {
  public:
-  AStore() {
+  TestStore() {
     ::setenv("QKSCOPE_SCRATCH", folder_.file("scratch").c_str(), 1);
-    const auto server = environment("QKSCOPE_TEST_STORE");
+    const auto server = environment_variable("QKSCOPE_TEST_STORE");
     text_ = server.empty() ? "file://" + folder_.file("store") : server + "/" + unique_name();
   }
 

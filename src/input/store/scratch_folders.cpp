@@ -1,28 +1,30 @@
-#include "input/store/places.h"
-
 #include <fmt/format.h>
 
 #include "base/core/blake2b.h"
 #include "base/core/error.h"
-#include "input/store/environment.h"
+#include "input/checkpoint/hub_cache.h"
+#include "input/store/places.h"
 
 namespace qkscope {
 namespace {
 
 std::string base() {
-  if (const auto chosen = environment("QKSCOPE_SCRATCH"); !chosen.empty()) return chosen;
-  if (const auto cache = environment("XDG_CACHE_HOME"); !cache.empty()) return cache + "/qkscope";
-  if (const auto home = environment("HOME"); !home.empty()) return home + "/.cache/qkscope";
+  if (const auto chosen = environment_variable("QKSCOPE_SCRATCH"); !chosen.empty()) return chosen;
+  if (const auto cache = environment_variable("XDG_CACHE_HOME"); !cache.empty())
+    return cache + "/qkscope";
+  if (const auto home = environment_variable("HOME"); !home.empty())
+    return home + "/.cache/qkscope";
   bad_input(
       "cannot tell where to keep files of an object store: none of QKSCOPE_SCRATCH, XDG_CACHE_HOME "
       "and HOME is set; set QKSCOPE_SCRATCH");
 }
 
-// The same path means something else at another endpoint.
+// Includes the endpoint, because the same path may exist at several endpoints.
 std::string hash_of(const StoreAddress& address) {
   std::string all = address.to_string();
   if (address.scheme == StoreAddress::Scheme::s3)
-    all += " " + environment("AWS_ENDPOINT_URL_S3") + " " + environment("AWS_ENDPOINT_URL");
+    all += " " + environment_variable("AWS_ENDPOINT_URL_S3") + " " +
+           environment_variable("AWS_ENDPOINT_URL");
   return fmt::format("{:016x}", blake2b_64(all));
 }
 
@@ -36,7 +38,7 @@ std::string fetched_place(const StoreAddress& address) {
   return fmt::format("{}/stores/{}", base(), hash_of(address));
 }
 
-std::string output_place(const StoreAddress& address, const std::string& name) {
+std::string output_scratch_folder(const StoreAddress& address, const std::string& name) {
   return fmt::format("{}/results/{}-{}", base(), hash_of(address), name);
 }
 

@@ -1,0 +1,98 @@
+// Bounds-checked reads of little-endian numbers and text from the bytes of a file.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "base/core/error.h"
+
+namespace qkscope {
+
+// A read that reaches beyond the end of the bytes.
+struct TruncatedRead {
+  std::string_view field;   // name of the field for the error message; may be empty
+  std::uint64_t wanted;     // bytes
+  std::uint64_t offset;     // of the first wanted byte
+  std::uint64_t available;  // bytes from `offset` to the end
+};
+
+// A cursor over bytes that may be truncated or damaged. Every read checks its bounds. The bytes
+// must outlive the reader and every view that the reader returns.
+class ByteReader {
+ public:
+  static_assert(std::endian::native == std::endian::little);
+
+  // Must throw the error that the file format reports for a truncated file.
+  using OnTruncated = std::function<void(const TruncatedRead&)>;
+
+  ByteReader(std::span<const std::byte> bytes, OnTruncated on_truncated)
+      : bytes_(bytes), on_truncated_(std::move(on_truncated)) {}
+  ByteReader(std::string_view bytes, OnTruncated on_truncated)
+      : ByteReader(std::as_bytes(std::span(bytes)), std::move(on_truncated)) {}
+
+  std::uint64_t size() const { return bytes_.size(); }
+  std::uint64_t offset() const { return offset_; }  // of the next read
+  std::uint64_t left() const { return bytes_.size() - offset_; }
+
+  // Returns `count` bytes at `offset` without moving the cursor.
+  std::span<const std::byte> bytes_at(std::uint64_t offset, std::uint64_t count,
+                                      std::string_view field = {}) const {
+    const auto available = offset <= bytes_.size() ? bytes_.size() - offset : 0;
+    if (offset > bytes_.size() || count > available) {
+      on_truncated_({field, count, offset, available});
+      failure("a truncated read of {} bytes at byte {} was not reported", count, offset);
+    }
+    return bytes_.subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(count));
+  }
+  // Returns the little-endian unsigned number of `count` <= 8 bytes at `offset`.
+  std::uint64_t number_at(std::uint64_t offset, std::uint64_t count,
+                          std::string_view field = {}) const {
+    std::uint64_t value = 0;
+    std::memcpy(&value, bytes_at(offset, count, field).data(), static_cast<std::size_t>(count));
+    return value;
+  }
+
+  std::span<const std::byte> take_bytes(std::uint64_t count, std::string_view field = {}) {
+    const auto taken = bytes_at(offset_, count, field);
+    offset_ += count;
+    return taken;
+  }
+  std::string_view take_text(std::uint64_t count, std::string_view field = {}) {
+    const auto taken = take_bytes(count, field);
+    return {reinterpret_cast<const char*>(taken.data()), taken.size()};
+  }
+  // Takes a little-endian unsigned number of `count` <= 8 bytes.
+  std::uint64_t take_number(std::uint64_t count, std::string_view field = {}) {
+    const auto value = number_at(offset_, count, field);
+    offset_ += count;
+    return value;
+  }
+  template <typename T>
+  T take(std::string_view field = {}) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T value;
+    std::memcpy(&value, take_bytes(sizeof value, field).data(), sizeof value);
+    return value;
+  }
+  // Returns false, and leaves `value` and the cursor unchanged, where too few bytes are left.
+  template <typename T>
+  bool try_take(T& value) {
+    if (left() < sizeof value) return false;
+    value = take<T>();
+    return true;
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+  OnTruncated on_truncated_;
+  std::uint64_t offset_ = 0;
+};
+
+}  // namespace qkscope

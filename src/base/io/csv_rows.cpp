@@ -1,0 +1,68 @@
+#include "base/io/csv_rows.h"
+
+#include <algorithm>
+
+namespace qkscope {
+
+CsvRows::CsvRows(std::string_view text, CsvDialect dialect) : rest_(text), dialect_(dialect) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
+}
+
+CsvRows::Status CsvRows::next(std::vector<std::string>& fields) {
+  while (dialect_.skip_empty_lines && (rest_.starts_with('\n') || rest_.starts_with("\r\n"))) {
+    take('\r');
+    take('\n');
+    ++line_;
+  }
+  if (rest_.empty()) return Status::end;
+  ++row_;
+  row_line_ = line_;
+  fields.clear();
+  do {
+    auto& field = fields.emplace_back();
+    const bool quoted = rest_.starts_with('"');
+    if (quoted && !read_quoted(field)) return Status::unclosed_quote;
+    if (!quoted || dialect_.text_after_quotes) read_plain(field);
+  } while (take(','));
+  take('\r');
+  if (take('\n')) {
+    ++line_;
+  } else if (!rest_.empty()) {
+    error_line_ = line_;
+    return Status::text_after_quote;
+  }
+  return Status::row;
+}
+
+bool CsvRows::read_quoted(std::string& field) {
+  error_line_ = line_;
+  rest_.remove_prefix(1);
+  while (true) {
+    const auto quote = rest_.find('"');
+    if (quote == std::string_view::npos) return false;
+    const auto part = rest_.substr(0, quote);
+    line_ += std::count(part.begin(), part.end(), '\n');
+    field += part;
+    rest_.remove_prefix(quote + 1);
+    if (!take('"')) return true;
+    field += '"';  // `""` inside quotes is one quote
+  }
+}
+
+// Appends up to the next comma or line end. A carriage return before the line end stays in rest_.
+void CsvRows::read_plain(std::string& field) {
+  auto end = std::min(rest_.find_first_of(",\n"), rest_.size());
+  const bool ends_row = end == rest_.size() || rest_[end] == '\n';
+  if (ends_row && end > 0 && rest_[end - 1] == '\r') --end;
+  field += rest_.substr(0, end);
+  rest_.remove_prefix(end);
+}
+
+bool CsvRows::take(char c) {
+  if (!rest_.starts_with(c)) return false;
+  rest_.remove_prefix(1);
+  return true;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,48 @@
+// A streaming CSV parser (RFC 4180): one row at a time, UTF-8 byte order mark skipped, LF or CRLF.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qkscope {
+
+struct CsvDialect {
+  bool skip_empty_lines = false;   // otherwise an empty line is a row with one empty field
+  bool text_after_quotes = false;  // accepts `"a"b` as the field `ab`
+};
+
+class CsvRows {
+ public:
+  enum class Status {
+    row,
+    end,
+    unclosed_quote,    // the quoted field that starts in error_line() has no end
+    text_after_quote,  // error_line() has text between a closing quote and the next separator
+  };
+
+  // `text` must outlive the parser.
+  explicit CsvRows(std::string_view text, CsvDialect dialect = {});
+
+  // Replaces `fields` by those of the next row. After an error no further row can be read.
+  Status next(std::vector<std::string>& fields);
+
+  std::int64_t row() const { return row_; }            // number of the last row, from 1
+  std::int64_t row_line() const { return row_line_; }  // line where the last row starts, from 1
+  std::int64_t error_line() const { return error_line_; }
+
+ private:
+  bool read_quoted(std::string& field);
+  void read_plain(std::string& field);
+  bool take(char c);
+
+  std::string_view rest_;  // not yet parsed
+  CsvDialect dialect_;
+  std::int64_t row_ = 0;
+  std::int64_t line_ = 1;  // of the first byte of rest_
+  std::int64_t row_line_ = 1;
+  std::int64_t error_line_ = 0;
+};
+
+}  // namespace qkscope

@@ -1,0 +1,62 @@
+#include "base/io/csv_rows.h"
+
+#include <gtest/gtest.h>
+
+namespace qkscope {
+namespace {
+
+using Fields = std::vector<std::string>;
+using Status = CsvRows::Status;
+
+TEST(CsvRows, ReadsQuotedFieldsAndBothLineEnds) {
+  CsvRows rows(
+      "\xef\xbb\xbf"
+      "a,\"b,\"\"c\"\"\"\r\n\"x\r\ny\r\",\n,z\r");
+  Fields fields;
+  EXPECT_EQ(rows.next(fields), Status::row);
+  EXPECT_EQ(fields, (Fields{"a", "b,\"c\""}));
+  EXPECT_EQ(rows.next(fields), Status::row);
+  EXPECT_EQ(fields, (Fields{"x\r\ny\r", ""}));
+  EXPECT_EQ(rows.row_line(), 2);
+  EXPECT_EQ(rows.next(fields), Status::row);
+  EXPECT_EQ(fields, (Fields{"", "z"}));
+  EXPECT_EQ(rows.row(), 3);
+  EXPECT_EQ(rows.row_line(), 4);
+  EXPECT_EQ(rows.next(fields), Status::end);
+}
+
+TEST(CsvRows, EmptyLinesAreRowsUnlessSkipped) {
+  Fields fields;
+  CsvRows kept("a\n\nb");
+  EXPECT_EQ(kept.next(fields), Status::row);
+  EXPECT_EQ(kept.next(fields), Status::row);
+  EXPECT_EQ(fields, Fields{""});
+  CsvRows skipping("\r\na\n\n\nb\n\n", {.skip_empty_lines = true});
+  EXPECT_EQ(skipping.next(fields), Status::row);
+  EXPECT_EQ(skipping.row_line(), 2);
+  EXPECT_EQ(skipping.next(fields), Status::row);
+  EXPECT_EQ(fields, Fields{"b"});
+  EXPECT_EQ(skipping.row_line(), 5);
+  EXPECT_EQ(skipping.next(fields), Status::end);
+}
+
+TEST(CsvRows, UnclosedQuotesNameTheLineOfTheField) {
+  CsvRows rows("a\n\"b\nc\",\"d\n\n");
+  Fields fields;
+  EXPECT_EQ(rows.next(fields), Status::row);
+  EXPECT_EQ(rows.next(fields), Status::unclosed_quote);
+  EXPECT_EQ(rows.error_line(), 3);
+}
+
+TEST(CsvRows, TextAfterAClosingQuoteIsAnErrorUnlessAccepted) {
+  Fields fields;
+  CsvRows strict("\"a\nb\"c,d\n");
+  EXPECT_EQ(strict.next(fields), Status::text_after_quote);
+  EXPECT_EQ(strict.error_line(), 2);
+  CsvRows lenient("\"a\nb\"c,d\n", {.text_after_quotes = true});
+  EXPECT_EQ(lenient.next(fields), Status::row);
+  EXPECT_EQ(fields, (Fields{"a\nbc", "d"}));
+}
+
+}  // namespace
+}  // namespace qkscope
