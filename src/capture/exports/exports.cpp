@@ -5,7 +5,7 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/core/translate_exceptions.h"
-#include "capture/exports/consumers.h"
+#include "capture/exports/export_input.h"
 
 namespace qkscope {
 namespace {
@@ -30,7 +30,7 @@ const Export& find_export(const std::string& name) {
             fmt::join(export_names(), ", "));
 }
 
-// Options that only some exports know.
+// Throws bad input for an option that the chosen export does not have.
 void check_options(const ExportOptions& options) {
   const auto only = [&](bool given, const char* option, const char* name) {
     if (given && options.to != name)

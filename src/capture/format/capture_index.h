@@ -1,4 +1,4 @@
-// From a list of head folders, on disk or on the Hub, to a CaptureIndex (qkscope/captures.h).
+// Builds a CaptureIndex (qkscope/captures.h) from a list of head folders, on disk or on the Hub.
 #pragma once
 
 #include <map>
@@ -9,19 +9,19 @@
 
 namespace qkscope {
 
-// By the folder below the root that they lie in: "" for the root itself.
+// Maps a folder below the root ("" for the root itself) to its heads.
 using HeadsByFolder = std::map<std::string, std::vector<HeadId>>;
 
-// The root where it has heads, else its one subfolder that has some. None and several are bad
-// input; `where` names the root, and `separator` stands between it and a subfolder.
+// Returns the root if it has heads, else the only subfolder with heads. Throws bad input for none or
+// several; the message names the root `where` and joins it with a subfolder by `separator`.
 std::string only_folder(const HeadsByFolder& heads, const std::string& where,
                         const std::string& separator);
 
-// Reads _saver_state.json of that folder, or of the root where the folder has none.
+// Reads _saver_state.json of the folder, or of the root if the folder has none.
 CaptureIndex make_index(const std::string& root, const std::string& folder,
                         std::vector<HeadId> heads, const std::string& where);
 
-// Bad input that says how captures are named.
+// Throws bad input that explains how captures are named.
 [[noreturn]] void no_such_capture(const std::string& name);
 
 }  // namespace qkscope

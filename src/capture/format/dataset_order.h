@@ -1,4 +1,4 @@
-// Cursors over parts of a run, the one whose row comes first in the dataset on top.
+// A heap of cursors over the parts of a run, for a k-way merge in dataset order.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace qkscope {
 
-// A cursor has row(), its place in the dataset.
+// Cursor::row() returns the dataset row of the cursor.
 template <typename Cursor>
 class DatasetOrder {
  public:
@@ -16,7 +16,7 @@ class DatasetOrder {
     heap_.push_back(std::move(cursor));
     std::push_heap(heap_.begin(), heap_.end(), later);
   }
-  // Takes the first cursor out; it is added again when it has gone on.
+  // Removes the cursor with the smallest row; the caller advances it and adds it again.
   Cursor take() {
     std::pop_heap(heap_.begin(), heap_.end(), later);
     auto first = std::move(heap_.back());

@@ -1,5 +1,5 @@
-// The examples of all parts of a run in the order of the dataset. Of each part it keeps one record
-// and where it is, about 200 bytes, and no file.
+// Iterates over the examples of all parts of a run in dataset order. Needs about 200 bytes per part
+// and keeps no file open.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,28 @@ namespace qkscope {
 
 class PartsInOrder {
  public:
-  // Of every part from this segment on.
+  // Starts at segment `first_segment` of every part.
   explicit PartsInOrder(SegmentFiles& files, std::size_t first_segment = 0);
 
-  // Goes to the next example; false after the last.
+  // Advances to the next example. Returns false after the last one.
   bool next();
 
   const ExampleRecord& example() const { return example_; }
-  const std::shared_ptr<const SegmentReader>& segment() const { return segment_; }  // with it
-  std::size_t number() const { return number_; }  // in the segment
+  const std::shared_ptr<const SegmentReader>& segment() const { return segment_; }
+  std::size_t number() const { return number_; }  // index of the example in segment()
 
  private:
-  // Where one part is.
+  // Position in one part.
   struct Cursor {
     std::size_t part = 0;
     std::size_t segment = 0;
-    std::size_t number = 0;    // of the example, in the segment
-    std::uint64_t offset = 0;  // of the record after it
+    std::size_t number = 0;    // index of the example in the segment
+    std::uint64_t offset = 0;  // of the next record in the example table
     ExampleRecord example;
 
     std::int64_t row() const { return example.row; }
   };
-  // The first example of the cursor's segment or of one after it; false where there is none.
+  // Moves to the first example of the cursor's segment or of a later one; false if there is none.
   bool begin_segment(Cursor& cursor);
   bool advance(Cursor& cursor);
 

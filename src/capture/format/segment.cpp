@@ -16,10 +16,9 @@ namespace qkscope {
 namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
-constexpr std::size_t kCheckedBytes = std::size_t{64} << 10;  // at a time, on every thread
+constexpr std::size_t kCheckedBytes = std::size_t{64} << 10;  // read at once when verifying
 
-// The fixed parts are in the byte order of the machine: segments are working files that never leave
-// it.
+// Integers use the byte order of the machine, because segments are temporary working files.
 constexpr char kSegmentMagic[8] = {'Q', 'K', 'S', 'E', 'G', '0', '2', '\n'};
 
 struct SegmentTrailer {
@@ -27,8 +26,8 @@ struct SegmentTrailer {
   std::uint64_t groups = 0;
   std::uint64_t index_offset = 0;
   std::uint64_t table_offset = 0;
-  std::uint64_t data_checksum = 0;   // of what is before the index
-  std::uint64_t index_checksum = 0;  // of index and table
+  std::uint64_t data_checksum = 0;   // of magic and blocks
+  std::uint64_t index_checksum = 0;  // of index and example table
   std::uint64_t checksum = 0;        // of the fields above
   char magic[8] = {'Q', 'K', 'S', 'E', 'G', '0', '2', '\n'};
 };
@@ -37,11 +36,11 @@ std::uint64_t checksum_of_trailer(const SegmentTrailer& trailer) {
   return checksum_of({reinterpret_cast<const char*>(&trailer), offsetof(SegmentTrailer, checksum)});
 }
 
-// The least that an example takes in the table.
+// Minimal size of an example in the table.
 constexpr std::uint64_t kLeastRecord = 2 * sizeof(std::int64_t) + sizeof(std::uint64_t) +
                                        sizeof(std::int32_t) + 2 * sizeof(std::uint32_t);
 
-// Reads values out of bytes that may be damaged; false when they end too early.
+// Reads values from possibly damaged bytes. Functions return false when the bytes end too early.
 class Cursor {
  public:
   Cursor(const char* data, std::size_t size) : data_(data), left_(size) {}
@@ -175,7 +174,7 @@ std::uint64_t SegmentWriter::commit() {
   return trailer.checksum;
 }
 
-// Of the bytes since the last call.
+// Returns the checksum of the bytes written since the last call.
 std::uint64_t SegmentWriter::take_checksum() {
   write_buffer();
   const auto sum = sum_->value();
@@ -277,7 +276,7 @@ std::vector<ExampleRecord> SegmentReader::example_table() const {
 }
 
 ExampleRecord SegmentReader::example(std::uint64_t& offset) const {
-  constexpr std::uint64_t kUsualRecord = 256;  // ids are short; a longer one takes another look
+  constexpr std::uint64_t kUsualRecord = 256;  // a record with a longer id is read a second time
   const auto table_bytes = size_ - table_offset_ - sizeof(SegmentTrailer);
   if (offset > table_bytes) damaged();
   const auto left = table_bytes - offset;

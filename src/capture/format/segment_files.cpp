@@ -22,10 +22,10 @@ std::shared_ptr<const SegmentReader> SegmentFiles::open(std::size_t part, std::s
   return file;
 }
 
-// Parts are read in turn, so the file that was not used for longest is wanted next: which one gives
-// way is left to chance.
+// Parts are read in turn, so the least recently used file is needed next: LRU would always miss.
+// Evict a random file instead.
 void SegmentFiles::keep(const Place& place, const std::shared_ptr<const SegmentReader>& file) {
-  if (places_.contains(place)) return;  // another thread was faster
+  if (places_.contains(place)) return;  // another thread opened the file at the same time
   if (kept_.size() < most_) {
     places_[place] = kept_.size();
     kept_.push_back({place, file});

@@ -1,5 +1,5 @@
-// The segments of all parts of a run, open while they are read: a bounded number of files at a
-// time, whatever the number of shards. Threads share them.
+// Opens the segments of all parts of a run for reading, with a bounded number of open files for any
+// number of shards. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace qkscope {
 
 class SegmentFiles {
  public:
-  // Keeps up to `most` open; one more for each thread that reads at the moment.
+  // Keeps up to `most` files open, plus one for each thread that is reading.
   SegmentFiles(const std::vector<Journal>& parts, std::size_t most);
 
   const std::vector<Journal>& parts() const { return parts_; }
@@ -35,7 +35,7 @@ class SegmentFiles {
   std::size_t most_;
   std::mutex mutex_;
   std::vector<Kept> kept_;
-  std::map<Place, std::size_t> places_;  // in kept_
+  std::map<Place, std::size_t> places_;  // index into kept_
   std::minstd_rand random_;
 };
 

@@ -20,7 +20,7 @@ namespace {
 
 Json load_state(const DataRoot& root) {
   if (!is_folder(root.path())) bad_input("{}: no such folder; expected a capture", root.path());
-  root.refuse_links();  // what they lead to is not for publishing
+  root.refuse_links();  // a link could publish a file from outside the data root
   if (!root.shards().empty())
     bad_input(
         "{}: the capture is not finished: parts of it are in {}; run the capture again to finish "
@@ -37,7 +37,7 @@ Json load_state(const DataRoot& root) {
   return state;
 }
 
-// Folders of heads: those the dataset card names.
+// Names of the head folders that the dataset card lists.
 std::set<std::string> heads_of_card(const std::string& data_root) {
   const auto path = data_root + "/" + layout::kCardFile;
   const MappedFile file(path);

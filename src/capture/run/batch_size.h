@@ -1,4 +1,4 @@
-// How many texts run together, and what they take on the device.
+// Decides how many texts run in one batch and plans their memory on the device.
 #pragma once
 
 #include <cstdint>
@@ -8,32 +8,32 @@
 
 namespace qkscope {
 
-// Which consecutive examples run together.
+// Rule for packing consecutive examples into one batch.
 struct Packing {
-  std::int64_t examples = 1;  // this many in any case
-  std::int64_t tokens = 0;    // and more while they have at most so many tokens; 0: no more
+  std::int64_t examples = 1;  // minimal number of examples
+  std::int64_t tokens = 0;    // beyond the minimum, pack up to this many tokens; 0: do not pack
 
-  // Whether a batch of `count` examples and `held` tokens takes one more of `length` tokens.
+  // Whether a batch of `count` examples with `held` tokens accepts one more of `length` tokens.
   bool takes(std::int64_t count, std::int64_t held, std::int64_t length) const {
-    constexpr std::int64_t kMostPacked = 1024;  // texts of a word or none fill no batch by tokens
+    constexpr std::int64_t kMostPacked = 1024;  // limit for very short or empty texts
     if (count < examples) return true;
     return tokens > 0 && count < kMostPacked && held + length <= tokens;
   }
 };
 
-// Tokens that run together on a GPU: enough that its products run at full speed.
+// Default batch size on a GPU: large enough for matrix products at full speed.
 constexpr std::int64_t kBatchTokens = 32768;
-// The same where each batch copies the weights to the GPU again.
+// Default batch size when every batch copies the weights to the GPU again.
 constexpr std::int64_t kStreamingBatchTokens = 2 * kBatchTokens;
 
 struct BatchNeeds {
-  std::int64_t documents = 1;   // that must run together
-  std::int64_t max_length = 0;  // tokens of a document
-  std::int64_t tokens = 0;      // wanted in a batch where there is room; 0: the above
+  std::int64_t documents = 1;   // documents that must run in one batch
+  std::int64_t max_length = 0;  // tokens per document
+  std::int64_t tokens = 0;      // wanted tokens per batch; 0 for the defaults above
 };
 
-// From the configuration alone. Weights stream where they do not fit beside the activations. A run
-// that does not fit even so is bad input that says what would.
+// Plans memory from the model's configuration. Weights are streamed if they do not fit beside the
+// activations. Throws bad input that proposes a fitting max_length if the run still does not fit.
 MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
                        const BatchNeeds& needs, std::int64_t available);
 

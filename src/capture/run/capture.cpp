@@ -146,6 +146,19 @@ CaptureResult run_capture(const CapturePlan& plan, const CaptureOptions& options
   return translate_exceptions([&] { return run_capture(plan.run_plan(), options); });
 }
 
+CaptureResult run_capture_shards(const CapturePlan& plan, std::int64_t count,
+                                 const CaptureOptions& options) {
+  return translate_exceptions([&] {
+    auto shard_options = options;
+    for (std::int64_t index = 0; index < count; ++index) {
+      shard_options.shard = {index, count};
+      const auto result = run_capture(plan.run_plan(), shard_options);
+      if (result.outcome != RunOutcome::part_finished) return result;
+    }
+    return merge_parts(plan.config().output.data_root, options.quiet);
+  });
+}
+
 CaptureResult merge_capture(const std::string& data_root, bool quiet) {
   return translate_exceptions([&] { return merge_parts(data_root, quiet); });
 }

@@ -17,7 +17,7 @@
 namespace qkscope {
 namespace {
 
-// NaN and infinities have the largest exponent: the largest bits tell for all.
+// NaN and infinity have the largest exponent, so one maximum over the bits checks the vector.
 bool all_finite(std::span<const float> vector) {
   std::uint32_t largest = 0;
   for (const float number : vector)
@@ -29,7 +29,7 @@ float first_non_finite(std::span<const float> vector) {
   return *std::find_if_not(vector.begin(), vector.end(), [](float x) { return std::isfinite(x); });
 }
 
-// A row of one head: (head_dim)
+// The vector of one row and head, shape (head_dim).
 std::span<const float> vector_at(ConstTensorView vectors, std::int64_t row, std::int64_t head) {
   return {vectors.data<float>() + row * vectors.stride(0) + head * vectors.stride(1),
           static_cast<std::size_t>(vectors.dim(2))};
@@ -41,17 +41,17 @@ class CaptureObserver : public Observer {
 
   bool wants(HookPoint point) const override;
   Selection selection(HookPoint point) const override;
-  // activation: (sampled rows, chosen heads, head_dim)
+  // activation: shape (sampled rows, selected heads, head_dim)
   void see(HookPoint point, ConstTensorView activation) override;
 
-  std::int64_t rows() const { return rows_; }              // kept so far, over all heads
-  std::int64_t non_finite() const { return non_finite_; }  // of those, with NaN or infinity
-  double seconds() const { return seconds_; }              // spent in here
+  std::int64_t rows() const { return rows_; }              // over all heads
+  std::int64_t non_finite() const { return non_finite_; }  // rows with NaN or infinity
+  double seconds() const { return seconds_; }              // spent in see()
 
  private:
-  std::size_t group_of(HookPoint point) const;  // the number of groups where there is none
-  void look_for_non_finite(std::size_t group, const Example& example,
-                           std::span<const std::int32_t> positions, ConstTensorView vectors);
+  std::size_t group_of(HookPoint point) const;  // returns the number of groups if not captured
+  void check_finite(std::size_t group, const Example& example,
+                    std::span<const std::int32_t> positions, ConstTensorView vectors);
   [[noreturn]] void refuse_non_finite(std::size_t group, std::size_t head,
                                       const ExampleRecord& example, std::int32_t position,
                                       std::span<const float> vector) const;
@@ -96,7 +96,7 @@ void CaptureObserver::see(HookPoint point, ConstTensorView activation) {
     const auto positions = std::span(sample.positions).subspan(begin, end - begin);
     const auto vectors =
         activation.rows(static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end));
-    look_for_non_finite(group, prepared_.examples[example], positions, vectors);
+    check_finite(group, prepared_.examples[example], positions, vectors);
     sink_.add({example, group, begin, end}, vectors);
     begin = end;
   }
@@ -104,10 +104,10 @@ void CaptureObserver::see(HookPoint point, ConstTensorView activation) {
   seconds_ += seconds_since(start);
 }
 
-// vectors: (positions, chosen heads, head_dim)
-void CaptureObserver::look_for_non_finite(std::size_t group, const Example& example,
-                                          std::span<const std::int32_t> positions,
-                                          ConstTensorView vectors) {
+// vectors: shape (positions, selected heads, head_dim)
+void CaptureObserver::check_finite(std::size_t group, const Example& example,
+                                   std::span<const std::int32_t> positions,
+                                   ConstTensorView vectors) {
   for (std::int64_t row = 0; row < vectors.dim(0); ++row)
     for (std::int64_t head = 0; head < vectors.dim(1); ++head) {
       const auto vector = vector_at(vectors, row, head);
@@ -165,7 +165,7 @@ CapturedCount capture_batch(const RunPlan& plan, Backend& backend, const Prepare
   else
     forward(backend, prepared.batch, observer, *statistics);
   auto seconds = seconds_since(start);
-  // A GPU goes on computing while rows are stored; the CPU does one after the other.
+  // A GPU computes while rows are stored; on the CPU storing rows delays the forward pass.
   if (plan.backend.device.kind == Device::Kind::cpu) seconds -= observer.seconds();
   return {observer.rows(), observer.non_finite(), seconds};
 }

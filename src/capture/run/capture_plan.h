@@ -1,4 +1,4 @@
-// What a run will do, before it does it: folders found, heads chosen, hook points named.
+// The plan of a run: resolved folders, selected heads, hook points, device and memory.
 #pragma once
 
 #include <future>
@@ -17,27 +17,27 @@
 
 namespace qkscope {
 
-// What is behind a CapturePlan (qkscope/capture.h).
+// Implementation of CapturePlan (qkscope/capture.h).
 struct RunPlan {
   CaptureConfig config;
   std::string model_folder;
   std::string tokenizer_folder;
-  std::shared_future<Tokenizer> tokenizer;  // on its way, or not begun
+  std::shared_future<Tokenizer> tokenizer;  // being loaded, or invalid
   std::string dataset_path;
   BackendOptions backend;
-  std::vector<BackendOptions> workers;  // one for each device; the first is `backend`
-  MemoryPlan memory;                    // of each of them
+  std::vector<BackendOptions> workers;  // one per device; the first equals `backend`
+  MemoryPlan memory;                    // per worker
   Packing packing;
   ModelConfig model;
   HeadSelection selection;
   Manifest manifest;
-  std::vector<HookPoint> points;  // one per group of the manifest
+  std::vector<HookPoint> points;  // (groups of the manifest)
 };
 
-// Reads config.json, no weights. What does not fit on the device is refused.
+// Reads config.json but no weights. Throws bad input if the run does not fit on the device.
 RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute = {});
 
-// The plan's, or one that begins to load now. What is wrong with it is thrown by get().
+// Returns the plan's tokenizer, or starts loading it. get() throws if it cannot be loaded.
 std::shared_future<Tokenizer> load_tokenizer(const RunPlan& plan);
 
 }  // namespace qkscope

@@ -1,5 +1,4 @@
-// A capture run from the first document to the finished files, and what is left of it after a
-// crash.
+// Runs a capture from the first document to the published files, and resumes it after a crash.
 #pragma once
 
 #include <string>
@@ -9,14 +8,14 @@
 
 namespace qkscope {
 
-// The companion, where there is one, sees the same forward passes.
+// Captures into the data root of the plan. A companion observes the same forward passes.
 CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
                           PassCompanion* companion = nullptr);
 
-// Whether the plan's data root holds an unfinished capture that this run would go on with.
+// Whether the plan's data root holds an unfinished capture that this run would resume.
 bool continues_capture(const RunPlan& plan);
 
-// merge_capture() of qkscope/capture.h.
+// Implements merge_capture() of qkscope/capture.h.
 CaptureResult merge_parts(const std::string& data_root, bool quiet);
 
 }  // namespace qkscope

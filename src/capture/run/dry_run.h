@@ -1,4 +1,4 @@
-// What a run would give (DryRun in qkscope/capture.h), without running the model.
+// Predicts the result of a run (DryRun in qkscope/capture.h) without running the model.
 #pragma once
 
 #include "base/io/json.h"
@@ -8,13 +8,14 @@ namespace qkscope {
 
 DryRun dry_run(const RunPlan& plan, const Shard& shard);
 
-// Query and key pairs of a text that a layer attends to; a window of 0 is none.
+// Number of (query, key) pairs in causal attention over `length` tokens; window 0 means full
+// attention.
 double attended_pairs(std::int64_t length, std::int64_t window);
 
-// Multiplications and additions of a forward pass over a text of so many tokens, without logits.
+// Floating-point operations of a forward pass over `length` tokens, without logits.
 double forward_flop(const ModelConfig& model, std::int64_t length);
 
-// One object: heads by layer, eligible and excluded layers, and the numbers of the dry run.
+// Returns heads by layer, eligible and excluded layers, and the fields of the dry run.
 Json to_json(const RunPlan& plan, const DryRun& dry);
 
 }  // namespace qkscope

@@ -13,7 +13,7 @@
 namespace qkscope {
 namespace {
 
-// Up to this many bytes of dataset files the documents are counted first, for the time left.
+// Limit of dataset size for counting documents, which the progress display needs.
 constexpr std::uintmax_t kCountedBytes = std::uintmax_t{256} << 20;
 
 struct KeyOfRow {
@@ -25,7 +25,7 @@ struct KeyOfRow {
   }
 };
 
-// Reads as far as the second row again, for its id.
+// Reads the dataset again up to the second row, to quote both ids.
 [[noreturn]] void refuse_ids(const CorpusOptions& options, std::int64_t first,
                              std::int64_t second) {
   const auto corpus = open_corpus(options);
@@ -126,7 +126,7 @@ std::int64_t ExampleSource::count_documents() const {
 }
 
 std::int64_t ExampleSource::check_ids() const {
-  auto whole = options_;  // shards of one capture must not share an id either
+  auto whole = options_;  // ids must be unique over all shards
   whole.shard_index = 0;
   whole.shard_count = 1;
   const auto corpus = open_corpus(whole);

@@ -1,4 +1,4 @@
-// What looks at the forward passes of a capture beside it: statistics over every token (collect).
+// An observer that shares the forward passes of a capture: statistics over every token.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,20 @@
 
 namespace qkscope {
 
-// Capture and companion save on their own, so after a kill one of them may have more examples than
-// the other: those run again for the other alone.
+// Capture and companion have separate journals, so after a kill one of them may have stored more
+// examples than the other; those examples run again for the other alone.
 class PassCompanion {
  public:
   virtual ~PassCompanion() = default;
 
-  virtual std::int64_t examples() const = 0;  // of this shard that it has
-  virtual void start(Backend& backend) = 0;   // once, before the first pass
-  // Looks on while the batch runs; take() comes after the pass.
-  virtual LayerStatistics& look_at(const PreparedBatch& batch) = 0;
+  virtual std::int64_t examples() const = 0;  // stored for this shard
+  virtual void start(Backend& backend) = 0;   // called once, before the first pass
+  // Returns the statistics that observe the forward pass of the batch; take() follows the pass.
+  virtual LayerStatistics& observe(const PreparedBatch& batch) = 0;
   virtual void take(const PreparedBatch& batch) = 0;
+  // Runs a batch that the capture has already stored.
   virtual void run_alone(const PreparedBatch& batch) = 0;
-  // Everything so far is to be kept; `all`: there are no more examples.
+  // Stores everything so far; `all` is true after the last example.
   virtual void finish(bool all) = 0;
 };
 

@@ -1,4 +1,4 @@
-// What statistics keep of every document: attention_documents.parquet and columns/.
+// Tables per document: attention_documents.parquet and the folder columns/.
 #pragma once
 
 #include <memory>
@@ -8,15 +8,15 @@
 
 namespace qkscope {
 
-// Both, from documents one after another.
+// Writes both from a stream of documents.
 void write_documents(const std::string& folder, const Statistics& statistics,
                      DocumentSource& documents);
 
-// The documents of a finished folder, in order.
+// Reads the documents of a finished folder in order.
 std::unique_ptr<DocumentSource> open_documents(const std::string& folder,
                                                const Statistics& statistics);
 
-// columns/l03h12.parquet
+// Returns a relative path such as "columns/l03h12.parquet".
 std::string key_sums_file(const LayerHead& head);
 
 }  // namespace qkscope

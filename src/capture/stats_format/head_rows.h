@@ -1,4 +1,4 @@
-// What the tables of statistics share: how a row about a query head begins.
+// Leading columns that all tables of statistics about query heads share.
 #pragma once
 
 #include <initializer_list>
@@ -25,7 +25,7 @@ inline void declare(Table& table,
   for (const auto& [name, type] : columns) table.column(name, type);
 }
 
-// layer, head, k_head, rope: what a row about a query head begins with.
+// Declares the columns layer, head, k_head and rope.
 inline void declare_head(Table& table) {
   declare(table, {{"layer", Table::Type::integer},
                   {"head", Table::Type::integer},

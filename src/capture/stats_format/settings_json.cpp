@@ -106,7 +106,7 @@ StatisticsSettings read(const Json& json, const std::string& where) {
                              item.at("first").get<std::int64_t>(),
                              item.at("last").get<std::int64_t>(), item.at("share").get<double>(),
                              item.at("name").get<std::string>()});
-  // Written only where they are asked for.
+  // Optional keys: settings_json() leaves out unused ones.
   settings.fp8_scales = json.value("fp8_scales", "");
   settings.q_filters = json.value("q_filters", "");
   settings.exact_rows = json.value("exact_rows", std::int64_t{0});

@@ -1,4 +1,4 @@
-// The settings of statistics as JSON: in the files of a run, and in what tells two runs apart.
+// Converts the settings of statistics to JSON and back, for files and for the identity of a run.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace qkscope {
 
 Json settings_json(const StatisticsSettings& settings);
-// `where` names the file in messages.
+// Throws bad input for unknown names; `where` names the file in messages.
 StatisticsSettings settings_from_json(const Json& json, const std::string& where);
 
 }  // namespace qkscope

@@ -19,7 +19,7 @@ std::int64_t token_count(const Statistics& statistics) {
   return std::accumulate(statistics.lengths.begin(), statistics.lengths.end(), std::int64_t{0});
 }
 
-// Name → size of every file in the folder and the folders in it.
+// Relative path and size of every file below the folder.
 Json file_sizes(const std::string& folder) {
   namespace fs = std::filesystem;
   Json sizes = Json::object();

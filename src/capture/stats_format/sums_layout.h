@@ -1,4 +1,4 @@
-// stats.safetensors: its tensors and metadata, one list for writing and for reading.
+// Tensor names and metadata keys of stats.safetensors, shared by writer and reader.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ using MomentKey = std::pair<VectorKind, VectorStage>;
 
 inline constexpr RowSet kSets[] = {RowSet::first, RowSet::body};
 
-// A field of HeadMoments: (heads, width) numbers of each layer.
+// A field of HeadMoments, stored as a tensor of shape (layers, heads, width).
 template <typename T>
 struct MomentField {
   const char* name;
@@ -69,7 +69,7 @@ inline HeadMoments& set_of(LayerMoments& layer, RowSet set) {
   return set == RowSet::first ? layer.first : layer.body;
 }
 
-// The sums of groups B and C under their names, in the order of the file.
+// Visits the tensors of groups B and C in file order.
 template <typename Attention, typename Visit>
 void visit_attention(Attention& a, const Visit& visit) {
   const auto columns = static_cast<std::int64_t>(a.columns.size());
@@ -91,7 +91,7 @@ void visit_key_sums(Attention& a, const Visit& visit) {
   visit("key_observed", Shape{a.layers, a.heads, a.buckets}, a.key_observed);
 }
 
-// Metadata of the file that is read back; what else there is comes from the run.
+// Metadata keys that the reader interprets. The file may hold more metadata of the run.
 namespace key {
 inline constexpr char kFormat[] = "format";
 inline constexpr char kLayers[] = "model_layers";
@@ -105,8 +105,8 @@ inline constexpr char kMaxLength[] = "max_length";
 inline constexpr char kHeads[] = "num_heads";
 inline constexpr char kKeyHeads[] = "num_kv_heads";
 inline constexpr char kDim[] = "head_dim";
-inline constexpr char kFirst[] = "first";      // beside the settings, for readers of the file
-inline constexpr char kBuckets[] = "buckets";  // likewise
+inline constexpr char kFirst[] = "first";      // repeats a setting for other programs
+inline constexpr char kBuckets[] = "buckets";  // repeats a setting for other programs
 inline constexpr char kColumns[] = "attention_columns";
 inline constexpr char kDocumentColumns[] = "attention_document_columns";
 }  // namespace key

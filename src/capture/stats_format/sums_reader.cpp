@@ -116,7 +116,7 @@ class SumsReader {
       s.metadata.erase(own);
   }
 
-  // Exact from the list of lengths; the file must agree.
+  // Computes position sums from the document lengths and checks that the file agrees.
   void read_positions(Statistics& s) const {
     for (const auto length : s.lengths)
       if (length < 0 || length > s.max_length)
@@ -148,7 +148,7 @@ class SumsReader {
     }
   }
 
-  // Rotary pairs, the same number in all layers; 0 where they were not kept.
+  // Number of rotary pairs, equal in all layers; 0 if pair_abs was not stored.
   std::int64_t pairs_of(const std::string& prefix) const {
     const auto found = file_.header().tensors.find(prefix + "body.pair_abs");
     if (found == file_.header().tensors.end() || found->second.shape.empty()) return 0;

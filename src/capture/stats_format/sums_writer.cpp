@@ -19,7 +19,7 @@ void put_values(SafetensorsWriter& file, const std::vector<T>& values) {
   file.write(std::as_bytes(std::span(values)));
 }
 
-// Tensors that will be written, and how.
+// Tensors to write and the functions that write their data.
 class TensorList {
  public:
   using Write = std::function<void(SafetensorsWriter&)>;
@@ -64,7 +64,7 @@ void add_field(TensorList& list, const std::string& prefix, const std::vector<La
            });
 }
 
-// Of stage pre alone: post may hold copies of pre where nothing turns.
+// Written for stage pre only: post may hold copies of pre on layers without RoPE.
 void add_pairs(TensorList& list, const std::string& prefix, const std::vector<LayerMoments>& layers,
                RowSet set) {
   const HeadMoments& any = set_of(layers.front(), set);

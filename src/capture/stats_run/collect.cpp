@@ -95,9 +95,9 @@ bool holds_statistics(const std::string& folder) {
       return stored_kind(*address) == StoredRun::kStatistics;
     const StatsFolder statistics(folder);
     if (statistics.finished()) return true;
-    const auto shards = statistics.root().shards();
+    const auto shards = statistics.shards();
     return !shards.empty() &&
-           Journal(statistics.root().part(shards.front())).manifest().identity.contains("stats");
+           Journal(statistics.part(shards.front())).manifest().identity.contains("stats");
   });
 }
 

@@ -9,7 +9,7 @@
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kMostFloats = std::int64_t{1} << 24;  // of patterns at once
+constexpr std::int64_t kMostFloats = std::int64_t{1} << 24;  // limit of the pattern buffer
 
 }  // namespace
 
@@ -23,7 +23,7 @@ std::vector<std::int64_t> spread_rows(std::int64_t length, std::int64_t count) {
 std::vector<double> sorted_values(std::span<const float> pattern) {
   std::vector<float> p(pattern.begin(), pattern.end());
   std::sort(p.begin(), p.end(), std::greater<>());
-  std::vector<double> held(p.size());  // by the largest so many
+  std::vector<double> held(p.size());  // cumulative mass of the largest keys
   std::inclusive_scan(p.begin(), p.end(), held.begin(), std::plus<>(), 0.0);
   std::vector<double> values;
   for (const double share : kKeyShare) {

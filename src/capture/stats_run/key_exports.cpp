@@ -17,7 +17,7 @@ std::string file_in(const std::string& path, const char* name) {
   return is_folder(path) ? path + "/" + name : path;
 }
 
-// The scale of keys of a layer, whatever comes before "layers" in its name.
+// Finds the key scale of a layer under any prefix before "layers".
 ConstTensorView scale_of(const SafetensorsFile& file, std::int64_t layer) {
   const auto suffix = fmt::format("layers.{}.self_attn.k_scale", layer);
   for (const auto& [name, tensor] : file.header().tensors)

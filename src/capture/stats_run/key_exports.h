@@ -1,5 +1,4 @@
-// What group C takes from exports of other statistics (docs/exports.md): scales of an FP8 cache and
-// q-filters.
+// Reads exports of other statistics (docs/exports.md) that group C uses: FP8 key scales and q-filters.
 #pragma once
 
 #include <string>
@@ -9,14 +8,14 @@
 
 namespace qkscope {
 
-// The file in an fp8-kv or q-filters export, given by its folder or itself.
+// Returns the file of an fp8-kv or q-filters export, given its folder or the file itself.
 std::string key_scales_file(const std::string& path);
 std::string key_filters_file(const std::string& path);
 
-// (layers, key heads), the same for all heads of a layer where the export has one scale per tensor.
-// What is not of this model is bad input.
+// Returns scales of shape (layers, key heads); an export with one scale per tensor repeats it for all
+// heads. Throws bad input if the shapes do not match the model.
 std::vector<float> read_key_scales(const std::string& path, const ModelConfig& model);
-// (layers, key heads, d)
+// Returns filters of shape (layers, key heads, d).
 std::vector<float> read_key_filters(const std::string& path, const ModelConfig& model);
 
 }  // namespace qkscope

@@ -14,7 +14,7 @@ MeanArea::MeanArea(const ModelConfig& model, std::int64_t layer, std::int64_t ma
   rotary_ = rope->dim;
   const auto frequencies = rope_frequencies(*rope, max_length);
   const double factor = static_cast<double>(frequencies.attention_factor) *
-                        static_cast<double>(frequencies.attention_factor);  // of q and of k
+                        static_cast<double>(frequencies.attention_factor);  // applies to q and k
   for (std::int64_t distance = 0; distance < kPositions; ++distance)
     for (const auto inverse : frequencies.inverse) {
       const double angle = static_cast<double>(inverse) * static_cast<double>(distance);
@@ -25,7 +25,8 @@ MeanArea::MeanArea(const ModelConfig& model, std::int64_t layer, std::int64_t ma
 
 double MeanArea::of(std::span<const double> query, std::span<const double> key) const {
   const auto half = as_index(rotary_ / 2);
-  // q rotated at m times k at n is along cos and -sin of the distance m - n.
+  // The dot product of q rotated by position m and k rotated by n is
+  // along * cos(m - n) + across * sin(m - n) per rotary pair.
   std::vector<double> along(half);
   std::vector<double> across(half);
   for (std::size_t i = 0; i < half; ++i) {
@@ -49,7 +50,7 @@ double MeanArea::of(std::span<const double> query, std::span<const double> key) 
   for (std::size_t distance = 0; distance < scores.size(); ++distance) {
     const double weight = std::exp(scores[distance] - highest);
     sum += weight;
-    area += weight * static_cast<double>(distance + 1);  // cumulated from this key on
+    area += weight * static_cast<double>(distance + 1);  // counts in all later cumulative sums
   }
   return area / sum / static_cast<double>(kPositions);
 }

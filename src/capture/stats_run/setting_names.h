@@ -1,4 +1,4 @@
-// Settings of statistics that are chosen by a name.
+// Parses the names of settings of statistics.
 #pragma once
 
 #include <optional>
@@ -9,14 +9,14 @@
 
 namespace qkscope {
 
-// From its name: fp8, int8 or int4, then _channel, _token, _head or _group_N; fp8 alone shares one
-// scale in a head, fp8_exported takes those of an export. Nothing for any other name.
+// Parses fp8, int8 or int4 followed by _channel, _token, _head or _group_N. Plain fp8 has one scale
+// per head; fp8_exported uses the scales of an export. Returns nullopt for any other name.
 std::optional<KeyReplacement> replacement_from_name(const std::string& name);
-// first_A_last_B, or short_P: P percent of the keys, the shortest; or qfilter_P: those with the
-// best score of q-filters.
+// Parses first_A_last_B, short_P (the P percent of keys with the smallest L2 norm) or qfilter_P (the
+// P percent with the best q-filter score). Returns nullopt for any other name.
 std::optional<KeptKeys> kept_from_name(const std::string& name);
 
-// q, k or v; pre or post; nothing for any other name.
+// Parse q, k or v, and pre or post. Return nullopt for any other name.
 std::optional<VectorKind> kind_from_name(std::string_view name);
 std::optional<VectorStage> stage_from_name(std::string_view name);
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kLargestWindow = 4096;
 
-// A list of names, or one name.
+// Reads a list of names or a single name.
 std::vector<std::string> names(YamlSection& section, const std::string& key,
                                const std::string& what) {
   std::vector<std::string> list;
@@ -79,7 +79,7 @@ void need_group_c(YamlSection& section, const char* key, bool asked,
   if (asked && !settings.all_keys) section.expected(key, "group C as well: stats.groups: [A, C]");
 }
 
-// What other statistics were exported to, and whether something uses it.
+// Reads the paths of exports and checks that each path is used by a setting and vice versa.
 void read_exports(YamlSection& section, StatisticsSettings& settings) {
   settings.fp8_scales = section.text("fp8_scales").value_or("");
   settings.q_filters = section.text("q_filters").value_or("");
@@ -150,7 +150,7 @@ StatsConfig read_stats_config(const YamlDocument& document) {
   config.run = read_capture_config(document);
   YamlSection root(document, document.root, "");
   config.stats = read_stats(root.section("stats"));
-  // What a capture keeps decides nothing here.
+  // The settings of captures do not affect statistics.
   config.run.capture = {};
   config.run.output.hf_repo_id.reset();
   config.run.output.hf_branch.reset();

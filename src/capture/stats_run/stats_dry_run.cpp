@@ -41,7 +41,7 @@ std::int64_t state_bytes(const Statistics& statistics) {
   return bytes;
 }
 
-// Multiplications and additions, by group.
+// Adds the floating-point operations of one document, by group.
 void add_work(const StatsRunPlan& plan, std::int64_t length, StatsDryRun& dry) {
   const auto& model = plan.run.model;
   const auto& s = plan.config.stats;

@@ -1,4 +1,4 @@
-// What a run of statistics would take (StatsDryRun in qkscope/statistics.h), without running the
+// Predicts the cost of a run of statistics (StatsDryRun in qkscope/statistics.h) without running the
 // model.
 #pragma once
 

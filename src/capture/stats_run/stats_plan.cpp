@@ -22,7 +22,7 @@ bool chosen(const std::vector<T>& list, T value) {  // an empty list means all
   return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
 }
 
-// Whether what enters the dot product is what was projected.
+// Whether vectors are the same before and after RoPE: no RoPE and no query scaling.
 bool post_is_pre(const ModelConfig& model, VectorKind kind, std::int64_t layer) {
   const bool scaled = kind == VectorKind::query && model.query_scaling.has_value();
   return model.rope(layer) == nullptr && !scaled;
@@ -62,7 +62,7 @@ void check_settings(const StatisticsSettings& settings, const ModelConfig& model
                 replacement.group, model.d_head);
 }
 
-// Layers that run on text.
+// All layers except cross-attention layers, which text does not use.
 std::vector<std::int64_t> text_layers(const ModelConfig& model) {
   std::vector<std::int64_t> layers;
   for (std::int64_t layer = 0; layer < model.n_layers; ++layer)
@@ -79,7 +79,7 @@ std::vector<std::int64_t> layers_of_moments(const Statistics& statistics) {
   return layers;
 }
 
-// As a capture says it, with the frequencies it comes to.
+// Adds the resolved frequencies to the RoPE metadata of a capture.
 std::string rope_with_frequencies(const std::string& text, const RopeConfig* rope,
                                   std::int64_t length) {
   if (rope == nullptr) return text;
@@ -93,7 +93,7 @@ std::string rope_with_frequencies(const std::string& text, const RopeConfig* rop
 void describe_layers(Statistics& statistics, const RunPlan& run) {
   for (const auto layer : statistics.layers) {
     const auto* rope = run.model.rope(layer);
-    // The run's groups hold what a capture says of each layer.
+    // The head groups of the run hold the metadata that a capture writes for each layer.
     const auto group = std::find_if(run.manifest.groups.begin(), run.manifest.groups.end(),
                                     [&](const HeadGroup& g) { return g.layer == layer; });
     QKSCOPE_ASSERT(group != run.manifest.groups.end());
@@ -103,7 +103,7 @@ void describe_layers(Statistics& statistics, const RunPlan& run) {
   }
 }
 
-// Everything but the sums.
+// Returns statistics with all descriptive fields, but without sums.
 Statistics describe(const StatsConfig& config, const RunPlan& run) {
   Statistics statistics;
   statistics.metadata = run.manifest.metadata;
@@ -142,7 +142,7 @@ void add_moments(StatsRunPlan& plan) {
     }
 }
 
-// In place of what only a capture keeps: what is added up.
+// Replaces the settings of captures by the settings of statistics.
 Json with_settings(Json configuration, const StatisticsSettings& settings) {
   configuration.erase("capture");
   configuration.erase("output");
@@ -171,7 +171,7 @@ bool StatsRunPlan::adds(VectorKind kind, VectorStage stage, std::int64_t layer) 
   if (!chosen(s.kinds, kind) || !chosen(s.stages, stage)) return false;
   if (stage == VectorStage::pre) return true;
   if (kind == VectorKind::value) return false;
-  // Covariances per bucket are kept after RoPE alone: there is nothing to copy them from.
+  // Covariances per bucket exist after RoPE only, so post moments cannot be copied from pre.
   if (!s.bucket_covariance.empty() && chosen(s.bucket_covariance, kind)) return true;
   return !(chosen(s.stages, VectorStage::pre) && post_is_pre(run.model, kind, layer));
 }
@@ -213,7 +213,7 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
   if (plan.adds_attention())
     plan.statistics.attention =
         empty_attention(settings, std::ssize(plan.statistics.layers), plan.statistics.heads);
-  // Nothing is sampled. One group stays: the format of parts wants one.
+  // Statistics sample no rows, but the format of parts needs one group of heads.
   manifest.groups.resize(1);
   manifest.groups.front().heads.clear();
   plan.run.points.clear();

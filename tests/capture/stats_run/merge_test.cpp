@@ -75,9 +75,9 @@ TEST(StatsMerge, TwoHundredShardsWith64OpenFilesHaveTheDocumentsOfOneRun) {
   for (const std::int64_t count : {1, 200}) {
     const StatsFolder root(folder.file(std::to_string(count)));
     for (std::int64_t i = 0; i < count; ++i)
-      write_part(root.root(), planted, {i, count}, kDocuments);
+      write_part(root, planted, {i, count}, kDocuments);
     const FewOpenFiles few;
-    const auto result = merge_shards(root.root().path());
+    const auto result = merge_shards(root.path());
     EXPECT_EQ(result.examples, kDocuments);
   }
   for (const auto* name : {"attention_documents.parquet", "examples.parquet"})
@@ -90,9 +90,9 @@ TEST(StatsMerge, TheFirstShardMayHaveNoDocuments) {
   const TemporaryFolder folder;
   const auto planted = planted_statistics();
   const StatsFolder root(folder.file("out"));
-  write_part(root.root(), planted, {0, 3}, 0);
-  for (std::int64_t i = 1; i < 3; ++i) write_part(root.root(), planted, {i, 3}, 3);
-  EXPECT_EQ(merge_shards(root.root().path()).examples, 2);
+  write_part(root, planted, {0, 3}, 0);
+  for (std::int64_t i = 1; i < 3; ++i) write_part(root, planted, {i, 3}, 3);
+  EXPECT_EQ(merge_shards(root.path()).examples, 2);
   EXPECT_TRUE(root.finished());
 }
 
