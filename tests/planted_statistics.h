@@ -1,5 +1,5 @@
-// Small statistics of made-up rows, for the tests of files, exports and analyses: the rows are
-// there too, so that every number can be computed a second time.
+// Small statistics of random rows for tests of files, exports and analyses. The rows are kept, so
+// that tests can compute every value independently.
 #pragma once
 
 #include <algorithm>
@@ -17,14 +17,14 @@
 namespace qkscope {
 
 struct PlantedStatistics {
-  using Place = std::tuple<VectorKind, VectorStage, std::int64_t>;  // of moments, with the layer
+  using Place = std::tuple<VectorKind, VectorStage, std::int64_t>;  // with the layer
 
   Statistics statistics;
-  std::vector<std::int64_t> position;        // (tokens): of each row within its document
+  std::vector<std::int64_t> position;        // (tokens) position within the document
   std::map<Place, std::vector<float>> rows;  // (tokens, heads, dim)
   std::vector<DocumentAttention> documents;
 
-  // Rows of the set ("all", "first", "body") of one head: (rows, dim).
+  // Rows of one head in a row set ("all", "first", "body"), shape (rows, dim).
   std::vector<std::vector<double>> head_rows(VectorKind kind, VectorStage stage, std::int64_t layer,
                                              std::int64_t head, const std::string& set) const {
     const auto dim = statistics.dim;
@@ -44,7 +44,7 @@ struct PlantedStatistics {
 
 namespace planted {
 
-// The sums of the definition, in two passes over the rows.
+// Computes the moments by their definition in two passes over the rows.
 inline HeadMoments moments_of(const std::vector<float>& rows,
                               const std::vector<std::int64_t>& position,
                               const std::vector<bool>& take, const MomentShape& shape,
@@ -132,7 +132,7 @@ void fill(std::vector<T>& values, std::mt19937& random) {
 
 }  // namespace planted
 
-// Three layers, the second without RoPE; 4 query and 2 key heads of 8; groups A, B and C.
+// Three layers, the second without RoPE; 4 query and 2 key heads of dimension 8; groups A, B and C.
 inline PlantedStatistics planted_statistics() {
   PlantedStatistics planted;
   Statistics& s = planted.statistics;
@@ -217,7 +217,7 @@ inline PlantedStatistics planted_statistics() {
   return planted;
 }
 
-// The documents of a list.
+// Reads documents from a vector.
 class ListedDocuments : public DocumentSource {
  public:
   explicit ListedDocuments(const std::vector<DocumentAttention>& documents)

@@ -82,7 +82,7 @@ struct LayerHead {
 
 // Selects the heads to capture.
 struct HeadFilter {
-  std::optional<std::vector<LayerHead>> pairs;      // exactly these heads; excludes layers and heads
+  std::optional<std::vector<LayerHead>> pairs;  // exactly these heads; excludes layers and heads
   std::optional<std::vector<std::int64_t>> layers;  // nullopt: every layer
   std::optional<std::vector<std::int64_t>> heads;   // query heads; nullopt: every head
   std::optional<HeadSampling> sampling;             // nullopt: every candidate
@@ -120,8 +120,8 @@ struct CaptureConfig {
   OutputConfig output;
 };
 
-// Reads a YAML file. `overrides` are KEY=VALUE with dotted keys. Throws bad input that names the key,
-// its line and the expected value for unknown keys, wrong types and values out of range.
+// Reads a YAML file. `overrides` are KEY=VALUE with dotted keys. Throws bad input that names the
+// key, its line and the expected value for unknown keys, wrong types and values out of range.
 QKSCOPE_API CaptureConfig read_capture_config(const std::string& file,
                                               const std::vector<std::string>& overrides = {});
 // Parses YAML text; messages call it "config".
@@ -142,8 +142,8 @@ struct ComputeOptions {
   std::vector<std::string> devices = {};
   std::optional<DType> dtype;      // of weights and activations on CUDA; nullopt: as configured
   std::int64_t device_memory = 0;  // limit in bytes on CUDA; 0: all free memory
-  std::int64_t batch_tokens = 0;  // tokens per batch on CUDA; 0: 32768, 65536 for streamed weights
-  bool deterministic = false;     // on CUDA: one text per batch
+  std::int64_t batch_tokens = 0;   // tokens per batch on CUDA; 0: 32768, 65536 for streamed weights
+  bool deterministic = false;      // on CUDA: one text per batch
 };
 
 // Memory of a run on its device.
@@ -178,8 +178,8 @@ class QKSCOPE_API CapturePlan {
   std::shared_ptr<const RunPlan> plan_;
 };
 
-// Plans a capture. Reads config.json but no weights. Throws bad input if the run does not fit on the
-// device.
+// Plans a capture. Reads config.json but no weights. Throws bad input if the run does not fit on
+// the device.
 QKSCOPE_API CapturePlan make_plan(const CaptureConfig& config, const ComputeOptions& compute = {});
 
 // Predicted result of a run. Positions are sampled as in the run, so the number of rows is exact.
@@ -243,8 +243,8 @@ QKSCOPE_API std::string_view outcome_name(CaptureResult::Outcome outcome);  // "
 // Returns a JSON object with outcome, examples, rows, tokens and seconds.
 QKSCOPE_API std::string result_json(const CaptureResult& result);
 
-// Runs or resumes a capture into config.output.data_root. Throws bad input if another process writes
-// to that folder.
+// Runs or resumes a capture into config.output.data_root. Throws bad input if another process
+// writes to that folder.
 QKSCOPE_API CaptureResult run_capture(const CapturePlan& plan, const CaptureOptions& options = {});
 
 // Captures, one after another, those of `count` shards that are not complete yet, then merges all

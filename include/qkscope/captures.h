@@ -85,9 +85,9 @@ struct CaptureIndex {
   std::optional<SamplerOptions> sampler;
 };
 
-// Lists the folders l{LL}h{HH}{q|k} under `data_root`. If there are none, lists those under its only
-// subfolder that has some, because older versions of qk-sniffer kept one folder per model. Throws bad
-// input if no subfolder or several subfolders have heads.
+// Lists the folders l{LL}h{HH}{q|k} under `data_root`. If there are none, lists those under its
+// only subfolder that has some, because older versions of qk-sniffer kept one folder per model.
+// Throws bad input if no subfolder or several subfolders have heads.
 QKSCOPE_API CaptureIndex index_capture(const std::string& data_root);
 
 // Whether `name` is a valid capture argument: a folder with head folders, or a name REPO@BRANCH on
@@ -159,8 +159,8 @@ struct RopeInfo {
 // Reads the RoPE of a head file from its metadata; `where` names the file in messages.
 QKSCOPE_API RopeInfo rope_info(const Metadata& metadata, const std::string& where);
 
-// Reads the sampler of a head file from its metadata. Returns nullopt for captures of other programs
-// without sampler metadata.
+// Reads the sampler of a head file from its metadata. Returns nullopt for captures of other
+// programs without sampler metadata.
 QKSCOPE_API std::optional<SamplerOptions> sampler_options(const Metadata& metadata,
                                                           const std::string& where);
 

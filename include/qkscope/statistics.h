@@ -163,7 +163,7 @@ struct AttentionStatistics {
   std::vector<double> square;      // (layers, heads, buckets, columns): sums of squares
   std::vector<float> max_logit;    // (layers, heads, buckets): largest logit
   // Sums over documents, for standard errors; the last bucket is the whole document.
-  std::vector<double> row_square;  // (buckets + 1): sum of rows^2
+  std::vector<double> row_square;       // (buckets + 1): sum of rows^2
   std::vector<double> document_square;  // (layers, heads, buckets + 1, columns): sum^2 per document
   std::vector<double> document_cross;   // (layers, heads, buckets + 1, columns): sum * rows
   // Sums of values per document, over the documents that have a value.
@@ -249,7 +249,8 @@ struct StatsConfig {
   StatisticsSettings stats;
 };
 
-// Read a configuration like read_capture_config(); the section `capture` and output.hf_* are ignored.
+// Read a configuration like read_capture_config(); the section `capture` and output.hf_* are
+// ignored.
 QKSCOPE_API StatsConfig read_stats_config(const std::string& file,
                                           const std::vector<std::string>& overrides = {});
 QKSCOPE_API StatsConfig parse_stats_config(const std::string& yaml,
@@ -335,8 +336,8 @@ QKSCOPE_API StatsResult run_stats(const StatsPlan& plan, const StatsOptions& opt
 // Whether the folder or store address holds statistics, finished or in parts.
 QKSCOPE_API bool holds_statistics(const std::string& folder);
 
-// Writes the final files of statistics in shards once every shard is complete. Throws bad input that
-// names the missing shards.
+// Writes the final files of statistics in shards once every shard is complete. Throws bad input
+// that names the missing shards.
 QKSCOPE_API StatsResult merge_stats_shards(const std::string& folder);
 
 // Merges finished folders in the given order into a new folder. Throws bad input if commit, dtype,

@@ -26,8 +26,8 @@ struct ExportOptions {
   bool queries = false;             // write scales of queries too
 };
 
-// Returns the supported formats: "expected-attention", "q-filters", "triattention", "tria", "fp8-kv",
-// "k-ranges", "duo" and "retrieval-heads".
+// Returns the supported formats: "expected-attention", "q-filters", "triattention", "tria",
+// "fp8-kv", "k-ranges", "duo" and "retrieval-heads".
 QKSCOPE_API std::vector<std::string> export_names();
 
 // Writes one export and returns the path of its file or folder. Throws bad input when the format

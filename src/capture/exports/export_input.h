@@ -1,5 +1,5 @@
-// Statistics as the exporters read them, with the checks that the exporters share, and the exporters
-// themselves.
+// Statistics as the exporters read them, with the checks that the exporters share, and the
+// exporters themselves.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +45,8 @@ class ExportInput {
   // Whether the statistics have moments of the layer; false for cross-attention layers.
   bool runs_on_text(std::int64_t layer) const;
 
-  // Returns the moments of one layer over a row set: "all", "first" or "body". Throws bad input when
-  // the statistics lack them.
+  // Returns the moments of one layer over a row set: "all", "first" or "body". Throws bad input
+  // when the statistics lack them.
   HeadMoments moments(VectorKind kind, VectorStage stage, std::int64_t layer,
                       const std::string& set) const;
 

@@ -1,5 +1,5 @@
-// Scales of an FP8 KV cache in the layout of compressed-tensors: the output folder links the files of
-// the checkpoint and adds the scales as one more safetensors file.
+// Scales of an FP8 KV cache in the layout of compressed-tensors: the output folder links the files
+// of the checkpoint and adds the scales as one more safetensors file.
 #include <algorithm>
 #include <deque>
 #include <filesystem>
@@ -28,8 +28,8 @@ constexpr double kLargestE4m3 = 448;
 constexpr char kScalesFile[] = "kv_scales.safetensors";
 constexpr const char* kWeightIndexFile = "model.safetensors.index.json";
 constexpr char kSingleFile[] = "model.safetensors";
-// transformers ignores the index when a file named model.safetensors exists, so the link to a single
-// weight file gets another name.
+// transformers ignores the index when a file named model.safetensors exists, so the link to a
+// single weight file gets another name.
 constexpr char kLinkedSingleFile[] = "model-weights.safetensors";
 
 // Class name of the attention module in transformers, as config_groups targets it.

@@ -1,5 +1,5 @@
-// Per-head exports: DuoAttention patterns, retrieval heads, and channel ranges of keys and values for
-// quantization.
+// Per-head exports: DuoAttention patterns, retrieval heads, and channel ranges of keys and values
+// for quantization.
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -16,7 +16,8 @@ namespace qkscope {
 namespace {
 
 // Attention mass of a head outside the sink and recent keys.
-double full_attention_need(const AttentionStatistics& attention, std::int64_t layer, std::int64_t head) {
+double full_attention_need(const AttentionStatistics& attention, std::int64_t layer,
+                           std::int64_t head) {
   const auto column = ColumnLayout::at(NearColumn::stream);
   return std::clamp(1 - column_value(attention, layer, head, -1, column).mean, 0.0, 1.0);
 }
@@ -45,8 +46,7 @@ class RangeTensors {
     const auto channel = i % moments.dim;
     const auto index = i / moments.dim * triangle_size(moments.dim) +
                        triangle_index(moments.dim, channel, channel);
-    return std::sqrt(moments.m2[at(index)] /
-                     static_cast<double>(moments.n() - 1));
+    return std::sqrt(moments.m2[at(index)] / static_cast<double>(moments.n() - 1));
   }
 
   std::deque<Tensor> kept_;

@@ -34,8 +34,9 @@ constexpr char kPersistentId = 'Q';
 }  // namespace op
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::uint16_t kVersion = 20;      // ZIP version needed to extract: 2.0
-constexpr std::uint16_t kDate = 0x21;       // fixed at 1980-01-01, so that equal content gives equal bytes
+constexpr std::uint16_t kVersion = 20;  // ZIP version needed to extract: 2.0
+constexpr std::uint16_t kDate =
+    0x21;  // fixed at 1980-01-01, so that equal content gives equal bytes
 constexpr std::uint16_t kPadding = 0x4246;  // id of the extra field, "FB" as in PyTorch
 
 constexpr std::array<std::uint32_t, 256> crc_table() {
@@ -105,7 +106,8 @@ std::string ZipFile::finish() {
     put_little_endian(bytes_, std::uint32_t{0x02014B50});
     put_little_endian(bytes_, kVersion);  // of the writer
     put_common_fields(member);
-    for (int i = 0; i < 4; ++i) put_little_endian(bytes_, std::uint16_t{0});  // extra, comment, disk, attributes
+    for (int i = 0; i < 4; ++i)
+      put_little_endian(bytes_, std::uint16_t{0});  // extra, comment, disk, attributes
     put_little_endian(bytes_, std::uint32_t{0});
     put_little_endian(bytes_, member.offset);
     bytes_ += member.name;
@@ -121,7 +123,6 @@ std::string ZipFile::finish() {
   put_little_endian(bytes_, std::uint16_t{0});
   return std::move(bytes_);
 }
-
 
 TorchFile::TorchFile(std::string name) : name_(std::move(name)) {
   put(op::kProto);

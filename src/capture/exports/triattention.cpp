@@ -1,5 +1,5 @@
-// Exports for triattention (a PyTorch file) and triattention-ggml (TRIA): means of the queries before
-// RoPE, one complex number per rotary pair.
+// Exports for triattention (a PyTorch file) and triattention-ggml (TRIA): means of the queries
+// before RoPE, one complex number per rotary pair.
 #include <cmath>
 #include <filesystem>
 

@@ -11,7 +11,6 @@
 #include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
-#include "capture/format/capture_index.h"
 #include "capture/format/layout.h"
 #include "capture/format/stored_run.h"
 #include "capture/stats_format/stats_file.h"

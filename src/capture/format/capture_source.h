@@ -2,6 +2,7 @@
 // Hub, or the address of an object store. Remote head files are downloaded on demand.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,9 +52,26 @@ class CaptureSource {
   std::string short_name_;
 };
 
-// Returns a hash that changes with the capture: for a finished capture or statistics, in a folder or
-// an object store, the hash of the state file; for a capture on the Hub, its commit, or "" when not
-// cached; otherwise a hash of the names, sizes and Parquet footers of all head files.
+// Returns a hash that changes with the capture: for a finished capture or statistics, in a folder
+// or an object store, the hash of the state file; for a capture on the Hub, its commit, or "" when
+// not cached; otherwise a hash of the names, sizes and Parquet footers of all head files.
 std::string capture_hash(const std::string& name);
+
+// ---- Index of heads, shared by folders, the Hub and object stores ----
+
+// Maps a folder below the root ("" for the root itself) to its heads.
+using HeadsByFolder = std::map<std::string, std::vector<HeadId>>;
+
+// Returns the root if it has heads, else the only subfolder with heads. Throws bad input for none
+// or several; the message names the root `where` and joins it with a subfolder by `separator`.
+std::string only_folder(const HeadsByFolder& heads, const std::string& where,
+                        const std::string& separator);
+
+// Reads _saver_state.json of the folder, or of the root if the folder has none.
+CaptureIndex make_index(const std::string& root, const std::string& folder,
+                        std::vector<HeadId> heads, const std::string& where);
+
+// Throws bad input that explains how captures are named.
+[[noreturn]] void no_such_capture(const std::string& name);
 
 }  // namespace qkscope

@@ -10,7 +10,7 @@
 #include "base/core/text.h"
 #include "base/core/translate_exceptions.h"
 #include "base/io/json.h"
-#include "capture/format/capture_index.h"
+#include "capture/format/capture_source.h"
 #include "capture/format/layout.h"
 #include "capture/format/metadata.h"
 

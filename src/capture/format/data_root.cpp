@@ -75,8 +75,9 @@ const RunKind kCaptureRun = {
     .state_file = layout::kStateFile,
     .files = kCaptureFiles,
     .folders = {},
-    .no_configuration = "{root}: holds a capture that another program made; choose another "
-                        "output.data_root, or replace it with --overwrite",
+    .no_configuration =
+        "{root}: holds a capture that another program made; choose another "
+        "output.data_root, or replace it with --overwrite",
     .other_run = kOtherCapture,
 };
 
@@ -98,8 +99,7 @@ bool has_configuration(const Json& identity, const Json& effective) {
   return true;
 }
 
-DataRoot::DataRoot(std::string path, const RunKind& kind)
-    : path_(std::move(path)), kind_(&kind) {
+DataRoot::DataRoot(std::string path, const RunKind& kind) : path_(std::move(path)), kind_(&kind) {
   while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
 }
 

@@ -108,7 +108,6 @@ class DataRoot {
 bool has_configuration(const Json& identity, const Json& effective);
 
 // Throws bad input that lists at most twelve of the missing shards.
-[[noreturn]] void refuse_missing_shards(const std::string& where,
-                                        std::vector<std::string> missing);
+[[noreturn]] void refuse_missing_shards(const std::string& where, std::vector<std::string> missing);
 
 }  // namespace qkscope

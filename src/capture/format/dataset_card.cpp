@@ -138,8 +138,8 @@ void put_state_sampler(Json& details, const SamplerOptions& sampler) {
   }
 }
 
-// Details of model and run under the keys of qk-sniffer. The publishing destination may change until
-// the capture is finished, so Manifest::model_metadata does not hold it.
+// Details of model and run under the keys of qk-sniffer. The publishing destination may change
+// until the capture is finished, so Manifest::model_metadata does not hold it.
 Json state_details(const Manifest& manifest) {
   Json details = manifest.model_metadata;
   if (!details.contains("dataset_name")) details["dataset_name"] = "";

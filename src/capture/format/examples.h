@@ -1,5 +1,5 @@
-// The examples of a capture and examples.parquet, which maps the 32-bit example_id of the head files
-// to the texts of the dataset.
+// The examples of a capture and examples.parquet, which maps the 32-bit example_id of the head
+// files to the texts of the dataset.
 #pragma once
 
 #include <cstdint>

@@ -69,8 +69,8 @@ int leaf_of(const parquet::SchemaDescriptor& schema, const std::string& name) {
   return -1;
 }
 
-// Some writers leave an empty page where a dictionary ends, and Parquet's reader then reports the end
-// once too early: ask twice.
+// Some writers leave an empty page where a dictionary ends, and Parquet's reader then reports the
+// end once too early: ask twice.
 template <typename Reader>
 bool has_next(Reader& reader) {
   return reader.HasNext() || reader.HasNext();
@@ -269,9 +269,10 @@ void HeadFileReader::read_vectors(int leaf, HeadRows& rows) {
               rows.vectors.size(), rows.position.size(), rows.head_dim);
 }
 
-void HeadFileReader::null_in_vector(std::int64_t first_row, const std::vector<std::int16_t>& definition,
-                             const std::vector<std::int16_t>& repetition,
-                             std::int16_t max_level) const {
+void HeadFileReader::null_in_vector(std::int64_t first_row,
+                                    const std::vector<std::int16_t>& definition,
+                                    const std::vector<std::int16_t>& repetition,
+                                    std::int16_t max_level) const {
   std::int64_t row = first_row - 1;
   std::size_t i = 0;
   for (; i < definition.size() && definition[i] == max_level; ++i)
@@ -281,8 +282,8 @@ void HeadFileReader::null_in_vector(std::int64_t first_row, const std::vector<st
 }
 
 // A row begins where the repetition level is 0; all rows must have the same length.
-void HeadFileReader::check_lengths(const std::vector<std::int16_t>& repetition, std::int64_t first_row,
-                            HeadRows& rows) const {
+void HeadFileReader::check_lengths(const std::vector<std::int16_t>& repetition,
+                                   std::int64_t first_row, HeadRows& rows) const {
   const auto count = repetition.size();
   if (rows.head_dim == 0 && count > 0) {
     std::size_t length = 1;

@@ -19,10 +19,10 @@
 namespace qkscope {
 namespace {
 
-// Rows passed to Parquet at a time and the uncompressed page size: these two alone decide where pages
-// end. Parquet compresses a page as soon as the next one begins, so little work is left at the end of
-// a file. Half this page size made files with head_dim 128 larger by 3 %, because the four byte
-// planes of a page no longer fill one 128 KiB zstd block each.
+// Rows passed to Parquet at a time and the uncompressed page size: these two alone decide where
+// pages end. Parquet compresses a page as soon as the next one begins, so little work is left at
+// the end of a file. Half this page size made files with head_dim 128 larger by 3 %, because the
+// four byte planes of a page no longer fill one 128 KiB zstd block each.
 constexpr std::size_t kBlockRows = 128;
 constexpr std::int64_t kPageBytes = std::int64_t{512} << 10;
 

@@ -84,8 +84,7 @@ void Journal::read() {
   const auto text = file.text();
   for (std::size_t end = 0; (end = text.find('\n', valid_bytes_)) != std::string_view::npos;) {
     if (!take_line(text.substr(valid_bytes_, end - valid_bytes_))) {
-      if (text.find('\n', end + 1) == std::string_view::npos)
-        return;  // a crash tore the last line
+      if (text.find('\n', end + 1) == std::string_view::npos) return;  // a crash tore the last line
       bad_input("{}: line {} is damaged; start again with --overwrite", file.path(),
                 entries_.size() + 1);
     }

@@ -1,6 +1,6 @@
-// The journal of one part of a run (the whole run, or one shard) lists its complete segments. A line
-// is appended only after its segment is on disk, so after a crash the journal tells how far the run
-// came.
+// The journal of one part of a run (the whole run, or one shard) lists its complete segments. A
+// line is appended only after its segment is on disk, so after a crash the journal tells how far
+// the run came.
 #pragma once
 
 #include <cstddef>

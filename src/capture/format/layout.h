@@ -33,7 +33,7 @@ inline constexpr char kLockFile[] = "lock";
 inline constexpr char kManifestFile[] = "manifest.json";
 inline constexpr char kJournalFile[] = "journal.jsonl";
 inline constexpr char kSegmentSuffix[] = ".seg";
-inline constexpr char kStateSuffix[] = ".state";    // statistics: all sums up to this segment
+inline constexpr char kStateSuffix[] = ".state";     // statistics: all sums up to this segment
 inline constexpr char kDocumentsSuffix[] = ".docs";  // statistics: documents of this segment
 
 }  // namespace layout

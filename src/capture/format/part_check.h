@@ -10,9 +10,9 @@
 
 namespace qkscope {
 
-// Reads every segment and checks its checksums, its identity and counts against the journal, and that
-// every example appears once, in order, and belongs to this shard. Throws bad input that names the
-// damaged segment.
+// Reads every segment and checks its checksums, its identity and counts against the journal, and
+// that every example appears once, in order, and belongs to this shard. Throws bad input that names
+// the damaged segment.
 void check_part(const Journal& journal);
 // Checks several parts, with segments in parallel.
 void check_parts(std::span<const Journal> parts);

@@ -147,8 +147,8 @@ PartRunResult PartRun::run_in_folder(const DataRoot& root, StoredRun* stored) co
     throw;
   }
   const bool uploaded = stored != nullptr && result.outcome == RunOutcome::part_finished;
-  if (result.outcome == RunOutcome::interrupted ||
-      result.outcome == RunOutcome::already_finished || uploaded)
+  if (result.outcome == RunOutcome::interrupted || result.outcome == RunOutcome::already_finished ||
+      uploaded)
     clean_up(remove_unused_part);
   return result;
 }

@@ -1,5 +1,6 @@
 // A segment is a file with the captured rows of some consecutive examples of a run. It appears
-// atomically. Blocks are written in the order of the forward pass; an index at the end locates them.
+// atomically. Blocks are written in the order of the forward pass; an index at the end locates
+// them.
 //
 //   magic | blocks | index (groups, examples) | example table | trailer
 //   block: int32 positions (rows), token strings if kept, float32 vectors (heads, rows, head_dim)
@@ -100,8 +101,8 @@ class SegmentReader {
   void check_all() const;
 
   std::vector<ExampleRecord> example_table() const;
-  // Reads the example whose record begins `offset` bytes into the table and advances `offset` to the
-  // next record.
+  // Reads the example whose record begins `offset` bytes into the table and advances `offset` to
+  // the next record.
   ExampleRecord example(std::uint64_t& offset) const;
   std::vector<BlockEntry> index(std::size_t group) const;  // (examples)
   // Reads the rows of one block for a range of heads.

@@ -121,10 +121,10 @@ std::optional<StoredRun::ActiveRun> StoredRun::newest_run() const {
       bad_input("{}: another version of qkscope began this run; start again with --overwrite",
                 where);
     ActiveRun active{.number = newest->number,
-                .run = json.at("run"),
-                .kind = json.at("kind"),
-                .shards = json.at("shards"),
-                .manifest = json.at("manifest")};
+                     .run = json.at("run"),
+                     .kind = json.at("kind"),
+                     .shards = json.at("shards"),
+                     .manifest = json.at("manifest")};
     if (active.run == folder_.manifest().run) return {};  // finished or overwritten
     return active;
   } catch (const Json::exception& error) {
@@ -185,10 +185,10 @@ void StoredRun::begin(const Manifest& manifest, const Shard& shard, bool overwri
     }
     const auto newest = newest_object(folder_.store(), runs_prefix());
     run_ = {.number = newest ? newest->number + 1 : 0,
-              .run = unique_name(),
-              .kind = kind_,
-              .shards = shard.count,
-              .manifest = manifest_file(manifest)};
+            .run = unique_name(),
+            .kind = kind_,
+            .shards = shard.count,
+            .manifest = manifest_file(manifest)};
     const Json json = {{"format", kFormat},
                        {"run", run_.run},
                        {"kind", run_.kind},
@@ -354,7 +354,8 @@ void StoredRun::upload_line(const Shard& shard, const JournalLine& line) {
   } else {
     Json all = Json::array();
     for (const auto& each : records_) all.push_back(to_json(each.line, each.files));
-    if (!store.put_if_absent(prefix(shard) + "/" + kComplete, all.dump() + "\n")) refuse_second_writer(shard);
+    if (!store.put_if_absent(prefix(shard) + "/" + kComplete, all.dump() + "\n"))
+      refuse_second_writer(shard);
   }
   if (line.number == 0 || line.segment.empty()) return;
   for (const auto& file : records_[line.number - 1].files)

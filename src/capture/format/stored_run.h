@@ -9,8 +9,8 @@
 //   ADDRESS/parts/RUN/00003-of-00064/complete.json         all journal lines of a complete shard
 //
 // A journal line counts once its object exists. The object is created with put-if-absent: of two
-// writers of one shard the first wins, and the other stops and leaves unused segments. Finished files
-// become visible through a manifest (input/store/stored_folder.h).
+// writers of one shard the first wins, and the other stops and leaves unused segments. Finished
+// files become visible through a manifest (input/store/stored_folder.h).
 #pragma once
 
 #include <cstddef>
@@ -39,10 +39,12 @@ class StoredRun {
   // Throws bad input when the finished run has another identity, which its state file records.
   void check_finished(const Json& identity, const std::string& state_file) const;
 
-  // Whether the store holds an unfinished run that an unsharded run with this manifest would resume.
+  // Whether the store holds an unfinished run that an unsharded run with this manifest would
+  // resume.
   bool continues(const Manifest& manifest) const;
   // Joins the active run or begins a new one. Throws bad input when the active run has another
-  // manifest, kind or number of shards. With `overwrite`, replaces that run and hides finished files.
+  // manifest, kind or number of shards. With `overwrite`, replaces that run and hides finished
+  // files.
   void begin(const Manifest& manifest, const Shard& shard, bool overwrite);
   // Joins the active run for a merge. Returns false if there is none.
   bool join();

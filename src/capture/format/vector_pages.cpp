@@ -22,8 +22,8 @@ std::optional<Bytes> take(Bytes& bytes, std::size_t size) {
 }
 
 // Visits `count` levels in Parquet's RLE/bit-packed hybrid encoding. Calls run(level, count) for a
-// run and packed(byte, count) for each byte of packed levels; both return false to stop. Returns true
-// after all levels were visited.
+// run and packed(byte, count) for each byte of packed levels; both return false to stop. Returns
+// true after all levels were visited.
 template <typename Run, typename Packed>
 bool walk_levels(Bytes bytes, int bit_width, std::int64_t count, const Run& run,
                  const Packed& packed) {

@@ -12,8 +12,8 @@
 #include "base/core/thread_pool.h"
 #include "base/core/translate_exceptions.h"
 #include "capture/format/layout.h"
-#include "capture/publish/finished_capture.h"
 #include "capture/publish/dataset_repository.h"
+#include "capture/publish/finished_capture.h"
 #include "input/checkpoint/hub_cache.h"
 #include "input/hub/digest.h"
 #include "qkscope/hub.h"
@@ -139,8 +139,8 @@ class Publication {
             repository_.id, branch);
   }
 
-  // Returns the commit that makes the branch hold this capture and no other. Files that are not part
-  // of any capture stay.
+  // Returns the commit that makes the branch hold this capture and no other. Files that are not
+  // part of any capture stay.
   Commit difference(const std::vector<LocalFile>& files, PublishResult& result) const {
     Commit commit;
     commit.parent = fetch_commit(client_, repository_, options_.branch);

@@ -1,5 +1,3 @@
-#include "capture/publish/dataset_repository.h"
-
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -7,6 +5,7 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/json.h"
+#include "capture/publish/dataset_repository.h"
 #include "input/hub/transfer.h"
 
 namespace qkscope {

@@ -17,20 +17,20 @@
 #include "base/io/output_file.h"
 #include "capture/format/dataset_card.h"
 #include "capture/format/examples.h"
-#include "capture/format/parts_in_order.h"
+#include "capture/format/examples_in_order.h"
 #include "qkscope/experimental/log.h"
 
 namespace qkscope {
 namespace {
 
-// Upper limit of heads whose files one thread writes at the same time. Every head keeps up to one row
-// group in memory.
+// Upper limit of heads whose files one thread writes at the same time. Every head keeps up to one
+// row group in memory.
 constexpr std::size_t kHeadsPerJob = 4;
 constexpr std::size_t kMaxOpenSegments = 1024;
 constexpr std::size_t kOtherFiles = 16;  // reserve for folders, the log and a host program
 
-// Work ahead keeps the files of all heads open. These limits bound the memory for row groups and for
-// the column metadata that Parquet keeps until a file ends.
+// Work ahead keeps the files of all heads open. These limits bound the memory for row groups and
+// for the column metadata that Parquet keeps until a file ends.
 constexpr std::int64_t kRowGroupBytesAhead = std::int64_t{4} << 30;
 constexpr std::int64_t kMetadataBytesAhead = std::int64_t{512} << 20;
 constexpr std::int64_t kMetadataBytesPerRowGroup = 8 << 10;
@@ -103,9 +103,8 @@ void Assembly::begin_ahead() {
     if (heads > most) break;
   }
   if (jobs_ahead_ == 0) return;
-  rows_ahead_ =
-      manifest.row_group_size *
-      (kMetadataBytesAhead / kMetadataBytesPerRowGroup / static_cast<std::int64_t>(heads));
+  rows_ahead_ = manifest.row_group_size * (kMetadataBytesAhead / kMetadataBytesPerRowGroup /
+                                           static_cast<std::int64_t>(heads));
   const auto& entries = parts_.front().entries();
   learned_.assign(entries.begin(), entries.end());
   parts_.front() = parts_.front().without_segments();
@@ -244,7 +243,7 @@ std::int64_t Assembly::write_examples(SegmentFiles& segments) const {
   ExamplesWriter writer(folder_ + "/" + layout::kExamplesFile,
                         parts_.front().manifest().row_group_size);
   std::int64_t count = 0;
-  PartsInOrder examples(segments);
+  ExamplesInOrder examples(segments);
   for (; examples.next(); ++count) writer.append(examples.example());
   writer.finish();
   return count;

@@ -1,5 +1,5 @@
-// Assembles the complete parts of a capture into its final files. The bytes depend on the rows only,
-// not on segments, shards, interruptions or work done ahead.
+// Assembles the complete parts of a capture into its final files. The bytes depend on the rows
+// only, not on segments, shards, interruptions or work done ahead.
 #pragma once
 
 #include <atomic>

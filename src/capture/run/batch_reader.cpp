@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kBatchesAhead = 2;
 
 GroupSample sample_positions(const PreparedBatch& prepared, const HeadGroup& group,
-                 const PositionSampler& sampler) {
+                             const PositionSampler& sampler) {
   GroupSample sample;
   for (std::size_t s = 0; s < prepared.sequence.size(); ++s) {
     const auto& example = prepared.examples[prepared.sequence[s]];

@@ -1,5 +1,5 @@
-// Reads and tokenizes examples and samples their positions on a separate thread, a few batches ahead
-// of the forward pass.
+// Reads and tokenizes examples and samples their positions on a separate thread, a few batches
+// ahead of the forward pass.
 #pragma once
 
 #include <atomic>
@@ -39,8 +39,8 @@ PreparedBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples);
 
 class BatchReader {
  public:
-  // Starts reading at once. `plan` and `source` must outlive the reader, and no one else may use the
-  // source. Setting `stop` ends reading after the current document.
+  // Starts reading at once. `plan` and `source` must outlive the reader, and no one else may use
+  // the source. Setting `stop` ends reading after the current document.
   BatchReader(const RunPlan& plan, ExampleSource& source, const std::atomic<bool>* stop = nullptr);
   ~BatchReader();  // blocks until the current document is read
   BatchReader(const BatchReader&) = delete;

@@ -1,9 +1,8 @@
-#include "capture/run/batch_size.h"
-
 #include <algorithm>
 
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "capture/run/capture_plan.h"
 #include "engine/device/device.h"
 #include "engine/device/memory_plan.h"
 #include "engine/model/tensor_table.h"

@@ -7,7 +7,6 @@
 #include "capture/run/capture_config.h"
 #include "capture/run/capture_plan.h"
 #include "capture/run/capture_run.h"
-#include "capture/run/dry_run.h"
 #include "input/store/stored_input.h"
 #include "qkscope/hub.h"
 

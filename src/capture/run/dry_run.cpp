@@ -1,9 +1,8 @@
-#include "capture/run/dry_run.h"
-
 #include <algorithm>
 #include <numeric>
 
 #include "base/core/thread_pool.h"
+#include "capture/run/capture_plan.h"
 #include "capture/run/example_source.h"
 #include "capture/run/position_sampler.h"
 #include "engine/device/device.h"

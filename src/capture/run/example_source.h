@@ -41,8 +41,8 @@ class ExampleSource {
 
   // Whether ids come from a dataset column, which may contain duplicates.
   bool has_foreign_ids() const { return options_.id_column && !options_.number_rows; }
-  // Reads the whole dataset and throws bad input if two rows have the same id. Returns the number of
-  // documents of this shard.
+  // Reads the whole dataset and throws bad input if two rows have the same id. Returns the number
+  // of documents of this shard.
   std::int64_t check_ids() const;
   // Counts the documents in the background: by check_ids() if `checks_ids`, else by
   // count_documents() if `wanted`, else returns 0.

@@ -6,7 +6,7 @@
 
 #include "base/io/folder.h"
 #include "capture/format/examples.h"
-#include "capture/format/parts_in_order.h"
+#include "capture/format/examples_in_order.h"
 
 namespace qkscope {
 
@@ -20,8 +20,7 @@ std::vector<GroupHeads> split_heads(const Manifest& manifest, std::size_t most) 
   return all;
 }
 
-HeadFiles::HeadFiles(const std::string& folder, const Manifest& manifest,
-                     const GroupHeads& heads)
+HeadFiles::HeadFiles(const std::string& folder, const Manifest& manifest, const GroupHeads& heads)
     : manifest_(manifest), heads_(heads), bucket_(manifest.sampler) {
   for (std::size_t i = 0; i < heads.heads.count; ++i)
     writers_.push_back(open(folder, group().heads[heads.heads.first + i]));
@@ -43,7 +42,7 @@ void HeadFiles::append_new(SegmentFiles& segments) {
   std::shared_ptr<const SegmentReader> segment;
   std::vector<BlockEntry> index;  // (examples of the segment)
   HeadBlock block;
-  PartsInOrder examples(segments, segments_);
+  ExamplesInOrder examples(segments, segments_);
   while (examples.next()) {
     if (segment != examples.segment()) {
       segment = examples.segment();

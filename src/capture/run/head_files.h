@@ -8,9 +8,9 @@
 
 #include "capture/format/buckets.h"
 #include "capture/format/dataset_card.h"
+#include "capture/format/examples_in_order.h"
 #include "capture/format/head_writer.h"
 #include "capture/format/manifest.h"
-#include "capture/format/segment_files.h"
 
 namespace qkscope {
 
@@ -28,8 +28,8 @@ class HeadFiles {
   // The manifest must outlive this object.
   HeadFiles(const std::string& folder, const Manifest& manifest, const GroupHeads& heads);
 
-  // Appends the rows of all parts. A single growing part may be passed repeatedly: each call appends
-  // only the segments that are new since the last call.
+  // Appends the rows of all parts. A single growing part may be passed repeatedly: each call
+  // appends only the segments that are new since the last call.
   void append_new(SegmentFiles& segments);
   void finish();
 

@@ -17,8 +17,8 @@ struct HeadSelection {
     std::set<std::int64_t> queries;
     std::set<std::int64_t> keys;
   };
-  // By layer. Cross-attention layers are candidates too, so that draws agree with published captures,
-  // but heads drawn there produce no vectors and are left out.
+  // By layer. Cross-attention layers are candidates too, so that draws agree with published
+  // captures, but heads drawn there produce no vectors and are left out.
   std::map<std::int64_t, Layer> layers;
   std::vector<std::int64_t> eligible_layers;  // layers with candidates
   std::vector<std::int64_t> excluded_layers;  // sliding-window layers under full_attention_only

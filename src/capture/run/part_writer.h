@@ -1,5 +1,5 @@
-// Appends examples to a part. Rows go to the open segment; segments are closed often, so that a crash
-// loses little work. Closing waits for the disk and therefore runs on another thread.
+// Appends examples to a part. Rows go to the open segment; segments are closed often, so that a
+// crash loses little work. Closing waits for the disk and therefore runs on another thread.
 #pragma once
 
 #include <functional>
@@ -19,8 +19,8 @@ namespace qkscope {
 
 class PartWriter {
  public:
-  // The journal must not be used elsewhere until flush() returns or the writer is destroyed. `stored`
-  // is called on another thread after a segment is recorded in the journal.
+  // The journal must not be used elsewhere until flush() returns or the writer is destroyed.
+  // `stored` is called on another thread after a segment is recorded in the journal.
   PartWriter(const RunPlan& plan, Journal& journal,
              std::function<void(const JournalEntry&)> stored = {});
 

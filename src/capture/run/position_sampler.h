@@ -18,8 +18,8 @@ class PositionSampler {
   std::int32_t bucket(std::int64_t position) const { return buckets_.of(position); }
   float probability(std::int32_t bucket) const;  // of keeping a position in this bucket
 
-  // Returns the sampled positions of [0, length), ascending. If more than max_rows are sampled, keeps
-  // those with the smallest hash of seed and position, which is a deterministic choice.
+  // Returns the sampled positions of [0, length), ascending. If more than max_rows are sampled,
+  // keeps those with the smallest hash of seed and position, which is a deterministic choice.
   std::vector<std::int32_t> sample(std::uint64_t seed, std::int64_t length) const;
 
  private:

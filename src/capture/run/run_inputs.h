@@ -1,5 +1,5 @@
-// Fingerprints of the input files of a run. They are part of the run's identity, so that a run is not
-// resumed with other texts, weights or tokenizers.
+// Fingerprints of the input files of a run. They are part of the run's identity, so that a run is
+// not resumed with other texts, weights or tokenizers.
 #pragma once
 
 #include "capture/format/manifest.h"

@@ -9,7 +9,6 @@
 #include "base/core/nan.h"
 #include "base/io/folder.h"
 #include "base/tables/parquet_stream.h"
-#include "capture/stats_format/head_rows.h"
 #include "capture/stats_format/stats_file.h"
 #include "engine/statistics/attention_sums.h"
 

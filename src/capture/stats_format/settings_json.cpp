@@ -1,10 +1,9 @@
-#include "capture/stats_format/settings_json.h"
-
 #include <array>
 #include <utility>
 
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "capture/stats_format/stats_file.h"
 
 namespace qkscope {
 namespace {

@@ -8,7 +8,6 @@
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "base/io/output_file.h"
-#include "capture/stats_format/settings_json.h"
 #include "capture/stats_format/stats_tables.h"
 #include "capture/stats_format/sums_layout.h"
 

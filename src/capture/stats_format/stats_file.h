@@ -11,9 +11,9 @@
 //   stats_state.json                published last: a folder with this file is finished
 #pragma once
 
-#include <memory>
 #include <string>
 
+#include "base/io/json.h"
 #include "qkscope/statistics.h"
 
 namespace qkscope {
@@ -39,5 +39,10 @@ void write_statistics(const std::string& folder, const Statistics& statistics,
 // Write and read stats.safetensors only.
 void write_sums(const std::string& path, const Statistics& statistics);
 Statistics read_sums(const std::string& path);
+
+// Convert settings to JSON and back, for files and for the identity of a run.
+Json settings_json(const StatisticsSettings& settings);
+// Throws bad input for unknown names; `where` names the file in messages.
+StatisticsSettings settings_from_json(const Json& json, const std::string& where);
 
 }  // namespace qkscope

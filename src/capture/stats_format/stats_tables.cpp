@@ -10,7 +10,6 @@
 #include "base/io/folder.h"
 #include "base/tables/parquet_stream.h"
 #include "capture/stats_format/document_tables.h"
-#include "capture/stats_format/head_rows.h"
 #include "capture/stats_format/stats_file.h"
 #include "engine/statistics/attention_sums.h"
 #include "engine/statistics/moments.h"

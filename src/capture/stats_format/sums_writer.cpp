@@ -2,7 +2,6 @@
 
 #include "base/core/error.h"
 #include "base/io/json.h"
-#include "capture/stats_format/settings_json.h"
 #include "capture/stats_format/stats_file.h"
 #include "capture/stats_format/sums_layout.h"
 #include "engine/statistics/attention_sums.h"

@@ -1,9 +1,8 @@
-#include "capture/stats_run/key_exports.h"
-
 #include <fmt/format.h>
 
 #include "base/core/error.h"
 #include "base/io/folder.h"
+#include "capture/stats_run/stats_plan.h"
 #include "input/checkpoint/safetensors.h"
 
 namespace qkscope {

@@ -22,11 +22,12 @@ struct NeedleStep {
 double retrieval_step(std::span<const float> scores, const NeedleStep& step);
 
 // Runs the trials of the file stats.retrieval; returns none without a file. A line of the file is a
-// JSON object {"text", "needle" or "needle_start" and "needle_end", "answer"}: the needle as text or
-// as tokens [start, end) of the text, the answer as text or as a list of token ids.
+// JSON object {"text", "needle" or "needle_start" and "needle_end", "answer"}: the needle as text
+// or as tokens [start, end) of the text, the answer as text or as a list of token ids.
 std::vector<RetrievalTrial> run_trials(const StatsRunPlan& plan, Backend& backend);
 
-// Returns the number of trials in the file, 0 without a file. Throws bad input for a malformed line.
+// Returns the number of trials in the file, 0 without a file. Throws bad input for a malformed
+// line.
 std::int64_t count_trials(const StatsRunPlan& plan);
 
 }  // namespace qkscope

@@ -8,7 +8,7 @@
 #include "base/io/checksum.h"
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
-#include "capture/stats_format/settings_json.h"
+#include "capture/stats_format/stats_file.h"
 
 namespace qkscope {
 namespace {

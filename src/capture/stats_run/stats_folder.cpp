@@ -28,8 +28,9 @@ const RunKind kStatisticsRun = {
     .folders = kFolders,
     .no_configuration =
         "{state_file}: says nothing about the run that made it; replace it with --overwrite",
-    .other_run = "{root}: holds statistics of another run: {difference}; choose another "
-                 "output.data_root, or replace them with --overwrite",
+    .other_run =
+        "{root}: holds statistics of another run: {difference}; choose another "
+        "output.data_root, or replace them with --overwrite",
 };
 
 void refuse_capture(const std::string& folder) {

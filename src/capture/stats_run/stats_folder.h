@@ -1,4 +1,5 @@
-// The output folder of statistics. Parts and locks work as in a capture (capture/format/data_root.h).
+// The output folder of statistics. Parts and locks work as in a capture
+// (capture/format/data_root.h).
 #pragma once
 
 #include <functional>

@@ -6,11 +6,9 @@
 
 #include "base/io/folder.h"
 #include "base/io/open_files.h"
-#include "capture/format/dataset_order.h"
+#include "capture/format/examples_in_order.h"
 #include "capture/format/layout.h"
-#include "capture/format/parts_in_order.h"
 #include "capture/format/segment.h"
-#include "capture/format/segment_files.h"
 
 namespace qkscope {
 namespace {
@@ -75,7 +73,7 @@ class PartDocuments : public DocumentSource {
     if (!cursor.done()) order_.add(std::move(cursor));
   }
 
-  DatasetOrder<DocumentCursor> order_;
+  RowHeap<DocumentCursor> order_;
 };
 
 }  // namespace
@@ -122,7 +120,8 @@ void StatsPart::flush() {
 void StatsPart::remove_old_states() const {
   const auto& entries = journal_.entries();
   if (entries.size() <= kKeptStates) return;
-  fs::remove(with_suffix(journal_, entries[entries.size() - kKeptStates - 1].segment, layout::kStateSuffix));
+  fs::remove(with_suffix(journal_, entries[entries.size() - kKeptStates - 1].segment,
+                         layout::kStateSuffix));
 }
 
 StatsRunState last_state(const Journal& journal) {
@@ -135,7 +134,7 @@ void for_each_example(const std::vector<Journal>& parts,
     for (const auto& entry : part.entries())
       SegmentReader(part.segment_path(entry.segment), part.manifest().groups.size()).check_index();
   SegmentFiles files(parts, std::min(open_files_left() / 2, kMaxOpenSegments));
-  PartsInOrder examples(files);
+  ExamplesInOrder examples(files);
   while (examples.next()) take(examples.example());
 }
 

@@ -8,7 +8,7 @@
 #include "base/core/index.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
-#include "capture/stats_run/exact_rows.h"
+#include "capture/stats_run/attention_measures.h"
 #include "engine/forward/no_observer.h"
 
 namespace qkscope {
@@ -120,8 +120,8 @@ class StatsPass::Attention : public AttentionSink {
   }
 
  private:
-  // Adds one document and head to the sums over rows, to the sums over documents and to the record of
-  // the document.
+  // Adds one document and head to the sums over rows, to the sums over documents and to the record
+  // of the document.
   void add_head(const LayerAttention& part, std::int64_t document, std::int64_t head) const {
     auto& a = pass_.state_.statistics.attention;
     const auto columns = part.columns;
@@ -148,7 +148,8 @@ class StatsPass::Attention : public AttentionSink {
   void add_document(std::int64_t head, std::int64_t bucket, std::int64_t rows,
                     std::span<const double> sums) const {
     auto& a = pass_.state_.statistics.attention;
-    const auto at = as_index(((layer_index_ * a.heads + head) * (a.buckets + 1) + bucket)) * sums.size();
+    const auto at =
+        as_index(((layer_index_ * a.heads + head) * (a.buckets + 1) + bucket)) * sums.size();
     for (std::size_t c = 0; c < sums.size(); ++c) {
       a.document_square[at + c] += sums[c] * sums[c];
       a.document_cross[at + c] += sums[c] * static_cast<double>(rows);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "capture/run/batch_reader.h"
-#include "capture/stats_run/mean_area.h"
+#include "capture/stats_run/attention_measures.h"
 #include "capture/stats_run/run_state.h"
 #include "capture/stats_run/stats_plan.h"
 #include "engine/forward/forward.h"
@@ -16,7 +16,7 @@ namespace qkscope {
 
 // Exact key counts (exact_rows.h) of one document in one layer.
 struct ExactValues {
-  std::size_t document;     // index in the batch
+  std::size_t document;      // index in the batch
   std::int64_t layer_index;  // in Statistics::layers
   std::vector<std::vector<double>> heads;
 };
@@ -34,12 +34,12 @@ class StatsPass : public LayerStatistics {
   StatsPass(const StatsRunPlan& plan, StatsRunState& state);
   ~StatsPass() override;
 
-  // Runs a batch and adds it to the state. Returns the attention statistics (groups B and C) of each
-  // document.
+  // Runs a batch and adds it to the state. Returns the attention statistics (groups B and C) of
+  // each document.
   std::vector<DocumentRecord> add(const PreparedBatch& prepared, Backend& backend);
 
-  // Bracket a forward pass that another caller runs with these statistics. The batch must live until
-  // finish().
+  // Bracket a forward pass that another caller runs with these statistics. The batch must live
+  // until finish().
   void begin(const PreparedBatch& prepared);
   std::vector<DocumentRecord> finish();
 

@@ -7,8 +7,7 @@
 #include "base/core/error.h"
 #include "capture/format/metadata.h"
 #include "capture/run/capture_config.h"
-#include "capture/stats_format/settings_json.h"
-#include "capture/stats_run/key_exports.h"
+#include "capture/stats_format/stats_file.h"
 #include "engine/statistics/attention_sums.h"
 
 namespace qkscope {

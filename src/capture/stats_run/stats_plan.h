@@ -1,8 +1,10 @@
 // The plan of a run of statistics.
 #pragma once
 
+#include <string>
 #include <vector>
 
+#include "base/io/json.h"
 #include "capture/run/capture_plan.h"
 #include "engine/statistics/moments.h"
 #include "qkscope/statistics.h"
@@ -31,5 +33,24 @@ Json effective_stats_config(const StatsConfig& config);
 
 // Copies pre moments to post moments on layers without RoPE. Must run after all merges.
 void copy_unrotated(Statistics& statistics);
+
+// ---- Dry run ----
+
+// Predicts the cost of a run without running the model.
+StatsDryRun dry_run(const StatsRunPlan& plan, const Shard& shard);
+
+Json to_json(const StatsRunPlan& plan, const StatsDryRun& dry);
+
+// ---- Exports of other statistics (docs/exports.md) that group C uses ----
+
+// Returns the file of an fp8-kv or q-filters export, given its folder or the file itself.
+std::string key_scales_file(const std::string& path);
+std::string key_filters_file(const std::string& path);
+
+// Returns scales of shape (layers, key heads); an export with one scale per tensor repeats it for
+// all heads. Throws bad input if the shapes do not match the model.
+std::vector<float> read_key_scales(const std::string& path, const ModelConfig& model);
+// Returns filters of shape (layers, key heads, d).
+std::vector<float> read_key_filters(const std::string& path, const ModelConfig& model);
 
 }  // namespace qkscope

@@ -23,11 +23,11 @@
 #include "capture/run/run_inputs.h"
 #include "capture/stats_format/document_tables.h"
 #include "capture/stats_format/stats_file.h"
-#include "capture/stats_run/key_exports.h"
 #include "capture/stats_run/retrieval.h"
 #include "capture/stats_run/stats_folder.h"
 #include "capture/stats_run/stats_part.h"
 #include "capture/stats_run/stats_pass.h"
+#include "capture/stats_run/stats_plan.h"
 #include "engine/model/loaded_checkpoint.h"
 #include "engine/statistics/statistics.h"
 #include "qkscope/experimental/log.h"
@@ -127,16 +127,15 @@ class StatisticsRun {
   JointResult run() {
     const auto& data_root = plan_.config.run.output.data_root;
     if (!parse_store_address(data_root)) refuse_capture(data_root);
-    const PartRun run{
-        .kind = kStatisticsRun,
-        .data_root = data_root,
-        .manifest = manifest_of(plan_),
-        .shard = options_.shard,
-        .overwrite = options_.overwrite,
-        .quiet = options_.quiet,
-        .check_inputs = [&] { ExampleSource(plan_.run, options_.shard).wait(); },
-        .write_part = [&](const DataRoot&, Journal& journal) { write_part(journal); },
-        .assemble = assemble_statistics};
+    const PartRun run{.kind = kStatisticsRun,
+                      .data_root = data_root,
+                      .manifest = manifest_of(plan_),
+                      .shard = options_.shard,
+                      .overwrite = options_.overwrite,
+                      .quiet = options_.quiet,
+                      .check_inputs = [&] { ExampleSource(plan_.run, options_.shard).wait(); },
+                      .write_part = [&](const DataRoot&, Journal& journal) { write_part(journal); },
+                      .assemble = assemble_statistics};
     set_totals(result_, run.run());
     result_.seconds = seconds_since(start_);
     return {result_, captured_};
@@ -176,8 +175,8 @@ class StatisticsRun {
     result_.load_seconds = seconds_since(start);
     if (tries) part.state().statistics.retrieval = run_trials(plan_, *backend);
     if (!alone) backend.reset();
-    const bool all = alone ? add_on_one(reader, *backend, part)
-                           : add_with_workers(reader, model, part);
+    const bool all =
+        alone ? add_on_one(reader, *backend, part) : add_with_workers(reader, model, part);
     part.flush();
     if (all && reader.at_end()) journal.mark_complete();
   }

@@ -1,4 +1,6 @@
 // The public functions of qkscope/statistics.h that make statistics.
+#include "qkscope/statistics.h"
+
 #include "base/core/error.h"
 #include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
@@ -6,11 +8,9 @@
 #include "capture/format/stored_run.h"
 #include "capture/stats_format/stats_file.h"
 #include "capture/stats_run/stats_config.h"
-#include "capture/stats_run/stats_dry_run.h"
 #include "capture/stats_run/stats_folder.h"
 #include "capture/stats_run/stats_plan.h"
 #include "capture/stats_run/stats_run.h"
-#include "qkscope/statistics.h"
 
 namespace qkscope {
 namespace {

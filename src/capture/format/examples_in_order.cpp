@@ -1,6 +1,4 @@
-#include "capture/format/segment_files.h"
-
-#include <algorithm>
+#include "capture/format/examples_in_order.h"
 
 namespace qkscope {
 
@@ -35,6 +33,47 @@ void SegmentFiles::keep(const Place& place, const std::shared_ptr<const SegmentR
   places_.erase(kept_[at].place);
   places_[place] = at;
   kept_[at] = {place, file};
+}
+
+ExamplesInOrder::ExamplesInOrder(SegmentFiles& files, std::size_t first_segment) : files_(files) {
+  for (std::size_t part = 0; part < files.parts().size(); ++part) {
+    Cursor cursor;
+    cursor.part = part;
+    cursor.segment = first_segment;
+    if (begin_segment(cursor)) order_.add(std::move(cursor));
+  }
+}
+
+bool ExamplesInOrder::next() {
+  if (order_.empty()) return false;
+  auto cursor = order_.take();
+  segment_ = files_.open(cursor.part, cursor.segment);
+  number_ = cursor.number;
+  example_ = cursor.example;
+  if (advance(cursor)) order_.add(std::move(cursor));
+  return true;
+}
+
+bool ExamplesInOrder::begin_segment(Cursor& cursor) {
+  const auto segments = files_.parts()[cursor.part].entries().size();
+  for (; cursor.segment < segments; ++cursor.segment) {
+    const auto segment = files_.open(cursor.part, cursor.segment);
+    if (segment->examples() == 0) continue;
+    cursor.number = 0;
+    cursor.offset = 0;
+    cursor.example = segment->example(cursor.offset);
+    return true;
+  }
+  return false;
+}
+
+bool ExamplesInOrder::advance(Cursor& cursor) {
+  if (++cursor.number < segment_->examples()) {
+    cursor.example = segment_->example(cursor.offset);
+    return true;
+  }
+  ++cursor.segment;
+  return begin_segment(cursor);
 }
 
 }  // namespace qkscope
