@@ -45,6 +45,8 @@ struct HeadGroup {
 struct Shard {
   std::int64_t index = 0;
   std::int64_t count = 1;
+
+  bool operator==(const Shard&) const = default;
 };
 
 // How a run ended: a capture, statistics, or one shard of either.

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
 #include "base/io/json.h"
 #include "base/numerics/matrix.h"
 #include "qkscope/experimental/exports.h"
+#include "qkscope/model.h"
 #include "qkscope/statistics.h"
 
 namespace qkscope {
@@ -66,6 +68,20 @@ class ExportInput {
 
 // Returns the scatter matrix of one head, shape (dim, dim): the sum of centred outer products.
 Matrix scatter_of(const HeadMoments& moments, std::int64_t head);
+
+// Tensors of a safetensors file under their names, owned until the file is written.
+class OwnedTensors {
+ public:
+  Tensor& add(const std::string& name, const Shape& shape, DType dtype = DType::f32) {
+    named_.push_back({name, kept_.emplace_back(shape, dtype)});
+    return kept_.back();
+  }
+  const std::vector<NamedTensor>& all() const { return named_; }
+
+ private:
+  std::deque<Tensor> kept_;
+  std::vector<NamedTensor> named_;
+};
 
 // Creates the output folder. Throws bad input when it is not empty and --overwrite was not given.
 void prepare_folder(const ExportOptions& options, const std::string& folder);

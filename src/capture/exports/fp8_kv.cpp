@@ -1,7 +1,6 @@
 // Scales of an FP8 KV cache in the layout of compressed-tensors: the output folder links the files
 // of the checkpoint and adds the scales as one more safetensors file.
 #include <algorithm>
-#include <deque>
 #include <filesystem>
 #include <map>
 
@@ -17,7 +16,6 @@
 #include "input/checkpoint/checkpoint.h"
 #include "input/checkpoint/hub_cache.h"
 #include "input/checkpoint/weight_index.h"
-#include "qkscope/model.h"
 
 namespace qkscope {
 namespace {
@@ -63,39 +61,24 @@ std::vector<float> absolute_maxima(const HeadMoments& moments) {
   return largest;
 }
 
-class ScaleTensors {
- public:
-  ScaleTensors(const ExportInput& input, std::string prefix)
-      : input_(input), prefix_(std::move(prefix)) {}
-
-  void add(std::int64_t layer, const char* letter, const HeadMoments& moments) {
-    auto largest = absolute_maxima(moments);
-    const bool per_head = input_.options().strategy == "attn_head";
-    if (!per_head) largest = {*std::max_element(largest.begin(), largest.end())};
-    const Shape shape = per_head ? Shape{moments.heads, 1, 1} : Shape{1};
-    Tensor& scale = kept_.emplace_back(shape);
-    for (std::size_t i = 0; i < largest.size(); ++i)
-      // A head that is always zero gets scale 1, because readers divide by the scale.
-      scale.data<float>()[i] = largest[i] > 0
-                                   ? static_cast<float>(static_cast<double>(largest[i]) /
-                                                        kLargestE4m3 * input_.options().margin)
-                                   : 1.0f;
-    const auto name = fmt::format("{}{}.self_attn.{}", prefix_, layer, letter);
-    named_.push_back({name + "_scale", scale});
-    if (!input_.options().queries) return;
-    Tensor& zero = kept_.emplace_back(shape, DType::f8_e4m3);
-    std::fill_n(zero.view().bytes(), zero.view().size_bytes(), std::byte{0});
-    named_.push_back({name + "_zero_point", zero});
-  }
-
-  const std::vector<NamedTensor>& all() const { return named_; }
-
- private:
-  const ExportInput& input_;
-  std::string prefix_;  // "model.layers."
-  std::deque<Tensor> kept_;
-  std::vector<NamedTensor> named_;
-};
+// Adds the scale "NAME_scale" of one layer, and with --queries its zero point.
+void add_scale(OwnedTensors& tensors, const ExportOptions& options, const std::string& name,
+               const HeadMoments& moments) {
+  auto largest = absolute_maxima(moments);
+  const bool per_head = options.strategy == "attn_head";
+  if (!per_head) largest = {*std::max_element(largest.begin(), largest.end())};
+  const Shape shape = per_head ? Shape{moments.heads, 1, 1} : Shape{1};
+  Tensor& scale = tensors.add(name + "_scale", shape);
+  for (std::size_t i = 0; i < largest.size(); ++i)
+    // A head that is always zero gets scale 1, because readers divide by the scale.
+    scale.data<float>()[i] =
+        largest[i] > 0
+            ? static_cast<float>(static_cast<double>(largest[i]) / kLargestE4m3 * options.margin)
+            : 1.0f;
+  if (!options.queries) return;
+  Tensor& zero = tensors.add(name + "_zero_point", shape, DType::f8_e4m3);
+  std::fill_n(zero.view().bytes(), zero.view().size_bytes(), std::byte{0});
+}
 
 // Returns the prefix of the layer tensors in the checkpoint, for example "model.layers.".
 std::string layer_prefix(const ExportInput& input, const std::vector<std::string>& names) {
@@ -180,13 +163,16 @@ std::string export_fp8_kv(const ExportInput& input) {
   check_checkpoint(input, from, config);
   const Checkpoint checkpoint = Checkpoint::open(from);
   const auto names = checkpoint.names();
-  ScaleTensors scales(input, layer_prefix(input, names));
+  const auto prefix = layer_prefix(input, names);
+  OwnedTensors scales;
   for (const auto layer : input.statistics().layers) {
-    using enum VectorStage;
-    if (input.options().queries)
-      scales.add(layer, "q", input.moments(VectorKind::query, post, layer, "all"));
-    scales.add(layer, "k", input.moments(VectorKind::key, post, layer, "all"));
-    scales.add(layer, "v", input.moments(VectorKind::value, pre, layer, "all"));
+    const auto add = [&](const char* letter, VectorKind kind, VectorStage stage) {
+      add_scale(scales, input.options(), fmt::format("{}{}.self_attn.{}", prefix, layer, letter),
+                input.moments(kind, stage, layer, "all"));
+    };
+    if (input.options().queries) add("q", VectorKind::query, VectorStage::post);
+    add("k", VectorKind::key, VectorStage::post);
+    add("v", VectorKind::value, VectorStage::pre);
   }
   auto map = weight_map(from, names);
   std::uint64_t total = checkpoint.bytes();

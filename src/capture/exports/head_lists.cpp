@@ -2,7 +2,6 @@
 // for quantization.
 #include <algorithm>
 #include <cmath>
-#include <deque>
 
 #include <fmt/format.h>
 
@@ -10,7 +9,6 @@
 #include "base/io/output_file.h"
 #include "capture/exports/export_input.h"
 #include "engine/statistics/attention_sums.h"
-#include "qkscope/model.h"
 
 namespace qkscope {
 namespace {
@@ -22,48 +20,37 @@ double full_attention_need(const AttentionStatistics& attention, std::int64_t la
   return std::clamp(1 - column_value(attention, layer, head, -1, column).mean, 0.0, 1.0);
 }
 
-// Owns the tensors of a safetensors file until the file is written.
-class RangeTensors {
- public:
-  void add(const std::string& prefix, const HeadMoments& moments) {
-    const Shape shape{moments.heads, moments.dim};
-    const auto fill = [&](const char* name, auto value) {
-      Tensor& tensor = kept_.emplace_back(shape);
-      for (std::int64_t i = 0; i < tensor.size(); ++i)
-        tensor.data<float>()[i] = static_cast<float>(value(static_cast<std::size_t>(i)));
-      named_.push_back({prefix + name, tensor});
-    };
-    fill("min", [&](std::size_t i) { return moments.min[i]; });
-    fill("max", [&](std::size_t i) { return moments.max[i]; });
-    fill("absmax", [&](std::size_t i) { return std::max(-moments.min[i], moments.max[i]); });
-    fill("mean", [&](std::size_t i) { return moments.mean[i]; });
-    fill("std", [&](std::size_t i) { return deviation(moments, static_cast<std::int64_t>(i)); });
-  }
-  const std::vector<NamedTensor>& all() const { return named_; }
+double deviation(const HeadMoments& moments, std::int64_t i) {
+  const auto channel = i % moments.dim;
+  const auto index =
+      i / moments.dim * triangle_size(moments.dim) + triangle_index(moments.dim, channel, channel);
+  return std::sqrt(moments.m2[at(index)] / static_cast<double>(moments.n() - 1));
+}
 
- private:
-  static double deviation(const HeadMoments& moments, std::int64_t i) {
-    const auto channel = i % moments.dim;
-    const auto index = i / moments.dim * triangle_size(moments.dim) +
-                       triangle_index(moments.dim, channel, channel);
-    return std::sqrt(moments.m2[at(index)] / static_cast<double>(moments.n() - 1));
-  }
-
-  std::deque<Tensor> kept_;
-  std::vector<NamedTensor> named_;
-};
+void add_ranges(OwnedTensors& tensors, const std::string& prefix, const HeadMoments& moments) {
+  const auto fill = [&](const char* name, auto value) {
+    Tensor& tensor = tensors.add(prefix + name, {moments.heads, moments.dim});
+    for (std::int64_t i = 0; i < tensor.size(); ++i)
+      tensor.data<float>()[i] = static_cast<float>(value(at(i)));
+  };
+  fill("min", [&](std::size_t i) { return moments.min[i]; });
+  fill("max", [&](std::size_t i) { return moments.max[i]; });
+  fill("absmax", [&](std::size_t i) { return std::max(-moments.min[i], moments.max[i]); });
+  fill("mean", [&](std::size_t i) { return moments.mean[i]; });
+  fill("std", [&](std::size_t i) { return deviation(moments, static_cast<std::int64_t>(i)); });
+}
 
 }  // namespace
 
 std::string export_key_ranges(const ExportInput& input) {
   const auto& set = input.options().set;
-  RangeTensors tensors;
+  OwnedTensors tensors;
   for (const auto layer : input.statistics().layers) {
     using enum VectorStage;
     const auto prefix = fmt::format("layers.{}.", layer);
-    tensors.add(prefix + "k.pre.", input.moments(VectorKind::key, pre, layer, set));
-    tensors.add(prefix + "k.post.", input.moments(VectorKind::key, post, layer, set));
-    tensors.add(prefix + "v.pre.", input.moments(VectorKind::value, pre, layer, set));
+    add_ranges(tensors, prefix + "k.pre.", input.moments(VectorKind::key, pre, layer, set));
+    add_ranges(tensors, prefix + "k.post.", input.moments(VectorKind::key, post, layer, set));
+    add_ranges(tensors, prefix + "v.pre.", input.moments(VectorKind::value, pre, layer, set));
   }
   prepare_file(input.options(), input.options().out);
   write_safetensors(input.options().out, tensors.all(),

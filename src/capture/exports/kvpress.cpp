@@ -22,10 +22,6 @@ void write_json(const std::string& path, const Json& json) {
   write_file(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-std::int64_t longest(const Statistics& statistics) {
-  return *std::max_element(statistics.lengths.begin(), statistics.lengths.end());
-}
-
 // First eigenvector of the uncentred second moment, with its sign chosen to agree with the mean.
 std::vector<double> principal_direction(const HeadMoments& moments, std::int64_t head) {
   Matrix second = scatter_of(moments, head);
@@ -60,15 +56,17 @@ std::string export_expected_attention(const ExportInput& input) {
         *out++ = static_cast<float>(x / static_cast<double>(moments.n() - 1));
   }
   const auto& folder = input.options().out;
+  const auto& lengths = input.statistics().lengths;
   prepare_folder(input.options(), folder);
-  write_json(folder + "/config.json", {{"num_layers", input.layers()},
-                                       {"num_heads", input.heads()},
-                                       {"head_dim", dim},
-                                       {"n_sink", input.statistics().settings.first},
-                                       {"num_samples", input.statistics().lengths.size()},
-                                       {"sample_seq_len", longest(input.statistics())},
-                                       {"dataset_name", input.text("dataset")},
-                                       {"model_name", input.model_name()}});
+  write_json(folder + "/config.json",
+             {{"num_layers", input.layers()},
+              {"num_heads", input.heads()},
+              {"head_dim", dim},
+              {"n_sink", input.statistics().settings.first},
+              {"num_samples", lengths.size()},
+              {"sample_seq_len", *std::max_element(lengths.begin(), lengths.end())},
+              {"dataset_name", input.text("dataset")},
+              {"model_name", input.model_name()}});
   const NamedTensor tensors[] = {{"query_mean", mean}, {"query_cov", covariance}};
   write_safetensors(folder + "/model.safetensors", tensors);
   return folder;

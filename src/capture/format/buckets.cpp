@@ -36,15 +36,8 @@ std::int64_t first_with_log2(int power) {
 }  // namespace
 
 std::string_view sampler_type_name(SamplerType type) {
-  switch (type) {
-    case SamplerType::log_uniform:
-      return "log_uniform";
-    case SamplerType::uniform:
-      return "uniform";
-    case SamplerType::all:
-      return "all";
-  }
-  return "";
+  constexpr std::string_view kNames[] = {"log_uniform", "uniform", "all"};
+  return kNames[static_cast<std::size_t>(type)];
 }
 
 Buckets::Buckets(const SamplerOptions& sampler)

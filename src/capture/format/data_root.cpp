@@ -45,10 +45,6 @@ bool is_of_run(const std::string& part, const Manifest& manifest) {
   }
 }
 
-bool same_shard(const Shard& a, const Shard& b) {
-  return a.index == b.index && a.count == b.count;
-}
-
 // Removes the manifest first: a part without a manifest does not count. The lock file stays.
 void empty_part(const OpenFolder& part) {
   part.remove_file(layout::kManifestFile);
@@ -121,7 +117,7 @@ void DataRoot::refuse_links(const std::optional<Shard>& own) const {
   const auto parts = root.folder(layout::kPartsFolder);
   for (const auto& name : parts.names()) {
     const auto shard = parse_part_name(name);
-    if (shard && own && !same_shard(*shard, *own)) continue;
+    if (shard && own && *shard != *own) continue;
     refuse_link(parts, name);
     if (!shard || !parts.has_folder(name)) continue;
     const auto part = parts.folder(name);
@@ -235,7 +231,7 @@ void DataRoot::check_other_parts(const Manifest& manifest, const Shard& shard) c
   const OpenFolder folder(parts());
   std::size_t others = 0;
   for (const auto& other : part_folders()) {
-    if (same_shard(other, shard)) continue;
+    if (other == shard) continue;
     if (others >= kComparedParts && other.count == shard.count) continue;
     if (!Journal::exists(part(other))) continue;
     refuse_link(folder, part_name(other));
@@ -308,7 +304,7 @@ void DataRoot::remove_run(const Manifest& manifest, const Shard& shard) const {
   for (const auto* name : kind_->folders) root.remove_tree(name);
   const auto parts = root.folder(layout::kPartsFolder);
   for (const auto& other : shards()) {
-    if (same_shard(other, shard)) {
+    if (other == shard) {
       empty_part(parts.folder(part_name(other)));
       continue;
     }

@@ -193,191 +193,178 @@ class HeadFileReader {
               schema_.Column(leaf)->path()->ToDotVector().front());
   }
 
-  std::size_t count_values(int leaf) const;
-  void read_vectors(int leaf, HeadRows& rows);
-  void read_lists(int leaf, int group, std::int64_t first_row, HeadRows& rows);
+  // Slow path: reads the vectors of one row group with levels, to report which row is malformed.
+  void read_lists(int leaf, int group, std::int64_t first_row, HeadRows& rows) {
+    const auto column = file_.RowGroup(group)->Column(leaf);
+    auto& reader = static_cast<parquet::TypedColumnReader<parquet::FloatType>&>(*column);
+    const auto expected = file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values();
+    std::vector<std::int16_t> definition(static_cast<std::size_t>(expected));
+    std::vector<std::int16_t> repetition(static_cast<std::size_t>(expected));
+    float* const values = rows.vectors.data() + rows.vectors.size() - expected;
+    std::int64_t done = 0;
+    std::int64_t stored = 0;
+    while (done < expected && has_next(reader)) {
+      std::int64_t read = 0;
+      done += reader.ReadBatch(expected - done, definition.data() + done, repetition.data() + done,
+                               values + stored, &read);
+      stored += read;
+    }
+    if (done != expected) cut_short(leaf, done, expected);
+    const auto max_level = schema_.Column(leaf)->max_definition_level();
+    if (stored != done) null_in_vector(first_row, definition, repetition, max_level);
+    check_lengths(repetition, first_row, rows);
+  }
+
+  // Number of values over all row groups.
+  std::size_t count_values(int leaf) const {
+    std::size_t count = 0;
+    for (int group = 0; group < file_.metadata()->num_row_groups(); ++group)
+      count += static_cast<std::size_t>(
+          file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values());
+    return count;
+  }
+
+  void read_vectors(int leaf, HeadRows& rows) {
+    if (schema_.Column(leaf)->max_repetition_level() != 1)
+      bad_input("{}: column 'vector' is not a list of float32", path_);
+    std::int64_t first_row = 0;
+    rows.vectors.reserve(count_values(leaf));
+    for (int group = 0; group < file_.metadata()->num_row_groups(); ++group) {
+      const auto group_rows = file_.metadata()->RowGroup(group)->num_rows();
+      const auto expected = file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values();
+      const auto start = rows.vectors.size();
+      rows.vectors.resize(start + static_cast<std::size_t>(expected));
+      // Usually all vectors have the same length, and the fast path succeeds.
+      const auto length =
+          rows.head_dim > 0 || group_rows == 0 ? rows.head_dim : expected / group_rows;
+      if (length > 0 && expected == length * group_rows &&
+          read_equal_lists(*file_.RowGroup(group)->GetColumnPageReader(leaf), *schema_.Column(leaf),
+                           length, std::span(rows.vectors).subspan(start)))
+        rows.head_dim = static_cast<int>(length);
+      else
+        read_lists(leaf, group, first_row, rows);
+      first_row += group_rows;
+    }
+    if (rows.vectors.size() != rows.position.size() * static_cast<std::size_t>(rows.head_dim))
+      bad_input("{}: column 'vector' has {} numbers; expected {} rows of {}", path_,
+                rows.vectors.size(), rows.position.size(), rows.head_dim);
+  }
+
   [[noreturn]] void null_in_vector(std::int64_t first_row,
                                    const std::vector<std::int16_t>& definition,
                                    const std::vector<std::int16_t>& repetition,
-                                   std::int16_t max_level) const;
+                                   std::int16_t max_level) const {
+    std::int64_t row = first_row - 1;
+    std::size_t i = 0;
+    for (; i < definition.size() && definition[i] == max_level; ++i)
+      row += repetition[i] == 0 ? 1 : 0;
+    if (i < definition.size() && repetition[i] == 0) ++row;
+    bad_input("{}: row {}: 'vector' is null, empty or holds a null; expected numbers", path_, row);
+  }
+
+  // A row begins where the repetition level is 0; all rows must have the same length.
   void check_lengths(const std::vector<std::int16_t>& repetition, std::int64_t first_row,
-                     HeadRows& rows) const;
-  bool all_null(int leaf) const;
-  std::vector<std::int64_t> windows(int leaf, std::vector<std::int16_t>& defined);
-  void read_window(HeadRows& rows);
-  void read_tokens(HeadRows& rows);
+                     HeadRows& rows) const {
+    const auto count = repetition.size();
+    if (rows.head_dim == 0 && count > 0) {
+      std::size_t length = 1;
+      while (length < count && repetition[length] != 0) ++length;
+      rows.head_dim = static_cast<int>(length);
+    }
+    const auto dim = static_cast<std::size_t>(rows.head_dim);
+    std::int64_t row = first_row;
+    for (std::size_t begin = 0; begin < count; begin += dim, ++row) {
+      const auto end = std::min(begin + dim, count);
+      int starts = 0;  // rows that begin inside this one
+      for (std::size_t i = begin + 1; i < end; ++i) starts += repetition[i] == 0 ? 1 : 0;
+      if (starts == 0 && end == begin + dim && (end == count || repetition[end] == 0)) continue;
+      std::size_t length = 1;
+      while (begin + length < count && repetition[begin + length] != 0) ++length;
+      bad_input("{}: row {}: 'vector' has {} numbers; the rows before it have {}", path_, row,
+                length, rows.head_dim);
+    }
+  }
+
+  // Whether the Parquet statistics say that the column holds only nulls.
+  bool all_null(int leaf) const {
+    for (int group = 0; group < file_.metadata()->num_row_groups(); ++group) {
+      const auto row_group = file_.metadata()->RowGroup(group);
+      const auto statistics = row_group->ColumnChunk(leaf)->statistics();
+      if (!statistics || !statistics->HasNullCount() ||
+          statistics->null_count() != row_group->num_rows())
+        return false;
+    }
+    return true;
+  }
+
+  // qk-sniffer lets Arrow infer the type: int64 for sliding-window layers, a null column for
+  // others.
+  std::vector<std::int64_t> windows(int leaf, std::vector<std::int16_t>& defined) {
+    const auto type = schema_.Column(leaf)->physical_type();
+    if (type == parquet::Type::INT64) return numbers<parquet::Int64Type>(leaf, &defined);
+    if (type == parquet::Type::INT32) {
+      const auto narrow = int_column(leaf, &defined);
+      return {narrow.begin(), narrow.end()};
+    }
+    if (!all_null(leaf))
+      bad_input("{}: column 'sliding_window' is {}; expected INT32 or INT64", path_,
+                parquet::TypeToString(type));
+    return {};
+  }
+
+  void read_window(HeadRows& rows) {
+    const int leaf = leaf_of(schema_, "sliding_window");
+    rows.window_unsaid = leaf < 0;
+    if (leaf < 0) return;
+    std::vector<std::int16_t> defined;
+    const auto found = windows(leaf, defined);
+    if (found.empty()) return;
+    std::size_t next = 0;
+    for (std::size_t row = 0; row < defined.size(); ++row) {
+      if (defined[row] == 0)
+        bad_input("{}: row {}: 'sliding_window' is null, other rows say {}; expected one window",
+                  path_, row, found.front());
+      if (found[next++] != found.front())
+        bad_input("{}: row {}: 'sliding_window' is {}, rows before it say {}; expected one window",
+                  path_, row, found[next - 1], found.front());
+    }
+    if (found.front() < 1 || found.front() > INT32_MAX)
+      bad_input("{}: 'sliding_window' is {}; expected 1 to {}", path_, found.front(), INT32_MAX);
+    rows.sliding_window = static_cast<std::int32_t>(found.front());
+  }
+
+  // Token strings are informative only: a column of another type is ignored and a null becomes "".
+  void read_tokens(HeadRows& rows) {
+    const int leaf = leaf_of(schema_, "token_str");
+    if (leaf < 0 || schema_.Column(leaf)->physical_type() != parquet::Type::BYTE_ARRAY ||
+        schema_.Column(leaf)->max_repetition_level() != 0)
+      return;
+    const auto max_level = schema_.Column(leaf)->max_definition_level();
+    each_group<parquet::ByteArrayType>(leaf, [&](auto& reader, std::int64_t group_rows) {
+      constexpr std::int64_t kBatch = 4096;
+      std::vector<std::int16_t> levels(kBatch, max_level);
+      std::vector<parquet::ByteArray> values(kBatch);
+      std::int64_t done = 0;
+      while (done < group_rows && has_next(reader)) {
+        std::int64_t stored = 0;
+        const auto count = reader.ReadBatch(std::min(kBatch, group_rows - done), levels.data(),
+                                            nullptr, values.data(), &stored);
+        // The strings point into the current page, which the next batch invalidates.
+        std::size_t next = 0;
+        for (std::int64_t i = 0; i < count; ++i) {
+          const bool text = max_level == 0 || levels[static_cast<std::size_t>(i)] == max_level;
+          rows.token_str.emplace_back(text ? std::string_view(values[next++]) : std::string_view());
+        }
+        done += count;
+      }
+      if (done != group_rows) cut_short(leaf, done, group_rows);
+    });
+  }
 
   const std::string& path_;
   parquet::ParquetFileReader& file_;
   const parquet::SchemaDescriptor& schema_;
 };
-
-// Slow path: reads the vectors of one row group with levels, to report which row is malformed.
-void HeadFileReader::read_lists(int leaf, int group, std::int64_t first_row, HeadRows& rows) {
-  const auto column = file_.RowGroup(group)->Column(leaf);
-  auto& reader = static_cast<parquet::TypedColumnReader<parquet::FloatType>&>(*column);
-  const auto expected = file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values();
-  std::vector<std::int16_t> definition(static_cast<std::size_t>(expected));
-  std::vector<std::int16_t> repetition(static_cast<std::size_t>(expected));
-  float* const values = rows.vectors.data() + rows.vectors.size() - expected;
-  std::int64_t done = 0;
-  std::int64_t stored = 0;
-  while (done < expected && has_next(reader)) {
-    std::int64_t read = 0;
-    done += reader.ReadBatch(expected - done, definition.data() + done, repetition.data() + done,
-                             values + stored, &read);
-    stored += read;
-  }
-  if (done != expected) cut_short(leaf, done, expected);
-  const auto max_level = schema_.Column(leaf)->max_definition_level();
-  if (stored != done) null_in_vector(first_row, definition, repetition, max_level);
-  check_lengths(repetition, first_row, rows);
-}
-
-// Number of values over all row groups.
-std::size_t HeadFileReader::count_values(int leaf) const {
-  std::size_t count = 0;
-  for (int group = 0; group < file_.metadata()->num_row_groups(); ++group)
-    count += static_cast<std::size_t>(
-        file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values());
-  return count;
-}
-
-void HeadFileReader::read_vectors(int leaf, HeadRows& rows) {
-  if (schema_.Column(leaf)->max_repetition_level() != 1)
-    bad_input("{}: column 'vector' is not a list of float32", path_);
-  std::int64_t first_row = 0;
-  rows.vectors.reserve(count_values(leaf));
-  for (int group = 0; group < file_.metadata()->num_row_groups(); ++group) {
-    const auto group_rows = file_.metadata()->RowGroup(group)->num_rows();
-    const auto expected = file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values();
-    const auto start = rows.vectors.size();
-    rows.vectors.resize(start + static_cast<std::size_t>(expected));
-    // Usually all vectors have the same length, and the fast path succeeds.
-    const auto length =
-        rows.head_dim > 0 || group_rows == 0 ? rows.head_dim : expected / group_rows;
-    if (length > 0 && expected == length * group_rows &&
-        read_equal_lists(*file_.RowGroup(group)->GetColumnPageReader(leaf), *schema_.Column(leaf),
-                         length, std::span(rows.vectors).subspan(start)))
-      rows.head_dim = static_cast<int>(length);
-    else
-      read_lists(leaf, group, first_row, rows);
-    first_row += group_rows;
-  }
-  if (rows.vectors.size() != rows.position.size() * static_cast<std::size_t>(rows.head_dim))
-    bad_input("{}: column 'vector' has {} numbers; expected {} rows of {}", path_,
-              rows.vectors.size(), rows.position.size(), rows.head_dim);
-}
-
-void HeadFileReader::null_in_vector(std::int64_t first_row,
-                                    const std::vector<std::int16_t>& definition,
-                                    const std::vector<std::int16_t>& repetition,
-                                    std::int16_t max_level) const {
-  std::int64_t row = first_row - 1;
-  std::size_t i = 0;
-  for (; i < definition.size() && definition[i] == max_level; ++i)
-    row += repetition[i] == 0 ? 1 : 0;
-  if (i < definition.size() && repetition[i] == 0) ++row;
-  bad_input("{}: row {}: 'vector' is null, empty or holds a null; expected numbers", path_, row);
-}
-
-// A row begins where the repetition level is 0; all rows must have the same length.
-void HeadFileReader::check_lengths(const std::vector<std::int16_t>& repetition,
-                                   std::int64_t first_row, HeadRows& rows) const {
-  const auto count = repetition.size();
-  if (rows.head_dim == 0 && count > 0) {
-    std::size_t length = 1;
-    while (length < count && repetition[length] != 0) ++length;
-    rows.head_dim = static_cast<int>(length);
-  }
-  const auto dim = static_cast<std::size_t>(rows.head_dim);
-  std::int64_t row = first_row;
-  for (std::size_t begin = 0; begin < count; begin += dim, ++row) {
-    const auto end = std::min(begin + dim, count);
-    int starts = 0;  // rows that begin inside this one
-    for (std::size_t i = begin + 1; i < end; ++i) starts += repetition[i] == 0 ? 1 : 0;
-    if (starts == 0 && end == begin + dim && (end == count || repetition[end] == 0)) continue;
-    std::size_t length = 1;
-    while (begin + length < count && repetition[begin + length] != 0) ++length;
-    bad_input("{}: row {}: 'vector' has {} numbers; the rows before it have {}", path_, row, length,
-              rows.head_dim);
-  }
-}
-
-// Whether the Parquet statistics say that the column holds only nulls.
-bool HeadFileReader::all_null(int leaf) const {
-  for (int group = 0; group < file_.metadata()->num_row_groups(); ++group) {
-    const auto row_group = file_.metadata()->RowGroup(group);
-    const auto statistics = row_group->ColumnChunk(leaf)->statistics();
-    if (!statistics || !statistics->HasNullCount() ||
-        statistics->null_count() != row_group->num_rows())
-      return false;
-  }
-  return true;
-}
-
-// qk-sniffer lets Arrow infer the type: int64 for sliding-window layers, a null column for others.
-std::vector<std::int64_t> HeadFileReader::windows(int leaf, std::vector<std::int16_t>& defined) {
-  const auto type = schema_.Column(leaf)->physical_type();
-  if (type == parquet::Type::INT64) return numbers<parquet::Int64Type>(leaf, &defined);
-  if (type == parquet::Type::INT32) {
-    const auto narrow = int_column(leaf, &defined);
-    return {narrow.begin(), narrow.end()};
-  }
-  if (!all_null(leaf))
-    bad_input("{}: column 'sliding_window' is {}; expected INT32 or INT64", path_,
-              parquet::TypeToString(type));
-  return {};
-}
-
-void HeadFileReader::read_window(HeadRows& rows) {
-  const int leaf = leaf_of(schema_, "sliding_window");
-  rows.window_unsaid = leaf < 0;
-  if (leaf < 0) return;
-  std::vector<std::int16_t> defined;
-  const auto found = windows(leaf, defined);
-  if (found.empty()) return;
-  std::size_t next = 0;
-  for (std::size_t row = 0; row < defined.size(); ++row) {
-    if (defined[row] == 0)
-      bad_input("{}: row {}: 'sliding_window' is null, other rows say {}; expected one window",
-                path_, row, found.front());
-    if (found[next++] != found.front())
-      bad_input("{}: row {}: 'sliding_window' is {}, rows before it say {}; expected one window",
-                path_, row, found[next - 1], found.front());
-  }
-  if (found.front() < 1 || found.front() > INT32_MAX)
-    bad_input("{}: 'sliding_window' is {}; expected 1 to {}", path_, found.front(), INT32_MAX);
-  rows.sliding_window = static_cast<std::int32_t>(found.front());
-}
-
-// Token strings are informative only: a column of another type is ignored and a null becomes "".
-void HeadFileReader::read_tokens(HeadRows& rows) {
-  const int leaf = leaf_of(schema_, "token_str");
-  if (leaf < 0 || schema_.Column(leaf)->physical_type() != parquet::Type::BYTE_ARRAY ||
-      schema_.Column(leaf)->max_repetition_level() != 0)
-    return;
-  const auto max_level = schema_.Column(leaf)->max_definition_level();
-  each_group<parquet::ByteArrayType>(leaf, [&](auto& reader, std::int64_t group_rows) {
-    constexpr std::int64_t kBatch = 4096;
-    std::vector<std::int16_t> levels(kBatch, max_level);
-    std::vector<parquet::ByteArray> values(kBatch);
-    std::int64_t done = 0;
-    while (done < group_rows && has_next(reader)) {
-      std::int64_t stored = 0;
-      const auto count = reader.ReadBatch(std::min(kBatch, group_rows - done), levels.data(),
-                                          nullptr, values.data(), &stored);
-      // The strings point into the current page, which the next batch invalidates.
-      std::size_t next = 0;
-      for (std::int64_t i = 0; i < count; ++i) {
-        const bool text = max_level == 0 || levels[static_cast<std::size_t>(i)] == max_level;
-        rows.token_str.emplace_back(text ? std::string_view(values[next++]) : std::string_view());
-      }
-      done += count;
-    }
-    if (done != group_rows) cut_short(leaf, done, group_rows);
-  });
-}
 
 // Captures store example after example with ascending positions; such a file cannot contain
 // duplicates, and no sorting is needed to prove it.

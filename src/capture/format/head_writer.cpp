@@ -102,25 +102,21 @@ struct HeadWriter::State {
     return take_arrow(std::move(result), fmt::format("writing {}", path), ErrorKind::failure);
   }
 
-  std::shared_ptr<arrow::Array> token_strings() const;
-  std::size_t block_rows() const;  // size of the next block
+  // Size of the next block, which never crosses the end of a row group.
+  std::size_t block_rows() const {
+    return std::min(kBlockRows, static_cast<std::size_t>(options.row_group_size - in_row_group));
+  }
+  std::shared_ptr<arrow::Array> token_strings() const {
+    arrow::StringBuilder builder;
+    check(builder.AppendValues(pending.token_str));
+    return take(builder.Finish());
+  }
   void flush();
 };
 
 HeadRowsView view(const HeadRows& rows) {
   return {rows.bucket,         rows.example_id, rows.position,   rows.vectors,
           rows.sliding_window, rows.token_str,  rows.example_key};
-}
-
-std::shared_ptr<arrow::Array> HeadWriter::State::token_strings() const {
-  arrow::StringBuilder builder;
-  check(builder.AppendValues(pending.token_str));
-  return take(builder.Finish());
-}
-
-// A block never crosses the end of a row group.
-std::size_t HeadWriter::State::block_rows() const {
-  return std::min(kBlockRows, static_cast<std::size_t>(options.row_group_size - in_row_group));
 }
 
 // The row count alone decides where a block ends, so the bytes do not depend on append() calls.

@@ -123,22 +123,6 @@ std::int64_t Journal::sum(std::int64_t JournalEntry::*member) const {
   return sum;
 }
 
-std::int64_t Journal::examples() const {
-  return sum(&JournalEntry::examples);
-}
-
-std::int64_t Journal::rows() const {
-  return sum(&JournalEntry::rows);
-}
-
-std::int64_t Journal::tokens() const {
-  return sum(&JournalEntry::tokens);
-}
-
-std::int64_t Journal::non_finite() const {
-  return sum(&JournalEntry::non_finite);
-}
-
 void Journal::append(Json line) {
   const auto path = folder_ + "/" + layout::kJournalFile;
   const bool first = !path_exists(path);

@@ -51,10 +51,10 @@ class Journal {
   void share_manifest(const Journal& other) { manifest_ = other.manifest_; }
   const std::vector<JournalEntry>& entries() const { return entries_; }
   bool complete() const { return complete_; }  // all examples of the part are stored
-  std::int64_t examples() const;
-  std::int64_t rows() const;
-  std::int64_t tokens() const;
-  std::int64_t non_finite() const;
+  std::int64_t examples() const { return sum(&JournalEntry::examples); }
+  std::int64_t rows() const { return sum(&JournalEntry::rows); }
+  std::int64_t tokens() const { return sum(&JournalEntry::tokens); }
+  std::int64_t non_finite() const { return sum(&JournalEntry::non_finite); }
 
   std::string segment_path(const std::string& name) const { return folder_ + "/" + name; }
 

@@ -82,19 +82,30 @@ struct HeadRange {
   std::size_t count = 1;
 };
 
+// The last bytes of a segment. Integers use the byte order of the machine, because segments are
+// temporary working files.
+struct SegmentTrailer {
+  std::uint64_t examples = 0;
+  std::uint64_t groups = 0;
+  std::uint64_t index_offset = 0;
+  std::uint64_t table_offset = 0;
+  std::uint64_t data_checksum = 0;   // of magic and blocks
+  std::uint64_t index_checksum = 0;  // of index and example table
+  std::uint64_t checksum = 0;        // of the fields above
+  char magic[8] = {'Q', 'K', 'S', 'E', 'G', '0', '2', '\n'};
+};
+
 class SegmentReader {
  public:
   // Reads the trailer. Throws bad input when the file is not a segment with `groups` groups.
   SegmentReader(const std::string& path, std::size_t groups);
   ~SegmentReader();
-  SegmentReader(SegmentReader&& other) noexcept;
-  SegmentReader& operator=(SegmentReader&&) = delete;
   SegmentReader(const SegmentReader&) = delete;
   SegmentReader& operator=(const SegmentReader&) = delete;
 
-  std::size_t examples() const { return examples_; }
+  std::size_t examples() const { return trailer_.examples; }
   std::uint64_t bytes() const { return size_; }
-  std::uint64_t checksum() const { return checksum_; }  // returned by commit()
+  std::uint64_t checksum() const { return trailer_.checksum; }  // returned by commit()
 
   // Verify checksums and throw bad input on damage: of index and example table, or of all bytes.
   void check_index() const;
@@ -120,13 +131,7 @@ class SegmentReader {
   std::string path_;
   int file_ = -1;
   std::uint64_t size_ = 0;
-  std::size_t groups_ = 0;
-  std::size_t examples_ = 0;
-  std::uint64_t index_offset_ = 0;
-  std::uint64_t table_offset_ = 0;
-  std::uint64_t checksum_ = 0;
-  std::uint64_t data_checksum_ = 0;
-  std::uint64_t index_checksum_ = 0;
+  SegmentTrailer trailer_;
 };
 
 }  // namespace qkscope

@@ -76,10 +76,6 @@ Json to_json(const std::string& line, const std::vector<StoredFile>& files) {
   return json;
 }
 
-std::string shard_text(const Shard& shard) {
-  return fmt::format("{}/{}", shard.index, shard.count);
-}
-
 [[noreturn]] void damaged(const std::string& where, const std::string& why) {
   bad_input("{}: damaged ({}); start again with --overwrite", where, why);
 }
@@ -328,9 +324,9 @@ void StoredRun::download_all(const std::string& unit) {
 
 void StoredRun::refuse_second_writer(const Shard& shard) const {
   bad_input(
-      "{}: another process writes shard {} of this run; this one stops, and nothing of the other's "
-      "is touched",
-      address(), shard_text(shard));
+      "{}: another process writes shard {}/{} of this run; this one stops, and nothing of the "
+      "other's is touched",
+      address(), shard.index, shard.count);
 }
 
 void StoredRun::upload_line(const Shard& shard, const JournalLine& line) {

@@ -70,8 +70,9 @@ class CaptureRun {
         .write_part = [&](const DataRoot& root, Journal& journal) { capture(root, journal); },
         .assemble =
             [&](const DataRoot& root, std::vector<Journal> parts) {
-              if (!assembly_) assembly_.emplace(root, std::move(parts));
-              assembly_->finish(options_.quiet);
+              const auto assembly = assembly_ ? std::move(assembly_)
+                                              : std::make_unique<Assembly>(root, std::move(parts));
+              assembly->finish(options_.quiet);
             }};
     set_totals(result_, run.run());
     result_.seconds = seconds_since(start_);
@@ -80,7 +81,8 @@ class CaptureRun {
 
  private:
   void capture(const DataRoot& root, Journal& journal) {
-    auto& assembly = assembly_.emplace(root, std::vector{journal});
+    // Destroyed on an error or a stop, so that unfinished files go while the data root is locked.
+    auto assembly = std::make_unique<Assembly>(root, std::vector{journal});
     if (!source_) source_.emplace(plan_, options_.shard);
     auto& source = *source_;
     const bool begins = journal.entries().empty();
@@ -100,9 +102,9 @@ class CaptureRun {
         Engine{.model = load_model(plan_.model_folder, config_overrides(plan_.config.model))});
     const auto& model = engine->model;
     log_milestone("the model is mapped");
-    if (assembles_ahead()) assembly.begin_ahead();
+    if (assembles_ahead()) assembly->begin_ahead();
     PartWriter writer(plan_, journal,
-                      [&assembly](const JournalEntry& entry) { assembly.learn(entry); });
+                      [&assembly](const JournalEntry& entry) { assembly->learn(entry); });
     const auto begin = [&] {
       log_memory();
       source.wait();
@@ -127,6 +129,7 @@ class CaptureRun {
     all = all && reader.at_end();
     if (all) journal.mark_complete();
     if (companion_ != nullptr) companion_->finish(all);
+    if (all) assembly_ = std::move(assembly);
     result_.forward_seconds = writer.forward_seconds() / static_cast<double>(plan_.workers.size());
     result_.input_seconds = reader.seconds_waited();
     unloading_ =
@@ -268,10 +271,10 @@ class CaptureRun {
   Clock::time_point start_ = Clock::now();
   CaptureResult result_;
   std::optional<ExampleSource> source_;
-  std::optional<Assembly> assembly_;
-  std::int64_t most_examples_ = 0;    // that the capture or its companion has stored
-  std::int64_t shared_examples_ = 0;  // that both the capture and its companion have stored
-  std::int64_t total_ = 0;            // examples of the shard; 0 when unknown
+  std::unique_ptr<Assembly> assembly_;  // of a complete part
+  std::int64_t most_examples_ = 0;      // that the capture or its companion has stored
+  std::int64_t shared_examples_ = 0;    // that both the capture and its companion have stored
+  std::int64_t total_ = 0;              // examples of the shard; 0 when unknown
   std::int64_t batches_ = 0;
   std::future<void> unloading_;  // of the model
 };

@@ -69,6 +69,45 @@ inline HeadMoments& set_of(LayerMoments& layer, RowSet set) {
   return set == RowSet::first ? layer.first : layer.body;
 }
 
+// Visits the tensors of the moments of one kind and stage in file order. Calls rows(name, set) for
+// the number of rows, and visit(name, shape, values) for each tensor, where values(layer) returns
+// the slice of one layer.
+template <typename Layers, typename Rows, typename Visit>
+void visit_moments(Layers& layers, const MomentKey& key, const Rows& rows, const Visit& visit) {
+  const auto count = std::ssize(layers);
+  for (const auto set : kSets) {
+    const auto prefix = fmt::format("{}{}.", prefix_of(key), set_name(set));
+    const HeadMoments& any = set_of(layers.front(), set);
+    const auto visit_field = [&](const auto& field) {
+      visit(
+          prefix + field.name, shape_of(count, any.heads, field.width(any.dim)),
+          [ set, values = field.values ](auto& layer) -> auto& {
+            return set_of(layer, set).*values;
+          });
+    };
+    rows(prefix + "n", set);
+    for (const auto& field : kRealFields) visit_field(field);
+    for (const auto& field : kFloatFields) visit_field(field);
+    if (any.pairs > 0 && key.second == VectorStage::pre)  // post may hold copies of pre
+      visit(
+          prefix + "pair_abs", Shape{count, any.heads, any.pairs}, [set](auto& layer) -> auto& {
+            return set_of(layer, set).pair_abs;
+          });
+  }
+  const BucketMoments& any = layers.front().buckets;
+  const auto visit_bucket = [&](const char* name, std::vector<double> BucketMoments::*values,
+                                std::int64_t width) {
+    visit(
+        prefix_of(key) + "bucket." + name,
+        Shape{count, any.heads, any.buckets, width}, [values](auto& layer) -> auto& {
+          return layer.buckets.*values;
+        });
+  };
+  visit_bucket("mean", &BucketMoments::mean, any.dim);
+  visit_bucket("m2", &BucketMoments::m2, any.dim);
+  if (!any.cov.empty()) visit_bucket("cov", &BucketMoments::cov, triangle_size(any.dim));
+}
+
 // Visits the tensors of groups B and C in file order.
 template <typename Attention, typename Visit>
 void visit_attention(Attention& a, const Visit& visit) {

@@ -1,4 +1,4 @@
-// The public functions of qkscope/statistics.h that make statistics.
+// Implements the functions of qkscope/statistics.h that run statistics.
 #include "qkscope/statistics.h"
 
 #include "base/core/error.h"
@@ -15,7 +15,7 @@
 namespace qkscope {
 namespace {
 
-constexpr int kIndent = 2;  // of JSON
+constexpr int kJsonIndent = 2;
 
 StatsConfig read_with_overrides(YamlDocument document, const std::vector<std::string>& overrides) {
   override_values(document, overrides);
@@ -70,7 +70,7 @@ StatsDryRun dry_run_stats(const StatsPlan& plan, const Shard& shard) {
 }
 
 std::string plan_json(const StatsPlan& plan, const StatsDryRun& dry) {
-  return translate_exceptions([&] { return to_json(plan.run_plan(), dry).dump(kIndent); });
+  return translate_exceptions([&] { return to_json(plan.run_plan(), dry).dump(kJsonIndent); });
 }
 
 std::string result_json(const StatsResult& result) {
@@ -81,7 +81,7 @@ std::string result_json(const StatsResult& result) {
                        {"seconds", result.seconds},
                        {"load_seconds", result.load_seconds},
                        {"forward_seconds", result.forward_seconds}};
-    return json.dump(kIndent);
+    return json.dump(kJsonIndent);
   });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <map>
 
 #include <fmt/ranges.h>
 
@@ -39,36 +40,31 @@ std::optional<VectorStage> stage_from_name(std::string_view name) {
 std::optional<KeyReplacement> replacement_from_name(const std::string& name) {
   using Scheme = KeyReplacement::Scheme;
   using Scale = KeyReplacement::Scale;
+  const std::map<std::string, Scheme> schemes = {
+      {"fp8", Scheme::fp8}, {"int8", Scheme::int8}, {"int4", Scheme::int4}};
+  const std::map<std::string, Scale> scales = {{"head", Scale::head},
+                                               {"exported", Scale::exported},
+                                               {"channel", Scale::channel},
+                                               {"token", Scale::token}};
+  const auto cut = name.find('_');
+  const auto scheme = schemes.find(name.substr(0, cut));
+  if (scheme == schemes.end()) return {};
+  const bool fp8 = scheme->second == Scheme::fp8;
   KeyReplacement replacement;
   replacement.name = name;
-  const auto cut = name.find('_');
-  const auto scheme = name.substr(0, cut);
-  if (scheme == "fp8")
-    replacement.scheme = Scheme::fp8;
-  else if (scheme == "int8")
-    replacement.scheme = Scheme::int8;
-  else if (scheme == "int4")
-    replacement.scheme = Scheme::int4;
-  else
-    return {};
-  if (cut == std::string::npos) return scheme == "fp8" ? std::optional(replacement) : std::nullopt;
+  replacement.scheme = scheme->second;
+  if (cut == std::string::npos) return fp8 ? std::optional(replacement) : std::nullopt;
   const auto scale = name.substr(cut + 1);
-  if (scale == "head") {
-    replacement.scale = Scale::head;
-  } else if (scale == "exported" && scheme == "fp8") {
-    replacement.scale = Scale::exported;
-  } else if (scale == "channel") {
-    replacement.scale = Scale::channel;
-  } else if (scale == "token") {
-    replacement.scale = Scale::token;
-  } else if (scale.starts_with("group_")) {
-    const auto group = number_from(std::string_view(scale).substr(6));
-    if (!group || *group < 1) return {};
-    replacement.scale = Scale::group;
-    replacement.group = *group;
-  } else {
-    return {};
+  if (const auto found = scales.find(scale); found != scales.end()) {
+    replacement.scale = found->second;
+    if (found->second == Scale::exported && !fp8) return {};
+    return replacement;
   }
+  if (!scale.starts_with("group_")) return {};
+  const auto group = number_from(std::string_view(scale).substr(6));
+  if (!group || *group < 1) return {};
+  replacement.scale = Scale::group;
+  replacement.group = *group;
   return replacement;
 }
 

@@ -177,20 +177,15 @@ class StatsPass::Attention : public AttentionSink {
     if (!keys.empty()) add_keys(cell, document, head, keys);
   }
 
-  static std::vector<double> scaled(const std::int64_t* sums, std::int64_t count,
-                                    std::int64_t stride) {
-    std::vector<double> values(as_index(count));
-    for (std::int64_t j = 0; j < count; ++j)
-      values[as_index(j)] = static_cast<double>(sums[j * stride]) * kKeyUnit;
-    return values;
-  }
-
   std::vector<double> key_sums(const LayerAttention& part, std::int64_t document,
                                std::int64_t head) const {
-    if (part.key_sums.empty()) return {};
+    std::vector<double> values;
+    if (part.key_sums.empty()) return values;
     const auto& sequence = pass_.prepared_->batch.sequences[as_index(document)];
-    return scaled(part.key_sums.data() + sequence.begin * part.heads + head, sequence.length,
-                  part.heads);
+    for (std::int64_t j = sequence.begin; j < sequence.begin + sequence.length; ++j)
+      values.push_back(static_cast<double>(part.key_sums[as_index(j * part.heads + head)]) *
+                       kKeyUnit);
+    return values;
   }
 
   void add_keys(std::int64_t cell, std::int64_t document, std::int64_t head,

@@ -2,16 +2,35 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
+#include "base/io/folder.h"
 #include "capture/format/metadata.h"
 #include "capture/run/capture_config.h"
 #include "capture/stats_format/stats_file.h"
 #include "engine/statistics/attention_sums.h"
+#include "input/checkpoint/safetensors.h"
 
 namespace qkscope {
 namespace {
+
+constexpr char kScalesFile[] = "kv_scales.safetensors";
+constexpr char kFiltersFile[] = "model.safetensors";
+constexpr char kFilters[] = "q_filters";
+
+std::string file_in(const std::string& path, const char* name) {
+  return is_folder(path) ? path + "/" + name : path;
+}
+
+// Finds the key scale of a layer under any prefix before "layers".
+ConstTensorView scale_of(const SafetensorsFile& file, std::int64_t layer) {
+  const auto suffix = fmt::format("layers.{}.self_attn.k_scale", layer);
+  for (const auto& [name, tensor] : file.header().tensors)
+    if (name == suffix || name.ends_with("." + suffix)) return file.tensor(name);
+  bad_input("{}: has no {}; expected the fp8-kv export of this model", file.path(), suffix);
+}
 
 constexpr VectorKind kKinds[] = {VectorKind::query, VectorKind::key, VectorKind::value};
 constexpr VectorStage kStages[] = {VectorStage::pre, VectorStage::post};
@@ -25,10 +44,6 @@ bool chosen(const std::vector<T>& list, T value) {  // an empty list means all
 bool post_is_pre(const ModelConfig& model, VectorKind kind, std::int64_t layer) {
   const bool scaled = kind == VectorKind::query && model.query_scaling.has_value();
   return model.rope(layer) == nullptr && !scaled;
-}
-
-std::int64_t heads_of(const Statistics& statistics, VectorKind kind) {
-  return kind == VectorKind::query ? statistics.heads : statistics.key_heads;
 }
 
 void check_layers(const StatisticsSettings& settings, const ModelConfig& model) {
@@ -59,23 +74,6 @@ void check_settings(const StatisticsSettings& settings, const ModelConfig& model
     if (replacement.scale == KeyReplacement::Scale::group && model.d_head % replacement.group != 0)
       bad_input("stats.kl: {}: groups of {} do not divide the head dimension {}", replacement.name,
                 replacement.group, model.d_head);
-}
-
-// All layers except cross-attention layers, which text does not use.
-std::vector<std::int64_t> text_layers(const ModelConfig& model) {
-  std::vector<std::int64_t> layers;
-  for (std::int64_t layer = 0; layer < model.n_layers; ++layer)
-    if (!model.layers[static_cast<std::size_t>(layer)].cross_attention) layers.push_back(layer);
-  return layers;
-}
-
-std::vector<std::int64_t> layers_of_moments(const Statistics& statistics) {
-  std::vector<std::int64_t> layers;
-  const auto& asked = statistics.settings.layers;
-  for (const auto layer : statistics.layers)
-    if (!asked || std::find(asked->begin(), asked->end(), layer) != asked->end())
-      layers.push_back(layer);
-  return layers;
 }
 
 // Adds the resolved frequencies to the RoPE metadata of a capture.
@@ -117,17 +115,21 @@ Statistics describe(const StatsConfig& config, const RunPlan& run) {
   statistics.key_heads = run.model.n_kv_heads;
   statistics.dim = run.model.d_head;
   statistics.interleaved = run.model.rope_interleaved;
-  statistics.layers = text_layers(run.model);
+  for (std::int64_t layer = 0; layer < run.model.n_layers; ++layer)
+    if (!run.model.layers[static_cast<std::size_t>(layer)].cross_attention)
+      statistics.layers.push_back(layer);
   describe_layers(statistics, run);
   return statistics;
 }
 
 void add_moments(StatsRunPlan& plan) {
   auto& statistics = plan.statistics;
-  statistics.moment_layers = layers_of_moments(statistics);
+  const auto& asked = plan.config.stats.layers;
+  for (const auto layer : statistics.layers)
+    if (!asked || std::find(asked->begin(), asked->end(), layer) != asked->end())
+      statistics.moment_layers.push_back(layer);
   if (statistics.moment_layers.empty())
-    bad_input("stats.layers: none of the layers {} runs on text",
-              fmt::join(*plan.config.stats.layers, ", "));
+    bad_input("stats.layers: none of the layers {} runs on text", fmt::join(*asked, ", "));
   for (const auto kind : kKinds)
     for (const auto stage : kStages) {
       const auto& settings = plan.config.stats;
@@ -159,6 +161,45 @@ StatisticsSettings with_bucket_size(const StatsConfig& config) {
 
 }  // namespace
 
+std::string key_scales_file(const std::string& path) {
+  return file_in(path, kScalesFile);
+}
+
+std::string key_filters_file(const std::string& path) {
+  return file_in(path, kFiltersFile);
+}
+
+std::vector<float> read_key_scales(const std::string& path, const ModelConfig& model) {
+  const SafetensorsFile file(key_scales_file(path));
+  std::vector<float> scales;
+  for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
+    const auto scale = scale_of(file, layer);
+    const bool per_head = scale.size() == model.n_kv_heads;
+    if (scale.dtype() != DType::f32 || (scale.size() != 1 && !per_head))
+      bad_input("{}: the scales of layer {} are {} x {}; expected 1 or {} (key heads) of float32",
+                file.path(), layer, scale.size(), dtype_name(scale.dtype()), model.n_kv_heads);
+    for (std::int64_t head = 0; head < model.n_kv_heads; ++head)
+      scales.push_back(scale.data<float>()[per_head ? head : 0]);
+  }
+  for (const float scale : scales)
+    if (!(scale > 0.0f))
+      bad_input("{}: holds the scale {}; expected more than 0", file.path(), scale);
+  return scales;
+}
+
+std::vector<float> read_key_filters(const std::string& path, const ModelConfig& model) {
+  const SafetensorsFile file(key_filters_file(path));
+  if (!file.header().tensors.contains(kFilters))
+    bad_input("{}: has no tensor {}; expected a q-filters export", file.path(), kFilters);
+  const auto filters = file.tensor(kFilters);
+  const Shape expected = {model.n_layers, model.n_kv_heads, model.d_head};
+  if (filters.dtype() != DType::f32 || filters.shape() != expected)
+    bad_input("{}: {} is {} of shape {}; expected float32 of shape {} for this model", file.path(),
+              kFilters, dtype_name(filters.dtype()), filters.shape().to_string(),
+              expected.to_string());
+  return {filters.data<float>(), filters.data<float>() + filters.size()};
+}
+
 Json effective_stats_config(const StatsConfig& config) {
   return with_settings(effective_config(config.run), with_bucket_size(config));
 }
@@ -179,7 +220,7 @@ MomentRequest StatsRunPlan::moment_request(VectorKind kind, VectorStage stage) c
   const auto& s = config.stats;
   const auto covariances = s.bucket_covariance;
   MomentRequest request;
-  request.shape.heads = heads_of(statistics, kind);
+  request.shape.heads = kind == VectorKind::query ? statistics.heads : statistics.key_heads;
   request.shape.dim = statistics.dim;
   if (stage == VectorStage::pre && kind != VectorKind::value && !run.model.ropes.empty())
     request.shape.pairs = run.model.ropes.front().dim / 2;

@@ -121,7 +121,7 @@ class CaptureStatistics : public PassCompanion {
 
 class StatisticsRun {
  public:
-  StatisticsRun(const StatsRunPlan& plan, const StatsOptions& options, const CaptureBeside* capture)
+  StatisticsRun(const StatsRunPlan& plan, const StatsOptions& options, const JointCapture* capture)
       : plan_(plan), options_(options), capture_(capture) {}
 
   JointResult run() {
@@ -247,7 +247,7 @@ class StatisticsRun {
 
   const StatsRunPlan& plan_;
   const StatsOptions& options_;
-  const CaptureBeside* capture_;
+  const JointCapture* capture_;
   Clock::time_point start_ = Clock::now();
   StatsResult result_;
   std::optional<CaptureResult> captured_;
@@ -303,13 +303,6 @@ void for_each_example(const std::string& folder,
   }
 }
 
-StatsResult result_of(const Statistics& statistics) {
-  StatsResult result;
-  result.examples = std::ssize(statistics.lengths);
-  for (const auto length : statistics.lengths) result.tokens += length;
-  return result;
-}
-
 }  // namespace
 
 StatsResult run_stats(const StatsRunPlan& plan, const StatsOptions& options) {
@@ -317,7 +310,7 @@ StatsResult run_stats(const StatsRunPlan& plan, const StatsOptions& options) {
 }
 
 JointResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
-                      const CaptureBeside& capture) {
+                      const JointCapture& capture) {
   return StatisticsRun(plan, options, &capture).run();
 }
 
@@ -351,7 +344,9 @@ StatsResult merge_folders(const std::vector<std::string>& folders, const std::st
       for_each_example(each, [&](const ExampleRecord& example) { writer.append(example); });
   });
   folder.publish();
-  auto result = result_of(statistics);
+  StatsResult result;
+  result.examples = std::ssize(statistics.lengths);
+  for (const auto length : statistics.lengths) result.tokens += length;
   result.seconds = seconds_since(start);
   return result;
 }

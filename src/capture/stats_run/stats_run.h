@@ -17,12 +17,12 @@ struct JointResult {
   StatsResult statistics;
   std::optional<CaptureResult> capture;  // nullopt if the statistics needed no forward pass
 };
-struct CaptureBeside {
+struct JointCapture {
   const RunPlan& plan;
   CaptureOptions options;
 };
 JointResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
-                      const CaptureBeside& capture);
+                      const JointCapture& capture);
 
 // Implement merge_stats_shards() and merge_stats_folders() of qkscope/statistics.h.
 StatsResult merge_shards(const std::string& folder);

@@ -13,6 +13,7 @@
 #include "base/core/error.h"
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
+#include "capture/folders_in_memory.h"
 #include "capture/format/journal.h"
 #include "capture/format/layout.h"
 #include "capture/format/part_check.h"
@@ -27,7 +28,7 @@ void write_text(const std::string& path, const std::string& text) {
 
 using testing::ElementsAre;
 
-class SegmentFile : public testing::Test {
+class SegmentFile : private FoldersInMemory, public testing::Test {
  protected:
   static constexpr std::size_t kGroups = 2;
 
@@ -183,6 +184,7 @@ TEST(ManifestFile, RefusesFractionsInPlaceOfIntegers) {
 }
 
 TEST(ManifestFile, DetectsAnyChangedByte) {
+  const FoldersInMemory memory;
   const TemporaryFolder folder;
   Journal::create(folder.path(), small_manifest());
   const auto path = folder.file(layout::kManifestFile);
@@ -198,6 +200,7 @@ TEST(ManifestFile, DetectsAnyChangedByte) {
 }
 
 TEST(Journal, RefusesADamagedLineAndIgnoresATornLastLine) {
+  const FoldersInMemory memory;
   const TemporaryFolder folder;
   Journal::create(folder.path(), small_manifest());
   {

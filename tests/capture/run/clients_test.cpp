@@ -1,4 +1,4 @@
-// Opens captures with pandas, polars, DuckDB and other third-party libraries (check_clients.py).
+// Opens captures with datasets, pandas, pyarrow and DuckDB (check_clients.py).
 #include "capture_fixture.h"
 #include "python.h"
 

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "capture/folders_in_memory.h"
 #include "capture_fixture.h"
 #include "paths.h"
 #include "planted_parts.h"
@@ -20,15 +21,6 @@ constexpr PlantedParts kParts{.documents = 400,
                               .segment_size = 2,
                               .row_group_size = 512,
                               .uneven = true};
-
-// Uses a folder in memory if available, because each test syncs hundreds of parts.
-class FoldersInMemory {
- protected:
-  FoldersInMemory() {
-    constexpr char kMemory[] = "/dev/shm";
-    if (std::filesystem::is_directory(kMemory)) ::setenv("TMPDIR", kMemory, 0);
-  }
-};
 
 class MergeOfManyShards : private FoldersInMemory, public CaptureFixture {
  protected:

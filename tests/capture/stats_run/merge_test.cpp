@@ -7,6 +7,7 @@
 #include "base/core/error.h"
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
+#include "capture/folders_in_memory.h"
 #include "capture/format/segment.h"
 #include "capture/stats_run/run_state.h"
 #include "capture/stats_run/stats_folder.h"
@@ -70,6 +71,7 @@ class FewOpenFiles {
 };
 
 TEST(StatsMerge, TwoHundredShardsWith64OpenFilesHaveTheDocumentsOfOneRun) {
+  const FoldersInMemory memory;
   const TemporaryFolder folder;
   const auto planted = planted_statistics();
   for (const std::int64_t count : {1, 200}) {
