@@ -1,6 +1,5 @@
-// Parts of a capture with made-up vectors, through the writer of segments and the journal of a real
-// run: what a merge needs, without a model. The rows of a document are the same in whichever shard
-// it lies.
+// Writes parts of a capture with random vectors, without a model, through the same segments and
+// journal as a run. The rows of a document do not depend on its shard.
 #pragma once
 
 #include <algorithm>
@@ -22,15 +21,15 @@ namespace qkscope {
 
 struct PlantedParts {
   std::int64_t documents = 200;
-  std::int64_t rows = 16;  // of a document in each head
+  std::int64_t rows = 16;  // per document and head
   std::int64_t layers = 36;
-  std::int64_t query_heads = 8;  // of a layer
+  std::int64_t query_heads = 8;  // per layer
   std::int64_t key_heads = 4;
   std::int64_t head_dim = 128;
   std::int64_t segment_size = 64;  // documents
   std::int64_t row_group_size = 4096;
-  bool uneven = false;       // documents with fewer rows, some with none; token strings
-  std::int64_t pool = 1024;  // different rows of a head
+  bool uneven = false;       // vary the rows per document, including none, and add token strings
+  std::int64_t pool = 1024;  // distinct rows per head
 };
 
 inline Manifest planted_manifest(const PlantedParts& parts) {
@@ -59,7 +58,7 @@ inline Manifest planted_manifest(const PlantedParts& parts) {
   return manifest;
 }
 
-// Rows to take blocks from: no two near each other are the same.
+// A pool of random rows; neighbouring documents get different rows.
 class PlantedRows {
  public:
   explicit PlantedRows(const PlantedParts& parts)
@@ -67,7 +66,7 @@ class PlantedRows {
         queries_(random_vectors(parts, parts.query_heads)),
         keys_(random_vectors(parts, parts.key_heads)) {}
 
-  // (count, heads, head_dim) of a document.
+  // Returns the rows of a document, shape (count, heads, head_dim).
   ConstTensorView of(HeadKind kind, std::int64_t document, std::int64_t count) const {
     const auto from = document * 997 % pool_;
     return (kind == HeadKind::query ? queries_ : keys_).view().rows(from, from + count);
@@ -83,7 +82,7 @@ class PlantedRows {
   }
 
   std::int64_t pool_;
-  Tensor queries_;  // (many rows, heads, head_dim)
+  Tensor queries_;  // (pool + rows, heads, head_dim)
   Tensor keys_;
 };
 
@@ -93,8 +92,8 @@ inline std::int64_t planted_row_count(const PlantedParts& parts, std::int64_t do
                       : parts.rows;
 }
 
-// Writes the documents of one shard as a complete part, into a store too where the data root is
-// that of a stored run. Returns the seconds of handing rows over, without waiting for the disk.
+// Writes the documents of one shard as a complete part, and uploads it when `stored` is given.
+// Returns the seconds spent in SegmentWriter without waiting for the disk.
 inline double write_planted_part(const DataRoot& root, const PlantedParts& parts,
                                  const PlantedRows& rows, const Shard& shard,
                                  StoredRun* stored = nullptr) {

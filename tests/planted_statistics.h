@@ -1,5 +1,5 @@
-// Small statistics of made-up rows, for the tests of files, exports and analyses: the rows are
-// there too, so that every number can be computed a second time.
+// Small statistics of random rows for tests of files, exports and analyses. The rows are kept, so
+// that tests can compute every value independently.
 #pragma once
 
 #include <algorithm>
@@ -17,14 +17,14 @@
 namespace qkscope {
 
 struct PlantedStatistics {
-  using Place = std::tuple<VectorKind, VectorStage, std::int64_t>;  // of moments, with the layer
+  using Place = std::tuple<VectorKind, VectorStage, std::int64_t>;  // with the layer
 
   Statistics statistics;
-  std::vector<std::int64_t> position;        // (tokens): of each row within its document
+  std::vector<std::int64_t> position;        // (tokens) position within the document
   std::map<Place, std::vector<float>> rows;  // (tokens, heads, dim)
   std::vector<DocumentAttention> documents;
 
-  // Rows of the set ("all", "first", "body") of one head: (rows, dim).
+  // Rows of one head in a row set ("all", "first", "body"), shape (rows, dim).
   std::vector<std::vector<double>> head_rows(VectorKind kind, VectorStage stage, std::int64_t layer,
                                              std::int64_t head, const std::string& set) const {
     const auto dim = statistics.dim;
@@ -44,7 +44,7 @@ struct PlantedStatistics {
 
 namespace planted {
 
-// The sums of the definition, in two passes over the rows.
+// Computes the moments by their definition in two passes over the rows.
 inline HeadMoments moments_of(const std::vector<float>& rows,
                               const std::vector<std::int64_t>& position,
                               const std::vector<bool>& take, const MomentShape& shape,
@@ -130,12 +130,8 @@ void fill(std::vector<T>& values, std::mt19937& random) {
   for (auto& value : values) value = static_cast<T>(random() % 1000) / static_cast<T>(1000);
 }
 
-}  // namespace planted
-
-// Three layers, the second without RoPE; 4 query and 2 key heads of 8; groups A, B and C.
-inline PlantedStatistics planted_statistics() {
-  PlantedStatistics planted;
-  Statistics& s = planted.statistics;
+// Everything but the sums.
+inline void describe(Statistics& s) {
   s.metadata = {{"model", "planted/model"},
                 {"commit", "0123456789abcdef"},
                 {"dtype", "float32"},
@@ -161,44 +157,41 @@ inline PlantedStatistics planted_statistics() {
   s.windows = {0, 0, 0};
   s.lengths = {9, 20, 33};
   set_positions(s);
-  for (const auto length : s.lengths)
-    for (std::int64_t t = 0; t < length; ++t) planted.position.push_back(t);
-  std::mt19937 random(7);
-  std::normal_distribution<double> normal;
-  const auto kinds = {std::pair(VectorKind::query, VectorStage::pre),
-                      std::pair(VectorKind::query, VectorStage::post),
-                      std::pair(VectorKind::key, VectorStage::pre),
-                      std::pair(VectorKind::key, VectorStage::post),
-                      std::pair(VectorKind::value, VectorStage::pre)};
-  for (const auto& [kind, stage] : kinds)
-    for (std::size_t layer = 0; layer < 3; ++layer) {
-      const bool paired = stage == VectorStage::pre && kind != VectorKind::value;
-      const MomentShape shape{kind == VectorKind::query ? s.heads : s.key_heads, s.dim,
-                              paired ? s.dim / 2 : 0, s.settings.buckets, false};
-      std::vector<float> rows;
-      for (std::size_t t = 0; t < planted.position.size(); ++t)
-        for (std::int64_t i = 0; i < shape.heads * shape.dim; ++i)
-          rows.push_back(static_cast<float>(0.3 * static_cast<double>(i % 5) - 0.4 +
-                                            normal(random) * (1 + 0.1 * static_cast<double>(i)) +
-                                            (i % 3 == 0 ? 0.05 : 0.01) *
-                                                static_cast<double>(planted.position[t])));
-      std::vector<bool> first;
-      for (const auto t : planted.position) first.push_back(t < s.settings.first);
-      auto body = first;
-      body.flip();
-      s.moments[{kind, stage}].push_back(
-          {planted::moments_of(rows, planted.position, first, shape, s.positions[0]),
-           planted::moments_of(rows, planted.position, body, shape, s.positions[1]),
-           planted::buckets_of(rows, planted.position, s.settings.bucket_size, shape)});
-      planted.rows[{kind, stage, static_cast<std::int64_t>(layer)}] = std::move(rows);
-    }
+}
+
+inline void add_moments(PlantedStatistics& planted, VectorKind kind, VectorStage stage,
+                        std::int64_t layer, std::mt19937& random,
+                        std::normal_distribution<double>& normal) {
+  Statistics& s = planted.statistics;
+  const bool paired = stage == VectorStage::pre && kind != VectorKind::value;
+  const MomentShape shape{kind == VectorKind::query ? s.heads : s.key_heads, s.dim,
+                          paired ? s.dim / 2 : 0, s.settings.buckets, false};
+  std::vector<float> rows;
+  for (const auto t : planted.position)
+    for (std::int64_t i = 0; i < shape.heads * shape.dim; ++i)
+      rows.push_back(static_cast<float>(0.3 * static_cast<double>(i % 5) - 0.4 +
+                                        normal(random) * (1 + 0.1 * static_cast<double>(i)) +
+                                        (i % 3 == 0 ? 0.05 : 0.01) * static_cast<double>(t)));
+  std::vector<bool> first;
+  for (const auto t : planted.position) first.push_back(t < s.settings.first);
+  auto body = first;
+  body.flip();
+  s.moments[{kind, stage}].push_back(
+      {moments_of(rows, planted.position, first, shape, s.positions[0]),
+       moments_of(rows, planted.position, body, shape, s.positions[1]),
+       buckets_of(rows, planted.position, s.settings.bucket_size, shape)});
+  planted.rows[{kind, stage, layer}] = std::move(rows);
+}
+
+inline void add_attention(PlantedStatistics& planted, std::mt19937& random) {
+  Statistics& s = planted.statistics;
   AttentionStatistics& a = s.attention = empty_attention(s.settings, 3, s.heads);
   a.documents = 3;
   for (std::size_t b = 0; b < a.rows.size(); ++b) a.rows[b] = s.bucket_positions[b].n;
   for (auto* values : {&a.sum, &a.square, &a.row_square, &a.document_square, &a.document_cross,
                        &a.document_sum, &a.document_sum_square, &a.key_mass, &a.key_observed})
-    planted::fill(*values, random);
-  planted::fill(a.max_logit, random);
+    fill(*values, random);
+  fill(a.max_logit, random);
   for (auto& count : a.document_counts) count = 3;
   for (std::size_t i = 0; i < s.lengths.size(); ++i) {
     DocumentAttention document;
@@ -206,18 +199,37 @@ inline PlantedStatistics planted_statistics() {
     document.tokens = s.lengths[i];
     document.mean.resize(3 * static_cast<std::size_t>(s.heads) * a.columns.size());
     document.values.resize(3 * static_cast<std::size_t>(s.heads) * a.document_columns.size());
-    planted::fill(document.mean, random);
-    planted::fill(document.values, random);
+    fill(document.mean, random);
+    fill(document.values, random);
     document.key_sums.emplace_back(static_cast<std::size_t>(document.tokens));
-    planted::fill(document.key_sums.front(), random);
+    fill(document.key_sums.front(), random);
     planted.documents.push_back(std::move(document));
   }
+}
+
+}  // namespace planted
+
+// Three layers, the second without RoPE; 4 query and 2 key heads of dimension 8; groups A, B and C.
+inline PlantedStatistics planted_statistics() {
+  PlantedStatistics planted;
+  Statistics& s = planted.statistics;
+  planted::describe(s);
+  for (const auto length : s.lengths)
+    for (std::int64_t t = 0; t < length; ++t) planted.position.push_back(t);
+  std::mt19937 random(7);
+  std::normal_distribution<double> normal;
+  for (const auto kind : {VectorKind::query, VectorKind::key, VectorKind::value})
+    for (const auto stage : {VectorStage::pre, VectorStage::post})
+      for (std::int64_t layer = 0; layer < 3; ++layer)
+        if (kind != VectorKind::value || stage == VectorStage::pre)
+          planted::add_moments(planted, kind, stage, layer, random, normal);
+  planted::add_attention(planted, random);
   s.retrieval = {{"a", 30, 3, 6, 1.0, true, std::vector<double>(12, 0.5)},
                  {"b", 30, 3, 6, 0.0, false, std::vector<double>(12, 0.25)}};
   return planted;
 }
 
-// The documents of a list.
+// Reads documents from a vector.
 class ListedDocuments : public DocumentSource {
  public:
   explicit ListedDocuments(const std::vector<DocumentAttention>& documents)

@@ -1,8 +1,5 @@
-// Reading captures: which heads a capture holds, and the vectors of each; and writing head files
-// for whoever makes captures with another program. docs/capture-format.md describes the files.
-//
-// The code is in src/capture/format: captures.cpp (the index), capture_source.cpp, head_reader.cpp,
-// head_writer.cpp, metadata.cpp, buckets.cpp and layout.cpp (names).
+// Reading captures: the index of heads and the vectors of each head. Also writes head files, for
+// programs that create captures without qkscope. docs/capture-format.md describes the files.
 #pragma once
 
 #include <compare>
@@ -19,6 +16,7 @@ namespace qkscope {
 
 enum class HeadKind : char { query = 'q', key = 'k' };
 
+// Identifies a query or key head of a model.
 struct HeadId {
   int layer = 0;
   int head = 0;
@@ -27,77 +25,88 @@ struct HeadId {
   auto operator<=>(const HeadId&) const = default;
 };
 
-// Of the model, per layer.
+// Heads per layer of a model.
 struct HeadCounts {
   int query_heads = 0;
   int key_heads = 0;
 };
 
-// The heads of one layer and kind that a capture keeps: they share the sampled positions.
+// The captured heads of one layer and kind, which share the sampled positions.
 struct HeadGroup {
   std::int64_t layer = 0;
   HeadKind kind = HeadKind::query;
   std::vector<std::int64_t> heads;     // ascending
-  std::optional<std::int32_t> window;  // tokens; none on full attention
-  std::string rope;                    // metadata of the files: a JSON object or "none"
-  std::string rope_inv_freq;           // a JSON list; empty where there is no RoPE
+  std::optional<std::int32_t> window;  // sliding window in tokens; nullopt for full attention
+  std::string rope;                    // file metadata: a JSON object or "none"
+  std::string rope_inv_freq;           // file metadata: a JSON list; "" without RoPE
 };
 
-// One of several runs that share a dataset: of `count` shards the one that takes rows with
-// row % count == index.
+// One of `count` shards of a run; it processes the dataset rows with row % count == index.
 struct Shard {
   std::int64_t index = 0;
   std::int64_t count = 1;
+
+  bool operator==(const Shard&) const = default;
 };
 
-// How the positions of a capture are drawn.
+// How a run ended: a capture, statistics, or one shard of either.
+enum class RunOutcome {
+  finished,          // the final files were written
+  already_finished,  // the final files existed before
+  part_finished,     // this shard is complete; a merge writes the final files
+  interrupted,       // stopped early; the same command resumes
+};
+
+// How token positions are sampled.
 enum class SamplerType {
-  log_uniform,  // each with probability min(1, base_rate / 2^bucket)
-  uniform,      // each with probability min(1, base_rate / min_bucket_size)
-  all,          // every one
+  log_uniform,  // each position with probability min(1, base_rate / 2^bucket)
+  uniform,      // each position with probability min(1, base_rate / min_bucket_size)
+  all,          // every position
 };
 
 QKSCOPE_API std::string_view sampler_type_name(SamplerType type);  // "log_uniform"
 
+// Parameters of the position sampler.
 struct SamplerOptions {
   SamplerType type = SamplerType::log_uniform;
   double base_rate = 1.0;
   std::int64_t min_bucket_size = 128;    // positions
-  std::optional<std::int64_t> max_rows;  // of one example, layer and kind; not in the metadata
+  std::optional<std::int64_t> max_rows;  // per example, layer and kind; not stored in metadata
 };
 
-// ---- Which heads are there ----
+// ---- Index of heads ----
 
+// The heads of a capture and what its state file says about the model.
 struct CaptureIndex {
-  std::string data_root;             // where the head folders are
-  std::string model;                 // as the capture names it; empty when it does not
+  std::string data_root;             // folder that contains the head folders
+  std::string model;                 // "" if the capture does not name its model
   std::vector<HeadId> queries;       // ascending
   std::vector<HeadId> keys;          // ascending
   std::optional<HeadCounts> counts;  // from _saver_state.json
-  // Likewise, for files that do not say it; base_rate is not known.
+  // From _saver_state.json, for head files without sampler metadata; base_rate is unknown.
   std::optional<SamplerOptions> sampler;
 };
 
-// Lists the folders l{LL}h{HH}{q|k} under `data_root`, or where there are none those under its one
-// subfolder that has some: qk-sniffer once kept a folder per model. A folder without any is bad
-// input, and so are several such subfolders.
+// Lists the folders l{LL}h{HH}{q|k} under `data_root`. If there are none, lists those under its
+// only subfolder that has some, because older versions of qk-sniffer kept one folder per model.
+// Throws bad input if no subfolder or several subfolders have heads.
 QKSCOPE_API CaptureIndex index_capture(const std::string& data_root);
 
-// Whether a command that takes a capture would take this: a folder with head folders, or the name
-// of a capture on the Hugging Face Hub, REPO@BRANCH. Nothing is asked of the Hub.
+// Whether `name` is a valid capture argument: a folder with head folders, or a name REPO@BRANCH on
+// the Hugging Face Hub. Does not contact the Hub.
 QKSCOPE_API bool names_capture(const std::string& name);
 
-// The key head that `query` reads: the file's own metadata if it says so, then `given`, then the
-// capture's state. Bad input when nothing says it.
+// Returns the key head that belongs to a query head (GQA): from the metadata of the head file, else
+// from `given`, else from the state file. Throws bad input if none of them is available.
 QKSCOPE_API int key_head_of(const CaptureIndex& index, const HeadId& query,
                             const std::optional<HeadCounts>& given = {});
 
-// DATA_ROOT/l03h12q/data.parquet
+// Returns a path such as DATA_ROOT/l03h12q/data.parquet.
 QKSCOPE_API std::string head_file_path(const std::string& data_root, const HeadId& id);
 
 // ---- One head ----
 
-// What a head file says about itself: docs/capture-format.md lists the keys.
+// Key-value metadata of a head file; docs/capture-format.md lists the keys.
 using Metadata = std::map<std::string, std::string>;
 
 // The rows of one head file.
@@ -105,39 +114,39 @@ struct HeadRows {
   int head_dim = 0;
   std::vector<std::int32_t> bucket;            // (rows)
   std::vector<std::int32_t> example_id;        // (rows)
-  std::vector<std::int64_t> example_key;       // (rows), or empty where a file has only ids
+  std::vector<std::int64_t> example_key;       // (rows), or empty if the file has no such column
   std::vector<std::int32_t> position;          // (rows)
   std::vector<float> vectors;                  // (rows, head_dim)
-  std::optional<std::int32_t> sliding_window;  // none on full attention; one value for all rows
-  bool window_unsaid = false;                  // the file that was read has no such column
-  std::vector<std::string> token_str;          // (rows) or empty where they were not kept
+  std::optional<std::int32_t> sliding_window;  // one value for all rows; nullopt: full attention
+  bool window_unsaid = false;                  // the file has no column sliding_window
+  std::vector<std::string> token_str;          // (rows), or empty if not captured
 
   std::int64_t size() const { return static_cast<std::int64_t>(position.size()); }
-  // What tells the text of a row from all others of the capture.
+  // Returns the id of the text that a row belongs to, unique within the capture.
   std::int64_t example(std::size_t row) const {
     return example_key.empty() ? example_id[row] : example_key[row];
   }
 };
 
+// A head file in memory.
 struct HeadFile {
   HeadRows rows;
-  Metadata metadata;  // empty where the file has none
+  Metadata metadata;  // empty for files of other programs
 };
 
-// Reads and checks everything: columns and their types, nulls, vector length, numbers that are not
-// finite, more than one sliding window, the same (example, position) twice. Every complaint is bad
-// input and names the file and the row.
+// Reads and validates a head file. Throws bad input that names the file and the row for missing
+// columns, wrong types, nulls, vectors of different lengths, NaN or infinity, more than one sliding
+// window, or a duplicate (example, position).
 QKSCOPE_API HeadFile read_head_file(const std::string& path);
 
-// The footer only.
+// Reads only the metadata in the Parquet footer.
 QKSCOPE_API Metadata read_head_metadata(const std::string& path);
 
-// A whole file at once; makes the folder it lies in. The file appears under its name when it is
-// complete.
+// Writes a head file atomically and creates missing folders.
 QKSCOPE_API void write_head_file(const std::string& path, const HeadRows& rows,
                                  const Metadata& metadata);
 
-// ---- What the metadata says ----
+// ---- Metadata of head files ----
 
 // Whether a layer has rotary position embedding.
 enum class RopeUse { rope, nope, unknown };
@@ -146,17 +155,18 @@ QKSCOPE_API std::string to_string(RopeUse use);  // "rope", "nope", "unknown"
 
 struct RopeInfo {
   RopeUse use = RopeUse::unknown;
-  std::vector<double> inv_freq;  // radians per token, descending; empty when not known
+  std::vector<double> inv_freq;  // radians per token, descending; empty if unknown
 };
 
-// `where` names the file in messages.
+// Reads the RoPE of a head file from its metadata; `where` names the file in messages.
 QKSCOPE_API RopeInfo rope_info(const Metadata& metadata, const std::string& where);
 
-// None where the metadata does not say: captures of other programs.
+// Reads the sampler of a head file from its metadata. Returns nullopt for captures of other
+// programs without sampler metadata.
 QKSCOPE_API std::optional<SamplerOptions> sampler_options(const Metadata& metadata,
                                                           const std::string& where);
 
-// Positions [begin, end).
+// Token positions [begin, end).
 struct PositionRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -164,10 +174,10 @@ struct PositionRange {
   bool operator==(const PositionRange&) const = default;
 };
 
-// The bucket that the sampler puts a position in: position / min_bucket_size, or with log_uniform
-// floor(log2(position + 1)), at least ceil(log2(min_bucket_size)).
+// Returns the bucket of a position: position / min_bucket_size, or for log_uniform
+// max(floor(log2(position + 1)), ceil(log2(min_bucket_size))).
 QKSCOPE_API std::int32_t bucket_of(const SamplerOptions& sampler, std::int64_t position);
-// The positions of a bucket; none where the sampler has no such bucket.
+// Returns the positions of a bucket; an empty range if the sampler has no such bucket.
 QKSCOPE_API PositionRange positions_of_bucket(const SamplerOptions& sampler, std::int32_t bucket);
 
 }  // namespace qkscope

@@ -1,5 +1,5 @@
-// Calibration files for other programs, from statistics over every token. docs/exports.md tells who
-// reads them and what is in them.
+// Calibration files for other programs, made from statistics over every token. docs/exports.md
+// describes each format and the program that reads it.
 #pragma once
 
 #include <string>
@@ -9,28 +9,29 @@
 
 namespace qkscope {
 
+// Options of export_statistics(); each format uses only some of them.
 struct ExportOptions {
-  std::string statistics;  // a finished folder
+  std::string statistics;  // folder of finished statistics
   std::string to;          // one of export_names()
   std::string out;         // the file or folder to write
-  bool overwrite = false;  // files that are there are replaced
-  // k-ranges: "all", "body" (without the first tokens of a document) or "first".
+  bool overwrite = false;  // replace existing files
+  // k-ranges: rows to use, "all", "body" (without the first tokens of a document) or "first".
   std::string set = "all";
-  // q-filters: the folder is OUT/nthngdy/NAME_qfilt, as kvpress looks for it from OUT.
+  // q-filters: model name; the folder becomes OUT/nthngdy/NAME_qfilt, where kvpress expects it.
   std::string kvpress_name = {};
-  // fp8-kv
-  std::string checkpoint = {};      // folder or model id; "": the model of the statistics
-  std::string strategy = "tensor";  // a scale for each "tensor", or for each "attn_head"
-  double margin = 1.0;              // multiplies the scales
-  bool queries = false;             // also scales of queries
+  // fp8-kv:
+  std::string checkpoint = {};      // folder or model id; "" for the model of the statistics
+  std::string strategy = "tensor";  // one scale per "tensor" or per "attn_head"
+  double margin = 1.0;              // factor applied to every scale
+  bool queries = false;             // write scales of queries too
 };
 
-// "expected-attention", "q-filters", "triattention", "tria", "fp8-kv", "k-ranges", "duo",
-// "retrieval-heads".
+// Returns the supported formats: "expected-attention", "q-filters", "triattention", "tria",
+// "fp8-kv", "k-ranges", "duo" and "retrieval-heads".
 QKSCOPE_API std::vector<std::string> export_names();
 
-// Returns what was written: the file, or the folder. What the reader of the file cannot represent
-// is bad input that names it.
+// Writes one export and returns the path of its file or folder. Throws bad input when the format
+// cannot represent the model.
 QKSCOPE_API std::string export_statistics(const ExportOptions& options);
 
 }  // namespace qkscope

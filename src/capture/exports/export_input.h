@@ -1,23 +1,26 @@
-// What the exports take from statistics, with the refusals they share.
+// Statistics as the exporters read them, with the checks that the exporters share, and the
+// exporters themselves.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
 #include "base/io/json.h"
 #include "base/numerics/matrix.h"
 #include "qkscope/experimental/exports.h"
+#include "qkscope/model.h"
 #include "qkscope/statistics.h"
 
 namespace qkscope {
 
-// A place in a vector.
-inline std::size_t at(std::int64_t place) {
-  return static_cast<std::size_t>(place);
+// Converts to a vector index.
+inline std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
 }
 
-// RoPE as the statistics' layers have it.
+// RoPE parameters from the metadata of the statistics.
 struct ExportRope {
   std::string type;  // "default", "yarn", ...
   double theta = 0;
@@ -32,26 +35,28 @@ class ExportInput {
 
   const ExportOptions& options() const { return options_; }
   const Statistics& statistics() const { return statistics_; }
-  std::string text(const std::string& key) const;  // of the metadata; "" where it is not there
-  std::string model_name() const;                  // as people know it
+  std::string text(const std::string& key) const;  // a metadata value; "" when missing
+  std::string model_name() const;                  // without cache folders
 
-  std::int64_t layers() const { return layers_; }  // of the model, cross-attention counted in
+  std::int64_t layers() const { return layers_; }  // of the model, including cross-attention layers
   std::int64_t heads() const { return statistics_.heads; }
   std::int64_t key_heads() const { return statistics_.key_heads; }
   std::int64_t heads_per_key() const { return heads() / key_heads(); }
   std::int64_t dim() const { return statistics_.dim; }
   bool rotated(std::int64_t layer) const;  // whether the layer has RoPE
-  // Whether statistics have moments of the layer: not of cross-attention.
+  // Whether the statistics have moments of the layer; false for cross-attention layers.
   bool runs_on_text(std::int64_t layer) const;
 
-  // Of one layer: all rows, or a set of them ("all", "first", "body"). Missing ones are bad input.
+  // Returns the moments of one layer over a row set: "all", "first" or "body". Throws bad input
+  // when the statistics lack them.
   HeadMoments moments(VectorKind kind, VectorStage stage, std::int64_t layer,
                       const std::string& set) const;
 
-  // Refusals. Each is one sentence that names what the reader cannot represent.
+  // Throw bad input when the target format cannot represent the model.
   void refuse_interleaved() const;
   void refuse_partial_rotary() const;
-  // The one RoPE of all layers that have it; refused where they differ or none has.
+  // Returns the RoPE that all rotated layers share. Throws bad input when layers differ or none has
+  // RoPE.
   ExportRope one_rope() const;
   [[noreturn]] void refuse(const std::string& why) const;
 
@@ -61,12 +66,37 @@ class ExportInput {
   std::int64_t layers_ = 0;
 };
 
-// The scatter matrix of one head.
+// Returns the scatter matrix of one head, shape (dim, dim): the sum of centred outer products.
 Matrix scatter_of(const HeadMoments& moments, std::int64_t head);
 
-// A folder to write into: made, or there and empty, or --overwrite was given.
+// Tensors of a safetensors file under their names, owned until the file is written.
+class OwnedTensors {
+ public:
+  Tensor& add(const std::string& name, const Shape& shape, DType dtype = DType::f32) {
+    named_.push_back({name, kept_.emplace_back(shape, dtype)});
+    return kept_.back();
+  }
+  const std::vector<NamedTensor>& all() const { return named_; }
+
+ private:
+  std::deque<Tensor> kept_;
+  std::vector<NamedTensor> named_;
+};
+
+// Creates the output folder. Throws bad input when it is not empty and --overwrite was not given.
 void prepare_folder(const ExportOptions& options, const std::string& folder);
-// The same for a file.
+// Creates the folder of an output file. Throws bad input when the file exists and --overwrite was
+// not given.
 void prepare_file(const ExportOptions& options, const std::string& file);
+
+// One function per target format. Each returns the file or folder it wrote.
+std::string export_expected_attention(const ExportInput& input);
+std::string export_q_filters(const ExportInput& input);
+std::string export_triattention(const ExportInput& input);
+std::string export_tria(const ExportInput& input);
+std::string export_fp8_kv(const ExportInput& input);
+std::string export_key_ranges(const ExportInput& input);
+std::string export_duo(const ExportInput& input);
+std::string export_retrieval_heads(const ExportInput& input);
 
 }  // namespace qkscope

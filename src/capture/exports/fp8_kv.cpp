@@ -1,7 +1,6 @@
-// Scales of an FP8 KV cache in the layout of compressed-tensors: a folder that is the checkpoint
-// with scales beside its weights.
+// Scales of an FP8 KV cache in the layout of compressed-tensors: the output folder links the files
+// of the checkpoint and adds the scales as one more safetensors file.
 #include <algorithm>
-#include <deque>
 #include <filesystem>
 #include <map>
 
@@ -12,12 +11,11 @@
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
-#include "capture/exports/consumers.h"
+#include "capture/exports/export_input.h"
 #include "capture/format/metadata.h"
 #include "input/checkpoint/checkpoint.h"
 #include "input/checkpoint/hub_cache.h"
 #include "input/checkpoint/weight_index.h"
-#include "qkscope/model.h"
 
 namespace qkscope {
 namespace {
@@ -28,10 +26,11 @@ constexpr double kLargestE4m3 = 448;
 constexpr char kScalesFile[] = "kv_scales.safetensors";
 constexpr const char* kWeightIndexFile = "model.safetensors.index.json";
 constexpr char kSingleFile[] = "model.safetensors";
-// transformers takes a file of the name model.safetensors and then reads no index.
+// transformers ignores the index when a file named model.safetensors exists, so the link to a
+// single weight file gets another name.
 constexpr char kLinkedSingleFile[] = "model-weights.safetensors";
 
-// The name of transformers' class of attention, which config_groups targets.
+// Class name of the attention module in transformers, as config_groups targets it.
 std::string attention_class(const ExportInput& input, const std::string& model_type) {
   static const std::map<std::string, std::string> kClasses = {{"llama", "LlamaAttention"},
                                                               {"mistral", "MistralAttention"},
@@ -52,8 +51,8 @@ std::string attention_class(const ExportInput& input, const std::string& model_t
   return found->second;
 }
 
-// The largest magnitude of each head.
-std::vector<float> ranges(const HeadMoments& moments) {
+// Largest absolute value of each head, shape (heads).
+std::vector<float> absolute_maxima(const HeadMoments& moments) {
   std::vector<float> largest(static_cast<std::size_t>(moments.heads));
   for (std::size_t i = 0; i < moments.min.size(); ++i) {
     float& value = largest[i / static_cast<std::size_t>(moments.dim)];
@@ -62,41 +61,26 @@ std::vector<float> ranges(const HeadMoments& moments) {
   return largest;
 }
 
-class ScaleTensors {
- public:
-  ScaleTensors(const ExportInput& input, std::string prefix)
-      : input_(input), prefix_(std::move(prefix)) {}
+// Adds the scale "NAME_scale" of one layer, and with --queries its zero point.
+void add_scale(OwnedTensors& tensors, const ExportOptions& options, const std::string& name,
+               const HeadMoments& moments) {
+  auto largest = absolute_maxima(moments);
+  const bool per_head = options.strategy == "attn_head";
+  if (!per_head) largest = {*std::max_element(largest.begin(), largest.end())};
+  const Shape shape = per_head ? Shape{moments.heads, 1, 1} : Shape{1};
+  Tensor& scale = tensors.add(name + "_scale", shape);
+  for (std::size_t i = 0; i < largest.size(); ++i)
+    // A head that is always zero gets scale 1, because readers divide by the scale.
+    scale.data<float>()[i] =
+        largest[i] > 0
+            ? static_cast<float>(static_cast<double>(largest[i]) / kLargestE4m3 * options.margin)
+            : 1.0f;
+  if (!options.queries) return;
+  Tensor& zero = tensors.add(name + "_zero_point", shape, DType::f8_e4m3);
+  std::fill_n(zero.view().bytes(), zero.view().size_bytes(), std::byte{0});
+}
 
-  void add(std::int64_t layer, const char* letter, const HeadMoments& moments) {
-    auto largest = ranges(moments);
-    const bool per_head = input_.options().strategy == "attn_head";
-    if (!per_head) largest = {*std::max_element(largest.begin(), largest.end())};
-    const Shape shape = per_head ? Shape{moments.heads, 1, 1} : Shape{1};
-    Tensor& scale = kept_.emplace_back(shape);
-    for (std::size_t i = 0; i < largest.size(); ++i)
-      // What is always zero needs no range, but a scale that can be divided by.
-      scale.data<float>()[i] = largest[i] > 0
-                                   ? static_cast<float>(static_cast<double>(largest[i]) /
-                                                        kLargestE4m3 * input_.options().margin)
-                                   : 1.0f;
-    const auto name = fmt::format("{}{}.self_attn.{}", prefix_, layer, letter);
-    named_.push_back({name + "_scale", scale});
-    if (!input_.options().queries) return;
-    Tensor& zero = kept_.emplace_back(shape, DType::f8_e4m3);
-    std::fill_n(zero.view().bytes(), zero.view().size_bytes(), std::byte{0});
-    named_.push_back({name + "_zero_point", zero});
-  }
-
-  const std::vector<NamedTensor>& all() const { return named_; }
-
- private:
-  const ExportInput& input_;
-  std::string prefix_;  // "model.layers."
-  std::deque<Tensor> kept_;
-  std::vector<NamedTensor> named_;
-};
-
-// "model.layers." of the checkpoint's tensors.
+// Returns the prefix of the layer tensors in the checkpoint, for example "model.layers.".
 std::string layer_prefix(const ExportInput& input, const std::vector<std::string>& names) {
   constexpr std::string_view kEnd = "layers.0.self_attn.k_proj.weight";
   for (const auto& name : names)
@@ -129,7 +113,7 @@ std::string checkpoint_folder(const ExportInput& input) {
                             commit.empty() ? input.text(metadata::kRevision) : commit);
 }
 
-// Names of tensors by the file that holds them, with the files' names in the new folder.
+// Maps tensor names to weight file names in the output folder.
 std::map<std::string, std::string> weight_map(const std::string& folder,
                                               const std::vector<std::string>& names) {
   const auto index = folder + "/" + kWeightIndexFile;
@@ -142,7 +126,7 @@ std::map<std::string, std::string> weight_map(const std::string& folder,
   return map;
 }
 
-// Everything of the checkpoint but what the export writes itself.
+// Links every file of the checkpoint except those that the export writes.
 void link_files(const std::string& from, const std::string& to) {
   for (const auto& name : names_in(from)) {
     if (name == "config.json" || name == kWeightIndexFile || name == kScalesFile) continue;
@@ -179,13 +163,16 @@ std::string export_fp8_kv(const ExportInput& input) {
   check_checkpoint(input, from, config);
   const Checkpoint checkpoint = Checkpoint::open(from);
   const auto names = checkpoint.names();
-  ScaleTensors scales(input, layer_prefix(input, names));
+  const auto prefix = layer_prefix(input, names);
+  OwnedTensors scales;
   for (const auto layer : input.statistics().layers) {
-    using enum VectorStage;
-    if (input.options().queries)
-      scales.add(layer, "q", input.moments(VectorKind::query, post, layer, "all"));
-    scales.add(layer, "k", input.moments(VectorKind::key, post, layer, "all"));
-    scales.add(layer, "v", input.moments(VectorKind::value, pre, layer, "all"));
+    const auto add = [&](const char* letter, VectorKind kind, VectorStage stage) {
+      add_scale(scales, input.options(), fmt::format("{}{}.self_attn.{}", prefix, layer, letter),
+                input.moments(kind, stage, layer, "all"));
+    };
+    if (input.options().queries) add("q", VectorKind::query, VectorStage::post);
+    add("k", VectorKind::key, VectorStage::post);
+    add("v", VectorKind::value, VectorStage::pre);
   }
   auto map = weight_map(from, names);
   std::uint64_t total = checkpoint.bytes();

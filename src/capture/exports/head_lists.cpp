@@ -1,23 +1,65 @@
-// Numbers per head: patterns in the style of DuoAttention, and retrieval heads.
+// Per-head exports: DuoAttention patterns, retrieval heads, and channel ranges of keys and values
+// for quantization.
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
 #include "base/core/error.h"
 #include "base/io/output_file.h"
-#include "capture/exports/consumers.h"
+#include "capture/exports/export_input.h"
 #include "engine/statistics/attention_sums.h"
 
 namespace qkscope {
 namespace {
 
-// What a head pays to keys that are neither first nor last ones.
-double stream_need(const AttentionStatistics& attention, std::int64_t layer, std::int64_t head) {
+// Attention mass of a head outside the sink and recent keys.
+double full_attention_need(const AttentionStatistics& attention, std::int64_t layer,
+                           std::int64_t head) {
   const auto column = ColumnLayout::at(NearColumn::stream);
   return std::clamp(1 - column_value(attention, layer, head, -1, column).mean, 0.0, 1.0);
 }
 
+double deviation(const HeadMoments& moments, std::int64_t i) {
+  const auto channel = i % moments.dim;
+  const auto index =
+      i / moments.dim * triangle_size(moments.dim) + triangle_index(moments.dim, channel, channel);
+  return std::sqrt(moments.m2[at(index)] / static_cast<double>(moments.n() - 1));
+}
+
+void add_ranges(OwnedTensors& tensors, const std::string& prefix, const HeadMoments& moments) {
+  const auto fill = [&](const char* name, auto value) {
+    Tensor& tensor = tensors.add(prefix + name, {moments.heads, moments.dim});
+    for (std::int64_t i = 0; i < tensor.size(); ++i)
+      tensor.data<float>()[i] = static_cast<float>(value(at(i)));
+  };
+  fill("min", [&](std::size_t i) { return moments.min[i]; });
+  fill("max", [&](std::size_t i) { return moments.max[i]; });
+  fill("absmax", [&](std::size_t i) { return std::max(-moments.min[i], moments.max[i]); });
+  fill("mean", [&](std::size_t i) { return moments.mean[i]; });
+  fill("std", [&](std::size_t i) { return deviation(moments, static_cast<std::int64_t>(i)); });
+}
+
 }  // namespace
+
+std::string export_key_ranges(const ExportInput& input) {
+  const auto& set = input.options().set;
+  OwnedTensors tensors;
+  for (const auto layer : input.statistics().layers) {
+    using enum VectorStage;
+    const auto prefix = fmt::format("layers.{}.", layer);
+    add_ranges(tensors, prefix + "k.pre.", input.moments(VectorKind::key, pre, layer, set));
+    add_ranges(tensors, prefix + "k.post.", input.moments(VectorKind::key, post, layer, set));
+    add_ranges(tensors, prefix + "v.pre.", input.moments(VectorKind::value, pre, layer, set));
+  }
+  prepare_file(input.options(), input.options().out);
+  write_safetensors(input.options().out, tensors.all(),
+                    {{"rope_style", input.statistics().interleaved ? "interleaved" : "half"},
+                     {"stage", "pre: before RoPE; post: what enters the dot product"},
+                     {"set", set},
+                     {"model", input.model_name()}});
+  return input.options().out;
+}
 
 std::string export_duo(const ExportInput& input) {
   const Statistics& s = input.statistics();
@@ -31,7 +73,7 @@ std::string export_duo(const ExportInput& input) {
     for (std::int64_t key = 0; key < input.key_heads(); ++key) {
       double sum = 0;
       for (auto head = key * group; found != s.layers.end() && head < (key + 1) * group; ++head)
-        sum += stream_need(s.attention, found - s.layers.begin(), head);
+        sum += full_attention_need(s.attention, found - s.layers.begin(), head);
       rows += fmt::format("{}{}", key == 0 ? "" : "\t", sum / static_cast<double>(group));
     }
     rows += '\n';
@@ -54,9 +96,9 @@ std::string export_retrieval_heads(const ExportInput& input) {
   for (std::size_t layer = 0; layer < s.layers.size(); ++layer)
     for (std::int64_t head = 0; head < s.heads; ++head) {
       auto scores = nlohmann::ordered_json::array();
-      const auto place = layer * static_cast<std::size_t>(s.heads) + static_cast<std::size_t>(head);
+      const auto index = layer * at(s.heads) + at(head);
       for (const auto& trial : s.retrieval)
-        if (trial.counts) scores.push_back(trial.score[place]);
+        if (trial.counts) scores.push_back(trial.score[index]);
       heads[fmt::format("{}-{}", s.layers[layer], head)] = std::move(scores);
     }
   if (heads.front().empty())

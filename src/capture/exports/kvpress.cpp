@@ -1,17 +1,17 @@
-// For kvpress: statistics of ExpectedAttentionStatsPress, and the filters of QFilterPress.
+// Exports for kvpress: query statistics of ExpectedAttentionStatsPress and filters of QFilterPress.
 #include <algorithm>
 
 #include "base/core/error.h"
 #include "base/io/output_file.h"
 #include "base/numerics/products.h"
 #include "base/numerics/symmetric_eigen.h"
-#include "capture/exports/consumers.h"
+#include "capture/exports/export_input.h"
 #include "qkscope/model.h"
 
 namespace qkscope {
 namespace {
 
-// Zeros: cross-attention layers keep them.
+// Cross-attention layers have no statistics and stay zero.
 Tensor zeros(const Shape& shape) {
   Tensor tensor(shape);
   std::fill_n(tensor.data<float>(), tensor.size(), 0.0f);
@@ -22,12 +22,8 @@ void write_json(const std::string& path, const Json& json) {
   write_file(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-std::int64_t longest(const Statistics& statistics) {
-  return *std::max_element(statistics.lengths.begin(), statistics.lengths.end());
-}
-
-// The first eigenvector of the second moment around zero, on the side of the mean.
-std::vector<double> main_direction(const HeadMoments& moments, std::int64_t head) {
+// First eigenvector of the uncentred second moment, with its sign chosen to agree with the mean.
+std::vector<double> principal_direction(const HeadMoments& moments, std::int64_t head) {
   Matrix second = scatter_of(moments, head);
   const std::span<const double> mean(moments.mean.data() + head * moments.dim, at(moments.dim));
   const auto n = static_cast<double>(moments.n());
@@ -60,15 +56,17 @@ std::string export_expected_attention(const ExportInput& input) {
         *out++ = static_cast<float>(x / static_cast<double>(moments.n() - 1));
   }
   const auto& folder = input.options().out;
+  const auto& lengths = input.statistics().lengths;
   prepare_folder(input.options(), folder);
-  write_json(folder + "/config.json", {{"num_layers", input.layers()},
-                                       {"num_heads", input.heads()},
-                                       {"head_dim", dim},
-                                       {"n_sink", input.statistics().settings.first},
-                                       {"num_samples", input.statistics().lengths.size()},
-                                       {"sample_seq_len", longest(input.statistics())},
-                                       {"dataset_name", input.text("dataset")},
-                                       {"model_name", input.model_name()}});
+  write_json(folder + "/config.json",
+             {{"num_layers", input.layers()},
+              {"num_heads", input.heads()},
+              {"head_dim", dim},
+              {"n_sink", input.statistics().settings.first},
+              {"num_samples", lengths.size()},
+              {"sample_seq_len", *std::max_element(lengths.begin(), lengths.end())},
+              {"dataset_name", input.text("dataset")},
+              {"model_name", input.model_name()}});
   const NamedTensor tensors[] = {{"query_mean", mean}, {"query_cov", covariance}};
   write_safetensors(folder + "/model.safetensors", tensors);
   return folder;
@@ -83,7 +81,7 @@ std::string export_q_filters(const ExportInput& input) {
     for (std::int64_t key = 0; key < input.key_heads(); ++key) {
       std::vector<double> mean(at(dim));
       for (std::int64_t head = key * group; head < (key + 1) * group; ++head)
-        add_scaled(-1.0 / static_cast<double>(group), main_direction(moments, head), mean);
+        add_scaled(-1.0 / static_cast<double>(group), principal_direction(moments, head), mean);
       float* const out = filters.data<float>() + (layer * input.key_heads() + key) * dim;
       std::transform(mean.begin(), mean.end(), out, [](double x) { return static_cast<float>(x); });
     }

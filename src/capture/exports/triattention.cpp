@@ -1,5 +1,5 @@
-// For triattention (a file of PyTorch) and triattention-ggml (TRIA): means of the queries before
-// RoPE as complex numbers, one for each rotary pair.
+// Exports for triattention (a PyTorch file) and triattention-ggml (TRIA): means of the queries
+// before RoPE, one complex number per rotary pair.
 #include <cmath>
 #include <filesystem>
 
@@ -7,14 +7,14 @@
 
 #include "base/core/error.h"
 #include "base/io/output_file.h"
-#include "capture/exports/consumers.h"
+#include "capture/exports/export_input.h"
 #include "capture/exports/torch_file.h"
 #include "capture/format/metadata.h"
 
 namespace qkscope {
 namespace {
 
-// Of one head: (pairs) each.
+// Means of one head, shape (pairs) each.
 struct PairMeans {
   std::vector<float> real;
   std::vector<float> imaginary;
@@ -154,10 +154,10 @@ std::string export_tria(const ExportInput& input) {
                                   static_cast<float>(rope.attention_scaling)});
   bytes.resize(kHeader, '\0');
   append_floats(bytes, std::vector<float>(static_cast<std::size_t>(input.layers()), 1.0f));
-  const std::vector<float> nothing(static_cast<std::size_t>(4 * pairs * input.heads()));
+  const std::vector<float> zeros(static_cast<std::size_t>(4 * pairs * input.heads()));
   for (std::int64_t layer = 0; layer < input.layers(); ++layer) {
     if (!input.rotated(layer)) {
-      append_floats(bytes, nothing);
+      append_floats(bytes, zeros);
       continue;
     }
     const auto moments = input.moments(VectorKind::query, VectorStage::pre, layer, "all");

@@ -10,10 +10,10 @@
 namespace qkscope {
 namespace {
 
-constexpr int kLastPower = 62;  // 2^62 is the largest power that positions are compared with
+constexpr int kLastPower = 62;  // 2^62 is the largest power of two that positions are compared with
 
-// floor(log2(n)) as torch has it in float32: just below a large power of two the logarithm rounds
-// up to the power (from n = 2^21 - 1 on).
+// floor(log2(n)) as PyTorch computes it in float32: from n = 2^21 - 1 on, the logarithm just below
+// a power of two rounds up to the power.
 int floor_log2_float32(std::int64_t n) {
   constexpr std::int64_t kExactBelow = 1 << 20;
   if (n < kExactBelow) return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(n))) - 1;
@@ -21,11 +21,10 @@ int floor_log2_float32(std::int64_t n) {
   return static_cast<int>(std::floor(static_cast<float>(exact)));
 }
 
-// The smallest n whose logarithm is at least `power`: 2^power, or a little less where float32
-// rounds up to it.
+// Smallest n with floor_log2_float32(n) >= power: 2^power, or slightly less because of rounding.
 std::int64_t first_with_log2(int power) {
   if (power <= 0) return 1;
-  std::int64_t below = std::int64_t{1} << (power - 1);  // has a smaller logarithm
+  std::int64_t below = std::int64_t{1} << (power - 1);
   std::int64_t first = std::int64_t{1} << power;
   while (first - below > 1) {
     const auto middle = below + (first - below) / 2;
@@ -37,15 +36,8 @@ std::int64_t first_with_log2(int power) {
 }  // namespace
 
 std::string_view sampler_type_name(SamplerType type) {
-  switch (type) {
-    case SamplerType::log_uniform:
-      return "log_uniform";
-    case SamplerType::uniform:
-      return "uniform";
-    case SamplerType::all:
-      return "all";
-  }
-  return "";
+  constexpr std::string_view kNames[] = {"log_uniform", "uniform", "all"};
+  return kNames[static_cast<std::size_t>(type)];
 }
 
 Buckets::Buckets(const SamplerOptions& sampler)

@@ -1,4 +1,4 @@
-// Position buckets: which bucket the sampler of a capture puts a position in, and back.
+// Converts between token positions and the position buckets of a capture's sampler.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace qkscope {
 
-// bucket_of() and positions_of_bucket() for many positions.
+// bucket_of() and positions_of_bucket() of qkscope/captures.h without repeated setup.
 class Buckets {
  public:
   explicit Buckets(const SamplerOptions& sampler);
@@ -18,7 +18,7 @@ class Buckets {
  private:
   SamplerType type_;
   std::int64_t size_;   // min_bucket_size
-  int smallest_power_;  // log_uniform: no bucket is below this one
+  int smallest_power_;  // log_uniform: the lowest bucket
 };
 
 }  // namespace qkscope

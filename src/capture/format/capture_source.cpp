@@ -11,7 +11,6 @@
 #include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
-#include "capture/format/capture_index.h"
 #include "capture/format/layout.h"
 #include "capture/format/stored_run.h"
 #include "capture/stats_format/stats_file.h"
@@ -27,7 +26,8 @@ RepositoryName repository_of(const HubCapture& capture) {
   return {RepositoryKind::dataset, capture.repo};
 }
 
-// Heads of a listing by the folder they lie in, at most one below the top, or all below `folder`.
+// Groups the head files of a listing by folder: at most one level below the root, or exactly
+// `folder`.
 HeadsByFolder heads_listed(const std::vector<std::string>& paths, const std::string& folder) {
   HeadsByFolder heads;
   for (const auto& path : paths) {
@@ -51,7 +51,7 @@ HeadsByFolder heads_listed(const std::vector<std::string>& paths, const std::str
       where, layout::kHeadFile, some_of(paths));
 }
 
-// The folder of the heads in a repository.
+// Name of the only folder with heads in a repository.
 std::string folder_in(const HeadsByFolder& heads, const HubCapture& capture) {
   return only_folder(heads, capture.repo + "@" + capture.branch, ":");
 }
@@ -61,7 +61,7 @@ void add_if_listed(const std::vector<std::string>& paths, const std::string& pat
   if (std::find(paths.begin(), paths.end(), path) != paths.end()) chosen.push_back(path);
 }
 
-// The listing, which every fetch brings, and the state file.
+// Selects the state file; every fetch also brings the listing.
 FileChoice state_file(const HubCapture& capture) {
   return [capture](const std::vector<std::string>& paths, const FileReader&,
                    const std::string& where) {
@@ -90,7 +90,7 @@ bool is_head_file(const std::string& path) {
          parse_folder_name(file.parent_path().filename().string());
 }
 
-// Every file of a capture where the repository holds one, else those of one split.
+// Selects all files of a capture if the repository holds one, else the files of one dataset split.
 FileChoice capture_or_split(const std::string& name, const std::string& split) {
   const auto otherwise = dataset_files(name, split.empty() ? "train" : split);
   const bool whole = name.empty() && split.empty();
@@ -113,7 +113,7 @@ FileChoice capture_or_split(const std::string& name, const std::string& split) {
       repo, revision, repo, revision);
 }
 
-// Of a capture without a state: what can be seen without reading all of it.
+// Hash of a capture without a state file: names, sizes and Parquet footers.
 std::string hash_of_files(const CaptureIndex& index) {
   constexpr std::size_t kEnd = 4096;
   std::string all;
@@ -127,7 +127,8 @@ std::string hash_of_files(const CaptureIndex& index) {
   return fmt::format("{:016x}", blake2b_64(all));
 }
 
-// The state of a finished capture or of statistics: the same hash as of a local copy.
+// Hash of the state file of a stored capture or of stored statistics; equals the hash of a local
+// copy.
 std::string hash_of_stored(const StoreAddress& address) {
   const auto folder = open_stored_folder(address);
   for (const char* state : {layout::kStateFile, stats_layout::kStateFile}) {
@@ -180,7 +181,7 @@ void CaptureSource::open_remote(const HubCapture& remote) {
   commit_ = fs::path(snapshot).filename().string();
   const auto paths = listed_files(repository_of(remote), snapshot);
   listed_ = paths.has_value();
-  if (!paths) {  // offline, from a cache of another client: what is there must do
+  if (!paths) {  // offline and the cache has no listing: index the cached files
     index_ = index_capture(remote.folder.empty() ? snapshot : snapshot + "/" + remote.folder);
     return;
   }

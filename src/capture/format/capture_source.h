@@ -1,7 +1,8 @@
-// A capture by the name a user gives it: a folder, or REPO@BRANCH of a dataset on the Hugging Face
-// Hub or an address of an object store, whose head files are fetched when they are asked for.
+// Opens a capture by its user-visible name: a folder, REPO@BRANCH of a dataset on the Hugging Face
+// Hub, or the address of an object store. Remote head files are downloaded on demand.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,21 +21,21 @@ struct HubCapture {
   std::string folder;
 };
 
-// Nothing for a local folder, which wins over a name on the Hub. What is neither is bad input.
+// Returns nullopt for an existing local path, which takes precedence over a name on the Hub. Throws
+// bad input for a malformed name.
 std::optional<HubCapture> parse_hub_capture(const std::string& name);
 
 class CaptureSource {
  public:
-  // Of a capture elsewhere only the listing and the state file are fetched.
+  // Downloads only the listing and the state file of a remote capture.
   explicit CaptureSource(const std::string& name, const FetchOptions& options = {});
 
   const CaptureIndex& index() const { return index_; }
 
-  // Afterwards the files of these heads are below index().data_root. Those that the capture does
-  // not have are passed over.
+  // Downloads the files of these heads to index().data_root. Ignores heads that the capture lacks.
   void fetch(const std::vector<HeadId>& heads) const;
 
-  // What to call it where it does not say itself: the last folder, or the branch.
+  // Display name of a capture that does not name its model: the last folder or the branch.
   const std::string& short_name() const { return short_name_; }
 
  private:
@@ -44,17 +45,33 @@ class CaptureSource {
   FetchOptions options_;
   std::optional<HubCapture> remote_;
   std::shared_ptr<const StoredFolder> stored_;
-  std::string commit_;   // of the branch, when the listing was fetched
-  bool listed_ = false;  // whether the index is the Hub's listing, not what the cache holds
-  std::string prefix_;   // of the head folders in the repository: "" or "folder/"
+  std::string commit_;   // head of the branch when the listing was downloaded
+  bool listed_ = false;  // the index comes from the Hub's listing, not from cached files
+  std::string prefix_;   // path of the head folders in the repository: "" or "folder/"
   CaptureIndex index_;
   std::string short_name_;
 };
 
-// Changes when the capture does; "" for one on the Hub that the cache does not know yet. In an
-// object store it is a hash of the state too. Of a
-// finished capture, and of statistics, it is a hash of its state, on the Hub its commit, else a
-// hash of the names, sizes and ends (where Parquet keeps its statistics) of all head files.
+// Returns a hash that changes with the capture: for a finished capture or statistics, in a folder
+// or an object store, the hash of the state file; for a capture on the Hub, its commit, or "" when
+// not cached; otherwise a hash of the names, sizes and Parquet footers of all head files.
 std::string capture_hash(const std::string& name);
+
+// ---- Index of heads, shared by folders, the Hub and object stores ----
+
+// Maps a folder below the root ("" for the root itself) to its heads.
+using HeadsByFolder = std::map<std::string, std::vector<HeadId>>;
+
+// Returns the root if it has heads, else the only subfolder with heads. Throws bad input for none
+// or several; the message names the root `where` and joins it with a subfolder by `separator`.
+std::string only_folder(const HeadsByFolder& heads, const std::string& where,
+                        const std::string& separator);
+
+// Reads _saver_state.json of the folder, or of the root if the folder has none.
+CaptureIndex make_index(const std::string& root, const std::string& folder,
+                        std::vector<HeadId> heads, const std::string& where);
+
+// Throws bad input that explains how captures are named.
+[[noreturn]] void no_such_capture(const std::string& name);
 
 }  // namespace qkscope

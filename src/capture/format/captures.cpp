@@ -10,7 +10,7 @@
 #include "base/core/text.h"
 #include "base/core/translate_exceptions.h"
 #include "base/io/json.h"
-#include "capture/format/capture_index.h"
+#include "capture/format/capture_source.h"
 #include "capture/format/layout.h"
 #include "capture/format/metadata.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// In the state of one capture. Older versions of qk-sniffer kept one entry per model, by its name.
+// Returns model_metadata of the state file. Older versions of qk-sniffer kept one entry per model.
 const Json* details_of_model(const Json& state, CaptureIndex& index) {
   const auto details = state.find(metadata::kStateModelMetadata);
   if (details == state.end() || !details->is_object()) return nullptr;

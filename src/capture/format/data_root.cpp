@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
@@ -14,15 +15,18 @@
 namespace qkscope {
 namespace {
 
-// Whose manifests a part that begins reads: all of a thousand would read a million.
+// Manifests that a new part compares with its own: if each of a thousand shards compared all, that
+// would be a million reads.
 constexpr std::size_t kComparedParts = 8;
 
-// Of a run in the folder that is not the one at hand.
+constexpr char kOtherCapture[] =
+    "{root}: holds a capture that this run cannot continue: {difference}; choose another "
+    "output.data_root, or start again with --overwrite";
+
+// The folder belongs to a different run.
 [[noreturn]] void refuse(const std::string& root, const std::string& difference) {
-  bad_input(
-      "{}: holds a capture that this run cannot continue: {}; choose another output.data_root, or "
-      "start again with --overwrite",
-      root, difference);
+  bad_input("{}", fmt::format(fmt::runtime(kOtherCapture), fmt::arg("root", root),
+                              fmt::arg("difference", difference)));
 }
 
 std::vector<std::string> head_folders(const OpenFolder& root) {
@@ -32,7 +36,7 @@ std::vector<std::string> head_folders(const OpenFolder& root) {
   return folders;
 }
 
-// Whether the part is one of this run; a part that cannot be read is not.
+// Whether the part belongs to the run with this manifest; false for an unreadable part.
 bool is_of_run(const std::string& part, const Manifest& manifest) {
   try {
     return manifest_difference(load_manifest(part + "/" + layout::kManifestFile), manifest).empty();
@@ -41,11 +45,7 @@ bool is_of_run(const std::string& part, const Manifest& manifest) {
   }
 }
 
-bool same_shard(const Shard& a, const Shard& b) {
-  return a.index == b.index && a.count == b.count;
-}
-
-// The manifest goes first: what is left of a part without one is no part. The lock stays.
+// Removes the manifest first: a part without a manifest does not count. The lock file stays.
 void empty_part(const OpenFolder& part) {
   part.remove_file(layout::kManifestFile);
   part.sync();
@@ -59,7 +59,34 @@ void refuse_link(const OpenFolder& folder, const std::string& name) {
               name);
 }
 
+constexpr const char* kCaptureFiles[] = {layout::kExamplesFile, layout::kCardFile};
+
 }  // namespace
+
+const RunKind kCaptureRun = {
+    .name = "capture",
+    .noun = "a capture",
+    .command = "capture",
+    .unit = "examples",
+    .state_file = layout::kStateFile,
+    .files = kCaptureFiles,
+    .folders = {},
+    .no_configuration =
+        "{root}: holds a capture that another program made; choose another "
+        "output.data_root, or replace it with --overwrite",
+    .other_run = kOtherCapture,
+};
+
+void refuse_missing_shards(const std::string& where, std::vector<std::string> missing) {
+  constexpr std::size_t kShown = 12;
+  if (missing.size() > kShown) {
+    const auto more = missing.size() - kShown;
+    missing.resize(kShown);
+    missing.push_back(fmt::format("and {} more", more));
+  }
+  bad_input("{}: shards are missing: {}; run them with --shard first", where,
+            fmt::join(missing, ", "));
+}
 
 bool has_configuration(const Json& identity, const Json& effective) {
   if (!identity.is_object()) return false;
@@ -68,7 +95,7 @@ bool has_configuration(const Json& identity, const Json& effective) {
   return true;
 }
 
-DataRoot::DataRoot(std::string path) : path_(std::move(path)) {
+DataRoot::DataRoot(std::string path, const RunKind& kind) : path_(std::move(path)), kind_(&kind) {
   while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
 }
 
@@ -90,7 +117,7 @@ void DataRoot::refuse_links(const std::optional<Shard>& own) const {
   const auto parts = root.folder(layout::kPartsFolder);
   for (const auto& name : parts.names()) {
     const auto shard = parse_part_name(name);
-    if (shard && own && !same_shard(*shard, *own)) continue;
+    if (shard && own && *shard != *own) continue;
     refuse_link(parts, name);
     if (!shard || !parts.has_folder(name)) continue;
     const auto part = parts.folder(name);
@@ -118,7 +145,7 @@ DataRootLock DataRoot::lock(const Shard& shard) const {
     lock.files.push_back(lock_folder(part(shard), FileLock::Mode::exclusive));
   }
   make_folders(part(shard));
-  refuse_links(shard);  // nobody put one there in between
+  refuse_links(shard);  // again: a link may have appeared before the lock was held
   return lock;
 }
 
@@ -150,13 +177,14 @@ bool DataRoot::continues(const Manifest& manifest) const {
 
 void DataRoot::check_finished(const Json& identity) const {
   const Json state = load_json(state_file());
-  if (!state.is_object() || !state.value(metadata::kStateConfiguration, Json()).is_object())
-    bad_input(
-        "{}: holds a capture that another program made; choose another output.data_root, or "
-        "replace it with --overwrite",
-        path_);
-  const auto difference = identity_difference(state[metadata::kStateConfiguration], identity);
-  if (!difference.empty()) refuse(path_, difference);
+  const bool known =
+      state.is_object() && state.value(metadata::kStateConfiguration, Json()).is_object();
+  const auto difference =
+      known ? identity_difference(state[metadata::kStateConfiguration], identity) : "";
+  if (known && difference.empty()) return;
+  bad_input("{}", fmt::format(fmt::runtime(known ? kind_->other_run : kind_->no_configuration),
+                              fmt::arg("root", path_), fmt::arg("state_file", state_file()),
+                              fmt::arg("difference", difference)));
 }
 
 std::vector<Shard> DataRoot::part_folders() const {
@@ -183,7 +211,7 @@ Journal DataRoot::open_part(const Manifest& manifest, const Shard& shard) const 
     empty_part(OpenFolder(parts()).folder(part_name(shard)));
     Journal::create(folder, manifest);
   }
-  // After the own part is there: of two that begin together at least one sees the other.
+  // Compare after the own part exists: of two runs that begin together at least one sees the other.
   check_other_parts(manifest, shard);
   return Journal(folder);
 }
@@ -192,7 +220,7 @@ void DataRoot::continue_part(const std::string& folder, const Manifest& manifest
   const auto before = Journal(folder).manifest();
   const auto difference = manifest_difference(before, manifest);
   if (!difference.empty()) refuse(path_, difference);
-  auto now = before;  // where to publish may have changed
+  auto now = before;  // the user may publish to another repository than before
   now.repo = manifest.repo;
   now.branch = manifest.branch;
   now.private_repo = manifest.private_repo;
@@ -203,7 +231,7 @@ void DataRoot::check_other_parts(const Manifest& manifest, const Shard& shard) c
   const OpenFolder folder(parts());
   std::size_t others = 0;
   for (const auto& other : part_folders()) {
-    if (same_shard(other, shard)) continue;
+    if (other == shard) continue;
     if (others >= kComparedParts && other.count == shard.count) continue;
     if (!Journal::exists(part(other))) continue;
     refuse_link(folder, part_name(other));
@@ -222,7 +250,7 @@ void DataRoot::check_other_part(const Manifest& manifest, const Shard& shard,
   const auto folder = part(other);
   const bool same_count = other.count == shard.count;
   if (same_count && is_of_run(folder, manifest)) return;
-  if (!Journal::has_entries(folder)) {  // it does not matter, if nobody is at it
+  if (!Journal::has_entries(folder)) {  // an empty part is removed unless a process has locked it
     const FileLock lock(folder + "/" + layout::kLockFile, FileLock::Mode::exclusive,
                         FileLock::Wait::no);
     if (lock.held() && !Journal::has_entries(folder))
@@ -236,7 +264,7 @@ void DataRoot::check_other_part(const Manifest& manifest, const Shard& shard,
   refuse(path_, manifest_difference(Journal(folder).manifest(), manifest));
 }
 
-// With its lock, which goes last, so that nobody comes in while there is something to protect.
+// Removes the lock file last, so that no other process enters while files are left.
 void DataRoot::remove_part(const OpenFolder& parts, const Shard& shard) const {
   {
     const auto part = parts.folder(part_name(shard));
@@ -257,26 +285,26 @@ void DataRoot::remove_unused_part(const Shard& shard, const DataRootLock& lock) 
   }
   remove_parts();
   if (lock.made.empty()) return;
-  // From the root up to the outermost one that was made, as long as they are empty.
+  // Remove empty folders from the root up to the outermost one that the lock created.
   for (auto folder = path_;; folder = parent_folder(folder)) {
     const auto name = std::filesystem::path(folder).filename().string();
     if (!OpenFolder(parent_folder(folder)).remove_empty_folder(name) || folder == lock.made) return;
   }
 }
 
-void DataRoot::remove_capture(const Manifest& manifest, const Shard& shard) const {
+void DataRoot::remove_run(const Manifest& manifest, const Shard& shard) const {
   const OpenFolder root(path_);
-  root.remove_file(layout::kStateFile);  // first: what is left does not look whole
+  root.remove_file(kind_->state_file);  // first, so that a half removed folder is not finished
   root.sync();
   for (const auto& name : head_folders(root)) {
     root.folder(name).remove_file(layout::kHeadFile);
     root.remove_empty_folder(name);
   }
-  root.remove_file(layout::kExamplesFile);
-  root.remove_file(layout::kCardFile);
+  for (const auto* name : kind_->files) root.remove_file(name);
+  for (const auto* name : kind_->folders) root.remove_tree(name);
   const auto parts = root.folder(layout::kPartsFolder);
   for (const auto& other : shards()) {
-    if (same_shard(other, shard)) {
+    if (other == shard) {
       empty_part(parts.folder(part_name(other)));
       continue;
     }
@@ -287,21 +315,28 @@ void DataRoot::remove_capture(const Manifest& manifest, const Shard& shard) cons
   }
 }
 
-void DataRoot::publish_final() const {
+void DataRoot::make_final_folder() const {
+  OpenFolder(parts()).remove_tree(layout::kFinalFolder);
+  make_folders(final_folder());
+}
+
+void DataRoot::publish() const {
   const OpenFolder root(path_);
   const auto from = root.folder(layout::kPartsFolder).folder(layout::kFinalFolder);
+  for (const auto* name : kind_->folders) root.remove_tree(name);
   const auto names = from.names();
   parallel_for(static_cast<std::int64_t>(names.size()), [&](std::int64_t i) {
     const auto& name = names[static_cast<std::size_t>(i)];
-    if (name == layout::kStateFile) return;
-    if (!from.has_folder(name)) return from.move(name, root);
+    if (name == kind_->state_file) return;
+    if (!parse_folder_name(name)) return from.move(name, root);
     const auto head = root.make_folder(name);
     from.folder(name).move(layout::kHeadFile, head);
     head.sync();
   });
   root.sync();
-  from.move(layout::kStateFile, root);
+  from.move(kind_->state_file, root);
   root.sync();
+  remove_parts();
 }
 
 void DataRoot::remove_parts() const {
@@ -313,7 +348,7 @@ void DataRoot::remove_parts() const {
       if (name != layout::kLockFile) parts.remove_tree(name);
     parts.remove_file(layout::kLockFile);
   }
-  root.remove_empty_folder(layout::kPartsFolder);  // not empty: the next writer is in it already
+  root.remove_empty_folder(layout::kPartsFolder);  // fails when the next run has created its lock
 }
 
 void DataRoot::remove_left_parts() const {

@@ -1,8 +1,10 @@
-// The output folder of a capture: who may write to it, what it holds, how parts become a whole.
-// captures/layout.h says what lies where. Links inside the folder are refused, never followed.
+// The output folder of a run: locks, parts, and how finished files get into it.
+// capture/format/layout.h lists the file names. Symbolic links inside the folder are refused, never
+// followed.
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,74 +16,98 @@
 
 namespace qkscope {
 
-// The right to write to a data root.
+// A kind of run: the names of its finished files and its words in messages.
+struct RunKind {
+  const char* name;        // in the manifest of an object store: "capture", "statistics"
+  const char* noun;        // in messages: "a capture", "statistics"
+  const char* command;     // the subcommand of qkscope that writes parts
+  const char* unit;        // "examples", "documents"
+  const char* state_file;  // published last: a folder that has it is finished
+  std::span<const char* const> files;    // top-level files besides the state file
+  std::span<const char* const> folders;  // top-level folders that are published and removed whole
+  // Messages about a finished folder; {root}, {state_file} and {difference} are filled in.
+  const char* no_configuration;  // the state file does not say which run wrote the folder
+  const char* other_run;         // another run wrote the folder
+};
+
+extern const RunKind kCaptureRun;
+
+// Exclusive or shared write access to a data root.
 struct DataRootLock {
   std::vector<FileLock> files;
-  std::string made;  // the outermost folder that was made for it, "" where all were there
+  std::string made;  // the outermost folder that lock() created; "" when all existed
 };
 
 class DataRoot {
  public:
-  explicit DataRoot(std::string path);
+  explicit DataRoot(std::string path, const RunKind& kind = kCaptureRun);
 
   const std::string& path() const { return path_; }
   std::string parts() const { return path_ + "/" + layout::kPartsFolder; }
   std::string part(const Shard& shard) const;
   std::string final_folder() const { return parts() + "/" + layout::kFinalFolder; }
-  std::string state_file() const { return path_ + "/" + layout::kStateFile; }
+  std::string state_file() const { return path_ + "/" + kind_->state_file; }
 
-  // One writer at a time: shards run beside each other, a run without shards and a merge alone.
+  // Locks the part of one shard. Shards of one run may write at the same time; a run without shards
+  // and a merge lock the whole root. Throws bad input when another process holds the lock.
   DataRootLock lock(const Shard& shard) const;
   DataRootLock lock_whole() const;
 
-  // A link among the files of the capture or of its parts is bad input. A shard looks into its own
-  // part alone: what a thousand of them do at their start must not grow with their number.
+  // Throws bad input when a published file or a file of a part is a symbolic link. With `own`, only
+  // that shard's part is searched: the startup cost of a shard must not grow with their number.
   void refuse_links(const std::optional<Shard>& own = {}) const;
 
-  bool finished() const;  // the state file, written last, is there
-  // Whether the finished capture was made with this effective configuration, on whatever device and
-  // from whatever commit.
+  // Whether the state file, which is published last, exists.
+  bool finished() const;
+  // Whether the folder is finished and its run had this effective configuration, on any device and
+  // from any commit.
   bool holds(const Json& effective) const;
-  // Whether it holds an unfinished capture that this run would go on with.
+  // Whether the folder holds an unfinished run that a run with this manifest would resume.
   bool continues(const Manifest& manifest) const;
-  // The finished capture must be of this identity, else it is bad input that says what differs.
+  // Throws bad input that names the difference when the finished run has another identity.
   void check_finished(const Json& identity) const;
 
-  std::vector<Shard> shards() const;  // whose parts are there, ascending
+  // Shards whose parts have a manifest, ascending.
+  std::vector<Shard> shards() const;
 
-  // The shard's part: the one that is there, if it is of this very run and has rows, or a new one.
-  // The other parts must be of the same run and number of shards (the first few are compared; a
-  // merge compares all); head files without parts are another's.
+  // Opens the shard's part: resumes it when it has journal entries of this run, else creates it.
+  // The other parts must belong to the same run and number of shards. Only the first few manifests
+  // are compared here; a merge compares all. Head files without parts belong to another capture and
+  // are refused.
   Journal open_part(const Manifest& manifest, const Shard& shard) const;
-  // Removes the shard's part if it has no rows, and then what was made for it and is empty.
+  // Removes the shard's part if its journal is empty, then the empty folders that `lock` created.
   void remove_unused_part(const Shard& shard, const DataRootLock& lock) const;
 
-  // Removes the files of a finished capture, the shard's own part, and parts of other runs that are
-  // not going on; nothing else.
-  void remove_capture(const Manifest& manifest, const Shard& shard) const;
+  // Removes the finished files, the shard's own part, and parts of other runs that no process has
+  // locked. Files of unknown names stay.
+  void remove_run(const Manifest& manifest, const Shard& shard) const;
 
-  // Moves what was assembled in final_folder() to its place, the state file last: before it is
-  // there nothing looks finished, and after it is there everything else is on the disk.
-  void publish_final() const;
-
-  // With the lock of the whole root.
-  void remove_parts() const;
-  // A run that was killed in its last moment leaves the parts of its finished capture behind.
+  // Deletes leftovers of an earlier assembly and creates an empty final_folder().
+  void make_final_folder() const;
+  // Moves the files of final_folder() into the root, the state file last and only after all others
+  // are synced to disk, then removes the parts. Needs the lock of the whole root.
+  void publish() const;
+  // Removes the parts of a finished run whose process was killed between publishing and cleanup.
   void remove_left_parts() const;
 
  private:
+  void remove_parts() const;
   void continue_part(const std::string& folder, const Manifest& manifest) const;
   void check_other_parts(const Manifest& manifest, const Shard& shard) const;
-  std::vector<Shard> part_folders() const;  // ascending; some may not have begun
+  std::vector<Shard> part_folders() const;  // ascending, with and without a manifest
   void check_other_part(const Manifest& manifest, const Shard& shard, const Shard& other) const;
   FileLock lock_folder(const std::string& folder, FileLock::Mode mode) const;
   void remove_part(const OpenFolder& parts, const Shard& shard) const;
 
   std::string path_;
+  const RunKind* kind_;
 };
 
-// Whether a run of this identity had the configuration: an identity is the effective configuration
-// and more (device, commits, inputs).
+// Whether a run of this identity used the effective configuration. An identity is the effective
+// configuration plus device, commits and input fingerprints.
 bool has_configuration(const Json& identity, const Json& effective);
+
+// Throws bad input that lists at most twelve of the missing shards.
+[[noreturn]] void refuse_missing_shards(const std::string& where, std::vector<std::string> missing);
 
 }  // namespace qkscope

@@ -138,8 +138,8 @@ void put_state_sampler(Json& details, const SamplerOptions& sampler) {
   }
 }
 
-// What is known of the model and the run, with the words that qk-sniffer has for it. Where the
-// capture is published may change until it is finished, so it is not in the manifest's details.
+// Details of model and run under the keys of qk-sniffer. The publishing destination may change
+// until the capture is finished, so Manifest::model_metadata does not hold it.
 Json state_details(const Manifest& manifest) {
   Json details = manifest.model_metadata;
   if (!details.contains("dataset_name")) details["dataset_name"] = "";

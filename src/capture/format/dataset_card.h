@@ -1,4 +1,4 @@
-// The texts that go with a capture: the dataset card and the state file.
+// Content of the dataset card and of the state file of a capture.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace qkscope {
 
-using BucketCounts = std::map<std::int32_t, std::int64_t>;  // rows of all heads, by bucket
+using BucketCounts = std::map<std::int32_t, std::int64_t>;  // bucket to rows over all heads
 
 struct CaptureSummary {
   std::int64_t examples = 0;
@@ -17,11 +17,11 @@ struct CaptureSummary {
   BucketCounts buckets;
 };
 
-// README.md as the Hub takes it: one configuration per head file in its front matter.
+// README.md with YAML front matter for the Hub: one dataset configuration per head file.
 std::string dataset_card(const Manifest& manifest, const CaptureSummary& summary);
 
-// _saver_state.json: model_name, model_metadata and bucket_counts as the Python prototype wrote
-// them, the configuration that tells a finished run from another, and where it is to be published.
+// _saver_state.json: model_name, model_metadata and bucket_counts as qk-sniffer writes them, the
+// identity of the run, and the publishing destination.
 Json saver_state(const Manifest& manifest, const CaptureSummary& summary);
 
 }  // namespace qkscope

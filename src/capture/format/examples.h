@@ -1,5 +1,5 @@
-// The examples of a capture: their ids, and examples.parquet, which says what the 32-bit example_id
-// of the head files stands for.
+// The examples of a capture and examples.parquet, which maps the 32-bit example_id of the head
+// files to the texts of the dataset.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,20 @@
 namespace qkscope {
 
 struct ExampleRecord {
-  std::int64_t row = 0;   // in the dataset
-  std::int64_t key = 0;   // the full 64 bits that seed the sampler
-  std::string source_id;  // as the dataset writes it
+  std::int64_t row = 0;   // dataset row
+  std::int64_t key = 0;   // 64-bit id that seeds the sampler
+  std::string source_id;  // id in the dataset
   std::int32_t tokens = 0;
   bool truncated = false;
-  std::uint64_t text = 0;  // checksum of the text; kept while the run is not finished
+  std::uint64_t text = 0;  // checksum of the text; stored in parts only
 };
 
-// The id of an example in the head files: the low 32 bits of its key.
+// Id of an example in the head files: the low 32 bits of its key.
 constexpr std::int32_t example_id(std::int64_t key) {
   return static_cast<std::int32_t>(static_cast<std::uint64_t>(key));
 }
 
+// Writes examples.parquet.
 class ExamplesWriter {
  public:
   ExamplesWriter(const std::string& path, std::int64_t row_group_size);

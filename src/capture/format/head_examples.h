@@ -1,4 +1,4 @@
-// Which texts the rows of a head file are from, without reading its vectors.
+// Reads which texts the rows of a head file belong to, without reading the vectors.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace qkscope {
 
-// What HeadRows::example gives for each row.
+// Returns HeadRows::example() of each row.
 std::vector<std::int64_t> read_head_examples(const std::string& path);
 
 }  // namespace qkscope

@@ -1,5 +1,4 @@
-// Reads one head file of a capture, ours or a foreign one without metadata, and checks what must
-// hold for its rows.
+// Reads and validates one head file, written by qkscope or by another program without metadata.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -34,7 +33,8 @@ namespace {
 
 constexpr char kColumns[] = "bucket, example_id, position, vector, sliding_window";
 
-// A file mapped by us and not by Arrow: where it is cut under us, the message can name it.
+// Maps the file with MappedFile instead of Arrow, so that the error for a file truncated during
+// reading can name it.
 class MappedBuffer : public arrow::Buffer {
  public:
   explicit MappedBuffer(MappedFile file)
@@ -49,7 +49,7 @@ class MappedBuffer : public arrow::Buffer {
 std::unique_ptr<parquet::ParquetFileReader> open(const std::string& path) {
   if (!path_exists(path)) bad_input("{}: there is no such file", path);
   const auto buffer = std::make_shared<MappedBuffer>(MappedFile(path));
-  // Its pages take memory from where all else does: what one file leaves the next one can use.
+  // The system allocator lets other allocations reuse the memory of Parquet pages.
   return parquet::ParquetFileReader::Open(std::make_shared<arrow::io::BufferReader>(buffer),
                                           parquet::ReaderProperties(arrow::system_memory_pool()));
 }
@@ -62,24 +62,23 @@ Metadata metadata_of(const parquet::FileMetaData& file) {
   return metadata;
 }
 
-// The leaf column under a top-level name, -1 where there is none.
+// Index of the leaf column below a top-level name; -1 when missing.
 int leaf_of(const parquet::SchemaDescriptor& schema, const std::string& name) {
   for (int i = 0; i < schema.num_columns(); ++i)
     if (schema.Column(i)->path()->ToDotVector().front() == name) return i;
   return -1;
 }
 
-// Also behind a page without values, which a writer may leave where its dictionary ends: Parquet's
-// reader takes it for the end, once.
+// Some writers leave an empty page where a dictionary ends, and Parquet's reader then reports the
+// end once too early: ask twice.
 template <typename Reader>
 bool has_next(Reader& reader) {
   return reader.HasNext() || reader.HasNext();
 }
 
-// One file being read: knows its path for messages.
-class Reading {
+class HeadFileReader {
  public:
-  Reading(const std::string& path, parquet::ParquetFileReader& file)
+  HeadFileReader(const std::string& path, parquet::ParquetFileReader& file)
       : path_(path), file_(file), schema_(*file.metadata()->schema()) {
     check_row_count();
   }
@@ -101,7 +100,7 @@ class Reading {
     return rows;
   }
 
-  // What HeadRows::example says of each row.
+  // HeadRows::example() of each row.
   std::vector<std::int64_t> examples() {
     if (leaf_of(schema_, "example_key") >= 0)
       return numbers<parquet::Int64Type>(required("example_key", parquet::Type::INT64));
@@ -112,7 +111,7 @@ class Reading {
  private:
   std::int64_t row_count() const { return file_.metadata()->num_rows(); }
 
-  // Before memory for them is taken: a row has a vector, which takes at least some bits.
+  // Guards memory allocation against damaged counts: a row occupies at least one bit per 64 rows.
   void check_row_count() const {
     constexpr std::uintmax_t kRowsPerByte = 64;
     const auto& metadata = *file_.metadata();
@@ -154,7 +153,7 @@ class Reading {
     return numbers<parquet::Int32Type>(leaf, defined);
   }
 
-  // Values of a flat column; `defined` receives 1 or 0 per row when nulls are allowed.
+  // Reads a flat column. With `defined`, nulls are allowed and marked 0, values 1.
   template <typename Type>
   std::vector<typename Type::c_type> numbers(int leaf,
                                              std::vector<std::int16_t>* defined = nullptr) {
@@ -194,195 +193,183 @@ class Reading {
               schema_.Column(leaf)->path()->ToDotVector().front());
   }
 
-  std::size_t count_values(int leaf) const;
-  void read_vectors(int leaf, HeadRows& rows);
-  void read_lists(int leaf, int group, std::int64_t first_row, HeadRows& rows);
+  // Slow path: reads the vectors of one row group with levels, to report which row is malformed.
+  void read_lists(int leaf, int group, std::int64_t first_row, HeadRows& rows) {
+    const auto column = file_.RowGroup(group)->Column(leaf);
+    auto& reader = static_cast<parquet::TypedColumnReader<parquet::FloatType>&>(*column);
+    const auto expected = file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values();
+    std::vector<std::int16_t> definition(static_cast<std::size_t>(expected));
+    std::vector<std::int16_t> repetition(static_cast<std::size_t>(expected));
+    float* const values = rows.vectors.data() + rows.vectors.size() - expected;
+    std::int64_t done = 0;
+    std::int64_t stored = 0;
+    while (done < expected && has_next(reader)) {
+      std::int64_t read = 0;
+      done += reader.ReadBatch(expected - done, definition.data() + done, repetition.data() + done,
+                               values + stored, &read);
+      stored += read;
+    }
+    if (done != expected) cut_short(leaf, done, expected);
+    const auto max_level = schema_.Column(leaf)->max_definition_level();
+    if (stored != done) null_in_vector(first_row, definition, repetition, max_level);
+    check_lengths(repetition, first_row, rows);
+  }
+
+  // Number of values over all row groups.
+  std::size_t count_values(int leaf) const {
+    std::size_t count = 0;
+    for (int group = 0; group < file_.metadata()->num_row_groups(); ++group)
+      count += static_cast<std::size_t>(
+          file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values());
+    return count;
+  }
+
+  void read_vectors(int leaf, HeadRows& rows) {
+    if (schema_.Column(leaf)->max_repetition_level() != 1)
+      bad_input("{}: column 'vector' is not a list of float32", path_);
+    std::int64_t first_row = 0;
+    rows.vectors.reserve(count_values(leaf));
+    for (int group = 0; group < file_.metadata()->num_row_groups(); ++group) {
+      const auto group_rows = file_.metadata()->RowGroup(group)->num_rows();
+      const auto expected = file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values();
+      const auto start = rows.vectors.size();
+      rows.vectors.resize(start + static_cast<std::size_t>(expected));
+      // Usually all vectors have the same length, and the fast path succeeds.
+      const auto length =
+          rows.head_dim > 0 || group_rows == 0 ? rows.head_dim : expected / group_rows;
+      if (length > 0 && expected == length * group_rows &&
+          read_equal_lists(*file_.RowGroup(group)->GetColumnPageReader(leaf), *schema_.Column(leaf),
+                           length, std::span(rows.vectors).subspan(start)))
+        rows.head_dim = static_cast<int>(length);
+      else
+        read_lists(leaf, group, first_row, rows);
+      first_row += group_rows;
+    }
+    if (rows.vectors.size() != rows.position.size() * static_cast<std::size_t>(rows.head_dim))
+      bad_input("{}: column 'vector' has {} numbers; expected {} rows of {}", path_,
+                rows.vectors.size(), rows.position.size(), rows.head_dim);
+  }
+
   [[noreturn]] void null_in_vector(std::int64_t first_row,
                                    const std::vector<std::int16_t>& definition,
                                    const std::vector<std::int16_t>& repetition,
-                                   std::int16_t max_level) const;
+                                   std::int16_t max_level) const {
+    std::int64_t row = first_row - 1;
+    std::size_t i = 0;
+    for (; i < definition.size() && definition[i] == max_level; ++i)
+      row += repetition[i] == 0 ? 1 : 0;
+    if (i < definition.size() && repetition[i] == 0) ++row;
+    bad_input("{}: row {}: 'vector' is null, empty or holds a null; expected numbers", path_, row);
+  }
+
+  // A row begins where the repetition level is 0; all rows must have the same length.
   void check_lengths(const std::vector<std::int16_t>& repetition, std::int64_t first_row,
-                     HeadRows& rows) const;
-  bool all_null(int leaf) const;
-  std::vector<std::int64_t> windows(int leaf, std::vector<std::int16_t>& defined);
-  void read_window(HeadRows& rows);
-  void read_tokens(HeadRows& rows);
+                     HeadRows& rows) const {
+    const auto count = repetition.size();
+    if (rows.head_dim == 0 && count > 0) {
+      std::size_t length = 1;
+      while (length < count && repetition[length] != 0) ++length;
+      rows.head_dim = static_cast<int>(length);
+    }
+    const auto dim = static_cast<std::size_t>(rows.head_dim);
+    std::int64_t row = first_row;
+    for (std::size_t begin = 0; begin < count; begin += dim, ++row) {
+      const auto end = std::min(begin + dim, count);
+      int starts = 0;  // rows that begin inside this one
+      for (std::size_t i = begin + 1; i < end; ++i) starts += repetition[i] == 0 ? 1 : 0;
+      if (starts == 0 && end == begin + dim && (end == count || repetition[end] == 0)) continue;
+      std::size_t length = 1;
+      while (begin + length < count && repetition[begin + length] != 0) ++length;
+      bad_input("{}: row {}: 'vector' has {} numbers; the rows before it have {}", path_, row,
+                length, rows.head_dim);
+    }
+  }
+
+  // Whether the Parquet statistics say that the column holds only nulls.
+  bool all_null(int leaf) const {
+    for (int group = 0; group < file_.metadata()->num_row_groups(); ++group) {
+      const auto row_group = file_.metadata()->RowGroup(group);
+      const auto statistics = row_group->ColumnChunk(leaf)->statistics();
+      if (!statistics || !statistics->HasNullCount() ||
+          statistics->null_count() != row_group->num_rows())
+        return false;
+    }
+    return true;
+  }
+
+  // qk-sniffer lets Arrow infer the type: int64 for sliding-window layers, a null column for
+  // others.
+  std::vector<std::int64_t> windows(int leaf, std::vector<std::int16_t>& defined) {
+    const auto type = schema_.Column(leaf)->physical_type();
+    if (type == parquet::Type::INT64) return numbers<parquet::Int64Type>(leaf, &defined);
+    if (type == parquet::Type::INT32) {
+      const auto narrow = int_column(leaf, &defined);
+      return {narrow.begin(), narrow.end()};
+    }
+    if (!all_null(leaf))
+      bad_input("{}: column 'sliding_window' is {}; expected INT32 or INT64", path_,
+                parquet::TypeToString(type));
+    return {};
+  }
+
+  void read_window(HeadRows& rows) {
+    const int leaf = leaf_of(schema_, "sliding_window");
+    rows.window_unsaid = leaf < 0;
+    if (leaf < 0) return;
+    std::vector<std::int16_t> defined;
+    const auto found = windows(leaf, defined);
+    if (found.empty()) return;
+    std::size_t next = 0;
+    for (std::size_t row = 0; row < defined.size(); ++row) {
+      if (defined[row] == 0)
+        bad_input("{}: row {}: 'sliding_window' is null, other rows say {}; expected one window",
+                  path_, row, found.front());
+      if (found[next++] != found.front())
+        bad_input("{}: row {}: 'sliding_window' is {}, rows before it say {}; expected one window",
+                  path_, row, found[next - 1], found.front());
+    }
+    if (found.front() < 1 || found.front() > INT32_MAX)
+      bad_input("{}: 'sliding_window' is {}; expected 1 to {}", path_, found.front(), INT32_MAX);
+    rows.sliding_window = static_cast<std::int32_t>(found.front());
+  }
+
+  // Token strings are informative only: a column of another type is ignored and a null becomes "".
+  void read_tokens(HeadRows& rows) {
+    const int leaf = leaf_of(schema_, "token_str");
+    if (leaf < 0 || schema_.Column(leaf)->physical_type() != parquet::Type::BYTE_ARRAY ||
+        schema_.Column(leaf)->max_repetition_level() != 0)
+      return;
+    const auto max_level = schema_.Column(leaf)->max_definition_level();
+    each_group<parquet::ByteArrayType>(leaf, [&](auto& reader, std::int64_t group_rows) {
+      constexpr std::int64_t kBatch = 4096;
+      std::vector<std::int16_t> levels(kBatch, max_level);
+      std::vector<parquet::ByteArray> values(kBatch);
+      std::int64_t done = 0;
+      while (done < group_rows && has_next(reader)) {
+        std::int64_t stored = 0;
+        const auto count = reader.ReadBatch(std::min(kBatch, group_rows - done), levels.data(),
+                                            nullptr, values.data(), &stored);
+        // The strings point into the current page, which the next batch invalidates.
+        std::size_t next = 0;
+        for (std::int64_t i = 0; i < count; ++i) {
+          const bool text = max_level == 0 || levels[static_cast<std::size_t>(i)] == max_level;
+          rows.token_str.emplace_back(text ? std::string_view(values[next++]) : std::string_view());
+        }
+        done += count;
+      }
+      if (done != group_rows) cut_short(leaf, done, group_rows);
+    });
+  }
 
   const std::string& path_;
   parquet::ParquetFileReader& file_;
   const parquet::SchemaDescriptor& schema_;
 };
 
-// The vectors of one row group as they come, with levels that tell what is wrong with them.
-void Reading::read_lists(int leaf, int group, std::int64_t first_row, HeadRows& rows) {
-  const auto column = file_.RowGroup(group)->Column(leaf);
-  auto& reader = static_cast<parquet::TypedColumnReader<parquet::FloatType>&>(*column);
-  const auto expected = file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values();
-  std::vector<std::int16_t> definition(static_cast<std::size_t>(expected));
-  std::vector<std::int16_t> repetition(static_cast<std::size_t>(expected));
-  float* const values = rows.vectors.data() + rows.vectors.size() - expected;
-  std::int64_t done = 0;
-  std::int64_t stored = 0;
-  while (done < expected && has_next(reader)) {
-    std::int64_t read = 0;
-    done += reader.ReadBatch(expected - done, definition.data() + done, repetition.data() + done,
-                             values + stored, &read);
-    stored += read;
-  }
-  if (done != expected) cut_short(leaf, done, expected);
-  const auto max_level = schema_.Column(leaf)->max_definition_level();
-  if (stored != done) null_in_vector(first_row, definition, repetition, max_level);
-  check_lengths(repetition, first_row, rows);
-}
-
-// In all row groups.
-std::size_t Reading::count_values(int leaf) const {
-  std::size_t count = 0;
-  for (int group = 0; group < file_.metadata()->num_row_groups(); ++group)
-    count += static_cast<std::size_t>(
-        file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values());
-  return count;
-}
-
-void Reading::read_vectors(int leaf, HeadRows& rows) {
-  if (schema_.Column(leaf)->max_repetition_level() != 1)
-    bad_input("{}: column 'vector' is not a list of float32", path_);
-  std::int64_t first_row = 0;
-  rows.vectors.reserve(count_values(leaf));
-  for (int group = 0; group < file_.metadata()->num_row_groups(); ++group) {
-    const auto group_rows = file_.metadata()->RowGroup(group)->num_rows();
-    const auto expected = file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values();
-    const auto start = rows.vectors.size();
-    rows.vectors.resize(start + static_cast<std::size_t>(expected));
-    // Mostly all rows are there and equally long, which is quick to see.
-    const auto length =
-        rows.head_dim > 0 || group_rows == 0 ? rows.head_dim : expected / group_rows;
-    if (length > 0 && expected == length * group_rows &&
-        read_equal_lists(*file_.RowGroup(group)->GetColumnPageReader(leaf), *schema_.Column(leaf),
-                         length, std::span(rows.vectors).subspan(start)))
-      rows.head_dim = static_cast<int>(length);
-    else
-      read_lists(leaf, group, first_row, rows);
-    first_row += group_rows;
-  }
-  if (rows.vectors.size() != rows.position.size() * static_cast<std::size_t>(rows.head_dim))
-    bad_input("{}: column 'vector' has {} numbers; expected {} rows of {}", path_,
-              rows.vectors.size(), rows.position.size(), rows.head_dim);
-}
-
-void Reading::null_in_vector(std::int64_t first_row, const std::vector<std::int16_t>& definition,
-                             const std::vector<std::int16_t>& repetition,
-                             std::int16_t max_level) const {
-  std::int64_t row = first_row - 1;
-  std::size_t i = 0;
-  for (; i < definition.size() && definition[i] == max_level; ++i)
-    row += repetition[i] == 0 ? 1 : 0;
-  if (i < definition.size() && repetition[i] == 0) ++row;
-  bad_input("{}: row {}: 'vector' is null, empty or holds a null; expected numbers", path_, row);
-}
-
-// A new row begins where the repetition level is 0; all rows must be equally long.
-void Reading::check_lengths(const std::vector<std::int16_t>& repetition, std::int64_t first_row,
-                            HeadRows& rows) const {
-  const auto count = repetition.size();
-  if (rows.head_dim == 0 && count > 0) {
-    std::size_t length = 1;
-    while (length < count && repetition[length] != 0) ++length;
-    rows.head_dim = static_cast<int>(length);
-  }
-  const auto dim = static_cast<std::size_t>(rows.head_dim);
-  std::int64_t row = first_row;
-  for (std::size_t begin = 0; begin < count; begin += dim, ++row) {
-    const auto end = std::min(begin + dim, count);
-    int starts = 0;  // of other rows inside this one
-    for (std::size_t i = begin + 1; i < end; ++i) starts += repetition[i] == 0 ? 1 : 0;
-    if (starts == 0 && end == begin + dim && (end == count || repetition[end] == 0)) continue;
-    std::size_t length = 1;
-    while (begin + length < count && repetition[begin + length] != 0) ++length;
-    bad_input("{}: row {}: 'vector' has {} numbers; the rows before it have {}", path_, row, length,
-              rows.head_dim);
-  }
-}
-
-// Whether the file's own statistics say that the column holds nothing.
-bool Reading::all_null(int leaf) const {
-  for (int group = 0; group < file_.metadata()->num_row_groups(); ++group) {
-    const auto row_group = file_.metadata()->RowGroup(group);
-    const auto statistics = row_group->ColumnChunk(leaf)->statistics();
-    if (!statistics || !statistics->HasNullCount() ||
-        statistics->null_count() != row_group->num_rows())
-      return false;
-  }
-  return true;
-}
-
-// qk-sniffer leaves the type to Arrow: int64 on layers that slide, a column of nulls on others.
-std::vector<std::int64_t> Reading::windows(int leaf, std::vector<std::int16_t>& defined) {
-  const auto type = schema_.Column(leaf)->physical_type();
-  if (type == parquet::Type::INT64) return numbers<parquet::Int64Type>(leaf, &defined);
-  if (type == parquet::Type::INT32) {
-    const auto narrow = int_column(leaf, &defined);
-    return {narrow.begin(), narrow.end()};
-  }
-  if (!all_null(leaf))
-    bad_input("{}: column 'sliding_window' is {}; expected INT32 or INT64", path_,
-              parquet::TypeToString(type));
-  return {};
-}
-
-void Reading::read_window(HeadRows& rows) {
-  const int leaf = leaf_of(schema_, "sliding_window");
-  rows.window_unsaid = leaf < 0;
-  if (leaf < 0) return;
-  std::vector<std::int16_t> defined;
-  const auto found = windows(leaf, defined);
-  if (found.empty()) return;
-  std::size_t next = 0;
-  for (std::size_t row = 0; row < defined.size(); ++row) {
-    if (defined[row] == 0)
-      bad_input("{}: row {}: 'sliding_window' is null, other rows say {}; expected one window",
-                path_, row, found.front());
-    if (found[next++] != found.front())
-      bad_input("{}: row {}: 'sliding_window' is {}, rows before it say {}; expected one window",
-                path_, row, found[next - 1], found.front());
-  }
-  if (found.front() < 1 || found.front() > INT32_MAX)
-    bad_input("{}: 'sliding_window' is {}; expected 1 to {}", path_, found.front(), INT32_MAX);
-  rows.sliding_window = static_cast<std::int32_t>(found.front());
-}
-
-// Texts of tokens are for people to look at: a column of another type, or a null, is no text.
-void Reading::read_tokens(HeadRows& rows) {
-  const int leaf = leaf_of(schema_, "token_str");
-  if (leaf < 0 || schema_.Column(leaf)->physical_type() != parquet::Type::BYTE_ARRAY ||
-      schema_.Column(leaf)->max_repetition_level() != 0)
-    return;
-  const auto max_level = schema_.Column(leaf)->max_definition_level();
-  each_group<parquet::ByteArrayType>(leaf, [&](auto& reader, std::int64_t group_rows) {
-    constexpr std::int64_t kBatch = 4096;
-    std::vector<std::int16_t> levels(kBatch, max_level);
-    std::vector<parquet::ByteArray> values(kBatch);
-    std::int64_t done = 0;
-    while (done < group_rows && has_next(reader)) {
-      std::int64_t stored = 0;
-      const auto count = reader.ReadBatch(std::min(kBatch, group_rows - done), levels.data(),
-                                          nullptr, values.data(), &stored);
-      // The texts lie in the reader's page and are gone with the next batch.
-      std::size_t next = 0;
-      for (std::int64_t i = 0; i < count; ++i) {
-        const bool text = max_level == 0 || levels[static_cast<std::size_t>(i)] == max_level;
-        rows.token_str.emplace_back(text ? std::string_view(values[next++]) : std::string_view());
-      }
-      done += count;
-    }
-    if (done != group_rows) cut_short(leaf, done, group_rows);
-  });
-}
-
-// Captures are written example by example, positions ascending: then nothing can be there twice,
-// and no sorting is needed to see it.
+// Captures store example after example with ascending positions; such a file cannot contain
+// duplicates, and no sorting is needed to prove it.
 bool in_capture_order(const HeadRows& rows) {
-  std::unordered_set<std::int64_t> seen;  // examples; empty while they ascend too
+  std::unordered_set<std::int64_t> seen;  // examples; stays empty while examples ascend
   for (std::size_t i = 1; i < rows.position.size(); ++i) {
     const auto before = rows.example(i - 1);
     const auto here = rows.example(i);
@@ -399,7 +386,7 @@ void check_finite(const HeadRows& rows, const std::string& path) {
   const auto dim = static_cast<std::size_t>(rows.head_dim);
   for (std::size_t i = 0; i < rows.position.size(); ++i) {
     const float* row = rows.vectors.data() + i * dim;
-    // Infinities and NaNs have the largest exponent: the largest bits tell for the whole row.
+    // NaN and infinity have the largest exponent, so one maximum over the bits checks the row.
     std::uint32_t largest = 0;
     for (std::size_t j = 0; j < dim; ++j)
       largest = std::max(largest, std::bit_cast<std::uint32_t>(row[j]) & 0x7FFFFFFFU);
@@ -411,7 +398,7 @@ void check_finite(const HeadRows& rows, const std::string& path) {
   }
 }
 
-// Every (example, position) once.
+// Throws bad input when a pair (example, position) occurs twice.
 void check_distinct(const HeadRows& rows, const std::string& path) {
   if (in_capture_order(rows)) return;
   std::vector<std::size_t> order(rows.position.size());
@@ -434,7 +421,7 @@ HeadFile read_head_file(const std::string& path) {
   return translate_exceptions([&] {
     HeadFile file = reading_parquet(path, [&] {
       const auto reader = open(path);
-      return HeadFile{Reading(path, *reader).rows(), metadata_of(*reader->metadata())};
+      return HeadFile{HeadFileReader(path, *reader).rows(), metadata_of(*reader->metadata())};
     });
     check_finite(file.rows, path);
     check_distinct(file.rows, path);
@@ -445,7 +432,7 @@ HeadFile read_head_file(const std::string& path) {
 std::vector<std::int64_t> read_head_examples(const std::string& path) {
   return reading_parquet(path, [&] {
     const auto reader = open(path);
-    return Reading(path, *reader).examples();
+    return HeadFileReader(path, *reader).examples();
   });
 }
 

@@ -19,10 +19,10 @@
 namespace qkscope {
 namespace {
 
-// Rows that Parquet gets at a time, and the size of a page before it is compressed: these alone
-// decide where pages end. A page is encoded and compressed as soon as rows come after it, so little
-// is left to do at the end of a file. With half of this size vectors of 128 numbers took 3 % more:
-// the four byte planes of a page no longer fill blocks of zstd (128 KiB) of their own.
+// Rows passed to Parquet at a time and the uncompressed page size: these two alone decide where
+// pages end. Parquet compresses a page as soon as the next one begins, so little work is left at
+// the end of a file. Half this page size made files with head_dim 128 larger by 3 %, because the
+// four byte planes of a page no longer fill one 128 KiB zstd block each.
 constexpr std::size_t kBlockRows = 128;
 constexpr std::int64_t kPageBytes = std::int64_t{512} << 10;
 
@@ -40,7 +40,8 @@ std::shared_ptr<arrow::Schema> head_schema(const HeadWriterOptions& options) {
   return arrow::schema(fields, metadata);
 }
 
-// Vectors have no repeated values worth a dictionary; their bytes compress better plane by plane.
+// Vectors hardly repeat values, so a dictionary is useless; BYTE_STREAM_SPLIT makes them compress
+// better.
 std::shared_ptr<parquet::WriterProperties> writer_properties(std::int64_t row_group_size) {
   return parquet::WriterProperties::Builder()
       .compression(parquet::Compression::ZSTD)
@@ -52,7 +53,7 @@ std::shared_ptr<parquet::WriterProperties> writer_properties(std::int64_t row_gr
       ->build();
 }
 
-// Borrows the values.
+// The array borrows the values.
 std::shared_ptr<arrow::Array> int_array(const std::vector<std::int32_t>& values) {
   return std::make_shared<arrow::Int32Array>(static_cast<std::int64_t>(values.size()),
                                              arrow::Buffer::Wrap(values));
@@ -90,8 +91,8 @@ struct HeadWriter::State {
   std::shared_ptr<arrow::Schema> schema;
   std::shared_ptr<arrow::io::FileOutputStream> stream;
   std::unique_ptr<parquet::arrow::FileWriter> writer;
-  HeadRows pending;               // less than one block
-  std::int64_t in_row_group = 0;  // rows of the last row group that Parquet has
+  HeadRows pending;               // fewer rows than one block
+  std::int64_t in_row_group = 0;  // rows written to the open row group
 
   void check(const arrow::Status& status) const {
     check_arrow(status, fmt::format("writing {}", path), ErrorKind::failure);
@@ -101,8 +102,15 @@ struct HeadWriter::State {
     return take_arrow(std::move(result), fmt::format("writing {}", path), ErrorKind::failure);
   }
 
-  std::shared_ptr<arrow::Array> token_strings() const;
-  std::size_t block_rows() const;  // of the next block
+  // Size of the next block, which never crosses the end of a row group.
+  std::size_t block_rows() const {
+    return std::min(kBlockRows, static_cast<std::size_t>(options.row_group_size - in_row_group));
+  }
+  std::shared_ptr<arrow::Array> token_strings() const {
+    arrow::StringBuilder builder;
+    check(builder.AppendValues(pending.token_str));
+    return take(builder.Finish());
+  }
   void flush();
 };
 
@@ -111,18 +119,7 @@ HeadRowsView view(const HeadRows& rows) {
           rows.sliding_window, rows.token_str,  rows.example_key};
 }
 
-std::shared_ptr<arrow::Array> HeadWriter::State::token_strings() const {
-  arrow::StringBuilder builder;
-  check(builder.AppendValues(pending.token_str));
-  return take(builder.Finish());
-}
-
-// A block ends with its row group at the latest.
-std::size_t HeadWriter::State::block_rows() const {
-  return std::min(kBlockRows, static_cast<std::size_t>(options.row_group_size - in_row_group));
-}
-
-// Blocks are cut by row count alone, so the bytes do not depend on how rows were appended.
+// The row count alone decides where a block ends, so the bytes do not depend on append() calls.
 void HeadWriter::State::flush() {
   const auto count = pending.size();
   if (count == 0) return;
@@ -139,7 +136,7 @@ void HeadWriter::State::flush() {
   if (options.example_keys)
     columns.push_back(
         std::make_shared<arrow::Int64Array>(count, arrow::Buffer::Wrap(pending.example_key)));
-  // Into the row group that is open: the columns of one wait in memory, compressed, for its end.
+  // Parquet keeps the compressed columns of the open row group in memory until it ends.
   check(writer->WriteRecordBatch(*arrow::RecordBatch::Make(schema, count, columns)));
   in_row_group = (in_row_group + count) % options.row_group_size;
   pending.bucket.clear();
@@ -166,7 +163,7 @@ HeadWriter::HeadWriter(const std::string& path, HeadWriterOptions options)
 
 HeadWriter::~HeadWriter() {
   if (!state_->writer) return;
-  (void)state_->stream->Close();  // first: the writer would end its file, rows that wait and all
+  (void)state_->stream->Close();  // first, because the writer's destructor would finish the file
   state_->writer.reset();
   ::unlink(state_->temporary.c_str());
 }

@@ -1,5 +1,5 @@
-// Writes one head file of a capture, rows as they come (write_head_file() in qkscope/captures.h
-// writes all at once). The file appears under its name at finish().
+// Writes one head file of a capture incrementally. The file appears under its name at finish().
+// write_head_file() in qkscope/captures.h writes a whole file at once.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,18 @@ struct HeadWriterOptions {
   bool token_strings = false;          // adds the column token_str
   bool example_keys = false;           // adds the column example_key
   std::int64_t row_group_size = 4096;  // rows
-  Metadata metadata;                   // see captures/metadata.h
+  Metadata metadata;                   // keys in capture/format/metadata.h
 };
 
-// Rows of one call: all spans have the same number of rows.
+// The rows of one append() call; all spans have the same number of rows.
 struct HeadRowsView {
   std::span<const std::int32_t> bucket;        // (rows)
   std::span<const std::int32_t> example_id;    // (rows)
   std::span<const std::int32_t> position;      // (rows)
   std::span<const float> vectors;              // (rows, head_dim)
   std::optional<std::int32_t> sliding_window;  // the same in every call
-  std::span<const std::string> token_str;      // (rows) when the writer asks for it, else empty
-  std::span<const std::int64_t> example_key;   // (rows) when the writer asks for it, else empty
+  std::span<const std::string> token_str;      // (rows) with HeadWriterOptions::token_strings
+  std::span<const std::int64_t> example_key;   // (rows) with HeadWriterOptions::example_keys
 };
 
 HeadRowsView view(const HeadRows& rows);
@@ -36,7 +36,7 @@ HeadRowsView view(const HeadRows& rows);
 class HeadWriter {
  public:
   HeadWriter(const std::string& path, HeadWriterOptions options);
-  ~HeadWriter();  // without finish() nothing stays behind
+  ~HeadWriter();  // removes the temporary file if finish() was not called
   HeadWriter(const HeadWriter&) = delete;
   HeadWriter& operator=(const HeadWriter&) = delete;
 

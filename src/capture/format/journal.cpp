@@ -30,7 +30,7 @@ std::uint64_t parse_checksum(const std::string& text) {
   return error == std::errc() && stop == end ? value : 0;
 }
 
-// Counts beyond any run's would not add up in 64 bits.
+// The limit keeps sums of counts within 64 bits.
 std::int64_t count_from(const Json& count) {
   constexpr std::uint64_t kLargest = std::uint64_t{1} << 40;
   if (!count.is_number_unsigned() || count.get<std::uint64_t>() > kLargest)
@@ -49,7 +49,7 @@ JournalEntry entry_from(const Json& line) {
   return entry;
 }
 
-// Of a line's content, after a line with the checksum `before`.
+// Checksum of a line whose predecessor has the checksum `before`.
 std::uint64_t check_of(std::uint64_t before, const std::string& content) {
   return checksum_of(checksum_text(before) + content);
 }
@@ -84,8 +84,7 @@ void Journal::read() {
   const auto text = file.text();
   for (std::size_t end = 0; (end = text.find('\n', valid_bytes_)) != std::string_view::npos;) {
     if (!take_line(text.substr(valid_bytes_, end - valid_bytes_))) {
-      if (text.find('\n', end + 1) == std::string_view::npos)
-        return;  // the power went in this line
+      if (text.find('\n', end + 1) == std::string_view::npos) return;  // a crash tore the last line
       bad_input("{}: line {} is damaged; start again with --overwrite", file.path(),
                 entries_.size() + 1);
     }
@@ -93,7 +92,7 @@ void Journal::read() {
   }
 }
 
-// False where the line is not as it was written.
+// Returns false for a damaged line.
 bool Journal::take_line(std::string_view text) {
   Json line;
   try {
@@ -102,7 +101,7 @@ bool Journal::take_line(std::string_view text) {
     line.erase(kCheck);
     if (check != check_of(check_, line.dump())) return false;
     check_ = check;
-    if (complete_) return false;  // nothing comes after the end
+    if (complete_) return false;  // no line may follow the completion mark
     if (line.contains("complete")) {
       complete_ = true;
       return true;
@@ -124,22 +123,6 @@ std::int64_t Journal::sum(std::int64_t JournalEntry::*member) const {
   return sum;
 }
 
-std::int64_t Journal::examples() const {
-  return sum(&JournalEntry::examples);
-}
-
-std::int64_t Journal::rows() const {
-  return sum(&JournalEntry::rows);
-}
-
-std::int64_t Journal::tokens() const {
-  return sum(&JournalEntry::tokens);
-}
-
-std::int64_t Journal::non_finite() const {
-  return sum(&JournalEntry::non_finite);
-}
-
 void Journal::append(Json line) {
   const auto path = folder_ + "/" + layout::kJournalFile;
   const bool first = !path_exists(path);
@@ -150,7 +133,7 @@ void Journal::append(Json line) {
   const auto text = line.dump() + "\n";
   const auto size = static_cast<ssize_t>(text.size());
   const auto at = static_cast<off_t>(valid_bytes_);
-  errno = ENOSPC;  // what a write that stops short means
+  errno = ENOSPC;  // a short write does not set errno
   const bool written = ::ftruncate(file, at) == 0 &&
                        ::pwrite(file, text.data(), text.size(), at) == size && ::fsync(file) == 0;
   const int error = errno;
@@ -188,13 +171,16 @@ Journal Journal::without_segments() const {
 }
 
 void Journal::remove_strays() const {
-  std::set<std::string> named;
-  for (const auto& entry : entries_) named.insert(entry.segment);
+  std::set<std::string> named;  // file names without suffix
+  for (const auto& entry : entries_) named.insert(fs::path(entry.segment).stem().string());
   for (const auto& entry : fs::directory_iterator(folder_)) {
     const auto name = entry.path().filename().string();
-    const bool working_file =
-        name.find(layout::kSegmentSuffix) != std::string::npos || name.ends_with(".tmp");
-    if (working_file && !named.contains(name)) fs::remove(entry.path());
+    bool stray = name.ends_with(".tmp");
+    for (const auto* suffix :
+         {layout::kSegmentSuffix, layout::kStateSuffix, layout::kDocumentsSuffix})
+      if (const auto at = name.find(suffix); at != std::string::npos)
+        stray = stray || !name.ends_with(suffix) || !named.contains(name.substr(0, at));
+    if (stray) fs::remove(entry.path());
   }
 }
 

@@ -1,5 +1,5 @@
-// The journal of one part of a run (all of it, or one shard): which segments are whole. A line is
-// added after its segment is on disk, so whatever a crash leaves behind, the journal tells how far
+// The journal of one part of a run (the whole run, or one shard) lists its complete segments. A
+// line is appended only after its segment is on disk, so after a crash the journal tells how far
 // the run came.
 #pragma once
 
@@ -17,56 +17,56 @@
 namespace qkscope {
 
 struct JournalEntry {
-  std::string segment;  // file name in the part's folder
+  std::string segment;  // file name inside the folder of the part
   std::int64_t examples = 0;
   std::int64_t rows = 0;  // over all heads
   std::int64_t tokens = 0;
   std::int64_t non_finite = 0;  // rows whose vector holds NaN or infinity
-  std::uint64_t checksum = 0;   // of the segment, as SegmentWriter::commit() returned it
+  std::uint64_t checksum = 0;   // returned by SegmentWriter::commit()
 };
 
-// A line as it stands in the file.
+// One line of the journal file.
 struct JournalLine {
   std::size_t number = 0;
   std::string text;
-  std::string segment;  // that it speaks of; "" at the end of the dataset
+  std::string segment;  // the segment that the line records; "" on the line that marks completion
 };
 
 class Journal {
  public:
-  // Starts a part; the folder exists.
+  // Writes the manifest of a new part into an existing folder.
   static void create(const std::string& folder, const Manifest& manifest);
   static bool exists(const std::string& folder);
-  // Whether a run came so far that its journal says something.
+  // Whether the journal file is not empty.
   static bool has_entries(const std::string& folder);
 
-  // Reads what is there. Each line has a checksum over itself and all lines before it. A last line
-  // that a crash cut off does not count; any other damage, a segment out of its turn and one that
-  // is not there are bad input.
+  // Reads the journal. Each line carries a checksum over itself and all earlier lines. A last line
+  // torn by a crash is ignored. Throws bad input for any other damage, for a segment out of order
+  // and for a missing segment file.
   explicit Journal(const std::string& folder);
 
   const std::string& folder() const { return folder_; }
   const Manifest& manifest() const { return *manifest_; }
-  // From here on the manifest is the other's own: a thousand parts of one run keep it once.
+  // Uses the manifest object of another part, so that a thousand parts of one run hold one copy.
   void share_manifest(const Journal& other) { manifest_ = other.manifest_; }
   const std::vector<JournalEntry>& entries() const { return entries_; }
-  bool complete() const { return complete_; }  // the dataset's end was reached
-  std::int64_t examples() const;
-  std::int64_t rows() const;
-  std::int64_t tokens() const;
-  std::int64_t non_finite() const;
+  bool complete() const { return complete_; }  // all examples of the part are stored
+  std::int64_t examples() const { return sum(&JournalEntry::examples); }
+  std::int64_t rows() const { return sum(&JournalEntry::rows); }
+  std::int64_t tokens() const { return sum(&JournalEntry::tokens); }
+  std::int64_t non_finite() const { return sum(&JournalEntry::non_finite); }
 
   std::string segment_path(const std::string& name) const { return folder_ + "/" + name; }
 
   void add(const JournalEntry& entry);
   void mark_complete();
-  // Shows every line that is added from now on, after it is on the disk.
+  // Calls `follower` with every line appended from now on, after the line is on disk.
   void follow(std::function<void(const JournalLine&)> follower) { follower_ = std::move(follower); }
-  // For one who reads segments while the run goes on, on another thread: the same part as if it had
-  // no segments yet, and one more that was added to it. Nothing is written.
+  // For a thread that reads segments while another thread appends them: a copy without entries, to
+  // which learn() adds entries in memory only.
   Journal without_segments() const;
   void learn(const JournalEntry& entry) { entries_.push_back(entry); }
-  // Removes what a crash left in the folder: files that the journal does not name.
+  // Removes working files that the journal does not name: leftovers of a crash.
   void remove_strays() const;
 
  private:
@@ -81,8 +81,8 @@ class Journal {
   std::vector<JournalEntry> entries_;
   bool complete_ = false;
   std::function<void(const JournalLine&)> follower_;
-  std::uint64_t valid_bytes_ = 0;  // of the journal file; what follows was cut off
-  std::uint64_t check_ = 0;        // of the last line
+  std::uint64_t valid_bytes_ = 0;  // length of the journal file without a torn last line
+  std::uint64_t check_ = 0;        // checksum of the last line
 };
 
 }  // namespace qkscope

@@ -9,7 +9,7 @@
 namespace qkscope {
 namespace {
 
-// Digits at the front of `text`, removed from it.
+// Removes leading digits from `text` and returns their value.
 std::optional<int> take_number(std::string_view& text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -24,10 +24,10 @@ bool take(std::string_view& text, char expected) {
   return true;
 }
 
-// Five digits, more where the number has more.
+// Parses a number of at least five digits, without needless leading zeros.
 std::optional<std::int64_t> parse_part_number(std::string_view text) {
   constexpr std::size_t kFewest = 5;
-  constexpr std::size_t kMost = 18;  // what fits
+  constexpr std::size_t kMost = 18;  // digits that fit 64 bits
   if (text.size() < kFewest || text.size() > kMost) return std::nullopt;
   if (text.size() > kFewest && text.front() == '0') return std::nullopt;
   std::int64_t number = 0;

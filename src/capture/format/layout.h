@@ -1,15 +1,15 @@
-// What lies where in a capture. Every file name of a capture is spelled here and nowhere else.
+// File names of a capture. No other file of the library spells them.
 //
 //   DATA_ROOT/l03h12q/data.parquet   the vectors of one head
-//   DATA_ROOT/examples.parquet       what the example ids of the head files stand for
+//   DATA_ROOT/examples.parquet       maps the example ids of the head files to texts
 //   DATA_ROOT/README.md              the dataset card
-//   DATA_ROOT/_saver_state.json      written last: a capture that has it is finished
+//   DATA_ROOT/_saver_state.json      published last: a capture with this file is finished
 //
-// And while a run is not finished:
+// While a run is not finished:
 //
 //   DATA_ROOT/.parts/lock
 //   DATA_ROOT/.parts/00000-of-00003/{lock,manifest.json,journal.jsonl,00000000.seg,...}
-//   DATA_ROOT/.parts/final/...       files on their way to DATA_ROOT
+//   DATA_ROOT/.parts/final/...       final files before they are moved to DATA_ROOT
 #pragma once
 
 #include <optional>
@@ -33,21 +33,24 @@ inline constexpr char kLockFile[] = "lock";
 inline constexpr char kManifestFile[] = "manifest.json";
 inline constexpr char kJournalFile[] = "journal.jsonl";
 inline constexpr char kSegmentSuffix[] = ".seg";
+inline constexpr char kStateSuffix[] = ".state";     // statistics: all sums up to this segment
+inline constexpr char kDocumentsSuffix[] = ".docs";  // statistics: documents of this segment
 
 }  // namespace layout
 
-// The folder of a head, "l03h12q"; two digits, three from 100 on.
+// Folder name of a head, "l03h12q": at least two digits each. Parsing returns nullopt for any other
+// name.
 std::string folder_name(const HeadId& id);
 std::optional<HeadId> parse_folder_name(std::string_view name);
 
-// Whether a path below the data root is one of the files of a finished capture.
+// Whether a path relative to the data root names a file of a finished capture.
 bool is_capture_file(std::string_view path);
 
-// The folder of a shard's part, "00001-of-00003".
+// Folder name of a part, "00001-of-00003". Parsing returns nullopt for any other name.
 std::string part_name(const Shard& shard);
 std::optional<Shard> parse_part_name(const std::string& name);
 
-// "00000007.seg", counted from 0.
+// File name of a segment, "00000007.seg", counted from 0.
 std::string segment_name(std::size_t number);
 
 }  // namespace qkscope

@@ -19,7 +19,7 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
-// Neither a fraction nor a number that T cannot hold.
+// Throws bad input for a fraction and for a number that does not fit T.
 template <typename T>
 T integer_from(const Json& json, const std::string& where) {
   const bool fits = json.is_number_unsigned()
@@ -64,10 +64,10 @@ SamplerOptions sampler_from_json(const Json& json, const std::string& where) {
 }
 
 constexpr char kFormat[] = "format";
-constexpr int kFormatNumber = 2;  // of manifest, journal and segments together
+constexpr int kFormatNumber = 2;  // one number for manifest, journal and segments
 constexpr char kChecksum[] = "checksum";
 
-// A manifest with a right checksum can still be one that nobody wrote for this program.
+// A valid checksum does not prove that this program wrote the manifest, so ranges are checked.
 void check_numbers(const Manifest& manifest, const std::string& where) {
   constexpr std::int64_t kLargest = std::int64_t{1} << 24;
   const auto expect = [&](const char* name, std::int64_t value) {
@@ -87,7 +87,7 @@ void check_numbers(const Manifest& manifest, const std::string& where) {
         bad_input("{}: layer {}, head {}: expected 0 to {}", where, group.layer, number, kLargest);
 }
 
-// What compares identities looks for names in these.
+// identity_difference() relies on these being JSON objects.
 void check_identity(const Json& identity, const std::string& where) {
   const auto expect_object = [&](const Json& json, const std::string& name) {
     if (!json.is_object()) bad_input("{}: {} is not an object", where, name);
@@ -107,7 +107,7 @@ std::string shown(const Json& value) {
   return text.size() <= kShownValue ? text : text.substr(0, kShownValue) + "...";
 }
 
-// "capture.min_bucket_size: 128 there, 256 now", one per difference.
+// Appends "capture.min_bucket_size: 128 there, 256 now" for each difference.
 void compare(const Json& there, const Json& now, const std::string& path,
              std::vector<std::string>& differences) {
   if (there == now) return;
@@ -137,7 +137,7 @@ std::string listed(std::vector<std::string> differences) {
   return fmt::format("{}", fmt::join(differences, "; "));
 }
 
-// The names of the files that only one side has, or that have another fingerprint now.
+// Names of files that only one side has or whose fingerprints differ.
 std::vector<std::string> changed_files(const Json& there, const Json& now) {
   std::set<std::string> names;
   for (const auto& [name, print] : there.items())

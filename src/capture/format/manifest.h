@@ -1,5 +1,5 @@
-// What a run is, and everything that turns the parts of a run into its final files, kept beside the
-// parts: a merge needs neither the configuration nor the model.
+// The manifest identifies a run and holds everything needed to assemble its parts into final files,
+// so that a merge needs neither the configuration nor the model. Every part has a copy.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,22 @@
 
 namespace qkscope {
 
-// In an identity: the fingerprints of the files that a run reads, {kind: {file: fingerprint}}.
+// Key of Manifest::identity: fingerprints of the input files, {kind: {file: fingerprint}}.
 inline constexpr char kInputs[] = "inputs";
 
 struct Manifest {
-  Json identity;            // the effective configuration, device, commits and kInputs
-  std::string config_hash;  // of the effective configuration
+  Json identity;            // effective configuration, device, commits and kInputs
+  std::string config_hash;  // hash of the effective configuration
   std::int64_t head_dim = 0;
   std::int64_t heads_per_key_head = 1;
   std::int64_t row_group_size = 0;
   bool token_strings = false;
   SamplerOptions sampler;
-  std::vector<HeadGroup> groups;  // by layer, q before k
-  Metadata metadata;              // the same on every head file
+  std::vector<HeadGroup> groups;  // ascending by layer, q before k
+  Metadata metadata;              // written to every head file
   std::string model_name;
   Json model_metadata;  // for the state file
-  std::string repo;     // Hub dataset to load from, as the dataset card says; "": not published
+  std::string repo;     // Hub dataset to publish to; "" for none
   std::string branch;
   bool private_repo = false;
 
@@ -35,25 +35,27 @@ struct Manifest {
   Metadata file_metadata(const HeadGroup& group, std::int64_t head) const;
 };
 
-// Of an effective configuration (what decides the rows and bytes of a capture): 16 hex digits.
+// Returns 16 hex digits that identify an effective configuration: the settings that determine the
+// rows and bytes of a capture.
 std::string config_hash(const Json& effective);
 
-// Why a run of identity `now` is not one of identity `there`: "the configuration differs
-// (capture.min_bucket_size: 128 there, 256 now)" or "the dataset changed (docs.jsonl)"; "" where
-// nothing speaks against it. Inputs of a kind that only one of them knows are not compared.
+// Describes why two identities belong to different runs: "the configuration differs
+// (capture.min_bucket_size: 128 there, 256 now)" or "the dataset changed (docs.jsonl)". Returns ""
+// when they agree. A kind of input is compared only when both identities list it.
 std::string identity_difference(const Json& there, const Json& now);
 
-// The same of all that a manifest says, except where to publish: that may change during a run.
+// Compares whole manifests in the same way, except for the publishing destination, which may change
+// during a run.
 std::string manifest_difference(const Manifest& there, const Manifest& now);
 
 Json to_json(const Manifest& manifest);
-// Numbers that no manifest has are bad input; `where` names the file.
+// Throws bad input for values out of range; `where` names the file in messages.
 Manifest manifest_from_json(const Json& json, const std::string& where);
 
-// manifest.json: the same with the number of the format and a checksum.
+// The content of manifest.json: the manifest with a format number and a checksum.
 std::string manifest_file(const Manifest& manifest);
 Manifest load_manifest(const std::string& path);
-// The same of its text; `where` names it.
+// Parses the content of manifest.json; `where` names the source in messages.
 Manifest parse_manifest_file(const std::string& text, const std::string& where);
 
 }  // namespace qkscope

@@ -84,15 +84,8 @@ std::optional<SamplerOptions> read_sampler(const Metadata& metadata, const std::
 }  // namespace
 
 std::string to_string(RopeUse use) {
-  switch (use) {
-    case RopeUse::rope:
-      return "rope";
-    case RopeUse::nope:
-      return "nope";
-    case RopeUse::unknown:
-      break;
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"rope", "nope", "unknown"};
+  return kNames[static_cast<std::size_t>(use)];
 }
 
 std::string short_name(const std::string& name) {

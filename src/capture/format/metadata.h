@@ -1,6 +1,5 @@
-// The key-value metadata of every head file: its names, and what can be read from it. Whoever
-// writes a capture and whoever reads one take the names from here; docs/capture-format.md says what
-// each holds.
+// Keys of the Parquet metadata of head files and of the state file, shared by writers and readers.
+// docs/capture-format.md describes each key.
 #pragma once
 
 #include <vector>
@@ -17,7 +16,7 @@ inline constexpr char kCommit[] = "commit";
 inline constexpr char kLayer[] = "layer";
 inline constexpr char kHead[] = "head";
 inline constexpr char kKind[] = "kind";       // "q" or "k"
-inline constexpr char kKeyHead[] = "k_head";  // on q files: the key head this head reads
+inline constexpr char kKeyHead[] = "k_head";  // in q files: the key head of this query head (GQA)
 inline constexpr char kRope[] = "rope";       // a JSON object {type, theta, dim, ...}, or "none"
 inline constexpr char kRopeInvFreq[] = "rope_inv_freq";  // a JSON list, radians per token
 inline constexpr char kStage[] = "stage";                // "pre_rope" or "post_rope"
@@ -31,35 +30,35 @@ inline constexpr char kConfigHash[] = "config_hash";
 
 inline constexpr char kRopeNone[] = "none";
 
-// In the state file.
+// Keys of the state file.
 inline constexpr char kStateModelName[] = "model_name";
 inline constexpr char kStateModelMetadata[] = "model_metadata";
 inline constexpr char kStateBucketCounts[] = "bucket_counts";
 inline constexpr char kStateConfiguration[] = "configuration";
 inline constexpr char kStateConfigurationHash[] = "configuration_hash";
 inline constexpr char kStatePublish[] = "publish";
-inline constexpr char kStateNonFinite[] = "non_finite_rows";  // only where there are any
-// And under "model_metadata".
+inline constexpr char kStateNonFinite[] = "non_finite_rows";  // missing when zero
+// Keys of the state file under "model_metadata".
 inline constexpr char kStateQueryHeads[] = "head_sampling_num_query_heads";
 inline constexpr char kStateKeyHeads[] = "head_sampling_num_key_heads";
 inline constexpr char kStateFullAttentionOnly[] = "head_sampling_full_attention_only";
 inline constexpr char kStateAttentionScope[] = "attention_scope";  // "full_only", "all_attention"
-inline constexpr char kStateDatasetRepo[] = "dataset_repo";        // where it is published, or ""
+inline constexpr char kStateDatasetRepo[] = "dataset_repo";        // Hub repository, or ""
 inline constexpr char kStateDatasetBranch[] = "dataset_branch";
 inline constexpr char kStateSampling[] = "sampling_strategy";       // "log", "uniform" or "all"
-inline constexpr char kStateBucketSize[] = "sampling_bucket_size";  // of uniform and all
-inline constexpr char kStateLeastBucket[] = "sampling_min_bucket_size";  // of log: a power of two
+inline constexpr char kStateBucketSize[] = "sampling_bucket_size";  // for uniform and all
+inline constexpr char kStateLeastBucket[] = "sampling_min_bucket_size";  // for log: a power of two
 
 }  // namespace metadata
 
 // Sets the keys that sampler_options() reads.
 void put_sampler(Metadata& metadata, const SamplerOptions& sampler);
 
-// A model, dataset or folder as tables and titles show it: an id stays as it is; of a path, which
-// says more about a machine than about the data, the last folder stays.
+// Name of a model, dataset or folder for tables and titles: a Hub id stays as it is, a path is
+// reduced to its last folder.
 std::string short_name(const std::string& name);
 
-// theta^(-2i/dim) for i in [0, dim/2): what plain RoPE turns by per token.
+// Frequencies of unscaled RoPE in radians per token: theta^(-2i/dim) for i in [0, dim/2).
 std::vector<double> plain_inv_freq(double theta, int dim);
 
 }  // namespace qkscope

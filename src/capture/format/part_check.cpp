@@ -36,7 +36,7 @@ class SegmentCheck {
                 what, said);
   }
 
-  // Every block belongs to its example. Returns the rows of all heads.
+  // Checks that every block belongs to its example. Returns the rows over all heads.
   std::int64_t check_blocks(const std::vector<ExampleRecord>& table) const {
     std::int64_t rows = 0;
     const auto& groups = journal_.manifest().groups;
@@ -108,7 +108,7 @@ void PartCheck::finish() {
 }
 
 void check_new_segments(std::span<PartCheck> parts) {
-  std::vector<std::size_t> ends;  // new segments of all parts up to this one
+  std::vector<std::size_t> ends;  // (parts) cumulative numbers of new segments
   ends.reserve(parts.size());
   for (auto& part : parts) ends.push_back((ends.empty() ? 0 : ends.back()) + part.begin());
   if (ends.empty()) return;

@@ -1,4 +1,4 @@
-// Whether a part is what its journal says: nothing is assembled from one that is not.
+// Verifies the segments of a part against its journal before the part is assembled.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,20 @@
 
 namespace qkscope {
 
-// Reads every segment: its checksums, whether it is the one that the journal means, whether the
-// counts add up, and whether every example is there once, in order, and belongs to this shard.
-// Anything else is bad input that names the segment.
+// Reads every segment and checks its checksums, its identity and counts against the journal, and
+// that every example appears once, in order, and belongs to this shard. Throws bad input that names
+// the damaged segment.
 void check_part(const Journal& journal);
-// The same of several, segments of all of them beside each other.
+// Checks several parts, with segments in parallel.
 void check_parts(std::span<const Journal> parts);
 
-// Of a segment, in the dataset.
+// First and last dataset row of a segment.
 struct RowRange {
-  std::int64_t first = -1;  // -1 where there are no examples
+  std::int64_t first = -1;  // -1 for a segment without examples
   std::int64_t last = -1;
 };
 
-// How far a part that grows was checked. The journal outlives it.
+// Remembers how many segments of a growing part are checked. The journal must outlive this object.
 class PartCheck {
  public:
   explicit PartCheck(const Journal& journal);
@@ -32,17 +32,17 @@ class PartCheck {
   friend void check_new_segments(std::span<PartCheck> parts);
 
   std::size_t begin();            // returns the number of new segments
-  void check(std::size_t index);  // of a new segment, in any order
-  void finish();                  // after all new ones: they follow each other
+  void check(std::size_t index);  // checks one new segment; thread-safe for different indices
+  void finish();                  // checks that the new segments continue the checked ones
 
   const Journal* journal_;
   Shard shard_;
   std::size_t checked_ = 0;       // segments
-  std::int64_t last_ = -1;        // row of the dataset in them
+  std::int64_t last_ = -1;        // last dataset row of the checked segments
   std::vector<RowRange> ranges_;  // (new segments)
 };
 
-// What check_parts() does, of the segments that were not there at the last call.
+// Checks the segments that were added since the last call, as check_parts() does.
 void check_new_segments(std::span<PartCheck> parts);
 
 }  // namespace qkscope

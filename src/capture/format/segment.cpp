@@ -16,32 +16,19 @@ namespace qkscope {
 namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
-constexpr std::size_t kCheckedBytes = std::size_t{64} << 10;  // at a time, on every thread
+constexpr std::size_t kCheckedBytes = std::size_t{64} << 10;  // read at once when verifying
 
-// The fixed parts are in the byte order of the machine: segments are working files that never leave
-// it.
 constexpr char kSegmentMagic[8] = {'Q', 'K', 'S', 'E', 'G', '0', '2', '\n'};
-
-struct SegmentTrailer {
-  std::uint64_t examples = 0;
-  std::uint64_t groups = 0;
-  std::uint64_t index_offset = 0;
-  std::uint64_t table_offset = 0;
-  std::uint64_t data_checksum = 0;   // of what is before the index
-  std::uint64_t index_checksum = 0;  // of index and table
-  std::uint64_t checksum = 0;        // of the fields above
-  char magic[8] = {'Q', 'K', 'S', 'E', 'G', '0', '2', '\n'};
-};
 
 std::uint64_t checksum_of_trailer(const SegmentTrailer& trailer) {
   return checksum_of({reinterpret_cast<const char*>(&trailer), offsetof(SegmentTrailer, checksum)});
 }
 
-// The least that an example takes in the table.
+// Minimal size of an example in the table.
 constexpr std::uint64_t kLeastRecord = 2 * sizeof(std::int64_t) + sizeof(std::uint64_t) +
                                        sizeof(std::int32_t) + 2 * sizeof(std::uint32_t);
 
-// Reads values out of bytes that may be damaged; false when they end too early.
+// Reads values from possibly damaged bytes. Functions return false when the bytes end too early.
 class Cursor {
  public:
   Cursor(const char* data, std::size_t size) : data_(data), left_(size) {}
@@ -175,7 +162,7 @@ std::uint64_t SegmentWriter::commit() {
   return trailer.checksum;
 }
 
-// Of the bytes since the last call.
+// Returns the checksum of the bytes written since the last call.
 std::uint64_t SegmentWriter::take_checksum() {
   write_buffer();
   const auto sum = sum_->value();
@@ -189,51 +176,33 @@ SegmentReader::SegmentReader(const std::string& path)
 }
 
 SegmentReader::SegmentReader(const std::string& path, std::size_t groups) : SegmentReader(path) {
-  groups_ = groups;
   struct stat status {};
   if (::fstat(file_, &status) != 0) system_error("read", path, errno);
   size_ = static_cast<std::uint64_t>(status.st_size);
-  SegmentTrailer trailer;
-  if (size_ < sizeof kSegmentMagic + sizeof trailer) damaged();
-  read_at(size_ - sizeof trailer, &trailer, sizeof trailer);
-  if (std::memcmp(trailer.magic, kSegmentMagic, sizeof kSegmentMagic) != 0 ||
-      trailer.checksum != checksum_of_trailer(trailer) || trailer.groups != groups ||
-      trailer.examples > size_ / kLeastRecord || trailer.index_offset > size_ ||
-      trailer.table_offset > size_ - sizeof trailer ||
-      trailer.index_offset + trailer.examples * groups * sizeof(BlockEntry) != trailer.table_offset)
+  if (size_ < sizeof kSegmentMagic + sizeof trailer_) damaged();
+  read_at(size_ - sizeof trailer_, &trailer_, sizeof trailer_);
+  if (std::memcmp(trailer_.magic, kSegmentMagic, sizeof kSegmentMagic) != 0 ||
+      trailer_.checksum != checksum_of_trailer(trailer_) || trailer_.groups != groups ||
+      trailer_.examples > size_ / kLeastRecord || trailer_.index_offset > size_ ||
+      trailer_.table_offset > size_ - sizeof trailer_ ||
+      trailer_.index_offset + trailer_.examples * groups * sizeof(BlockEntry) !=
+          trailer_.table_offset)
     damaged();
-  examples_ = trailer.examples;
-  index_offset_ = trailer.index_offset;
-  table_offset_ = trailer.table_offset;
-  checksum_ = trailer.checksum;
-  data_checksum_ = trailer.data_checksum;
-  index_checksum_ = trailer.index_checksum;
 }
 
 SegmentReader::~SegmentReader() {
   if (file_ >= 0) ::close(file_);
 }
 
-SegmentReader::SegmentReader(SegmentReader&& other) noexcept
-    : path_(std::move(other.path_)),
-      file_(std::exchange(other.file_, -1)),
-      size_(other.size_),
-      groups_(other.groups_),
-      examples_(other.examples_),
-      index_offset_(other.index_offset_),
-      table_offset_(other.table_offset_),
-      checksum_(other.checksum_),
-      data_checksum_(other.data_checksum_),
-      index_checksum_(other.index_checksum_) {}
-
 void SegmentReader::check_index() const {
-  if (checksum_of_bytes(index_offset_, size_ - sizeof(SegmentTrailer)) != index_checksum_)
+  if (checksum_of_bytes(trailer_.index_offset, size_ - sizeof(SegmentTrailer)) !=
+      trailer_.index_checksum)
     damaged();
 }
 
 void SegmentReader::check_all() const {
   check_index();
-  if (checksum_of_bytes(0, index_offset_) != data_checksum_) damaged();
+  if (checksum_of_bytes(0, trailer_.index_offset) != trailer_.data_checksum) damaged();
 }
 
 std::uint64_t SegmentReader::checksum_of_bytes(std::uint64_t begin, std::uint64_t end) const {
@@ -267,24 +236,24 @@ void SegmentReader::read_at(std::uint64_t offset, void* into, std::size_t bytes)
 }
 
 std::vector<ExampleRecord> SegmentReader::example_table() const {
-  std::string bytes(size_ - table_offset_ - sizeof(SegmentTrailer), '\0');
-  read_at(table_offset_, bytes.data(), bytes.size());
+  std::string bytes(size_ - trailer_.table_offset - sizeof(SegmentTrailer), '\0');
+  read_at(trailer_.table_offset, bytes.data(), bytes.size());
   Cursor cursor(bytes.data(), bytes.size());
-  std::vector<ExampleRecord> table(examples_);
+  std::vector<ExampleRecord> table(trailer_.examples);
   for (auto& example : table)
     if (!cursor.record(example)) damaged();
   return table;
 }
 
 ExampleRecord SegmentReader::example(std::uint64_t& offset) const {
-  constexpr std::uint64_t kUsualRecord = 256;  // ids are short; a longer one takes another look
-  const auto table_bytes = size_ - table_offset_ - sizeof(SegmentTrailer);
+  constexpr std::uint64_t kUsualRecord = 256;  // a record with a longer id is read a second time
+  const auto table_bytes = size_ - trailer_.table_offset - sizeof(SegmentTrailer);
   if (offset > table_bytes) damaged();
   const auto left = table_bytes - offset;
   std::string bytes;
   for (auto size = std::min(kUsualRecord, left);; size = left) {
     bytes.resize(size);
-    read_at(table_offset_ + offset, bytes.data(), bytes.size());
+    read_at(trailer_.table_offset + offset, bytes.data(), bytes.size());
     Cursor cursor(bytes.data(), bytes.size());
     ExampleRecord example;
     if (cursor.record(example)) {
@@ -296,10 +265,10 @@ ExampleRecord SegmentReader::example(std::uint64_t& offset) const {
 }
 
 std::vector<BlockEntry> SegmentReader::index(std::size_t group) const {
-  QKSCOPE_ASSERT(group < groups_);
-  std::vector<BlockEntry> entries(examples_);
+  QKSCOPE_ASSERT(group < trailer_.groups);
+  std::vector<BlockEntry> entries(trailer_.examples);
   const auto bytes = entries.size() * sizeof(BlockEntry);
-  read_at(index_offset_ + group * bytes, entries.data(), bytes);
+  read_at(trailer_.index_offset + group * bytes, entries.data(), bytes);
   return entries;
 }
 

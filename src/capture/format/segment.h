@@ -1,11 +1,11 @@
-// A segment: the captured rows of some consecutive examples of a run, in one file that is whole or
-// not there. Blocks are written as the forward pass makes them; an index at the end finds them.
+// A segment is a file with the captured rows of some consecutive examples of a run. It appears
+// atomically. Blocks are written in the order of the forward pass; an index at the end locates
+// them.
 //
 //   magic | blocks | index (groups, examples) | example table | trailer
 //   block: int32 positions (rows), token strings if kept, float32 vectors (heads, rows, head_dim)
 //
-// The trailer has a checksum of what is before the index, one of index and table, and one of
-// itself.
+// The trailer holds checksums of magic and blocks, of index and example table, and of itself.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@
 
 namespace qkscope {
 
-// Where the rows of one example and group lie.
+// Location of the rows of one example and group.
 struct BlockEntry {
   std::uint64_t offset = 0;
-  std::int64_t example_row = 0;  // in the dataset
+  std::int64_t example_row = 0;  // dataset row
   std::uint32_t rows = 0;
   std::uint32_t string_bytes = 0;
   std::int64_t example_key = 0;
@@ -35,20 +35,20 @@ class SegmentWriter {
  public:
   SegmentWriter(const std::string& path, std::size_t groups);
 
-  // Announces the next example; its blocks may come in any order after this. Returns its number.
+  // Adds an example and returns its number. The blocks of an example may follow in any order.
   std::size_t add_example(const ExampleRecord& example);
-  // A block: positions (rows), their token strings (rows) where they are kept, and the vectors of
-  // the group's heads (rows, heads, head_dim).
+  // Adds a block: positions (rows), token strings (rows) or none, and the vectors of the group's
+  // heads, shape (rows, heads, head_dim).
   void add_block(std::size_t example, std::size_t group, std::span<const std::int32_t> positions,
                  std::span<const std::string_view> token_strings, ConstTensorView vectors);
 
-  // Writes the index and makes the file appear. Returns the checksum of the trailer, which stands
-  // for the whole content.
+  // Writes the index and renames the file into place. Returns the checksum of the trailer, which
+  // covers the whole content.
   std::uint64_t commit();
 
   std::size_t examples() const { return examples_.size(); }
   std::uint64_t bytes() const { return file_.written() + filled_; }
-  std::int64_t rows() const { return rows_; }  // of all heads of a group counted once
+  std::int64_t rows() const { return rows_; }  // summed over groups, not over heads
 
  private:
   void append(const void* data, std::size_t bytes);
@@ -62,13 +62,13 @@ class SegmentWriter {
   std::size_t groups_;
   std::vector<ExampleRecord> examples_;
   std::vector<BlockEntry> index_;  // (examples, groups); transposed on disk
-  std::vector<std::byte> buffer_;  // what goes to the file in one piece
-  std::size_t filled_ = 0;         // bytes of the buffer
+  std::vector<std::byte> buffer_;  // not yet written
+  std::size_t filled_ = 0;         // bytes used in the buffer
   std::int64_t rows_ = 0;
-  std::unique_ptr<Checksum> sum_ = std::make_unique<Checksum>();  // of what went to the file
+  std::unique_ptr<Checksum> sum_ = std::make_unique<Checksum>();  // of bytes since take_checksum()
 };
 
-// One block of some heads, as it is read back.
+// The rows of one example for a range of heads.
 struct HeadBlock {
   std::int64_t example_key = 0;
   std::vector<std::int32_t> positions;     // (rows)
@@ -76,40 +76,53 @@ struct HeadBlock {
   std::vector<float> vectors;              // (heads, rows, head_dim)
 };
 
-// Heads of a group that follow each other.
+// Consecutive heads of a group.
 struct HeadRange {
   std::size_t first = 0;
   std::size_t count = 1;
 };
 
+// The last bytes of a segment. Integers use the byte order of the machine, because segments are
+// temporary working files.
+struct SegmentTrailer {
+  std::uint64_t examples = 0;
+  std::uint64_t groups = 0;
+  std::uint64_t index_offset = 0;
+  std::uint64_t table_offset = 0;
+  std::uint64_t data_checksum = 0;   // of magic and blocks
+  std::uint64_t index_checksum = 0;  // of index and example table
+  std::uint64_t checksum = 0;        // of the fields above
+  char magic[8] = {'Q', 'K', 'S', 'E', 'G', '0', '2', '\n'};
+};
+
 class SegmentReader {
  public:
-  // Refuses a file that is not a whole segment of this many groups. Looks at the trailer alone.
+  // Reads the trailer. Throws bad input when the file is not a segment with `groups` groups.
   SegmentReader(const std::string& path, std::size_t groups);
   ~SegmentReader();
-  SegmentReader(SegmentReader&& other) noexcept;
-  SegmentReader& operator=(SegmentReader&&) = delete;
   SegmentReader(const SegmentReader&) = delete;
   SegmentReader& operator=(const SegmentReader&) = delete;
 
-  std::size_t examples() const { return examples_; }
+  std::size_t examples() const { return trailer_.examples; }
   std::uint64_t bytes() const { return size_; }
-  std::uint64_t checksum() const { return checksum_; }  // as commit() returned it
+  std::uint64_t checksum() const { return trailer_.checksum; }  // returned by commit()
 
-  // Refuse damage: in the index and the table, and everywhere.
+  // Verify checksums and throw bad input on damage: of index and example table, or of all bytes.
   void check_index() const;
   void check_all() const;
 
   std::vector<ExampleRecord> example_table() const;
-  // The example whose record begins so many bytes into the table; then `offset` is the next one's.
+  // Reads the example whose record begins `offset` bytes into the table and advances `offset` to
+  // the next record.
   ExampleRecord example(std::uint64_t& offset) const;
   std::vector<BlockEntry> index(std::size_t group) const;  // (examples)
-  // The rows of some of the group's heads.
+  // Reads the rows of one block for a range of heads.
   void read(const BlockEntry& entry, const HeadRange& heads, std::int64_t head_dim,
             HeadBlock& block) const;
 
  private:
-  // Opens the file; from here on the destructor closes it, whatever is found in it.
+  // Opens the file. The public constructor delegates to this one, so that the destructor closes the
+  // file even when a check throws.
   explicit SegmentReader(const std::string& path);
   void read_at(std::uint64_t offset, void* into, std::size_t bytes) const;
   std::uint64_t checksum_of_bytes(std::uint64_t begin, std::uint64_t end) const;
@@ -118,13 +131,7 @@ class SegmentReader {
   std::string path_;
   int file_ = -1;
   std::uint64_t size_ = 0;
-  std::size_t groups_ = 0;
-  std::size_t examples_ = 0;
-  std::uint64_t index_offset_ = 0;
-  std::uint64_t table_offset_ = 0;
-  std::uint64_t checksum_ = 0;
-  std::uint64_t data_checksum_ = 0;
-  std::uint64_t index_checksum_ = 0;
+  SegmentTrailer trailer_;
 };
 
 }  // namespace qkscope

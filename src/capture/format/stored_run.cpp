@@ -22,8 +22,6 @@ namespace fs = std::filesystem;
 
 constexpr int kFormat = 1;
 constexpr char kComplete[] = "complete.json";
-// Only the newest one of a part is needed: it holds everything added up by then.
-constexpr char kStateSuffix[] = ".state";
 
 std::string runs_prefix() {
   return fmt::format("{}/{}", store_layout::kParts, store_layout::kRuns);
@@ -44,7 +42,7 @@ std::vector<std::string> lines_of(const std::string& journal_file) {
   return lines;
 }
 
-// The lines of a local part that count; none where it is damaged: the store has what is whole.
+// Valid journal lines of a local part; empty for a damaged part, which is downloaded again.
 std::vector<std::string> local_lines(const std::string& folder) {
   const auto file = folder + "/" + layout::kJournalFile;
   if (!Journal::exists(folder) || !path_exists(file)) return {};
@@ -58,7 +56,7 @@ std::vector<std::string> local_lines(const std::string& folder) {
   }
 }
 
-// Files of one line: "00000017.seg" and what lies beside it with the same number.
+// Files of one journal line: "00000017.seg" and other files with the same stem.
 std::vector<std::string> files_of_line(const std::string& folder, const std::string& segment) {
   std::vector<std::string> files;
   if (segment.empty()) return files;
@@ -76,10 +74,6 @@ Json to_json(const std::string& line, const std::vector<StoredFile>& files) {
   Json json = {{"line", line}, {"files", Json::array()}};
   for (const auto& file : files) json["files"].push_back(to_json(file));
   return json;
-}
-
-std::string shard_text(const Shard& shard) {
-  return fmt::format("{}/{}", shard.index, shard.count);
 }
 
 [[noreturn]] void damaged(const std::string& where, const std::string& why) {
@@ -113,7 +107,7 @@ void StoredRun::check_finished(const Json& identity, const std::string& state_fi
         address(), kind_, difference);
 }
 
-std::optional<StoredRun::Going> StoredRun::newest_run() const {
+std::optional<StoredRun::ActiveRun> StoredRun::newest_run() const {
   const auto newest = newest_object(folder_.store(), runs_prefix());
   if (!newest) return {};
   const auto where = folder_.store().where(numbered_name(runs_prefix(), newest->number));
@@ -122,30 +116,31 @@ std::optional<StoredRun::Going> StoredRun::newest_run() const {
     if (json.at("format") != kFormat)
       bad_input("{}: another version of qkscope began this run; start again with --overwrite",
                 where);
-    Going going{.number = newest->number,
-                .run = json.at("run"),
-                .kind = json.at("kind"),
-                .shards = json.at("shards"),
-                .manifest = json.at("manifest")};
-    if (going.run == folder_.manifest().run) return {};  // it is finished, or was overwritten
-    return going;
+    ActiveRun active{.number = newest->number,
+                     .run = json.at("run"),
+                     .kind = json.at("kind"),
+                     .shards = json.at("shards"),
+                     .manifest = json.at("manifest")};
+    if (active.run == folder_.manifest().run) return {};  // finished or overwritten
+    return active;
   } catch (const Json::exception& error) {
     damaged(where, error.what());
   }
 }
 
-void StoredRun::check_same(const Going& going, const Manifest& manifest, const Shard& shard) const {
-  if (going.kind != kind_)
+void StoredRun::check_same(const ActiveRun& active, const Manifest& manifest,
+                           const Shard& shard) const {
+  if (active.kind != kind_)
     bad_input(
         "{}: the run that is going on there is of the kind '{}', not '{}'; choose another "
         "output.data_root",
-        address(), going.kind, kind_);
-  if (going.shards != shard.count)
+        address(), active.kind, kind_);
+  if (active.shards != shard.count)
     bad_input(
         "{}: holds a run in {} shard{}, not in {}; continue that one, or start again with "
         "--overwrite",
-        address(), going.shards, going.shards == 1 ? "" : "s", shard.count);
-  const auto there = parse_manifest_file(going.manifest, address());
+        address(), active.shards, active.shards == 1 ? "" : "s", shard.count);
+  const auto there = parse_manifest_file(active.manifest, address());
   const auto difference = manifest_difference(there, manifest);
   if (!difference.empty())
     bad_input(
@@ -178,31 +173,31 @@ void StoredRun::begin(const Manifest& manifest, const Shard& shard, bool overwri
         same = false;
       }
     }
-    // A shard of this very run: the others are overwriting too.
+    // Shards of one run that all overwrite join the run that the first of them began.
     if (same && overwrite) same = shard.count > 1;
     if (same) {
-      going_ = *there;
+      run_ = *there;
       break;
     }
     const auto newest = newest_object(folder_.store(), runs_prefix());
-    going_ = {.number = newest ? newest->number + 1 : 0,
-              .run = unique_name(),
-              .kind = kind_,
-              .shards = shard.count,
-              .manifest = manifest_file(manifest)};
+    run_ = {.number = newest ? newest->number + 1 : 0,
+            .run = unique_name(),
+            .kind = kind_,
+            .shards = shard.count,
+            .manifest = manifest_file(manifest)};
     const Json json = {{"format", kFormat},
-                       {"run", going_.run},
-                       {"kind", going_.kind},
-                       {"shards", going_.shards},
-                       {"manifest", going_.manifest}};
-    const auto name = numbered_name(runs_prefix(), going_.number);
+                       {"run", run_.run},
+                       {"kind", run_.kind},
+                       {"shards", run_.shards},
+                       {"manifest", run_.manifest}};
+    const auto name = numbered_name(runs_prefix(), run_.number);
     const auto text = json.dump(1) + "\n";
     if (folder_.store().put_if_absent(name, text)) {
       check_condition(folder_.store(), name);
-      // Of two that begin together in a store with weak conditions, one sees the other's here.
+      // In a store with weak put-if-absent, one of two concurrent writers sees the other's content.
       if (folder_.store().read(name) == text) return;
     }
-    overwrite = false;  // another one began just now: join it
+    overwrite = false;  // another process began a run at the same time: join that run
   }
   if (!overwrite) return;
   std::vector<std::string> old;
@@ -213,12 +208,12 @@ void StoredRun::begin(const Manifest& manifest, const Shard& shard, bool overwri
 
 bool StoredRun::join() {
   const auto there = newest_run();
-  if (there) going_ = *there;
+  if (there) run_ = *there;
   return there.has_value();
 }
 
 std::string StoredRun::local_root() const {
-  return run_place(folder_.address(), going_.run);
+  return run_place(folder_.address(), run_.run);
 }
 
 std::string StoredRun::local_part(const Shard& shard) const {
@@ -226,7 +221,7 @@ std::string StoredRun::local_part(const Shard& shard) const {
 }
 
 std::string StoredRun::prefix(const Shard& shard) const {
-  return fmt::format("{}/{}/{}", store_layout::kParts, going_.run, part_name(shard));
+  return fmt::format("{}/{}/{}", store_layout::kParts, run_.run, part_name(shard));
 }
 
 std::vector<StoredRun::Record> StoredRun::read_records(const Shard& shard) const {
@@ -263,9 +258,8 @@ std::vector<StoredRun::Record> StoredRun::read_records(const Shard& shard) const
   return records;
 }
 
-// `there`: lines whose files this machine has.
 void StoredRun::fetch_records(const Shard& shard, const std::vector<Record>& records,
-                              std::size_t there) const {
+                              std::size_t present) const {
   const auto part = local_part(shard);
   make_folders(part);
   std::vector<const StoredFile*> files;
@@ -275,18 +269,18 @@ void StoredRun::fetch_records(const Shard& shard, const std::vector<Record>& rec
   for (std::size_t i = 0; i < records.size(); ++i) {
     lines += records[i].line + "\n";
     for (const auto& file : records[i].files) {
-      const bool old_state = file.name.ends_with(kStateSuffix) && i + 1 < segments;
-      if (i >= there && !old_state) files.push_back(&file);
+      const bool old_state = file.name.ends_with(layout::kStateSuffix) && i + 1 < segments;
+      if (i >= present && !old_state) files.push_back(&file);
     }
   }
   run_transfers(files.size(), [&](std::size_t i, const std::atomic<bool>&) {
     folder_.store().get(files[i]->object, part + "/" + files[i]->name, files[i]->content);
   });
-  write_file(part + "/" + layout::kManifestFile, going_.manifest);
+  write_file(part + "/" + layout::kManifestFile, run_.manifest);
   write_file(part + "/" + layout::kJournalFile, lines);
 }
 
-void StoredRun::bring(const Shard& shard) {
+void StoredRun::download(const Shard& shard) {
   const auto part = local_part(shard);
   records_ = read_records(shard);
   const auto lines = local_lines(part);
@@ -294,7 +288,7 @@ void StoredRun::bring(const Shard& shard) {
   while (same < std::min(lines.size(), records_.size()) && lines[same] == records_[same].line)
     ++same;
   if (records_.size() > same) {
-    if (lines.size() > same) {  // another machine went on from there
+    if (lines.size() > same) {  // another machine continued the part: discard the local copy
       same = 0;
       for (const auto& name : names_in(part))
         if (name != layout::kLockFile) fs::remove_all(part + "/" + name);
@@ -302,46 +296,40 @@ void StoredRun::bring(const Shard& shard) {
     return fetch_records(shard, records_, same);
   }
   for (std::size_t i = same; i < lines.size(); ++i)
-    put_line(shard, {.number = i, .text = lines[i], .segment = segment_of(lines[i])});
+    upload_line(shard, {.number = i, .text = lines[i], .segment = segment_of(lines[i])});
 }
 
-void StoredRun::bring_all(const std::string& unit) {
-  std::vector<std::vector<Record>> parts(static_cast<std::size_t>(going_.shards));
+void StoredRun::download_all(const std::string& unit) {
+  std::vector<std::vector<Record>> parts(static_cast<std::size_t>(run_.shards));
   std::vector<std::string> missing;
-  for (std::int64_t index = 0; index < going_.shards; ++index) {
+  for (std::int64_t index = 0; index < run_.shards; ++index) {
     auto& records = parts[static_cast<std::size_t>(index)];
-    records = read_records({index, going_.shards});
+    records = read_records({index, run_.shards});
     std::int64_t examples = 0;
     for (const auto& record : records)
       examples += parse_json(record.line, "journal").value("examples", std::int64_t{0});
     if (records.empty())
-      missing.push_back(fmt::format("{}/{} (not started)", index, going_.shards));
+      missing.push_back(fmt::format("{}/{} (not started)", index, run_.shards));
     else if (!is_complete_line(records.back().line))
       missing.push_back(
-          fmt::format("{}/{} (unfinished, {} {})", index, going_.shards, examples, unit));
+          fmt::format("{}/{} (unfinished, {} {})", index, run_.shards, examples, unit));
   }
-  constexpr std::size_t kShown = 12;
-  const auto more = missing.size() - std::min(missing.size(), kShown);
-  missing.resize(std::min(missing.size(), kShown));
-  if (more > 0) missing.push_back(fmt::format("and {} more", more));
-  if (!missing.empty())
-    bad_input("{}: shards are missing: {}; run them with --shard first", address(),
-              fmt::join(missing, ", "));
-  for (std::int64_t index = 0; index < going_.shards; ++index) {
-    const Shard shard{index, going_.shards};
+  if (!missing.empty()) refuse_missing_shards(address(), std::move(missing));
+  for (std::int64_t index = 0; index < run_.shards; ++index) {
+    const Shard shard{index, run_.shards};
     const auto& records = parts[static_cast<std::size_t>(index)];
     if (local_lines(local_part(shard)).size() != records.size()) fetch_records(shard, records, 0);
   }
 }
 
-void StoredRun::lost(const Shard& shard) const {
+void StoredRun::refuse_second_writer(const Shard& shard) const {
   bad_input(
-      "{}: another process writes shard {} of this run; this one stops, and nothing of the other's "
-      "is touched",
-      address(), shard_text(shard));
+      "{}: another process writes shard {}/{} of this run; this one stops, and nothing of the "
+      "other's is touched",
+      address(), shard.index, shard.count);
 }
 
-void StoredRun::put_line(const Shard& shard, const JournalLine& line) {
+void StoredRun::upload_line(const Shard& shard, const JournalLine& line) {
   auto& store = folder_.store();
   const auto part = local_part(shard);
   Record record{.line = line.text, .files = {}};
@@ -358,19 +346,20 @@ void StoredRun::put_line(const Shard& shard, const JournalLine& line) {
   if (!line.segment.empty()) {
     const auto json = to_json(record.line, record.files);
     if (!store.put_if_absent(numbered_name(prefix(shard), line.number), json.dump() + "\n"))
-      lost(shard);
+      refuse_second_writer(shard);
   } else {
     Json all = Json::array();
     for (const auto& each : records_) all.push_back(to_json(each.line, each.files));
-    if (!store.put_if_absent(prefix(shard) + "/" + kComplete, all.dump() + "\n")) lost(shard);
+    if (!store.put_if_absent(prefix(shard) + "/" + kComplete, all.dump() + "\n"))
+      refuse_second_writer(shard);
   }
   if (line.number == 0 || line.segment.empty()) return;
   for (const auto& file : records_[line.number - 1].files)
-    if (file.name.ends_with(kStateSuffix)) store.remove(file.object);
+    if (file.name.ends_with(layout::kStateSuffix)) store.remove(file.object);
 }
 
 void StoredRun::follow(Journal& journal, const Shard& shard) {
-  journal.follow([this, shard](const JournalLine& line) { put_line(shard, line); });
+  journal.follow([this, shard](const JournalLine& line) { upload_line(shard, line); });
 }
 
 void StoredRun::forget(const Journal& journal) {
@@ -379,15 +368,15 @@ void StoredRun::forget(const Journal& journal) {
 
 void StoredRun::publish(bool quiet) {
   const auto there = newest_run();
-  if (there && there->run != going_.run)
+  if (there && there->run != run_.run)
     bad_input("{}: was started again with --overwrite by another process; this one stops",
               address());
-  folder_.publish(local_root(), kind_, going_.run, quiet);
+  folder_.publish(local_root(), kind_, run_.run, quiet);
   auto& store = folder_.store();
   std::vector<std::string> old;
-  for (const auto& object : store.list(fmt::format("{}/{}", store_layout::kParts, going_.run)))
+  for (const auto& object : store.list(fmt::format("{}/{}", store_layout::kParts, run_.run)))
     old.push_back(object.name);
-  for (std::size_t number = 0; number <= going_.number; ++number)
+  for (std::size_t number = 0; number <= run_.number; ++number)
     old.push_back(numbered_name(runs_prefix(), number));
   remove_objects(store, old);
   fs::remove_all(local_root());
@@ -396,8 +385,8 @@ void StoredRun::publish(bool quiet) {
 void StoredRun::abandon(const Shard& shard) {
   if (shard.count > 1) return;
   auto& store = folder_.store();
-  if (!store.list(fmt::format("{}/{}", store_layout::kParts, going_.run)).empty()) return;
-  store.remove(numbered_name(runs_prefix(), going_.number));
+  if (!store.list(fmt::format("{}/{}", store_layout::kParts, run_.run)).empty()) return;
+  store.remove(numbered_name(runs_prefix(), run_.number));
 }
 
 std::string stored_kind(const StoreAddress& address) {

@@ -1,17 +1,16 @@
-// A run whose data root is an address of an object store. The work is done in a data root on this
-// machine; the store gets what is whole, and any other machine can go on from there:
+// A run whose data root is the address of an object store. The run works in a local data root and
+// uploads complete segments, so that any other machine can resume from the store:
 //
-//   ADDRESS/parts/run/00000000.json                         which run is going on: its manifest,
-//                                                           number of shards and unique name
-//   ADDRESS/parts/RUN/00003-of-00064/00000017-UNIQUE.seg    a segment
-//   ADDRESS/parts/RUN/00003-of-00064/00000017.json          its line of the journal, with the
-//   names,
-//                                                           sizes and checksums of its objects
-//   ADDRESS/parts/RUN/00003-of-00064/complete.json          all of them, when the shard is done
+//   ADDRESS/parts/run/00000000.json                        the active run: its manifest, number of
+//                                                          shards and unique name
+//   ADDRESS/parts/RUN/00003-of-00064/00000017-UNIQUE.seg   a segment
+//   ADDRESS/parts/RUN/00003-of-00064/00000017.json         the segment's journal line, with names,
+//                                                          sizes and checksums of its objects
+//   ADDRESS/parts/RUN/00003-of-00064/complete.json         all journal lines of a complete shard
 //
-// A line counts when its object is there, and of two who write the same shard one puts it: the
-// other stops, and its segments are garbage. What is finished becomes visible by a manifest
-// (store/stored_folder.h).
+// A journal line counts once its object exists. The object is created with put-if-absent: of two
+// writers of one shard the first wins, and the other stops and leaves unused segments. Finished
+// files become visible through a manifest (input/store/stored_folder.h).
 #pragma once
 
 #include <cstddef>
@@ -35,69 +34,75 @@ class StoredRun {
 
   std::string address() const { return folder_.address().to_string(); }
 
-  // Whether something finished is there; of another kind is bad input.
+  // Whether the store holds a finished run. Throws bad input when the run is of another kind.
   bool finished() const;
-  // What is finished there must be of this identity; `state_file` says what it is.
+  // Throws bad input when the finished run has another identity, which its state file records.
   void check_finished(const Json& identity, const std::string& state_file) const;
 
-  // Whether an unfinished run is there that one of this manifest, in one shard, would go on with.
+  // Whether the store holds an unfinished run that an unsharded run with this manifest would
+  // resume.
   bool continues(const Manifest& manifest) const;
-  // Joins the run that is going on there, or begins one. A run that this one is no part of is bad
-  // input, unless it is to be overwritten; then what is finished is hidden too.
+  // Joins the active run or begins a new one. Throws bad input when the active run has another
+  // manifest, kind or number of shards. With `overwrite`, replaces that run and hides finished
+  // files.
   void begin(const Manifest& manifest, const Shard& shard, bool overwrite);
-  // For a merge: whatever run is going on. False where there is none.
+  // Joins the active run for a merge. Returns false if there is none.
   bool join();
 
-  // The data root on this machine, after begin() or join().
+  // The data root on this machine; valid after begin() or join().
   std::string local_root() const;
 
-  // With the lock of the local part: makes it what the store has of it. Lines that only this
-  // machine has, because it was killed before it put them, are put now.
-  void bring(const Shard& shard);
-  // All parts, for a merge. Shards that are not complete are bad input.
-  void bring_all(const std::string& unit);
-  // From now on every line of the local part's journal goes to the store with its files.
+  // Makes the local part equal to the part in the store. Uploads journal lines that exist only
+  // locally because the process was killed before their upload. Needs the lock of the local part.
+  void download(const Shard& shard);
+  // Downloads all parts for a merge. Throws bad input that names incomplete shards.
+  void download_all(const std::string& unit);
+  // Uploads every line that is appended to the journal from now on, together with its files.
   void follow(Journal& journal, const Shard& shard);
-  // Before the local copy of a part that is complete in the store is removed.
+  // Deletes the local journal of a part that is complete in the store, so that
+  // DataRoot::remove_unused_part() removes the local copy.
   static void forget(const Journal& journal);
 
-  // Puts the finished files of the local data root; then the parts, here and there, go.
+  // Uploads the finished files of the local data root, then removes local and stored parts.
   void publish(bool quiet);
-  // A run that stored nothing leaves nothing. Of a run in shards others may be about to begin.
+  // Removes the record of an unsharded run that stored nothing. In a sharded run another shard may
+  // be about to begin, so the record stays.
   void abandon(const Shard& shard);
 
  private:
-  // A line of a part's journal as the store has it.
+  // A journal line in the store and the files that it refers to.
   struct Record {
     std::string line;
     std::vector<StoredFile> files;
   };
 
-  struct Going {
-    std::size_t number = 0;
-    std::string run;
+  struct ActiveRun {
+    std::size_t number = 0;  // of its object parts/run/NUMBER.json
+    std::string run;         // unique name
     std::string kind;
     std::int64_t shards = 0;
-    std::string manifest;  // the text of manifest.json
+    std::string manifest;  // content of manifest.json
   };
 
-  std::optional<Going> newest_run() const;
-  void check_same(const Going& going, const Manifest& manifest, const Shard& shard) const;
+  std::optional<ActiveRun> newest_run() const;
+  void check_same(const ActiveRun& active, const Manifest& manifest, const Shard& shard) const;
   std::string prefix(const Shard& shard) const;
   std::string local_part(const Shard& shard) const;
   std::vector<Record> read_records(const Shard& shard) const;
+  // Skips the files of the first `present` records, which this machine already has.
   void fetch_records(const Shard& shard, const std::vector<Record>& records,
-                     std::size_t there) const;
-  void put_line(const Shard& shard, const JournalLine& line);
-  [[noreturn]] void lost(const Shard& shard) const;
+                     std::size_t present) const;
+  void upload_line(const Shard& shard, const JournalLine& line);
+  // Throws bad input: another process writes the same shard.
+  [[noreturn]] void refuse_second_writer(const Shard& shard) const;
 
   StoredFolder folder_;
   std::string kind_;
-  Going going_;
-  std::vector<Record> records_;  // of the part that is followed
+  ActiveRun run_;
+  std::vector<Record> records_;  // of the part that this process writes
 };
 
-// The kind of what is at an address, finished or going on; "" where nothing is.
+// Returns the kind of the finished or active run at an address; "" if there is none.
 std::string stored_kind(const StoreAddress& address);
 
 }  // namespace qkscope

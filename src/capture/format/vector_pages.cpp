@@ -13,7 +13,7 @@ namespace {
 
 using Bytes = std::span<const std::uint8_t>;
 
-// The next `size` bytes, which `bytes` then begins behind; none where there are fewer.
+// Removes the first `size` bytes from `bytes` and returns them; nullopt when `bytes` is shorter.
 std::optional<Bytes> take(Bytes& bytes, std::size_t size) {
   if (size > bytes.size()) return std::nullopt;
   const Bytes taken = bytes.first(size);
@@ -21,9 +21,9 @@ std::optional<Bytes> take(Bytes& bytes, std::size_t size) {
   return taken;
 }
 
-// Walks through levels in Parquet's hybrid of runs and packed bits. run(level, count) and
-// packed(byte, count), for as many levels as a byte holds, say whether to go on; true where all
-// `count` levels were seen.
+// Visits `count` levels in Parquet's RLE/bit-packed hybrid encoding. Calls run(level, count) for a
+// run and packed(byte, count) for each byte of packed levels; both return false to stop. Returns
+// true after all levels were visited.
 template <typename Run, typename Packed>
 bool walk_levels(Bytes bytes, int bit_width, std::int64_t count, const Run& run,
                  const Packed& packed) {
@@ -37,7 +37,7 @@ bool walk_levels(Bytes bytes, int bit_width, std::int64_t count, const Run& run,
       bytes = bytes.subspan(1);
       if (last) break;
     }
-    if (header < 2) return false;  // a run of nothing
+    if (header < 2) return false;  // an empty run
     if (header % 2 == 0) {
       const auto length = std::min(count, static_cast<std::int64_t>(header / 2));
       if (bytes.empty() || !run(bytes.front(), length)) return false;
@@ -57,10 +57,10 @@ bool walk_levels(Bytes bytes, int bit_width, std::int64_t count, const Run& run,
   return true;
 }
 
-// Whether nothing is null: every level is the highest.
+// Whether no value is null: every definition level is the highest.
 bool all_defined(Bytes levels, std::int16_t highest, std::int64_t count) {
   const int bit_width = highest == 1 ? 1 : 2;
-  unsigned full = 0;  // a byte of highest levels
+  unsigned full = 0;  // a byte filled with the highest level
   for (int shift = 0; shift < 8; shift += bit_width)
     full |= static_cast<unsigned>(highest) << shift;
   return walk_levels(
@@ -71,7 +71,7 @@ bool all_defined(Bytes levels, std::int16_t highest, std::int64_t count) {
       });
 }
 
-// Follows repetition levels of lists that are all equally long: 0 where one begins, else 1.
+// Checks the repetition levels of lists of equal length: 0 at the start of a list, else 1.
 class ListWalk {
  public:
   explicit ListWalk(std::int64_t length) : length_(length) {}
@@ -80,14 +80,14 @@ class ListWalk {
     return walk_levels(
         levels, 1, count,
         [&](std::uint8_t level, std::int64_t here) {
-          // A list begins with every length_-th value and with no other.
+          // Exactly every length_-th value starts a list.
           const bool fits = level == 0 ? place_ == 0 && here == 1
                                        : level == 1 && place_ > 0 && place_ + here <= length_;
           move(here);
           return fits;
         },
         [&](std::uint8_t byte, std::int64_t here) {
-          const auto next = place_ == 0 ? 0 : length_ - place_;  // values to the next list
+          const auto next = place_ == 0 ? 0 : length_ - place_;  // values until the next list
           const unsigned used = (1U << here) - 1;
           const unsigned expected = next < 8 ? ~(1U << next) : ~0U;
           move(here);
@@ -100,7 +100,7 @@ class ListWalk {
   void move(std::int64_t count) { place_ = (place_ + count) % length_; }
 
   std::int64_t length_;
-  std::int64_t place_ = 0;  // in its list, of the next value
+  std::int64_t place_ = 0;  // index of the next value in its list
 };
 
 struct PageParts {
@@ -109,7 +109,7 @@ struct PageParts {
   Bytes values;
 };
 
-// Levels of the first version of pages have their length before them.
+// Levels in data page V1 are preceded by their length in bytes.
 std::optional<Bytes> take_counted(Bytes& bytes) {
   const auto prefix = take(bytes, 4);
   if (!prefix) return std::nullopt;

@@ -1,5 +1,4 @@
-// Reads a column of lists of float32 page by page where nothing is missing: what captures look
-// like.
+// Fast path for the column "vector" of head files: lists of float32 of one length without nulls.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +8,9 @@
 
 namespace qkscope {
 
-// Fills `values` with a column chunk of lists that are all `length` (8 or more) long and hold no
-// null, without unfolding the levels of its values. False where the chunk is anything else, damaged
-// included: then nothing is known of it, and `values` means nothing.
+// Decodes a column chunk of lists that all have `length` (at least 8) elements and no nulls,
+// without decoding repetition and definition levels one by one. Returns false for any other or
+// damaged chunk; `values` is then undefined.
 bool read_equal_lists(parquet::PageReader& pages, const parquet::ColumnDescriptor& column,
                       std::int64_t length, std::span<float> values);
 

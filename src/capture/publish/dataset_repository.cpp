@@ -13,8 +13,8 @@
 namespace qkscope {
 namespace {
 
-constexpr std::size_t kAtOnce = 256;       // files in one question, as many as the Hub takes
-constexpr std::size_t kSampleBytes = 512;  // by which the Hub tells text from binary
+constexpr std::size_t kFilesPerRequest = 256;  // upper limit of the Hub
+constexpr std::size_t kSampleBytes = 512;      // sent so that the Hub can tell text from binary
 
 HttpRequest json_post(const Url& url, const Json& body) {
   return {.method = "POST",
@@ -45,7 +45,7 @@ Json text_addition(const std::string& path, std::string_view content) {
             {"content", base64(std::as_bytes(std::span(content)))}}}};
 }
 
-// One line of the commit: a large file by its sum, a small one with its content.
+// One line of the commit: a large file by its SHA-256, a small one with its content.
 Json addition(const LocalFile& file) {
   if (file.large)
     return {{"key", "lfsFile"},
@@ -75,7 +75,7 @@ void ensure_repository(const HubClient& client, const Repository& repository, bo
     explain_refusal(client, there, repository, Access::read);
   const auto created =
       client.send(json_post(client.at("/api/repos/create"), creation(repository, private_repo)));
-  if (created.status == 409) return;  // it exists and was hidden, or was made meanwhile
+  if (created.status == 409) return;  // another process created the repository, or it is private
   if (!created.ok()) explain_refusal(client, created, repository, Access::write);
   log::info("made the {} dataset repository {}", private_repo ? "private" : "public",
             repository.id);
@@ -96,9 +96,9 @@ void choose_storage(const HubClient& client, const Repository& repository,
   const auto url =
       client.at(fmt::format("{}/preupload/{}", repository.api_path(), percent_encode(branch)));
   std::map<std::string, std::string> modes;
-  for (std::size_t begin = 0; begin < files.size(); begin += kAtOnce) {
+  for (std::size_t begin = 0; begin < files.size(); begin += kFilesPerRequest) {
     Json list = Json::array();
-    for (std::size_t i = begin; i < std::min(begin + kAtOnce, files.size()); ++i)
+    for (std::size_t i = begin; i < std::min(begin + kFilesPerRequest, files.size()); ++i)
       list.push_back(
           {{"path", files[i].path}, {"size", files[i].size}, {"sample", sample_of(files[i])}});
     const auto answer = client.post_json(repository, url, {{"files", list}});

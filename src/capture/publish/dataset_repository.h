@@ -1,4 +1,4 @@
-// A dataset repository of the Hub, for writing.
+// Writing to a dataset repository of the Hugging Face Hub.
 #pragma once
 
 #include <map>
@@ -9,29 +9,29 @@
 
 namespace qkscope {
 
-// A file to be sent to the Hub.
+// A local file to publish.
 struct LocalFile {
   std::string path;  // within the repository
   std::string source;
   std::uint64_t size = 0;
   std::string sha256;
-  bool large = false;  // goes to the large-file storage; the Hub decides
+  bool large = false;  // stored by Git LFS; choose_storage() sets this from the Hub's answer
 };
 
-// Creates the repository where it does not exist. One that is public while `private_repo` is asked
-// for is bad input.
+// Creates the repository if it does not exist. Throws bad input when `private_repo` is set and the
+// repository exists and is public.
 void ensure_repository(const HubClient& client, const Repository& repository, bool private_repo);
-// Creates the branch from the head of main, where it does not exist.
+// Creates the branch from the head of main if it does not exist.
 void ensure_branch(const HubClient& client, const Repository& repository,
                    const std::string& branch);
 
-// Asks the Hub which files are large.
+// Sets LocalFile::large from the Hub's preupload endpoint.
 void choose_storage(const HubClient& client, const Repository& repository,
                     const std::string& branch, std::vector<LocalFile>& files);
 
 struct Commit {
   std::string message;
-  std::string parent;  // the head it must follow
+  std::string parent;  // expected head of the branch; the Hub refuses the commit otherwise
   std::vector<LocalFile> files;
   std::map<std::string, std::string> texts;  // path → content, small
   std::vector<std::string> removed;
@@ -39,10 +39,15 @@ struct Commit {
   bool empty() const { return files.empty() && texts.empty() && removed.empty(); }
 };
 
-// The answer is a success, or one that leaves open whether the commit was taken: the
-// connection broke, the Hub is in trouble, or the branch has moved on (409, 412). Look at the
-// branch then. Anything else is explained to the user.
+// Returns a successful response, or one that leaves open whether the Hub took the commit: a broken
+// connection, a server error, or a branch that moved on (409, 412). The caller must then read the
+// branch. Throws on any other refusal.
 HttpResponse send_commit(const HubClient& client, const Repository& repository,
                          const std::string& branch, const Commit& commit);
+
+// Uploads the large files that the storage lacks by the Git LFS protocol, whole or in parts as the
+// storage asks. An interrupted upload resumes with the missing files.
+void upload_large_files(const HubClient& client, const Repository& repository,
+                        const std::string& branch, const std::vector<LocalFile>& files, bool quiet);
 
 }  // namespace qkscope

@@ -1,7 +1,6 @@
 #include "capture/publish/finished_capture.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 
 #include "base/core/error.h"
@@ -20,7 +19,7 @@ namespace {
 
 Json load_state(const DataRoot& root) {
   if (!is_folder(root.path())) bad_input("{}: no such folder; expected a capture", root.path());
-  root.refuse_links();  // what they lead to is not for publishing
+  root.refuse_links();  // a link could publish a file from outside the data root
   if (!root.shards().empty())
     bad_input(
         "{}: the capture is not finished: parts of it are in {}; run the capture again to finish "
@@ -37,7 +36,7 @@ Json load_state(const DataRoot& root) {
   return state;
 }
 
-// Folders of heads: those the dataset card names.
+// Names of the head folders that the dataset card lists.
 std::set<std::string> heads_of_card(const std::string& data_root) {
   const auto path = data_root + "/" + layout::kCardFile;
   const MappedFile file(path);
@@ -68,16 +67,6 @@ void check_heads(const std::string& data_root, const CaptureIndex& index, const 
               expected.size(), *expected.begin());
 }
 
-std::vector<std::string> head_files(const std::string& data_root, const CaptureIndex& index) {
-  std::vector<std::string> files;
-  for (const auto* heads : {&index.queries, &index.keys})
-    for (const auto& head : *heads)
-      files.push_back(std::filesystem::path(head_file_path(data_root, head))
-                          .lexically_relative(data_root)
-                          .string());
-  return files;
-}
-
 }  // namespace
 
 FinishedCapture check_finished_capture(const std::string& data_root) {
@@ -86,7 +75,9 @@ FinishedCapture check_finished_capture(const std::string& data_root) {
   check_heads(data_root, index, state[metadata::kStateConfigurationHash].get<std::string>());
   FinishedCapture capture;
   capture.model = index.model;
-  capture.files = head_files(data_root, index);
+  for (const auto* heads : {&index.queries, &index.keys})
+    for (const auto& head : *heads)
+      capture.files.push_back(folder_name(head) + "/" + layout::kHeadFile);
   for (const char* name : {layout::kCardFile, layout::kStateFile, layout::kExamplesFile}) {
     if (!path_exists(data_root + "/" + name))
       bad_input("{}/{}: is missing; capture again with --overwrite", data_root, name);

@@ -1,4 +1,4 @@
-// A capture that may be published: whole, and of one run.
+// Checks that a capture may be published: it is finished and all its files belong to one run.
 #pragma once
 
 #include <string>
@@ -8,16 +8,16 @@ namespace qkscope {
 
 struct FinishedCapture {
   std::string model;
-  std::vector<std::string> files;   // relative to the data root, in order
-  std::vector<std::string> others;  // what lies there too and is no part of the capture
-  // Where the run's configuration wants it; "" where it says nothing.
+  std::vector<std::string> files;   // relative to the data root, sorted
+  std::vector<std::string> others;  // other names in the data root, which are not published
+  // Destination from the run's configuration; "" when not configured.
   std::string repo;
   std::string branch;
   bool private_repo = false;
 };
 
-// Bad input when the capture is not finished, when a head file is missing or belongs to another
-// run, or when another program made it; the message says which.
+// Throws bad input when the capture is not finished, when a head file is missing or belongs to
+// another run, or when another program wrote the capture.
 FinishedCapture check_finished_capture(const std::string& data_root);
 
 }  // namespace qkscope

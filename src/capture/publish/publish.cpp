@@ -1,5 +1,5 @@
-// publish_capture() of qkscope/hub.h: a finished capture as a branch of a dataset repository.
-
+// Implements publish_capture() of qkscope/hub.h: a finished capture becomes a branch of a dataset
+// repository.
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -12,8 +12,8 @@
 #include "base/core/thread_pool.h"
 #include "base/core/translate_exceptions.h"
 #include "capture/format/layout.h"
+#include "capture/publish/dataset_repository.h"
 #include "capture/publish/finished_capture.h"
-#include "capture/publish/upload.h"
 #include "input/checkpoint/hub_cache.h"
 #include "input/hub/digest.h"
 #include "qkscope/hub.h"
@@ -60,12 +60,12 @@ bool is_same(const LocalFile& local, const RemoteFile& remote) {
                                : local.sha256 == remote.sha256;
 }
 
-// When each file was last written: shows whether they changed meanwhile.
+// Modification time of each file, to detect changes during the upload.
 std::vector<fs::file_time_type> times_of(const std::string& data_root,
                                          const std::vector<std::string>& paths) {
   std::vector<fs::file_time_type> times;
   for (const auto& path : paths) {
-    std::error_code error;  // a file that is gone has no time, which is a change too
+    std::error_code error;  // a removed file gets the minimal time, which counts as a change
     times.push_back(fs::last_write_time(data_root + "/" + path, error));
   }
   return times;
@@ -104,7 +104,7 @@ class Publication {
   }
 
  private:
-  // Captures lie on branches; main only says so.
+  // Captures lie on branches; the card of main explains that.
   void ensure_main_card() {
     commit_until_taken("main", [&] {
       Commit commit{.message = "Say what the branches hold",
@@ -119,8 +119,8 @@ class Publication {
     });
   }
 
-  // Sends what `next` finds to be done until nothing is left: after an answer that got lost the
-  // branch itself says whether the commit was taken.
+  // Sends the commits that `next` returns until `next` returns an empty one. After a lost response
+  // `next` reads the branch, which tells whether the Hub took the commit.
   void commit_until_taken(const std::string& branch, const std::function<Commit()>& next) const {
     Backoff backoff(client_.settings(), client_.stop());
     for (int conflicts = 0; conflicts < kMostConflicts;) {
@@ -139,7 +139,8 @@ class Publication {
             repository_.id, branch);
   }
 
-  // What makes the branch hold this capture and no other. Files that no capture has stay.
+  // Returns the commit that makes the branch hold this capture and no other. Files that are not
+  // part of any capture stay.
   Commit difference(const std::vector<LocalFile>& files, PublishResult& result) const {
     Commit commit;
     commit.parent = fetch_commit(client_, repository_, options_.branch);
@@ -173,7 +174,7 @@ class Publication {
   Repository repository_;
 };
 
-// The options, completed by what the capture's configuration said.
+// Fills missing options from the capture's configuration.
 PublishOptions complete(PublishOptions options, const FinishedCapture& capture,
                         const std::string& data_root) {
   if (options.repo.empty()) {

@@ -1,5 +1,3 @@
-#include "capture/publish/upload.h"
-
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -7,20 +5,21 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/json.h"
+#include "capture/publish/dataset_repository.h"
 #include "input/hub/transfer.h"
 
 namespace qkscope {
 namespace {
 
-constexpr std::size_t kFilesAtOnce = 100;  // files in one question to the storage
+constexpr std::size_t kFilesPerLfsRequest = 100;
 constexpr const char* kLfsJson = "application/vnd.git-lfs+json";
 
-// What the storage wants done for one file.
+// How the LFS storage wants one file to be uploaded.
 struct UploadAction {
-  std::string upload;                         // address; of the completion when there are parts
-  std::string verify;                         // address, or ""
-  std::map<std::int64_t, std::string> parts;  // number → address
-  std::uint64_t chunk = 0;                    // bytes of a part
+  std::string upload;                         // URL; for a multipart upload, of its completion
+  std::string verify;                         // URL, or ""
+  std::map<std::int64_t, std::string> parts;  // part number to URL
+  std::uint64_t chunk = 0;                    // bytes per part
 };
 
 struct Upload {
@@ -34,7 +33,7 @@ std::string address_in(const Json& actions, const char* name) {
   return action->value("href", "");
 }
 
-// Nothing where the storage has the content already.
+// Returns nullopt when the storage already has the content.
 std::optional<UploadAction> read_action(const Json& object, const LocalFile& file) {
   if (object.contains("error"))
     failure("{}: the storage refuses it: {}", file.path, in_quotes(object["error"].dump()));
@@ -140,7 +139,7 @@ class Sender {
     sent(lfs_post(checked(address), body));
   }
 
-  // The address comes from the Hub: what is wrong with it is not the user's fault.
+  // The URL comes from the Hub, so a malformed one is a failure of the Hub and not bad input.
   Url checked(const std::string& address) const {
     return reading_answer(client_.at(""), [&] {
       const auto url = parse_url(address);
@@ -170,9 +169,9 @@ void upload_large_files(const HubClient& client, const Repository& repository,
   std::vector<std::uint64_t> sizes;
   for (const auto& file : files) sizes.push_back(file.size);
   TransferMeter meter("upload " + repository.id, sizes, quiet);
-  // Addresses hold for a while only: a few files at a time.
-  for (std::size_t begin = 0; begin < files.size(); begin += kFilesAtOnce) {
-    const auto count = std::min(kFilesAtOnce, files.size() - begin);
+  // Upload URLs expire, so they are requested for a few files at a time.
+  for (std::size_t begin = 0; begin < files.size(); begin += kFilesPerLfsRequest) {
+    const auto count = std::min(kFilesPerLfsRequest, files.size() - begin);
     const auto some = std::span(files).subspan(begin, count);
     const auto uploads = ask_storage(client, repository, branch, some);
     std::map<std::string, std::size_t> index;  // by path

@@ -17,43 +17,43 @@
 #include "base/io/output_file.h"
 #include "capture/format/dataset_card.h"
 #include "capture/format/examples.h"
-#include "capture/format/parts_in_order.h"
+#include "capture/format/examples_in_order.h"
 #include "qkscope/experimental/log.h"
 
 namespace qkscope {
 namespace {
 
-// Heads of a group whose files one thread writes together, at most. Every head has up to one row
-// group in memory.
-constexpr std::size_t kHeadsTogether = 4;
-constexpr std::size_t kSegmentsOpen = 1024;  // at most
-constexpr std::size_t kOtherFiles = 16;  // folders, the log, what a host program opens meanwhile
+// Upper limit of heads whose files one thread writes at the same time. Every head keeps up to one
+// row group in memory.
+constexpr std::size_t kHeadsPerJob = 4;
+constexpr std::size_t kMaxOpenSegments = 1024;
+constexpr std::size_t kOtherFiles = 16;  // reserve for folders, the log and a host program
 
-// Ahead of the end the files of all heads are open together. Memory that they may take for row
-// groups and for what Parquet notes of each column of a row group until a file ends.
-constexpr std::int64_t kRowGroupsAhead = std::int64_t{4} << 30;
-constexpr std::int64_t kNotesAhead = std::int64_t{512} << 20;
-constexpr std::int64_t kNotesOfRowGroup = 8 << 10;
-constexpr std::int64_t kPagesOfHead = 3 << 20;  // on their way to be compressed
+// Work ahead keeps the files of all heads open. These limits bound the memory for row groups and
+// for the column metadata that Parquet keeps until a file ends.
+constexpr std::int64_t kRowGroupBytesAhead = std::int64_t{4} << 30;
+constexpr std::int64_t kMetadataBytesAhead = std::int64_t{512} << 20;
+constexpr std::int64_t kMetadataBytesPerRowGroup = 8 << 10;
+constexpr std::int64_t kPageBytesPerHead = 3 << 20;  // uncompressed pages
 
 std::size_t open_files_room() {
   const auto left = open_files_left();
   return left > kOtherFiles ? left - kOtherFiles : 1;
 }
 
-// How the files that this process may open are shared out.
+// Divides the file descriptors of this process between writers and segments.
 struct OpenFiles {
-  std::size_t threads = 1;   // that write at a time, kHeadsTogether files each
-  std::size_t segments = 1;  // kept open for all of them
+  std::size_t threads = 1;   // concurrent writers, with kHeadsPerJob files each
+  std::size_t segments = 1;  // kept open for all writers
 
   OpenFiles() {
     const auto room = open_files_room();
-    // A thread holds a segment or two that others have pushed out.
-    constexpr std::size_t kPerThread = kHeadsTogether + 2;
+    // A thread may hold two segments that other threads have evicted from the cache.
+    constexpr std::size_t kPerThread = kHeadsPerJob + 2;
     threads =
         std::clamp<std::size_t>(room / 2 / kPerThread, 1, static_cast<std::size_t>(thread_count()));
     if (room > threads * kPerThread)
-      segments = std::min(room - threads * kPerThread, kSegmentsOpen);
+      segments = std::min(room - threads * kPerThread, kMaxOpenSegments);
   }
 };
 
@@ -63,19 +63,17 @@ std::size_t count_heads(const Manifest& manifest) {
   return count;
 }
 
-// Few enough that all threads end at about the same time; and what Parquet notes of each row group
-// until a file ends is in memory once for every head.
-std::size_t together(const Manifest& manifest) {
-  return std::clamp<std::size_t>(count_heads(manifest) / OpenFiles().threads / 8, 1,
-                                 kHeadsTogether);
+// Small jobs balance the threads; large ones read each segment less often.
+std::size_t heads_per_job(const Manifest& manifest) {
+  return std::clamp<std::size_t>(count_heads(manifest) / OpenFiles().threads / 8, 1, kHeadsPerJob);
 }
 
-// Heads whose files may be open ahead of the end.
+// Number of heads whose files may be open during work ahead.
 std::size_t heads_ahead(const Manifest& manifest) {
   const auto memory = std::int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
   const auto row = manifest.head_dim * std::int64_t{sizeof(float)} + 64;
-  const auto of_head = manifest.row_group_size * row + kPagesOfHead;
-  return std::min(static_cast<std::size_t>(std::min(kRowGroupsAhead, memory / 8) / of_head),
+  const auto of_head = manifest.row_group_size * row + kPageBytesPerHead;
+  return std::min(static_cast<std::size_t>(std::min(kRowGroupBytesAhead, memory / 8) / of_head),
                   open_files_room() / 2);
 }
 
@@ -87,7 +85,7 @@ Assembly::Assembly(const DataRoot& root, std::vector<Journal> parts)
       parts_(std::move(parts)),
       checks_(parts_.begin(), parts_.end()) {
   const auto& manifest = parts_.front().manifest();
-  for (const auto& heads : heads_together(manifest, together(manifest)))
+  for (const auto& heads : split_heads(manifest, heads_per_job(manifest)))
     jobs_.push_back({heads, nullptr});
 }
 
@@ -105,8 +103,8 @@ void Assembly::begin_ahead() {
     if (heads > most) break;
   }
   if (jobs_ahead_ == 0) return;
-  rows_ahead_ =
-      manifest.row_group_size * (kNotesAhead / kNotesOfRowGroup / static_cast<std::int64_t>(heads));
+  rows_ahead_ = manifest.row_group_size * (kMetadataBytesAhead / kMetadataBytesPerRowGroup /
+                                           static_cast<std::int64_t>(heads));
   const auto& entries = parts_.front().entries();
   learned_.assign(entries.begin(), entries.end());
   parts_.front() = parts_.front().without_segments();
@@ -121,9 +119,9 @@ void Assembly::learn(const JournalEntry& entry) {
   more_.notify_one();
 }
 
-// The threads that this one starts have its priority: what the device waits for goes first.
+// Child threads inherit the low priority, so that threads feeding the device run first.
 void Assembly::work_ahead() {
-  (void)::setpriority(PRIO_PROCESS, 0, 19);  // of this thread alone
+  (void)::setpriority(PRIO_PROCESS, 0, 19);  // on Linux affects only the calling thread
   try {
     while (take_segment()) {
       check_new_segments(checks_);
@@ -131,13 +129,13 @@ void Assembly::work_ahead() {
       append_ahead();
     }
   } catch (const std::exception& error) {
-    // All is done in the end then. What is still wrong is found again there.
+    // finish() then does all the work, and reports the error if it persists.
     log::debug("files are not made ahead any more: {}", error.what());
     for (auto& job : jobs_) job.files.reset();
   }
 }
 
-// Waits for one; false when the work ahead ends.
+// Blocks until a segment is available. Returns false when the work ahead ends.
 bool Assembly::take_segment() {
   std::unique_lock lock(mutex_);
   more_.wait(lock, [this] { return ending_ || !learned_.empty(); });
@@ -147,8 +145,8 @@ bool Assembly::take_segment() {
   return true;
 }
 
-// The rows of the segment that was taken last, into the files of the heads that are ahead. A head
-// that is left out, because the end came or its file has many row groups, gets them in the end.
+// Appends the newest segment to the files of the jobs ahead. finish() catches up for jobs that were
+// skipped because the run ended or the file has too many row groups.
 void Assembly::append_ahead() {
   SegmentFiles segments(parts_, 1);
   std::atomic<std::size_t> next = 0;
@@ -178,8 +176,7 @@ void Assembly::end_ahead() {
 
 void Assembly::make_folder() {
   if (folder_made_) return;
-  OpenFolder(root_.parts()).remove_tree(layout::kFinalFolder);
-  make_folders(folder_);
+  root_.make_final_folder();
   folder_made_ = true;
 }
 
@@ -211,14 +208,9 @@ void Assembly::finish(bool quiet) {
   }
   write_file(folder_ + "/" + layout::kCardFile, dataset_card(manifest, summary));
   write_file(folder_ + "/" + layout::kStateFile, saver_state(manifest, summary).dump(2) + "\n");
-  tell("the files are written");
-  root_.publish_final();
-  tell("they have their names");
-  root_.remove_parts();
-  tell("the parts are removed");
 }
 
-// Heads that are not ahead take longest: they are the last jobs, and begin first.
+// Takes jobs from the back: the last jobs did not work ahead and take longest.
 BucketCounts Assembly::write_heads(SegmentFiles& segments, std::size_t threads, bool quiet) {
   Progress progress({.what = "files",
                      .unit = "heads",
@@ -251,7 +243,7 @@ std::int64_t Assembly::write_examples(SegmentFiles& segments) const {
   ExamplesWriter writer(folder_ + "/" + layout::kExamplesFile,
                         parts_.front().manifest().row_group_size);
   std::int64_t count = 0;
-  PartsInOrder examples(segments);
+  ExamplesInOrder examples(segments);
   for (; examples.next(); ++count) writer.append(examples.example());
   writer.finish();
   return count;

@@ -1,5 +1,5 @@
-// Turns the complete parts of a run into its final files and publishes them. The bytes depend only
-// on the rows: not on segments, shards, how often the run was interrupted, or what was done ahead.
+// Assembles the complete parts of a capture into its final files. The bytes depend on the rows
+// only, not on segments, shards, interruptions or work done ahead.
 #pragma once
 
 #include <atomic>
@@ -19,30 +19,30 @@
 
 namespace qkscope {
 
-// The files are written to a folder of their own and moved into the data root, the state file last;
-// then the parts are removed. Of a run without shards most of this can be done ahead, while the
-// device computes.
+// Writes to DataRoot::final_folder(). In a run without shards most of the work can be done ahead,
+// while the device computes.
 class Assembly {
  public:
-  // `parts`: all shards in order, or the one part of a run without shards.
+  // `parts`: all shards in order, or the only part of a run without shards.
   Assembly(const DataRoot& root, std::vector<Journal> parts);
-  ~Assembly();  // without finish() no file stays behind
+  ~Assembly();  // removes unfinished files
   Assembly(const Assembly&) = delete;
   Assembly& operator=(const Assembly&) = delete;
 
-  // From here on, segments of the one part become rows of its files on threads of low priority:
-  // those that are there, and those of learn().
+  // Starts converting the segments of the only part on threads of low priority: existing segments
+  // and those passed to learn().
   void begin_ahead();
-  // A segment was added to the part, which is in the journal now. Does not wait.
+  // Announces a segment that was added to the part's journal. Does not block.
   void learn(const JournalEntry& entry);
 
-  // After the last segment. Damage, and what else goes wrong, is thrown here.
+  // Writes the remaining rows and closes all files after the last segment. Throws on damaged
+  // segments and on errors of the work ahead. The caller publishes the files.
   void finish(bool quiet);
 
  private:
-  // Some heads. The files are open from their first rows to their last.
+  // A range of heads and their open files.
   struct Job {
-    HeadsTogether heads;
+    GroupHeads heads;
     std::unique_ptr<HeadFiles> files;
   };
 
@@ -56,18 +56,18 @@ class Assembly {
   std::int64_t write_examples(SegmentFiles& segments) const;
 
   DataRoot root_;
-  std::string folder_;          // of the files until they are published
-  std::vector<Journal> parts_;  // with the segments that were taken
+  std::string folder_;          // root_.final_folder()
+  std::vector<Journal> parts_;  // with the segments converted or being converted
   std::vector<PartCheck> checks_;
   std::vector<Job> jobs_;
   bool folder_made_ = false;
 
-  std::size_t jobs_ahead_ = 0;   // the first ones
-  std::int64_t rows_ahead_ = 0;  // of a head, at most
+  std::size_t jobs_ahead_ = 0;   // number of leading jobs that work ahead
+  std::int64_t rows_ahead_ = 0;  // limit per head
   std::mutex mutex_;
   std::condition_variable more_;
-  std::deque<JournalEntry> learned_;  // and not taken yet
-  std::atomic<bool> ending_ = false;  // the work ahead
+  std::deque<JournalEntry> learned_;  // waiting segments
+  std::atomic<bool> ending_ = false;  // tells the work ahead to stop
   std::future<void> ahead_;
 };
 

@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::size_t kBatchesAhead = 2;
 
-GroupSample draw(const PreparedBatch& prepared, const HeadGroup& group,
-                 const PositionSampler& sampler) {
+GroupSample sample_positions(const PreparedBatch& prepared, const HeadGroup& group,
+                             const PositionSampler& sampler) {
   GroupSample sample;
   for (std::size_t s = 0; s < prepared.sequence.size(); ++s) {
     const auto& example = prepared.examples[prepared.sequence[s]];
@@ -26,7 +26,7 @@ GroupSample draw(const PreparedBatch& prepared, const HeadGroup& group,
   return sample;
 }
 
-// The forward pass would refuse it too, but does not know which text it was.
+// The forward pass checks token ids too, but cannot name the text.
 void check_ids(const RunPlan& plan, const Example& example) {
   const auto rows = plan.model.embedding_rows;
   for (std::size_t position = 0; position < example.ids.size(); ++position) {
@@ -47,7 +47,7 @@ PreparedBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples) 
   prepared.examples = std::move(examples);
   for (std::size_t i = 0; i < prepared.examples.size(); ++i) {
     const auto& ids = prepared.examples[i].ids;
-    if (ids.empty()) continue;  // a text without a token has no rows
+    if (ids.empty()) continue;  // a text without tokens has no rows
     check_ids(plan, prepared.examples[i]);
     prepared.batch.add(ids);
     prepared.sequence.push_back(i);
@@ -57,7 +57,7 @@ PreparedBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples) 
   prepared.samples.resize(groups.size());
   parallel_for(static_cast<std::int64_t>(groups.size()), [&](std::int64_t i) {
     const auto group = static_cast<std::size_t>(i);
-    prepared.samples[group] = draw(prepared, groups[group], sampler);
+    prepared.samples[group] = sample_positions(prepared, groups[group], sampler);
   });
   return prepared;
 }
@@ -68,7 +68,7 @@ BatchReader::BatchReader(const RunPlan& plan, ExampleSource& source, const std::
 BatchReader::~BatchReader() {
   closing_.store(true);
   {
-    const std::lock_guard lock(mutex_);  // the thread does not miss it between look and wait
+    const std::lock_guard lock(mutex_);  // no lost wakeup between the thread's check and its wait
   }
   changed_.notify_all();
   thread_.join();
@@ -120,7 +120,7 @@ void BatchReader::read() {
   changed_.notify_all();
 }
 
-// The examples of one batch; none at the end.
+// Returns the examples of the next batch; empty at the end.
 std::vector<Example> BatchReader::take_examples() {
   std::vector<Example> taken;
   std::int64_t tokens = 0;
@@ -136,7 +136,7 @@ std::vector<Example> BatchReader::take_examples() {
   return taken;
 }
 
-// False when there is no next example: at the end, or because it cannot be read.
+// Reads one example ahead. Returns false at the end and after an error.
 bool BatchReader::look_ahead() {
   if (ahead_) return true;
   if (exhausted_ || error_) return false;

@@ -1,4 +1,4 @@
-// Batches: examples are read, tokenized and their positions drawn on a thread of its own, a little
+// Reads and tokenizes examples and samples their positions on a separate thread, a few batches
 // ahead of the forward pass.
 #pragma once
 
@@ -18,20 +18,19 @@
 
 namespace qkscope {
 
-// What is kept of one group of heads.
+// Sampled positions of one group of heads.
 struct GroupSample {
-  std::vector<std::int32_t> positions;  // ascending in each sequence, all sequences in order
-  std::vector<std::int64_t> rows;       // (positions) of the batch
-  std::vector<std::size_t> ends;        // (sequences) where the positions of each end
+  std::vector<std::int32_t> positions;  // sequence after sequence, ascending in each
+  std::vector<std::int64_t> rows;       // (positions) row in the batch
+  std::vector<std::size_t> ends;        // (sequences) end of each sequence in `positions`
 };
 
-// Examples that run together, with all that can be known before they run: the sequences and the
-// sampled positions.
+// Examples that run in one forward pass, with their sequences and sampled positions.
 struct PreparedBatch {
   std::vector<Example> examples;
-  Batch batch;                        // of the examples that have a token
-  std::vector<std::size_t> sequence;  // (sequences) its place among the examples
-  std::vector<GroupSample> samples;   // one per group of the manifest
+  Batch batch;                        // of the examples with at least one token
+  std::vector<std::size_t> sequence;  // (sequences) index into `examples`
+  std::vector<GroupSample> samples;   // (groups of the manifest)
 
   std::int64_t tokens() const { return batch.rows(); }
 };
@@ -40,19 +39,19 @@ PreparedBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples);
 
 class BatchReader {
  public:
-  // Begins at once. `plan` and `source` must outlive it, and the source belongs to it until then.
-  // When `stop` becomes true it ends after the document at hand.
+  // Starts reading at once. `plan` and `source` must outlive the reader, and no one else may use
+  // the source. Setting `stop` ends reading after the current document.
   BatchReader(const RunPlan& plan, ExampleSource& source, const std::atomic<bool>* stop = nullptr);
-  ~BatchReader();  // waits for the document at hand
+  ~BatchReader();  // blocks until the current document is read
   BatchReader(const BatchReader&) = delete;
   BatchReader& operator=(const BatchReader&) = delete;
 
-  // Waits for the next batch. Nothing after the last one and when it was stopped; what reading
-  // threw is thrown here once every batch before it was taken.
+  // Blocks until the next batch is ready. Returns nullopt after the last batch or after a stop.
+  // Rethrows an exception of the reading thread after all earlier batches were taken.
   std::optional<PreparedBatch> next();
 
   bool at_end() const;        // every example of the source was taken
-  std::size_t ready() const;  // batches that wait to be taken
+  std::size_t ready() const;  // number of queued batches
   double seconds_waited() const { return seconds_waited_; }
 
  private:
@@ -66,8 +65,8 @@ class BatchReader {
   ExampleSource& source_;
   const std::atomic<bool>* stop_;
 
-  // The thread's own until it is done.
-  std::optional<Example> ahead_;  // read, and not yet in a batch
+  // Used by the reading thread only, until done_.
+  std::optional<Example> ahead_;  // read but not yet in a batch
   bool exhausted_ = false;
   std::exception_ptr error_;
 
@@ -75,10 +74,10 @@ class BatchReader {
   std::condition_variable changed_;
   std::deque<PreparedBatch> queue_;
   bool done_ = false;
-  bool finished_ = false;  // nothing of the source was left out
+  bool finished_ = false;  // every example of the source was queued
   std::atomic<bool> closing_{false};
   double seconds_waited_ = 0.0;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last member: the thread uses all others
 };
 
 }  // namespace qkscope

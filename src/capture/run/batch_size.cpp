@@ -1,9 +1,8 @@
-#include "capture/run/batch_size.h"
-
 #include <algorithm>
 
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "capture/run/capture_plan.h"
 #include "engine/device/device.h"
 #include "engine/device/memory_plan.h"
 #include "engine/model/tensor_table.h"
@@ -19,7 +18,7 @@ std::string number(std::int64_t count) {
   return format_count(static_cast<std::uint64_t>(count));
 }
 
-// Far more than any memory holds, and far from where the arithmetic of bytes ends.
+// Beyond any real memory, but small enough that byte counts do not overflow 64 bits.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 
 std::int64_t least_tokens(const BatchNeeds& needs) {
@@ -27,8 +26,8 @@ std::int64_t least_tokens(const BatchNeeds& needs) {
                                                           : needs.documents * needs.max_length;
 }
 
-// As the checkpoint stores them: the CPU uses them from the mapped file. Blocks with scales are
-// widened.
+// Size of the weights in the checkpoint, which the CPU uses from the mapped file. Block-scaled FP8
+// weights are expanded to float32.
 std::int64_t stored_weight_bytes(const ModelConfig& model) {
   const bool wide = model.stored_dtype == "float32" || !model.fp8_block.empty();
   return parameter_count(model) * (wide ? 4 : 2);

@@ -1,6 +1,5 @@
-// Batches that run on several devices at a time: each worker takes the next batch when it is done
-// with one, and results come back in the order of the batches, so that what is made of them does
-// not depend on who was faster.
+// Runs batches on several devices concurrently. A free worker takes the next batch; results are
+// returned in batch order, so that output does not depend on timing.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +21,8 @@ template <typename Result>
 class BatchWorkers {
  public:
   using Work = std::function<Result(const PreparedBatch&)>;
-  // Makes what worker i does; called on the worker's own thread, where it is also used and gone.
+  // Creates the function of worker i. Called on the worker's thread, which also runs and destroys
+  // it.
   using Make = std::function<Work(std::size_t)>;
 
   struct Done {
@@ -30,8 +30,8 @@ class BatchWorkers {
     Result result;
   };
 
-  // Begins at once. The reader must outlive it. Until `settled` says true, which is asked between
-  // batches, one runs at a time: for state that the first batches fix for all.
+  // Starts at once. The reader must outlive this object. Batches run one at a time until `settled`
+  // returns true: the first batches may fix state that all later batches share.
   BatchWorkers(
       BatchReader& reader, std::size_t count, Make make,
       std::function<bool()> settled = [] { return true; })
@@ -42,7 +42,7 @@ class BatchWorkers {
     for (std::size_t i = 0; i < count; ++i) threads_.emplace_back([this, i] { run(i); });
   }
 
-  // Waits for the batches that are being computed.
+  // Blocks until running batches are done.
   ~BatchWorkers() {
     {
       const std::lock_guard lock(mutex_);
@@ -54,9 +54,9 @@ class BatchWorkers {
   BatchWorkers(const BatchWorkers&) = delete;
   BatchWorkers& operator=(const BatchWorkers&) = delete;
 
-  // The next batch in order with its result; nothing after the last. The batch before it is done
-  // with. What went wrong with a batch
-  // is thrown in its turn; what went wrong before a worker could begin, at once.
+  // Returns the next batch in order with its result; nullopt after the last. Calling next() also
+  // marks the previous batch as consumed. Rethrows the exception of a batch in its turn, and an
+  // exception of creating a worker at once.
   std::optional<Done> next() {
     std::unique_lock lock(mutex_);
     given_ += std::exchange(holding_, 0);
@@ -93,8 +93,8 @@ class BatchWorkers {
     changed_.notify_all();
   }
 
-  // The next batch and its number; nothing at the end. The number belongs to the batch: both are
-  // taken by one worker at a time.
+  // Returns the next batch and its number; nullopt at the end. reading_ serializes workers, so that
+  // numbers follow the order of the reader.
   std::optional<std::pair<std::int64_t, PreparedBatch>> take() {
     const std::lock_guard one_at_a_time(reading_);
     std::unique_lock lock(mutex_);
@@ -102,7 +102,7 @@ class BatchWorkers {
       return ending_ || end_ || taken_ == given_ || (together_ && taken_ - given_ < ahead_);
     });
     if (ending_ || end_) return {};
-    if (!together_) together_ = settled_();  // nobody computes now
+    if (!together_) together_ = settled_();  // safe: no batch is running
     const auto number = taken_++;
     lock.unlock();
     Item item;
@@ -144,20 +144,20 @@ class BatchWorkers {
   BatchReader& reader_;
   Make make_;
   std::function<bool()> settled_;
-  bool together_ = false;  // settled_ said so
-  std::int64_t ahead_;     // batches that may be at work or wait for an earlier one
+  bool together_ = false;  // settled_() returned true: batches may run concurrently
+  std::int64_t ahead_;     // limit of batches taken but not consumed
 
   std::mutex reading_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::int64_t, Item> finished_;  // by number
   std::int64_t taken_ = 0;
-  std::int64_t given_ = 0;           // and done with
-  std::int64_t holding_ = 0;         // 1: the caller has one more
-  std::optional<std::int64_t> end_;  // the number of batches, once it is known
+  std::int64_t given_ = 0;           // consumed by the caller
+  std::int64_t holding_ = 0;         // 1 while the caller holds a batch that is not consumed
+  std::optional<std::int64_t> end_;  // total number of batches, once known
   bool ending_ = false;
   std::exception_ptr broken_;
-  std::vector<std::thread> threads_;  // last: they use all of the above
+  std::vector<std::thread> threads_;  // last member: the threads use all others
 };
 
 }  // namespace qkscope

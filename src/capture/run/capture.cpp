@@ -1,4 +1,4 @@
-// The public functions of qkscope/capture.h.
+// Implements qkscope/capture.h.
 #include "qkscope/capture.h"
 
 #include "base/core/translate_exceptions.h"
@@ -7,14 +7,13 @@
 #include "capture/run/capture_config.h"
 #include "capture/run/capture_plan.h"
 #include "capture/run/capture_run.h"
-#include "capture/run/dry_run.h"
 #include "input/store/stored_input.h"
 #include "qkscope/hub.h"
 
 namespace qkscope {
 namespace {
 
-constexpr int kIndent = 2;  // of JSON
+constexpr int kJsonIndent = 2;
 
 CaptureConfig read_with_overrides(YamlDocument document,
                                   const std::vector<std::string>& overrides) {
@@ -22,7 +21,7 @@ CaptureConfig read_with_overrides(YamlDocument document,
   return read_capture_config(document);
 }
 
-// The model's own comes with its checkpoint.
+// Downloads a tokenizer that is not part of the checkpoint.
 void fetch_other_tokenizer(const CaptureConfig& config, const FetchOptions& options) {
   const auto& tokenizer = config.tokenizer;
   if (tokenizer.name == config.model.name && tokenizer.revision == config.model.revision) return;
@@ -108,22 +107,13 @@ DryRun dry_run(const CapturePlan& plan, const Shard& shard) {
 }
 
 std::string plan_json(const CapturePlan& plan, const DryRun& dry) {
-  return translate_exceptions([&] { return to_json(plan.run_plan(), dry).dump(kIndent); });
+  return translate_exceptions([&] { return to_json(plan.run_plan(), dry).dump(kJsonIndent); });
 }
 
 std::string_view outcome_name(CaptureResult::Outcome outcome) {
-  using Outcome = CaptureResult::Outcome;
-  switch (outcome) {
-    case Outcome::finished:
-      return "finished";
-    case Outcome::already_finished:
-      return "already finished";
-    case Outcome::part_finished:
-      return "part finished";
-    case Outcome::interrupted:
-      break;
-  }
-  return "interrupted";
+  constexpr std::string_view kNames[] = {"finished", "already finished", "part finished",
+                                         "interrupted"};
+  return kNames[static_cast<std::size_t>(outcome)];
 }
 
 std::string result_json(const CaptureResult& result) {
@@ -138,12 +128,25 @@ std::string result_json(const CaptureResult& result) {
                        {"forward_seconds", result.forward_seconds},
                        {"input_seconds", result.input_seconds},
                        {"assembly_seconds", result.assembly_seconds}};
-    return json.dump(kIndent);
+    return json.dump(kJsonIndent);
   });
 }
 
 CaptureResult run_capture(const CapturePlan& plan, const CaptureOptions& options) {
   return translate_exceptions([&] { return run_capture(plan.run_plan(), options); });
+}
+
+CaptureResult run_capture_shards(const CapturePlan& plan, std::int64_t count,
+                                 const CaptureOptions& options) {
+  return translate_exceptions([&] {
+    auto shard_options = options;
+    for (std::int64_t index = 0; index < count; ++index) {
+      shard_options.shard = {index, count};
+      const auto result = run_capture(plan.run_plan(), shard_options);
+      if (result.outcome != RunOutcome::part_finished) return result;
+    }
+    return merge_parts(plan.config().output.data_root, options.quiet);
+  });
 }
 
 CaptureResult merge_capture(const std::string& data_root, bool quiet) {

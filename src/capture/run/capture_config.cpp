@@ -47,8 +47,8 @@ bool is_device(const std::string& text) {
   return std::all_of(text.begin() + 5, text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Sections that ask to run a checkpoint's own code. Accepted, because other programs want it; never
-// acted on.
+// Collects trust_remote_code settings. qkscope accepts them for compatibility, but never runs code
+// from a checkpoint.
 class RemoteCode {
  public:
   void read(YamlSection& section, const std::string& name) {
@@ -73,7 +73,7 @@ ModelSource read_model(YamlSection section, RemoteCode& code) {
   if (!is_device(model.device_map))
     section.expected("device_map", "auto, cpu, cuda, cuda:N or null");
   code.read(section, "model");
-  section.text("attn_implementation");  // says how another program attended
+  section.text("attn_implementation");  // accepted for compatibility with transformers, ignored
   if (const auto overrides = section.map("config_overrides"); !overrides.is_null())
     model.config_overrides = overrides.dump();
   section.finish();
@@ -119,7 +119,7 @@ void read_sampler(YamlSection section, SamplerOptions& sampler) {
   section.finish();
 }
 
-// [[3, 5], [3, 6]]: heads 5 and 6 of layer 3.
+// Parses pairs [layer, head] such as [[3, 5], [3, 6]].
 std::vector<LayerHead> read_pairs(const YamlSection& section, const YAML::Node& list) {
   std::vector<LayerHead> pairs;
   for (const auto& item : list) {
@@ -231,7 +231,7 @@ CaptureConfig read_capture_config(const YamlDocument& document) {
   config.inference = read_inference(root.section("inference"));
   config.capture = read_capture(root.section("capture"));
   config.output = read_output(root.section("output"));
-  root.accept({"stats"});  // of qkscope stats, which takes the same file
+  root.accept({"stats"});  // read by `qkscope stats`, which takes the same file
   root.finish();
   code.warn();
   return config;

@@ -1,5 +1,5 @@
-// The configuration of a capture (qkscope/capture.h): reading it from YAML, and the part of it that
-// tells one capture from another.
+// Reads the configuration of a capture (qkscope/capture.h) from YAML and extracts the part that
+// identifies the capture.
 #pragma once
 
 #include "base/io/json.h"
@@ -11,10 +11,10 @@ struct YamlDocument;
 
 CaptureConfig read_capture_config(const YamlDocument& document);
 
-Json config_overrides(const ModelSource& model);  // null where there are none
+Json config_overrides(const ModelSource& model);  // null if there are none
 
-// What decides the rows and the bytes of a capture, as a JSON object with one object per section.
-// Batch size, folders and where to publish are not in it.
+// Returns the settings that determine the rows and bytes of a capture, one JSON object per section.
+// Leaves out batch size, folders and the publishing destination.
 Json effective_config(const CaptureConfig& config);
 
 }  // namespace qkscope

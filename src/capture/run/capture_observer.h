@@ -1,4 +1,4 @@
-// Takes the sampled rows of the chosen heads out of a forward pass.
+// Extracts the sampled rows of the selected heads from a forward pass.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@
 
 namespace qkscope {
 
-// Positions [begin, end) of a group's sample, all of one example.
+// Positions [begin, end) of a GroupSample, all from one example.
 struct SampledRows {
-  std::size_t example = 0;  // of the batch
-  std::size_t group = 0;    // of the manifest
+  std::size_t example = 0;  // index in the batch
+  std::size_t group = 0;    // index in the manifest
   std::size_t begin = 0;
   std::size_t end = 0;
 };
@@ -23,11 +23,11 @@ struct SampledRows {
 class RowSink {
  public:
   virtual ~RowSink() = default;
-  // vectors: (positions, chosen heads, head_dim), float32
+  // vectors: shape (positions, selected heads, head_dim), float32
   virtual void add(const SampledRows& rows, ConstTensorView vectors) = 0;
 };
 
-// Rows that wait in memory for their turn, in the order in which they came.
+// Buffers rows in memory until their batch is next in order.
 class HeldRows : public RowSink {
  public:
   void add(const SampledRows& rows, ConstTensorView vectors) override;
@@ -36,20 +36,20 @@ class HeldRows : public RowSink {
  private:
   struct Block {
     SampledRows rows;
-    Tensor vectors;  // (positions, chosen heads, head_dim)
+    Tensor vectors;  // (positions, selected heads, head_dim)
   };
   std::vector<Block> blocks_;
 };
 
-// Over all heads.
+// Totals of one batch over all heads.
 struct CapturedCount {
   std::int64_t rows = 0;
-  std::int64_t non_finite = 0;  // of those, with NaN or infinity, where they are kept
+  std::int64_t non_finite = 0;  // rows with NaN or infinity, if the configuration keeps them
   double forward_seconds = 0.0;
 };
 
-// Runs the examples together and hands their sampled rows to the sink. A vector with NaN or
-// infinity is bad input where such rows are not kept.
+// Runs a batch and passes its sampled rows to the sink. Throws bad input for a vector with NaN or
+// infinity unless the configuration keeps such rows.
 CapturedCount capture_batch(const RunPlan& plan, Backend& backend, const PreparedBatch& prepared,
                             RowSink& sink, LayerStatistics* statistics = nullptr);
 

@@ -20,7 +20,7 @@
 namespace qkscope {
 namespace {
 
-// The commit, where the folder is a snapshot in the cache of the Hub's tools.
+// Returns the commit if the folder is a snapshot in the Hugging Face cache, else "".
 std::string commit_of(const std::string& folder) {
   const auto path = std::filesystem::path(folder).lexically_normal();
   const bool snapshot = path.parent_path().filename() == "snapshots";
@@ -132,7 +132,7 @@ bool on_cuda(const RunPlan& plan) {
   return plan.backend.device.kind == Device::Kind::cuda;
 }
 
-// Device and type. The CPU computes in float32 from the stored weights, whatever is asked for.
+// Chooses device and dtype. The CPU always computes in float32 from the stored weights.
 BackendOptions choose_backend(const CaptureConfig& config, const ComputeOptions& compute) {
   BackendOptions backend;
   backend.device =
@@ -148,7 +148,7 @@ BackendOptions choose_backend(const CaptureConfig& config, const ComputeOptions&
   return backend;
 }
 
-// One worker for each device. What several workers on one GPU may take of it is shared out.
+// Creates one worker per device. Workers on the same GPU share its memory equally.
 void plan_workers(RunPlan& plan, const ComputeOptions& compute) {
   auto worker = plan.backend;
   worker.device_memory = compute.device_memory;
@@ -166,14 +166,14 @@ void plan_workers(RunPlan& plan, const ComputeOptions& compute) {
   }
 }
 
-// What every worker may take.
-std::int64_t memory_of_each(const RunPlan& plan) {
+// Memory that every worker has at least.
+std::int64_t memory_per_worker(const RunPlan& plan) {
   auto least = usable_memory(plan.workers.front());
   for (const auto& worker : plan.workers) least = std::min(least, usable_memory(worker));
   return least;
 }
 
-// On CUDA short documents are packed; the CPU is as fast with one after another.
+// Short documents are packed on CUDA only: packing does not make the CPU faster.
 void plan_batches(RunPlan& plan, const ComputeOptions& compute) {
   const bool alone = on_cuda(plan) && compute.deterministic;
   const auto documents = alone ? 1 : plan.config.inference.batch_size;
@@ -184,7 +184,7 @@ void plan_batches(RunPlan& plan, const ComputeOptions& compute) {
                             {.documents = documents,
                              .max_length = max_length,
                              .tokens = alone ? max_length : compute.batch_tokens},
-                            memory_of_each(plan));
+                            memory_per_worker(plan));
   plan.packing.examples = documents;
   if (!on_cuda(plan)) return;
   if (!alone) plan.packing.tokens = plan.memory.batch_tokens;
@@ -216,7 +216,7 @@ RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute
       path_exists(tokenizer)
           ? tokenizer
           : resolve_checkpoint(tokenizer, config.tokenizer.revision.value_or(""));
-  if (on_cuda(plan)) plan.tokenizer = load_tokenizer(plan);  // while the GPU is made ready
+  if (on_cuda(plan)) plan.tokenizer = load_tokenizer(plan);  // while the CUDA context is created
   plan.dataset_path = resolve_dataset(local_input(config.dataset.path, {}));
   auto json = load_config(plan.model_folder);
   if (const auto overrides = config_overrides(config.model); !overrides.is_null())

@@ -1,12 +1,13 @@
-// What a run will do, before it does it: folders found, heads chosen, hook points named.
+// The plan of a run: resolved folders, selected heads, hook points, device and memory.
 #pragma once
 
+#include <cstdint>
 #include <future>
 #include <string>
 #include <vector>
 
+#include "base/io/json.h"
 #include "capture/format/manifest.h"
-#include "capture/run/batch_size.h"
 #include "capture/run/head_selection.h"
 #include "engine/device/backend.h"
 #include "engine/forward/hooks.h"
@@ -17,27 +18,69 @@
 
 namespace qkscope {
 
-// What is behind a CapturePlan (qkscope/capture.h).
+// Rule for packing consecutive examples into one batch.
+struct Packing {
+  std::int64_t examples = 1;  // minimal number of examples
+  std::int64_t tokens = 0;    // beyond the minimum, pack up to this many tokens; 0: do not pack
+
+  // Whether a batch of `count` examples with `held` tokens accepts one more of `length` tokens.
+  bool takes(std::int64_t count, std::int64_t held, std::int64_t length) const {
+    constexpr std::int64_t kMostPacked = 1024;  // limit for very short or empty texts
+    if (count < examples) return true;
+    return tokens > 0 && count < kMostPacked && held + length <= tokens;
+  }
+};
+
+// Default batch size on a GPU: large enough for matrix products at full speed.
+constexpr std::int64_t kBatchTokens = 32768;
+// Default batch size when every batch copies the weights to the GPU again.
+constexpr std::int64_t kStreamingBatchTokens = 2 * kBatchTokens;
+
+struct BatchNeeds {
+  std::int64_t documents = 1;   // documents that must run in one batch
+  std::int64_t max_length = 0;  // tokens per document
+  std::int64_t tokens = 0;      // wanted tokens per batch; 0 for the defaults above
+};
+
+// Plans memory from the model's configuration. Weights are streamed if they do not fit beside the
+// activations. Throws bad input that proposes a fitting max_length if the run still does not fit.
+MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
+                       const BatchNeeds& needs, std::int64_t available);
+
+// Implementation of CapturePlan (qkscope/capture.h).
 struct RunPlan {
   CaptureConfig config;
   std::string model_folder;
   std::string tokenizer_folder;
-  std::shared_future<Tokenizer> tokenizer;  // on its way, or not begun
+  std::shared_future<Tokenizer> tokenizer;  // being loaded, or invalid
   std::string dataset_path;
   BackendOptions backend;
-  std::vector<BackendOptions> workers;  // one for each device; the first is `backend`
-  MemoryPlan memory;                    // of each of them
+  std::vector<BackendOptions> workers;  // one per device; the first equals `backend`
+  MemoryPlan memory;                    // per worker
   Packing packing;
   ModelConfig model;
   HeadSelection selection;
   Manifest manifest;
-  std::vector<HookPoint> points;  // one per group of the manifest
+  std::vector<HookPoint> points;  // (groups of the manifest)
 };
 
-// Reads config.json, no weights. What does not fit on the device is refused.
+// Reads config.json but no weights. Throws bad input if the run does not fit on the device.
 RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute = {});
 
-// The plan's, or one that begins to load now. What is wrong with it is thrown by get().
+// Returns the plan's tokenizer, or starts loading it. get() throws if it cannot be loaded.
 std::shared_future<Tokenizer> load_tokenizer(const RunPlan& plan);
+
+// Predicts the result of a run without running the model.
+DryRun dry_run(const RunPlan& plan, const Shard& shard);
+
+// Number of (query, key) pairs in causal attention over `length` tokens; window 0 means full
+// attention.
+double attended_pairs(std::int64_t length, std::int64_t window);
+
+// Floating-point operations of a forward pass over `length` tokens, without logits.
+double forward_flop(const ModelConfig& model, std::int64_t length);
+
+// Returns heads by layer, eligible and excluded layers, and the fields of the dry run.
+Json to_json(const RunPlan& plan, const DryRun& dry);
 
 }  // namespace qkscope

@@ -14,8 +14,7 @@
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/text.h"
-#include "capture/format/data_root.h"
-#include "capture/format/parts.h"
+#include "capture/format/part_run.h"
 #include "capture/format/segment.h"
 #include "capture/format/stored_run.h"
 #include "capture/run/assemble.h"
@@ -24,7 +23,6 @@
 #include "capture/run/capture_config.h"
 #include "capture/run/capture_observer.h"
 #include "capture/run/part_writer.h"
-#include "capture/run/run_in_store.h"
 #include "capture/run/run_inputs.h"
 #include "engine/device/device.h"
 #include "qkscope/experimental/log.h"
@@ -32,12 +30,17 @@
 namespace qkscope {
 namespace {
 
-using Outcome = CaptureResult::Outcome;
+void set_totals(CaptureResult& result, const PartRunResult& run) {
+  result.outcome = run.outcome;
+  result.examples = run.examples;
+  result.rows = run.rows;
+  result.tokens = run.tokens;
+  result.non_finite = run.non_finite;
+  result.assembly_seconds = run.assembly_seconds;
+}
 
-constexpr PartsKind kCaptureParts{"a capture", "capture", "examples"};
-
-// Passes the source over the first `count` examples that the journal says are done.
-void skip_done(const Journal& journal, std::int64_t count, ExampleSource& source) {
+// Skips the first `count` examples that the journal lists as stored.
+void skip_stored(const Journal& journal, std::int64_t count, ExampleSource& source) {
   for (const auto& entry : journal.entries()) {
     if (count == 0) return;
     const SegmentReader segment(journal.segment_path(entry.segment),
@@ -50,121 +53,64 @@ void skip_done(const Journal& journal, std::int64_t count, ExampleSource& source
   }
 }
 
-class Run {
+class CaptureRun {
  public:
-  // `start`: when the run began. `stored`: it is one of an object store, and works in a local data
-  // root.
-  Run(const RunPlan& plan, const CaptureOptions& options, PassCompanion* companion,
-      Manifest manifest, Clock::time_point start, StoredRun* stored = nullptr)
-      : plan_(plan),
-        options_(options),
-        companion_(companion),
-        manifest_(std::move(manifest)),
-        start_(start),
-        stored_(stored),
-        root_(stored != nullptr ? stored->local_root() : plan.config.output.data_root) {}
+  CaptureRun(const RunPlan& plan, const CaptureOptions& options, PassCompanion* companion)
+      : plan_(plan), options_(options), companion_(companion) {}
 
   CaptureResult run() {
-    if (root_.finished() && !options_.overwrite) {
-      const auto result = already_finished();
-      root_.remove_left_parts();
-      return result;
-    }
-    const auto lock = root_.lock(options_.shard);
-    CaptureResult result;
-    try {
-      result = run_locked();
-    } catch (...) {
-      remove_unused_part(lock);
-      throw;
-    }
-    const bool in_store = stored_ != nullptr && result.outcome == Outcome::part_finished;
-    if (result.outcome == Outcome::interrupted || result.outcome == Outcome::already_finished ||
-        in_store)
-      remove_unused_part(lock);
-    return result;
+    const PartRun run{
+        .kind = kCaptureRun,
+        .data_root = plan_.config.output.data_root,
+        .manifest = manifest_with_inputs(plan_),
+        .shard = options_.shard,
+        .overwrite = options_.overwrite,
+        .quiet = options_.quiet,
+        .check_inputs = [&] { source_.emplace(plan_, options_.shard).wait(); },
+        .write_part = [&](const DataRoot& root, Journal& journal) { capture(root, journal); },
+        .assemble =
+            [&](const DataRoot& root, std::vector<Journal> parts) {
+              const auto assembly = assembly_ ? std::move(assembly_)
+                                              : std::make_unique<Assembly>(root, std::move(parts));
+              assembly->finish(options_.quiet);
+            }};
+    set_totals(result_, run.run());
+    result_.seconds = seconds_since(start_);
+    return result_;
   }
 
  private:
-  CaptureResult run_locked() {
-    CaptureResult result;
-    if (options_.overwrite) {
-      source_.emplace(plan_, options_.shard).wait();  // or nothing is replaced
-      root_.remove_capture(manifest_, options_.shard);
-    }
-    if (root_.finished()) return already_finished();  // by another, just now
-    if (stored_ != nullptr) stored_->bring(options_.shard);
-    auto journal = root_.open_part(manifest_, options_.shard);
-    journal.remove_strays();
-    if (stored_ != nullptr) stored_->follow(journal, options_.shard);
-    Assembly assembly(root_, {journal});
-    if (!journal.complete()) capture(journal, assembly, result);
-    tell("all rows are stored");
-    result.examples = journal.examples();
-    result.rows = journal.rows();
-    result.tokens = journal.tokens();
-    result.non_finite = journal.non_finite();
-    if (!journal.complete()) {
-      result.outcome = Outcome::interrupted;
-    } else if (options_.shard.count > 1) {
-      result.outcome = Outcome::part_finished;
-      if (stored_ != nullptr) StoredRun::forget(journal);
-    } else {
-      const auto start = Clock::now();
-      assembly.finish(options_.quiet);
-      result.assembly_seconds = seconds_since(start);
-      result.outcome = Outcome::finished;
-      tell("the files are assembled");
-    }
-    return result;
-  }
-
-  // A run that stored nothing leaves nothing. What goes wrong here is less than what went wrong
-  // before.
-  void remove_unused_part(const DataRootLock& lock) const {
-    try {
-      root_.remove_unused_part(options_.shard, lock);
-    } catch (const Error& error) {
-      log::warn("{}", error.what());
-    }
-  }
-
-  CaptureResult already_finished() const {
-    root_.check_finished(manifest_.identity);
-    CaptureResult result;
-    result.outcome = Outcome::already_finished;
-    return result;
-  }
-
-  void capture(Journal& journal, Assembly& assembly, CaptureResult& result) {
+  void capture(const DataRoot& root, Journal& journal) {
+    // Destroyed on an error or a stop, so that unfinished files go while the data root is locked.
+    auto assembly = std::make_unique<Assembly>(root, std::vector{journal});
     if (!source_) source_.emplace(plan_, options_.shard);
     auto& source = *source_;
     const bool begins = journal.entries().empty();
-    // A run that continues has checked its ids before.
+    // A resumed run checked the ids when it began.
     auto counting = source.count(begins && source.has_foreign_ids(), watched());
     if (journal.examples() > 0)
       log::info("continuing after {} examples", format_count(count(journal.examples())));
-    ahead_ = behind_ = journal.examples();
+    most_examples_ = shared_examples_ = journal.examples();
     if (companion_ != nullptr) {
-      ahead_ = std::max(ahead_, companion_->examples());
-      behind_ = std::min(behind_, companion_->examples());
+      most_examples_ = std::max(most_examples_, companion_->examples());
+      shared_examples_ = std::min(shared_examples_, companion_->examples());
     }
-    skip_done(journal, behind_, source);
-    BatchReader reader(plan_, source, options_.stop);  // reads while the model is loaded
-    tell("the texts are being read");
+    skip_stored(journal, shared_examples_, source);
+    BatchReader reader(plan_, source, options_.stop);  // reads while the model loads
+    log_milestone("the texts are being read");
     auto engine = std::make_unique<Engine>(
         Engine{.model = load_model(plan_.model_folder, config_overrides(plan_.config.model))});
     const auto& model = engine->model;
-    tell("the model is mapped");
-    if (assembles_ahead()) assembly.begin_ahead();
+    log_milestone("the model is mapped");
+    if (assembles_ahead()) assembly->begin_ahead();
     PartWriter writer(plan_, journal,
-                      [&assembly](const JournalEntry& entry) { assembly.learn(entry); });
+                      [&assembly](const JournalEntry& entry) { assembly->learn(entry); });
     const auto begin = [&] {
       log_memory();
       source.wait();
-      total_ = counting.get();  // nothing is computed before the ids are known to be good
-      result.load_seconds = seconds_since(start_);
-      tell("the first pass can begin");
+      total_ = counting.get();  // throws when two rows share an id, before any forward pass
+      result_.load_seconds = seconds_since(start_);
+      log_milestone("the first pass can begin");
     };
     bool all = false;
     if (plan_.workers.size() == 1) {
@@ -178,24 +124,25 @@ class Run {
       begin();
       all = capture_with_workers(reader, model, writer);
     }
-    tell("the last batch is computed");
+    log_milestone("the last batch is computed");
     writer.flush();
     all = all && reader.at_end();
     if (all) journal.mark_complete();
     if (companion_ != nullptr) companion_->finish(all);
-    result.forward_seconds = writer.forward_seconds() / static_cast<double>(plan_.workers.size());
-    result.input_seconds = reader.seconds_waited();
-    leaving_ =
+    if (all) assembly_ = std::move(assembly);
+    result_.forward_seconds = writer.forward_seconds() / static_cast<double>(plan_.workers.size());
+    result_.input_seconds = reader.seconds_waited();
+    unloading_ =
         std::async(std::launch::async, [engine = std::move(engine)]() mutable { engine.reset(); });
   }
 
-  // Giving their memory back takes a while on a GPU: that goes on beside the assembly.
+  // Freeing GPU memory takes a while, so the engine is destroyed during the assembly.
   struct Engine {
     LoadedCheckpoint model;
     std::unique_ptr<Backend> backend = nullptr;
   };
 
-  // What was added to the writer.
+  // One batch that the writer stored.
   struct Added {
     std::size_t examples = 0;
     std::int64_t tokens = 0;
@@ -212,7 +159,7 @@ class Run {
     return added;
   }
 
-  // Every device computes batches; their rows are written in the order of the batches.
+  // Devices compute batches concurrently; rows are written in batch order.
   bool capture_with_workers(BatchReader& reader, const LoadedCheckpoint& model,
                             PartWriter& writer) {
     struct Rows {
@@ -235,7 +182,7 @@ class Run {
     });
   }
 
-  // Adds batch after batch; false when it was stopped.
+  // Calls `add_next` until the texts end (returns true) or the run is stopped (returns false).
   bool add_batches(PartWriter& writer, const std::function<std::optional<Added>()>& add_next) {
     Progress progress({.what = "capture",
                        .unit = "examples",
@@ -248,7 +195,7 @@ class Run {
       const auto batch_start = Clock::now();
       const auto added = add_next();
       if (!added) return true;
-      if (batches_ == 0) tell("the first batch is computed");
+      if (batches_ == 0) log_milestone("the first batch is computed");
       log_batch(*added, seconds_since(batch_start));
       const auto rate = static_cast<double>(writer.tokens() - tokens_before) / seconds_since(start);
       progress.update(writer.examples(), fmt::format("{} tokens/s, {} rows",
@@ -260,9 +207,10 @@ class Run {
     return false;
   }
 
-  // Examples that one of the two has from before run for the other alone.
+  // After a kill, capture and companion may have stored different numbers of examples: examples
+  // stored by one of them run again for the other alone.
   void capture_and_show(PreparedBatch batch, Backend& backend, PartWriter& writer) {
-    const auto lacking = ahead_ - behind_;
+    const auto lacking = most_examples_ - shared_examples_;
     if (lacking > 0 && std::ssize(batch.examples) > lacking) {
       auto& all = batch.examples;
       std::vector<Example> later(std::make_move_iterator(all.begin() + lacking),
@@ -271,10 +219,10 @@ class Run {
       capture_and_show(prepare_batch(plan_, std::move(all)), backend, writer);
       return capture_and_show(prepare_batch(plan_, std::move(later)), backend, writer);
     }
-    behind_ += std::ssize(batch.examples);
+    shared_examples_ += std::ssize(batch.examples);
     if (lacking == 0) {
-      ahead_ = behind_;
-      writer.capture(batch, backend, &companion_->look_at(batch));
+      most_examples_ = shared_examples_;
+      writer.capture(batch, backend, &companion_->observe(batch));
       companion_->take(batch);
     } else if (writer.examples() < companion_->examples()) {
       writer.capture(batch, backend);
@@ -283,8 +231,8 @@ class Run {
     }
   }
 
-  // How far the run is, for --verbose.
-  void tell(std::string_view what) const {
+  // Logs a milestone with its time for --verbose.
+  void log_milestone(std::string_view what) const {
     log::debug("{:.3f} s: {}", seconds_since(start_), what);
   }
 
@@ -300,7 +248,7 @@ class Run {
         format_count(count(memory.batch_tokens)), format_bytes(count(memory.available)));
   }
 
-  // On the CPU the texts themselves take all cores.
+  // The forward pass on the CPU uses all cores, so assembling ahead would slow it down.
   bool assembles_ahead() const {
     const bool idle_cores = plan_.backend.device.kind != Device::Kind::cpu;
     return options_.shard.count == 1 && plan_.config.output.assemble_ahead.value_or(idle_cores);
@@ -320,57 +268,22 @@ class Run {
   const RunPlan& plan_;
   const CaptureOptions& options_;
   PassCompanion* companion_;
-  Manifest manifest_;
-  Clock::time_point start_;
-  StoredRun* stored_;
-  DataRoot root_;
+  Clock::time_point start_ = Clock::now();
+  CaptureResult result_;
   std::optional<ExampleSource> source_;
-  std::int64_t ahead_ = 0;   // examples that the capture or its companion has
-  std::int64_t behind_ = 0;  // examples that both have
-  std::int64_t total_ = 0;   // examples; 0: not known
+  std::unique_ptr<Assembly> assembly_;  // of a complete part
+  std::int64_t most_examples_ = 0;      // that the capture or its companion has stored
+  std::int64_t shared_examples_ = 0;    // that both the capture and its companion have stored
+  std::int64_t total_ = 0;              // examples of the shard; 0 when unknown
   std::int64_t batches_ = 0;
-  std::future<void> leaving_;  // the model
+  std::future<void> unloading_;  // of the model
 };
-
-CaptureResult run_stored(const StoreAddress& address, const RunPlan& plan,
-                         const CaptureOptions& options, PassCompanion* companion) {
-  const auto start = Clock::now();
-  if (options.overwrite) {
-    ExampleSource(plan, options.shard).wait();  // or nothing is replaced
-  }
-  StoredRun stored(address, StoredRun::kCapture);
-  const auto manifest = manifest_with_inputs(plan);
-  const InStore in_store{.shard = options.shard,
-                         .overwrite = options.overwrite,
-                         .quiet = options.quiet,
-                         .state_file = layout::kStateFile};
-  auto local = options;
-  local.overwrite = false;
-  return run_in_store<CaptureResult>(stored, manifest, in_store, [&] {
-    return Run(plan, local, companion, manifest, start, &stored).run();
-  });
-}
-
-CaptureResult merge_stored_parts(const StoreAddress& address, bool quiet) {
-  const auto start = Clock::now();
-  StoredRun stored(address, StoredRun::kCapture);
-  auto result = merge_in_store<CaptureResult>(stored, layout::kStateFile, "examples", quiet, [&] {
-    return merge_parts(stored.local_root(), quiet);
-  });
-  result.seconds = seconds_since(start);
-  return result;
-}
 
 }  // namespace
 
 CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
                           PassCompanion* companion) {
-  const auto start = Clock::now();
-  const auto address = parse_store_address(plan.config.output.data_root);
-  auto result = address ? run_stored(*address, plan, options, companion)
-                        : Run(plan, options, companion, manifest_with_inputs(plan), start).run();
-  result.seconds = seconds_since(start);
-  return result;
+  return CaptureRun(plan, options, companion).run();
 }
 
 bool continues_capture(const RunPlan& plan) {
@@ -380,26 +293,13 @@ bool continues_capture(const RunPlan& plan) {
 }
 
 CaptureResult merge_parts(const std::string& data_root, bool quiet) {
-  if (const auto address = parse_store_address(data_root))
-    return merge_stored_parts(*address, quiet);
   const auto start = Clock::now();
-  const DataRoot root(data_root);
   CaptureResult result;
-  if (root.finished() && root.shards().empty()) {
-    result.outcome = Outcome::already_finished;
-    return result;
-  }
-  expect_parts(root, kCaptureParts);  // before a lock makes a folder
-  const auto lock = root.lock_whole();
-  auto parts = complete_parts(root, kCaptureParts);
-  for (const auto& part : parts) {
-    result.examples += part.examples();
-    result.rows += part.rows();
-    result.tokens += part.tokens();
-    result.non_finite += part.non_finite();
-  }
-  Assembly(root, std::move(parts)).finish(quiet);
-  result.seconds = result.assembly_seconds = seconds_since(start);
+  set_totals(result, merge_all_parts(kCaptureRun, data_root, quiet,
+                                     [&](const DataRoot& root, std::vector<Journal> parts) {
+                                       Assembly(root, std::move(parts)).finish(quiet);
+                                     }));
+  result.seconds = seconds_since(start);
   return result;
 }
 

@@ -1,9 +1,8 @@
-#include "capture/run/dry_run.h"
-
 #include <algorithm>
 #include <numeric>
 
 #include "base/core/thread_pool.h"
+#include "capture/run/capture_plan.h"
 #include "capture/run/example_source.h"
 #include "capture/run/position_sampler.h"
 #include "engine/device/device.h"
@@ -12,7 +11,7 @@
 namespace qkscope {
 namespace {
 
-// Rows of one example over all heads of all groups.
+// Number of sampled rows of one example over all heads.
 std::int64_t count_rows(const RunPlan& plan, const Example& example) {
   const auto& groups = plan.manifest.groups;
   const PositionSampler sampler(plan.manifest.sampler);
@@ -30,7 +29,7 @@ double real(std::int64_t number) {
   return static_cast<double>(number);
 }
 
-// Numbers in the matrices that a row of the layer is multiplied with.
+// Number of weights of the matrices that one row passes through in the layer.
 double layer_weights(const ModelConfig& model, const LayerConfig& layer) {
   const auto d_model = real(model.d_model);
   const auto attention =
@@ -53,7 +52,7 @@ double attended_pairs(std::int64_t length, std::int64_t window) {
 double forward_flop(const ModelConfig& model, std::int64_t length) {
   double flop = 0;
   for (const auto& layer : model.layers) {
-    if (layer.cross_attention) continue;  // does not run on text
+    if (layer.cross_attention) continue;  // not used for text
     flop += 2 * layer_weights(model, layer) * real(length);
     flop += 4 * real(model.d_head) * real(model.n_heads) * attended_pairs(length, layer.window);
   }

@@ -13,19 +13,10 @@
 namespace qkscope {
 namespace {
 
-// Up to this many bytes of dataset files the documents are counted first, for the time left.
+// Limit of dataset size for counting documents, which the progress display needs.
 constexpr std::uintmax_t kCountedBytes = std::uintmax_t{256} << 20;
 
-struct KeyOfRow {
-  std::int64_t key;
-  std::int64_t row;
-
-  bool operator<(const KeyOfRow& other) const {
-    return key != other.key ? key < other.key : row < other.row;
-  }
-};
-
-// Reads as far as the second row again, for its id.
+// Reads the dataset again up to the second row, to quote both ids.
 [[noreturn]] void refuse_ids(const CorpusOptions& options, std::int64_t first,
                              std::int64_t second) {
   const auto corpus = open_corpus(options);
@@ -126,21 +117,21 @@ std::int64_t ExampleSource::count_documents() const {
 }
 
 std::int64_t ExampleSource::check_ids() const {
-  auto whole = options_;  // shards of one capture must not share an id either
+  auto whole = options_;  // ids must be unique over all shards
   whole.shard_index = 0;
   whole.shard_count = 1;
   const auto corpus = open_corpus(whole);
   Document document;
-  std::vector<KeyOfRow> keys;
+  std::vector<std::pair<std::int64_t, std::int64_t>> keys;  // example key, dataset row
   std::int64_t count = 0;
   while (corpus->next(document)) {
-    keys.push_back({document.example_key, document.row});
+    keys.emplace_back(document.example_key, document.row);
     count += document.row % options_.shard_count == options_.shard_index;
   }
   std::sort(keys.begin(), keys.end());
-  const auto pair = std::adjacent_find(keys.begin(), keys.end(),
-                                       [](const auto& a, const auto& b) { return a.key == b.key; });
-  if (pair != keys.end()) refuse_ids(whole, pair->row, (pair + 1)->row);
+  const auto same = std::adjacent_find(
+      keys.begin(), keys.end(), [](const auto& a, const auto& b) { return a.first == b.first; });
+  if (same != keys.end()) refuse_ids(whole, same->second, (same + 1)->second);
   return count;
 }
 

@@ -1,4 +1,4 @@
-// The examples of a run: documents read as they come and tokenized.
+// Reads and tokenizes the documents of a run.
 #pragma once
 
 #include <cstdint>
@@ -18,38 +18,38 @@ namespace qkscope {
 struct Example {
   ExampleRecord record;
   std::vector<std::int32_t> ids;
-  std::vector<std::string> token_strings;  // (ids) "Ġthe" where the run keeps them, else empty
+  std::vector<std::string> token_strings;  // (ids) such as "Ġthe", or empty when not captured
 };
 
 CorpusOptions corpus_options(const RunPlan& plan, const Shard& shard);
 
 class ExampleSource {
  public:
-  // The tokenizer loads while the caller goes on.
+  // Opens the dataset and loads the tokenizer in the background.
   ExampleSource(const RunPlan& plan, const Shard& shard);
-  // Until the tokenizer is there; one that cannot be read is bad input here, or in next().
+  // Blocks until the tokenizer is loaded. Throws bad input if it cannot be read, as next() does.
   void wait() const { tokenizer_.get(); }
 
-  // False after the last one.
+  // Reads the next example. Returns false after the last one.
   bool next(Example& example);
 
-  // Passes over examples that an earlier run has done; they must be the same ones.
+  // Skips examples that an earlier process has stored. Throws bad input if the dataset changed.
   void skip(const std::vector<ExampleRecord>& done);
 
-  // How many documents there are, 0 when counting would take long.
+  // Returns the number of documents, or 0 when the dataset is too large to count.
   std::int64_t count_documents() const;
 
-  // Whether ids come from a column, where two rows may have the same one.
+  // Whether ids come from a dataset column, which may contain duplicates.
   bool has_foreign_ids() const { return options_.id_column && !options_.number_rows; }
-  // Reads all of the dataset: two rows with one id are bad input that names them. Returns how many
-  // documents of this shard there are.
+  // Reads the whole dataset and throws bad input if two rows have the same id. Returns the number
+  // of documents of this shard.
   std::int64_t check_ids() const;
-  // The number of documents, found while the caller goes on: their ids are checked on the way where
-  // that is asked for; 0 where it is not and nobody wants to know.
+  // Counts the documents in the background: by check_ids() if `checks_ids`, else by
+  // count_documents() if `wanted`, else returns 0.
   std::future<std::int64_t> count(bool checks_ids, bool wanted) const;
 
  private:
-  // The tokens of document_; an error names its row.
+  // Tokenizes document_; errors name its row.
   Tokenizer::Encoding encode() const;
 
   CorpusOptions options_;

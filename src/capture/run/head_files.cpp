@@ -6,12 +6,12 @@
 
 #include "base/io/folder.h"
 #include "capture/format/examples.h"
-#include "capture/format/parts_in_order.h"
+#include "capture/format/examples_in_order.h"
 
 namespace qkscope {
 
-std::vector<HeadsTogether> heads_together(const Manifest& manifest, std::size_t most) {
-  std::vector<HeadsTogether> all;
+std::vector<GroupHeads> split_heads(const Manifest& manifest, std::size_t most) {
+  std::vector<GroupHeads> all;
   for (std::size_t group = 0; group < manifest.groups.size(); ++group) {
     const auto heads = manifest.groups[group].heads.size();
     for (std::size_t first = 0; first < heads; first += most)
@@ -20,8 +20,7 @@ std::vector<HeadsTogether> heads_together(const Manifest& manifest, std::size_t 
   return all;
 }
 
-HeadFiles::HeadFiles(const std::string& folder, const Manifest& manifest,
-                     const HeadsTogether& heads)
+HeadFiles::HeadFiles(const std::string& folder, const Manifest& manifest, const GroupHeads& heads)
     : manifest_(manifest), heads_(heads), bucket_(manifest.sampler) {
   for (std::size_t i = 0; i < heads.heads.count; ++i)
     writers_.push_back(open(folder, group().heads[heads.heads.first + i]));
@@ -38,12 +37,12 @@ std::unique_ptr<HeadWriter> HeadFiles::open(const std::string& folder, std::int6
                               .metadata = manifest_.file_metadata(group(), head)});
 }
 
-// What is read at a time is let go at the end: many of these objects may wait for more segments.
+// Buffers are local, because hundreds of HeadFiles may wait for more segments at the same time.
 void HeadFiles::append_new(SegmentFiles& segments) {
   std::shared_ptr<const SegmentReader> segment;
-  std::vector<BlockEntry> index;  // (examples) of the segment
-  HeadBlock block;                // of one example
-  PartsInOrder examples(segments, segments_);
+  std::vector<BlockEntry> index;  // (examples of the segment)
+  HeadBlock block;
+  ExamplesInOrder examples(segments, segments_);
   while (examples.next()) {
     if (segment != examples.segment()) {
       segment = examples.segment();

@@ -1,4 +1,4 @@
-// The files of some heads of a group on their way: rows come from segments, as many as there are.
+// Writes the files of a range of heads from segments.
 #pragma once
 
 #include <cstdint>
@@ -8,33 +8,33 @@
 
 #include "capture/format/buckets.h"
 #include "capture/format/dataset_card.h"
+#include "capture/format/examples_in_order.h"
 #include "capture/format/head_writer.h"
 #include "capture/format/manifest.h"
-#include "capture/format/segment_files.h"
 
 namespace qkscope {
 
-// Heads whose files one thread writes together: their rows are read at once.
-struct HeadsTogether {
+// Consecutive heads of a group whose files one thread writes, because their rows are read at once.
+struct GroupHeads {
   std::size_t group;
   HeadRange heads;
 };
 
-// All heads of a run, up to `most` of a group together.
-std::vector<HeadsTogether> heads_together(const Manifest& manifest, std::size_t most);
+// Splits all heads of a run into ranges of at most `most` heads.
+std::vector<GroupHeads> split_heads(const Manifest& manifest, std::size_t most);
 
 class HeadFiles {
  public:
-  // The manifest outlives it.
-  HeadFiles(const std::string& folder, const Manifest& manifest, const HeadsTogether& heads);
+  // The manifest must outlive this object.
+  HeadFiles(const std::string& folder, const Manifest& manifest, const GroupHeads& heads);
 
-  // The heads' rows of all parts. Of a single part that has grown since the last call: of the
-  // segments that are new.
+  // Appends the rows of all parts. A single growing part may be passed repeatedly: each call
+  // appends only the segments that are new since the last call.
   void append_new(SegmentFiles& segments);
   void finish();
 
-  std::int64_t rows() const { return rows_; }             // of each of the heads
-  const BucketCounts& counts() const { return counts_; }  // over all of them
+  std::int64_t rows() const { return rows_; }             // per head
+  const BucketCounts& counts() const { return counts_; }  // summed over the heads
 
  private:
   const HeadGroup& group() const { return manifest_.groups[heads_.group]; }
@@ -42,10 +42,10 @@ class HeadFiles {
   void append(const HeadBlock& block);
 
   const Manifest& manifest_;
-  HeadsTogether heads_;
+  GroupHeads heads_;
   Buckets bucket_;
   std::vector<std::unique_ptr<HeadWriter>> writers_;  // (heads)
-  std::size_t segments_ = 0;                          // appended
+  std::size_t segments_ = 0;                          // appended so far
   std::int64_t rows_ = 0;
   BucketCounts counts_;
 };

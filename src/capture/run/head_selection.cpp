@@ -14,7 +14,7 @@
 namespace qkscope {
 namespace {
 
-// The filter's indices, or all of [0, count), ascending and once each.
+// Returns the given indices sorted without duplicates, or all of [0, count).
 std::vector<std::int64_t> indices(const std::optional<std::vector<std::int64_t>>& given,
                                   std::int64_t count, const std::string& key) {
   std::vector<std::int64_t> all(static_cast<std::size_t>(count));
@@ -27,7 +27,7 @@ std::vector<std::int64_t> indices(const std::optional<std::vector<std::int64_t>>
   return {sorted.begin(), sorted.end()};
 }
 
-// By layer, the heads that the filter leaves.
+// Returns the heads that pass the filter, by layer.
 std::map<std::int64_t, std::vector<std::int64_t>> filtered(const ModelConfig& model,
                                                            const HeadFilter& filter) {
   std::map<std::int64_t, std::vector<std::int64_t>> wanted;
@@ -47,8 +47,8 @@ std::map<std::int64_t, std::vector<std::int64_t>> filtered(const ModelConfig& mo
   return wanted;
 }
 
-std::vector<LayerHead> draw(const std::vector<LayerHead>& candidates,
-                            const std::optional<HeadSampling>& sampling) {
+std::vector<LayerHead> draw_heads(const std::vector<LayerHead>& candidates,
+                                  const std::optional<HeadSampling>& sampling) {
   if (!sampling) return candidates;
   if (sampling->count > std::ssize(candidates))
     log::warn(
@@ -67,7 +67,7 @@ bool slides(const ModelConfig& model, std::int64_t layer) {
   return model.layers[static_cast<std::size_t>(layer)].window > 0;
 }
 
-// The names and numbers the Python prototype kept beside its captures.
+// Keys and values as in the state file of qk-sniffer.
 Json sampling_metadata(const ModelConfig& model, const HeadFilter& filter, std::size_t selected,
                        std::size_t selected_keys, std::int64_t excluded) {
   std::int64_t sliding = 0;
@@ -109,7 +109,7 @@ HeadSelection select_heads(const ModelConfig& model, const HeadFilter& filter) {
         "them out; set it to false to capture them",
         selection.excluded_layers.size(), wanted.size());
 
-  const auto selected = draw(candidates, filter.sampling);
+  const auto selected = draw_heads(candidates, filter.sampling);
   std::set<std::pair<std::int64_t, std::int64_t>> keys;
   for (const auto [layer, head] : selected) {
     const auto key_head = head / model.heads_per_kv_head();

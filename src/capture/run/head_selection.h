@@ -1,4 +1,5 @@
-// Which heads a run captures: candidates, the seeded draw, and the key heads they read.
+// Selects the heads of a capture: candidates, a seeded random draw, and the key heads of the drawn
+// query heads.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +17,15 @@ struct HeadSelection {
     std::set<std::int64_t> queries;
     std::set<std::int64_t> keys;
   };
-  // By layer. Layers that do not run on text (cross-attention) are candidates as all others, so
-  // that draws agree with published ones, but what is drawn there gives no vectors and is left out.
+  // By layer. Cross-attention layers are candidates too, so that draws agree with published
+  // captures, but heads drawn there produce no vectors and are left out.
   std::map<std::int64_t, Layer> layers;
-  std::vector<std::int64_t> eligible_layers;  // that had candidates
-  std::vector<std::int64_t> excluded_layers;  // sliding ones that full_attention_only left out
-  Json metadata;  // head_sampling_*: for the state file and the dataset card
+  std::vector<std::int64_t> eligible_layers;  // layers with candidates
+  std::vector<std::int64_t> excluded_layers;  // sliding-window layers under full_attention_only
+  Json metadata;  // keys head_sampling_* of the state file and the dataset card
 };
 
-// Bad input: a layer or head that the model does not have, a filter that leaves nothing.
+// Throws bad input for a layer or head that the model lacks and for a filter that leaves no head.
 HeadSelection select_heads(const ModelConfig& model, const HeadFilter& filter);
 
 }  // namespace qkscope

@@ -14,10 +14,10 @@ constexpr std::uint64_t kSegmentBytes = std::uint64_t{64} << 20;
 constexpr std::size_t kSegmentExamples = 64;
 constexpr auto kSegmentTime = std::chrono::seconds(2);
 
-// Hands rows to a segment as they come.
+// Writes rows to a segment.
 class SegmentSink : public RowSink {
  public:
-  // `first`: the number in the segment of the batch's first example.
+  // `first`: number of the batch's first example in the segment.
   SegmentSink(const RunPlan& plan, const PreparedBatch& prepared, SegmentWriter& segment,
               std::size_t first)
       : plan_(plan), prepared_(prepared), segment_(segment), first_(first) {}

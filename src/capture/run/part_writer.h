@@ -1,6 +1,5 @@
-// Appends examples to a part: rows go into the open segment as they come, and segments are closed
-// often enough that little is lost when the process dies. Closing waits for the disk, so it goes on
-// beside the next batches.
+// Appends examples to a part. Rows go to the open segment; segments are closed often, so that a
+// crash loses little work. Closing waits for the disk and therefore runs on another thread.
 #pragma once
 
 #include <functional>
@@ -20,27 +19,27 @@ namespace qkscope {
 
 class PartWriter {
  public:
-  // The journal belongs to the writer until flush() returns or the writer is gone. `stored` is
-  // called, on another thread, after a segment is in the journal.
+  // The journal must not be used elsewhere until flush() returns or the writer is destroyed.
+  // `stored` is called on another thread after a segment is recorded in the journal.
   PartWriter(const RunPlan& plan, Journal& journal,
              std::function<void(const JournalEntry&)> stored = {});
 
-  // Runs the examples together and keeps their sampled rows; with statistics that look on.
+  // Runs a batch and stores its sampled rows. `statistics` observes the same forward pass.
   void capture(const PreparedBatch& prepared, Backend& backend,
                LayerStatistics* statistics = nullptr);
-  // The same of a batch that ran elsewhere: these are its rows.
+  // Stores the rows of a batch that ran on another worker.
   void append(const PreparedBatch& prepared, const HeldRows& rows, const CapturedCount& count);
-  // Closes the segment: everything captured so far is safe.
+  // Closes the open segment and waits until everything so far is on disk.
   void flush();
 
-  std::int64_t examples() const { return done_.examples; }  // earlier runs counted in
+  std::int64_t examples() const { return done_.examples; }  // including resumed ones
   std::int64_t rows() const { return done_.rows; }
   std::int64_t tokens() const { return done_.tokens; }
   double forward_seconds() const { return forward_seconds_; }
 
  private:
   void open_segment();
-  // Rows come into the open segment by what `fill` does with the sink.
+  // Adds a batch whose rows `fill` writes to the sink.
   void add(const PreparedBatch& prepared, const std::function<CapturedCount(RowSink&)>& fill);
   bool due() const;
   void begin_closing();
@@ -49,13 +48,13 @@ class PartWriter {
   const RunPlan& plan_;
   Journal& journal_;
   std::function<void(const JournalEntry&)> stored_;
-  std::size_t segments_;  // begun
+  std::size_t segments_;  // opened so far
   std::unique_ptr<SegmentWriter> segment_;
-  JournalEntry open_;  // what the segment holds
-  JournalEntry done_;  // in all
+  JournalEntry open_;  // counts of the open segment
+  JournalEntry done_;  // counts of the part
   Clock::time_point opened_;
   double forward_seconds_ = 0.0;
-  std::future<void> closing_;  // of the segment before
+  std::future<void> closing_;  // of the previous segment
 };
 
 }  // namespace qkscope

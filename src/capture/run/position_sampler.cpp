@@ -8,7 +8,7 @@
 namespace qkscope {
 namespace {
 
-// The finalizer of SplitMix64.
+// Finalizer of SplitMix64.
 std::uint64_t mix(std::uint64_t value) {
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ull;
   value = (value ^ (value >> 27)) * 0x94D049BB133111EBull;
@@ -20,8 +20,8 @@ std::uint64_t fold(std::uint64_t seed, std::uint64_t value) {
   return seed ^ (seed >> 32);
 }
 
-void keep_fewest_hashes(std::vector<std::int32_t>& positions, std::uint64_t seed,
-                        std::size_t rows) {
+void keep_smallest_hashes(std::vector<std::int32_t>& positions, std::uint64_t seed,
+                          std::size_t rows) {
   if (positions.size() <= rows) return;
   const auto before = [seed](std::int32_t a, std::int32_t b) {
     const auto hash_a = mix(seed ^ mix(static_cast<std::uint64_t>(a) + 1));
@@ -74,7 +74,7 @@ std::vector<std::int32_t> PositionSampler::sample(std::uint64_t seed, std::int64
       positions.push_back(static_cast<std::int32_t>(i));
   }
   if (options_.max_rows)
-    keep_fewest_hashes(positions, seed, static_cast<std::size_t>(*options_.max_rows));
+    keep_smallest_hashes(positions, seed, static_cast<std::size_t>(*options_.max_rows));
   return positions;
 }
 

@@ -1,4 +1,4 @@
-// Which token positions of an example are kept: the same as the Python prototype keeps, to the bit.
+// Samples token positions of an example. The result equals that of qk-sniffer bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace qkscope {
 
-// The seed of the mask of one example, layer and kind ('q' or 'k').
+// Seed for sampling one example, layer and kind ('q' or 'k').
 std::uint64_t sampling_seed(std::int64_t example_key, std::int64_t layer, char kind);
 
 class PositionSampler {
@@ -16,10 +16,10 @@ class PositionSampler {
   explicit PositionSampler(const SamplerOptions& options);
 
   std::int32_t bucket(std::int64_t position) const { return buckets_.of(position); }
-  float probability(std::int32_t bucket) const;  // that a position of this bucket is kept
+  float probability(std::int32_t bucket) const;  // of keeping a position in this bucket
 
-  // The kept positions of [0, length), ascending. With max_rows, of more kept ones those with the
-  // smallest hash of seed and position stay: a choice that depends on nothing else.
+  // Returns the sampled positions of [0, length), ascending. If more than max_rows are sampled,
+  // keeps those with the smallest hash of seed and position, which is a deterministic choice.
   std::vector<std::int32_t> sample(std::uint64_t seed, std::int64_t length) const;
 
  private:

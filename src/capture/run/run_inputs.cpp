@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using Files = std::map<std::string, std::string>;  // name for the user -> path
+using Files = std::map<std::string, std::string>;  // displayed name to path
 
 Files in_folder(const std::string& folder, const std::vector<std::string>& names) {
   Files files;
@@ -25,7 +25,7 @@ Files in_folder(const std::string& folder, const std::vector<std::string>& names
   return files;
 }
 
-// `paths` under their names below `root`, which may be the only one of them itself.
+// Names `paths` relative to `root`; a root that is a file is named by its file name.
 Files below(const std::string& root, const std::vector<std::string>& paths) {
   Files files;
   for (const auto& path : paths) {
@@ -35,7 +35,7 @@ Files below(const std::string& root, const std::vector<std::string>& paths) {
   return files;
 }
 
-// tokenizer.json under whatever name, and the configuration beside it; or a GGUF file.
+// Files of a tokenizer: tokenizer.json or a given file, and tokenizer_config.json; or a GGUF file.
 Files tokenizer_files(const std::string& folder_or_file) {
   if (const auto gguf = tokenizer_gguf(folder_or_file); !gguf.empty())
     return below(folder_or_file, {gguf});

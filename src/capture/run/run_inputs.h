@@ -1,5 +1,5 @@
-// What a run reads, as it is on the disk now: a fingerprint of every file. It belongs to the
-// identity of a run, so that a run is not continued over other texts, weights, settings or tokens.
+// Fingerprints of the input files of a run. They are part of the run's identity, so that a run is
+// not resumed with other texts, weights or tokenizers.
 #pragma once
 
 #include "capture/format/manifest.h"
@@ -7,14 +7,14 @@
 
 namespace qkscope {
 
-// {"config": {file: fingerprint}, "tokenizer": ..., "weights": ..., "dataset": ...}. What is not
-// there any more is left out with all of its kind.
+// Returns {"config": {file: fingerprint}, "tokenizer": ..., "weights": ..., "dataset": ...}. A kind
+// without existing files is left out.
 Json fingerprint_inputs(const RunPlan& plan);
 
-// The same of config.json and the tokenizer alone.
+// Returns the entries "config" and "tokenizer" only.
 Json fingerprint_small_inputs(const RunPlan& plan);
 
-// The plan's manifest with the fingerprints in its identity.
+// Returns the plan's manifest with the fingerprints added to its identity.
 Manifest manifest_with_inputs(const RunPlan& plan);
 
 }  // namespace qkscope

@@ -9,17 +9,16 @@
 #include "base/core/nan.h"
 #include "base/io/folder.h"
 #include "base/tables/parquet_stream.h"
-#include "capture/stats_format/head_rows.h"
 #include "capture/stats_format/stats_file.h"
 #include "engine/statistics/attention_sums.h"
 
 namespace qkscope {
 namespace {
 
-// Of a row group, about: few, because all of a group is in memory before it is written.
+// Approximate size of a row group, which is held in memory until it is written.
 constexpr std::int64_t kGroupRows = 4096;
 
-// Places of the columns that the table has.
+// Indices of the columns that the table contains.
 std::vector<std::size_t> row_columns(const AttentionStatistics& a) {
   std::vector<std::size_t> places;
   for (std::size_t c = 0; c < a.columns.size(); ++c)
@@ -69,7 +68,7 @@ Table key_sum_columns() {
   return table;
 }
 
-// Rows wait until a row group is full. Documents are whole in a group.
+// Collects rows until a row group is full. A document never spans two groups.
 class GroupedWriter {
  public:
   GroupedWriter(const std::string& path, const Table& columns)
@@ -95,13 +94,13 @@ class GroupedWriter {
   Table rows_;
 };
 
-// Rows of a table that was written in whole documents, document after document.
+// Reads rows that GroupedWriter wrote document after document.
 class DocumentRows {
  public:
   DocumentRows(const std::string& path, Table columns)
       : path_(path), file_(path), expected_(std::move(columns)) {}
 
-  // Goes to the next group where this one is read; false after the last.
+  // Loads the next row group if the current one is consumed. Returns false after the last group.
   bool next() {
     if (row_ < group_rows_) return true;
     if (group_ == file_.groups()) return false;
@@ -117,7 +116,7 @@ class DocumentRows {
                 path_);
     return next();
   }
-  std::size_t left() const { return group_rows_ - row_; }  // in this group
+  std::size_t left() const { return group_rows_ - row_; }  // rows left in this group
   void skip(std::size_t rows) { row_ += rows; }
   std::int64_t integer(std::size_t column, std::size_t row) const {
     return table_.columns()[column].integers[row_ + row];
@@ -174,9 +173,10 @@ class FolderDocuments : public DocumentSource {
   }
 
  private:
-  static constexpr std::size_t kKey = 1;    // places of columns
+  // Column indices:
+  static constexpr std::size_t kKey = 1;
   static constexpr std::size_t kRows = 6;   // tokens of the document
-  static constexpr std::size_t kFirst = 7;  // statistic
+  static constexpr std::size_t kFirst = 7;  // first statistic
 
   static std::vector<double> read_key_sums(DocumentRows& file, const DocumentAttention& document) {
     const auto tokens = as_index(document.tokens);

@@ -1,19 +1,19 @@
-// A finished folder of statistics. docs/statistics.md describes the files.
+// Files of finished statistics. docs/statistics.md describes them.
 //
-//   stats.safetensors               the sums themselves: everything else but documents follows
+//   stats.safetensors               all sums; the tables except those per document derive from them
 //   channels.parquet                moments per channel (group A)
 //   attention.parquet               columns of groups B and C per head and bucket
-//   attention_documents.parquet     the same per document
-//   distance.parquet                how attention is spread over distances (group C)
-//   columns/l03h12.parquet          key sums of the heads that were asked for (group C)
-//   retrieval.parquet               trials
-//   examples.parquet                what the example ids stand for; written by who makes statistics
-//   stats_state.json                comes last and marks the end
+//   attention_documents.parquet     columns of groups B and C per head and document
+//   distance.parquet                attention mass by distance (group C)
+//   columns/l03h12.parquet          key sums of selected heads (group C)
+//   retrieval.parquet               retrieval trials
+//   examples.parquet                maps example ids to texts; written by capture/stats_run
+//   stats_state.json                published last: a folder with this file is finished
 #pragma once
 
-#include <memory>
 #include <string>
 
+#include "base/io/json.h"
 #include "qkscope/statistics.h"
 
 namespace qkscope {
@@ -31,13 +31,18 @@ inline constexpr char kStateFile[] = "stats_state.json";
 
 }  // namespace stats_layout
 
-// Everything but examples.parquet, into a folder that is there and empty. `documents` is read once,
-// in order; it has none where groups B and C are off.
+// Writes all files except examples.parquet into an existing empty folder. Reads `documents` once;
+// `documents` is empty without groups B and C.
 void write_statistics(const std::string& folder, const Statistics& statistics,
                       DocumentSource& documents);
 
-// stats.safetensors alone: the sums, without the tables that follow from them.
+// Write and read stats.safetensors only.
 void write_sums(const std::string& path, const Statistics& statistics);
 Statistics read_sums(const std::string& path);
+
+// Convert settings to JSON and back, for files and for the identity of a run.
+Json settings_json(const StatisticsSettings& settings);
+// Throws bad input for unknown names; `where` names the file in messages.
+StatisticsSettings settings_from_json(const Json& json, const std::string& where);
 
 }  // namespace qkscope

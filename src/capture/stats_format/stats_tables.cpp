@@ -10,7 +10,6 @@
 #include "base/io/folder.h"
 #include "base/tables/parquet_stream.h"
 #include "capture/stats_format/document_tables.h"
-#include "capture/stats_format/head_rows.h"
 #include "capture/stats_format/stats_file.h"
 #include "engine/statistics/attention_sums.h"
 #include "engine/statistics/moments.h"
@@ -41,7 +40,7 @@ Table channel_columns() {
   return table;
 }
 
-// What one row of channels.parquet says beside its place.
+// Adds a row of channels.parquet: the given leading cells, then the moments of the channel.
 void add_channel(Table& table, std::vector<Table::Cell> place, const HeadMoments& m,
                  std::int64_t head, std::int64_t channel) {
   const auto i = as_index(head * m.dim + channel);
@@ -86,7 +85,7 @@ void write_channels(const std::string& path, const Statistics& s) {
 
 // ---- attention.parquet and distance.parquet
 
-// Columns of a statistic: its mean over rows, standard deviation and standard error.
+// Columns of a statistic: mean over rows, standard deviation and standard error.
 void declare_value(Table& table, const std::string& name) {
   table.column(name, Type::real).column(name + "_sd", Type::real).column(name + "_se", Type::real);
 }
@@ -94,7 +93,7 @@ void add_value(std::vector<Table::Cell>& cells, const ColumnValue& value) {
   for (const double number : {value.mean, value.sd, value.se}) cells.emplace_back(number);
 }
 
-// The largest over the buckets: all of them where bucket is -1.
+// Largest logit of a bucket, or of all buckets for bucket -1; NaN without rows.
 double largest_logit(const AttentionStatistics& a, std::int64_t layer, std::int64_t head,
                      std::int64_t bucket) {
   const auto* logits = a.max_logit.data() + (layer * a.heads + head) * a.buckets;
@@ -103,7 +102,7 @@ double largest_logit(const AttentionStatistics& a, std::int64_t layer, std::int6
   return std::isinf(largest) ? kNan : static_cast<double>(largest);
 }
 
-// Mean over the keys of a bucket of key positions.
+// Mean over the keys of a bucket, or over all keys for bucket -1.
 double key_mean(const AttentionStatistics& a, const std::vector<double>& sums, std::int64_t layer,
                 std::int64_t head, std::int64_t bucket) {
   const auto* of_head = sums.data() + (layer * a.heads + head) * a.buckets;
@@ -136,7 +135,7 @@ void add_attention_row(Table& table, const Statistics& s, std::int64_t layer, st
   table.add(std::move(cells));
 }
 
-// Positions i - j with this bit width, [low, high).
+// Distances i - j of this bit width, [low, high).
 std::pair<std::int64_t, std::int64_t> distances_of(std::int64_t width) {
   return width == 0 ? std::pair(std::int64_t{0}, std::int64_t{1})
                     : std::pair(std::int64_t{1} << (width - 1), std::int64_t{1} << width);

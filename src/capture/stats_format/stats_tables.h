@@ -1,5 +1,4 @@
-// The tables of a folder of statistics: what follows from the sums. Those of documents are
-// in document_tables.h.
+// Tables of finished statistics that derive from the sums.
 #pragma once
 
 #include <string>
@@ -10,16 +9,16 @@
 
 namespace qkscope {
 
-// All that the statistics have numbers for, into a folder that is there.
+// Writes every table for which the statistics have data into an existing folder.
 void write_tables(const std::string& folder, const Statistics& statistics,
                   DocumentSource& documents);
 
-// attention.parquet: one row for each head and bucket; bucket is empty for all rows together.
+// attention.parquet: one row per head and bucket; an empty bucket stands for all rows.
 Table attention_table(const Statistics& statistics);
-// distance.parquet: the mass of each band of distances.
+// distance.parquet: attention mass per band of distances.
 Table distance_table(const Statistics& statistics);
 
-// The trials of retrieval.parquet; none where there is no such file.
+// Reads the trials of retrieval.parquet; returns none if the file does not exist.
 std::vector<RetrievalTrial> read_retrieval(const std::string& folder, const Statistics& statistics);
 
 }  // namespace qkscope

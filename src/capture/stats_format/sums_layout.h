@@ -1,4 +1,4 @@
-// stats.safetensors: its tensors and metadata, one list for writing and for reading.
+// Tensor names and metadata keys of stats.safetensors, shared by writer and reader.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ using MomentKey = std::pair<VectorKind, VectorStage>;
 
 inline constexpr RowSet kSets[] = {RowSet::first, RowSet::body};
 
-// A field of HeadMoments: (heads, width) numbers of each layer.
+// A field of HeadMoments, stored as a tensor of shape (layers, heads, width).
 template <typename T>
 struct MomentField {
   const char* name;
@@ -69,7 +69,46 @@ inline HeadMoments& set_of(LayerMoments& layer, RowSet set) {
   return set == RowSet::first ? layer.first : layer.body;
 }
 
-// The sums of groups B and C under their names, in the order of the file.
+// Visits the tensors of the moments of one kind and stage in file order. Calls rows(name, set) for
+// the number of rows, and visit(name, shape, values) for each tensor, where values(layer) returns
+// the slice of one layer.
+template <typename Layers, typename Rows, typename Visit>
+void visit_moments(Layers& layers, const MomentKey& key, const Rows& rows, const Visit& visit) {
+  const auto count = std::ssize(layers);
+  for (const auto set : kSets) {
+    const auto prefix = fmt::format("{}{}.", prefix_of(key), set_name(set));
+    const HeadMoments& any = set_of(layers.front(), set);
+    const auto visit_field = [&](const auto& field) {
+      visit(
+          prefix + field.name, shape_of(count, any.heads, field.width(any.dim)),
+          [ set, values = field.values ](auto& layer) -> auto& {
+            return set_of(layer, set).*values;
+          });
+    };
+    rows(prefix + "n", set);
+    for (const auto& field : kRealFields) visit_field(field);
+    for (const auto& field : kFloatFields) visit_field(field);
+    if (any.pairs > 0 && key.second == VectorStage::pre)  // post may hold copies of pre
+      visit(
+          prefix + "pair_abs", Shape{count, any.heads, any.pairs}, [set](auto& layer) -> auto& {
+            return set_of(layer, set).pair_abs;
+          });
+  }
+  const BucketMoments& any = layers.front().buckets;
+  const auto visit_bucket = [&](const char* name, std::vector<double> BucketMoments::*values,
+                                std::int64_t width) {
+    visit(
+        prefix_of(key) + "bucket." + name,
+        Shape{count, any.heads, any.buckets, width}, [values](auto& layer) -> auto& {
+          return layer.buckets.*values;
+        });
+  };
+  visit_bucket("mean", &BucketMoments::mean, any.dim);
+  visit_bucket("m2", &BucketMoments::m2, any.dim);
+  if (!any.cov.empty()) visit_bucket("cov", &BucketMoments::cov, triangle_size(any.dim));
+}
+
+// Visits the tensors of groups B and C in file order.
 template <typename Attention, typename Visit>
 void visit_attention(Attention& a, const Visit& visit) {
   const auto columns = static_cast<std::int64_t>(a.columns.size());
@@ -91,7 +130,7 @@ void visit_key_sums(Attention& a, const Visit& visit) {
   visit("key_observed", Shape{a.layers, a.heads, a.buckets}, a.key_observed);
 }
 
-// Metadata of the file that is read back; what else there is comes from the run.
+// Metadata keys that the reader interprets. The file may hold more metadata of the run.
 namespace key {
 inline constexpr char kFormat[] = "format";
 inline constexpr char kLayers[] = "model_layers";
@@ -105,8 +144,8 @@ inline constexpr char kMaxLength[] = "max_length";
 inline constexpr char kHeads[] = "num_heads";
 inline constexpr char kKeyHeads[] = "num_kv_heads";
 inline constexpr char kDim[] = "head_dim";
-inline constexpr char kFirst[] = "first";      // beside the settings, for readers of the file
-inline constexpr char kBuckets[] = "buckets";  // likewise
+inline constexpr char kFirst[] = "first";      // repeats a setting for other programs
+inline constexpr char kBuckets[] = "buckets";  // repeats a setting for other programs
 inline constexpr char kColumns[] = "attention_columns";
 inline constexpr char kDocumentColumns[] = "attention_document_columns";
 }  // namespace key

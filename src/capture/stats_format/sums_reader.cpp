@@ -3,7 +3,6 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/json.h"
-#include "capture/stats_format/settings_json.h"
 #include "capture/stats_format/stats_file.h"
 #include "capture/stats_format/sums_layout.h"
 #include "engine/statistics/attention_sums.h"
@@ -116,7 +115,7 @@ class SumsReader {
       s.metadata.erase(own);
   }
 
-  // Exact from the list of lengths; the file must agree.
+  // Computes position sums from the document lengths and checks that the file agrees.
   void read_positions(Statistics& s) const {
     for (const auto length : s.lengths)
       if (length < 0 || length > s.max_length)
@@ -136,56 +135,11 @@ class SumsReader {
                 name, found, expected.n);
   }
 
-  template <typename T>
-  void read_field(const std::string& prefix, const MomentField<T>& field, RowSet set,
-                  std::vector<LayerMoments>& layers) const {
-    const HeadMoments& any = set_of(layers.front(), set);
-    const auto width = field.width(any.dim);
-    const T* values = data<T>(prefix + field.name, shape_of(std::ssize(layers), any.heads, width));
-    for (auto& layer : layers) {
-      (set_of(layer, set).*field.values).assign(values, values + any.heads * width);
-      values += any.heads * width;
-    }
-  }
-
-  // Rotary pairs, the same number in all layers; 0 where they were not kept.
+  // Number of rotary pairs, equal in all layers; 0 if pair_abs was not stored.
   std::int64_t pairs_of(const std::string& prefix) const {
     const auto found = file_.header().tensors.find(prefix + "body.pair_abs");
     if (found == file_.header().tensors.end() || found->second.shape.empty()) return 0;
     return found->second.shape.back();
-  }
-
-  void read_pairs(const std::string& prefix, RowSet set, std::vector<LayerMoments>& layers) const {
-    const HeadMoments& any = set_of(layers.front(), set);
-    if (any.pairs == 0) return;
-    const auto size = any.heads * any.pairs;
-    const double* values =
-        data<double>(prefix + "pair_abs", Shape{std::ssize(layers), any.heads, any.pairs});
-    for (auto& layer : layers) {
-      set_of(layer, set).pair_abs.assign(values, values + size);
-      values += size;
-    }
-  }
-
-  void read_buckets(const std::string& prefix, const Statistics& s,
-                    std::vector<LayerMoments>& layers) const {
-    const BucketMoments any = layers.front().buckets;
-    const auto read = [&](const char* name, std::vector<double> BucketMoments::*values,
-                          std::int64_t width) {
-      const double* from =
-          data<double>(prefix + name, Shape{std::ssize(layers), any.heads, any.buckets, width});
-      const auto size = any.heads * any.buckets * width;
-      for (auto& layer : layers) {
-        (layer.buckets.*values).assign(from, from + size);
-        from += size;
-      }
-    };
-    read("mean", &BucketMoments::mean, any.dim);
-    read("m2", &BucketMoments::m2, any.dim);
-    if (!any.cov.empty()) read("cov", &BucketMoments::cov, triangle_size(any.dim));
-    for (auto& layer : layers)
-      for (std::size_t b = 0; b < layer.buckets.n.size(); ++b)
-        layer.buckets.n[b] = s.bucket_positions[b].n;
   }
 
   void read_moments(Statistics& s, const MomentKey& key) const {
@@ -202,14 +156,22 @@ class SumsReader {
         set_of(layers.back(), set).positions = s.positions[static_cast<std::size_t>(set)];
     }
     if (layers.empty()) return;
-    for (const auto set : kSets) {
-      const auto of_set = fmt::format("{}{}.", prefix, set_name(set));
-      check_rows(s.positions[static_cast<std::size_t>(set)], of_set + "n");
-      for (const auto& field : kRealFields) read_field(of_set, field, set, layers);
-      for (const auto& field : kFloatFields) read_field(of_set, field, set, layers);
-      read_pairs(of_set, set, layers);
-    }
-    read_buckets(prefix + "bucket.", s, layers);
+    const auto check = [&](const std::string& name, RowSet set) {
+      check_rows(s.positions[static_cast<std::size_t>(set)], name);
+    };
+    visit_moments(layers, key, check,
+                  [&](const std::string& name, const Shape& shape, const auto& values) {
+                    using T = typename std::decay_t<decltype(values(layers.front()))>::value_type;
+                    const T* from = data<T>(name, shape);
+                    const auto size = shape.count() / std::ssize(layers);
+                    for (auto& layer : layers) {
+                      values(layer).assign(from, from + size);
+                      from += size;
+                    }
+                  });
+    for (auto& layer : layers)
+      for (std::size_t b = 0; b < layer.buckets.n.size(); ++b)
+        layer.buckets.n[b] = s.bucket_positions[b].n;
     s.moments[key] = std::move(layers);
   }
 

@@ -2,7 +2,6 @@
 
 #include "base/core/error.h"
 #include "base/io/json.h"
-#include "capture/stats_format/settings_json.h"
 #include "capture/stats_format/stats_file.h"
 #include "capture/stats_format/sums_layout.h"
 #include "engine/statistics/attention_sums.h"
@@ -19,7 +18,7 @@ void put_values(SafetensorsWriter& file, const std::vector<T>& values) {
   file.write(std::as_bytes(std::span(values)));
 }
 
-// Tensors that will be written, and how.
+// Tensors to write and the functions that write their data.
 class TensorList {
  public:
   using Write = std::function<void(SafetensorsWriter&)>;
@@ -53,54 +52,18 @@ class TensorList {
   std::vector<Write> writes_;
 };
 
-template <typename T>
-void add_field(TensorList& list, const std::string& prefix, const std::vector<LayerMoments>& layers,
-               RowSet set, const MomentField<T>& field) {
-  const HeadMoments& any = set_of(layers.front(), set);
-  const Shape shape = shape_of(std::ssize(layers), any.heads, field.width(any.dim));
-  list.add(prefix + field.name, DTypeOf<T>::value, shape,
-           [&layers, set, values = field.values](SafetensorsWriter& file) {
-             for (const auto& layer : layers) put_values(file, set_of(layer, set).*values);
-           });
-}
-
-// Of stage pre alone: post may hold copies of pre where nothing turns.
-void add_pairs(TensorList& list, const std::string& prefix, const std::vector<LayerMoments>& layers,
-               RowSet set) {
-  const HeadMoments& any = set_of(layers.front(), set);
-  if (any.pairs == 0) return;
-  list.add(prefix + "pair_abs", DType::f64, Shape{std::ssize(layers), any.heads, any.pairs},
-           [&layers, set](SafetensorsWriter& file) {
-             for (const auto& layer : layers) put_values(file, set_of(layer, set).pair_abs);
-           });
-}
-
-void add_buckets(TensorList& list, const std::string& prefix,
-                 const std::vector<LayerMoments>& layers) {
-  const BucketMoments& any = layers.front().buckets;
-  const auto add = [&](const char* name, std::vector<double> BucketMoments::*values,
-                       std::int64_t width) {
-    list.add(prefix + name, DType::f64, Shape{std::ssize(layers), any.heads, any.buckets, width},
-             [&layers, values](SafetensorsWriter& file) {
-               for (const auto& layer : layers) put_values(file, layer.buckets.*values);
-             });
-  };
-  add("mean", &BucketMoments::mean, any.dim);
-  add("m2", &BucketMoments::m2, any.dim);
-  if (!any.cov.empty()) add("cov", &BucketMoments::cov, triangle_size(any.dim));
-}
-
 void add_moments(TensorList& list, const MomentKey& key, const std::vector<LayerMoments>& layers) {
   if (layers.empty()) return;
-  for (const auto set : kSets) {
-    const auto prefix = fmt::format("{}{}.", prefix_of(key), set_name(set));
-    list.add(prefix + "n", Shape{1},
-             std::vector<std::int64_t>{set_of(layers.front(), set).positions.n});
-    for (const auto& field : kRealFields) add_field(list, prefix, layers, set, field);
-    for (const auto& field : kFloatFields) add_field(list, prefix, layers, set, field);
-    if (key.second == VectorStage::pre) add_pairs(list, prefix, layers, set);
-  }
-  add_buckets(list, prefix_of(key) + "bucket.", layers);
+  const auto add_rows = [&](const std::string& name, RowSet set) {
+    list.add(name, Shape{1}, std::vector<std::int64_t>{set_of(layers.front(), set).positions.n});
+  };
+  visit_moments(
+      layers, key, add_rows, [&](const std::string& name, const Shape& shape, const auto& values) {
+        using T = typename std::decay_t<decltype(values(layers.front()))>::value_type;
+        list.add(name, DTypeOf<T>::value, shape, [&layers, values](SafetensorsWriter& file) {
+          for (const auto& layer : layers) put_values(file, values(layer));
+        });
+      });
 }
 
 void add_positions(TensorList& list, const std::string& name,

@@ -9,7 +9,7 @@ struct HeadSums::Layer : AttentionSink {
   void add(LayerAttention part) override { all.add(*this, part); }
 
   const HeadSums& all;
-  std::vector<double> sums;    // (heads, columns); empty until the layer ran
+  std::vector<double> sums;    // (heads, columns); empty until the layer has run
   std::vector<double> values;  // (heads, document columns)
 };
 

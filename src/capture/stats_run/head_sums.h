@@ -1,4 +1,4 @@
-// Groups B and C of statistics, added up over a few texts for every head.
+// Sums of attention statistics (groups B and C) over a few texts for every head, in memory.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@ namespace qkscope {
 
 class HeadSums : public LayerStatistics {
  public:
-  // Settings with one bucket, at least as long as the longest text.
+  // `settings` must have one bucket that covers the longest text.
   HeadSums(const ModelConfig& model, const StatisticsSettings& settings);
   ~HeadSums() override;
 
   // Adds these texts.
   void run(const Model& model, std::span<const std::vector<std::int32_t>> texts);
 
-  bool has(std::int64_t layer) const;  // whether the layer runs on text
-  // Sum over every row of a column of column_names().
+  bool has(std::int64_t layer) const;  // false for layers that text does not use
+  // Returns the sum over all rows of a column of column_names().
   double sum(std::int64_t layer, std::int64_t head, std::size_t column) const;
-  // Sum over texts of a value of document_column_names().
+  // Returns the sum over texts of a column of document_column_names().
   double value(std::int64_t layer, std::int64_t head, std::size_t column) const;
 
   bool wants_attention() const override { return true; }
@@ -40,9 +40,9 @@ class HeadSums : public LayerStatistics {
                 std::span<const double> sums) const;
 
   std::int64_t heads_;
-  std::size_t values_;  // document columns
+  std::size_t values_;  // number of document columns
   AttentionRequest request_;
-  std::vector<TokenPairs> pairs_;  // of the texts of the batch
+  std::vector<TokenPairs> pairs_;  // (texts of the batch)
   std::vector<std::unique_ptr<Layer>> layers_;
 };
 

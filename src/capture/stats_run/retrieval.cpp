@@ -13,11 +13,11 @@
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kMostRows = 64;  // of an answer
+constexpr std::int64_t kMostRows = 64;  // tokens of an answer
 
 struct Trial {
   std::string id;
-  std::vector<std::int32_t> tokens;  // of the text, then of the answer
+  std::vector<std::int32_t> tokens;  // text followed by answer
   std::int64_t needle_begin = 0;
   std::int64_t needle_end = 0;
   std::int64_t answer_begin = 0;
@@ -120,7 +120,7 @@ class TrialReader {
   Tokenizer tokenizer_;
 };
 
-// Looks at the rows that predict the answer: where each head looks most, and what comes next.
+// Observes the rows that predict the answer: the top key of each head and the greedy next token.
 class RetrievalObserver : public Observer {
  public:
   RetrievalObserver(const Trial& trial, const Statistics& statistics)

@@ -8,7 +8,7 @@
 #include "base/io/checksum.h"
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
-#include "capture/stats_format/settings_json.h"
+#include "capture/stats_format/stats_file.h"
 
 namespace qkscope {
 namespace {
@@ -18,7 +18,7 @@ constexpr std::uint64_t kMagic = 0x3154415453535151;  // "QQSSTAT1"
 template <typename T>
 constexpr bool kIsPlain = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 
-// Writes and reads the same list of fields.
+// Writer and Reader visit the same list of fields.
 class Writer {
  public:
   explicit Writer(const std::string& path) : file_(path) { (*this)(kMagic); }
@@ -67,7 +67,7 @@ class Writer {
 
 class Reader {
  public:
-  // Of a file that was found whole before, from `offset` on.
+  // Continues at `offset` in a file whose checksum was verified before.
   Reader(const std::string& path, std::size_t offset) : file_(path), bytes_(file_.text()) {
     if (bytes_.size() < offset) damaged();
     bytes_.remove_prefix(offset);
@@ -122,7 +122,7 @@ class Reader {
   [[noreturn]] void damaged() const {
     bad_input("{}: is damaged; start again with --overwrite", file_.path());
   }
-  // A number of elements of at least `bytes` bytes each.
+  // Reads a number of elements that need at least `bytes` bytes each.
   std::size_t count(std::size_t bytes) {
     std::uint64_t number = 0;
     (*this)(number);
@@ -136,10 +136,10 @@ class Reader {
   }
 
   MappedFile file_;
-  std::string_view bytes_;  // not yet read
+  std::string_view bytes_;  // unread rest of the file
 };
 
-// Visits the fields of a struct, in one order for both.
+// Visits the fields of a struct in the order of the file.
 template <typename Archive, typename... Fields>
 void fields(Archive& archive, Fields&... values) {
   (visit(archive, values), ...);

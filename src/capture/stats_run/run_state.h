@@ -1,4 +1,4 @@
-// What a run has added up so far, and the file that holds it between two kills.
+// The accumulated sums of a run of statistics, and their file format.
 #pragma once
 
 #include <cstdint>
@@ -12,36 +12,37 @@
 namespace qkscope {
 
 struct StatsRunState {
-  Statistics statistics;  // lengths and positions follow at the end, from the list of examples
-  // Per kind, stage and layer of group A: what a GPU takes off its rows; empty until it is fixed.
+  Statistics statistics;  // lengths and positions are set at the end, from the list of examples
+  // Per kind, stage and layer of group A: the vector that a GPU subtracts from its rows for
+  // numerical stability; empty until the first batch fixes it.
   std::map<std::pair<VectorKind, VectorStage>, std::vector<std::vector<float>>> shifts;
 };
 
-// All of it, with a checksum; appears whole or not at all.
+// Writes the file atomically, with a checksum.
 void save_state(const std::string& path, const StatsRunState& state);
-// Damage is bad input.
+// Throws bad input if the file is damaged.
 StatsRunState load_state(const std::string& path);
 
-// The documents of one segment of a run: their share of groups B and C.
+// Attention statistics (groups B and C) of one document.
 struct DocumentRecord {
-  std::int64_t row = 0;  // in the dataset
+  std::int64_t row = 0;  // dataset row
   DocumentAttention attention;
 };
 void save_documents(const std::string& path, const std::vector<DocumentRecord>& documents);
 
-// The documents of such a file one after another. The file is open during the calls alone, and one
-// document is in memory: a merge has one of these for every shard.
+// Reads the file of save_documents() one document at a time. The file is open only during calls,
+// because a merge has one of these objects per shard.
 class DocumentFile {
  public:
-  explicit DocumentFile(const std::string& path);  // damage is bad input
+  explicit DocumentFile(const std::string& path);  // throws bad input if the file is damaged
 
   bool done() const { return left_ == 0; }
-  std::int64_t row() const { return row_; }  // of the next document, in the dataset
+  std::int64_t row() const { return row_; }  // dataset row of the next document
   DocumentAttention take();
 
  private:
   std::string path_;
-  std::size_t offset_ = 0;  // of the next document, in the file
+  std::size_t offset_ = 0;  // of the next document in the file
   std::uint64_t left_ = 0;
   std::int64_t row_ = 0;
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
+#include <map>
 
 #include <fmt/ranges.h>
 
@@ -9,14 +11,92 @@
 #include "base/core/text.h"
 #include "base/yaml/yaml_config.h"
 #include "capture/run/capture_config.h"
-#include "capture/stats_run/setting_names.h"
 
 namespace qkscope {
 namespace {
 
+std::optional<std::int64_t> number_from(std::string_view text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < 0) return {};
+  return number;
+}
+
+// Parse q, k or v, and pre or post. Return nullopt for any other name.
+std::optional<VectorKind> kind_from_name(std::string_view name) {
+  for (const auto kind : {VectorKind::query, VectorKind::key, VectorKind::value})
+    if (kind_name(kind) == name) return kind;
+  return {};
+}
+
+std::optional<VectorStage> stage_from_name(std::string_view name) {
+  for (const auto stage : {VectorStage::pre, VectorStage::post})
+    if (stage_name(stage) == name) return stage;
+  return {};
+}
+
+// Parses fp8, int8 or int4 followed by _channel, _token, _head or _group_N. Plain fp8 has one scale
+// per head; fp8_exported uses the scales of an export. Returns nullopt for any other name.
+std::optional<KeyReplacement> replacement_from_name(const std::string& name) {
+  using Scheme = KeyReplacement::Scheme;
+  using Scale = KeyReplacement::Scale;
+  const std::map<std::string, Scheme> schemes = {
+      {"fp8", Scheme::fp8}, {"int8", Scheme::int8}, {"int4", Scheme::int4}};
+  const std::map<std::string, Scale> scales = {{"head", Scale::head},
+                                               {"exported", Scale::exported},
+                                               {"channel", Scale::channel},
+                                               {"token", Scale::token}};
+  const auto cut = name.find('_');
+  const auto scheme = schemes.find(name.substr(0, cut));
+  if (scheme == schemes.end()) return {};
+  const bool fp8 = scheme->second == Scheme::fp8;
+  KeyReplacement replacement;
+  replacement.name = name;
+  replacement.scheme = scheme->second;
+  if (cut == std::string::npos) return fp8 ? std::optional(replacement) : std::nullopt;
+  const auto scale = name.substr(cut + 1);
+  if (const auto found = scales.find(scale); found != scales.end()) {
+    replacement.scale = found->second;
+    if (found->second == Scale::exported && !fp8) return {};
+    return replacement;
+  }
+  if (!scale.starts_with("group_")) return {};
+  const auto group = number_from(std::string_view(scale).substr(6));
+  if (!group || *group < 1) return {};
+  replacement.scale = Scale::group;
+  replacement.group = *group;
+  return replacement;
+}
+
+// Parses first_A_last_B, short_P (the P percent of keys with the smallest L2 norm) or qfilter_P
+// (the P percent with the best q-filter score). Returns nullopt for any other name.
+std::optional<KeptKeys> kept_from_name(const std::string& name) {
+  KeptKeys kept;
+  kept.name = name;
+  const std::string_view text = name;
+  using Rule = KeptKeys::Rule;
+  for (const auto& [word, rule] :
+       {std::pair{"short_", Rule::short_keys}, std::pair{"qfilter_", Rule::filtered_keys}}) {
+    if (!text.starts_with(word)) continue;
+    const auto percent = number_from(text.substr(std::string_view(word).size()));
+    if (!percent || *percent < 1 || *percent > 100) return {};
+    kept.rule = rule;
+    kept.share = static_cast<double>(*percent) / 100.0;
+    return kept;
+  }
+  const auto last = text.find("_last_");
+  if (!text.starts_with("first_") || last == std::string_view::npos || last < 6) return {};
+  const auto first_keys = number_from(text.substr(6, last - 6));
+  const auto last_keys = number_from(text.substr(last + 6));
+  if (!first_keys || !last_keys || *last_keys < 1) return {};
+  kept.first = *first_keys;
+  kept.last = *last_keys;
+  return kept;
+}
+
 constexpr std::int64_t kLargestWindow = 4096;
 
-// A list of names, or one name.
+// Reads a list of names or a single name.
 std::vector<std::string> names(YamlSection& section, const std::string& key,
                                const std::string& what) {
   std::vector<std::string> list;
@@ -79,7 +159,7 @@ void need_group_c(YamlSection& section, const char* key, bool asked,
   if (asked && !settings.all_keys) section.expected(key, "group C as well: stats.groups: [A, C]");
 }
 
-// What other statistics were exported to, and whether something uses it.
+// Reads the paths of exports and checks that each path is used by a setting and vice versa.
 void read_exports(YamlSection& section, StatisticsSettings& settings) {
   settings.fp8_scales = section.text("fp8_scales").value_or("");
   settings.q_filters = section.text("q_filters").value_or("");
@@ -150,7 +230,7 @@ StatsConfig read_stats_config(const YamlDocument& document) {
   config.run = read_capture_config(document);
   YamlSection root(document, document.root, "");
   config.stats = read_stats(root.section("stats"));
-  // What a capture keeps decides nothing here.
+  // The settings of captures do not affect statistics.
   config.run.capture = {};
   config.run.output.hf_repo_id.reset();
   config.run.output.hf_branch.reset();

@@ -1,4 +1,4 @@
-// The configuration of statistics (qkscope/statistics.h), read from YAML.
+// Reads the configuration of statistics (qkscope/statistics.h) from YAML.
 #pragma once
 
 #include "qkscope/statistics.h"
@@ -9,7 +9,8 @@ struct YamlDocument;
 
 StatsConfig read_stats_config(const YamlDocument& document);
 
-// A, B and C in any order, separated by commas; C brings B along. `where` names it in messages.
+// Parses group letters A, B and C separated by commas; C implies B. `where` names the setting in
+// messages.
 void set_groups(StatisticsSettings& settings, const std::string& groups, const std::string& where);
 
 }  // namespace qkscope

@@ -1,11 +1,10 @@
-#include "capture/stats_run/stats_dry_run.h"
-
 #include <algorithm>
 
-#include "capture/run/dry_run.h"
+#include "capture/run/capture_plan.h"
 #include "capture/run/example_source.h"
-#include "capture/stats_format/settings_json.h"
+#include "capture/stats_format/stats_file.h"
 #include "capture/stats_run/retrieval.h"
+#include "capture/stats_run/stats_plan.h"
 #include "engine/device/memory_plan.h"
 
 namespace qkscope {
@@ -41,7 +40,7 @@ std::int64_t state_bytes(const Statistics& statistics) {
   return bytes;
 }
 
-// Multiplications and additions, by group.
+// Adds the floating-point operations of one document, by group.
 void add_work(const StatsRunPlan& plan, std::int64_t length, StatsDryRun& dry) {
   const auto& model = plan.run.model;
   const auto& s = plan.config.stats;

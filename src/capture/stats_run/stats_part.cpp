@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
-#include <set>
 
 #include "base/io/folder.h"
 #include "base/io/open_files.h"
-#include "capture/format/dataset_order.h"
+#include "capture/format/examples_in_order.h"
 #include "capture/format/layout.h"
-#include "capture/format/parts_in_order.h"
 #include "capture/format/segment.h"
-#include "capture/format/segment_files.h"
 
 namespace qkscope {
 namespace {
@@ -21,16 +18,14 @@ namespace fs = std::filesystem;
 constexpr std::size_t kSegmentExamples = 64;
 constexpr auto kSegmentTime = std::chrono::seconds(60);
 constexpr std::size_t kKeptStates = 2;
-constexpr std::size_t kSegmentsOpen = 256;  // at most, in a merge
-constexpr char kStateSuffix[] = ".state";
-constexpr char kDocumentsSuffix[] = ".docs";
+constexpr std::size_t kMaxOpenSegments = 256;  // in a merge
 
-// 00000007.seg -> 00000007.state
-std::string beside(const Journal& journal, const std::string& segment, const char* suffix) {
+// Path with another suffix, for example 00000007.seg to 00000007.state.
+std::string with_suffix(const Journal& journal, const std::string& segment, const char* suffix) {
   return journal.segment_path(fs::path(segment).stem().string() + suffix);
 }
 
-// The documents of one part.
+// Iterates over the documents of one part.
 class DocumentCursor {
  public:
   explicit DocumentCursor(const Journal& journal) : journal_(&journal) { open_next(); }
@@ -48,7 +43,7 @@ class DocumentCursor {
     file_.reset();
     const auto& entries = journal_->entries();
     while (!file_ && next_ < entries.size()) {
-      const auto path = beside(*journal_, entries[next_++].segment, kDocumentsSuffix);
+      const auto path = with_suffix(*journal_, entries[next_++].segment, layout::kDocumentsSuffix);
       if (path_exists(path)) file_.emplace(path);
       if (file_ && file_->done()) file_.reset();
     }
@@ -78,7 +73,7 @@ class PartDocuments : public DocumentSource {
     if (!cursor.done()) order_.add(std::move(cursor));
   }
 
-  DatasetOrder<DocumentCursor> order_;
+  RowHeap<DocumentCursor> order_;
 };
 
 }  // namespace
@@ -105,9 +100,9 @@ void StatsPart::flush() {
   if (examples_.empty()) return;
   JournalEntry entry;
   entry.segment = segment_name(journal_.entries().size());
-  save_state(beside(journal_, entry.segment, kStateSuffix), state_);
+  save_state(with_suffix(journal_, entry.segment, layout::kStateSuffix), state_);
   if (!documents_.empty())
-    save_documents(beside(journal_, entry.segment, kDocumentsSuffix), documents_);
+    save_documents(with_suffix(journal_, entry.segment, layout::kDocumentsSuffix), documents_);
   SegmentWriter segment(journal_.segment_path(entry.segment), journal_.manifest().groups.size());
   for (const auto& example : examples_) {
     segment.add_example(example);
@@ -125,22 +120,12 @@ void StatsPart::flush() {
 void StatsPart::remove_old_states() const {
   const auto& entries = journal_.entries();
   if (entries.size() <= kKeptStates) return;
-  fs::remove(beside(journal_, entries[entries.size() - kKeptStates - 1].segment, kStateSuffix));
+  fs::remove(with_suffix(journal_, entries[entries.size() - kKeptStates - 1].segment,
+                         layout::kStateSuffix));
 }
 
 StatsRunState last_state(const Journal& journal) {
-  return load_state(beside(journal, journal.entries().back().segment, kStateSuffix));
-}
-
-void remove_stray_states(const Journal& journal) {
-  std::set<std::string> named;
-  for (const auto& entry : journal.entries()) named.insert(fs::path(entry.segment).stem().string());
-  for (const auto& name : names_in(journal.folder())) {
-    const fs::path path = name;
-    if ((path.extension() == kStateSuffix || path.extension() == kDocumentsSuffix) &&
-        !named.contains(path.stem().string()))
-      fs::remove(journal.segment_path(name));
-  }
+  return load_state(with_suffix(journal, journal.entries().back().segment, layout::kStateSuffix));
 }
 
 void for_each_example(const std::vector<Journal>& parts,
@@ -148,8 +133,8 @@ void for_each_example(const std::vector<Journal>& parts,
   for (const auto& part : parts)
     for (const auto& entry : part.entries())
       SegmentReader(part.segment_path(entry.segment), part.manifest().groups.size()).check_index();
-  SegmentFiles files(parts, std::min(open_files_left() / 2, kSegmentsOpen));
-  PartsInOrder examples(files);
+  SegmentFiles files(parts, std::min(open_files_left() / 2, kMaxOpenSegments));
+  ExamplesInOrder examples(files);
   while (examples.next()) take(examples.example());
 }
 

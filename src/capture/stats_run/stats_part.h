@@ -1,9 +1,9 @@
-// One part of a run of statistics (all of it, or one shard) on its way: the state goes to the disk
-// now and then, as a new file, and then a line of the journal says so.
+// Writes one part of a run of statistics: the whole run, or one shard. Each journal line stands for
+// three files:
 //
-//   .parts/00000-of-00001/00000007.seg     which examples came since the segment before
-//   .parts/00000-of-00001/00000007.state   everything added up by then; the newest two are kept
-//   .parts/00000-of-00001/00000007.docs    groups B and C of those examples
+//   .parts/00000-of-00001/00000007.seg     examples since the previous segment
+//   .parts/00000-of-00001/00000007.state   all sums so far; only the newest two are kept
+//   .parts/00000-of-00001/00000007.docs    attention per document (groups B and C) of the segment
 #pragma once
 
 #include <functional>
@@ -20,18 +20,18 @@ namespace qkscope {
 
 class StatsPart {
  public:
-  // Goes on from what the journal says. `fresh` is the state of a run that begins.
+  // Resumes from the journal, or starts with the state `fresh`.
   StatsPart(Journal& journal, StatsRunState fresh);
 
   StatsRunState& state() { return state_; }
   bool begins() const { return journal_.entries().empty(); }
 
-  // Examples whose rows are in the state now.
+  // Records a batch that is already included in state().
   void add(const PreparedBatch& prepared, std::vector<DocumentRecord> documents);
-  // Everything so far is safe.
+  // Stores everything so far on disk.
   void flush();
 
-  std::int64_t examples() const { return done_.examples; }  // earlier runs counted in
+  std::int64_t examples() const { return done_.examples; }  // including resumed ones
   std::int64_t tokens() const { return done_.tokens; }
 
  private:
@@ -41,23 +41,20 @@ class StatsPart {
   Journal& journal_;
   StatsRunState state_;
   std::vector<ExampleRecord> examples_;    // since the last segment
-  std::vector<DocumentRecord> documents_;  // of those
-  JournalEntry done_;                      // in all
+  std::vector<DocumentRecord> documents_;  // since the last segment
+  JournalEntry done_;                      // counts of the part
   Clock::time_point saved_ = Clock::now();
 };
 
-// What a complete part has added up.
+// Returns the newest state of a part.
 StatsRunState last_state(const Journal& journal);
 
-// Removes files that the journal does not name.
-void remove_stray_states(const Journal& journal);
-
-// The examples of all parts one after another, in dataset order. Damage is bad input before the
-// first of them.
+// Visits the examples of all parts in dataset order. Throws bad input on damage before the first
+// visit.
 void for_each_example(const std::vector<Journal>& parts,
                       const std::function<void(const ExampleRecord&)>& take);
 
-// Groups B and C of all parts, in dataset order, one document in memory at a time.
+// Reads the attention per document of all parts in dataset order, one document at a time.
 std::unique_ptr<DocumentSource> documents_of(const std::vector<Journal>& parts);
 
 }  // namespace qkscope

@@ -8,19 +8,19 @@
 #include "base/core/index.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
-#include "capture/stats_run/exact_rows.h"
+#include "capture/stats_run/attention_measures.h"
 #include "engine/forward/no_observer.h"
 
 namespace qkscope {
 namespace {
 
-constexpr double kKeyUnit = 1.0 / 1099511627776.0;  // 2^-40, of key sums
+constexpr double kKeyUnit = 1.0 / 1099511627776.0;  // 2^-40, unit of the fixed-point key sums
 
 Buffer buffer_of(VectorKind kind) {
   return kind == VectorKind::query ? Buffer::q : kind == VectorKind::key ? Buffer::k : Buffer::v;
 }
 
-std::string_view word(VectorKind kind) {
+std::string_view long_name(VectorKind kind) {
   constexpr std::string_view kWords[] = {"query", "key", "value"};
   return kWords[static_cast<std::size_t>(kind)];
 }
@@ -30,14 +30,14 @@ std::string_view word(VectorKind kind) {
 class StatsPass::Moments : public MomentSink {
  public:
   Moments(StatsPass& pass, VectorKind kind, VectorStage stage, std::int64_t layer)
-      : pass_(pass), place_(pass.moments_.size()), kind_(kind), stage_(stage), layer_(layer) {
+      : pass_(pass), index_(pass.moments_.size()), kind_(kind), stage_(stage), layer_(layer) {
     const auto& layers = pass.plan_.statistics.moment_layers;
-    const auto place = std::lower_bound(layers.begin(), layers.end(), layer) - layers.begin();
-    sums_ = &pass.state_.statistics.moments.at({kind, stage})[as_index(place)];
+    const auto at = std::lower_bound(layers.begin(), layers.end(), layer) - layers.begin();
+    sums_ = &pass.state_.statistics.moments.at({kind, stage})[as_index(at)];
     auto& shifts = pass.state_.shifts[{kind, stage}];
     shifts.resize(layers.size());
     request_ = pass.plan_.moment_request(kind, stage);
-    request_.shift = &shifts[as_index(place)];
+    request_.shift = &shifts[as_index(at)];
   }
 
   bool is(VectorStage stage, std::int64_t layer) const {
@@ -49,7 +49,7 @@ class StatsPass::Moments : public MomentSink {
 
   void add(const LayerMoments& part) override {
     if (pass_.held_ != nullptr) {
-      pass_.held_->moments.emplace_back(place_, part);
+      pass_.held_->moments.emplace_back(index_, part);
       return;
     }
     merge(*sums_, part);
@@ -63,12 +63,13 @@ class StatsPass::Moments : public MomentSink {
         "layer {}, {} head {}, {} RoPE, text {} (row {} of the dataset): a vector holds NaN or "
         "infinity; the weights or settings of the model are broken, or numbers left the range of "
         "{} (try --dtype float32)",
-        layer_, word(kind_), found.head, stage_ == VectorStage::pre ? "before" : "after",
+        layer_, long_name(kind_), found.head, stage_ == VectorStage::pre ? "before" : "after",
         in_quotes(record.source_id), record.row, dtype_name(pass_.plan_.run.backend.dtype));
   }
 
  private:
-  // Where the part is one document: what a GPU merges says nothing of each.
+  // Keeps the means of a part that is exactly one document. A GPU merges documents, and then there
+  // are no means per document.
   void keep_means(const LayerMoments& part) {
     const auto& sequences = pass_.prepared_->batch.sequences;
     const auto document = next_++;
@@ -78,11 +79,11 @@ class StatsPass::Moments : public MomentSink {
     auto& means = kind_ == VectorKind::query ? pass_.query_means_ : pass_.key_means_;
     means.resize(sequences.size());
     means[document] = all.mean;
-    if (kind_ == VectorKind::key) pass_.add_mean_areas(document, pass_.place_of(layer_));
+    if (kind_ == VectorKind::key) pass_.add_mean_areas(document, pass_.layer_index(layer_));
   }
 
   StatsPass& pass_;
-  std::size_t place_;  // in pass_.moments_
+  std::size_t index_;  // in pass_.moments_
   VectorKind kind_;
   VectorStage stage_;
   std::int64_t layer_;
@@ -93,10 +94,10 @@ class StatsPass::Moments : public MomentSink {
 
 class StatsPass::Attention : public AttentionSink {
  public:
-  Attention(StatsPass& pass, std::int64_t place)
-      : pass_(pass), place_(place), request_(pass.attention_request_) {
+  Attention(StatsPass& pass, std::int64_t layer_index)
+      : pass_(pass), layer_index_(layer_index), request_(pass.attention_request_) {
     const auto& plan = pass.plan_;
-    const auto layer = as_index(plan.statistics.layers[as_index(place)]);
+    const auto layer = as_index(plan.statistics.layers[as_index(layer_index)]);
     const auto heads = as_index(plan.run.model.n_kv_heads);
     const auto filters = heads * as_index(plan.run.model.d_head);
     if (!plan.key_scales.empty())
@@ -109,7 +110,7 @@ class StatsPass::Attention : public AttentionSink {
 
   void add(LayerAttention part) override {
     if (pass_.held_ != nullptr) {
-      pass_.held_->attention.emplace_back(as_index(place_), std::move(part));
+      pass_.held_->attention.emplace_back(as_index(layer_index_), std::move(part));
       return;
     }
     const auto& sequences = pass_.prepared_->batch.sequences;
@@ -119,13 +120,14 @@ class StatsPass::Attention : public AttentionSink {
   }
 
  private:
-  // One document and head: sums over rows, its share of the sums over documents, its own values.
+  // Adds one document and head to the sums over rows, to the sums over documents and to the record
+  // of the document.
   void add_head(const LayerAttention& part, std::int64_t document, std::int64_t head) const {
     auto& a = pass_.state_.statistics.attention;
     const auto columns = part.columns;
     const auto& sequence = pass_.prepared_->batch.sequences[as_index(document)];
     const auto from = (document * part.heads + head) * part.buckets;
-    const auto to = (place_ * a.heads + head) * a.buckets;
+    const auto to = (layer_index_ * a.heads + head) * a.buckets;
     std::vector<double> whole(as_index(columns));
     for (std::int64_t b = 0; b < part.buckets; ++b) {
       const double* sum = part.sum.data() + (from + b) * columns;
@@ -137,7 +139,7 @@ class StatsPass::Attention : public AttentionSink {
       }
       auto& largest = a.max_logit[as_index(to + b)];
       largest = std::max(largest, part.max_logit[as_index(from + b)]);
-      add_document(head, b, bucket_rows(sequence.length, b), {sum, as_index(columns)});
+      add_document(head, b, pass_.bucket_rows(sequence.length, b), {sum, as_index(columns)});
     }
     add_document(head, a.buckets, sequence.length, whole);
     finish_document(part, document, head, whole);
@@ -146,24 +148,19 @@ class StatsPass::Attention : public AttentionSink {
   void add_document(std::int64_t head, std::int64_t bucket, std::int64_t rows,
                     std::span<const double> sums) const {
     auto& a = pass_.state_.statistics.attention;
-    const auto at = as_index(((place_ * a.heads + head) * (a.buckets + 1) + bucket)) * sums.size();
+    const auto at =
+        as_index(((layer_index_ * a.heads + head) * (a.buckets + 1) + bucket)) * sums.size();
     for (std::size_t c = 0; c < sums.size(); ++c) {
       a.document_square[at + c] += sums[c] * sums[c];
       a.document_cross[at + c] += sums[c] * static_cast<double>(rows);
     }
   }
 
-  std::int64_t bucket_rows(std::int64_t length, std::int64_t bucket) const {
-    const auto& request = pass_.attention_request_;
-    const auto end = bucket + 1 == request.buckets ? length : (bucket + 1) * request.bucket_size;
-    return std::max<std::int64_t>(0, std::min(length, end) - bucket * request.bucket_size);
-  }
-
   void finish_document(const LayerAttention& part, std::int64_t document, std::int64_t head,
                        std::span<const double> whole) const {
     auto& a = pass_.state_.statistics.attention;
     auto& record = pass_.documents_[as_index(document)].attention;
-    const auto cell = place_ * a.heads + head;
+    const auto cell = layer_index_ * a.heads + head;
     const auto rows = static_cast<double>(record.tokens);
     for (std::size_t c = 0; c < whole.size(); ++c)
       record.mean[as_index(cell) * whole.size() + c] = whole[c] / rows;
@@ -180,20 +177,15 @@ class StatsPass::Attention : public AttentionSink {
     if (!keys.empty()) add_keys(cell, document, head, keys);
   }
 
-  static std::vector<double> scaled(const std::int64_t* sums, std::int64_t count,
-                                    std::int64_t stride) {
-    std::vector<double> values(as_index(count));
-    for (std::int64_t j = 0; j < count; ++j)
-      values[as_index(j)] = static_cast<double>(sums[j * stride]) * kKeyUnit;
-    return values;
-  }
-
   std::vector<double> key_sums(const LayerAttention& part, std::int64_t document,
                                std::int64_t head) const {
-    if (part.key_sums.empty()) return {};
+    std::vector<double> values;
+    if (part.key_sums.empty()) return values;
     const auto& sequence = pass_.prepared_->batch.sequences[as_index(document)];
-    return scaled(part.key_sums.data() + sequence.begin * part.heads + head, sequence.length,
-                  part.heads);
+    for (std::int64_t j = sequence.begin; j < sequence.begin + sequence.length; ++j)
+      values.push_back(static_cast<double>(part.key_sums[as_index(j * part.heads + head)]) *
+                       kKeyUnit);
+    return values;
   }
 
   void add_keys(std::int64_t cell, std::int64_t document, std::int64_t head,
@@ -210,12 +202,12 @@ class StatsPass::Attention : public AttentionSink {
     const auto& statistics = pass_.state_.statistics;
     const auto& chosen = statistics.settings.columns;
     for (std::size_t i = 0; i < chosen.size(); ++i)
-      if (chosen[i] == LayerHead{statistics.layers[as_index(place_)], head})
+      if (chosen[i] == LayerHead{statistics.layers[as_index(layer_index_)], head})
         pass_.documents_[as_index(document)].attention.key_sums[i].assign(keys.begin(), keys.end());
   }
 
   StatsPass& pass_;
-  std::int64_t place_;  // of the layer among those that run
+  std::int64_t layer_index_;  // in Statistics::layers
   AttentionRequest request_;
 };
 
@@ -231,8 +223,8 @@ StatsPass::StatsPass(const StatsRunPlan& plan, StatsRunState& state) : plan_(pla
                         .buckets = settings.buckets,
                         .replacements = settings.kl,
                         .kept = settings.keep};
-  for (std::int64_t place = 0; place < std::ssize(plan.statistics.layers); ++place)
-    attention_.push_back(std::make_unique<Attention>(*this, place));
+  for (std::int64_t i = 0; i < std::ssize(plan.statistics.layers); ++i)
+    attention_.push_back(std::make_unique<Attention>(*this, i));
   if (keeps_mean_area(settings))
     for (const auto layer : plan.statistics.layers)
       areas_.emplace_back(plan.run.model, layer, plan.statistics.max_length);
@@ -256,9 +248,9 @@ HeldStatistics StatsPass::compute(const PreparedBatch& prepared, Backend& backen
 
 std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared, HeldStatistics held) {
   return add(prepared, [&] {
-    for (const auto& [place, part] : held.moments) moments_[place]->add(part);
-    for (const auto& rows : held.exact) store(rows);  // before the columns that are summed
-    for (auto& [place, part] : held.attention) attention_[place]->add(std::move(part));
+    for (const auto& [index, part] : held.moments) moments_[index]->add(part);
+    for (const auto& rows : held.exact) store(rows);  // first: attention sums include these columns
+    for (auto& [index, part] : held.attention) attention_[index]->add(std::move(part));
   });
 }
 
@@ -312,16 +304,20 @@ void StatsPass::begin_documents() {
   }
 }
 
-// What is the same for all heads.
+std::int64_t StatsPass::bucket_rows(std::int64_t length, std::int64_t bucket) const {
+  const auto& request = attention_request_;
+  const auto end = bucket + 1 == request.buckets ? length : (bucket + 1) * request.bucket_size;
+  return std::max<std::int64_t>(0, std::min(length, end) - bucket * request.bucket_size);
+}
+
+// Adds the counts that all heads share.
 void StatsPass::count_rows() {
   auto& a = state_.statistics.attention;
-  const auto& request = attention_request_;
   for (const auto& document : documents_) {
     const auto length = document.attention.tokens;
     ++a.documents;
     for (std::int64_t b = 0; b < a.buckets; ++b) {
-      const auto end = b + 1 == a.buckets ? length : (b + 1) * request.bucket_size;
-      const auto rows = std::max<std::int64_t>(0, std::min(length, end) - b * request.bucket_size);
+      const auto rows = bucket_rows(length, b);
       a.rows[as_index(b)] += rows;
       a.row_square[as_index(b)] += static_cast<double>(rows) * static_cast<double>(rows);
     }
@@ -348,23 +344,23 @@ void StatsPass::after_rotation(Backend& backend, std::int64_t layer) {
 
 void StatsPass::after_attention(Backend& backend, std::int64_t layer) {
   backend_ = &backend;
-  const auto place = place_of(layer);
-  if (plan_.config.stats.exact_rows > 0) add_exact_rows(backend, place);
-  attention_[as_index(place)]->run();
+  const auto index = layer_index(layer);
+  if (plan_.config.stats.exact_rows > 0) add_exact_rows(backend, index);
+  attention_[as_index(index)]->run();
 }
 
-std::int64_t StatsPass::place_of(std::int64_t layer) const {
+std::int64_t StatsPass::layer_index(std::int64_t layer) const {
   const auto& layers = plan_.statistics.layers;
   return std::lower_bound(layers.begin(), layers.end(), layer) - layers.begin();
 }
 
-double* StatsPass::values_of(std::size_t document, std::int64_t place, std::int64_t head) {
+double* StatsPass::values_of(std::size_t document, std::int64_t index, std::int64_t head) {
   const auto& a = state_.statistics.attention;
   return documents_[document].attention.values.data() +
-         (place * a.heads + head) * std::ssize(a.document_columns);
+         (index * a.heads + head) * std::ssize(a.document_columns);
 }
 
-void StatsPass::add_mean_areas(std::size_t document, std::int64_t place) {
+void StatsPass::add_mean_areas(std::size_t document, std::int64_t index) {
   const auto& columns = state_.statistics.attention.document_columns;
   const auto column = std::find(columns.begin(), columns.end(), kMeanArea) - columns.begin();
   const auto dim = as_index(plan_.statistics.dim);
@@ -372,18 +368,18 @@ void StatsPass::add_mean_areas(std::size_t document, std::int64_t place) {
   const std::span<const double> queries = query_means_[document];
   const std::span<const double> keys = key_means_[document];
   parallel_for(plan_.statistics.heads, [&](std::int64_t head) {
-    values_of(document, place, head)[column] =
-        areas_[as_index(place)].of(queries.subspan(as_index(head) * dim, dim),
+    values_of(document, index, head)[column] =
+        areas_[as_index(index)].of(queries.subspan(as_index(head) * dim, dim),
                                    keys.subspan(as_index(head / group) * dim, dim));
   });
 }
 
-void StatsPass::add_exact_rows(Backend& backend, std::int64_t place) {
+void StatsPass::add_exact_rows(Backend& backend, std::int64_t index) {
   const auto& sequences = prepared_->batch.sequences;
   std::int64_t longest = 0;
   for (const auto& sequence : sequences) longest = std::max(longest, sequence.length);
   for (std::size_t d = 0; d < sequences.size(); ++d) {
-    ExactValues rows{d, place,
+    ExactValues rows{d, index,
                      exact_rows(backend, sequences[d], longest, plan_.config.stats.exact_rows)};
     if (held_ != nullptr)
       held_->exact.push_back(std::move(rows));
@@ -392,12 +388,12 @@ void StatsPass::add_exact_rows(Backend& backend, std::int64_t place) {
   }
 }
 
-// They are the last columns.
+// Exact values occupy the last document columns.
 void StatsPass::store(const ExactValues& rows) {
   for (std::int64_t head = 0; head < std::ssize(rows.heads); ++head) {
     const auto& values = rows.heads[as_index(head)];
     std::copy(values.begin(), values.end(),
-              values_of(rows.document, rows.place, head + 1) - std::ssize(values));
+              values_of(rows.document, rows.layer_index, head + 1) - std::ssize(values));
   }
 }
 

@@ -2,17 +2,35 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
+#include "base/io/folder.h"
 #include "capture/format/metadata.h"
 #include "capture/run/capture_config.h"
-#include "capture/stats_format/settings_json.h"
-#include "capture/stats_run/key_exports.h"
+#include "capture/stats_format/stats_file.h"
 #include "engine/statistics/attention_sums.h"
+#include "input/checkpoint/safetensors.h"
 
 namespace qkscope {
 namespace {
+
+constexpr char kScalesFile[] = "kv_scales.safetensors";
+constexpr char kFiltersFile[] = "model.safetensors";
+constexpr char kFilters[] = "q_filters";
+
+std::string file_in(const std::string& path, const char* name) {
+  return is_folder(path) ? path + "/" + name : path;
+}
+
+// Finds the key scale of a layer under any prefix before "layers".
+ConstTensorView scale_of(const SafetensorsFile& file, std::int64_t layer) {
+  const auto suffix = fmt::format("layers.{}.self_attn.k_scale", layer);
+  for (const auto& [name, tensor] : file.header().tensors)
+    if (name == suffix || name.ends_with("." + suffix)) return file.tensor(name);
+  bad_input("{}: has no {}; expected the fp8-kv export of this model", file.path(), suffix);
+}
 
 constexpr VectorKind kKinds[] = {VectorKind::query, VectorKind::key, VectorKind::value};
 constexpr VectorStage kStages[] = {VectorStage::pre, VectorStage::post};
@@ -22,14 +40,10 @@ bool chosen(const std::vector<T>& list, T value) {  // an empty list means all
   return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
 }
 
-// Whether what enters the dot product is what was projected.
+// Whether vectors are the same before and after RoPE: no RoPE and no query scaling.
 bool post_is_pre(const ModelConfig& model, VectorKind kind, std::int64_t layer) {
   const bool scaled = kind == VectorKind::query && model.query_scaling.has_value();
   return model.rope(layer) == nullptr && !scaled;
-}
-
-std::int64_t heads_of(const Statistics& statistics, VectorKind kind) {
-  return kind == VectorKind::query ? statistics.heads : statistics.key_heads;
 }
 
 void check_layers(const StatisticsSettings& settings, const ModelConfig& model) {
@@ -62,24 +76,7 @@ void check_settings(const StatisticsSettings& settings, const ModelConfig& model
                 replacement.group, model.d_head);
 }
 
-// Layers that run on text.
-std::vector<std::int64_t> text_layers(const ModelConfig& model) {
-  std::vector<std::int64_t> layers;
-  for (std::int64_t layer = 0; layer < model.n_layers; ++layer)
-    if (!model.layers[static_cast<std::size_t>(layer)].cross_attention) layers.push_back(layer);
-  return layers;
-}
-
-std::vector<std::int64_t> layers_of_moments(const Statistics& statistics) {
-  std::vector<std::int64_t> layers;
-  const auto& asked = statistics.settings.layers;
-  for (const auto layer : statistics.layers)
-    if (!asked || std::find(asked->begin(), asked->end(), layer) != asked->end())
-      layers.push_back(layer);
-  return layers;
-}
-
-// As a capture says it, with the frequencies it comes to.
+// Adds the resolved frequencies to the RoPE metadata of a capture.
 std::string rope_with_frequencies(const std::string& text, const RopeConfig* rope,
                                   std::int64_t length) {
   if (rope == nullptr) return text;
@@ -93,7 +90,7 @@ std::string rope_with_frequencies(const std::string& text, const RopeConfig* rop
 void describe_layers(Statistics& statistics, const RunPlan& run) {
   for (const auto layer : statistics.layers) {
     const auto* rope = run.model.rope(layer);
-    // The run's groups hold what a capture says of each layer.
+    // The head groups of the run hold the metadata that a capture writes for each layer.
     const auto group = std::find_if(run.manifest.groups.begin(), run.manifest.groups.end(),
                                     [&](const HeadGroup& g) { return g.layer == layer; });
     QKSCOPE_ASSERT(group != run.manifest.groups.end());
@@ -103,7 +100,7 @@ void describe_layers(Statistics& statistics, const RunPlan& run) {
   }
 }
 
-// Everything but the sums.
+// Returns statistics with all descriptive fields, but without sums.
 Statistics describe(const StatsConfig& config, const RunPlan& run) {
   Statistics statistics;
   statistics.metadata = run.manifest.metadata;
@@ -118,17 +115,21 @@ Statistics describe(const StatsConfig& config, const RunPlan& run) {
   statistics.key_heads = run.model.n_kv_heads;
   statistics.dim = run.model.d_head;
   statistics.interleaved = run.model.rope_interleaved;
-  statistics.layers = text_layers(run.model);
+  for (std::int64_t layer = 0; layer < run.model.n_layers; ++layer)
+    if (!run.model.layers[static_cast<std::size_t>(layer)].cross_attention)
+      statistics.layers.push_back(layer);
   describe_layers(statistics, run);
   return statistics;
 }
 
 void add_moments(StatsRunPlan& plan) {
   auto& statistics = plan.statistics;
-  statistics.moment_layers = layers_of_moments(statistics);
+  const auto& asked = plan.config.stats.layers;
+  for (const auto layer : statistics.layers)
+    if (!asked || std::find(asked->begin(), asked->end(), layer) != asked->end())
+      statistics.moment_layers.push_back(layer);
   if (statistics.moment_layers.empty())
-    bad_input("stats.layers: none of the layers {} runs on text",
-              fmt::join(*plan.config.stats.layers, ", "));
+    bad_input("stats.layers: none of the layers {} runs on text", fmt::join(*asked, ", "));
   for (const auto kind : kKinds)
     for (const auto stage : kStages) {
       const auto& settings = plan.config.stats;
@@ -142,7 +143,7 @@ void add_moments(StatsRunPlan& plan) {
     }
 }
 
-// In place of what only a capture keeps: what is added up.
+// Replaces the settings of captures by the settings of statistics.
 Json with_settings(Json configuration, const StatisticsSettings& settings) {
   configuration.erase("capture");
   configuration.erase("output");
@@ -160,6 +161,45 @@ StatisticsSettings with_bucket_size(const StatsConfig& config) {
 
 }  // namespace
 
+std::string key_scales_file(const std::string& path) {
+  return file_in(path, kScalesFile);
+}
+
+std::string key_filters_file(const std::string& path) {
+  return file_in(path, kFiltersFile);
+}
+
+std::vector<float> read_key_scales(const std::string& path, const ModelConfig& model) {
+  const SafetensorsFile file(key_scales_file(path));
+  std::vector<float> scales;
+  for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
+    const auto scale = scale_of(file, layer);
+    const bool per_head = scale.size() == model.n_kv_heads;
+    if (scale.dtype() != DType::f32 || (scale.size() != 1 && !per_head))
+      bad_input("{}: the scales of layer {} are {} x {}; expected 1 or {} (key heads) of float32",
+                file.path(), layer, scale.size(), dtype_name(scale.dtype()), model.n_kv_heads);
+    for (std::int64_t head = 0; head < model.n_kv_heads; ++head)
+      scales.push_back(scale.data<float>()[per_head ? head : 0]);
+  }
+  for (const float scale : scales)
+    if (!(scale > 0.0f))
+      bad_input("{}: holds the scale {}; expected more than 0", file.path(), scale);
+  return scales;
+}
+
+std::vector<float> read_key_filters(const std::string& path, const ModelConfig& model) {
+  const SafetensorsFile file(key_filters_file(path));
+  if (!file.header().tensors.contains(kFilters))
+    bad_input("{}: has no tensor {}; expected a q-filters export", file.path(), kFilters);
+  const auto filters = file.tensor(kFilters);
+  const Shape expected = {model.n_layers, model.n_kv_heads, model.d_head};
+  if (filters.dtype() != DType::f32 || filters.shape() != expected)
+    bad_input("{}: {} is {} of shape {}; expected float32 of shape {} for this model", file.path(),
+              kFilters, dtype_name(filters.dtype()), filters.shape().to_string(),
+              expected.to_string());
+  return {filters.data<float>(), filters.data<float>() + filters.size()};
+}
+
 Json effective_stats_config(const StatsConfig& config) {
   return with_settings(effective_config(config.run), with_bucket_size(config));
 }
@@ -171,7 +211,7 @@ bool StatsRunPlan::adds(VectorKind kind, VectorStage stage, std::int64_t layer) 
   if (!chosen(s.kinds, kind) || !chosen(s.stages, stage)) return false;
   if (stage == VectorStage::pre) return true;
   if (kind == VectorKind::value) return false;
-  // Covariances per bucket are kept after RoPE alone: there is nothing to copy them from.
+  // Covariances per bucket exist after RoPE only, so post moments cannot be copied from pre.
   if (!s.bucket_covariance.empty() && chosen(s.bucket_covariance, kind)) return true;
   return !(chosen(s.stages, VectorStage::pre) && post_is_pre(run.model, kind, layer));
 }
@@ -180,7 +220,7 @@ MomentRequest StatsRunPlan::moment_request(VectorKind kind, VectorStage stage) c
   const auto& s = config.stats;
   const auto covariances = s.bucket_covariance;
   MomentRequest request;
-  request.shape.heads = heads_of(statistics, kind);
+  request.shape.heads = kind == VectorKind::query ? statistics.heads : statistics.key_heads;
   request.shape.dim = statistics.dim;
   if (stage == VectorStage::pre && kind != VectorKind::value && !run.model.ropes.empty())
     request.shape.pairs = run.model.ropes.front().dim / 2;
@@ -213,7 +253,7 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
   if (plan.adds_attention())
     plan.statistics.attention =
         empty_attention(settings, std::ssize(plan.statistics.layers), plan.statistics.heads);
-  // Nothing is sampled. One group stays: the format of parts wants one.
+  // Statistics sample no rows, but the format of parts needs one group of heads.
   manifest.groups.resize(1);
   manifest.groups.front().heads.clear();
   plan.run.points.clear();

@@ -1,35 +1,56 @@
-// What a run of statistics will add up, before it runs.
+// The plan of a run of statistics.
 #pragma once
 
+#include <string>
 #include <vector>
 
+#include "base/io/json.h"
 #include "capture/run/capture_plan.h"
 #include "engine/statistics/moments.h"
 #include "qkscope/statistics.h"
 
 namespace qkscope {
 
-// What is behind a StatsPlan (qkscope/statistics.h).
+// Implementation of StatsPlan (qkscope/statistics.h).
 struct StatsRunPlan {
   StatsConfig config;              // stats.bucket_size is set
-  RunPlan run;                     // texts, model, device; its groups of heads mean nothing here
-  Statistics statistics;           // of no document: shapes, layers, RoPE, metadata
-  std::vector<float> key_scales;   // (model's layers, key heads) of stats.fp8_scales, else empty
-  std::vector<float> key_filters;  // (model's layers, key heads, d) of stats.q_filters, else empty
+  RunPlan run;                     // texts, model and device; its head groups are unused
+  Statistics statistics;           // zero documents, but shapes, layers, RoPE and metadata
+  std::vector<float> key_scales;   // (model layers, key heads) of stats.fp8_scales, or empty
+  std::vector<float> key_filters;  // (model layers, key heads, d) of stats.q_filters, or empty
 
   bool adds_attention() const { return config.stats.near_keys; }
-  // Whether the moments are added up; false also where post is taken from pre.
+  // Whether moments are accumulated; false for post moments that equal the pre moments.
   bool adds(VectorKind kind, VectorStage stage, std::int64_t layer) const;
   MomentRequest moment_request(VectorKind kind, VectorStage stage) const;
 };
 
-// Bad input: layers, heads or sizes that the model does not have.
+// Throws bad input for layers, heads or sizes that the model lacks.
 StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions& compute);
 
-// What decides the statistics of a configuration, as far as it tells without its model.
+// Returns the settings that determine the statistics, as far as known without the model.
 Json effective_stats_config(const StatsConfig& config);
 
-// Fills in the moments after RoPE where they are those before it. After all merges.
+// Copies pre moments to post moments on layers without RoPE. Must run after all merges.
 void copy_unrotated(Statistics& statistics);
+
+// ---- Dry run ----
+
+// Predicts the cost of a run without running the model.
+StatsDryRun dry_run(const StatsRunPlan& plan, const Shard& shard);
+
+Json to_json(const StatsRunPlan& plan, const StatsDryRun& dry);
+
+// ---- Exports of other statistics (docs/exports.md) that group C uses ----
+
+// Returns the file of an fp8-kv or q-filters export, given its folder or the file itself.
+std::string key_scales_file(const std::string& path);
+std::string key_filters_file(const std::string& path);
+
+// Returns scales of shape (layers, key heads); an export with one scale per tensor repeats it for
+// all heads. Throws bad input if the shapes do not match the model.
+std::vector<float> read_key_scales(const std::string& path, const ModelConfig& model);
+// Returns filters of shape (layers, key heads, d).
+std::vector<float> read_key_filters(const std::string& path, const ModelConfig& model);
 
 }  // namespace qkscope

@@ -14,20 +14,20 @@
 #include "base/io/folder.h"
 #include "base/tables/parquet_stream.h"
 #include "capture/format/layout.h"
-#include "capture/format/parts.h"
+#include "capture/format/part_run.h"
+#include "capture/format/stored_run.h"
 #include "capture/run/batch_reader.h"
 #include "capture/run/batch_workers.h"
 #include "capture/run/capture_config.h"
 #include "capture/run/capture_run.h"
-#include "capture/run/run_in_store.h"
 #include "capture/run/run_inputs.h"
 #include "capture/stats_format/document_tables.h"
 #include "capture/stats_format/stats_file.h"
-#include "capture/stats_run/key_exports.h"
 #include "capture/stats_run/retrieval.h"
 #include "capture/stats_run/stats_folder.h"
 #include "capture/stats_run/stats_part.h"
 #include "capture/stats_run/stats_pass.h"
+#include "capture/stats_run/stats_plan.h"
 #include "engine/model/loaded_checkpoint.h"
 #include "engine/statistics/statistics.h"
 #include "qkscope/experimental/log.h"
@@ -35,10 +35,6 @@
 
 namespace qkscope {
 namespace {
-
-using Outcome = CaptureResult::Outcome;
-
-constexpr PartsKind kStatsParts{"statistics", "stats", "documents"};
 
 Manifest manifest_of(const StatsRunPlan& plan) {
   auto manifest = manifest_with_inputs(plan.run);
@@ -52,9 +48,9 @@ Manifest manifest_of(const StatsRunPlan& plan) {
   return manifest;
 }
 
-// Sums of the parts, in their order, with what follows from the list of examples.
+// Merges the sums of the parts in order and derives lengths and positions from the examples.
 Statistics join(const std::vector<Journal>& parts) {
-  // A shard may have no documents: there are more shards than texts, or its rows have none.
+  // A shard without documents is valid: there may be more shards than texts.
   auto part = std::find_if(parts.begin(), parts.end(),
                            [](const Journal& each) { return !each.entries().empty(); });
   if (part == parts.end())
@@ -74,15 +70,21 @@ Statistics join(const std::vector<Journal>& parts) {
   return statistics;
 }
 
-void publish_parts(const StatsFolder& folder, const std::vector<Journal>& parts) {
+void assemble_statistics(const DataRoot& root, const std::vector<Journal>& parts) {
   const auto statistics = join(parts);
   const auto documents = documents_of(parts);
-  folder.publish(statistics, *documents, [&](ExamplesWriter& writer) {
+  write_final_statistics(root, statistics, *documents, [&](ExamplesWriter& writer) {
     for_each_example(parts, [&](const ExampleRecord& example) { writer.append(example); });
   });
 }
 
-// Adds up the passes of a capture.
+void set_totals(StatsResult& result, const PartRunResult& run) {
+  result.outcome = run.outcome;
+  result.examples = run.examples;
+  result.tokens = run.tokens;
+}
+
+// Accumulates statistics during the forward passes of a capture.
 class CaptureStatistics : public PassCompanion {
  public:
   CaptureStatistics(const StatsRunPlan& plan, const Shard& shard, Journal& journal)
@@ -95,7 +97,7 @@ class CaptureStatistics : public PassCompanion {
     backend_ = &backend;
     pass_.emplace(plan_, part_.state());
   }
-  LayerStatistics& look_at(const PreparedBatch& batch) override {
+  LayerStatistics& observe(const PreparedBatch& batch) override {
     pass_->begin(batch);
     return *pass_;
   }
@@ -113,112 +115,55 @@ class CaptureStatistics : public PassCompanion {
   Shard shard_;
   Journal& journal_;
   StatsPart part_;
-  Backend* backend_ = nullptr;  // that captures
+  Backend* backend_ = nullptr;  // of the capture
   std::optional<StatsPass> pass_;
 };
 
-class Run {
+class StatisticsRun {
  public:
-  // `stored`: the run is one of an object store, and works in a local folder.
-  Run(const StatsRunPlan& plan, const StatsOptions& options, const CaptureBeside* capture,
-      Manifest manifest, StoredRun* stored = nullptr)
-      : plan_(plan),
-        options_(options),
-        capture_(capture),
-        manifest_(std::move(manifest)),
-        stored_(stored),
-        folder_(stored != nullptr ? stored->local_root() : plan.config.run.output.data_root) {}
+  StatisticsRun(const StatsRunPlan& plan, const StatsOptions& options, const JointCapture* capture)
+      : plan_(plan), options_(options), capture_(capture) {}
 
-  StatsResult run() {
-    folder_.refuse_capture();
-    if (folder_.finished() && !options_.overwrite) {
-      const auto result = already_finished();
-      folder_.remove_left_parts();
-      return result;
-    }
-    const auto lock = root().lock(options_.shard);
-    StatsResult result;
-    try {
-      result = run_locked();
-    } catch (...) {
-      remove_unused_part(lock);
-      throw;
-    }
-    const bool in_store = stored_ != nullptr && result.outcome == Outcome::part_finished;
-    if (result.outcome == Outcome::interrupted || result.outcome == Outcome::already_finished ||
-        in_store)
-      remove_unused_part(lock);
-    return result;
+  JointResult run() {
+    const auto& data_root = plan_.config.run.output.data_root;
+    if (!parse_store_address(data_root)) refuse_capture(data_root);
+    const PartRun run{.kind = kStatisticsRun,
+                      .data_root = data_root,
+                      .manifest = manifest_of(plan_),
+                      .shard = options_.shard,
+                      .overwrite = options_.overwrite,
+                      .quiet = options_.quiet,
+                      .check_inputs = [&] { ExampleSource(plan_.run, options_.shard).wait(); },
+                      .write_part = [&](const DataRoot&, Journal& journal) { write_part(journal); },
+                      .assemble = assemble_statistics};
+    set_totals(result_, run.run());
+    result_.seconds = seconds_since(start_);
+    return {result_, captured_};
   }
-
-  // Of the capture beside, where it was run.
-  const std::optional<CaptureResult>& captured() const { return captured_; }
 
  private:
-  const DataRoot& root() const { return folder_.root(); }
-
-  StatsResult run_locked() {
-    StatsResult result;
-    if (options_.overwrite) {
-      ExampleSource(plan_.run, options_.shard).wait();  // or nothing is replaced
-      folder_.remove_statistics(manifest_, options_.shard);
-    }
-    if (folder_.finished()) return already_finished();  // by another, just now
-    if (stored_ != nullptr) stored_->bring(options_.shard);
-    auto journal = root().open_part(manifest_, options_.shard);
-    journal.remove_strays();
-    remove_stray_states(journal);
-    if (stored_ != nullptr) stored_->follow(journal, options_.shard);
-    if (!journal.complete() && capture_ != nullptr) {
+  void write_part(Journal& journal) {
+    if (capture_ != nullptr) {
       CaptureStatistics statistics(plan_, options_.shard, journal);
       captured_ = run_capture(capture_->plan, capture_->options, &statistics);
-      result.load_seconds = captured_->load_seconds;
-      result.forward_seconds = captured_->forward_seconds;
+      result_.load_seconds = captured_->load_seconds;
+      result_.forward_seconds = captured_->forward_seconds;
     }
-    if (!journal.complete() && !stopped()) add_up(journal, result);
-    result.examples = journal.examples();
-    result.tokens = journal.tokens();
-    if (!journal.complete()) {
-      result.outcome = Outcome::interrupted;
-    } else if (options_.shard.count > 1) {
-      result.outcome = Outcome::part_finished;
-      if (stored_ != nullptr) StoredRun::forget(journal);
-    } else {
-      publish_parts(folder_, {journal});
-      result.outcome = Outcome::finished;
-    }
-    return result;
+    if (!journal.complete() && !stopped()) add_up(journal);
   }
 
-  // A run that stored nothing leaves nothing. What goes wrong here is less than what went wrong
-  // before.
-  void remove_unused_part(const DataRootLock& lock) const {
-    try {
-      root().remove_unused_part(options_.shard, lock);
-    } catch (const Error& error) {
-      log::warn("{}", error.what());
-    }
-  }
-
-  StatsResult already_finished() const {
-    folder_.check_finished(manifest_.identity);
-    StatsResult result;
-    result.outcome = Outcome::already_finished;
-    return result;
-  }
-
-  void add_up(Journal& journal, StatsResult& result) {
+  void add_up(Journal& journal) {
     const auto start = Clock::now();
     ExampleSource source(plan_.run, options_.shard);
     StatsPart part(journal, {plan_.statistics, {}});
-    // A run that continues has checked its ids before.
+    // A resumed run checked the ids when it began.
     auto counting = source.count(part.begins() && source.has_foreign_ids(), watched());
     if (!part.begins()) {
       log::info("continuing after {} documents",
                 format_count(static_cast<std::uint64_t>(journal.examples())));
       for_each_example({journal}, [&](const ExampleRecord& example) { source.skip({example}); });
     }
-    BatchReader reader(plan_.run, source, options_.stop);  // reads while the model is loaded
+    BatchReader reader(plan_.run, source, options_.stop);  // reads while the model loads
     const auto model = load_model(plan_.run.model_folder, config_overrides(plan_.run.config.model));
     const bool alone = plan_.run.workers.size() == 1;
     const bool tries =
@@ -227,31 +172,30 @@ class Run {
     if (alone || tries) backend = make_backend(model, plan_.run.backend);
     source.wait();
     total_ = counting.get();
-    result.load_seconds = seconds_since(start);
+    result_.load_seconds = seconds_since(start);
     if (tries) part.state().statistics.retrieval = run_trials(plan_, *backend);
     if (!alone) backend.reset();
-    const bool all = alone ? add_on_one(reader, *backend, part, result)
-                           : add_with_workers(reader, model, part, result);
+    const bool all =
+        alone ? add_on_one(reader, *backend, part) : add_with_workers(reader, model, part);
     part.flush();
     if (all && reader.at_end()) journal.mark_complete();
   }
 
-  bool add_on_one(BatchReader& reader, Backend& backend, StatsPart& part, StatsResult& result) {
+  bool add_on_one(BatchReader& reader, Backend& backend, StatsPart& part) {
     StatsPass pass(plan_, part.state());
     return add_batches(part, [&] {
       const auto batch = reader.next();
       if (!batch) return false;
       const auto start = Clock::now();
       auto documents = pass.add(*batch, backend);
-      result.forward_seconds += seconds_since(start);
+      result_.forward_seconds += seconds_since(start);
       part.add(*batch, std::move(documents));
       return true;
     });
   }
 
-  // Every device computes batches; what they give is added in the order of the batches.
-  bool add_with_workers(BatchReader& reader, const LoadedCheckpoint& model, StatsPart& part,
-                        StatsResult& result) {
+  // Devices compute batches concurrently; their statistics are added in batch order.
+  bool add_with_workers(BatchReader& reader, const LoadedCheckpoint& model, StatsPart& part) {
     struct Computed {
       HeldStatistics held;
       double seconds = 0.0;
@@ -273,13 +217,13 @@ class Run {
     return add_batches(part, [&] {
       auto done = workers.next();
       if (!done) return false;
-      result.forward_seconds += done->result.seconds / static_cast<double>(count);
+      result_.forward_seconds += done->result.seconds / static_cast<double>(count);
       part.add(done->batch, pass.add(done->batch, std::move(done->result.held)));
       return true;
     });
   }
 
-  // Adds batch after batch; false when it was stopped.
+  // Calls `add_next` until the texts end (returns true) or the run is stopped (returns false).
   bool add_batches(StatsPart& part, const std::function<bool()>& add_next) {
     Progress progress({.what = "stats",
                        .unit = "documents",
@@ -303,15 +247,14 @@ class Run {
 
   const StatsRunPlan& plan_;
   const StatsOptions& options_;
-  const CaptureBeside* capture_;
-  Manifest manifest_;
-  StoredRun* stored_;
-  StatsFolder folder_;
+  const JointCapture* capture_;
+  Clock::time_point start_ = Clock::now();
+  StatsResult result_;
   std::optional<CaptureResult> captured_;
-  std::int64_t total_ = 0;  // documents; 0: not known
+  std::int64_t total_ = 0;  // documents of the shard; 0 when unknown
 };
 
-// The documents of several folders, one folder after another.
+// Reads the documents of several folders, one folder after another.
 class FolderDocuments : public DocumentSource {
  public:
   FolderDocuments(const std::vector<std::string>& folders, const Statistics& statistics)
@@ -332,7 +275,7 @@ class FolderDocuments : public DocumentSource {
   std::unique_ptr<DocumentSource> source_;
 };
 
-// The examples of a finished folder, a row group in memory at a time.
+// Visits the examples of a finished folder, with one row group in memory at a time.
 void for_each_example(const std::string& folder,
                       const std::function<void(const ExampleRecord&)>& take) {
   const auto path = folder + "/" + layout::kExamplesFile;
@@ -360,87 +303,21 @@ void for_each_example(const std::string& folder,
   }
 }
 
-StatsResult result_of(const Statistics& statistics) {
-  StatsResult result;
-  result.examples = std::ssize(statistics.lengths);
-  for (const auto length : statistics.lengths) result.tokens += length;
-  return result;
-}
-
-JointResult run_stored(const StoreAddress& address, const StatsRunPlan& plan,
-                       const StatsOptions& options, const CaptureBeside* capture) {
-  if (options.overwrite) {
-    ExampleSource(plan.run, options.shard).wait();  // or nothing is replaced
-  }
-  StoredRun stored(address, StoredRun::kStatistics);
-  const auto manifest = manifest_of(plan);
-  const InStore in_store{.shard = options.shard,
-                         .overwrite = options.overwrite,
-                         .quiet = options.quiet,
-                         .state_file = stats_layout::kStateFile};
-  auto local = options;
-  local.overwrite = false;
-  JointResult result;
-  result.statistics = run_in_store<StatsResult>(stored, manifest, in_store, [&] {
-    Run run(plan, local, capture, manifest, &stored);
-    const auto statistics = run.run();
-    result.capture = run.captured();
-    return statistics;
-  });
-  return result;
-}
-
-JointResult run_anywhere(const StatsRunPlan& plan, const StatsOptions& options,
-                         const CaptureBeside* capture) {
-  const auto start = Clock::now();
-  JointResult result;
-  if (const auto address = parse_store_address(plan.config.run.output.data_root)) {
-    result = run_stored(*address, plan, options, capture);
-  } else {
-    Run run(plan, options, capture, manifest_of(plan));
-    result.statistics = run.run();
-    result.capture = run.captured();
-  }
-  result.statistics.seconds = seconds_since(start);
-  return result;
-}
-
-StatsResult merge_stored_shards(const StoreAddress& address) {
-  const auto start = Clock::now();
-  StoredRun stored(address, StoredRun::kStatistics);
-  auto result = merge_in_store<StatsResult>(stored, stats_layout::kStateFile, "documents", true,
-                                            [&] { return merge_shards(stored.local_root()); });
-  result.seconds = seconds_since(start);
-  return result;
-}
-
 }  // namespace
 
 StatsResult run_stats(const StatsRunPlan& plan, const StatsOptions& options) {
-  return run_anywhere(plan, options, nullptr).statistics;
+  return StatisticsRun(plan, options, nullptr).run().statistics;
 }
 
 JointResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
-                      const CaptureBeside& capture) {
-  return run_anywhere(plan, options, &capture);
+                      const JointCapture& capture) {
+  return StatisticsRun(plan, options, &capture).run();
 }
 
-StatsResult merge_shards(const std::string& path) {
-  if (const auto address = parse_store_address(path)) return merge_stored_shards(*address);
+StatsResult merge_shards(const std::string& folder) {
   const auto start = Clock::now();
-  const StatsFolder folder(path);
   StatsResult result;
-  if (folder.finished() && folder.root().shards().empty()) {
-    result.outcome = Outcome::already_finished;
-    return result;
-  }
-  const auto lock = folder.root().lock_whole();
-  const auto parts = complete_parts(folder.root(), kStatsParts);
-  for (const auto& part : parts) {
-    result.examples += part.examples();
-    result.tokens += part.tokens();
-  }
-  publish_parts(folder, parts);
+  set_totals(result, merge_all_parts(kStatisticsRun, folder, true, assemble_statistics));
   result.seconds = seconds_since(start);
   return result;
 }
@@ -448,7 +325,7 @@ StatsResult merge_shards(const std::string& path) {
 StatsResult merge_folders(const std::vector<std::string>& folders, const std::string& out) {
   const auto start = Clock::now();
   const StatsFolder folder(out);
-  folder.refuse_capture();
+  refuse_capture(out);
   if (folder.finished()) bad_input("{}: holds statistics already; choose another --out", out);
   auto statistics = read_statistics(folders.front());
   Json configurations = Json::array({parse_json(statistics.configuration, folders.front())});
@@ -457,16 +334,19 @@ StatsResult merge_folders(const std::vector<std::string>& folders, const std::st
     merge_statistics(statistics, part, folders.front(), folders[i]);
     configurations.push_back(parse_json(part.configuration, folders[i]));
   }
-  // Damage shows before anything is written.
+  // Read all examples once, so that damage is found before any file is written.
   for (const auto& each : folders) for_each_example(each, [](const ExampleRecord&) {});
   statistics.configuration = Json{{"merged", configurations}}.dump();
-  const auto lock = folder.root().lock({});
+  const auto lock = folder.lock({});
   FolderDocuments documents(folders, statistics);
-  folder.publish(statistics, documents, [&](ExamplesWriter& writer) {
+  write_final_statistics(folder, statistics, documents, [&](ExamplesWriter& writer) {
     for (const auto& each : folders)
       for_each_example(each, [&](const ExampleRecord& example) { writer.append(example); });
   });
-  auto result = result_of(statistics);
+  folder.publish();
+  StatsResult result;
+  result.examples = std::ssize(statistics.lengths);
+  for (const auto length : statistics.lengths) result.tokens += length;
   result.seconds = seconds_since(start);
   return result;
 }

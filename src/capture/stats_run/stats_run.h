@@ -1,5 +1,4 @@
-// A run of statistics from the first document to the finished files, and joining what was run in
-// parts.
+// Runs statistics from the first document to the published files, and merges shards and folders.
 #pragma once
 
 #include <optional>
@@ -12,21 +11,20 @@ namespace qkscope {
 
 StatsResult run_stats(const StatsRunPlan& plan, const StatsOptions& options);
 
-// Statistics and a capture of the same texts and model, from the same forward passes. Both give the
-// bytes that they give alone, and both go on from where they were. `capture` is nothing where it
-// was not run, because the statistics needed no more passes.
+// Statistics and a capture of the same texts and model from the same forward passes. Each output is
+// byte-identical to a separate run, and each resumes from its own journal.
 struct JointResult {
   StatsResult statistics;
-  std::optional<CaptureResult> capture;
+  std::optional<CaptureResult> capture;  // nullopt if the statistics needed no forward pass
 };
-struct CaptureBeside {
+struct JointCapture {
   const RunPlan& plan;
   CaptureOptions options;
 };
 JointResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
-                      const CaptureBeside& capture);
+                      const JointCapture& capture);
 
-// merge_stats_shards() and merge_stats_folders() of qkscope/statistics.h.
+// Implement merge_stats_shards() and merge_stats_folders() of qkscope/statistics.h.
 StatsResult merge_shards(const std::string& folder);
 StatsResult merge_folders(const std::vector<std::string>& folders, const std::string& out);
 

@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-// Statistics on disk, and what they were made of.
+// Statistics on disk and the rows they were computed from.
 class Exports : public ::testing::Test {
  protected:
   void write() {
@@ -70,7 +70,7 @@ std::vector<double> mean_of(const std::vector<std::vector<double>>& rows) {
   return mean;
 }
 
-TEST_F(Exports, ExpectedAttentionIsMeanAndCovarianceOfTheBodyBeforeRope) {
+TEST_F(Exports, ExpectedAttentionHoldsMeanAndCovarianceOfBodyQueriesBeforeRope) {
   write();
   const auto out = export_statistics(options("expected-attention", "ea"));
   const Json config = load_json(out + "/config.json");
@@ -101,8 +101,8 @@ TEST_F(Exports, ExpectedAttentionIsMeanAndCovarianceOfTheBodyBeforeRope) {
   }
 }
 
-// With one query head for each key head the filter is an eigenvector of the second moment.
-TEST_F(Exports, QFiltersAreTurnedEigenvectorsOfTheSecondMoment) {
+// With one query head per key head the filter is an eigenvector of the second moment.
+TEST_F(Exports, QFiltersAreNegatedEigenvectorsOfTheSecondMoment) {
   write();
   auto how = options("q-filters", "qf");
   how.kvpress_name = "model";
@@ -113,7 +113,7 @@ TEST_F(Exports, QFiltersAreTurnedEigenvectorsOfTheSecondMoment) {
   const SafetensorsFile file(out + "/model.safetensors");
   const auto filters = file.tensor("q_filters");
   ASSERT_EQ(filters.shape(), (Shape{3, 2, 8}));
-  std::vector<double> expected(8);  // of key head 1 of layer 0: query heads 2 and 3
+  std::vector<double> expected(8);  // key head 1 of layer 0 serves query heads 2 and 3
   for (const std::int64_t head : {2, 3}) {
     const auto rows = planted_.head_rows(VectorKind::query, VectorStage::post, 0, head, "all");
     std::vector<double> v(8, 1.0);
@@ -136,7 +136,7 @@ TEST_F(Exports, QFiltersAreTurnedEigenvectorsOfTheSecondMoment) {
   for (std::size_t j = 0; j < 8; ++j) EXPECT_NEAR(filters.data<float>()[8 + j], expected[j], 1e-6);
 }
 
-TEST_F(Exports, TriattentionIsReadWithoutOurCode) {
+TEST_F(Exports, TriattentionFileIsReadableByPlainPython) {
   write();
   const auto out = export_statistics(options("triattention", "stats.pt"));
   Json expected = Json::object();
@@ -158,7 +158,7 @@ TEST_F(Exports, TriattentionIsReadWithoutOurCode) {
             0);
 }
 
-TEST_F(Exports, TriaHasItsSizeHeaderAndNumbers) {
+TEST_F(Exports, TriaFileHasTheDocumentedHeaderSizeAndValues) {
   write();
   const auto out = export_statistics(options("tria", "stats.bin"));
   const MappedFile mapped(out);
@@ -195,7 +195,7 @@ TEST_F(Exports, TriaHasItsSizeHeaderAndNumbers) {
   for (std::size_t i = 0; i < 64; ++i) EXPECT_EQ(value(1, i / 16, i / 4 % 4, i % 4), 0.0f);  // NoPE
 }
 
-// A checkpoint of the statistics' shape with one tensor in it.
+// A checkpoint with the shapes of the statistics and a single tensor.
 void write_checkpoint(const std::string& folder, const Json& more = Json::object()) {
   fs::create_directories(folder);
   Json config = {{"model_type", "llama"},
@@ -217,7 +217,7 @@ void write_checkpoint(const std::string& folder, const Json& more = Json::object
   write_safetensors(folder + "/model.safetensors", tensors);
 }
 
-TEST_F(Exports, Fp8ScalesStandBesideTheCheckpoint) {
+TEST_F(Exports, Fp8ScalesAreAddedBesideTheLinkedCheckpoint) {
   write();
   write_checkpoint(folder_.file("model"));
   auto how = options("fp8-kv", "fp8");
@@ -227,7 +227,7 @@ TEST_F(Exports, Fp8ScalesStandBesideTheCheckpoint) {
   how.margin = 1.5;
   const auto out = export_statistics(how);
   const Json index = load_json(out + "/model.safetensors.index.json");
-  // 3 layers, q, k and v, a scale and a zero point each, and the checkpoint's own tensor.
+  // 3 layers with a scale and a zero point for q, k and v each, and the tensor of the checkpoint.
   EXPECT_EQ(index["weight_map"].size(), 3u * 3 * 2 + 1);
   EXPECT_EQ(index["weight_map"]["model.layers.0.self_attn.k_proj.weight"],
             "model-weights.safetensors");
@@ -268,7 +268,7 @@ TEST_F(Exports, Fp8ScalesStandBesideTheCheckpoint) {
               HasSubstr("has a quantization_config already"));
 }
 
-TEST_F(Exports, KeyRangesAreExact) {
+TEST_F(Exports, KeyRangesEqualThoseOfTheRows) {
   write();
   auto how = options("k-ranges", "ranges.safetensors");
   how.set = "body";
@@ -291,7 +291,7 @@ TEST_F(Exports, KeyRangesAreExact) {
   EXPECT_NEAR(value("mean"), mean_of(rows)[6], 1e-6);
 }
 
-TEST_F(Exports, DuoIsWhatStreamingLeavesOut) {
+TEST_F(Exports, DuoScoreIsAttentionOutsideSinkAndRecentKeys) {
   write();
   const auto out = export_statistics(options("duo", "duo"));
   EXPECT_EQ(load_json(out + "/config.json"), (Json{{"sink_size", 128}, {"recent_size", 256}}));
@@ -305,7 +305,7 @@ TEST_F(Exports, DuoIsWhatStreamingLeavesOut) {
   EXPECT_DOUBLE_EQ(std::stod(text), need);
 }
 
-TEST_F(Exports, RetrievalHeadsAreTheTrialsThatCount) {
+TEST_F(Exports, RetrievalHeadsListScoresOfCountedTrials) {
   write();
   const Json heads = load_json(export_statistics(options("retrieval-heads", "heads.json")));
   EXPECT_EQ(heads.size(), 12u);
@@ -315,7 +315,7 @@ TEST_F(Exports, RetrievalHeadsAreTheTrialsThatCount) {
   EXPECT_THAT(refusal("retrieval-heads"), HasSubstr("stats.retrieval"));
 }
 
-TEST_F(Exports, RefuseInOneSentenceWhatTheReaderCannotRepresent) {
+TEST_F(Exports, RefusesModelsThatTheFormatCannotRepresent) {
   planted_.statistics.interleaved = true;
   write();
   for (const char* to : {"expected-attention", "triattention", "tria"})
@@ -344,7 +344,7 @@ TEST_F(Exports, RefuseInOneSentenceWhatTheReaderCannotRepresent) {
   EXPECT_FALSE(fs::exists(folder_.file("refused")));
 }
 
-TEST_F(Exports, SayWhatIsMissing) {
+TEST_F(Exports, NamesMissingStatistics) {
   planted_.statistics.moments.erase({VectorKind::query, VectorStage::pre});
   write();
   EXPECT_THAT(refusal("expected-attention"), HasSubstr("no moments of q pre in layer 0"));
@@ -356,7 +356,7 @@ TEST_F(Exports, SayWhatIsMissing) {
   EXPECT_THAT(refusal("somewhere"), HasSubstr("expected one of expected-attention, q-filters"));
 }
 
-TEST_F(Exports, DoNotReplaceFilesUnasked) {
+TEST_F(Exports, RefusesToReplaceFilesWithoutOverwrite) {
   write();
   write_file(folder_.file("refused"), "mine");
   EXPECT_THAT(refusal("tria"), HasSubstr("--overwrite"));

@@ -1,4 +1,4 @@
-// Buckets and their positions, and how the metadata tells them to a reader.
+// Position buckets and the sampler metadata of head files.
 #include "capture/format/buckets.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ SamplerOptions sampler(SamplerType type, std::int64_t min_bucket_size) {
   return {.type = type, .base_rate = 0.5, .min_bucket_size = min_bucket_size, .max_rows = {}};
 }
 
-TEST(Buckets, EqualOnesAreDividedByTheirSize) {
+TEST(Buckets, UniformBucketIsPositionDividedBySize) {
   for (const auto type : {SamplerType::uniform, SamplerType::all}) {
     const auto options = sampler(type, 10);
     EXPECT_EQ(bucket_of(options, 9), 0);
@@ -23,8 +23,8 @@ TEST(Buckets, EqualOnesAreDividedByTheirSize) {
   }
 }
 
-TEST(Buckets, LogarithmicOnesBeginWithTheSmallestSize) {
-  const auto options = sampler(SamplerType::log_uniform, 100);  // no bucket below 7
+TEST(Buckets, LogBucketsStartAtTheMinimalSize) {
+  const auto options = sampler(SamplerType::log_uniform, 100);  // the lowest bucket is 7
   EXPECT_EQ(bucket_of(options, 0), 7);
   EXPECT_EQ(bucket_of(options, 254), 7);
   EXPECT_EQ(bucket_of(options, 255), 8);
@@ -33,8 +33,8 @@ TEST(Buckets, LogarithmicOnesBeginWithTheSmallestSize) {
   EXPECT_EQ(positions_of_bucket(options, 8), (PositionRange{255, 511}));
 }
 
-// Float32 rounds the logarithm up just below large powers of two: the ranges follow it.
-TEST(Buckets, PositionsAreThoseThatFallIntoTheBucket) {
+// Float32 rounds the logarithm up just below large powers of two, and the ranges reflect that.
+TEST(Buckets, PositionRangeContainsExactlyThePositionsOfTheBucket) {
   const auto options = sampler(SamplerType::log_uniform, 1);
   std::int64_t next = 0;
   for (std::int32_t bucket = 0; bucket < 31; ++bucket) {
@@ -48,13 +48,13 @@ TEST(Buckets, PositionsAreThoseThatFallIntoTheBucket) {
   EXPECT_LT(next, (std::int64_t{1} << 31) - 1);
 }
 
-TEST(Buckets, ASizeOfNothingIsRefused) {
+TEST(Buckets, RefusesSizeZero) {
   EXPECT_THROW(bucket_of(sampler(SamplerType::uniform, 0), 5), Error);
   EXPECT_THROW(positions_of_bucket(sampler(SamplerType::log_uniform, -1), 5), Error);
   EXPECT_THROW(bucket_of(sampler(SamplerType::uniform, 4), -1), Error);
 }
 
-TEST(SamplerMetadata, ComesBackAsWritten) {
+TEST(SamplerMetadata, ReadsBackWhatWasWritten) {
   for (const auto type : {SamplerType::log_uniform, SamplerType::uniform, SamplerType::all}) {
     Metadata metadata;
     put_sampler(metadata,
@@ -70,12 +70,12 @@ TEST(SamplerMetadata, ComesBackAsWritten) {
   }
 }
 
-TEST(SamplerMetadata, IsNothingWhereAnotherProgramWroteTheFile) {
+TEST(SamplerMetadata, IsMissingInFilesOfOtherPrograms) {
   EXPECT_FALSE(sampler_options({}, "f"));
   EXPECT_FALSE(sampler_options({{metadata::kMinBucketSize, "128"}}, "f"));
 }
 
-TEST(SamplerMetadata, RefusesWhatCannotBe) {
+TEST(SamplerMetadata, RefusesInvalidValues) {
   const auto read = [](const char* type, const char* rate, const char* size) {
     return sampler_options(
         {{metadata::kSampler, type}, {metadata::kBaseRate, rate}, {metadata::kMinBucketSize, size}},

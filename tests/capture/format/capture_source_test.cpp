@@ -1,5 +1,4 @@
-// How captures are named, and what tells them apart. tests/input/hub/captures_test.py has those on
-// the Hub.
+// Names and hashes of captures. tests/input/hub/captures_test.py covers captures on the Hub.
 #include "capture/format/capture_source.h"
 
 #include <filesystem>
@@ -17,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(CaptureName, NamesOnTheHub) {
+TEST(CaptureName, ParsesHubNames) {
   const auto plain = parse_hub_capture("org/name@stage1-step-40000");
   ASSERT_TRUE(plain);
   EXPECT_EQ(plain->repo, "org/name");
@@ -31,7 +30,7 @@ TEST(CaptureName, NamesOnTheHub) {
     EXPECT_FALSE(parse_hub_capture(path)) << path;
 }
 
-TEST(CaptureName, WhatIsNeitherAPathNorANameIsSaid) {
+TEST(CaptureName, RefusesMalformedNames) {
   const auto complaint = [](const std::string& name) {
     return bad_input_message([&] { parse_hub_capture(name); });
   };
@@ -50,7 +49,7 @@ HeadRows one_row() {
   return rows;
 }
 
-TEST(CaptureName, AFolderWinsOverAName) {
+TEST(CaptureName, PrefersAnExistingFolderOverAHubName) {
   const TemporaryFolder folder;
   const auto name = folder.file("name@main");
   write_head_file(head_file_path(name, {0, 0, HeadKind::query}), one_row(), {});
@@ -80,7 +79,7 @@ TEST(CaptureHash, ChangesWithTheCapture) {
   EXPECT_EQ(capture_hash(folder.file("none")), "");
 }
 
-TEST(ShortName, IdsStayAndPathsLoseTheirFolders) {
+TEST(ShortName, KeepsIdsAndShortensPaths) {
   EXPECT_EQ(short_name("HuggingFaceTB/SmolLM3-3B"), "HuggingFaceTB/SmolLM3-3B");
   EXPECT_EQ(short_name("org/name@branch"), "org/name@branch");
   EXPECT_EQ(short_name("/data/models/S3-4720/"), "S3-4720");

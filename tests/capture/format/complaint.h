@@ -1,4 +1,4 @@
-// What a user reads when a head file is refused.
+// Returns the message of the error that reading a head file throws.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Head files as other programs may write them.
+// Head files written by other programs.
 #include <arrow/api.h>
 #include <arrow/io/file.h>
 #include <gmock/gmock.h>
@@ -67,7 +67,7 @@ std::string write(const TemporaryFolder& folder, const Columns& columns,
   return path;
 }
 
-TEST(ForeignFile, PlainListsAndDictionariesAreRead) {
+TEST(ForeignFile, ReadsVariableLengthListsAndDictionaryPages) {
   const TemporaryFolder folder;
   const HeadFile file = read_head_file(write(folder, {}));
   EXPECT_EQ(file.rows.head_dim, 2);
@@ -77,25 +77,25 @@ TEST(ForeignFile, PlainListsAndDictionariesAreRead) {
   EXPECT_TRUE(file.metadata.empty());
 }
 
-TEST(ForeignFile, MixedVectorLengthsNameTheRow) {
+TEST(ForeignFile, NamesTheRowWithAnotherVectorLength) {
   const TemporaryFolder folder;
   EXPECT_THAT(complaint(write(folder, {.vector = lists({2, 2, 3})})),
               AllOf(HasSubstr("row 2"), HasSubstr("3 numbers")));
 }
 
-// Vectors of eight numbers and more are read page by page where they are all equally long.
-TEST(ForeignFile, MixedLengthsOfLongVectorsNameTheRow) {
+// Vectors of equal length of at least eight use the fast path of vector_pages.h.
+TEST(ForeignFile, NamesTheRowWithAnotherVectorLengthOnTheFastPath) {
   const TemporaryFolder folder;
   EXPECT_THAT(complaint(write(folder, {.vector = lists({16, 16, 15})})),
               AllOf(HasSubstr("row 2"), HasSubstr("15 numbers")));
-  // As many numbers as two rows of 16 have.
+  // The total equals that of two rows of 16.
   EXPECT_THAT(complaint(write(folder, {.vector = lists({17, 15, 16})})),
               AllOf(HasSubstr("row 1"), HasSubstr("15 numbers"), HasSubstr("have 17")));
   EXPECT_THAT(complaint(write(folder, {.vector = lists({31, 1, 16})})),
               AllOf(HasSubstr("row 1"), HasSubstr("1 numbers"), HasSubstr("have 31")));
 }
 
-TEST(ForeignFile, NullsInLongVectorsNameTheRow) {
+TEST(ForeignFile, NamesTheRowWithANullOnTheFastPath) {
   const TemporaryFolder folder;
   EXPECT_THAT(complaint(write(folder, {.vector = lists({16, -1, 16})})),
               AllOf(HasSubstr("row 1"), HasSubstr("'vector'")));
@@ -109,7 +109,7 @@ TEST(ForeignFile, NullsInLongVectorsNameTheRow) {
               AllOf(HasSubstr("row 2"), HasSubstr("'vector'")));
 }
 
-TEST(ForeignFile, LongVectorsComeFromEveryKindOfPage) {
+TEST(ForeignFile, ReadsEveryPageEncodingOnTheFastPath) {
   const TemporaryFolder folder;
   constexpr int kRows = 40;
   for (const int length : {8, 9, 16, 130}) {
@@ -153,7 +153,7 @@ TEST(ForeignFile, LongVectorsComeFromEveryKindOfPage) {
   }
 }
 
-TEST(ForeignFile, NullsNameTheRow) {
+TEST(ForeignFile, NamesTheRowWithANull) {
   const TemporaryFolder folder;
   EXPECT_THAT(complaint(write(folder, {.vector = lists({2, -1, 2})})),
               AllOf(HasSubstr("row 1"), HasSubstr("'vector'")));
@@ -163,7 +163,7 @@ TEST(ForeignFile, NullsNameTheRow) {
               AllOf(HasSubstr("row 2"), HasSubstr("'position' is null")));
 }
 
-TEST(ForeignFile, MixedWindowsNameTheRow) {
+TEST(ForeignFile, NamesTheRowWithAnotherWindow) {
   const TemporaryFolder folder;
   EXPECT_THAT(complaint(write(folder, {.window = ints({512, 512, 1024})})),
               AllOf(HasSubstr("row 2"), HasSubstr("1024"), HasSubstr("512")));
@@ -173,7 +173,7 @@ TEST(ForeignFile, MixedWindowsNameTheRow) {
               AllOf(HasSubstr("row 1"), HasSubstr("null")));
 }
 
-TEST(ForeignFile, WrongTypesAreNamed) {
+TEST(ForeignFile, NamesColumnsOfWrongType) {
   const TemporaryFolder folder;
   EXPECT_THAT(complaint(write(folder, {.vector = ints({1, 2, 3})})),
               HasSubstr("'vector' is INT32"));
@@ -187,7 +187,7 @@ std::shared_ptr<arrow::Array> windows(const std::vector<std::int64_t>& values) {
   return builder.Finish().ValueOrDie();
 }
 
-TEST(ForeignFile, WindowsMayBeWideNumbersOrNulls) {
+TEST(ForeignFile, AcceptsWindowsOfInt64AndNullColumns) {
   const TemporaryFolder folder;
   EXPECT_EQ(read_head_file(write(folder, {.window = windows({512, 512, 512})})).rows.sliding_window,
             512);
@@ -242,7 +242,7 @@ TEST(CaptureIndex, FindsTheKeyHeadOfAQueryHead) {
   EXPECT_EQ(key_head_of(index, query, HeadCounts{8, 2}), 5);
 }
 
-TEST(CaptureIndex, AFolderWithoutHeadsIsRefused) {
+TEST(CaptureIndex, RefusesAFolderWithoutHeads) {
   const TemporaryFolder folder;
   EXPECT_THROW(index_capture(folder.path()), Error);
   EXPECT_THAT(bad_input_message([&] { index_capture(folder.file("none")); }),
@@ -252,8 +252,8 @@ TEST(CaptureIndex, AFolderWithoutHeadsIsRefused) {
               HasSubstr("no query heads"));
 }
 
-// qk-sniffer once kept a folder per model, with one state above them.
-TEST(CaptureIndex, OneFolderPerModelIsRead) {
+// Older versions of qk-sniffer kept one folder per model and one state file above them.
+TEST(CaptureIndex, ReadsOneSubfolderPerModel) {
   const TemporaryFolder folder;
   const auto write_model = [&](const std::string& model) {
     HeadRows rows;
@@ -277,7 +277,7 @@ TEST(CaptureIndex, OneFolderPerModelIsRead) {
               AllOf(HasSubstr("org_a, org_b"), HasSubstr("name one of them")));
 }
 
-TEST(CaptureIndex, TheStateSaysHowPositionsWereDrawn) {
+TEST(CaptureIndex, ReadsTheSamplerFromTheStateFile) {
   const TemporaryFolder folder;
   write_heads(folder, {{0, 0, HeadKind::query}}, {});
   const auto sampler = [&](const std::string& details) {
@@ -298,7 +298,7 @@ TEST(CaptureIndex, TheStateSaysHowPositionsWereDrawn) {
   EXPECT_FALSE(sampler(R"("sampling_bucket_size": 8)"));
 }
 
-TEST(RopeInfo, ReadsWhatTheMetadataSays) {
+TEST(RopeInfo, ReadsRopeFromMetadata) {
   EXPECT_EQ(rope_info({}, "f").use, RopeUse::unknown);
   EXPECT_EQ(rope_info({{metadata::kRope, "none"}}, "f").use, RopeUse::nope);
   const auto plain = rope_info({{metadata::kRope, R"({"theta": 100.0, "dim": 4})"}}, "f");

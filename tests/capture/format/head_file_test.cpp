@@ -40,7 +40,7 @@ std::string written(const TemporaryFolder& folder, const HeadRows& rows) {
   return path;
 }
 
-TEST(HeadId, NamesFolders) {
+TEST(HeadId, ConvertsToFolderNamesAndBack) {
   EXPECT_EQ(folder_name({3, 12, HeadKind::query}), "l03h12q");
   EXPECT_EQ(folder_name({103, 7, HeadKind::key}), "l103h07k");
   EXPECT_EQ(parse_folder_name("l103h07k"), (HeadId{103, 7, HeadKind::key}));
@@ -49,7 +49,7 @@ TEST(HeadId, NamesFolders) {
     EXPECT_FALSE(parse_folder_name(wrong)) << wrong;
 }
 
-TEST(HeadFile, ComesBackAsWritten) {
+TEST(HeadFile, ReadsBackWhatWasWritten) {
   const TemporaryFolder folder;
   auto rows = some_rows(23, 6);
   rows.sliding_window = 512;
@@ -82,9 +82,9 @@ TEST(HeadFile, HasTheSchemaOfTheCaptureFormat) {
             "example_key: int64");
 }
 
-TEST(HeadFile, TextsOfTokensComeBack) {
+TEST(HeadFile, ReadsBackTokenStrings) {
   const TemporaryFolder folder;
-  auto rows = some_rows(5000, 2);  // more than are read at once
+  auto rows = some_rows(5000, 2);  // more than one read batch
   for (int i = 0; i < 5000; ++i)
     rows.token_str.push_back(i % 3 == 0 ? "" : fmt::format("Ġ{}\n", i));
   EXPECT_EQ(read_head_file(written(folder, rows)).rows.token_str, rows.token_str);
@@ -92,7 +92,7 @@ TEST(HeadFile, TextsOfTokensComeBack) {
   EXPECT_TRUE(read_head_file(written(folder, rows)).rows.token_str.empty());
 }
 
-TEST(HeadFile, BytesDoNotDependOnHowRowsWereAppended) {
+TEST(HeadFile, BytesDoNotDependOnAppendCalls) {
   const TemporaryFolder folder;
   auto rows = some_rows(50, 4);
   for (std::int64_t i = 0; i < 50; ++i) rows.example_key.push_back((i / 7) << 40);
@@ -122,7 +122,7 @@ TEST(HeadFile, BytesDoNotDependOnHowRowsWereAppended) {
   EXPECT_EQ(read_head_file(folder.file("whole")).rows.vectors, rows.vectors);
 }
 
-TEST(HeadFile, LeavesNothingBehindUnlessFinished) {
+TEST(HeadFile, RemovesTheTemporaryFileUnlessFinished) {
   const TemporaryFolder folder;
   {
     HeadWriterOptions options;
@@ -133,7 +133,7 @@ TEST(HeadFile, LeavesNothingBehindUnlessFinished) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
-TEST(HeadFile, NamesTheRowOfANumberThatIsNotFinite) {
+TEST(HeadFile, NamesTheRowWithNanOrInfinity) {
   const TemporaryFolder folder;
   auto rows = some_rows(9, 4);
   rows.vectors[4 * 6 + 2] = std::numeric_limits<float>::quiet_NaN();
@@ -143,7 +143,7 @@ TEST(HeadFile, NamesTheRowOfANumberThatIsNotFinite) {
   EXPECT_THAT(complaint(written(folder, rows)), HasSubstr("vector[2] is -inf"));
 }
 
-TEST(HeadFile, NamesRowsThatAreThereTwice) {
+TEST(HeadFile, NamesDuplicateRows) {
   const TemporaryFolder folder;
   auto rows = some_rows(9, 4);
   rows.example_id[8] = rows.example_id[2];
@@ -152,7 +152,7 @@ TEST(HeadFile, NamesRowsThatAreThereTwice) {
               AllOf(HasSubstr("rows 2 and 8"), HasSubstr("position 6")));
 }
 
-TEST(HeadFile, TextsThatDescendAreLookedThroughToo) {
+TEST(HeadFile, FindsDuplicatesWhenExamplesDescend) {
   const TemporaryFolder folder;
   auto rows = some_rows(6, 4);
   rows.example_id = {4, 7, 3, 3, 9, 7};
@@ -161,7 +161,7 @@ TEST(HeadFile, TextsThatDescendAreLookedThroughToo) {
   EXPECT_THAT(complaint(written(folder, rows)), HasSubstr("rows 1 and 5 are both example 7"));
 }
 
-TEST(HeadFile, TextsOfTheSameIdAreToldApartByTheirKeys) {
+TEST(HeadFile, DistinguishesExamplesOfEqualIdByKey) {
   const TemporaryFolder folder;
   auto rows = some_rows(9, 4);
   rows.example_id[8] = rows.example_id[2];
@@ -173,7 +173,7 @@ TEST(HeadFile, TextsOfTheSameIdAreToldApartByTheirKeys) {
   EXPECT_NE(read.example(2), read.example(8));
 }
 
-TEST(HeadFile, TakesRowsInAnyOrder) {
+TEST(HeadFile, AcceptsRowsInAnyOrder) {
   const TemporaryFolder folder;
   auto rows = some_rows(9, 4);
   std::reverse(rows.position.begin(), rows.position.end());
@@ -191,7 +191,7 @@ TEST(HeadFile, RefusesATruncatedFile) {
   }
 }
 
-TEST(HeadFile, RefusesDamageInside) {
+TEST(HeadFile, RefusesDamagedPages) {
   const TemporaryFolder folder;
   const std::string path = written(folder, some_rows(900, 16));
   const std::string whole(MappedFile(path).text());
@@ -201,7 +201,7 @@ TEST(HeadFile, RefusesDamageInside) {
     damaged[at] = static_cast<char>(damaged[at] ^ 0x5a);
     write_file(path, damaged);
     try {
-      read_head_file(path);  // a flipped bit may give another number; it must not crash
+      read_head_file(path);  // a flipped bit may change a value, but must not crash
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::bad_input) << error.what();
       ++refused;
@@ -210,7 +210,7 @@ TEST(HeadFile, RefusesDamageInside) {
   EXPECT_GT(refused, 10);
 }
 
-TEST(HeadFile, SaysWhatIsMissing) {
+TEST(HeadFile, NamesAMissingFile) {
   const TemporaryFolder folder;
   EXPECT_THAT(complaint(folder.file("none.parquet")), HasSubstr("no such file"));
   write_file(folder.file("text.parquet"), "position,vector\n1,2\n");

@@ -1,4 +1,4 @@
-// Segments and journals on their own.
+// Segments, manifests and journals.
 #include "capture/format/segment.h"
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include "base/core/error.h"
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
+#include "capture/folders_in_memory.h"
 #include "capture/format/journal.h"
 #include "capture/format/layout.h"
 #include "capture/format/part_check.h"
@@ -22,12 +23,12 @@ namespace qkscope {
 namespace {
 
 void write_text(const std::string& path, const std::string& text) {
-  std::ofstream(path) << text;  // without waiting for the disk
+  std::ofstream(path) << text;  // without fsync
 }
 
 using testing::ElementsAre;
 
-class SegmentFile : public testing::Test {
+class SegmentFile : private FoldersInMemory, public testing::Test {
  protected:
   static constexpr std::size_t kGroups = 2;
 
@@ -60,7 +61,7 @@ TEST_F(SegmentFile, ReadsBackWhatWasWritten) {
   std::uint64_t offset = 0;
   EXPECT_EQ(reader.example(offset).source_id, "first");
   EXPECT_EQ(reader.example(offset).row, 7);
-  EXPECT_THROW(reader.example(offset), Error);  // there are two
+  EXPECT_THROW(reader.example(offset), Error);  // only two examples exist
   const auto index = reader.index(1);
   EXPECT_EQ(index[0].rows, 0u);
   EXPECT_EQ(index[1].example_key, (std::int64_t{1} << 40) + 3);
@@ -75,7 +76,7 @@ TEST_F(SegmentFile, ReadsBackWhatWasWritten) {
   EXPECT_TRUE(block.positions.empty() && block.vectors.empty());
 }
 
-TEST_F(SegmentFile, AnIdOfAnyLengthIsRead) {
+TEST_F(SegmentFile, ReadsIdsOfAnyLength) {
   const std::string id(1000, 'x');
   {
     SegmentWriter writer(path(), kGroups);
@@ -89,7 +90,7 @@ TEST_F(SegmentFile, AnIdOfAnyLengthIsRead) {
   EXPECT_EQ(reader.example(offset).source_id, "after");
 }
 
-TEST_F(SegmentFile, IsNotThereBeforeItIsWhole) {
+TEST_F(SegmentFile, AppearsOnlyAfterCommit) {
   {
     SegmentWriter writer(path(), kGroups);
     writer.add_example({});
@@ -98,7 +99,7 @@ TEST_F(SegmentFile, IsNotThereBeforeItIsWhole) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
-TEST_F(SegmentFile, CutAnywhereItIsRefused) {
+TEST_F(SegmentFile, RefusesAFileTruncatedAtAnyByte) {
   write();
   const auto whole = std::string(MappedFile(path()).text());
   for (std::size_t size = 0; size < whole.size(); ++size) {
@@ -109,7 +110,7 @@ TEST_F(SegmentFile, CutAnywhereItIsRefused) {
   EXPECT_THROW(SegmentReader(path(), kGroups + 1), Error);
 }
 
-TEST_F(SegmentFile, ThatIsRefusedIsClosed) {
+TEST_F(SegmentFile, ClosesARefusedFile) {
   write_text(path(), "x");
   const auto open_files = [] {
     return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
@@ -119,7 +120,7 @@ TEST_F(SegmentFile, ThatIsRefusedIsClosed) {
   EXPECT_EQ(open_files(), before);
 }
 
-TEST_F(SegmentFile, EveryFlippedBitIsFound) {
+TEST_F(SegmentFile, DetectsEveryFlippedBit) {
   write();
   const auto whole = std::string(MappedFile(path()).text());
   for (std::size_t at = 0; at < 8 * whole.size(); ++at) {
@@ -142,7 +143,7 @@ Manifest small_manifest() {
   return manifest;
 }
 
-TEST(ManifestFile, WhatNoManifestHasIsRefused) {
+TEST(ManifestFile, RefusesValuesOutOfRange) {
   const TemporaryFolder folder;
   const auto refused = [&](const Manifest& manifest) {
     Journal::create(folder.path(), manifest);
@@ -169,7 +170,7 @@ TEST(ManifestFile, WhatNoManifestHasIsRefused) {
   EXPECT_NO_THROW(Journal(folder.path()));
 }
 
-TEST(ManifestFile, NumbersThatAreNoIntegersAreRefused) {
+TEST(ManifestFile, RefusesFractionsInPlaceOfIntegers) {
   for (const auto& number : {Json(1e300), Json(1.5), Json(std::uint64_t{1} << 63), Json("1")}) {
     for (const auto* name : {"head_dim", "row_group_size"}) {
       auto json = to_json(small_manifest());
@@ -182,13 +183,15 @@ TEST(ManifestFile, NumbersThatAreNoIntegersAreRefused) {
   }
 }
 
-TEST(ManifestFile, AChangedByteIsNoticed) {
+TEST(ManifestFile, DetectsAnyChangedByte) {
+  const FoldersInMemory memory;
   const TemporaryFolder folder;
   Journal::create(folder.path(), small_manifest());
   const auto path = folder.file(layout::kManifestFile);
   const auto whole = std::string(MappedFile(path).text());
   for (std::size_t at = 0; at < whole.size(); ++at) {
-    if (std::isspace(static_cast<unsigned char>(whole[at]))) continue;  // says nothing
+    if (std::isspace(static_cast<unsigned char>(whole[at])))
+      continue;  // white space is not significant
     auto damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 1);
     write_text(path, damaged);
@@ -196,7 +199,8 @@ TEST(ManifestFile, AChangedByteIsNoticed) {
   }
 }
 
-TEST(Journal, ADamagedLineIsRefusedAndATornLastOneDoesNotCount) {
+TEST(Journal, RefusesADamagedLineAndIgnoresATornLastLine) {
+  const FoldersInMemory memory;
   const TemporaryFolder folder;
   Journal::create(folder.path(), small_manifest());
   {
@@ -209,7 +213,7 @@ TEST(Journal, ADamagedLineIsRefusedAndATornLastOneDoesNotCount) {
   }
   const auto path = folder.file(layout::kJournalFile);
   const auto whole = std::string(MappedFile(path).text());
-  const auto last = whole.rfind('\n', whole.size() - 2) + 1;  // where the last line begins
+  const auto last = whole.rfind('\n', whole.size() - 2) + 1;  // start of the last line
   for (std::size_t at = 0; at + 1 < whole.size(); ++at) {
     auto damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 2);
@@ -220,13 +224,13 @@ TEST(Journal, ADamagedLineIsRefusedAndATornLastOneDoesNotCount) {
       EXPECT_FALSE(Journal(folder.path()).complete()) << at;
   }
   const auto line = whole.substr(0, whole.find('\n') + 1);
-  write_text(path, line + whole);  // a segment that is listed twice
+  write_text(path, line + whole);  // a segment listed twice
   EXPECT_THROW(Journal(folder.path()), Error);
-  write_text(path, whole.substr(line.size()));  // one that is left out
+  write_text(path, whole.substr(line.size()));  // a missing segment
   EXPECT_THROW(Journal(folder.path()), Error);
 }
 
-TEST(Journal, CountsWhatItNames) {
+TEST(Journal, SumsTheCountsOfItsEntries) {
   const TemporaryFolder folder;
   const auto manifest = small_manifest();
   EXPECT_FALSE(Journal::exists(folder.path()));
@@ -248,7 +252,7 @@ TEST(Journal, CountsWhatItNames) {
   EXPECT_THROW(Journal(folder.path()), Error);
 }
 
-TEST(Journal, CountsThatNoRunHasAreRefused) {
+TEST(Journal, RefusesCountsOutOfRange) {
   for (const std::int64_t count : {std::int64_t{-1}, std::numeric_limits<std::int64_t>::max()}) {
     const TemporaryFolder folder;
     Journal::create(folder.path(), small_manifest());
@@ -261,7 +265,7 @@ TEST(Journal, CountsThatNoRunHasAreRefused) {
   }
 }
 
-// A part of one segment with one row of one example, whose journal agrees with it.
+// A consistent part with one segment, one example and one row.
 class PartOfOneRow : public testing::Test {
  protected:
   void write(std::int32_t tokens, std::span<const std::string_view> token_strings) {
@@ -283,17 +287,17 @@ class PartOfOneRow : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(PartOfOneRow, IsWhatItsManifestSays) {
+TEST_F(PartOfOneRow, PassesTheCheckWhenConsistent) {
   write(3, std::vector<std::string_view>{"a"});
   EXPECT_NO_THROW(check_part(Journal(folder_.path())));
 }
 
-TEST_F(PartOfOneRow, WithoutItsTokenStringsIsRefused) {
+TEST_F(PartOfOneRow, IsRefusedWithoutTokenStrings) {
   write(3, {});
   EXPECT_THROW(check_part(Journal(folder_.path())), Error);
 }
 
-TEST_F(PartOfOneRow, WithMoreRowsThanTokensIsRefused) {
+TEST_F(PartOfOneRow, IsRefusedWithMoreRowsThanTokens) {
   write(0, std::vector<std::string_view>{"a"});
   EXPECT_THROW(check_part(Journal(folder_.path())), Error);
 }

@@ -1,4 +1,4 @@
-// Final files that are made while the run goes on have the bytes of those that are made after it.
+// Assembling ahead, during the run, gives the same bytes as assembling afterwards.
 #include "capture/run/assemble.h"
 
 #include <chrono>
@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// 13 segments; a head has 1,200 rows: several blocks and row groups, and the last of each not full.
+// 13 segments; 1,200 rows per head fill several blocks and row groups, the last of each partially.
 constexpr PlantedParts kParts{.documents = 200,
                               .rows = 12,
                               .layers = 6,
@@ -29,11 +29,11 @@ constexpr PlantedParts kParts{.documents = 200,
 
 class AssemblyAhead : public CaptureFixture {
  protected:
-  void SetUp() override {  // no model
-    set_thread_count(6);   // three of them ahead
+  void SetUp() override {  // needs no model
+    set_thread_count(6);   // three of them work ahead
     write_part("expected");
-    const DataRoot root(file("expected"));
-    Assembly(root, {part("expected")}).finish(true);
+    Assembly(DataRoot(file("expected")), {part("expected")}).finish(true);
+    DataRoot(file("expected")).publish();
     expected_ = contents("expected");
   }
 
@@ -43,14 +43,14 @@ class AssemblyAhead : public CaptureFixture {
     write_planted_part(DataRoot(file(name)), kParts, PlantedRows(kParts), {});
   }
   Journal part(const std::string& name) const { return Journal(DataRoot(file(name)).part({})); }
-  // The part as it was after so many segments.
+  // The part after its first `segments` segments.
   Journal begun(const std::string& name, std::size_t segments) const {
     const auto all = part(name);
     auto begun = all.without_segments();
     for (std::size_t i = 0; i < segments; ++i) begun.learn(all.entries()[i]);
     return begun;
   }
-  // Waits until the files ahead are there.
+  // Waits until `count` unfinished head files exist.
   void wait_for_files(const std::string& root, std::size_t count) const {
     const auto open = [&] {
       std::size_t found = 0;
@@ -68,8 +68,8 @@ class AssemblyAhead : public CaptureFixture {
   std::map<std::string, std::string> expected_;
 };
 
-// Segments that are there at the start are those of a run that continues.
-TEST_F(AssemblyAhead, GivesTheSameBytesWheneverSegmentsCome) {
+// `before`: segments that exist at the start, as in a resumed run.
+TEST_F(AssemblyAhead, BytesDoNotDependOnSegmentTiming) {
   for (const std::size_t before : {0u, 1u, 5u, 13u})
     for (const auto pause : {std::chrono::milliseconds(0), std::chrono::milliseconds(3)}) {
       fs::remove_all(file("out"));
@@ -83,22 +83,24 @@ TEST_F(AssemblyAhead, GivesTheSameBytesWheneverSegmentsCome) {
         std::this_thread::sleep_for(pause);
       }
       assembly.finish(true);
+      DataRoot(file("out")).publish();
       expect_same("out", expected_);
     }
 }
 
-TEST_F(AssemblyAhead, OpensNoMoreFilesThanItMay) {
+TEST_F(AssemblyAhead, RespectsTheOpenFileLimit) {
   write_part("out");
   struct rlimit usual {};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
   auto few = usual;
-  few.rlim_cur = 80;  // for 48 heads
+  few.rlim_cur = 80;  // fewer than two per head
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
   Assembly assembly(DataRoot(file("out")), {part("out")});
   assembly.begin_ahead();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_NO_THROW(assembly.finish(true));
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
+  DataRoot(file("out")).publish();
   expect_same("out", expected_);
 }
 
@@ -111,12 +113,13 @@ TEST_F(AssemblyAhead, LeavesNoFileWhenTheRunIsInterrupted) {
   }
   EXPECT_TRUE(contents("out/.parts/final").empty());
   EXPECT_FALSE(fs::exists(file("out/l00h00q")));
-  Assembly(DataRoot(file("out")), {part("out")}).finish(true);  // the next run
+  Assembly(DataRoot(file("out")), {part("out")}).finish(true);  // a later run
+  DataRoot(file("out")).publish();
   expect_same("out", expected_);
 }
 
-// Of the first run files are left behind, as after a kill.
-TEST_F(AssemblyAhead, BeginsAnewAfterAKill) {
+// Files in .parts/final are leftovers of a killed process.
+TEST_F(AssemblyAhead, IgnoresLeftoversOfAKilledAssembly) {
   write_part("out");
   fs::create_directories(file("out/.parts/final/l00h00q"));
   write_text(file("out/.parts/final/l00h00q/data.parquet.partial"), "half of a file");
@@ -124,10 +127,11 @@ TEST_F(AssemblyAhead, BeginsAnewAfterAKill) {
   Assembly assembly(DataRoot(file("out")), {part("out")});
   assembly.begin_ahead();
   assembly.finish(true);
+  DataRoot(file("out")).publish();
   expect_same("out", expected_);
 }
 
-TEST_F(AssemblyAhead, FindsDamage) {
+TEST_F(AssemblyAhead, RefusesADamagedSegment) {
   for (const std::size_t damaged : {0u, 7u, 12u}) {
     fs::remove_all(file("out"));
     write_part("out");

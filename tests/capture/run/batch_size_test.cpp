@@ -1,6 +1,4 @@
-// What is planned for a GPU with little memory, without a GPU.
-#include "capture/run/batch_size.h"
-
+// Memory plans for GPUs of different sizes; needs no GPU.
 #include <gmock/gmock.h>
 
 #include "base/core/error.h"
@@ -21,7 +19,7 @@ constexpr std::int64_t kPlenty = std::int64_t{1} << 40;
 
 class MemoryPlanning : public testing::Test {
  protected:
-  // Wide enough that weights and activations count beside the fixed workspace.
+  // Wide enough that weights and activations exceed the fixed workspace.
   MemoryPlanning() {
     auto json = load_json(tiny_checkpoint() + "/config.json");
     json["hidden_size"] = 2048;
@@ -38,7 +36,7 @@ class MemoryPlanning : public testing::Test {
   std::int64_t weights_ = 0;
 };
 
-TEST_F(MemoryPlanning, APlentifulGpuHoldsTheWeightsAndAFullBatch) {
+TEST_F(MemoryPlanning, LargeGpuHoldsWeightsAndAFullBatch) {
   const auto found = plan({.documents = 1, .max_length = 4096}, kPlenty);
   EXPECT_FALSE(found.streams());
   EXPECT_EQ(found.weights, weights_);
@@ -50,7 +48,7 @@ TEST_F(MemoryPlanning, APlentifulGpuHoldsTheWeightsAndAFullBatch) {
   EXPECT_EQ(plan({.documents = 1, .max_length = 4096}, 0).batch_tokens, kBatchTokens);
 }
 
-TEST_F(MemoryPlanning, BatchesShrinkBeforeWeightsStream) {
+TEST_F(MemoryPlanning, ShrinksBatchesBeforeStreamingWeights) {
   const auto room = activation_bytes(model_, 10'000, kGpu);
   const auto found = plan({.documents = 1, .max_length = 4096}, weights_ + room);
   EXPECT_FALSE(found.streams());
@@ -58,7 +56,7 @@ TEST_F(MemoryPlanning, BatchesShrinkBeforeWeightsStream) {
   EXPECT_LE(found.held_weights + found.activations, found.available);
 }
 
-TEST_F(MemoryPlanning, WeightsStreamWhereTheyDoNotFitBesideADocument) {
+TEST_F(MemoryPlanning, StreamsWeightsThatDoNotFitBesideADocument) {
   const auto available =
       streamed_weight_bytes(model_, DType::bf16) + activation_bytes(model_, 20'000, kGpu);
   const auto found = plan({.documents = 1, .max_length = 20'000}, available);
@@ -68,7 +66,7 @@ TEST_F(MemoryPlanning, WeightsStreamWhereTheyDoNotFitBesideADocument) {
   EXPECT_LE(found.held_weights + found.activations, available);
 }
 
-TEST_F(MemoryPlanning, WhatDoesNotFitIsRefusedWithWhatWould) {
+TEST_F(MemoryPlanning, RefusesWithAFittingMaxLength) {
   const auto available =
       streamed_weight_bytes(model_, DType::bf16) + activation_bytes(model_, 20'000, kGpu);
   const auto message =
@@ -84,13 +82,13 @@ TEST_F(MemoryPlanning, WhatDoesNotFitIsRefusedWithWhatWould) {
               HasSubstr("not even one token fits"));
 }
 
-TEST_F(MemoryPlanning, NoLimitAtAllIsALengthThatDoesNotFit) {
+TEST_F(MemoryPlanning, RefusesAnUnlimitedLength) {
   EXPECT_THAT(bad_input_message([&] { plan({.documents = 8, .max_length = INT64_MAX}, kPlenty); }),
               HasSubstr("would fit"));
   EXPECT_GT(plan_memory(model_, {}, {.documents = 8, .max_length = INT64_MAX}, 0).activations, 0);
 }
 
-TEST_F(MemoryPlanning, TheCpuTakesWhatTheSystemGives) {
+TEST_F(MemoryPlanning, CpuHasNoMemoryLimit) {
   const auto found = plan_memory(model_, {}, {.documents = 3, .max_length = 100}, 0);
   EXPECT_EQ(found.batch_tokens, 300);
   EXPECT_EQ(found.activations, activation_bytes(model_, 300));

@@ -1,4 +1,4 @@
-// A tiny checkpoint, a small dataset and a configuration for them, in a folder of their own.
+// Test fixture with a tiny checkpoint, a small dataset and a configuration in a temporary folder.
 #pragma once
 
 #include <cstdlib>
@@ -25,7 +25,7 @@ inline void write_text(const std::string& path, const std::string& text) {
   std::ofstream(path) << text;
 }
 
-// The tiny checkpoint of tools/make_tiny_checkpoint.py, made once per test program.
+// Creates the checkpoint of tools/make_tiny_checkpoint.py once per test program.
 inline const std::string& tiny_checkpoint() {
   static const TemporaryFolder folder;
   static const std::string path = [] {
@@ -38,7 +38,7 @@ inline const std::string& tiny_checkpoint() {
   return path;
 }
 
-// `count` documents of made-up words, up to `words` each, as JSON Lines with text and id.
+// Writes `count` random documents of up to `words` words as JSON Lines with text and id.
 inline void write_documents(const std::string& path, int count, int words) {
   std::mt19937 random(1);
   const std::vector<std::string> vocabulary = {"stone", "river", "and", "the", "cold", "light"};
@@ -52,7 +52,7 @@ inline void write_documents(const std::string& path, int count, int words) {
   }
 }
 
-// Sets bytes of a tensor of the checkpoint to ones: NaN in every float format.
+// Sets all bits of the first bytes of a tensor: NaN in every float format.
 inline void break_weight(const std::string& model, const std::string& tensor) {
   const auto path = model + "/model.safetensors";
   std::uint64_t header_size = 0;
@@ -75,7 +75,7 @@ class CaptureFixture : public testing::Test {
 
   std::string file(const std::string& name) const { return folder_.file(name); }
 
-  // `more` goes below the capture section.
+  // Appends `more` to the section capture.
   void write_config(const std::string& more) {
     write_text(file("run.yaml"), fmt::format("dataset:\n  path: {}\n  id_column: id\n"
                                              "model:\n  name: {}\n  dtype: float32\n"
@@ -95,7 +95,7 @@ class CaptureFixture : public testing::Test {
     return run_program(command(root, options));
   }
 
-  // Every file under the folder with its content.
+  // Relative path and content of every file below the folder.
   std::map<std::string, std::string> contents(const std::string& root) const {
     namespace fs = std::filesystem;
     std::map<std::string, std::string> all;

@@ -1,4 +1,4 @@
-// The files in the hands of the libraries people open them with.
+// Opens captures with datasets, pandas, pyarrow and DuckDB (check_clients.py).
 #include "capture_fixture.h"
 #include "python.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 class CaptureClients : public CaptureFixture {};
 
-TEST_F(CaptureClients, OpenEveryConfigurationByName) {
+TEST_F(CaptureClients, ThirdPartyLibrariesOpenEveryConfiguration) {
   const auto outcome = capture("out", "--set output.write_batch_size=512");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(run_python("tests/capture/run/check_clients.py", {file("out"), file("cache")}), 0);

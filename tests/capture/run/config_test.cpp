@@ -1,4 +1,4 @@
-// The configuration: every key, its type and range, overrides, and what is said about mistakes.
+// The YAML configuration: keys, types, ranges, overrides and error messages.
 #include <gmock/gmock.h>
 
 #include "base/core/error.h"
@@ -35,7 +35,7 @@ class ConfigFile : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(ConfigFile, DefaultsAreThoseOfTheProtocol) {
+TEST_F(ConfigFile, HasTheDocumentedDefaults) {
   const auto config = read(kSmallest);
   EXPECT_EQ(config.dataset.split, "train");
   EXPECT_EQ(config.dataset.text_column, "text");
@@ -55,7 +55,7 @@ TEST_F(ConfigFile, DefaultsAreThoseOfTheProtocol) {
   EXPECT_FALSE(config.output.assemble_ahead.has_value());
 }
 
-TEST_F(ConfigFile, EveryKeyIsRead) {
+TEST_F(ConfigFile, ReadsEveryKey) {
   const auto config = read(
       "dataset:\n  path: p\n  name: n\n  split: test\n  text_column: t\n  id_column: i\n"
       "  max_samples: 7\n  streaming: true\n"
@@ -97,7 +97,7 @@ TEST_F(ConfigFile, EveryKeyIsRead) {
   EXPECT_EQ(config.output.assemble_ahead, false);
 }
 
-TEST_F(ConfigFile, UnknownKeysAreNamedWithTheirLineAndTheNearestKey) {
+TEST_F(ConfigFile, NamesUnknownKeysWithLineAndSuggestion) {
   EXPECT_THAT(complaint(std::string(kSmallest) + "capture:\n  min_bucket_sise: 4\n"),
               HasSubstr("run.yaml:4: capture.min_bucket_sise: there is no such key; did you mean "
                         "capture.min_bucket_size?"));
@@ -110,7 +110,7 @@ TEST_F(ConfigFile, UnknownKeysAreNamedWithTheirLineAndTheNearestKey) {
                         "output.data_root?"));
 }
 
-TEST_F(ConfigFile, RetiredInferenceKeysAreIgnored) {
+TEST_F(ConfigFile, IgnoresRetiredInferenceKeys) {
   const auto config = read(std::string(kSmallest) +
                            "inference: {distributed: true, backend: nccl,\n"
                            "            mps_cleanup_every_batches: 4, batch_size: 2}\n");
@@ -119,7 +119,7 @@ TEST_F(ConfigFile, RetiredInferenceKeysAreIgnored) {
               HasSubstr("inference.bakend"));
 }
 
-TEST_F(ConfigFile, OverridesReplaceAndAdd) {
+TEST_F(ConfigFile, OverridesReplaceAndAddKeys) {
   const auto config = read(kSmallest, {"capture.min_bucket_size=256", "capture.layers=[0, 2]",
                                        "model.config_overrides.rope_scaling.factor=4.0",
                                        "capture.head_sampling.count=3", "dataset.path=a=b.txt"});
@@ -137,14 +137,14 @@ struct Mistake {
   std::string message;
 };
 
-class ConfigMistake : public ConfigFile, public testing::WithParamInterface<Mistake> {};
+class ConfigError : public ConfigFile, public testing::WithParamInterface<Mistake> {};
 
-TEST_P(ConfigMistake, IsNamed) {
+TEST_P(ConfigError, IsNamed) {
   EXPECT_THAT(complaint(kSmallest + GetParam().lines), HasSubstr(GetParam().message));
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    All, ConfigMistake,
+    All, ConfigError,
     testing::Values(
         Mistake{"tokenizer: {max_length: many}", "found \"many\", expected a whole number from 1"},
         Mistake{"tokenizer: {max_length: 0}", "expected a whole number from 1 on"},
@@ -171,15 +171,15 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"capture: {layers: [1], layers: [2]}", "capture.layers: the key is there twice"},
         Mistake{"capture: {", "not YAML"}, Mistake{"  bad: indent: here", "run.yaml:3: not YAML"}));
 
-TEST_F(ConfigFile, BytesThatAreNotUtf8MayBeReplaced) {
+TEST_F(ConfigFile, ReplacesInvalidUtf8WhenConfigured) {
   EXPECT_FALSE(read(kSmallest).dataset.replace_invalid);
   EXPECT_FALSE(read(kSmallest, {"dataset.errors=strict"}).dataset.replace_invalid);
   EXPECT_TRUE(read(kSmallest, {"dataset.errors=replace"}).dataset.replace_invalid);
   EXPECT_THAT(complaint(kSmallest, {"dataset.errors=maybe"}), HasSubstr("strict or replace"));
 }
 
-// Each map holds the one before it twice: 2^30 values in thirty lines.
-TEST_F(ConfigFile, AliasesDoNotMultiply) {
+// Each map refers twice to the previous one: 2^30 values in thirty lines.
+TEST_F(ConfigFile, RefusesExponentialYamlAliases) {
   std::string maps = "{m0: &m0 {k: v, l: w}";
   for (int i = 1; i < 30; ++i)
     maps += fmt::format(", m{0}: &m{0} {{k: *m{1}, l: *m{1}}}", i, i - 1);
@@ -187,7 +187,7 @@ TEST_F(ConfigFile, AliasesDoNotMultiply) {
               HasSubstr("aliases stand for more than"));
 }
 
-TEST_F(ConfigFile, WhatIsMissingIsNamed) {
+TEST_F(ConfigFile, NamesMissingRequiredKeys) {
   EXPECT_THAT(complaint("model: {name: m}\n"), HasSubstr("dataset.path is missing"));
   EXPECT_THAT(complaint("dataset: {path: d}\nmodel: {name: }\n"), HasSubstr("model.name"));
   EXPECT_THAT(complaint(""), HasSubstr("dataset.path is missing"));
@@ -199,7 +199,7 @@ TEST_F(ConfigFile, WhatIsMissingIsNamed) {
   EXPECT_THROW(read_capture_config(folder_.file("none.yaml")), Error);
 }
 
-TEST_F(ConfigFile, TheHashChangesWithTheResultOnly) {
+TEST_F(ConfigFile, HashDependsOnlyOnSettingsThatChangeTheResult) {
   const auto hash = [&](const std::vector<std::string>& overrides) {
     return config_hash(effective_config(read(kSmallest, overrides)));
   };
@@ -213,7 +213,7 @@ TEST_F(ConfigFile, TheHashChangesWithTheResultOnly) {
   EXPECT_NE(hash({"dataset.max_samples=3"}), plain);
 }
 
-TEST(SampleConfig, HasTheKeysOfThePrototype) {
+TEST(SampleConfig, HasTheKeysOfQkSniffer) {
   const auto config = read_capture_config(source_path("configs/sample.yaml"));
   EXPECT_EQ(config.model.name, "HuggingFaceTB/SmolLM2-135M");
   EXPECT_EQ(config.tokenizer.max_length, 512);
@@ -222,7 +222,7 @@ TEST(SampleConfig, HasTheKeysOfThePrototype) {
   EXPECT_EQ(config.output.hf_branch, "smollm2-135m-longbench-pro-128k-plus");
 }
 
-TEST(ProductionConfigs, AreThoseOfTheSweep) {
+TEST(ProductionConfigs, MatchTheSweepConfigurations) {
   namespace fs = std::filesystem;
   const fs::path root = source_path("configs/attention-plasticity");
   int count = 0;

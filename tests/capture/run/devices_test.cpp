@@ -1,5 +1,5 @@
-// Several devices share the texts of a run: batches come back in their order whoever is faster, and
-// the files are those of one device.
+// Several devices share the texts of a run: results keep batch order, and files equal those of one
+// device.
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -27,7 +27,7 @@ class Devices : public CaptureFixture {
   }
 };
 
-// The first row of the dataset in a batch, after a while that is longer for earlier batches.
+// Returns the first dataset row of a batch after a delay that is longer for earlier batches.
 std::int64_t slow_first_row(const PreparedBatch& batch) {
   const auto row = batch.examples.front().record.row;
   std::this_thread::sleep_for(std::chrono::milliseconds(row % 4 == 0 ? 8 : 1));
@@ -36,7 +36,7 @@ std::int64_t slow_first_row(const PreparedBatch& batch) {
 
 using RowWorkers = BatchWorkers<std::int64_t>;
 
-TEST_F(Devices, ResultsComeInTheOrderOfTheBatches) {
+TEST_F(Devices, ReturnsResultsInBatchOrder) {
   const auto one = plan("out", {});
   ExampleSource source(one, {});
   BatchReader reader(one, source);
@@ -57,7 +57,7 @@ TEST_F(Devices, ResultsComeInTheOrderOfTheBatches) {
   EXPECT_FALSE(workers.next());
 }
 
-TEST_F(Devices, AFailureIsThrownInItsTurn) {
+TEST_F(Devices, RethrowsAFailureInBatchOrder) {
   const auto one = plan("out", {});
   ExampleSource source(one, {});
   BatchReader reader(one, source);
@@ -73,7 +73,7 @@ TEST_F(Devices, AFailureIsThrownInItsTurn) {
   EXPECT_THROW(workers.next(), Error);
 }
 
-TEST_F(Devices, AWorkerThatCannotBeginEndsTheRun) {
+TEST_F(Devices, RethrowsAFailureToCreateAWorker) {
   const auto one = plan("out", {});
   ExampleSource source(one, {});
   BatchReader reader(one, source);
@@ -88,7 +88,7 @@ TEST_F(Devices, AWorkerThatCannotBeginEndsTheRun) {
   EXPECT_THROW(take_all(), Error);
 }
 
-TEST_F(Devices, OneBatchRunsAtATimeUntilTheStateIsSettled) {
+TEST_F(Devices, RunsOneBatchAtATimeUntilSettled) {
   const auto one = plan("out", {});
   ExampleSource source(one, {});
   BatchReader reader(one, source);
@@ -116,10 +116,10 @@ TEST_F(Devices, OneBatchRunsAtATimeUntilTheStateIsSettled) {
   while (workers.next()) {
   }
   EXPECT_EQ(most_before, 1);
-  EXPECT_EQ(asked, 4);  // before each of the first three, and once more
+  EXPECT_EQ(asked, 4);  // before each of the first three batches and once more
 }
 
-TEST_F(Devices, WorkersThatNobodyListensToEnd) {
+TEST_F(Devices, UnusedWorkersCanBeDestroyed) {
   const auto one = plan("out", {});
   for (int taken = 0; taken < 4; ++taken) {
     ExampleSource source(one, {});
@@ -129,7 +129,7 @@ TEST_F(Devices, WorkersThatNobodyListensToEnd) {
   }
 }
 
-TEST_F(Devices, TheBytesAreThoseOfOneDevice) {
+TEST_F(Devices, SeveralDevicesGiveTheBytesOfOneDevice) {
   const auto alone = run_capture(plan("alone", {"cpu"}), {.shard = {}, .quiet = true});
   for (const std::size_t count : {2u, 5u}) {
     const auto root = fmt::format("of{}", count);
@@ -142,7 +142,7 @@ TEST_F(Devices, TheBytesAreThoseOfOneDevice) {
   }
 }
 
-TEST_F(Devices, AStoppedRunGoesOnWithAnyNumber) {
+TEST_F(Devices, StoppedRunResumesWithAnotherNumberOfDevices) {
   run_capture(plan("alone", {}), {.shard = {}, .quiet = true});
   std::atomic<bool> stop = false;
   const auto first = run_capture(
@@ -163,7 +163,7 @@ TEST_F(Devices, AStoppedRunGoesOnWithAnyNumber) {
   expect_same("out", contents("alone"));
 }
 
-TEST_F(Devices, ATextThatCannotRunIsNamedAsWithOneDevice) {
+TEST_F(Devices, NamesAFailingTextAsWithOneDevice) {
   write_text(file("docs.jsonl"),
              "{\"id\": 1, \"text\": \"one\"}\n{\"id\": 2, \"text\": \"two\"}\n"
              "{\"id\": 3, \"text\": \"\xff\"}\n{\"id\": 4, \"text\": \"four\"}\n");
@@ -174,7 +174,7 @@ TEST_F(Devices, ATextThatCannotRunIsNamedAsWithOneDevice) {
   EXPECT_EQ(one.err, two.err);
 }
 
-TEST_F(Devices, AsAUserTypesThem) {
+TEST_F(Devices, DevicesOptionAcceptsListsAndAll) {
   ASSERT_EQ(capture("one").status, 0);
   const auto two = capture("two", "--devices cpu,cpu");
   ASSERT_EQ(two.status, 0) << two.err;
@@ -191,7 +191,7 @@ TEST_F(Devices, AsAUserTypesThem) {
   if (cuda_device_count() == 0) refused("--devices all", "devices all: ");
 }
 
-TEST_F(Devices, OneGpuTwiceHasTheBytesOfOneGpu) {
+TEST_F(Devices, OneGpuListedTwiceGivesTheBytesOfOneGpu) {
   if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda();
   run_capture(plan("one", {"cuda:0"}), {.shard = {}, .quiet = true});
   const auto two = run_capture(plan("two", {"cuda:0", "cuda:0"}), {.shard = {}, .quiet = true});

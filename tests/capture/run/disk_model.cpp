@@ -100,7 +100,7 @@ DiskModel::DiskModel(const Tree& before) : root_(std::make_shared<Node>()) {
     auto& parent = folder_of(path);
     parent.names[last_name(path)] = parent.kept_names[last_name(path)] = node;
   };
-  for (const auto& [name, content] : before)  // a folder comes before what is in it
+  for (const auto& [name, content] : before)  // map order lists a folder before its content
     if (name.ends_with('/')) add(name.substr(0, name.size() - 1), true, "");
   for (const auto& [name, content] : before)
     if (!name.ends_with('/')) add(name, false, content);
@@ -164,13 +164,13 @@ void DiskModel::apply(const FileOperation& operation) {
     case 'r': {
       auto& from = folder_of(path);
       auto& to = folder_of(operation.other);
-      if (&from == &to)  // within a folder both happen or neither
+      if (&from == &to)  // a rename within one folder is atomic
         return change_names(from, {last_name(path), last_name(operation.other), node});
       change_names(from, {last_name(path), "", nullptr});
       return change_names(to, {"", last_name(operation.other), node});
     }
     case 's':
-      if (!node) return;  // above the root, or removed meanwhile
+      if (!node) return;  // above the root, or already removed
       node->kept_data = node->data;
       node->kept_names = node->names;
       node->data_changes.clear();
@@ -196,7 +196,7 @@ void DiskModel::collect(const Node& node, const std::string& path, Unsynced unsy
     auto data = node.kept_data;
     for (auto piece : node.data_changes) {
       if (!survives()) continue;
-      // A write may be torn, or only its length may have arrived.
+      // A power loss may tear a write, or keep only the new length of the file.
       if (unsynced == Unsynced::some && !piece.cut && happens(random)) {
         if (happens(random))
           piece.data.resize(random() % (piece.data.size() + 1));

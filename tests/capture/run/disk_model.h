@@ -1,8 +1,8 @@
-// A disk whose power may go at any moment. It takes the operations that file_recorder.cpp wrote
-// down and gives the folders as they may look after a cut: what was synced is there, of what was
-// not, anything from nothing to all. The rules are those of POSIX and not those of a kind file
-// system: syncing a file keeps its data but not its name, a name is kept by syncing its folder, and
-// what lies in a folder whose own name was not kept is lost.
+// A model of a disk that may lose power at any moment. It replays the operations recorded by
+// file_recorder.cpp and returns possible disk contents after a power loss: synced data survives,
+// any subset of unsynced data is lost. The rules are the minimum of POSIX: fsync of a file keeps
+// its data but not its name, fsync of a folder keeps names, and a folder whose own name is lost
+// loses its content.
 #pragma once
 
 #include <cstdint>
@@ -15,56 +15,56 @@
 namespace qkscope {
 
 struct FileOperation {
-  char what = 0;  // c: made, t: cut to `offset` bytes, w: written, s: synced, r: renamed to
-                  // `other`, u: removed, m: folder made
+  char what = 0;  // c: create, t: truncate to `offset` bytes, w: write, s: fsync, r: rename to
+                  // `other`, u: remove, m: create a folder
   std::string path;
   std::string other;
   std::uint64_t offset = 0;
   std::string data;
 };
 
-// Below `root`, relative to it.
+// Reads a log of file_recorder.cpp; paths become relative to `root`.
 std::vector<FileOperation> read_operations(const std::string& log, const std::string& root);
 
-// Files with their content; folders end in "/".
+// Paths and contents of files; folder paths end in "/".
 using Tree = std::map<std::string, std::string>;
 
-// All files and folders below a folder.
+// Reads all files and folders below a folder.
 Tree read_tree(const std::string& folder);
-// Puts it into an empty or missing folder.
+// Writes a tree to an empty or missing folder.
 void write_tree(const Tree& tree, const std::string& folder);
 
 class DiskModel {
  public:
-  explicit DiskModel(const Tree& before);  // all of it on the disk
+  explicit DiskModel(const Tree& before);  // initial content, fully synced
 
   void apply(const FileOperation& operation);
 
   enum class Unsynced { lost, kept, some };
-  // What a cut now may leave.
+  // Returns a possible content after a power loss now.
   Tree after_cut(Unsynced unsynced, std::mt19937& random) const;
 
  private:
   struct Node;
   using NodePointer = std::shared_ptr<Node>;
 
-  // A change of names in one folder: with a name that appears, one that goes, or both.
+  // A change of names in one folder: a name is added, removed, or both.
   struct NameChange {
     std::string removed;
     std::string added;
     NodePointer node;
   };
   struct DataChange {
-    bool cut = false;  // to `offset` bytes
+    bool cut = false;  // truncate to `offset` bytes
     std::uint64_t offset = 0;
     std::string data;
   };
   struct Node {
     bool folder = false;
-    std::map<std::string, NodePointer> names;  // as the program sees them
+    std::map<std::string, NodePointer> names;  // visible to the program
     std::map<std::string, NodePointer> kept_names;
     std::vector<NameChange> name_changes;  // since the folder was synced
-    std::string data;                      // as the program sees it
+    std::string data;                      // visible to the program
     std::string kept_data;
     std::vector<DataChange> data_changes;
   };

@@ -1,7 +1,7 @@
-// What a forward pass costs, by the model's shape.
-#include "capture/run/dry_run.h"
-
+// Floating-point operations of a forward pass.
 #include <gtest/gtest.h>
+
+#include "capture/run/capture_plan.h"
 
 namespace qkscope {
 namespace {
@@ -18,20 +18,20 @@ ModelConfig two_layers() {
 }
 
 constexpr double kAttention = 8 * (4 + 2 + 2 + 4) * 3;  // weights of q, k, v and o
-constexpr double kMlp = 3 * 8 * 16;                     // of gate, up and down
+constexpr double kMlp = 3 * 8 * 16;                     // weights of gate, up and down
 
-// Four for each query, key and number of a head: two products.
+// Two matrix products: four operations per query, key and head dimension.
 double scores(double pairs) {
   return 4 * 4 * 3 * pairs;
 }
 
-TEST(ForwardFlop, CountsMatricesAndPairs) {
+TEST(ForwardFlop, CountsMatrixProductsAndAttendedPairs) {
   const auto model = two_layers();
   EXPECT_EQ(forward_flop(model, 5), 2 * (2 * 5 * (kAttention + kMlp) + scores(15)));
   EXPECT_EQ(forward_flop(model, 0), 0);
 }
 
-TEST(ForwardFlop, WindowsHaveFewerPairs) {
+TEST(ForwardFlop, SlidingWindowsReduceAttendedPairs) {
   EXPECT_EQ(attended_pairs(5, 0), 15);
   EXPECT_EQ(attended_pairs(5, 2), 9);  // 1 + 2 + 2 + 2 + 2
   EXPECT_EQ(attended_pairs(5, 9), 15);
@@ -40,17 +40,17 @@ TEST(ForwardFlop, WindowsHaveFewerPairs) {
   EXPECT_EQ(forward_flop(model, 5), 4 * 5 * (kAttention + kMlp) + scores(15) + scores(9));
 }
 
-TEST(ForwardFlop, OnlyChosenExpertsRun) {
+TEST(ForwardFlop, CountsOnlyRoutedExperts) {
   auto model = two_layers();
   model.layers[0].experts = true;
   model.experts.count = 10;
   model.experts.per_token = 2;
   model.experts.d_mlp = 6;
-  const double experts = 8 * 10 + 2 * 3 * 8 * 6;  // the router, and two of ten
+  const double experts = 8 * 10 + 2 * 3 * 8 * 6;  // the router and two of ten experts
   EXPECT_EQ(forward_flop(model, 1), 2 * (2 * kAttention + experts + kMlp) + 2 * scores(1));
 }
 
-TEST(ForwardFlop, LayersForImagesDoNotRun) {
+TEST(ForwardFlop, SkipsCrossAttentionLayers) {
   auto model = two_layers();
   model.layers[1].cross_attention = true;
   EXPECT_EQ(forward_flop(model, 1), 2 * (kAttention + kMlp) + scores(1));

@@ -1,11 +1,15 @@
-// Loaded before a program (LD_PRELOAD), writes down what the program does to the files below
-// QKSCOPE_RECORD_BELOW: one record per operation into the file QKSCOPE_RECORD_TO, in the order in
-// which they took effect. tests/capture/run/disk_model.h reads the records.
+// Loaded with LD_PRELOAD, records the operations of a program on files below QKSCOPE_RECORD_BELOW
+// to the file QKSCOPE_RECORD_TO, in the order in which they took effect. disk_model.h reads the
+// records. QKSCOPE_KILL_AT="r .seg 2" kills the program right after its second rename to a path
+// that ends in
+// ".seg"; kill_points.h sets it.
+#include <csignal>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <sstream>
 #include <string>
 
 #include <fcntl.h>
@@ -15,7 +19,7 @@
 
 namespace {
 
-std::recursive_mutex order;  // operations are recorded in the order of their effect
+std::recursive_mutex order;  // held during an operation and its record
 
 const char* variable(const char* name) {
   const char* value = std::getenv(name);
@@ -49,10 +53,23 @@ std::string absolute(int folder, const char* path) {
   return ::getcwd(here, sizeof here) == nullptr ? path : std::string(here) + "/" + path;
 }
 
-// letter | size, path | size, path | offset | size, data
+void kill_at_point(char what, const std::string& path) {
+  static char wanted = 0;
+  static std::string suffix;
+  static int left = [] {
+    int count = 0;
+    std::istringstream(variable("QKSCOPE_KILL_AT")) >> wanted >> suffix >> count;
+    return count;
+  }();
+  if (what == wanted && path.ends_with(suffix) && --left == 0) ::kill(::getpid(), SIGKILL);
+}
+
+// Writes letter | size, path | size, path | offset | size, data.
 void record(char what, const std::string& path, const std::string& other = "",
             std::uint64_t offset = 0, const void* data = nullptr, std::uint64_t size = 0) {
   if (!watched(path)) return;
+  kill_at_point(what, other.empty() ? path : other);
+  if (*variable("QKSCOPE_RECORD_TO") == 0) return;
   std::string line(1, what);
   const auto add = [&](const void* bytes, std::uint64_t count) {
     line.append(reinterpret_cast<const char*>(&count), sizeof count);

@@ -1,4 +1,4 @@
-// How batches are made, read ahead and run.
+// Packing, reading ahead and running batches.
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -34,18 +34,18 @@ class CaptureFlow : public CaptureFixture {
   }
 };
 
-TEST(Packing, TakesTheNumberAskedForAndMoreWhileTokensFit) {
+TEST(Packing, PacksBeyondTheMinimumWhileTokensFit) {
   const Packing by_number{.examples = 2, .tokens = 0};
   EXPECT_TRUE(by_number.takes(1, 1'000'000, 1'000'000));
   EXPECT_FALSE(by_number.takes(2, 0, 0));
   const Packing by_tokens{.examples = 1, .tokens = 100};
-  EXPECT_TRUE(by_tokens.takes(0, 0, 500));  // a batch has at least one
+  EXPECT_TRUE(by_tokens.takes(0, 0, 500));  // a batch holds at least one example
   EXPECT_TRUE(by_tokens.takes(3, 60, 40));
   EXPECT_FALSE(by_tokens.takes(3, 60, 41));
-  EXPECT_FALSE(by_tokens.takes(1024, 0, 0));  // empty texts do not go on for ever
+  EXPECT_FALSE(by_tokens.takes(1024, 0, 0));  // the number of empty texts is limited
 }
 
-TEST_F(CaptureFlow, ConsecutiveExamplesArePackedUpToTheTokens) {
+TEST_F(CaptureFlow, PacksConsecutiveExamplesUpToTheTokenLimit) {
   auto packed = plan();
   packed.packing = {.examples = 1, .tokens = 300};
   const auto batches = all_batches(packed);
@@ -54,7 +54,7 @@ TEST_F(CaptureFlow, ConsecutiveExamplesArePackedUpToTheTokens) {
     EXPECT_LE(batches[i].tokens(), 300);
     if (i > 0) {
       const auto next = batches[i].examples.front().record.tokens;
-      EXPECT_GT(batches[i - 1].tokens() + next, 300);  // it had no room
+      EXPECT_GT(batches[i - 1].tokens() + next, 300);  // the next example did not fit
     }
     for (const auto& example : batches[i].examples) rows.push_back(example.record.row);
   }
@@ -65,7 +65,7 @@ TEST_F(CaptureFlow, ConsecutiveExamplesArePackedUpToTheTokens) {
   EXPECT_EQ(rows, expected);
 }
 
-TEST_F(CaptureFlow, SamplesAreThoseOfEachDocumentAlone) {
+TEST_F(CaptureFlow, SamplesDoNotDependOnPacking) {
   auto packed = plan();
   packed.packing.tokens = 500;
   const PositionSampler sampler(packed.manifest.sampler);
@@ -89,7 +89,7 @@ TEST_F(CaptureFlow, SamplesAreThoseOfEachDocumentAlone) {
     }
 }
 
-TEST_F(CaptureFlow, ABadDocumentIsReportedAfterThoseBeforeIt) {
+TEST_F(CaptureFlow, ReportsABadDocumentAfterEarlierBatches) {
   write_text(file("docs.jsonl"),
              "{\"id\": 1, \"text\": \"one\"}\n{\"id\": 2, \"text\": \"two\"}\n"
              "{\"id\": 3, \"text\": \"\xff\"}\n{\"id\": 4, \"text\": \"four\"}\n");
@@ -110,19 +110,19 @@ TEST_F(CaptureFlow, ABadDocumentIsReportedAfterThoseBeforeIt) {
   EXPECT_FALSE(reader.at_end());
 }
 
-TEST_F(CaptureFlow, TwoBatchesAreReadAheadAndNoMore) {
+TEST_F(CaptureFlow, ReadsAtMostTwoBatchesAhead) {
   const auto unpacked = plan();
   ExampleSource source(unpacked, {});
   BatchReader reader(unpacked, source);
   for (int taken = 0; taken < 3; ++taken) {
-    while (reader.ready() < 2) std::this_thread::yield();  // nobody takes one meanwhile
+    while (reader.ready() < 2) std::this_thread::yield();  // no batch is taken meanwhile
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     EXPECT_EQ(reader.ready(), 2u);
     ASSERT_TRUE(reader.next());
   }
 }
 
-TEST_F(CaptureFlow, AStopEndsTheReaderBeforeTheEnd) {
+TEST_F(CaptureFlow, StopEndsTheReaderEarly) {
   write_documents(file("docs.jsonl"), 2000, 30);
   const auto unpacked = plan();
   ExampleSource source(unpacked, {});
@@ -132,11 +132,11 @@ TEST_F(CaptureFlow, AStopEndsTheReaderBeforeTheEnd) {
   stop.store(true);
   int left = 0;
   while (reader.next()) ++left;
-  EXPECT_LE(left, 3);  // what was ready, and what was on its way
+  EXPECT_LE(left, 3);  // queued batches and the one in progress
   EXPECT_FALSE(reader.at_end());
 }
 
-TEST_F(CaptureFlow, AReaderThatNobodyListensToEnds) {
+TEST_F(CaptureFlow, UnusedReaderCanBeDestroyed) {
   write_documents(file("docs.jsonl"), 2000, 30);
   const auto unpacked = plan();
   for (int taken = 0; taken < 5; ++taken) {
@@ -158,7 +158,7 @@ class CountingBackend : public CpuBackend {
   std::vector<std::int64_t> rows;
 };
 
-TEST_F(CaptureFlow, OneBackendRunsEveryBatch) {
+TEST_F(CaptureFlow, RunsEveryBatchOnOneBackend) {
   auto packed = plan();
   packed.packing.tokens = 300;
   const auto model = load_model(packed.model_folder);
@@ -185,7 +185,7 @@ class FailingBackend : public CpuBackend {
   void finish() override { failure("the GPU is gone"); }
 };
 
-TEST_F(CaptureFlow, AFailingPassLeavesNoThreadAndNoSegment) {
+TEST_F(CaptureFlow, FailedForwardPassLeavesNoThreadAndNoSegment) {
   const auto unpacked = plan();
   const auto model = load_model(unpacked.model_folder);
   FailingBackend backend(model);
@@ -215,7 +215,7 @@ TEST_F(CaptureFlow, PackingDoesNotChangeTheBytesOnTheCpu) {
   }
 }
 
-TEST_F(CaptureFlow, AnErrorInTheMiddleEndsTheRunAndItContinues) {
+TEST_F(CaptureFlow, ResumesAfterAnErrorInTheMiddle) {
   run_capture(plan("expected"), {.shard = {}, .quiet = true});
   const auto whole = std::string(MappedFile(file("docs.jsonl")).text());
   auto lines = whole;
@@ -227,11 +227,11 @@ TEST_F(CaptureFlow, AnErrorInTheMiddleEndsTheRunAndItContinues) {
   expect_same("out", contents("expected"));
 }
 
-TEST_F(CaptureFlow, WhereverItIsStoppedFilesMadeAheadHaveTheSameBytesInTheEnd) {
+TEST_F(CaptureFlow, StoppedRunsThatAssembleAheadResumeToTheSameBytes) {
   write_documents(file("docs.jsonl"), 200, 30);  // four segments
   run_capture(plan("expected"), {.shard = {}, .quiet = true});
   const auto ahead = plan("out", {"output.assemble_ahead=true"});
-  for (const std::int64_t examples : {1, 70, 100, 190}) {  // each goes on where the last one ended
+  for (const std::int64_t examples : {1, 70, 100, 190}) {  // each run resumes the previous one
     std::atomic<bool> stop = false;
     const auto stopped = run_capture(ahead, {.shard = {},
                                              .quiet = true,
@@ -245,6 +245,21 @@ TEST_F(CaptureFlow, WhereverItIsStoppedFilesMadeAheadHaveTheSameBytesInTheEnd) {
   }
   run_capture(ahead, {.shard = {}, .quiet = true});
   expect_same("out", contents("expected"));
+}
+
+TEST_F(CaptureFlow, RunningTheMissingShardsInOneCallGivesTheBytesOfOneRun) {
+  run_capture(plan("expected"), {.shard = {}, .quiet = true});
+  const CapturePlan shards(std::make_shared<const RunPlan>(plan()));
+  run_capture(shards, {.shard = {1, 3}, .quiet = true});  // by another task
+  std::atomic<bool> stop = true;
+  const auto stopped = run_capture_shards(shards, 3, {.shard = {}, .quiet = true, .stop = &stop});
+  EXPECT_EQ(stopped.outcome, RunOutcome::interrupted);
+  const auto result = run_capture_shards(shards, 3, {.shard = {}, .quiet = true});
+  EXPECT_EQ(result.outcome, RunOutcome::finished);
+  EXPECT_EQ(result.examples, 40);
+  expect_same("out", contents("expected"));
+  EXPECT_EQ(run_capture_shards(shards, 3, {.shard = {}, .quiet = true}).outcome,
+            RunOutcome::already_finished);
 }
 
 }  // namespace

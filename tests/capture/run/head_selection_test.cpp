@@ -1,4 +1,4 @@
-// Which heads are drawn, on the published models and at the edges.
+// Head selection on published models and in edge cases.
 #include "capture/run/head_selection.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +37,7 @@ std::string complaint(const HeadFilter& filter) {
   return "accepted";
 }
 
-TEST(HeadSelection, WithoutAFilterItIsEveryHead) {
+TEST(HeadSelection, SelectsEveryHeadWithoutAFilter) {
   const auto selection = select_heads(small_model(), {});
   ASSERT_EQ(selection.layers.size(), 4u);
   EXPECT_THAT(selection.layers.at(2).queries, ElementsAre(0, 1, 2, 3));
@@ -45,7 +45,7 @@ TEST(HeadSelection, WithoutAFilterItIsEveryHead) {
   EXPECT_EQ(selection.metadata["head_sampling_strategy"], "all");
 }
 
-TEST(HeadSelection, SlidingLayersAreLeftOut) {
+TEST(HeadSelection, FullAttentionOnlyExcludesSlidingLayers) {
   HeadFilter filter;
   filter.full_attention_only = true;
   filter.heads = {3};
@@ -59,7 +59,7 @@ TEST(HeadSelection, SlidingLayersAreLeftOut) {
   EXPECT_EQ(selection.metadata["head_sampling_full_attention_only"], 1);
 }
 
-TEST(HeadSelection, TheDrawIsPythons) {
+TEST(HeadSelection, DrawEqualsPythonRandomSample) {
   HeadFilter filter;
   filter.sampling = HeadSampling{.count = 5, .seed = 0};
   const auto selection = select_heads(small_model(), filter);
@@ -72,7 +72,7 @@ TEST(HeadSelection, TheDrawIsPythons) {
   EXPECT_EQ(select_heads(small_model(), filter).layers.size(), 4u);
 }
 
-TEST(HeadSelection, HeadsAreNamedAsPairs) {
+TEST(HeadSelection, SelectsHeadsGivenAsPairs) {
   HeadFilter filter;
   filter.pairs = {{3, 1}, {0, 2}, {3, 0}, {3, 1}};
   const auto selection = select_heads(small_model(), filter);
@@ -86,7 +86,7 @@ TEST(HeadSelection, HeadsAreNamedAsPairs) {
                                            "layers 0 to 3 and heads 0 to 3"));
 }
 
-TEST(HeadSelection, MoreHeadsThanThereAreIsSaid) {
+TEST(HeadSelection, WarnsWhenMoreHeadsAreRequestedThanExist) {
   std::vector<std::string> messages;
   set_log_callback([&](LogLevel, std::string_view message) { messages.emplace_back(message); });
   HeadFilter filter;
@@ -97,7 +97,7 @@ TEST(HeadSelection, MoreHeadsThanThereAreIsSaid) {
   EXPECT_THAT(messages[0], HasSubstr("17 heads asked for, 16 are there"));
 }
 
-TEST(HeadSelection, OutOfRangeSaysTheRange) {
+TEST(HeadSelection, NamesTheValidRangeOfIndices) {
   HeadFilter filter;
   filter.layers = {0, 4};
   EXPECT_THAT(complaint(filter),
@@ -114,7 +114,7 @@ TEST(HeadSelection, OutOfRangeSaysTheRange) {
 
 struct Published {
   std::string folder;
-  std::size_t query_heads;  // with files, of 300 drawn
+  std::size_t query_heads;  // with files, out of 300 drawn
 };
 
 class PublishedModel : public testing::TestWithParam<Published> {};

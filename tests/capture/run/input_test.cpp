@@ -1,5 +1,4 @@
-// What a user can get wrong: each gives one line that names the file, field or row, and exit
-// code 2.
+// User errors: each gives exit code 2 and one line that names the file, field or row.
 #include <gmock/gmock.h>
 
 #include "capture_fixture.h"
@@ -61,8 +60,8 @@ TEST_F(CaptureInput, TokenizersAndFields) {
   expect_refused("--shard x", "--shard");
 }
 
-// The tokenizer knows no rows; the run does.
-TEST_F(CaptureInput, ATextThatCannotBeTokenizedIsNamed) {
+// The tokenizer does not know the dataset row, so the run adds it to the message.
+TEST_F(CaptureInput, NamesTheRowOfATextThatCannotBeTokenized) {
   std::filesystem::create_directories(file("tokenizer"));
   auto tokenizer = Json::parse(MappedFile(tiny_checkpoint() + "/tokenizer.json").text());
   const Json gives_up = {{"type", "Split"},
@@ -121,7 +120,7 @@ TEST_F(CaptureInput, TextsWithoutTokensAndEmptyTexts) {
   EXPECT_EQ(rows, 7 * 12);  // seven bytes, twelve heads
 }
 
-TEST_F(CaptureInput, TheStateHasTheWordsOfThePrototype) {
+TEST_F(CaptureInput, StateFileHasTheKeysOfQkSniffer) {
   ASSERT_EQ(capture("plain", "--limit 1").status, 0);
   const Json plain = load_json(file("plain/_saver_state.json"))["model_metadata"];
   EXPECT_EQ(plain["attention_scope"], "all_attention");

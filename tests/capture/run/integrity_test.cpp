@@ -1,5 +1,5 @@
-// What must not end with exit 0: runs continued over other inputs, texts that cannot be told apart,
-// damaged parts, numbers that are none; and a run that stored nothing leaves nothing.
+// Runs that must fail: changed inputs, duplicate ids, damaged parts, NaN; and cleanup after a run
+// that stored nothing.
 #include <gmock/gmock.h>
 
 #include "base/io/checksum.h"
@@ -20,12 +20,12 @@ class CaptureIntegrity : public CaptureFixture {
     fs::copy(tiny_checkpoint(), file("model"));
   }
 
-  // A run of the checkpoint in file("model").
+  // Captures with the checkpoint in file("model").
   Outcome run(const std::string& root, const std::string& options = "") const {
     return capture(root, "--set model.name=" + file("model") + " " + options);
   }
 
-  // One of two shards, as if it had been interrupted: the mark of completion is the last line.
+  // Runs one of two shards and removes the completion mark, the last journal line.
   void interrupt(const std::string& root) {
     const auto first = run(root, "--shard 0/2");
     ASSERT_EQ(first.status, 0) << first.err;
@@ -41,7 +41,7 @@ class CaptureIntegrity : public CaptureFixture {
   }
 };
 
-TEST_F(CaptureIntegrity, ARunIsNotContinuedOverOtherInputs) {
+TEST_F(CaptureIntegrity, RefusesToResumeWithChangedInputs) {
   interrupt("out");
   const auto change = [&](const std::string& name, const std::string& message, auto edit) {
     const auto before = std::string(MappedFile(file(name)).text());
@@ -59,7 +59,7 @@ TEST_F(CaptureIntegrity, ARunIsNotContinuedOverOtherInputs) {
          });
   change("docs.jsonl", "the dataset changed since this run began (docs.jsonl)",
          [](std::string text) {
-           text[text.rfind("stone")] = 'S';  // the same ids and rows
+           text[text.rfind("stone")] = 'S';  // ids and rows stay the same
            return text;
          });
   change("model/model.safetensors", "the model's weights changed since this run began",
@@ -70,7 +70,7 @@ TEST_F(CaptureIntegrity, ARunIsNotContinuedOverOtherInputs) {
   EXPECT_EQ(run("out", "--shard 0/2").status, 0);
 }
 
-TEST_F(CaptureIntegrity, TheFingerprintOfAGgufFileCoversAllOfIt) {
+TEST_F(CaptureIntegrity, FingerprintCoversTheWholeGgufFile) {
   fs::remove_all(file("model"));
   fs::create_directories(file("model"));
   fs::copy(source_path("tests/golden/gguf_llama/model.gguf"), file("model/small.gguf"));
@@ -84,7 +84,7 @@ TEST_F(CaptureIntegrity, TheFingerprintOfAGgufFileCoversAllOfIt) {
   EXPECT_EQ(run("out", "--shard 0/2").status, 0);
 }
 
-TEST_F(CaptureIntegrity, AFinishedCaptureIsNotThatOfOtherInputs) {
+TEST_F(CaptureIntegrity, RefusesAFinishedCaptureOfChangedInputs) {
   ASSERT_EQ(run("out").status, 0);
   EXPECT_EQ(run("out").status, 0);
   write_documents(file("docs.jsonl"), 41, 30);
@@ -92,7 +92,7 @@ TEST_F(CaptureIntegrity, AFinishedCaptureIsNotThatOfOtherInputs) {
   EXPECT_EQ(run("out", "--overwrite").status, 0);
 }
 
-TEST_F(CaptureIntegrity, ARunThatStoredNothingLeavesNothing) {
+TEST_F(CaptureIntegrity, RemovesItsFoldersWhenNothingWasStored) {
   const auto config = std::string(MappedFile(file("model/config.json")).text());
   auto wrong = parse_json(config, "config");
   wrong["head_dim"] = 8;
@@ -103,11 +103,11 @@ TEST_F(CaptureIntegrity, ARunThatStoredNothingLeavesNothing) {
   const auto mended = run("made/out");
   ASSERT_EQ(mended.status, 0) << mended.err;
   EXPECT_EQ(read_head_file(file("made/out/l00h00q/data.parquet")).rows.head_dim, 16);
-  // Killed before anything was stored, it is no obstacle either.
+  // A run killed before it stored anything does not block another run.
   fs::create_directories(file("other/.parts/00000-of-00001"));
   write_text(file("other/.parts/00000-of-00001/manifest.json"), "{\"head_dim\": 8}");
   EXPECT_EQ(run("other").status, 0);
-  // What others put into the folder stays, and so does a capture that cannot be replaced.
+  // Foreign files stay, and so does a capture that cannot be replaced.
   fs::create_directories(file("mine"));
   EXPECT_EQ(run("mine", "--set dataset.path=none.jsonl").status, 2);
   EXPECT_TRUE(fs::is_empty(file("mine")));
@@ -117,7 +117,7 @@ TEST_F(CaptureIntegrity, ARunThatStoredNothingLeavesNothing) {
   EXPECT_TRUE(fs::exists(file("other/_saver_state.json")));
 }
 
-TEST_F(CaptureIntegrity, TheTokenizerFollowsTheRevisionOfTheModel) {
+TEST_F(CaptureIntegrity, TokenizerUsesTheRevisionOfTheModel) {
   const std::string main(40, 'a');
   const std::string branch(40, 'b');
   const auto repository = file("cache/models--org--tiny");
@@ -138,7 +138,7 @@ TEST_F(CaptureIntegrity, TheTokenizerFollowsTheRevisionOfTheModel) {
   EXPECT_EQ(given.status, 2) << "a tokenizer that is named comes from its main branch";
 }
 
-TEST_F(CaptureIntegrity, IdsThatTwoRowsShareAreNamedBeforeAnyComputing) {
+TEST_F(CaptureIntegrity, RefusesDuplicateIdsBeforeTheFirstForwardPass) {
   write_text(file("docs.jsonl"),
              "{\"id\": \"a\", \"text\": \"stone\"}\n{\"id\": \"b\", \"text\": \"river\"}\n"
              "{\"id\": \"a\", \"text\": \"light\"}\n");
@@ -154,7 +154,7 @@ TEST_F(CaptureIntegrity, IdsThatTwoRowsShareAreNamedBeforeAnyComputing) {
   expect_refused(run("bad", "--set dataset.ids=rows"), "expected column or row");
 }
 
-TEST_F(CaptureIntegrity, IdsThatAgreeInTheir32LowBitsStayApart) {
+TEST_F(CaptureIntegrity, DistinguishesIdsWithEqualLow32Bits) {
   write_text(file("docs.jsonl"),
              "{\"id\": 1, \"text\": \"stone\"}\n{\"id\": 4294967297, \"text\": \"river\"}\n");
   const auto outcome = run("out", "--set capture.sampler.type=all");
@@ -169,7 +169,7 @@ TEST_F(CaptureIntegrity, IdsThatAgreeInTheir32LowBitsStayApart) {
   EXPECT_EQ(texts, (std::map<std::int64_t, int>{{1, 5}, {4294967297, 5}}));
 }
 
-TEST_F(CaptureIntegrity, NumbersThatAreNoneEndTheRunAndAreNamed) {
+TEST_F(CaptureIntegrity, EndsTheRunAtTheFirstNanAndNamesIt) {
   break_weight(file("model"), "model.layers.1.self_attn.k_proj.weight");
   const auto options = "--set capture.head_sampling=null --set capture.sampler.type=all ";
   const auto outcome = run("out", options);
@@ -184,7 +184,7 @@ TEST_F(CaptureIntegrity, NumbersThatAreNoneEndTheRunAndAreNamed) {
   EXPECT_EQ(load_json(file("out/_saver_state.json")).at("non_finite_rows"), count);
 }
 
-TEST_F(CaptureIntegrity, DamagedPartsAreNotAssembled) {
+TEST_F(CaptureIntegrity, RefusesToAssembleDamagedParts) {
   ASSERT_EQ(run("out", "--shard 0/2").status, 0);
   ASSERT_EQ(run("out", "--shard 1/2").status, 0);
   const auto part = file("out/.parts/00001-of-00002/");
@@ -207,7 +207,7 @@ TEST_F(CaptureIntegrity, DamagedPartsAreNotAssembled) {
   EXPECT_EQ(run_program("qkscope merge --quiet " + file("out")).status, 0);
 }
 
-TEST_F(CaptureIntegrity, SegmentsOfOtherPlacesAreNotAssembled) {
+TEST_F(CaptureIntegrity, RefusesSegmentsOfAnotherPart) {
   ASSERT_EQ(run("out", "--shard 0/2").status, 0);
   ASSERT_EQ(run("out", "--shard 1/2").status, 0);
   const auto zero = file("out/.parts/00000-of-00002/00000000.seg");
@@ -220,7 +220,7 @@ TEST_F(CaptureIntegrity, SegmentsOfOtherPlacesAreNotAssembled) {
   EXPECT_EQ(run_program("qkscope merge --quiet " + file("out")).status, 0);
 }
 
-TEST_F(CaptureIntegrity, LinksInsideTheFolderAreRefused) {
+TEST_F(CaptureIntegrity, RefusesSymbolicLinksInsideTheDataRoot) {
   fs::create_directories(file("theirs/l00h00q"));
   write_text(file("theirs/precious"), "theirs");
   write_text(file("theirs/l00h00q/data.parquet"), "theirs");
@@ -240,7 +240,7 @@ TEST_F(CaptureIntegrity, LinksInsideTheFolderAreRefused) {
   expect_link_refused("_saver_state.json", "theirs/precious");
 }
 
-TEST_F(CaptureIntegrity, AsManyShardsAsOneLikes) {
+TEST_F(CaptureIntegrity, RunsWithMoreShardsThanDocuments) {
   const auto first = run("out", "--shard 0/100000");
   ASSERT_EQ(first.status, 0) << first.err;
   const auto merged = run_program("qkscope merge " + file("out"));

@@ -1,8 +1,10 @@
-// Merging many shards: the bytes of one run, in memory and open files that do not grow with them.
+// Merging many shards: same bytes as one run, with memory and open files independent of their
+// number.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "capture/folders_in_memory.h"
 #include "capture_fixture.h"
 #include "paths.h"
 #include "planted_parts.h"
@@ -20,17 +22,7 @@ constexpr PlantedParts kParts{.documents = 400,
                               .row_group_size = 512,
                               .uneven = true};
 
-// Hundreds of parts are synced for each test: they lie in memory where the system has a place for
-// it.
-class FoldersInMemory {
- protected:
-  FoldersInMemory() {
-    constexpr char kMemory[] = "/dev/shm";
-    if (std::filesystem::is_directory(kMemory)) ::setenv("TMPDIR", kMemory, 0);
-  }
-};
-
-class MergeOfMany : private FoldersInMemory, public CaptureFixture {
+class MergeOfManyShards : private FoldersInMemory, public CaptureFixture {
  protected:
   void SetUp() override {}  // no model
 
@@ -41,8 +33,8 @@ class MergeOfMany : private FoldersInMemory, public CaptureFixture {
     for (std::int64_t i = 0; i < count; ++i) write_planted_part(data_root, parts, rows, {i, count});
   }
 
-  // KiB that `qkscope merge` had resident at most, with so many open files allowed. What several
-  // threads have at the same moment is chance: memory is measured with one.
+  // Runs `qkscope merge` with a limit of open files and returns its peak resident set size in KiB.
+  // The peak of several threads is random, so memory is measured with one.
   long merge(const std::string& root, rlim_t files, int threads = 1) const {
     const auto line = "PATH=\"" + program_folder() + ":$PATH\"; exec qkscope merge " + file(root) +
                       " --quiet --threads " + std::to_string(threads);
@@ -61,7 +53,7 @@ class MergeOfMany : private FoldersInMemory, public CaptureFixture {
   }
 };
 
-TEST_F(MergeOfMany, TwoHundredShardsWith64OpenFilesGiveTheBytesOfOneRun) {
+TEST_F(MergeOfManyShards, TwoHundredShardsWith64OpenFilesGiveTheBytesOfOneRun) {
   write_shards("one", 1);
   write_shards("few", 20);
   write_shards("many", 200);
@@ -73,12 +65,12 @@ TEST_F(MergeOfMany, TwoHundredShardsWith64OpenFilesGiveTheBytesOfOneRun) {
   expect_same("few", expected);
   expect_same("many", expected);
   fmt::print("peak memory: {} KiB for 20 shards, {} KiB for 200\n", few, many);
-  if (kSanitized) return;  // the sanitizers keep freed memory: it grows by their doing
-  // 180 shards more keep their journals and where they are in the dataset: 30 KiB were measured.
+  if (kSanitized) return;  // sanitizers quarantine freed memory
+  // The journals and cursors of 180 more shards were measured at 30 KiB.
   EXPECT_LT(many, few + 512);
 }
 
-TEST_F(MergeOfMany, AShardThatHasNoDocumentsIsAPartTheLess) {
+TEST_F(MergeOfManyShards, MergesShardsWithoutDocuments) {
   auto parts = kParts;
   parts.documents = 5;
   write_shards("one", 1, parts);

@@ -1,17 +1,17 @@
-// The power may go at any moment: after every operation on a file that a capture makes, with any
-// part of what was not synced lost, the disk holds a finished capture or one that the same command
-// finishes to the same bytes. The run is recorded once (file_recorder.cpp) and cut thousands of
-// times (disk_model.h).
+// Simulates a power loss after every file operation of a capture, with any subset of unsynced data
+// lost: the disk must hold a finished capture, or one that the same command completes to the same
+// bytes. The run is recorded once (file_recorder.cpp) and replayed thousands of times
+// (disk_model.h).
 //
-// Every state is read as the next run reads it; a few are given to the program. More of both:
+// Every disk state is checked as a resumed run reads it; a few are given to the program. For more:
 // QKSCOPE_POWER_CUTS=100 build/tests/test_capture_run --gtest_filter='PowerCut.*'
 #include <set>
 
 #include "base/io/checksum.h"
 #include "capture/format/data_root.h"
 #include "capture/format/part_check.h"
-#include "capture_fixture.h"
 #include "disk_model.h"
+#include "kill_points.h"
 
 namespace qkscope {
 namespace {
@@ -27,20 +27,19 @@ class PowerCut : public CaptureFixture {
     if (const char* more = std::getenv("QKSCOPE_POWER_CUTS")) effort_ = std::atoi(more);
   }
 
-  // What the command does to the files in the folder "disk".
+  // Records the file operations of a command below the folder "disk".
   std::vector<FileOperation> record(const std::string& line) {
     fs::create_directories(file("disk"));
     const auto disk = fs::canonical(file("disk")).string();
     fs::remove(file("record"));
-    const auto outcome = run_program(
-        fmt::format("LD_PRELOAD={} QKSCOPE_RECORD_BELOW={} QKSCOPE_RECORD_TO={} {}",
-                    program_folder() + "/../tests/file_recorder.so", disk, file("record"), line));
+    const auto outcome = run_recorded(
+        line, fmt::format("QKSCOPE_RECORD_BELOW={} QKSCOPE_RECORD_TO={}", disk, file("record")));
     EXPECT_EQ(outcome.status, 0) << outcome.err;
     return read_operations(file("record"), disk);
   }
 
-  // The operations on a disk that holds `before`, cut after each. `finished` are what a finished
-  // capture may be, of which `line` makes the last one.
+  // Replays the operations on a disk that holds `before` and cuts the power after each. `finished`:
+  // allowed finished captures; the command `line` produces the last of them.
   void cut_everywhere(const Tree& before, const std::vector<FileOperation>& operations,
                       const std::vector<Tree>& finished, const std::string& line) {
     std::mt19937 random(11);
@@ -81,7 +80,7 @@ class PowerCut : public CaptureFixture {
     return sum.value();
   }
 
-  // What looks finished is; what is not finished can be read as far as its journal goes.
+  // A state with a state file must be complete; any other must have readable parts.
   void check_state(const Tree& state, const std::vector<Tree>& finished) {
     if (state.contains("out/_saver_state.json")) {
       bool whole = false;
@@ -96,7 +95,7 @@ class PowerCut : public CaptureFixture {
       EXPECT_TRUE(whole) << "a state file stands over files that are not whole";
       return;
     }
-    Tree parts;  // all that a run looks at before it goes on
+    Tree parts;  // the files that a resumed run reads
     for (const auto& [name, content] : state)
       if (name.starts_with("out/.parts/0")) parts.emplace(name, content);
     if (!seen_parts_.insert(hash(parts)).second) return;
@@ -124,20 +123,20 @@ class PowerCut : public CaptureFixture {
   std::set<std::uint64_t> seen_parts_;
 };
 
-TEST_F(PowerCut, ANewCaptureIsFinishedOrCanBe) {
+TEST_F(PowerCut, ANewCaptureIsCompleteOrResumable) {
   const auto line = command("disk/out");
   const auto operations = record(line);
   ASSERT_GT(operations.size(), 100u);
   cut_everywhere({}, operations, {read_tree(file("disk/out"))}, line);
 }
 
-TEST_F(PowerCut, OneWhoseFilesAreMadeAheadIsFinishedOrCanBe) {
+TEST_F(PowerCut, ACaptureAssembledAheadIsCompleteOrResumable) {
   const auto line = command("disk/out", "--set output.assemble_ahead=true");
   const auto operations = record(line);
   cut_everywhere({}, operations, {read_tree(file("disk/out"))}, line);
 }
 
-TEST_F(PowerCut, AnOverwrittenCaptureIsTheOldOneOrCanBeTheNew) {
+TEST_F(PowerCut, AnOverwrittenCaptureIsTheOldOneOrResumesToTheNewOne) {
   ASSERT_EQ(capture("disk/out", "--set capture.min_bucket_size=8").status, 0);
   const auto before = read_tree(file("disk"));
   const auto old = read_tree(file("disk/out"));

@@ -1,4 +1,4 @@
-// Captures against transformers and the prototype's rules (tools/make_capture_reference.py).
+// Compares captures with transformers and qk-sniffer (tools/make_capture_reference.py).
 #include "capture_fixture.h"
 #include "paths.h"
 #include "python.h"
@@ -13,7 +13,7 @@ struct ReferenceCase {
 
 class CaptureReference : public testing::TestWithParam<ReferenceCase> {};
 
-TEST_P(CaptureReference, RowsAreEqualAndVectorsClose) {
+TEST_P(CaptureReference, MatchesTheReferenceRowsExactlyAndVectorsClosely) {
   const TemporaryFolder folder;
   const std::string reference = source_path("tests/capture/run/reference/");
   const auto outcome = run_program(fmt::format(

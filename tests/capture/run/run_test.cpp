@@ -1,4 +1,4 @@
-// Whole runs through the program: the same bytes however they are cut, continued or repeated.
+// Whole runs of the program: the same bytes for any split, resume or repetition.
 #include <set>
 
 #include "capture_fixture.h"
@@ -33,7 +33,7 @@ TEST_F(CaptureRun, BatchesThreadsAndShardsGiveTheSameBytes) {
     }
 }
 
-TEST_F(CaptureRun, FilesThatAreMadeAheadHaveTheSameBytes) {
+TEST_F(CaptureRun, AssemblingAheadGivesTheSameBytes) {
   write_documents(file("docs.jsonl"), 300, 30);  // five segments
   ASSERT_EQ(capture("after").status, 0);
   const auto expected = contents("after");
@@ -50,7 +50,7 @@ TEST_F(CaptureRun, FilesThatAreMadeAheadHaveTheSameBytes) {
   expect_same("shards", expected);
 }
 
-TEST_F(CaptureRun, BothProgramsAreTheSame) {
+TEST_F(CaptureRun, SniffQkAndQkscopeCaptureGiveTheSameBytes) {
   ASSERT_EQ(capture("one").status, 0);
   const auto other =
       run_program(fmt::format("qkscope capture --config {} --set output.data_root={} --quiet",
@@ -59,10 +59,10 @@ TEST_F(CaptureRun, BothProgramsAreTheSame) {
   expect_same("two", contents("one"));
 }
 
-TEST_F(CaptureRun, AFinishedRunDoesNothing) {
+TEST_F(CaptureRun, FinishedRunIsNotRepeated) {
   ASSERT_EQ(capture("out").status, 0);
   const auto before = std::filesystem::last_write_time(file("out/l00h00q/data.parquet"));
-  std::filesystem::remove(file("docs.jsonl"));  // not even looked at
+  std::filesystem::remove(file("docs.jsonl"));  // not read again
   const auto again = run_program(
       fmt::format("sniff-qk --config {} --set output.data_root={}", file("run.yaml"), file("out")));
   EXPECT_EQ(again.status, 0) << again.err;
@@ -70,7 +70,7 @@ TEST_F(CaptureRun, AFinishedRunDoesNothing) {
   EXPECT_EQ(std::filesystem::last_write_time(file("out/l00h00q/data.parquet")), before);
 }
 
-TEST_F(CaptureRun, AnotherConfigurationIsRefusedAndNamed) {
+TEST_F(CaptureRun, RefusesAnotherConfigurationAndNamesTheDifference) {
   ASSERT_EQ(capture("out").status, 0);
   const auto expected = contents("out");
   const auto other = capture("out", "--set capture.min_bucket_size=32");
@@ -84,7 +84,7 @@ TEST_F(CaptureRun, AnotherConfigurationIsRefusedAndNamed) {
   expect_same("out", expected);
 }
 
-TEST_F(CaptureRun, OverwriteKeepsWhatIsNotACapture) {
+TEST_F(CaptureRun, OverwriteKeepsForeignFiles) {
   ASSERT_EQ(capture("out").status, 0);
   write_text(file("out/notes.txt"), "mine");
   ASSERT_EQ(capture("out", "--overwrite").status, 0);
@@ -98,7 +98,7 @@ TEST_F(CaptureRun, LimitTakesTheFirstExamples) {
   expect_same("same", expected);
 }
 
-TEST_F(CaptureRun, AtMostMaxRowsOfAnExampleAreKept) {
+TEST_F(CaptureRun, KeepsAtMostMaxRowsPerExample) {
   ASSERT_EQ(capture("all").status, 0);
   const std::string limit = "--set capture.max_rows_per_batch=2 ";
   ASSERT_EQ(capture("few", limit).status, 0);
@@ -122,7 +122,7 @@ TEST_F(CaptureRun, AtMostMaxRowsOfAnExampleAreKept) {
             contents("few").at("l00h00q/data.parquet"));
 }
 
-TEST_F(CaptureRun, DebugLoggingTellsTheTimeOfEveryNthBatch) {
+TEST_F(CaptureRun, DebugLoggingReportsEveryNthBatch) {
   const auto outcome = run_program(
       fmt::format("sniff-qk --config {} --set output.data_root={} --set inference.batch_size=8 "
                   "--set inference.debug_logging=true "
@@ -134,7 +134,7 @@ TEST_F(CaptureRun, DebugLoggingTellsTheTimeOfEveryNthBatch) {
   EXPECT_EQ(outcome.err.find("batch 3:"), std::string::npos) << outcome.err;
 }
 
-TEST_F(CaptureRun, MergeSaysWhichShardsAreMissing) {
+TEST_F(CaptureRun, MergeNamesMissingShards) {
   ASSERT_EQ(capture("out", "--shard 1/3").status, 0);
   const auto merged = run_program("qkscope merge " + file("out"));
   EXPECT_EQ(merged.status, 2);
@@ -148,7 +148,7 @@ TEST_F(CaptureRun, MergeSaysWhichShardsAreMissing) {
   EXPECT_NE(nothing.err.find("no parts of a capture"), std::string::npos) << nothing.err;
 }
 
-TEST_F(CaptureRun, OverwriteStartsShardsAgain) {
+TEST_F(CaptureRun, OverwriteRestartsShards) {
   ASSERT_EQ(capture("expected").status, 0);
   for (int shard = 0; shard < 3; ++shard)
     ASSERT_EQ(
@@ -163,7 +163,7 @@ TEST_F(CaptureRun, OverwriteStartsShardsAgain) {
   expect_same("out", contents("expected"));
 }
 
-TEST_F(CaptureRun, DryRunSaysExactlyWhatARunGives) {
+TEST_F(CaptureRun, DryRunPredictsTheExactResult) {
   const auto dry =
       run_program(fmt::format("sniff-qk --config {} --set output.data_root={} "
                               "--dry-run --json",
@@ -189,23 +189,23 @@ TEST_F(CaptureRun, DryRunSaysExactlyWhatARunGives) {
             "out/l{:02}h{:02}{}/data.parquet", std::stoi(layer), head.get<int>(), kind))));
 }
 
-TEST_F(CaptureRun, OptionsOfAGpuChangeNothingOnTheCpu) {
+TEST_F(CaptureRun, GpuOptionsChangeNothingOnTheCpu) {
   ASSERT_EQ(capture("plain").status, 0);
   const auto options = "--device cpu --deterministic --device-memory 8GiB --batch-tokens 100";
   ASSERT_EQ(capture("out", options).status, 0);
   expect_same("out", contents("plain"));
-  EXPECT_EQ(capture("out").status, 0);  // it is the same capture
+  EXPECT_EQ(capture("out").status, 0);  // the identity of the capture is the same
   const auto file_of_head = read_head_file(file("out/l00h00q/data.parquet"));
   EXPECT_EQ(file_of_head.metadata.at("dtype"), "float32");
 }
 
-TEST_F(CaptureRun, DtypeStandsInPlaceOfTheConfigurations) {
+TEST_F(CaptureRun, DtypeOptionOverridesTheConfiguration) {
   ASSERT_EQ(capture("set", "--set model.dtype=bfloat16").status, 0);
   ASSERT_EQ(capture("out", "--dtype bf16 --set inference.autocast_dtype=float16").status, 0);
   expect_same("out", contents("set"));
 }
 
-TEST_F(CaptureRun, JsonTellsWhatTheRunDid) {
+TEST_F(CaptureRun, JsonReportsTheResult) {
   const auto outcome = capture("out", "--json");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const Json result = parse_json(outcome.out, "result");
@@ -232,7 +232,7 @@ TEST_F(CaptureRun, DryRunNeedsNoWeights) {
   EXPECT_NE(dry.out.find("40"), std::string::npos) << dry.out;
 }
 
-TEST_F(CaptureRun, HubIdsAreFoundInTheCache) {
+TEST_F(CaptureRun, FindsHubIdsInTheCache) {
   namespace fs = std::filesystem;
   const std::string commit(40, 'a');
   for (const auto* kind : {"models--org--tiny", "datasets--org--texts"}) {
@@ -256,9 +256,9 @@ TEST_F(CaptureRun, HubIdsAreFoundInTheCache) {
       << missing.err;
 }
 
-TEST_F(CaptureRun, ADatasetThatChangedIsNotMixedIn) {
+TEST_F(CaptureRun, RefusesToResumeWithAChangedDataset) {
   ASSERT_EQ(capture("out", "--shard 0/2").status, 0);
-  // As if it had been interrupted: the mark of completion is the last line.
+  // Remove the completion mark, the last journal line, to simulate an interruption.
   const auto journal = file("out/.parts/00000-of-00002/journal.jsonl");
   const auto text = std::string(MappedFile(journal).text());
   write_text(journal, text.substr(0, text.rfind('\n', text.size() - 2) + 1));

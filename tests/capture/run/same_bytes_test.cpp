@@ -1,5 +1,4 @@
-// A capture has the same bytes on every CPU with fused multiply-adds: one hash, whatever the
-// target.
+// A capture has the same rows on every CPU target with fused multiply-add.
 #include <bit>
 #include <span>
 #include <string>
@@ -16,8 +15,7 @@
 namespace qkscope {
 namespace {
 
-// The columns of all heads in order, not the files: how Parquet packs them depends on Arrow's
-// version.
+// Hashes the columns of all heads instead of the files, whose bytes depend on the version of Arrow.
 constexpr const char* kDemoHash = "f8461abe19366efc";
 
 class SameBytes : public EachCpuTarget {};
@@ -60,7 +58,7 @@ std::string hash_of_columns(const std::string& data_root) {
   return fmt::format("{:016x}", blake2b_64(bytes));
 }
 
-TEST_P(SameBytes, TheDemoModelHasOneHash) {
+TEST_P(SameBytes, CaptureOfTheDemoModelHasTheExpectedHash) {
   const TemporaryFolder folder;
   run_capture(make_plan(demo_config(folder.file("data"))), {});
   EXPECT_EQ(hash_of_columns(folder.file("data")), kDemoHash);
@@ -74,7 +72,7 @@ std::vector<std::string> targets_that_fuse() {
 
 INSTANTIATE_TEST_SUITE_P(Cpu, SameBytes, testing::ValuesIn(targets_that_fuse()),
                          [](const auto& target) { return target.param; });
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SameBytes);  // a machine without any
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SameBytes);  // the machine may support no target
 
 }  // namespace
 }  // namespace qkscope

@@ -1,4 +1,4 @@
-// Head and position sampling against what CPython and PyTorch draw (tools/make_sampling_golden.py).
+// Compares head and position sampling with CPython and PyTorch (tools/make_sampling_golden.py).
 #include <gtest/gtest.h>
 
 #include "base/io/json.h"
@@ -31,7 +31,7 @@ TEST(PythonRandom, SamplesAsPythonDoes) {
   }
 }
 
-TEST(PythonRandom, EveryNumberOnceWhenAllAreTaken) {
+TEST(PythonRandom, SamplingAllGivesAPermutation) {
   auto drawn = PythonRandom(3).sample(50, 50);
   std::sort(drawn.begin(), drawn.end());
   for (std::uint32_t i = 0; i < 50; ++i) EXPECT_EQ(drawn[i], i);
@@ -44,7 +44,7 @@ SamplerOptions options_of(const Json& entry) {
           .max_rows = {}};
 }
 
-TEST(PositionSampler, KeepsWhatTorchKeeps) {
+TEST(PositionSampler, KeepsThePositionsThatTorchKeeps) {
   std::size_t kept = 0;
   for (const auto& entry : golden()["positions"]) {
     const auto key = std::stoll(entry["example"].get<std::string>());
@@ -96,7 +96,7 @@ TEST(PositionSampler, MaxRowsKeepsASubsetInOrder) {
   ASSERT_EQ(some.size(), 20u);
   EXPECT_TRUE(std::is_sorted(some.begin(), some.end()));
   EXPECT_TRUE(std::includes(every.begin(), every.end(), some.begin(), some.end()));
-  EXPECT_NE(some.front(), every.front());  // not simply the first ones
+  EXPECT_NE(some.front(), every.front());  // not just the first positions
   options.max_rows = 5000;
   EXPECT_EQ(PositionSampler(options).sample(99, 1000), every);
 }

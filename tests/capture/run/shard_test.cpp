@@ -1,4 +1,4 @@
-// --shard auto: which part a scheduler's variables mean, and what is said about odd ones.
+// --shard auto: reads the shard from the environment variables of a scheduler.
 #include <gmock/gmock.h>
 
 #include "base/io/folder.h"
@@ -9,9 +9,9 @@ namespace {
 
 using testing::HasSubstr;
 
-class ShardOfScheduler : public CaptureFixture {
+class SchedulerShard : public CaptureFixture {
  protected:
-  // No variable of a scheduler that the tests themselves run under.
+  // Unsets the variables of a scheduler that may run the tests.
   static constexpr char kClean[] =
       "env -u SLURM_ARRAY_TASK_ID -u SLURM_ARRAY_TASK_COUNT -u SLURM_ARRAY_TASK_MIN "
       "-u SLURM_ARRAY_TASK_STEP -u JOB_COMPLETION_INDEX -u JOB_COMPLETIONS "
@@ -38,7 +38,7 @@ class ShardOfScheduler : public CaptureFixture {
 
 constexpr char kArray[] = "SLURM_ARRAY_TASK_COUNT=3 SLURM_ARRAY_TASK_MIN=1 ";
 
-TEST_F(ShardOfScheduler, PartsOfSlurmKubernetesAndOthers) {
+TEST_F(SchedulerShard, ReadsShardsOfSlurmKubernetesAndOwnVariables) {
   expect_part(std::string(kArray) + "SLURM_ARRAY_TASK_ID=1", "00000-of-00003");
   expect_part(std::string(kArray) + "SLURM_ARRAY_TASK_ID=3", "00002-of-00003");
   expect_part(
@@ -52,7 +52,7 @@ TEST_F(ShardOfScheduler, PartsOfSlurmKubernetesAndOthers) {
       "00000-of-00002");
 }
 
-TEST_F(ShardOfScheduler, OddVariablesAreBadInput) {
+TEST_F(SchedulerShard, RefusesInconsistentVariables) {
   expect_refused("", "no scheduler says which task this is");
   expect_refused("SLURM_ARRAY_TASK_ID=1",
                  "SLURM_ARRAY_TASK_ID is set and SLURM_ARRAY_TASK_COUNT is not");

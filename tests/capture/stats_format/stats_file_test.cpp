@@ -35,7 +35,7 @@ std::string complaint_of(const std::string& folder) {
   return bad_input_message([&] { read_statistics(folder); });
 }
 
-TEST(StatsFile, ReadAndWrittenAgainGivesTheSameBytesInEveryFile) {
+TEST(StatsFile, RewritingReadStatisticsGivesTheSameBytesInEveryFile) {
   const TemporaryFolder folder;
   write_planted(folder.file("a"), planted_statistics());
   const Statistics read = read_statistics(folder.file("a"));
@@ -49,10 +49,10 @@ TEST(StatsFile, ReadAndWrittenAgainGivesTheSameBytesInEveryFile) {
     EXPECT_EQ(bytes_of(folder.file("a/" + name)), bytes_of(folder.file("b/" + name))) << name;
     ++files;
   }
-  EXPECT_EQ(files, 8);  // no examples.parquet, which the run writes
+  EXPECT_EQ(files, 8);  // without examples.parquet, which only a run writes
 }
 
-TEST(StatsFile, KeepsSettingsAndFacts) {
+TEST(StatsFile, ReadsBackSettingsAndMetadata) {
   const TemporaryFolder folder;
   const auto planted = planted_statistics();
   write_planted(folder.file("a"), planted);
@@ -75,12 +75,12 @@ TEST(StatsFile, KeepsSettingsAndFacts) {
   EXPECT_EQ(read.find(VectorKind::value, VectorStage::post, 1), nullptr);
 }
 
-TEST(StatsFile, ChannelsAreThoseOfTheRows) {
+TEST(StatsFile, ChannelTableEqualsMomentsOfTheRows) {
   const TemporaryFolder folder;
   const auto planted = planted_statistics();
   write_planted(folder.file("a"), planted);
   const Table table = read_parquet_table(folder.file("a/channels.parquet"));
-  // 3 layers, 3 sets, 8 channels: q twice over 4 heads, k twice and v once over 2.
+  // 3 layers, 3 row sets, 8 channels: q in two stages with 4 heads, k in two and v in one with 2.
   EXPECT_EQ(table.rows(), 3 * 3 * 8 * (2 * 4 + 2 * 2 + 2));
   const auto text = [&](const char* name, std::size_t row) { return table.find(name)->texts[row]; };
   const auto integer = [&](const char* name, std::size_t row) {
@@ -117,7 +117,7 @@ TEST(StatsFile, ChannelsAreThoseOfTheRows) {
   EXPECT_EQ(checked, 1);
 }
 
-TEST(StatsFile, AttentionHasARowForAllBucketsTogether) {
+TEST(StatsFile, AttentionTableHasARowOverAllBuckets) {
   const TemporaryFolder folder;
   const auto planted = planted_statistics();
   write_planted(folder.file("a"), planted);
@@ -129,7 +129,8 @@ TEST(StatsFile, AttentionHasARowForAllBucketsTogether) {
   double sum = 0;
   for (std::size_t b = 0; b < 4; ++b) sum += a.sum[b * a.columns.size()];
   EXPECT_DOUBLE_EQ(table.find("sink_0")->reals[0], sum / 62);
-  EXPECT_TRUE(std::isnan(table.find("induction_head")->reals[1]));  // of whole documents only
+  EXPECT_TRUE(
+      std::isnan(table.find("induction_head")->reals[1]));  // defined for whole documents only
   EXPECT_FALSE(std::isnan(table.find("induction_head")->reals[0]));
   EXPECT_EQ(table.find("prev_first"), nullptr);
   const Table distance = read_parquet_table_with_gaps(folder.file("a/distance.parquet"));
@@ -137,7 +138,7 @@ TEST(StatsFile, AttentionHasARowForAllBucketsTogether) {
   EXPECT_EQ(distance.find("distance_high")->integers[3], 8);
 }
 
-TEST(StatsFile, SaysWhatIsDamaged) {
+TEST(StatsFile, NamesTheDamagedFile) {
   const TemporaryFolder folder;
   const auto path = folder.file("a");
   EXPECT_THAT(complaint_of(path), HasSubstr("stats_state.json"));
@@ -148,7 +149,7 @@ TEST(StatsFile, SaysWhatIsDamaged) {
   EXPECT_THAT(complaint_of(path), HasSubstr("distance.parquet: is missing"));
 }
 
-TEST(StatsFile, RefusesSumsThatContradictTheirDocuments) {
+TEST(StatsFile, RefusesSumsThatContradictTheDocumentLengths) {
   const TemporaryFolder folder;
   auto planted = planted_statistics();
   planted.statistics.positions[1].n += 1;
@@ -157,7 +158,7 @@ TEST(StatsFile, RefusesSumsThatContradictTheirDocuments) {
               HasSubstr("positions.body.n is 51, but its documents have 50 such tokens"));
 }
 
-TEST(StatsFile, WorksWithoutMomentsAndWithoutAttention) {
+TEST(StatsFile, WritesAndReadsWithoutMomentsOrAttention) {
   const TemporaryFolder folder;
   auto moments_only = planted_statistics();
   moments_only.statistics.attention = {};

@@ -1,4 +1,4 @@
-// Statistics of the tiny checkpoint over made-up documents.
+// Test fixture for statistics of the tiny checkpoint over random documents.
 #pragma once
 
 #include "capture/run/capture_fixture.h"
@@ -7,7 +7,7 @@ namespace qkscope {
 
 class CollectFixture : public CaptureFixture {
  protected:
-  // `more` goes below everything else: a section stats.
+  // Appends `more`, for example a section stats, to the configuration.
   void write_stats_config(const std::string& more) {
     write_text(file("run.yaml"), fmt::format("dataset:\n  path: {}\n  id_column: id\n"
                                              "model:\n  name: {}\n  dtype: float32\n"
@@ -28,7 +28,7 @@ class CollectFixture : public CaptureFixture {
     return run_program(stats_command(root, options));
   }
 
-  // Exports statistics of the folder, and gives the options with which the next run takes them.
+  // Exports the statistics of a folder and returns the options that make a run use the exports.
   std::string exported_to_next(const std::string& root) const {
     for (const auto* name : {"fp8-kv", "q-filters"}) {
       const auto exported = run_program(

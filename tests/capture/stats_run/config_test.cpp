@@ -1,4 +1,4 @@
-// The section stats of a configuration.
+// The section `stats` of a configuration.
 #include <gtest/gtest.h>
 
 #include "error_message.h"
@@ -11,7 +11,7 @@ StatsConfig parse(const std::string& stats) {
   return parse_stats_config("dataset: {path: d}\nmodel: {name: m}\n" + stats);
 }
 
-TEST(StatsConfigTest, DefaultsAreGroupA) {
+TEST(StatsConfigTest, DefaultsToMomentsOnly) {
   const auto s = parse("").stats;
   EXPECT_TRUE(s.moments);
   EXPECT_FALSE(s.near_keys);
@@ -49,7 +49,7 @@ TEST(StatsConfigTest, ReadsEveryKey) {
   EXPECT_DOUBLE_EQ(s.min_match, 0.25);
 }
 
-TEST(StatsConfigTest, MistakesAreNamed) {
+TEST(StatsConfigTest, NamesMistakes) {
   const auto message = [](const std::string& stats) {
     return bad_input_message([&] { parse(stats); });
   };
@@ -66,8 +66,8 @@ TEST(StatsConfigTest, MistakesAreNamed) {
   EXPECT_NE(message("stats:\n  kinds: [x]\n").find("a list of q, k and v"), std::string::npos);
 }
 
-// A capture takes the same file.
-TEST(StatsConfigTest, CapturesLeaveTheSectionAlone) {
+// Captures and statistics share one configuration file.
+TEST(StatsConfigTest, CaptureIgnoresTheSectionStats) {
   EXPECT_NO_THROW(
       parse_capture_config("dataset: {path: d}\nmodel: {name: m}\nstats: {groups: [A]}\n"));
 }

@@ -1,4 +1,4 @@
-// Statistics of texts that several devices share are those of one device, to the bit.
+// Statistics computed by several devices equal those of one device bit for bit.
 #include <atomic>
 #include <cmath>
 
@@ -23,7 +23,7 @@ class StatsDevices : public CollectFixture {
   }
 };
 
-TEST_F(StatsDevices, TheBytesAreThoseOfOneDevice) {
+TEST_F(StatsDevices, SeveralDevicesGiveTheBytesOfOneDevice) {
   write_stats_config("stats:\n  groups: [A, B, C]\n  buckets: 4\n");
   run("alone", {});
   for (const std::size_t count : {1u, 2u, 4u}) {
@@ -33,7 +33,7 @@ TEST_F(StatsDevices, TheBytesAreThoseOfOneDevice) {
   }
 }
 
-TEST_F(StatsDevices, AStoppedRunGoesOnWithAnyNumber) {
+TEST_F(StatsDevices, StoppedRunResumesWithAnotherNumberOfDevices) {
   run("alone", {});
   std::atomic<bool> stop = false;
   const auto stop_at = [&](std::int64_t examples) {
@@ -53,7 +53,7 @@ TEST_F(StatsDevices, AStoppedRunGoesOnWithAnyNumber) {
   expect_same("out", contents("alone"));
 }
 
-TEST_F(StatsDevices, AsAUserTypesThem) {
+TEST_F(StatsDevices, DevicesOptionAcceptsListsAndAll) {
   ASSERT_EQ(stats("one").status, 0);
   const auto two = stats("two", "--devices cpu,cpu");
   ASSERT_EQ(two.status, 0) << two.err;
@@ -61,15 +61,15 @@ TEST_F(StatsDevices, AsAUserTypesThem) {
   EXPECT_EQ(stats("three", "--devices cpu,tpu").status, 2);
 }
 
-TEST_F(StatsDevices, OneGpuTwiceHasTheBytesOfOneGpu) {
+TEST_F(StatsDevices, OneGpuListedTwiceGivesTheBytesOfOneGpu) {
   if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda();
   run("one", {"cuda:0"});
   run("two", {"cuda:0", "cuda:0"});
   expect_same("two", contents("one"));
 }
 
-// What groups B and C give on a GPU, the parts that its host adds up among them.
-TEST_F(StatsDevices, AGpuGivesWhatTheCpuGives) {
+// Compares groups B and C of a GPU, including the sums that its host adds, with the CPU.
+TEST_F(StatsDevices, GpuMatchesTheCpu) {
   if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda();
   ASSERT_EQ(stats("out").status, 0);
   const auto options = "--exact-rows 5 --set stats.kl=[fp8,fp8_exported,int8_token] " +
@@ -82,14 +82,14 @@ TEST_F(StatsDevices, AGpuGivesWhatTheCpuGives) {
   const auto gpu = read_statistics(file("cuda")).attention;
   ASSERT_EQ(gpu.columns, cpu.columns);
   ASSERT_EQ(gpu.document_columns, cpu.document_columns);
-  // q and k of the two differ in their last bits: a number of keys, or the 8 bits that a key is
-  // rounded to, can then be the next one in single rows.
+  // q and k differ in their last bits, so in single rows a key count or a quantized key may differ
+  // by one step.
   const auto compare = [](const std::vector<double>& found, const std::vector<double>& expected,
                           const std::vector<std::string>& columns) {
     ASSERT_EQ(found.size(), expected.size());
     for (std::size_t i = 0; i < found.size(); ++i) {
       const auto& name = columns[i % columns.size()];
-      if (name == "mean_qk_area") continue;  // on a GPU of documents that run alone
+      if (name == "mean_qk_area") continue;  // a GPU computes it only for documents that run alone
       const bool steps = name.starts_with("keys_") || name.starts_with("kl_") ||
                          name.starts_with("kept_") || name.starts_with("top_");
       EXPECT_NEAR(found[i], expected[i],

@@ -1,4 +1,4 @@
-// qkscope/experimental/heads.h: tables of head scores, and patterns of one's own.
+// Tests of qkscope/experimental/heads.h: tables of head scores and custom patterns.
 #include <cmath>
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ Model load(const std::string& name) {
   return Model::load(golden_path(name), {.device = "cpu"});
 }
 
-// Tokens of which many come twice.
+// A text in which many tokens repeat.
 Ids some_tokens(std::size_t count, std::int32_t seed = 7) {
   Ids ids;
   for (std::size_t i = 0; i < count; ++i)
@@ -32,8 +32,8 @@ double cell(const Table& table, const std::string& column, std::size_t row) {
   return table.find(column)->reals[row];
 }
 
-// mul: sums of 100 float32 probabilities; abs is rounded to three decimals by both.
-TEST(HeadTable, HasTheScoresOfTransformerLens) {
+// Tolerances: mul sums 100 float32 probabilities; both sides round abs to three decimals.
+TEST(HeadTable, MatchesTransformerLens) {
   const auto expected = load_json(golden_path("head_scores.json"))["llama_gqa"];
   const auto model = load("llama_gqa");
   for (const bool bos : {false, true})
@@ -58,7 +58,7 @@ TEST(HeadTable, HasTheScoresOfTransformerLens) {
       }
 }
 
-TEST(HeadTable, SeveralTextsCountAsTextsAndAsTokens) {
+TEST(HeadTable, AveragesSeveralTexts) {
   const auto model = load("llama_gqa");
   const Ids a = some_tokens(40);
   const Ids b = some_tokens(25, 3);
@@ -80,7 +80,7 @@ TEST(HeadTable, SeveralTextsCountAsTextsAndAsTokens) {
   }
 }
 
-// (tokens, tokens): the induction pattern.
+// Induction pattern, shape (tokens, tokens).
 std::vector<float> induction_pattern(const Ids& tokens) {
   const auto n = tokens.size();
   std::vector<float> pattern(n * n);
@@ -90,7 +90,7 @@ std::vector<float> induction_pattern(const Ids& tokens) {
   return pattern;
 }
 
-TEST(HeadTable, AnOwnPatternHasTheScoreOfTheSameKnownOne) {
+TEST(HeadTable, CustomPatternScoresLikeTheEqualBuiltInPattern) {
   const auto model = load("mistral_window");
   const Ids tokens = some_tokens(60);
   for (const auto measure : {Measure::mul, Measure::abs})
@@ -103,12 +103,13 @@ TEST(HeadTable, AnOwnPatternHasTheScoreOfTheSameKnownOne) {
       const auto scores = score_pattern(model, tokens, induction_pattern(tokens), options);
       ASSERT_EQ(std::ssize(scores), table.rows());
       for (std::size_t row = 0; row < scores.size(); ++row)
-        EXPECT_NEAR(scores[row], cell(table, "induction_head", row),
-                    measure == Measure::abs ? 1.001e-3 : 1e-5);  // a rounding may fall otherwise
+        EXPECT_NEAR(
+            scores[row], cell(table, "induction_head", row),
+            measure == Measure::abs ? 1.001e-3 : 1e-5);  // rounding to three decimals may differ
     }
 }
 
-TEST(HeadTable, ModelsWithSinksAreRefused) {
+TEST(HeadTable, RefusesModelsWithLearnedSinks) {
   const auto model = load("gpt_oss");
   try {
     score_heads(model, {some_tokens(8)});
@@ -117,14 +118,14 @@ TEST(HeadTable, ModelsWithSinksAreRefused) {
     EXPECT_EQ(error.kind(), ErrorKind::bad_input);
     EXPECT_THAT(error.what(), testing::HasSubstr("learned sinks of this gpt_oss model"));
   }
-  // A pattern of one's own is divided by what is paid to keys.
+  // The score of a custom pattern is normalized by the attention paid to keys.
   const std::vector<float> itself = {1, 0, 0, 1};
   for (const double score : score_pattern(model, {5, 6}, itself)) EXPECT_GT(score, 0.0);
 }
 
-// The means are those of the patterns, which the pass computes apart. 1e-6: float32 weights, two
+// Compares the means with patterns of a separate pass. Tolerance 1e-6: float32 weights and two
 // roundings of the softmax.
-TEST(HeadTable, CappedScoresGiveTheMeansOfTheirPatterns) {
+TEST(HeadTable, MatchesPatternMeansWithLogitSoftCapping) {
   const auto model = load("gemma2");
   ASSERT_GT(model.config().attention_softcap, 0.0);
   const Ids tokens = some_tokens(30);
@@ -156,7 +157,7 @@ TEST(HeadTable, CappedScoresGiveTheMeansOfTheirPatterns) {
       EXPECT_NEAR(cell(table, "entropy", row), entropy / count, 1e-6);
       EXPECT_NEAR(cell(table, "sink_0", row), sink / count, 1e-6);
       EXPECT_NEAR(cell(table, "dup", row), dup / count, 1e-6);
-      EXPECT_NEAR(cell(table, "distance_mean", row), distance / count, 1e-5);  // of up to 30
+      EXPECT_NEAR(cell(table, "distance_mean", row), distance / count, 1e-5);  // distances reach 30
       EXPECT_NEAR(cell(table, "duplicate_token_head", row), dup / count, 1e-6);
     }
 }
@@ -171,7 +172,7 @@ void expect_refused(const std::function<void()>& call, const std::string& words)
   }
 }
 
-TEST(HeadTable, MistakesAreNamed) {
+TEST(HeadTable, NamesMistakes) {
   const auto model = load("llama_gqa");
   expect_refused([&] { score_heads(model, {}); }, "no text");
   expect_refused([&] { score_heads(model, {{}}); }, "text 0 has no tokens");

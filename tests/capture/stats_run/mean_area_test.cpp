@@ -1,12 +1,10 @@
-#include "capture/stats_run/mean_area.h"
-
 #include <cmath>
 #include <random>
 
 #include <gtest/gtest.h>
 
 #include "base/core/index.h"
-#include "capture/stats_run/exact_rows.h"
+#include "capture/stats_run/attention_measures.h"
 
 namespace qkscope {
 namespace {
@@ -29,7 +27,8 @@ ModelConfig model(std::int64_t rotary, bool interleaved) {
   return config;
 }
 
-// As kvpress does it: both at every position, the softmax of the last row, cumulated.
+// Reference implementation of kvpress: rotate both means to every position, take the softmax of the
+// last row and its cumulative sum.
 double plain(const std::vector<double>& q, const std::vector<double>& k, std::int64_t rotary,
              bool interleaved) {
   const auto rotated = [&](std::vector<double> x, std::int64_t position) {
@@ -65,7 +64,7 @@ double plain(const std::vector<double>& q, const std::vector<double>& k, std::in
   return area;
 }
 
-TEST(MeanArea, IsThatOfRotatedMeans) {
+TEST(MeanArea, EqualsTheReferenceWithRope) {
   std::mt19937 random(3);
   std::normal_distribution<double> normal(0.0, 2.0);
   std::vector<double> q(as_index(kDim));
@@ -74,18 +73,18 @@ TEST(MeanArea, IsThatOfRotatedMeans) {
     for (double& value : *values) value = normal(random);
   for (const std::int64_t rotary : {0, 4, 8})
     for (const bool interleaved : {false, true})
-      // Frequencies are float32: 500 positions turn by an error of up to 3e-5.
+      // Frequencies are float32: at 500 positions the angle error is up to 3e-5.
       EXPECT_NEAR(MeanArea(model(rotary, interleaved), 0, 1000).of(q, k),
                   plain(q, k, rotary, interleaved), 1e-5)
           << rotary << ", " << interleaved;
 }
 
-TEST(MeanArea, WithoutRopeAllKeysAreAlike) {
+TEST(MeanArea, IsUniformWithoutRope) {
   const std::vector<double> any(as_index(kDim), 0.7);
   EXPECT_NEAR(MeanArea(model(0, false), 0, 1000).of(any, any), 0.501, 1e-12);
 }
 
-TEST(ExactRows, AreEvenlySpacedAndEndWithTheLast) {
+TEST(ExactRows, AreEvenlySpacedAndIncludeTheLastRow) {
   EXPECT_EQ(spread_rows(100, 4), (std::vector<std::int64_t>{24, 49, 74, 99}));
   EXPECT_EQ(spread_rows(3, 8), (std::vector<std::int64_t>{0, 1, 2}));
 }

@@ -1,4 +1,4 @@
-// Statistics of many shards: the documents of one run, with few open files.
+// Merges statistics of many shards with few open files.
 #include <filesystem>
 
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include "base/core/error.h"
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
+#include "capture/folders_in_memory.h"
 #include "capture/format/segment.h"
 #include "capture/stats_run/run_state.h"
 #include "capture/stats_run/stats_folder.h"
@@ -21,7 +22,7 @@ namespace {
 constexpr std::int64_t kDocuments = 400;
 constexpr std::int64_t kSegmentSize = 2;  // documents
 
-// As a run of statistics leaves it: every document is one of the planted ones under another key.
+// Writes a complete part as a run does; documents repeat the planted ones under new keys.
 void write_part(const DataRoot& root, const PlantedStatistics& planted, const Shard& shard,
                 std::int64_t documents) {
   const auto lock = root.lock(shard);
@@ -52,7 +53,7 @@ void write_part(const DataRoot& root, const PlantedStatistics& planted, const Sh
   journal.mark_complete();
 }
 
-// Fewer files than shards while it lives.
+// Limits open files to fewer than the number of shards during its lifetime.
 class FewOpenFiles {
  public:
   FewOpenFiles() {
@@ -70,14 +71,14 @@ class FewOpenFiles {
 };
 
 TEST(StatsMerge, TwoHundredShardsWith64OpenFilesHaveTheDocumentsOfOneRun) {
+  const FoldersInMemory memory;
   const TemporaryFolder folder;
   const auto planted = planted_statistics();
   for (const std::int64_t count : {1, 200}) {
     const StatsFolder root(folder.file(std::to_string(count)));
-    for (std::int64_t i = 0; i < count; ++i)
-      write_part(root.root(), planted, {i, count}, kDocuments);
+    for (std::int64_t i = 0; i < count; ++i) write_part(root, planted, {i, count}, kDocuments);
     const FewOpenFiles few;
-    const auto result = merge_shards(root.root().path());
+    const auto result = merge_shards(root.path());
     EXPECT_EQ(result.examples, kDocuments);
   }
   for (const auto* name : {"attention_documents.parquet", "examples.parquet"})
@@ -86,17 +87,17 @@ TEST(StatsMerge, TwoHundredShardsWith64OpenFilesHaveTheDocumentsOfOneRun) {
         << name;
 }
 
-TEST(StatsMerge, TheFirstShardMayHaveNoDocuments) {
+TEST(StatsMerge, MergesWhenTheFirstShardHasNoDocuments) {
   const TemporaryFolder folder;
   const auto planted = planted_statistics();
   const StatsFolder root(folder.file("out"));
-  write_part(root.root(), planted, {0, 3}, 0);
-  for (std::int64_t i = 1; i < 3; ++i) write_part(root.root(), planted, {i, 3}, 3);
-  EXPECT_EQ(merge_shards(root.root().path()).examples, 2);
+  write_part(root, planted, {0, 3}, 0);
+  for (std::int64_t i = 1; i < 3; ++i) write_part(root, planted, {i, 3}, 3);
+  EXPECT_EQ(merge_shards(root.path()).examples, 2);
   EXPECT_TRUE(root.finished());
 }
 
-TEST(StatsMerge, ADamagedFileOfDocumentsIsRefused) {
+TEST(StatsMerge, RefusesADamagedDocumentFile) {
   const TemporaryFolder folder;
   const auto planted = planted_statistics();
   const auto path = folder.file("a.docs");

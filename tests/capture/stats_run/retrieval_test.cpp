@@ -6,7 +6,7 @@
 namespace qkscope {
 namespace {
 
-// A head that looks at the needle's token it has to say next, and one that looks anywhere.
+// One head attends to the needle token to be copied, the other to an arbitrary token.
 TEST(Retrieval, ACopyHeadScoresOne) {
   constexpr std::int64_t kTokens = 400;
   std::vector<std::int32_t> tokens(kTokens);
@@ -29,7 +29,7 @@ TEST(Retrieval, ACopyHeadScoresOne) {
 
 class RetrievalRun : public CollectFixture {};
 
-TEST_F(RetrievalRun, TrialsAreStoredAndEnterNothingElse) {
+TEST_F(RetrievalRun, TrialsAreStoredAndDoNotChangeOtherStatistics) {
   write_text(file("trials.jsonl"),
              "{\"id\": \"a\", \"text\": \"the cold river and the light stone and the river\", "
              "\"needle_start\": 1, \"needle_end\": 4, \"answer\": \"river\"}\n"
@@ -50,7 +50,7 @@ TEST_F(RetrievalRun, TrialsAreStoredAndEnterNothingElse) {
   for (const double score : with.retrieval[1].score) EXPECT_TRUE(score >= 0 && score <= 1);
 }
 
-TEST_F(RetrievalRun, BadTrialsAreNamedByLine) {
+TEST_F(RetrievalRun, NamesTheLineOfABadTrial) {
   const auto said = [&](const std::string& line) {
     write_text(file("trials.jsonl"), "\n" + line + "\n");
     const auto run = stats("bad", "--set stats.retrieval=" + file("trials.jsonl"));

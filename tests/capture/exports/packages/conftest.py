@@ -1,4 +1,4 @@
-"""A tiny random Llama with the demo's tokenizer, and statistics of it by the program under test (QKSCOPE)."""
+"""Fixtures: a tiny random Llama with the tokenizer of the demo, and its statistics, made by the program QKSCOPE."""
 import json
 import os
 import shutil
@@ -27,7 +27,7 @@ def llama(tmp_path_factory):
     config = LlamaConfig(vocab_size=1024, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
                          num_key_value_heads=2, head_dim=16, max_position_embeddings=512)
     model = LlamaForCausalLM(config).to(torch.float32)
-    with torch.no_grad():  # means of queries that differ from zero, as trained models have them
+    with torch.no_grad():  # trained models have queries with non-zero means
         for layer in model.model.layers:
             layer.self_attn.q_proj.weight.mul_(4)
             layer.self_attn.k_proj.weight.mul_(4)

@@ -1,4 +1,4 @@
-"""fp8-kv in transformers with compressed-tensors."""
+"""Loads the fp8-kv export with transformers and compressed-tensors."""
 import pytest
 import torch
 from safetensors.numpy import load_file
@@ -6,7 +6,7 @@ from transformers import AutoModelForCausalLM
 
 
 def ranges(statistics, kind):
-    """(layers, heads): the largest magnitude of each head."""
+    """Returns the largest absolute value of each head, shape (layers, heads)."""
     tensors = load_file(statistics / "stats.safetensors")
     stage = "pre" if kind == "v" else "post"
     low = [tensors[f"{kind}.{stage}.{part}.min"] for part in ("first", "body")]
@@ -37,7 +37,7 @@ def test_every_scale_arrives(export, statistics, strategy, queries):
             shape = (len(expected), 1, 1) if strategy == "attn_head" else (1,)
             assert scale.shape == shape
             assert torch.equal(scale.detach().float().flatten(), (expected.double() / 448).float())
-            # The largest value in FP8 is 448: dequantised it is the range that was seen.
+            # The largest E4M3 value is 448; dequantized it equals the observed range.
             torch.testing.assert_close(scale.detach().float().flatten() * 448, expected, rtol=1e-6, atol=0)
     with torch.no_grad():
         assert torch.isfinite(model(torch.arange(3, 40)[None]).logits).all()

@@ -1,4 +1,4 @@
-"""expected-attention and q-filters in kvpress."""
+"""Loads the expected-attention and q-filters exports with kvpress."""
 import torch
 from kvpress import ExpectedAttentionStatsPress, QFilterPress
 from kvpress.presses.expected_attention_with_stats import ExpectedAttentionStats
@@ -9,7 +9,7 @@ LENGTH = 96
 
 
 def compressed_length(model, press):
-    """Keys that are left in the first layer after a pass over LENGTH tokens."""
+    """Returns the number of keys kept in the first layer after a forward pass over LENGTH tokens."""
     cache = DynamicCache()
     tokens = torch.arange(3, 3 + LENGTH)[None]
     with torch.no_grad(), press(model):

@@ -1,4 +1,4 @@
-"""triattention's file in torch.load, with its default weights_only."""
+"""Loads the triattention export with torch.load and its default weights_only."""
 import json
 
 import numpy as np
@@ -7,7 +7,7 @@ from safetensors.numpy import load_file
 
 
 def merged(tensors, field):
-    """A mean over first and body together."""
+    """Returns a mean over the row sets first and body."""
     rows = [int(tensors[f"positions.{part}.n"][0]) for part in ("first", "body")]
     parts = [tensors[f"q.pre.{part}.{field}"] for part in ("first", "body")]
     return (parts[0] * rows[0] + parts[1] * rows[1]) / sum(rows)

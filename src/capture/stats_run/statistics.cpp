@@ -1,4 +1,6 @@
-// The public functions of qkscope/statistics.h that make statistics.
+// Implements the functions of qkscope/statistics.h that run statistics.
+#include "qkscope/statistics.h"
+
 #include "base/core/error.h"
 #include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
@@ -6,16 +8,14 @@
 #include "capture/format/stored_run.h"
 #include "capture/stats_format/stats_file.h"
 #include "capture/stats_run/stats_config.h"
-#include "capture/stats_run/stats_dry_run.h"
 #include "capture/stats_run/stats_folder.h"
 #include "capture/stats_run/stats_plan.h"
 #include "capture/stats_run/stats_run.h"
-#include "qkscope/statistics.h"
 
 namespace qkscope {
 namespace {
 
-constexpr int kIndent = 2;  // of JSON
+constexpr int kJsonIndent = 2;
 
 StatsConfig read_with_overrides(YamlDocument document, const std::vector<std::string>& overrides) {
   override_values(document, overrides);
@@ -70,7 +70,7 @@ StatsDryRun dry_run_stats(const StatsPlan& plan, const Shard& shard) {
 }
 
 std::string plan_json(const StatsPlan& plan, const StatsDryRun& dry) {
-  return translate_exceptions([&] { return to_json(plan.run_plan(), dry).dump(kIndent); });
+  return translate_exceptions([&] { return to_json(plan.run_plan(), dry).dump(kJsonIndent); });
 }
 
 std::string result_json(const StatsResult& result) {
@@ -81,7 +81,7 @@ std::string result_json(const StatsResult& result) {
                        {"seconds", result.seconds},
                        {"load_seconds", result.load_seconds},
                        {"forward_seconds", result.forward_seconds}};
-    return json.dump(kIndent);
+    return json.dump(kJsonIndent);
   });
 }
 
@@ -95,9 +95,9 @@ bool holds_statistics(const std::string& folder) {
       return stored_kind(*address) == StoredRun::kStatistics;
     const StatsFolder statistics(folder);
     if (statistics.finished()) return true;
-    const auto shards = statistics.root().shards();
+    const auto shards = statistics.shards();
     return !shards.empty() &&
-           Journal(statistics.root().part(shards.front())).manifest().identity.contains("stats");
+           Journal(statistics.part(shards.front())).manifest().identity.contains("stats");
   });
 }
 

@@ -1,0 +1,47 @@
+// Measures of attention that need more than sums over rows: exact values of a few sorted rows, and
+// the DuoAttention score of kvpress.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/device/backend.h"
+#include "qkscope/model.h"
+
+namespace qkscope {
+
+// Returns `count` evenly spaced rows of [0, length), always including the last row.
+std::vector<std::int64_t> spread_rows(std::int64_t length, std::int64_t count);
+
+// Returns keys_90 ... keys_99 (number of keys that hold 90 % ... 99 % of the mass), then top_4 ...
+// top_1024 (mass of the largest keys) of one row. pattern: shape (keys).
+std::vector<double> sorted_values(std::span<const float> pattern);
+
+// Returns the means of sorted_values() over `count` rows of a document, one vector per head. Must
+// be called after Backend::attend().
+std::vector<std::vector<double>> exact_rows(Backend& backend, const Sequence& sequence,
+                                            std::int64_t longest, std::int64_t count);
+
+// Repeats a head's mean query and mean key at 500 positions, applies RoPE, and returns the area
+// under the cumulative attention of the last query: 1 if all attention goes to the first key, near
+// 0 if the query attends to itself.
+class MeanArea {
+ public:
+  // A layer without RoPE uses the vectors unrotated.
+  MeanArea(const ModelConfig& model, std::int64_t layer, std::int64_t max_length);
+
+  // query and key: shape (d), before RoPE.
+  double of(std::span<const double> query, std::span<const double> key) const;
+
+ private:
+  static constexpr std::int64_t kPositions = 500;
+
+  double scale_;
+  std::int64_t rotary_ = 0;  // rotary dimensions
+  bool interleaved_;
+  std::vector<double> cos_;  // (distances, rotary / 2), including the attention factor
+  std::vector<double> sin_;
+};
+
+}  // namespace qkscope
