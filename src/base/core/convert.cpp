@@ -1,13 +1,9 @@
 #include "base/core/convert.h"
 
-#include <array>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "base/core/cpu_target.h"
 #include "base/core/error.h"
-#include "base/core/made_once.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/convert.cpp"
@@ -112,24 +108,6 @@ HWY_EXPORT(widen_bf16);
 HWY_EXPORT(widen_fp16);
 HWY_EXPORT(widen_e4m3);
 
-namespace {
-
-// E4M3: (-1)^sign 2^(exponent - 7) 1.mantissa; subnormals have exponent -6.
-std::array<float, 256> e4m3_table() {
-  std::array<float, 256> table{};
-  for (int code = 0; code < 256; ++code) {
-    const int exponent = (code >> 3) & 15;
-    const int mantissa = code & 7;
-    float value = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
-                                : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-    if ((code & 0x7f) == 0x7f) value = std::numeric_limits<float>::quiet_NaN();
-    table[static_cast<std::size_t>(code)] = (code & 0x80) ? -value : value;
-  }
-  return table;
-}
-
-}  // namespace
-
 float to_float(Fp16 value) {
   const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x8000u) << 16;
   const std::uint32_t magnitude = value.bits & 0x7fffu;
@@ -156,7 +134,12 @@ Fp16 to_fp16(float value) {
 }
 
 float to_float(Fp8E4m3 value) {
-  return made_once([] { return e4m3_table(); })[value.bits];
+  const std::uint32_t magnitude = value.bits & 0x7fu;
+  const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x80u) << 24;
+  if (magnitude == 0x7fu) return std::bit_cast<float>(sign | 0x7fc00000u);  // NaN
+  // The shifted bits are the value times 2^-120.
+  const float scaled = std::bit_cast<float>(magnitude << 20) * 0x1p120f;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | sign);
 }
 
 void widen(ConstTensorView source, std::span<float> destination) {

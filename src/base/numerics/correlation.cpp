@@ -4,16 +4,18 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <numeric>
+#include <vector>
 
 #include "base/core/error.h"
 #include "base/core/nan.h"
-#include "base/numerics/log_gamma.h"
+#include "base/numerics/normal.h"
+#include "base/numerics/sample_statistics.h"
 
 namespace qkscope {
 namespace {
 
-// ln Gamma(a + 1/2) - ln Gamma(a). The difference of the two loses digits as a grows; the series
-// in 1/a does not.
+// Returns ln Gamma(a + 1/2) - ln Gamma(a). For large a a series in 1/a avoids the cancellation.
 double log_gamma_step(double a) {
   if (a < 20) return log_gamma(a + 0.5) - log_gamma(a);
   const double inverse = 1 / a;
@@ -23,7 +25,7 @@ double log_gamma_step(double a) {
   return 0.5 * std::log(a) + series;
 }
 
-// Lentz's evaluation of the continued fraction of I_x(a, b).
+// Continued fraction of I_x(a, b) by Lentz's method.
 double beta_fraction(double a, double b, double x) {
   constexpr double kTiny = 1e-300;
   constexpr int kMaxSteps = 100000;
@@ -49,12 +51,29 @@ double beta_fraction(double a, double b, double x) {
   failure("the incomplete beta function I_{}({}, {}) did not converge", x, a, b);
 }
 
+// Returns ranks from 0; tied values have their mean rank.
+std::vector<double> ranks_of(std::span<const double> values) {
+  std::vector<std::size_t> order(values.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t i, std::size_t j) { return values[i] < values[j]; });
+  std::vector<double> ranks(values.size());
+  for (std::size_t begin = 0; begin < order.size();) {
+    auto end = begin + 1;
+    while (end < order.size() && values[order[end]] == values[order[begin]]) ++end;
+    const double rank = 0.5 * static_cast<double>(begin + end - 1);
+    for (auto i = begin; i < end; ++i) ranks[order[i]] = rank;
+    begin = end;
+  }
+  return ranks;
+}
+
 }  // namespace
 
 double log_incomplete_beta_half(double a, double x, double one_minus_x) {
   if (x <= 0) return -std::numeric_limits<double>::infinity();
   if (one_minus_x <= 0) return 0;
-  // ln of x^a (1-x)^(1/2) / B(a, 1/2)
+  // ln(x^a (1 - x)^(1/2) / B(a, 1/2))
   const double front = a * (one_minus_x < 0.5 ? std::log1p(-one_minus_x) : std::log(x)) +
                        0.5 * std::log(one_minus_x) + log_gamma_step(a) -
                        0.5 * std::log(std::numbers::pi);
@@ -64,7 +83,7 @@ double log_incomplete_beta_half(double a, double x, double one_minus_x) {
 
 double log_p_of_correlation(double r, std::int64_t n) {
   if (std::isnan(r) || n < 2) return kNan;
-  if (n == 2) return 0;  // two points always lie on a line
+  if (n == 2) return 0;  // two points are always collinear: p = 1
   const double x = (1 - r) * (1 + r);
   return log_incomplete_beta_half(0.5 * static_cast<double>(n - 2), x, r * r);
 }
@@ -99,6 +118,25 @@ Correlation correlation(double xy, double xx, double yy, std::int64_t n) {
   const double log_p = log_p_of_correlation(result.r, n);
   result.p = std::exp(log_p);
   result.log10_p = log_p / std::numbers::ln10;
+  return result;
+}
+
+PairCorrelation correlate(std::span<const double> x, std::span<const double> y) {
+  std::vector<double> both_x;
+  std::vector<double> both_y;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (std::isnan(x[i]) || std::isnan(y[i])) continue;
+    both_x.push_back(x[i]);
+    both_y.push_back(y[i]);
+  }
+  PairCorrelation result{std::ssize(both_x), {kNan, kNan, kNan}, {kNan, kNan, kNan}};
+  if (result.n < 3) return result;
+  const auto pearson = [&](std::span<const double> a, std::span<const double> b) {
+    const auto [aa, ab, bb] = centred_products(a, b);
+    return correlation(ab, aa, bb, result.n);
+  };
+  result.pearson = pearson(both_x, both_y);
+  result.spearman = pearson(ranks_of(both_x), ranks_of(both_y));
   return result;
 }
 

@@ -9,7 +9,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "base/numerics/running_sums-inl.h"
+#include "base/numerics/kernel_helpers-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qkscope::HWY_NAMESPACE {
@@ -17,7 +17,7 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Eight running sums of a row: four rows side by side keep every CPU busy.
+// Eight partial sums per row, four rows at a time to hide latency.
 constexpr int kSums = 8;
 constexpr int kRows = 4;
 using Doubles = hn::CappedTag<double, kSums>;
@@ -105,7 +105,7 @@ void reflect_kernel(PaddedRows matrix, std::int64_t first, std::int64_t last, st
   }
 }
 
-// A row that two rotations share stays in registers between them.
+// The row shared by two consecutive rotations stays in registers.
 void rotate_kernel(PaddedRows matrix, std::int64_t top, const double* cosine, const double* sine,
                    std::int64_t count) {
   for (std::int64_t at = 0; at < matrix.columns; at += kEigenBlock) {

@@ -1,5 +1,5 @@
-// The inner loops of symmetric_eigen, over matrices whose rows are padded to whole blocks of
-// columns. Every element is a chain of fused multiply-adds in a fixed order.
+// SIMD loops of symmetric_eigen.cpp over matrices with padded rows. Every element is a chain of
+// fused multiply-adds in a fixed order.
 #pragma once
 
 #include <cstdint>
@@ -7,32 +7,33 @@
 
 namespace qkscope {
 
-constexpr std::int64_t kEigenBlock = 16;  // columns; rows are padded to a multiple of it
+constexpr std::int64_t kEigenBlock = 16;  // rows are padded to a multiple of this many columns
 
 struct PaddedRows {
   double* data = nullptr;
-  std::int64_t columns = 0;  // with the padding
-  std::int64_t stride = 0;   // from row to row; at least `columns`
+  std::int64_t columns = 0;  // including padding
+  std::int64_t stride = 0;   // numbers from row to row, at least `columns`
 
   double* row(std::int64_t i) const { return data + i * stride; }
 };
 
-// out[i] = row i times v, for rows [first, last) and columns from `column` on, where v must be zero
-// between the block's begin and `column` and in the padding.
+// out[i] = row i . v for rows [first, last) and columns >= `column`. v must be zero in the padding
+// and from the start of the block of `column` to `column`.
 void rows_times(PaddedRows rows, std::int64_t first, std::int64_t last, std::int64_t column,
                 const double* v, double* out);
 
-// Row i minus v[i] w + w[i] v, for rows [first, last) and columns from the block of `column` on.
+// Rank-2 update: row i -= v[i] w + w[i] v for rows [first, last) and columns from the block of
+// `column`.
 void subtract_products(PaddedRows rows, std::int64_t first, std::int64_t last, std::int64_t column,
                        const double* v, const double* w);
 
-// Rows [first, last) times the reflection 1 - factor v v^T from the left, in the same columns;
-// `sum` (columns) is scratch.
+// Applies the reflection 1 - factor v v^T from the left to rows [first, last), in the same columns.
+// `sum` (columns) is scratch space.
 void reflect_columns(PaddedRows rows, std::int64_t first, std::int64_t last, std::int64_t column,
                      const double* v, double factor, double* sum);
 
-// Turns rows top and top - 1, then top - 1 and top - 2, and so on: rotation k makes
-// of rows x (upper index) and y: x = cosine x + sine y, y = cosine y - sine x.
+// Givens rotations of rows (top, top - 1), (top - 1, top - 2), ...: rotation k sets x = c x + s y
+// and y = c y - s x for the row x with the higher index and the row y below.
 void rotate_rows(PaddedRows rows, std::int64_t top, std::span<const double> cosine,
                  std::span<const double> sine);
 

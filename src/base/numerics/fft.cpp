@@ -1,3 +1,9 @@
+// Mixed-radix decimation-in-frequency FFT. Passes of radix 2 or 4 (once, if log2 of the blocks is
+// not a multiple of 3) and 8 run over the whole signal until a part of 256 vectors fits into the L1
+// cache; each part is then finished recursively. The last pass transforms blocks of four vectors
+// and, after a 4 x 4 transpose, the four lanes of each vector. Targets with 256-bit vectors hold
+// real and imaginary parts in one register (PackedComplex), others in two (SplitComplex); both
+// round alike, so the output bytes do not depend on the target.
 #include "base/numerics/fft.h"
 
 #include <bit>
@@ -6,7 +12,6 @@
 #include <map>
 #include <mutex>
 #include <numbers>
-#include <type_traits>
 
 #include "base/core/cpu_target.h"
 #include "base/core/error.h"
@@ -22,17 +27,14 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A FourComplex in registers is Joint where a vector has room for eight floats, else Apart. Both
-// round alike.
-using Floats = hn::CappedTag<float, 8>;
-constexpr bool kJoint = hn::MaxLanes(Floats()) == 8;
+using Floats = hn::CappedTag<float, 4>;
 using Vector = hn::Vec<Floats>;
 
 HWY_INLINE const float* floats(const FourComplex& from) {
   return reinterpret_cast<const float*>(&from);
 }
 
-// Within blocks of four floats.
+// Transposes 4 x 4 floats.
 HWY_INLINE void transpose(Vector& a, Vector& b, Vector& c, Vector& d) {
   const Floats f;
   const auto ac_low = hn::InterleaveLower(f, a, c);
@@ -45,118 +47,70 @@ HWY_INLINE void transpose(Vector& a, Vector& b, Vector& c, Vector& d) {
   d = hn::InterleaveUpper(f, ac_high, bd_high);
 }
 
-// Real and imaginary parts in vectors of their own.
-struct Apart {
+// Real and imaginary parts in separate registers.
+struct SplitComplex {
   Vector re;
   Vector im;
 
-  // Not the compiler's: GCC makes those for the lowest target.
-  HWY_INLINE Apart() {}
-  HWY_INLINE Apart(Vector real, Vector imaginary) : re(real), im(imaginary) {}
-  HWY_INLINE explicit Apart(const FourComplex& from)
+  // Not defaulted: GCC would compile a default constructor for the baseline target.
+  HWY_INLINE SplitComplex() {}
+  HWY_INLINE SplitComplex(Vector real, Vector imaginary) : re(real), im(imaginary) {}
+  HWY_INLINE explicit SplitComplex(const FourComplex& from)
       : re(hn::Load(Floats(), floats(from))), im(hn::Load(Floats(), floats(from) + 4)) {}
+  HWY_INLINE explicit SplitComplex(const Twiddle& from)
+      : re(hn::Set(Floats(), from.re)), im(hn::Set(Floats(), from.im)) {}
   HWY_INLINE void store(FourComplex& to) const {
     hn::Store(re, Floats(), reinterpret_cast<float*>(&to));
     hn::Store(im, Floats(), reinterpret_cast<float*>(&to) + 4);
   }
 
-  HWY_INLINE Apart operator+(const Apart& other) const {
+  HWY_INLINE SplitComplex operator+(const SplitComplex& other) const {
     return {hn::Add(re, other.re), hn::Add(im, other.im)};
   }
-  HWY_INLINE Apart operator-(const Apart& other) const {
+  HWY_INLINE SplitComplex operator-(const SplitComplex& other) const {
     return {hn::Sub(re, other.re), hn::Sub(im, other.im)};
   }
-  HWY_INLINE Apart times_minus_i() const { return {im, hn::Neg(re)}; }
-  HWY_INLINE Apart times_one_minus_i() const { return {hn::Add(re, im), hn::Sub(im, re)}; }
-  HWY_INLINE Apart times_one_plus_i() const { return {hn::Sub(re, im), hn::Add(re, im)}; }
-  HWY_INLINE Apart scaled(Vector by) const { return {hn::Mul(re, by), hn::Mul(im, by)}; }
-  HWY_INLINE Apart turned(const Apart& by) const {
+  HWY_INLINE SplitComplex times_minus_i() const { return {im, hn::Neg(re)}; }
+  HWY_INLINE SplitComplex times_one_minus_i() const { return {hn::Add(re, im), hn::Sub(im, re)}; }
+  HWY_INLINE SplitComplex times_one_plus_i() const { return {hn::Sub(re, im), hn::Add(re, im)}; }
+  HWY_INLINE SplitComplex scaled(Vector by) const { return {hn::Mul(re, by), hn::Mul(im, by)}; }
+  HWY_INLINE SplitComplex times(const SplitComplex& by) const {
     return {hn::NegMulAdd(im, by.im, hn::Mul(re, by.re)),
             hn::MulAdd(re, by.im, hn::Mul(im, by.re))};
   }
-  static HWY_INLINE void transpose_all(Apart (&x)[4]) {
+  static HWY_INLINE void transpose_all(SplitComplex (&x)[4]) {
     transpose(x[0].re, x[1].re, x[2].re, x[3].re);
     transpose(x[0].im, x[1].im, x[2].im, x[3].im);
   }
 };
 
-// Real parts are the lower half of a vector, imaginary parts the upper.
-struct Joint {
-  Vector both;
-
-  HWY_INLINE Joint() {}
-  HWY_INLINE explicit Joint(Vector parts) : both(parts) {}
-  HWY_INLINE explicit Joint(const FourComplex& from) : both(hn::Load(Floats(), floats(from))) {}
-  HWY_INLINE void store(FourComplex& to) const {
-    hn::Store(both, Floats(), reinterpret_cast<float*>(&to));
-  }
-
-  HWY_INLINE Joint operator+(const Joint& other) const { return Joint(hn::Add(both, other.both)); }
-  HWY_INLINE Joint operator-(const Joint& other) const { return Joint(hn::Sub(both, other.both)); }
-  // Times i and -i: the halves change places, and one of them its sign.
-  HWY_INLINE Joint times_i() const { return Joint(hn::Xor(swapped(), sign_of_lower())); }
-  HWY_INLINE Joint times_minus_i() const { return Joint(hn::Xor(swapped(), sign_of_upper())); }
-  HWY_INLINE Joint times_one_minus_i() const { return *this + times_minus_i(); }
-  HWY_INLINE Joint times_one_plus_i() const { return *this + times_i(); }
-  HWY_INLINE Joint scaled(Vector by) const { return Joint(hn::Mul(both, by)); }
-  HWY_INLINE Joint turned(const Apart& by) const {
-    return Joint(hn::MulAdd(times_i().both, by.im, hn::Mul(both, by.re)));
-  }
-  static HWY_INLINE void transpose_all(Joint (&x)[4]) {
-    transpose(x[0].both, x[1].both, x[2].both, x[3].both);
-  }
-
- private:
-  HWY_INLINE Vector swapped() const { return hn::SwapAdjacentBlocks(both); }
-  static HWY_INLINE Vector sign_of_upper() {
-    return hn::ConcatLowerLower(Floats(), hn::Set(Floats(), -0.0F), hn::Zero(Floats()));
-  }
-  static HWY_INLINE Vector sign_of_lower() {
-    return hn::ConcatLowerLower(Floats(), hn::Zero(Floats()), hn::Set(Floats(), -0.0F));
-  }
-};
-
-using Complex = std::conditional_t<kJoint, Joint, Apart>;
-
-// Factors have both parts in vectors of their own, twice where values are joint.
-HWY_INLINE Apart factor(const FourComplex& from) {
-  if constexpr (kJoint)
-    return {hn::LoadDup128(Floats(), floats(from)), hn::LoadDup128(Floats(), floats(from) + 4)};
-  else
-    return Apart(from);
-}
-
-HWY_INLINE Apart factor(const Twiddle& from) {
-  return {hn::Set(Floats(), from.re), hn::Set(Floats(), from.im)};
-}
-
-HWY_INLINE void two_point(Complex& a, Complex& b) {
+HWY_INLINE void dft2(SplitComplex& a, SplitComplex& b) {
   const auto sum = a + b;
   b = a - b;
   a = sum;
 }
 
-// The transform of four values.
-HWY_INLINE void four_point(Complex& a, Complex& b, Complex& c, Complex& d) {
-  two_point(a, c);
-  two_point(b, d);
-  const auto turned = d.times_minus_i();
-  two_point(a, b);
-  d = c - turned;
-  const auto second = c + turned;
+// Discrete Fourier transform of four values.
+HWY_INLINE void dft4(SplitComplex& a, SplitComplex& b, SplitComplex& c, SplitComplex& d) {
+  dft2(a, c);
+  dft2(b, d);
+  const auto rotated = d.times_minus_i();
+  dft2(a, b);
+  d = c - rotated;
+  const auto second = c + rotated;
   c = b;
   b = second;
 }
 
-// The transform of eight values.
-HWY_INLINE void eight_point(Complex (&x)[8]) {
-  four_point(x[0], x[2], x[4], x[6]);
-  four_point(x[1], x[3], x[5], x[7]);
-  // Odd results times exp(-i pi m / 4), the last of them times -1.
+// Discrete Fourier transform of eight values.
+HWY_INLINE void dft8(SplitComplex (&x)[8]) {
+  dft4(x[0], x[2], x[4], x[6]);
+  dft4(x[1], x[3], x[5], x[7]);
+  // Odd terms times exp(-i pi m / 4); term 3 is negated, and the sums below account for it.
   const Vector root = hn::Set(Floats(), std::numbers::sqrt2_v<float> / 2);
-  const Complex odd[4] = {x[1], x[3].times_one_minus_i().scaled(root), x[5].times_minus_i(),
-                          x[7].times_one_plus_i().scaled(root)};
-  const Complex even[4] = {x[0], x[2], x[4], x[6]};
+  const SplitComplex odd[4] = {x[1], x[3].times_one_minus_i().scaled(root), x[5].times_minus_i(),
+                               x[7].times_one_plus_i().scaled(root)};
+  const SplitComplex even[4] = {x[0], x[2], x[4], x[6]};
 #pragma GCC unroll 3
   for (std::size_t m = 0; m < 3; ++m) {
     x[m] = even[m] + odd[m];
@@ -166,49 +120,48 @@ HWY_INLINE void eight_point(Complex (&x)[8]) {
   x[7] = even[3] + odd[3];
 }
 
-HWY_INLINE void point(Complex (&x)[2]) {
-  two_point(x[0], x[1]);
+HWY_INLINE void point(SplitComplex (&x)[2]) {
+  dft2(x[0], x[1]);
 }
-HWY_INLINE void point(Complex (&x)[4]) {
-  four_point(x[0], x[1], x[2], x[3]);
+HWY_INLINE void point(SplitComplex (&x)[4]) {
+  dft4(x[0], x[1], x[2], x[3]);
 }
-HWY_INLINE void point(Complex (&x)[8]) {
-  eight_point(x);
+HWY_INLINE void point(SplitComplex (&x)[8]) {
+  dft8(x);
 }
 
-// Butterflies of values a kRadix-th of `length` apart. Factors are for whole vectors (Twiddle) or
-// for each value of them.
+// One pass of radix kRadix. Factors are per vector (Twiddle) or per lane (FourComplex).
 template <std::size_t kRadix, typename Factor>
 void pass(FourComplex* signal, std::size_t length, const Factor* w) {
   const std::size_t apart = length / kRadix;
   for (std::size_t j = 0; j < apart; ++j, w += kRadix - 1) {
-    Complex x[kRadix];
+    SplitComplex x[kRadix];
 #pragma GCC unroll 8
-    for (std::size_t m = 0; m < kRadix; ++m) x[m] = Complex(signal[j + m * apart]);
+    for (std::size_t m = 0; m < kRadix; ++m) x[m] = SplitComplex(signal[j + m * apart]);
     point(x);
     x[0].store(signal[j]);
 #pragma GCC unroll 8
     for (std::size_t r = 1; r < kRadix; ++r)
-      x[r].turned(factor(w[r - 1])).store(signal[j + r * apart]);
+      x[r].times(SplitComplex(w[r - 1])).store(signal[j + r * apart]);
   }
 }
 
-// Blocks of four vectors: transforms of four vectors, then of the four neighbours in each.
-HWY_INLINE void last_blocks(FourComplex* signal, const Apart (&turn)[3]) {
-  constexpr std::size_t kTogether = 2;  // so that neither waits for the other
-  Complex x[kTogether][4];
+// Last pass over two blocks: transforms across four vectors, then across the four lanes.
+HWY_INLINE void last_blocks(FourComplex* signal, const SplitComplex (&turn)[3]) {
+  constexpr std::size_t kTogether = 2;  // two independent blocks hide latency
+  SplitComplex x[kTogether][4];
 #pragma GCC unroll 2
   for (std::size_t b = 0; b < kTogether; ++b) {
 #pragma GCC unroll 4
-    for (std::size_t m = 0; m < 4; ++m) x[b][m] = Complex(signal[4 * b + m]);
+    for (std::size_t m = 0; m < 4; ++m) x[b][m] = SplitComplex(signal[4 * b + m]);
     point(x[b]);
   }
 #pragma GCC unroll 2
-  for (auto& block : x) Complex::transpose_all(block);
+  for (auto& block : x) SplitComplex::transpose_all(block);
 #pragma GCC unroll 2
   for (auto& block : x)
 #pragma GCC unroll 3
-    for (std::size_t m = 1; m < 4; ++m) block[m] = block[m].turned(turn[m - 1]);
+    for (std::size_t m = 1; m < 4; ++m) block[m] = block[m].times(turn[m - 1]);
 #pragma GCC unroll 2
   for (std::size_t b = 0; b < kTogether; ++b) {
     point(x[b]);
@@ -218,7 +171,7 @@ HWY_INLINE void last_blocks(FourComplex* signal, const Apart (&turn)[3]) {
 }
 
 void last_pass(FourComplex* signal, std::size_t length, const FourComplex* w) {
-  const Apart turn[3] = {factor(w[0]), factor(w[1]), factor(w[2])};
+  const SplitComplex turn[3] = {SplitComplex(w[0]), SplitComplex(w[1]), SplitComplex(w[2])};
   for (std::size_t at = 0; at < length; at += 8) last_blocks(signal + at, turn);
 }
 
@@ -238,7 +191,7 @@ void wide_pass(FourComplex* signal, std::size_t length, int radix, const Twiddle
   if (radix == 2) pass<2>(signal, length, w);
 }
 
-// `begin`: of these vectors in the whole signal.
+// Transforms vectors [begin, begin + length) from pass `level` on.
 void transform(FourComplex* signal, std::size_t begin, std::size_t length, const FftTables& tables,
                std::size_t level, const Fft::Done& done) {
   if (level == tables.radices.size()) {
@@ -263,7 +216,7 @@ namespace {
 
 HWY_EXPORT(transform);
 
-// exp(-2 pi i above / below)
+// Returns exp(-2 pi i above / below).
 std::complex<float> root(std::size_t above, std::size_t below) {
   const double angle =
       2 * std::numbers::pi * static_cast<double>(above % below) / static_cast<double>(below);
@@ -286,7 +239,7 @@ FourComplex four_roots(std::size_t below, const Above& above) {
 Fft::Fft(std::size_t size) : size_(size), block_bits_(std::countr_zero(blocks())) {
   constexpr std::size_t kPart = 256;
   std::size_t length = size / 4;
-  // What is left over when blocks are not a power of eight comes first.
+  // If the number of blocks is not a power of 8, the first pass has radix 2 or 4.
   const int left_over = 1 << block_bits_ % 3;
   if (left_over > 1) tables_.radices.push_back(left_over);
   std::vector<int> radices = tables_.radices;
@@ -312,14 +265,14 @@ Fft::Fft(std::size_t size) : size_(size), block_bits_(std::countr_zero(blocks())
   }
   radices.insert(radices.end(), static_cast<std::size_t>(block_bits_ / 3), 8);
   add_places(radices);
-  // Neighbours' share of the wide passes, and of the transform of four vectors.
+  // Twiddles of the lanes, which the wide passes and the transform across vectors left out.
   for (std::size_t block = 0; block < blocks(); block += tables_.part / 4)
     for (std::size_t m = 1; m < 4; ++m)
       tables_.last.push_back(four_roots(
           size, [&](std::size_t lane) { return m * (rests_[block] + lane * blocks()); }));
 }
 
-// Each pass puts values whose number leaves the same rest modulo its radix side by side.
+// Digit reversal: a pass of radix r groups the indices by their remainder modulo r.
 void Fft::add_places(std::span<const int> radices) {
   places_.resize(blocks());
   rests_.resize(blocks());

@@ -1,5 +1,5 @@
-// A complex Fourier transform in single precision, for sizes that are powers of two: it finds where
-// a spectrum is high; what is found is then computed in float64.
+// Complex single-precision FFT for powers of two. It locates peaks of a spectrum; their values are
+// then recomputed in float64.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@
 
 namespace qkscope {
 
-// A vector register of every CPU we know.
+// One 128-bit SIMD register.
 using FourFloats = float __attribute__((vector_size(16)));
 
-// Four values of a signal. Aligned for CPUs that take both parts as one vector.
+// Four complex values.
 struct alignas(32) FourComplex {
   FourFloats re;
   FourFloats im;
@@ -25,34 +25,34 @@ struct Twiddle {
   float im;
 };
 
-// What a transform multiplies with. `length` counts vectors of four neighbouring values.
+// Twiddle factors. `length` counts FourComplex vectors.
 struct FftTables {
-  // Passes over more than a part, first to last: the same factors for all four values of a vector.
-  std::vector<int> radices;                    // of these passes
-  std::vector<std::vector<Twiddle>> wide;      // per pass: (length / radix, radix - 1)
-  std::size_t part = 0;                        // length of what stays in the first cache
-  std::vector<std::vector<FourComplex>> deep;  // per pass over a part, radix 8: (length / 8, 7)
-  std::vector<FourComplex> last;               // (parts, 3): before neighbours are put together
+  // Wide passes, over more than one part; the four values of a vector share their factors.
+  std::vector<int> radices;                // per wide pass
+  std::vector<std::vector<Twiddle>> wide;  // per wide pass: (length / radix, radix - 1)
+  std::size_t part = 0;                    // vectors per part; a part fits into the L1 cache
+  // Deep passes, radix 8 within a part.
+  std::vector<std::vector<FourComplex>> deep;  // per deep pass: (length / 8, 7)
+  std::vector<FourComplex> last;               // (parts, 3): last pass, over the lanes of vectors
 };
 
 class Fft {
  public:
-  static constexpr std::size_t kBlock = 16;  // frequencies
+  static constexpr std::size_t kBlock = 16;  // output frequencies per block
 
-  // Tables for a size (a power of two, 128 or more); made once per size and program.
+  // Returns the cached transform of a size (a power of two, at least 128).
   static std::shared_ptr<const Fft> of_size(std::size_t size);
 
   std::size_t size() const { return size_; }
   std::size_t blocks() const { return size_ / kBlock; }
-  // Called with the blocks [begin, end) when they are done: all blocks in order, a few at a time,
-  // while they are in the first cache.
+  // Called for consecutive ranges of finished blocks [begin, end) while they are in the L1 cache.
   using Done = std::function<void(std::size_t begin, std::size_t end)>;
-  // In place, four values per vector. Sums over n of signal[n] exp(-2 pi i k n / size) are left in
-  // blocks of four vectors: block place(k % blocks()) holds number k / blocks() of its sixteen. In
-  // this order no pass has to move values around.
+  // Transforms `signal` in place: X[k] = sum over n of signal[n] exp(-2 pi i k n / size). The
+  // output is in digit-reversed order, which avoids a reordering pass: block place(k % blocks())
+  // holds X[k] as number k / blocks() of its 16 values.
   void forward(std::span<FourComplex> signal, const Done& done = nullptr) const;
   std::size_t place(std::size_t rest) const { return places_[rest]; }
-  // Where the sum for k is left.
+  // Location of X[k].
   struct Found {
     std::size_t vector;
     std::size_t lane;
@@ -61,7 +61,7 @@ class Fft {
     const auto number = k >> block_bits_;
     return {4 * place(k & (blocks() - 1)) + number / 4, number % 4};
   }
-  // The rest that place() takes there.
+  // Inverse of place(): rests()[place(r)] == r.
   std::span<const std::uint32_t> rests() const { return rests_; }
 
  private:

@@ -9,15 +9,16 @@
 namespace qkscope {
 namespace {
 
-// A peak halfway between two half grid points keeps 0.9 of its power on them, and the parabola
-// through the three highest reaches 0.98 of it; leave room for noise, which adds to both.
+// Thresholds relative to the highest point. A peak midway between two half grid points keeps 0.9 of
+// its power at them, and the parabola through the three highest points reaches 0.98; the thresholds
+// leave room for noise.
 constexpr double kSeen = 0.6;
 constexpr double kSeenByParabola = 0.8;
-// On the nearer of two whole grid points it keeps 0.64 at least: places between points that are
-// both below this share of the highest point need no look.
+// A peak keeps at least 0.64 of its power at the nearer whole grid point, so midpoints between two
+// points below this fraction are skipped.
 constexpr double kSeenBeside = 0.4;
 
-// The top of a parabola through a local maximum and its neighbours.
+// Returns the height of the vertex of a parabola through a local maximum and its neighbours.
 double parabola_top(double left, double middle, double right) {
   const double bend = left - 2 * middle + right;
   const double slope = 0.5 * (right - left);
@@ -25,11 +26,11 @@ double parabola_top(double left, double middle, double right) {
 }
 
 struct Candidate {
-  double k = 0;  // grid point, with a fraction, in units of the grid step; of either sign
+  double k = 0;  // frequency in grid steps, of either sign
   double power = 0;
 };
 
-// The top of the peak next to a half grid point, from quarters of a step around it.
+// Locates the peak next to a half grid point with a parabola through quarter steps.
 Candidate top_of_peak(const Spectrum& spectrum, std::int64_t half) {
   const auto power = spectrum.quarters(half);
   const double* const highest = std::max_element(power.data() + 1, power.data() + 4);
@@ -41,9 +42,9 @@ Candidate top_of_peak(const Spectrum& spectrum, std::int64_t half) {
   return {0.5 * static_cast<double>(half) + 0.25 * quarters, std::max(top, *highest)};
 }
 
-// The way from where the sums were taken to the top of |S|^2, in [low, high]: Newton's method with
-// steps of at most `step` where S bends upwards.
-double way_up(const TurnedSums& sums, double low, double high, double step) {
+// Returns the offset in [low, high] that maximises |S|^2: Newton's method, with uphill steps of
+// `step` where |S|^2 is convex.
+double step_to_maximum(const PhaseSumSeries& sums, double low, double high, double step) {
   double move = 0;
   for (int round = 0; round < 30; ++round) {
     const auto [value, slope, bend] = sums.at(move);
@@ -62,7 +63,7 @@ double way_up(const TurnedSums& sums, double low, double high, double step) {
 FrequencySearch::FrequencySearch(std::span<const std::int32_t> positions, FrequencyBand band)
     : order_(positions), band_(band), spectrum_(order_.offsets(), order_.length(), band) {}
 
-// Held inside one grid step around the start and inside the band.
+// The result stays within one grid step of `start` and inside the band.
 RotationPeak FrequencySearch::refine_rotation(double start,
                                               std::span<const std::complex<double>> units) const {
   const double step = spectrum_.step();
@@ -70,16 +71,16 @@ RotationPeak FrequencySearch::refine_rotation(double start,
   const double low = std::max(band_.low, std::fabs(start) - step);
   const double high = std::min(band_.high, std::fabs(start) + step);
   const double first = std::clamp(std::fabs(start), low, high);
-  // Sums reach far enough to come closer, and are exact to the last digits nearer by.
+  // Steps up to `reach` approach the maximum; a series within `exact` of its centre is final.
   const double reach = 0.25 * step;
-  const double exact = TurnedSums::exact_reach(order_);
+  const double exact = PhaseSumSeries::exact_reach(order_);
   double at = sign * first;
   for (int round = 0;; ++round) {
-    const auto sums = turned_sums(at, order_, units);
+    const auto sums = phase_sum_series(at, order_, units);
     const double before = sign > 0 ? low - at : -high - at;
     const double behind = sign > 0 ? high - at : -low - at;
-    double move = way_up(sums, std::max(before, -reach), std::min(behind, reach), reach);
-    if (round == 20) move = 0;  // where nothing was left out
+    double move = step_to_maximum(sums, std::max(before, -reach), std::min(behind, reach), reach);
+    if (round == 20) move = 0;  // at the centre the series has no truncation error
     if (std::fabs(move) <= exact) {
       const double strength = std::abs(sums.at(move).value) / static_cast<double>(order_.rows());
       return {std::clamp(std::fabs(at + move), low, high), strength, sign < 0};
@@ -88,10 +89,10 @@ RotationPeak FrequencySearch::refine_rotation(double start,
   }
 }
 
-std::vector<FrequencySearch::Peak> FrequencySearch::high_points() const {
+std::vector<FrequencySearch::Peak> FrequencySearch::peaks_above_threshold() const {
   const auto size = spectrum_.size();
   float highest = spectrum_.highest();
-  std::vector<HighPoint> found;
+  std::vector<PeakCandidate> found;
   spectrum_.find_above(static_cast<float>(kSeen) * highest,
                        static_cast<float>(kSeenBeside) * highest, found);
   for (auto& [half, power] : found) {
@@ -120,7 +121,7 @@ std::vector<FrequencySearch::Peak> FrequencySearch::high_points() const {
 
 RotationPeak FrequencySearch::strongest_rotation(std::span<const std::complex<double>> units) {
   spectrum_.compute(units);
-  const auto peaks = high_points();
+  const auto peaks = peaks_above_threshold();
   const double step = spectrum_.step();
   const auto in_band = [&](double k) {
     return std::fabs(k) * step >= band_.low && std::fabs(k) * step <= band_.high;
@@ -138,7 +139,7 @@ RotationPeak FrequencySearch::strongest_rotation(std::span<const std::complex<do
   std::sort(candidates.begin(), candidates.end(),
             [](const Candidate& a, const Candidate& b) { return a.power > b.power; });
   RotationPeak strongest;
-  // What spreading and interpolation may have got wrong, of two candidates and of one.
+  // Relative error of the NUFFT and the interpolation for two candidates; half of it for one.
   constexpr double kDoubt = 0.02;
   for (const auto& candidate : candidates) {
     const double exact = strongest.strength * static_cast<double>(order_.rows());

@@ -1,5 +1,5 @@
-// Finds the frequency at which something turns with position: over a whole band, with a grid fine
-// enough that no peak falls between its points, then exactly.
+// Finds the dominant frequency of a signal over position: first on a grid over the whole band that
+// is fine enough to see every peak, then refined to full precision.
 #pragma once
 
 #include <complex>
@@ -8,46 +8,46 @@
 #include <span>
 #include <vector>
 
+#include "base/numerics/lomb_scargle.h"
 #include "base/numerics/position_order.h"
-#include "base/numerics/sinusoid.h"
 #include "base/numerics/spectrum.h"
 
 namespace qkscope {
 
 struct RotationPeak {
-  double omega = 0;     // radians per token, in the band
-  double strength = 0;  // |mean(exp(i (angle - omega t)))|
-  // The angle falls with position: the plane's second axis points the other way.
-  bool reversed = false;
+  double omega = 0;       // radians per token, in the band
+  double strength = 0;    // |mean(exp(i (angle - omega t)))|
+  bool reversed = false;  // the angle decreases with position
 };
 
-// For one set of positions; reused for many signals over it. Not to be shared between threads.
+// Searches many signals over one set of positions. Not thread-safe.
 class FrequencySearch {
  public:
   FrequencySearch(std::span<const std::int32_t> positions, FrequencyBand band);
 
   const PositionOrder& order() const { return order_; }
 
-  // Both take rows in order().
-  // The strongest rotation of unit vectors, in either direction.
+  // Returns the strongest rotation of unit complex numbers, in either direction. `units` are in the
+  // order of order().
   RotationPeak strongest_rotation(std::span<const std::complex<double>> units);
+  // Returns the best least-squares sinusoid (lomb_scargle.h). `values` are in the order of order().
   SinusoidFit best_sinusoid(std::span<const double> values);
 
  private:
   struct Peak {
-    std::int64_t half = 0;  // grid point, of either sign
+    std::int64_t half = 0;  // half grid point, of either sign
     double power = 0;
-    double top = 0;  // of a parabola through it and its neighbours
+    double top = 0;  // vertex of the parabola through it and its neighbours
   };
 
-  // Those that may be next to the strongest rotation.
-  std::vector<Peak> high_points() const;
+  // Local maxima high enough to be next to the strongest rotation.
+  std::vector<Peak> peaks_above_threshold() const;
   RotationPeak refine_rotation(double omega, std::span<const std::complex<double>> units) const;
 
   PositionOrder order_;
   FrequencyBand band_;
   Spectrum spectrum_;
-  std::optional<SinusoidSearch> sinusoids_;
+  std::optional<LombScargle> sinusoids_;
 };
 
 }  // namespace qkscope

@@ -1,35 +1,40 @@
+// Kolmogorov-Smirnov test: the Kolmogorov distribution, and the distance D_n without sorting the
+// sample. D_n is the maximum over the sorted sample of (i + 1) / n - Phi(x_i) and Phi(x_i) - i / n.
+// Values are counted into 2816 bins over +-3.5 standard deviations. The counts before a bin and Phi
+// at its edges bound the distance inside the bin; the largest distance at an edge is a lower bound
+// of D_n. Only bins whose upper bound reaches the lower bound can hold the maximum: their values
+// are collected, sorted and evaluated exactly. Bounds are single precision, widened by kRounding.
+// Invariants: bin order is value order; before_[b] counts the values in bins below b.
+// kolmogorov_distance_reference() in reference.h is the plain version.
 #include "base/numerics/kolmogorov.h"
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <numbers>
+#include <numeric>
 #include <vector>
 
 #include "base/core/made_once.h"
-#include "base/numerics/log_gamma.h"
 #include "base/numerics/normal.h"
 #include "base/numerics/products.h"
 
 namespace qkscope {
 namespace {
 
-constexpr double kPi = std::numbers::pi;
-
-// ln(n!) - ln(n^n e^-n sqrt(2 pi n)): what Stirling's formula leaves out.
+// Error of Stirling's formula: ln(n!) - ln(n^n e^-n sqrt(2 pi n)).
 double stirling_rest(double n) {
-  if (n < 16) return log_gamma(n + 1) - (n + 0.5) * std::log(n) + n - 0.5 * std::log(2 * kPi);
+  if (n < 16)
+    return log_gamma(n + 1) - (n + 0.5) * std::log(n) + n - 0.5 * std::log(2 * std::numbers::pi);
   const double square = 1 / (n * n);
   return (1.0 / 12 -
           square * (1.0 / 360 - square * (1.0 / 1260 - square * (1.0 / 1680 - square / 1188)))) /
          n;
 }
 
-// Term j of the one-sided sum, x / (x + j/n) C(n, j) (x + j/n)^j (1 - x - j/n)^(n - j), as a
-// binomial probability in the form that keeps its digits for large n.
+// Term j of the one-sided sum, x / (x + j/n) C(n, j) (x + j/n)^j (1 - x - j/n)^(n - j), in Loader's
+// saddle-point form of the binomial, which stays accurate for large n.
 double one_sided_term(double n, double x, double j) {
   const double shift = n * x;
   if (j == 0) return std::exp(n * std::log1p(-x));
@@ -38,12 +43,13 @@ double one_sided_term(double n, double x, double j) {
   const double deviance =
       shift - j * std::log1p(shift / j) - rest * std::log1p(-shift / rest) - shift;
   const double stirling = stirling_rest(n) - stirling_rest(j) - stirling_rest(rest);
-  return shift / (shift + j) * std::exp(stirling - deviance) * std::sqrt(n / (2 * kPi * j * rest));
+  return shift / (shift + j) * std::exp(stirling - deviance) *
+         std::sqrt(n / (2 * std::numbers::pi * j * rest));
 }
 
-// P(D_n+ >= x). The terms are a smooth hill, about n / (4 sqrt(n) x) wide: once it is many terms
-// wide, every s-th term times s is the same sum (its trapezoidal error is exp(-2 pi^2
-// (width/s)^2)).
+// P(D_n+ >= x), the one-sided statistic. The terms form a smooth bell of width n / (4 sqrt(n) x).
+// If the bell spans many terms, the sum over every s-th term times s is the same (trapezoidal rule,
+// error exp(-2 pi^2 (width / s)^2)).
 double one_sided_p(std::int64_t count, double x) {
   const auto n = static_cast<double>(count);
   const double last = std::floor(n * (1 - x));
@@ -73,7 +79,7 @@ double durbin_cdf(std::int64_t n, double d) {
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < m; ++j)
       for (std::int64_t g = 1; g <= i - j + 1; ++g) step(i, j) /= static_cast<double>(g);
-  // power = step^n with its binary exponent kept apart.
+  // power = step^n, with separate binary exponents against overflow.
   Matrix power(m, m);
   for (std::int64_t i = 0; i < m; ++i) power(i, i) = 1;
   int power_exponent = 0;
@@ -112,13 +118,13 @@ double pelz_good_cdf(double n, double d) {
   const double z2 = z * z;
   const double z4 = z2 * z2;
   const double z6 = z4 * z2;
-  const double pi2 = kPi * kPi;
+  const double pi2 = std::numbers::pi * std::numbers::pi;
   if (pi2 / (8 * z2) > 700) return 0;
   double k0 = 0;
   double k1 = 0;
   double k2 = 0;
   double k3 = 0;
-  const int terms = static_cast<int>(std::ceil(16 * z / kPi)) + 1;
+  const int terms = static_cast<int>(std::ceil(16 * z / std::numbers::pi)) + 1;
   for (int k = terms; k >= 1; --k) {
     const double u = pi2 * (k - 0.5) * (k - 0.5);
     const double e = std::exp(-u / (2 * z2));
@@ -137,18 +143,18 @@ double pelz_good_cdf(double n, double d) {
     even2 += u * e;
     even3 += (3 * u * z2 - u * u) * e;
   }
-  const double root = std::sqrt(2 * kPi);
+  const double root = std::sqrt(2 * std::numbers::pi);
   return root *
          (k0 / z + k1 / (6 * z4) / std::sqrt(n) + (k2 / (72 * z6 * z) - even2 / (36 * z2 * z)) / n +
           (k3 / (6480 * z6 * z4) + even3 / (216 * z6)) / (n * std::sqrt(n)));
 }
 
-// Standardised values rarely leave this range; those that do share the outermost bins.
+// Range of the bins in standard deviations; values outside count to the outermost bins.
 constexpr double kRange = 3.5;
 constexpr std::size_t kBins = 2816;
-constexpr float kRounding = 1e-6F;  // of the bounds, which are in single precision
+constexpr float kRounding = 1e-6F;  // rounding error of the single-precision bounds
 
-// Phi at the edges of the bins; the outermost reach to infinity.
+// Phi at the bin edges; the outermost bins extend to infinity.
 const std::array<float, kBins + 1>& cdf_at_edges() {
   const auto& cdf = made_once([] {
     std::array<float, kBins + 1> edges;
@@ -162,158 +168,68 @@ const std::array<float, kBins + 1>& cdf_at_edges() {
   return cdf;
 }
 
-// One vector register of every CPU we know.
-using FourFloats = float __attribute__((vector_size(16)));
-using EightBins = std::uint16_t __attribute__((vector_size(16)));
-using EightBytes = std::uint8_t __attribute__((vector_size(8)));
-
-template <typename To, typename From>
-To load(const From* from) {
-  To value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-
-// Neighbouring bins [first, last].
-struct BinRange {
-  std::uint16_t first = 0;
-  std::uint16_t last = 0;
-};
-
-// Values counted into bins. Bin order is value order, so a bound for the distance inside a bin
-// follows from the counts before it, and only bins with a high bound need their values.
-class NormalBins {
+// Histogram of the standardised values with bounds of the distance per bin.
+class NormalHistogram {
  public:
-  NormalBins(std::span<const double> values, double centre, double scale)
+  NormalHistogram(std::span<const double> values, double centre, double scale)
       : values_(values), bin_(std::make_unique_for_overwrite<std::uint16_t[]>(values.size())) {
-    bins_of(values, centre - kRange / scale, scale * (kBins / (2 * kRange)), kBins - 1, bin_.get());
-    count_bins();
-    reached_ = distance_bounds(before_, cdf_at_edges(), bound_) - kRounding;
+    bin_indices(values, centre - kRange / scale, scale * (kBins / (2 * kRange)), kBins - 1,
+                bin_.get());
+    for (std::size_t i = 0; i < values.size(); ++i) ++before_[bin_[i] + std::size_t{1}];
+    std::partial_sum(before_.begin(), before_.end(), before_.begin());
+    lower_bound_ = distance_bounds(before_, cdf_at_edges(), upper_bound_) - kRounding;
   }
 
-  // The bins in which the distance may be largest, and some between them.
-  std::vector<BinRange> ranges() const;
-  // All values of ranges, ascending, one range after the other.
-  std::vector<double> members(std::span<const BinRange> ranges) const;
-  // Values in the bins before.
-  std::int64_t before(std::size_t bin) const { return before_[bin]; }
-  std::int64_t count(const BinRange& range) const {
-    return before_[range.last + std::size_t{1}] - before_[range.first];
+  // Returns the bins that can hold the maximum.
+  std::vector<std::uint16_t> candidates() const {
+    std::vector<std::uint16_t> bins;
+    for (std::size_t bin = 0; bin < kBins; ++bin)
+      if (upper_bound_[bin] >= lower_bound_) bins.push_back(static_cast<std::uint16_t>(bin));
+    return bins;
   }
+  // Returns the sorted values of ascending bins.
+  std::vector<double> members(std::span<const std::uint16_t> bins) const;
+  // Returns the number of values in bins below `bin`.
+  std::int64_t before(std::size_t bin) const { return before_[bin]; }
+  std::int64_t count(std::size_t bin) const { return before_[bin + 1] - before_[bin]; }
 
  private:
-  void count_bins();
-
   std::span<const double> values_;
   std::unique_ptr<std::uint16_t[]> bin_;          // (values)
-  std::array<std::int32_t, kBins + 1> before_{};  // values in the bins before
-  std::array<float, kBins> bound_;                // of the distance inside the bin
-  float reached_ = 0;                             // the distance is at least this
+  std::array<std::int32_t, kBins + 1> before_{};  // values in bins below
+  std::array<float, kBins> upper_bound_;          // of the distance inside each bin
+  float lower_bound_ = 0;                         // of D_n
 };
 
-void NormalBins::count_bins() {
-  std::int32_t* const counts = before_.data() + 1;
-  std::size_t i = 0;
-  for (; i + 4 <= values_.size(); i += 4) {
-    const auto four = load<std::uint64_t>(bin_.get() + i);  // in any order
-    ++counts[four & 0xffff];
-    ++counts[four >> 16 & 0xffff];
-    ++counts[four >> 32 & 0xffff];
-    ++counts[four >> 48];
-  }
-  for (; i < values_.size(); ++i) ++counts[bin_[i]];
-  std::int32_t before = 0;
-  for (auto& count : before_) count = before += count;
-}
-
-std::vector<BinRange> NormalBins::ranges() const {
-  constexpr std::size_t kGap = 8;  // bins between two ranges, at least
-  std::vector<BinRange> found;
-  for (std::size_t four = 0; four < kBins; four += 4) {
-    const auto high = load<FourFloats>(bound_.data() + four) >= reached_;
-    const auto any = load<std::array<std::uint64_t, 2>>(&high);
-    if ((any[0] | any[1]) == 0) continue;
-    for (auto bin = four; bin < four + 4; ++bin) {
-      if (!(bound_[bin] >= reached_)) continue;
-      const auto number = static_cast<std::uint16_t>(bin);
-      if (found.empty() || bin > found.back().last + kGap) found.push_back({number, number});
-      found.back().last = number;
-    }
-  }
-  return found;
-}
-
-// Which of eight values are members: a byte of each that is not 0.
-struct Hits {
-  std::size_t first;
-  std::uint64_t bytes;
-};
-
-// Four ranges, mostly all there are, in registers; no bin is in those that are left over.
-struct FourRanges {
-  static constexpr std::size_t kRanges = 4;
-  EightBins first[kRanges];
-  EightBins length[kRanges];
-
-  explicit FourRanges(std::span<const BinRange> ranges) {
-    for (std::size_t i = 0; i < kRanges; ++i) {
-      const BinRange range = i < ranges.size() ? ranges[i] : BinRange{kBins, kBins};
-      first[i] = EightBins{} + range.first;
-      length[i] = EightBins{} + static_cast<std::uint16_t>(range.last - range.first);
-    }
-  }
-
-  std::uint64_t hits(const EightBins& bins) const {
-    EightBins inside{};
-    for (std::size_t i = 0; i < kRanges; ++i) inside |= bins - first[i] <= length[i];
-    const auto bytes = __builtin_convertvector(inside, EightBytes);
-    return load<std::uint64_t>(&bytes);
-  }
-};
-
-std::vector<double> NormalBins::members(std::span<const BinRange> ranges) const {
-  std::array<std::int32_t, kBins> place;  // of the next value of each bin
+std::vector<double> NormalHistogram::members(std::span<const std::uint16_t> bins) const {
+  std::array<std::uint8_t, kBins> selected{};
+  std::array<std::int32_t, kBins> place;  // output index of the next value of each bin
   std::int32_t total = 0;
-  for (const auto& range : ranges) {
-    for (std::size_t bin = range.first; bin <= range.last; ++bin)
-      place[bin] = total + before_[bin] - before_[range.first];
-    total += static_cast<std::int32_t>(this->count(range));
+  for (const auto bin : bins) {
+    selected[bin] = 1;
+    place[bin] = total;
+    total += static_cast<std::int32_t>(count(bin));
+  }
+  // Branch-free, because hits are rare and unpredictable: every index is written, hits are counted.
+  const auto hits = std::make_unique_for_overwrite<std::uint32_t[]>(values_.size() + 1);
+  std::size_t hit_count = 0;
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    hits[hit_count] = static_cast<std::uint32_t>(i);
+    hit_count += selected[bin_[i]];
   }
   std::vector<double> found(static_cast<std::size_t>(total));
-  const auto take = [&](std::size_t i) {
+  for (const auto i : std::span(hits.get(), hit_count))
     found[static_cast<std::size_t>(place[bin_[i]]++)] = values_[i];
-  };
-  // First the groups of eight that hold members, whether they do being hard to foresee.
-  const auto groups = values_.size() / 8;
-  const auto hits_of = std::make_unique_for_overwrite<Hits[]>(groups + 1);
-  for (std::size_t next = 0; next < ranges.size(); next += FourRanges::kRanges) {
-    const FourRanges four(ranges.subspan(next));
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < groups; ++i) {
-      hits_of[count] = {8 * i, four.hits(load<EightBins>(bin_.get() + 8 * i))};
-      count += hits_of[count].bytes != 0 ? 1 : 0;
-    }
-    for (const Hits& group : std::span(hits_of.get(), count))
-      for (auto bytes = group.bytes; bytes != 0;) {
-        const auto byte = static_cast<std::size_t>(std::countr_zero(bytes)) / 8;
-        take(group.first + byte);
-        bytes &= ~(std::uint64_t{0xff} << 8 * byte);
-      }
-  }
-  for (auto i = 8 * groups; i < values_.size(); ++i)
-    for (const auto& range : ranges)
-      if (bin_[i] >= range.first && bin_[i] <= range.last) take(i);
   auto begin = found.begin();
-  for (const auto& range : ranges)
-    for (std::size_t bin = range.first; bin <= range.last; ++bin) {
-      const auto end = found.begin() + place[bin];
-      std::sort(begin, end);
-      begin = end;
-    }
+  for (const auto bin : bins) {
+    const auto end = found.begin() + place[bin];
+    std::sort(begin, end);
+    begin = end;
+  }
   return found;
 }
 
-// Phi of (value - centre) scale.
+// Returns Phi((value - centre) * scale) for every value.
 std::vector<double> normal_cdf_of(std::span<const double> values, double centre, double scale) {
   std::vector<double> cdf;
   cdf.reserve(values.size());
@@ -332,9 +248,9 @@ double kolmogorov_p(std::int64_t count, double d) {
   const double nd = n * d;
   if (d >= 1) return 0;
   if (nd <= 0.5) return 1;
-  if (nd <= 1)  // every point in its own cell: n! (2d - 1/n)^n
-    return 1 -
-           std::exp(stirling_rest(n) + 0.5 * std::log(2 * kPi * n) - n + n * std::log(2 * nd - 1));
+  if (nd <= 1)  // n! (2d - 1/n)^n, one point per cell
+    return 1 - std::exp(stirling_rest(n) + 0.5 * std::log(2 * std::numbers::pi * n) - n +
+                        n * std::log(2 * nd - 1));
   if (nd >= n - 1) return 2 * std::exp(n * std::log1p(-d));
   const double ndd = nd * d;
   if (ndd >= 370) return 0;
@@ -346,15 +262,15 @@ double kolmogorov_p(std::int64_t count, double d) {
 }
 
 double kolmogorov_distance_to_normal(std::span<const double> values, double centre, double scale) {
-  const NormalBins bins(values, centre, scale);
-  const auto ranges = bins.ranges();
-  const auto cdf = normal_cdf_of(bins.members(ranges), centre, scale);
+  const NormalHistogram histogram(values, centre, scale);
+  const auto bins = histogram.candidates();
+  const auto cdf = normal_cdf_of(histogram.members(bins), centre, scale);
   const auto n = static_cast<double>(values.size());
   double distance = 0;
   const double* next = cdf.data();
-  for (const auto& range : ranges) {
-    auto below = static_cast<double>(bins.before(range.first));
-    for (auto left = bins.count(range); left > 0; --left, ++next, ++below)
+  for (const auto bin : bins) {
+    auto below = static_cast<double>(histogram.before(bin));
+    for (auto left = histogram.count(bin); left > 0; --left, ++next, ++below)
       distance = std::max(distance, std::max((below + 1) / n - *next, *next - below / n));
   }
   return distance;

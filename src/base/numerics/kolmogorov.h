@@ -1,4 +1,4 @@
-// The two-sided one-sample Kolmogorov-Smirnov test against the standard normal.
+// The two-sided one-sample Kolmogorov-Smirnov test against the normal distribution.
 #pragma once
 
 #include <cstdint>
@@ -6,13 +6,12 @@
 
 namespace qkscope {
 
-// P(D_n >= d) for the two-sided statistic of n independent draws. By Simard and L'Ecuyer's plan:
-// Durbin's matrix where it is small, the one-sided sum in the upper tail, Pelz and Good's expansion
-// between.
+// Returns P(D_n >= d) of the Kolmogorov distribution for n independent draws, by the algorithm of
+// Simard and L'Ecuyer (2011): Durbin's matrix for small n d, the one-sided sum in the upper tail,
+// and the Pelz-Good expansion between.
 double kolmogorov_p(std::int64_t n, double d);
 
-// The statistic D_n = sup |F_n - Phi| of (value - centre) scale. Scratch-free apart from O(n)
-// memory; the order of the values does not matter.
+// Returns the statistic D_n = sup |F_n - Phi| of the values (value - centre) * scale, in any order.
 double kolmogorov_distance_to_normal(std::span<const double> values, double centre, double scale);
 
 }  // namespace qkscope

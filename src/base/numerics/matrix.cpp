@@ -1,5 +1,10 @@
 #include "base/numerics/matrix.h"
 
+#include <algorithm>
+#include <cmath>
+
+#include "base/core/error.h"
+
 namespace qkscope {
 
 void fill_lower_triangle(Matrix& matrix) {
@@ -29,6 +34,26 @@ void reflect(std::span<double> x, std::span<const double> w) {
 
 void reflect_rows(Matrix& rows, std::span<const double> w) {
   for (std::int64_t i = 0; i < rows.rows; ++i) reflect({rows.row(i), w.size()}, w);
+}
+
+Matrix semidefinite_cholesky(const Matrix& matrix) {
+  QKSCOPE_ASSERT(matrix.rows == matrix.cols);
+  const auto n = matrix.rows;
+  Matrix root(n, n);
+  for (std::int64_t i = 0; i < n; ++i) {
+    // A smaller remainder is rounding error: the previous rows span this direction.
+    const double negligible = 1e-13 * matrix(i, i);
+    for (std::int64_t j = 0; j <= i; ++j) {
+      const auto before = static_cast<std::size_t>(j);
+      const double rest = matrix(i, j) - dot(std::span<const double>(root.row(i), before),
+                                             std::span<const double>(root.row(j), before));
+      if (j == i)
+        root(i, i) = rest > negligible ? std::sqrt(rest) : 0;
+      else
+        root(i, j) = root(j, j) > 0 ? rest / root(j, j) : 0;
+    }
+  }
+  return root;
 }
 
 }  // namespace qkscope

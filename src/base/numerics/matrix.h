@@ -1,15 +1,39 @@
-// A dense row-major matrix of doubles, and reflections; products are in products.h, eigenvectors in
-// symmetric_eigen.h.
+// A dense row-major float64 matrix with Householder reflections and Cholesky decomposition.
+// Products are in products.h, eigenvectors in symmetric_eigen.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <new>
 #include <span>
 #include <vector>
 
-#include "base/numerics/line_vector.h"
 #include "base/numerics/vectors.h"
 
 namespace qkscope {
+
+// Aligns a vector to a cache line: on x86, loads that cross cache lines are slow.
+template <typename T>
+struct CacheAlignedAllocator {
+  using value_type = T;
+
+  CacheAlignedAllocator() = default;
+  template <typename Other>
+  CacheAlignedAllocator(const CacheAlignedAllocator<Other>&) noexcept {}
+
+  T* allocate(std::size_t count) {
+    return static_cast<T*>(::operator new(count * sizeof(T), kLine));
+  }
+  void deallocate(T* begin, std::size_t) noexcept { ::operator delete(begin, kLine); }
+
+  bool operator==(const CacheAlignedAllocator&) const { return true; }
+
+ private:
+  static constexpr std::align_val_t kLine{64};
+};
+
+template <typename T>
+using LineVector = std::vector<T, CacheAlignedAllocator<T>>;
 
 struct Matrix {
   std::int64_t rows = 0;
@@ -30,15 +54,19 @@ struct Matrix {
   }
 };
 
-// Makes a matrix symmetric whose upper triangle is known.
+// Copies the upper triangle to the lower one.
 void fill_lower_triangle(Matrix& matrix);
 double trace(const Matrix& matrix);
 
-// The Householder vector w for which I - 2 w w^T takes `from` (unit) to `to` (unit); empty when
-// they are equal.
+// Returns the Householder vector w for which I - 2 w w^T maps unit vector `from` to unit vector
+// `to`; empty if they are equal.
 std::vector<double> householder_between(std::span<const double> from, std::span<const double> to);
-// x becomes x - 2 w (w.x); nothing when w is empty.
+// x -= 2 w (w . x); no change if w is empty.
 void reflect(std::span<double> x, std::span<const double> w);
 void reflect_rows(Matrix& rows, std::span<const double> w);
+
+// Returns the lower triangular L with L L^T = matrix for a symmetric positive semidefinite matrix.
+// Directions without variance have a zero column.
+Matrix semidefinite_cholesky(const Matrix& matrix);
 
 }  // namespace qkscope

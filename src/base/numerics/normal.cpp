@@ -25,8 +25,8 @@ HWY_INLINE Vector all(double value) {
   return hn::Set(Doubles(), value);
 }
 
-// exp(u^2) erfc(u) (1 + 2u) as a polynomial in (u - 3) / (u + 3), for all u >= 0: interpolated at
-// the Chebyshev nodes with 40 digits; relative error below 5e-16.
+// exp(u^2) erfc(u) (1 + 2u) as a polynomial in (u - 3) / (u + 3) for u >= 0, interpolated at
+// Chebyshev nodes with 40 digits. Relative error below 5e-16.
 constexpr double kErfcx[] = {
     1.2530080582697296,     -0.13562110612457573,    -0.04756229435344576,   0.129645158702281,
     -0.11927366341575335,   0.06830802735644051,     -0.02377051490712486,   0.0025293916666211625,
@@ -36,16 +36,16 @@ constexpr double kErfcx[] = {
     2.900096033455807e-08,  -7.639805706660184e-09,  -3.3911975149641994e-09};
 
 constexpr double kLargest = 26.5;
-constexpr double kSplit = 134217729;  // 2^27 + 1: cuts a number into two halves
+constexpr double kSplit = 134217729;  // 2^27 + 1: Veltkamp splitting
 
-// Four vectors side by side: while one waits for its last product the others go on.
+// Four vectors processed together to hide the latency of polynomial evaluation.
 struct Lanes {
   static constexpr int kVectors = 4;
   static constexpr int kLanes = hn::MaxLanes(Doubles());
   static constexpr std::size_t kCount = kVectors * kLanes;
   Vector v[kVectors];
 
-  HWY_INLINE Lanes() {}  // not the compiler's: GCC makes that for the lowest target
+  HWY_INLINE Lanes() {}  // not defaulted: GCC would compile it for the baseline target
 };
 
 template <typename Function>
@@ -65,13 +65,13 @@ HWY_INLINE Lanes polynomial(const double (&terms)[kTerms], const Lanes& x) {
   return p;
 }
 
-// exp(x) for -703 <= x <= 0 without branches.
+// Branch-free exp(x) for -703 <= x <= 0.
 HWY_INLINE Lanes exp_of_negative(const Lanes& x) {
   constexpr double kInvLn2 = 1.4426950408889634;
   constexpr double kLn2High = 6.93147180369123816490e-01;
   constexpr double kLn2Low = 1.90821492927058770002e-10;
   constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
-  // Taylor: |r| <= ln(2) / 2, the first term left out is 4e-18.
+  // Taylor series for |r| <= ln(2) / 2; the first omitted term is 4e-18.
   constexpr double kTaylor[] = {1.0,
                                 1.0,
                                 0.5,
@@ -107,7 +107,7 @@ HWY_INLINE Lanes erfc_of_positive(Lanes u) {
   });
   const Lanes growth =
       each([&](int i) HWY_ATTR { return hn::MulAdd(all(2), u.v[i], all(1)); });  // 1 + 2 u
-  // One division for both (u - 3) / (u + 3) and 1 / (1 + 2 u).
+  // One division gives both (u - 3) / (u + 3) and 1 / (1 + 2 u).
   const Lanes inverse = each([&](int i) HWY_ATTR {
     return hn::Div(all(1), hn::Mul(hn::Add(u.v[i], all(3)), growth.v[i]));
   });
@@ -119,7 +119,8 @@ HWY_INLINE Lanes erfc_of_positive(Lanes u) {
       exp_of_negative(each([&](int i) HWY_ATTR { return hn::Neg(hn::Mul(u.v[i], u.v[i])); }));
   return each([&](int i) HWY_ATTR {
     const Vector square = hn::Mul(u.v[i], u.v[i]);
-    // exp(-u^2) = exp(-square) (1 - lost): u in two halves whose products are exact.
+    // exp(-u^2) = exp(-square) (1 - lost), with the rounding error `lost` of u^2 by exact
+    // splitting.
     const Vector scaled = hn::Mul(u.v[i], all(kSplit));
     const Vector high = hn::Sub(scaled, hn::Sub(scaled, u.v[i]));
     const Vector low = hn::Sub(u.v[i], high);
@@ -130,7 +131,7 @@ HWY_INLINE Lanes erfc_of_positive(Lanes u) {
   });
 }
 
-// Replaces all values by function(values), a full set of lanes at a time.
+// Applies function to Lanes::kCount values at a time; the rest is padded with zeros.
 template <typename Function>
 HWY_INLINE void transform(double* values, std::size_t count, const Function& function) {
   const auto apply = [&](double* at) HWY_ATTR {
@@ -152,23 +153,13 @@ void erfc_kernel(double* z, std::size_t count) {
   transform(z, count, [](const Lanes& u) HWY_ATTR { return erfc_of_positive(u); });
 }
 
-void plasticity_kernel(double* z, std::size_t count) {
-  // 4 Phi(z) Phi(-z) = erfc(u) (2 - erfc(u)) with u = |z| / sqrt(2).
-  transform(z, count, [](const Lanes& values) HWY_ATTR {
-    const Lanes e = erfc_of_positive(each([&](int i) HWY_ATTR {
-      return hn::Abs(hn::Mul(values.v[i], all(1 / std::numbers::sqrt2)));
-    }));
-    return each([&](int i) HWY_ATTR { return hn::Mul(e.v[i], hn::Sub(all(2), e.v[i])); });
-  });
-}
-
-// x y + z, rounded once where the target can.
+// Returns x y + z, fused on targets with fused multiply-adds.
 HWY_INLINE double fused(double x, double y, double z) {
   const hn::CappedTag<double, 1> one;
   return hn::GetLane(hn::MulAdd(hn::Set(one, x), hn::Set(one, y), hn::Set(one, z)));
 }
 
-// The series at x of two neighbouring terms at a time: even and odd powers side by side.
+// Evaluates the series at x, even and odd powers in two lanes.
 HWY_INLINE double series_value(const double* terms, double x) {
   const hn::CappedTag<double, 2> two;
   const auto square = hn::Set(two, x * x);
@@ -179,7 +170,7 @@ HWY_INLINE double series_value(const double* terms, double x) {
   return fused(x, hn::ExtractLane(sum, 1), hn::GetLane(sum));
 }
 
-constexpr double kWhole = 4503599627370496;  // 2^52: adding it rounds to a whole number
+constexpr double kWhole = 4503599627370496;  // 2^52: adding it rounds to an integer
 
 HWY_INLINE double plasticity_at(const double* nodes, double z) {
   z = std::fabs(z);
@@ -192,8 +183,7 @@ HWY_INLINE double plasticity_at(const double* nodes, double z) {
                       fused(node, -1.0 / kNodesPerUnit, z));
 }
 
-// Two values of |z| below the last node: a cache line of terms and a few products for each are less
-// work than the whole function in every lane.
+// Two values of |z| below the last node. A series of eight terms is cheaper than the full function.
 HWY_INLINE hn::Vec<hn::CappedTag<double, 2>> two_between_nodes(
     const double* nodes, hn::Vec<hn::CappedTag<double, 2>> z) {
   const hn::CappedTag<double, 2> two;
@@ -206,7 +196,7 @@ HWY_INLINE hn::Vec<hn::CappedTag<double, 2>> two_between_nodes(
       sum = hn::MulAdd(sum, square, hn::LoadU(two, terms + term));
     return sum;
   };
-  // The nearest node is in the last bits of the sum.
+  // The low bits of the sum hold the index of the nearest node.
   const auto rounded = hn::MulAdd(z, hn::Set(two, kNodesPerUnit), hn::Set(two, kWhole));
   const auto node = hn::BitCast(integers, rounded);
   const auto x =
@@ -214,17 +204,17 @@ HWY_INLINE hn::Vec<hn::CappedTag<double, 2>> two_between_nodes(
   const auto square = hn::Mul(x, x);
   const auto first = series(hn::ExtractLane(node, 0), hn::InterleaveLower(two, square, square));
   const auto second = series(hn::ExtractLane(node, 1), hn::InterleaveUpper(two, square, square));
-  // Even powers of both, odd powers of both.
+  // Even powers plus x times odd powers.
   return hn::MulAdd(hn::InterleaveUpper(two, first, second), x,
                     hn::InterleaveLower(two, first, second));
 }
 
-// Not inlined: constants stay in registers where it is not called.
+// Not inlined, so that table_kernel() keeps its constants in registers.
 HWY_NOINLINE void plasticity_one_by_one(const double* nodes, std::int64_t count, double* values) {
   for (std::int64_t i = 0; i < count; ++i) values[i] = plasticity_at(nodes, values[i]);
 }
 
-// The plasticity of z, in place.
+// Replaces z by its plasticity.
 void table_kernel(const double* nodes, std::int64_t count, double* values) {
   constexpr std::int64_t kTogether = 8;
   const hn::CappedTag<double, 2> two;
@@ -272,7 +262,6 @@ namespace qkscope {
 namespace {
 
 HWY_EXPORT(erfc_kernel);
-HWY_EXPORT(plasticity_kernel);
 HWY_EXPORT(along_kernel);
 HWY_EXPORT(table_kernel);
 
@@ -280,10 +269,6 @@ HWY_EXPORT(table_kernel);
 
 void erfc_in_place(std::span<double> z) {
   QKSCOPE_DISPATCH(erfc_kernel)(z.data(), z.size());
-}
-
-void plasticity_of(std::span<double> z) {
-  QKSCOPE_DISPATCH(plasticity_kernel)(z.data(), z.size());
 }
 
 void plasticity_along(const ZLines& lines, double* out) {

@@ -1,4 +1,4 @@
-// The normal distribution: scalar with full relative accuracy, and over arrays at vector speed.
+// The normal distribution and related special functions.
 #pragma once
 
 #include <cmath>
@@ -8,33 +8,36 @@
 
 namespace qkscope {
 
-// Phi(z) with relative accuracy also far in the lower tail.
+// Returns Phi(z), with full relative accuracy in the lower tail.
 inline double normal_cdf(double z) {
   return 0.5 * std::erfc(-z * (1 / std::numbers::sqrt2));
 }
 
-// z[i] becomes 4 p (1 - p) with p = Phi(z[i]): 1 for a coin flip, 0 for a certain choice.
-void plasticity_of(std::span<double> z);
+// ln |Gamma(x)|. Thread-safe, unlike std::lgamma, which writes the global signgam.
+inline double log_gamma(double x) {
+  int sign = 0;
+  return ::lgamma_r(x, &sign);
+}
 
-// Lines of z over a shift, and the places [first, end) at which their plasticity is wanted. Places
-// of one line that stand together have ascending shifts.
+// Lines z(shift) = start + slope * shift, and points [first, end) on them. Points of one line are
+// consecutive and have ascending shifts.
 struct ZLines {
-  const double* start;           // (lines): z without a shift
+  const double* start;           // (lines)
   const double* slope;           // (lines)
-  std::int32_t first_line;       // number of the first of them
-  const std::int32_t* line;      // (places): the line of each
-  const std::int32_t* line_end;  // (places): the first place behind it that is of another line
-  const double* shift;           // (places)
+  std::int32_t first_line;       // line number of start[0]
+  const std::int32_t* line;      // (points): line number
+  const std::int32_t* line_end;  // (points): index of the first point of the next line
+  const double* shift;           // (points)
   std::int64_t first;
   std::int64_t end;
 };
-// out (end - first): 4 p (1 - p) with p = Phi(start + slope shift), from a table of Taylor series;
-// relative error below 2e-14.
+// out (end - first) = plasticity 4 p (1 - p) with p = Phi(z): 1 for a coin flip, 0 for a certain
+// choice. From a table of Taylor series, with a relative error below 2e-14.
 void plasticity_along(const ZLines& lines, double* out);
-// z[i] becomes its plasticity, from the same table.
+// Replaces every z by its plasticity 4 p (1 - p), from the same table.
 void plasticity_from_table(std::span<double> z);
 
-// z[i] becomes erfc(z[i]); z[i] >= 0. Values past 26.5 count as 26.5 (about 1e-307).
+// Replaces every z >= 0 by erfc(z). Values above 26.5 are clamped (erfc is about 1e-307 there).
 void erfc_in_place(std::span<double> z);
 
 }  // namespace qkscope

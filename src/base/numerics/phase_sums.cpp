@@ -21,14 +21,14 @@ using namespace phase_sums;
 using Two = hn::CappedTag<double, 2>;  // the real and the imaginary part
 using Vector = hn::Vec<Two>;
 
-// Kernels sum over the rows of a block. Products of complex numbers stay out of them: where there
-// are fused multiply-adds GCC 12 fuses those, also under -ffp-contract=off.
+// No std::complex products in kernels: GCC 12 contracts them to fused multiply-adds even under
+// -ffp-contract=off.
 
 HWY_INLINE Vector turned(Vector re, Vector im, const Turn& turn) {
   return hn::MulAdd(re, hn::LoadU(Two(), turn.along), hn::Mul(im, hn::LoadU(Two(), turn.across)));
 }
 
-// The sums of turned values, and of the same times powers of t, t from the block's middle.
+// Sums over one block of z exp(-i omega t) t^m, with t relative to the middle of the block.
 struct RunningSums {
   Vector part[kBlockPowers];
 
@@ -44,7 +44,7 @@ struct RunningSums {
   }
 };
 
-// `fine` turns a row by its place in its block.
+// Computes the sums of every block. `fine`, shape (256): exp(-i omega t) within a block.
 void row_kernel(const Turn* fine, const PositionOrder& order, const std::complex<double>* values,
                 BlockSums* blocks) {
   const std::int32_t* const offsets = order.offsets().data();
@@ -54,7 +54,7 @@ void row_kernel(const Turn* fine, const PositionOrder& order, const std::complex
   for (std::int64_t block = 0; block < order.blocks(); ++block) {
     const auto end = order.begin(block + 1);
     auto i = order.begin(block);
-    RunningSums even;  // two rows at a time: neither waits for the other
+    RunningSums even;  // two independent sums hide the latency of the additions
     RunningSums odd;
     for (; i + 2 <= end; i += 2) {
       even.add(values[i], turn(i));
@@ -67,14 +67,14 @@ void row_kernel(const Turn* fine, const PositionOrder& order, const std::complex
   }
 }
 
-// Adds up blocks, each turned as a whole: from sums of t^m those of (start + t)^m. `coarse` has the
-// start as its t.
+// Combines the blocks: from sums of t^m follow those of (start + t)^m. `coarse`, shape (blocks):
+// phase of each block, with its start as t.
 void block_kernel(std::span<const Turn> coarse, const BlockSums* blocks, double* out) {
-  Vector sums[TurnedSums::kPowers];
+  Vector sums[PhaseSumSeries::kPowers];
   for (auto& sum : sums) sum = hn::Zero(Two());
   for (std::size_t block = 0; block < coarse.size(); ++block) {
     const Turn& turn = coarse[block];
-    Vector part[kBlockPowers];  // sums of t^i (start + t)^m
+    Vector part[kBlockPowers];  // sums of t^i (start + t)^m for the current m
 #pragma GCC unroll 4
     for (int i = 0; i < kBlockPowers; ++i)
       part[i] = turned(hn::Set(Two(), blocks[block].sum[i][0]),
@@ -88,7 +88,7 @@ void block_kernel(std::span<const Turn> coarse, const BlockSums* blocks, double*
       part[kBlockPowers - 1] = hn::Mul(start, part[kBlockPowers - 1]);
     }
   }
-  for (int m = 0; m < TurnedSums::kPowers; ++m) hn::StoreU(sums[m], Two(), out + 2 * m);
+  for (int m = 0; m < PhaseSumSeries::kPowers; ++m) hn::StoreU(sums[m], Two(), out + 2 * m);
 }
 
 }  // namespace
@@ -109,28 +109,28 @@ Turn turn_of(const std::complex<double>& e, double t) {
 
 }  // namespace
 
-PhaseSum TurnedSums::at(double move) const {
-  // S = sum over m of (-i move)^m / m! sum[m]; derivatives take later sums with the same factors.
+PhaseSum PhaseSumSeries::at(double move) const {
+  // S = sum over m of (-i move)^m / m! sum[m]; derivative j uses sum[m + j].
   PhaseSum result;
   std::complex<double> factor = 1;
   for (std::size_t m = 0; m < kPowers; ++m) {
     result.value += PhaseTable::product(factor, sum[m]);
     if (m + 1 < kPowers) result.slope += PhaseTable::product(factor, sum[m + 1]);
-    if (m + 2 < kPowers) result.bend += PhaseTable::product(factor, sum[m + 2]);
+    if (m + 2 < kPowers) result.curvature += PhaseTable::product(factor, sum[m + 2]);
     const double next = move / static_cast<double>(m + 1);
     factor = {next * factor.imag(), -next * factor.real()};
   }
   result.slope = {result.slope.imag(), -result.slope.real()};
-  result.bend = -result.bend;
+  result.curvature = -result.curvature;
   return result;
 }
 
-double TurnedSums::exact_reach(const PositionOrder& order) {
+double PhaseSumSeries::exact_reach(const PositionOrder& order) {
   return std::min(0.12 / static_cast<double>(order.length()), 8e-6);
 }
 
-TurnedSums turned_sums(double omega, const PositionOrder& order,
-                       std::span<const std::complex<double>> values) {
+PhaseSumSeries phase_sum_series(double omega, const PositionOrder& order,
+                                std::span<const std::complex<double>> values) {
   const PhaseTable phase(omega, order.length());
   Turn fine[kBlock];
   constexpr double kHalf = 0.5 * kBlock;
@@ -141,7 +141,7 @@ TurnedSums turned_sums(double omega, const PositionOrder& order,
   for (std::int64_t block = 0; block < order.blocks(); ++block)
     coarse.push_back(
         turn_of(phase.coarse(block), static_cast<double>(block * kBlock) + kHalf - middle));
-  TurnedSums sums;
+  PhaseSumSeries sums;
   std::vector<BlockSums> blocks(coarse.size());
   QKSCOPE_DISPATCH(row_kernel)(fine, order, values.data(), blocks.data());
   QKSCOPE_DISPATCH(block_kernel)
@@ -149,6 +149,74 @@ TurnedSums turned_sums(double omega, const PositionOrder& order,
   const auto back = std::polar(1.0, omega * middle);
   for (auto& sum : sums.sum) sum = PhaseTable::product(back, sum);
   return sums;
+}
+
+LowFrequencySums::LowFrequencySums(const PositionOrder& order, std::span<const double> values)
+    : length_((order.length() + kSegments - 1) / kSegments),
+      first_(0.5 * static_cast<double>(length_ - order.length())),
+      segments_(static_cast<std::size_t>((order.length() - 1) / length_ + 1)) {
+  const double middle = 0.5 * static_cast<double>(length_ - 1);
+  // Consecutive rows are mostly in the same segment, so its sums stay in registers.
+  Moments sums{};
+  std::int64_t segment = 0;
+  const auto add_sums = [&] {
+    Moments& total = segments_[static_cast<std::size_t>(segment)];
+    for (std::size_t m = 0; m < sums.size(); ++m) total[m] += sums[m];
+    sums = {};
+  };
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto offset = order.offsets()[i] - segment * length_;
+    if (offset < 0 || offset >= length_) {
+      add_sums();
+      segment = order.offsets()[i] / length_;
+    }
+    const double t = static_cast<double>(order.offsets()[i] - segment * length_) - middle;
+    double term = values[i];
+    for (double& sum : sums) {
+      sum += term;
+      term *= t;
+    }
+  }
+  add_sums();
+}
+
+PhaseSum LowFrequencySums::at(double omega) const {
+  // exp(-i omega t) = sum over m of (-i omega t)^m / m!: even terms are real, odd ones imaginary.
+  std::array<double, kPowers> factors;
+  double factor = 1;
+  for (std::size_t m = 0; m < kPowers; ++m) {
+    factors[m] = m % 4 == 1 || m % 4 == 2 ? -factor : factor;
+    factor *= omega / static_cast<double>(m + 1);
+  }
+  // Sum of z t^power exp(-i omega t) over a segment, t relative to its middle.
+  const auto inside = [&](const Moments& sums, std::size_t power) {
+    double re = 0;
+    double im = 0;
+    for (std::size_t m = 0; m < kPowers; m += 2) {
+      re += factors[m] * sums[m + power];
+      im += factors[m + 1] * sums[m + 1 + power];
+    }
+    return std::complex<double>(re, im);
+  };
+  const auto turns =
+      PhaseTable::multiples(omega * static_cast<double>(length_), std::ssize(segments_));
+  std::complex<double> sum;
+  std::complex<double> times_t;
+  std::complex<double> times_square;
+  double start = first_;
+  for (std::size_t i = 0; i < segments_.size(); ++i, start += static_cast<double>(length_)) {
+    const Moments& here = segments_[i];
+    const auto zeroth = inside(here, 0);
+    const auto first = inside(here, 1);
+    const auto second = inside(here, 2);
+    sum += PhaseTable::product(turns[i], zeroth);
+    times_t += PhaseTable::product(turns[i], start * zeroth + first);
+    times_square += PhaseTable::product(turns[i], start * (start * zeroth + 2.0 * first) + second);
+  }
+  const auto back = std::polar(1.0, -omega * first_);
+  sum = PhaseTable::product(back, sum);
+  times_t = PhaseTable::product(back, times_t);
+  return {sum, {times_t.imag(), -times_t.real()}, -PhaseTable::product(back, times_square)};
 }
 
 }  // namespace qkscope

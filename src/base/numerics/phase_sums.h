@@ -1,54 +1,81 @@
-// Sums over rows of values times exp(-i omega t), in float64; t is the row's place in its order,
-// from the middle.
+// Fourier sums S(omega) = sum z_t exp(-i omega t) over rows, in float64, for refining frequencies
+// that the NUFFT found. t is the position relative to the middle of all positions.
 #pragma once
 
 #include <array>
 #include <complex>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/numerics/phase_table.h"
 #include "base/numerics/position_order.h"
 
 namespace qkscope {
 
-// S(omega) = sum z_t exp(-i omega t) with its derivatives by omega.
+// S(omega) with its first and second derivative by omega.
 struct PhaseSum {
   std::complex<double> value;
   std::complex<double> slope;
-  std::complex<double> bend;
+  std::complex<double> curvature;
 };
 
-// S around one frequency, as a series: one walk over the rows for all frequencies nearby.
-class TurnedSums {
+// Taylor series of S around one frequency: one pass over the rows serves all nearby frequencies.
+class PhaseSumSeries {
  public:
   static constexpr int kPowers = 8;
 
-  // At omega + move.
+  // Returns S(omega + move).
   PhaseSum at(double move) const;
-  // How far from omega the value is right to the last digits. The series leaves out about
-  // (move length / 2)^8 / 8! of the sum of |z|, and what further powers of t in a block would add,
-  // (128 move)^4 / 5!.
+  // Returns the largest |move| at which the value is accurate to rounding. The truncation errors,
+  // relative to sum |z|, are (move length / 2)^8 / 8! of the series and (128 move)^4 / 5! of the
+  // powers of t within a block.
   static double exact_reach(const PositionOrder& order);
 
-  std::array<std::complex<double>, kPowers> sum;  // of z_t t^m exp(-i omega t)
+  std::array<std::complex<double>, kPowers> sum;  // [m] = sum z_t t^m exp(-i omega t)
 };
 
-// Values are in the order's order.
-TurnedSums turned_sums(double omega, const PositionOrder& order,
-                       std::span<const std::complex<double>> values);
+// `values` are in the order of `order`.
+PhaseSumSeries phase_sum_series(double omega, const PositionOrder& order,
+                                std::span<const std::complex<double>> values);
 
-// What the sums over the rows of a block are made of.
+// Exact sums of real values at low frequencies. The positions are divided into at most 128
+// segments; within a segment exp(-i omega t) is a short power series in t, so a query costs the
+// same for any number of rows.
+class LowFrequencySums {
+ public:
+  // `values` are in the order of `order`.
+  LowFrequencySums(const PositionOrder& order, std::span<const double> values);
+
+  // Returns the same as phase_sum_series(omega).at(0), to rounding, for frequencies up to 48
+  // radians over all positions.
+  PhaseSum at(double omega) const;
+
+ private:
+  // At 48 radians the phase changes by 0.19 from the middle to the end of a segment, so the first
+  // omitted power contributes 0.19^12 / 12!.
+  static constexpr std::int64_t kSegments = 128;
+  static constexpr std::size_t kPowers = 12;
+  // Two more powers for the derivatives.
+  using Moments = std::array<double, kPowers + 2>;
+
+  std::int64_t length_;            // positions per segment
+  double first_;                   // middle of the first segment
+  std::vector<Moments> segments_;  // sums of value t^m, t relative to the middle
+};
+
+// Internal types of the kernels.
 namespace phase_sums {
 
 inline constexpr std::uint32_t kBlock = PhaseTable::kBlock;
-// Of t in a block.
+// Powers of t kept per block.
 inline constexpr int kBlockPowers = 4;
 
-struct alignas(64) Turn {  // what a real and an imaginary part become
+// exp(-i omega t) as the images of 1 and i, with powers of t.
+struct alignas(64) Turn {
   double along[2];
   double across[2];
-  double t[kBlockPowers - 1];  // from the block's middle, its square and so on
+  double t[kBlockPowers - 1];  // t, t^2, t^3 relative to the middle of the block
 };
 
 struct BlockSums {

@@ -1,5 +1,5 @@
-// exp(-i omega t) for whole numbers t from two short tables: one product instead of a sine and a
-// cosine; good to a few units in the last place, however large omega t.
+// exp(-i omega t) for integers t as the product of two table entries instead of a sine and a
+// cosine. The error is a few ulp for any t.
 #pragma once
 
 #include <cmath>
@@ -13,9 +13,9 @@ class PhaseTable {
  public:
   using Phases = std::vector<std::complex<double>>;
 
-  static constexpr std::int64_t kBlock = 256;  // positions that share an entry of coarse()
+  static constexpr std::int64_t kBlock = 256;  // positions per entry of coarse()
 
-  // For 0 <= t < length.
+  // Valid for 0 <= t < length.
   PhaseTable(double omega, std::int64_t length)
       : fine_(multiples(omega, kBlock)),
         coarse_(multiples(omega * static_cast<double>(kBlock), length / kBlock + 1)) {}
@@ -23,7 +23,7 @@ class PhaseTable {
   std::complex<double> operator[](std::int64_t t) const {
     return product(coarse(t / kBlock), fine(t % kBlock));
   }
-  // The first factor, for a block of positions, and the second, inside it.
+  // exp(-i omega t) = coarse(t / kBlock) fine(t % kBlock).
   const std::complex<double>& coarse(std::int64_t block) const {
     return coarse_[static_cast<std::size_t>(block)];
   }
@@ -31,14 +31,14 @@ class PhaseTable {
     return fine_[static_cast<std::size_t>(t)];
   }
 
-  // Without the checks for infinities of the standard's product.
+  // Complex product without the infinity checks of std::complex.
   static std::complex<double> product(const std::complex<double>& a,
                                       const std::complex<double>& b) {
     return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
   }
 
-  // exp(-i angle n) for n < count, and a few more: every 64th from the library, the others by two
-  // products.
+  // Returns exp(-i angle n) for 0 <= n < count, rounded up to a multiple of 64: every 64th from
+  // sin() and cos(), the others by two products.
   static Phases multiples(double angle, std::int64_t count) {
     std::complex<double> small[64];
     for (std::int64_t n = 0; n < 8; ++n) {
@@ -56,7 +56,7 @@ class PhaseTable {
   }
 
  private:
-  // exp(-i angle n), also for what angle n loses by rounding.
+  // Returns exp(-i angle n), corrected for the rounding error of angle * n.
   static std::complex<double> at_angle(double angle, std::int64_t n) {
     const double turn = angle * static_cast<double>(n);
     const double rest = std::fma(angle, static_cast<double>(n), -turn);

@@ -12,12 +12,12 @@ struct alignas(64) Node {  // one cache line
   double terms[kSeriesTerms];
 };
 
-// 4 Phi(z) Phi(-z) = 1 - E^2 with E = erf(z / sqrt(2)); the derivatives of E are Hermite
-// polynomials times the density.
+// Taylor coefficients at z of 4 Phi(z) Phi(-z) = 1 - E^2 with E = erf(z / sqrt(2)). Derivatives of
+// E are Hermite polynomials times the normal density.
 void series_at(double z, double* terms) {
   const double density = std::exp(-0.5 * z * z) / std::sqrt(2 * std::numbers::pi);
   const double rest = std::erfc(z / std::numbers::sqrt2);
-  double e[kSeriesTerms] = {1 - rest};  // the series of E
+  double e[kSeriesTerms] = {1 - rest};  // Taylor coefficients of E
   double hermite = 1;
   double before = 0;
   double scale = 2 * density;  // 2 density (-1)^k / (k + 1)!
@@ -28,7 +28,7 @@ void series_at(double z, double* terms) {
     hermite = next;
     scale /= -(k + 2);
   }
-  terms[0] = rest * (2 - rest);  // not 1 - E^2, which cancels
+  terms[0] = rest * (2 - rest);  // avoids the cancellation in 1 - E^2
   for (int k = 1; k < kSeriesTerms; ++k) {
     terms[k] = 0;
     for (int i = 0; i <= k; ++i) terms[k] -= e[i] * e[k - i];

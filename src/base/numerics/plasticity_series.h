@@ -4,10 +4,10 @@
 namespace qkscope {
 
 inline constexpr int kNodesPerUnit = 64;
-inline constexpr int kLastNode = 9;     // nodes cover 0 <= z <= 9: the function is 5e-19 there
+inline constexpr int kLastNode = 9;     // nodes cover 0 <= z <= 9; the plasticity is 5e-19 at 9
 inline constexpr int kSeriesTerms = 8;  // one cache line
 
-// (kLastNode * kNodesPerUnit + 1, kSeriesTerms)
+// Returns the Taylor coefficients, shape (kLastNode * kNodesPerUnit + 1, kSeriesTerms).
 const double* plasticity_series();
 
 }  // namespace qkscope

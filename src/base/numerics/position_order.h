@@ -1,5 +1,5 @@
-// Rows put in the order of their positions, block by block: what is summed over rows then needs one
-// coarse phase per block.
+// Counting sort of rows by position into blocks of 256 positions, so that a Fourier sum over rows
+// needs one coarse phase per block.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ class PositionOrder {
   std::int64_t length() const { return length_; }  // largest position - smallest + 1
   std::int64_t rows() const { return std::ssize(offset_); }
   std::int64_t blocks() const { return std::ssize(begin_) - 1; }
-  // Rows [begin(block), begin(block + 1)) have offsets in [256 block, 256 (block + 1)).
+  // Sorted rows [begin(b), begin(b + 1)) have offsets in [256 b, 256 (b + 1)).
   std::size_t begin(std::int64_t block) const { return begin_[static_cast<std::size_t>(block)]; }
-  // Position - smallest position, in the new order.
+  // (rows): position minus smallest position, in sorted order.
   std::span<const std::int32_t> offsets() const { return offset_; }
-  // Where row i of the input went.
+  // (rows): index of input row i in sorted order.
   std::span<const std::uint32_t> places() const { return place_; }
 
  private:

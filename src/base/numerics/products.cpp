@@ -1,3 +1,17 @@
+// Matrix products by register tiles. A tile holds the sums of a few rows times eight columns (or,
+// for narrow products, one to a few vectors of columns) in registers and runs over the inner
+// dimension.
+//   panel products: right operand packed into panels of eight columns, left rows interleaved by
+//   four; narrow products: both operands unpacked, for a few columns (reference:
+//   multiply_narrow_reference); Gram matrices: 64 rows at a time, packed into panels that serve as
+//   both operands.
+// Invariant: an element is sum = fma(left, right, sum) for k = 0, 1, ...; tile sizes may be changed
+// freely without changing a bit. Tile sizes per target fill the vector registers and keep enough
+// independent sums to hide the latency of the multiply-adds.
+// Writes past a row: a narrow product stores whole vectors, so up to kPanelColumns - 1 numbers past
+// the last column. They belong to the next row of `out`, which is stored later because rows are
+// computed in order and the last columns of a row first; after the last row the caller provides the
+// space.
 #include "base/numerics/products.h"
 
 #include <algorithm>
@@ -11,7 +25,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "base/numerics/counts-inl.h"
+#include "base/numerics/kernel_helpers-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qkscope::HWY_NAMESPACE {
@@ -21,55 +35,49 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Doubles = hn::CappedTag<double, kPanelColumns>;
 constexpr int kLanes = hn::MaxLanes(Doubles());
-constexpr int kVectors = kPanelColumns / kLanes;  // of a line of eight columns
+constexpr int kVectors = kPanelColumns / kLanes;  // per eight columns
 using Vector = hn::Vec<Doubles>;
-// Whether products take a number of the left side from a vector that holds it. Arm does so at no
-// cost, where a number that is spread while it is loaded takes up a multiplier.
-constexpr bool kFromVectors = HWY_TARGET == HWY_NEON;
-// As many sums as keep the multipliers busy and the registers hold; whole tiles make up eight rows.
+// Whether left operands are broadcast from a loaded vector: free on Arm (multiply-add by element),
+// where a broadcast load would occupy a multiplier port.
+constexpr bool kBroadcastFromVector = HWY_TARGET == HWY_NEON;
+// Rows per tile; a divisor of eight.
 constexpr int kTileRows = HWY_TARGET == HWY_SSE4 ? 2 : kVectors == 1 ? 8 : 4;
-// With a vector of eight a tile has twice as many: of rows, or of panels of a gram matrix.
-constexpr int kTwice = kVectors == 1 ? 2 : 1;
 
-// Four rows of the left side of a product, side by side: number k of a row is k `step` on. The next
-// four rows are `apart`. Passed by reference: as a value its halves are stored one by one and
-// loaded as one vector, for which x86 waits until earlier stores are done.
+// Interleaved left operand: element k of a row is k * step numbers on, the next four rows `apart`
+// numbers on. Passed by reference: passing by value causes a store-forwarding stall on x86.
 struct LeftRows {
   const double* first;
   std::int64_t step;
   std::int64_t apart;
 
   HWY_INLINE const double* at(int row, std::int64_t k) const {
-    return first + row / kSideBySide * apart + k * step + row % kSideBySide;
+    return first + row / kInterleaved * apart + k * step + row % kInterleaved;
   }
   HWY_INLINE LeftRows from(std::int64_t row) const {
-    return {first + row / kSideBySide * apart + row % kSideBySide, step, apart};
+    return {first + row / kInterleaved * apart + row % kInterleaved, step, apart};
   }
 };
 
-// sum (kRows, 8 kPanels) = left (kRows, depth) times panels (depth, 8), `apart` from one another,
-// all sums in registers.
-template <int kRows, int kPanels>
+// sum (kRows, 8) = left (kRows, depth) times panel (depth, 8). All sums stay in registers.
+template <int kRows>
 HWY_INLINE void tile_product(std::int64_t depth, const LeftRows& left, const double* panel,
-                             std::int64_t apart, Vector (&sum)[kRows][kPanels * kVectors]) {
+                             Vector (&sum)[kRows][kVectors]) {
   const Doubles d;
-  constexpr int kWidth = kPanels * kVectors;
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
-    for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::Zero(d);
+    for (int v = 0; v < kVectors; ++v) sum[row][v] = hn::Zero(d);
 #pragma GCC unroll 2
   for (std::int64_t k = 0; k < depth; ++k) {
-    Vector line[kWidth];
+    Vector line[kVectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < kWidth; ++v)
-      line[v] =
-          hn::LoadU(d, panel + v / kVectors * apart + k * kPanelColumns + v % kVectors * kLanes);
+    for (int v = 0; v < kVectors; ++v)
+      line[v] = hn::LoadU(d, panel + k * kPanelColumns + v * kLanes);
     const auto add = [&](int row, Vector number) HWY_ATTR {
 #pragma GCC unroll 8
-      for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::MulAdd(line[v], number, sum[row][v]);
+      for (int v = 0; v < kVectors; ++v) sum[row][v] = hn::MulAdd(line[v], number, sum[row][v]);
     };
-    if constexpr (kFromVectors && kRows % 2 == 0) {
+    if constexpr (kBroadcastFromVector && kRows % 2 == 0) {
 #pragma GCC unroll 16
       for (int row = 0; row < kRows; row += 2) {
         const Vector two = hn::LoadU(d, left.at(row, k));
@@ -83,13 +91,13 @@ HWY_INLINE void tile_product(std::int64_t depth, const LeftRows& left, const dou
   }
 }
 
-// out (kRows, 8) becomes the product. Not inlined, as all that hold a tile: in a larger function
-// the compiler runs out of registers for the sums.
+// out (kRows, 8) = product. Functions with a tile are not inlined: in a larger function the
+// compiler would spill the sums.
 template <int kRows>
 HWY_NOINLINE void store_tile(std::int64_t depth, const LeftRows& left, const double* panel,
                              double* out) {
   Vector sum[kRows][kVectors];
-  tile_product<kRows, 1>(depth, left, panel, 0, sum);
+  tile_product<kRows>(depth, left, panel, sum);
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
@@ -97,28 +105,23 @@ HWY_NOINLINE void store_tile(std::int64_t depth, const LeftRows& left, const dou
       hn::StoreU(sum[row][v], Doubles(), out + row * kPanelColumns + v * kLanes);
 }
 
-// The product is added to `to` (kTileRows, 8 kPanels), rows `stride` apart.
-template <int kPanels>
+// Adds the product to `to` (kTileRows, 8), whose rows are `stride` numbers apart.
 HWY_NOINLINE void add_tile(std::int64_t depth, const LeftRows& left, const double* panel,
-                           std::int64_t apart, double* to, std::int64_t stride) {
-  constexpr int kWidth = kPanels * kVectors;
-  Vector sum[kTileRows][kWidth];
-  tile_product<kTileRows, kPanels>(depth, left, panel, apart, sum);
+                           double* to, std::int64_t stride) {
+  Vector sum[kTileRows][kVectors];
+  tile_product<kTileRows>(depth, left, panel, sum);
 #pragma GCC unroll 16
   for (int row = 0; row < kTileRows; ++row, to += stride)
 #pragma GCC unroll 8
-    for (int v = 0; v < kWidth; ++v)
+    for (int v = 0; v < kVectors; ++v)
       hn::StoreU(hn::Add(hn::LoadU(Doubles(), to + v * kLanes), sum[row][v]), Doubles(),
                  to + v * kLanes);
 }
 
 void panel_product(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
                    double* out) {
-  const LeftRows all{left, kSideBySide, kSideBySide * depth};
-  std::int64_t row = 0;
-  for (; row + kTwice * kTileRows <= filled_up(rows); row += kTwice * kTileRows)
-    store_tile<kTwice * kTileRows>(depth, all.from(row), panel, out + row * kPanelColumns);
-  for (; row < rows; row += kTileRows)
+  const LeftRows all{left, kInterleaved, kInterleaved * depth};
+  for (std::int64_t row = 0; row < rows; row += kTileRows)
     store_tile<kTileRows>(depth, all.from(row), panel, out + row * kPanelColumns);
 }
 
@@ -126,11 +129,8 @@ void row_product(const double* row, std::int64_t depth, const double* panel, dou
   store_tile<1>(depth, {row, 1, 0}, panel, out);
 }
 
-// Vectors of columns that a narrow product takes at a time.
-constexpr int kNarrowVectors = kTwice * kVectors;
-
-// kWidth vectors in each row of out, rows `out_stride` apart, = left (kRows, depth) times as many
-// of right (depth, stride).
+// out (kRows, kWidth vectors), rows `out_stride` apart, = left (kRows, depth) times kWidth vectors
+// of each row of right (depth, stride).
 template <int kRows, int kWidth>
 HWY_NOINLINE void narrow_tile(const double* left, std::int64_t depth, const double* right,
                               std::int64_t stride, double* out, std::int64_t out_stride) {
@@ -140,7 +140,7 @@ HWY_NOINLINE void narrow_tile(const double* left, std::int64_t depth, const doub
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::Zero(d);
-  // A line of the right side times number k of every row, which number(row) spreads.
+  // Adds row k of `right` times left(row, k), which number(row) broadcasts.
   const auto add = [&](const auto& number) HWY_ATTR {
     Vector line[kWidth];
 #pragma GCC unroll 8
@@ -152,7 +152,7 @@ HWY_NOINLINE void narrow_tile(const double* left, std::int64_t depth, const doub
     right += stride;
   };
   std::int64_t k = 0;
-  if constexpr (kFromVectors) {
+  if constexpr (kBroadcastFromVector) {
 #pragma GCC unroll 2
     for (; k + 2 <= depth; k += 2) {
       Vector two[kRows];
@@ -170,22 +170,17 @@ HWY_NOINLINE void narrow_tile(const double* left, std::int64_t depth, const doub
     for (int v = 0; v < kWidth; ++v) hn::StoreU(sum[row][v], d, out + v * kLanes);
 }
 
-// Rows of a tile that is kWidth vectors wide: as many as keep the multipliers busy, and as the
-// registers hold.
-template <int kWidth>
-constexpr int narrow_rows() {
-  if (kVectors == 1) return kWidth > 1 ? 12 : 16;
-  if (HWY_ARCH_X86) return kWidth > 2 ? 2 : 6 / kWidth;
-  return kWidth > 2 ? 20 / kWidth : 8;
-}
+// Sums per tile of a narrow product: few enough for 16 registers (SSE4, AVX2) or 32 (AVX-512,
+// NEON).
+constexpr int kNarrowSums = HWY_ARCH_X86 && kVectors > 1 ? 6 : 20;
 
 template <int kWidth>
 void narrow_strip(const double* left, std::int64_t rows, std::int64_t depth, const double* right,
                   std::int64_t stride, double* out, std::int64_t out_stride) {
-  constexpr int kRows = narrow_rows<kWidth>();
+  constexpr int kRows = std::clamp(kNarrowSums / kWidth, 2, 8);
   for (std::int64_t first = 0; first < rows;) {
     const auto tiles = (rows - first + kRows - 1) / kRows;
-    const auto height = (rows - first + tiles - 1) / tiles;  // all about equally high
+    const auto height = (rows - first + tiles - 1) / tiles;  // tiles of nearly equal height
     with_count<kRows>(height, [&](auto tile_rows) HWY_ATTR {
       narrow_tile<tile_rows, kWidth>(left + first * depth, depth, right, stride,
                                      out + first * out_stride, out_stride);
@@ -194,58 +189,54 @@ void narrow_strip(const double* left, std::int64_t rows, std::int64_t depth, con
   }
 }
 
-// What is stored behind a row's last column belongs to the next row, which is stored later: rows
-// come in order, and their last columns first.
+// Rows in ascending order and column strips in descending order, because stores run past the last
+// column (see the top of the file).
 void narrow_product(const double* left, std::int64_t rows, std::int64_t depth, const double* right,
                     std::int64_t stride, std::int64_t columns, double* out) {
-  constexpr std::int64_t kTogether = 16;  // rows that stay in the first cache for all columns
-  constexpr std::int64_t kColumns = kNarrowVectors * kLanes;
-  for (std::int64_t first = 0; first < rows; first += kTogether)
-    for (auto column = (columns - 1) / kColumns * kColumns; column >= 0; column -= kColumns) {
-      const auto used = std::min(kColumns, columns - column);
-      with_count<kNarrowVectors>((used + kLanes - 1) / kLanes, [&](auto width) HWY_ATTR {
-        narrow_strip<width>(left + first * depth, std::min(kTogether, rows - first), depth,
+  constexpr std::int64_t kCacheRows = 16;  // rows that stay in the L1 cache for all columns
+  for (std::int64_t first = 0; first < rows; first += kCacheRows)
+    for (auto column = (columns - 1) / kPanelColumns * kPanelColumns; column >= 0;
+         column -= kPanelColumns) {
+      const auto used = std::min<std::int64_t>(kPanelColumns, columns - column);
+      with_count<kVectors>((used + kLanes - 1) / kLanes, [&](auto width) HWY_ATTR {
+        narrow_strip<width>(left + first * depth, std::min(kCacheRows, rows - first), depth,
                             right + column, stride, out + first * columns + column, columns);
       });
     }
 }
 
-// Adds rows i.. of the gram matrix of packed rows in columns j.. to `sum`, a tile of them.
+// Adds one tile of the Gram matrix, at (i, j), to `sum`; clips it at the edges.
 HWY_INLINE void add_gram_tile(std::int64_t depth, const LeftRows& left, const double* panel,
                               std::int64_t i, std::int64_t j, Matrix& sum) {
   const auto rows = std::min<std::int64_t>(kTileRows, sum.rows - i);
   const auto columns = std::min<std::int64_t>(kPanelColumns, sum.cols - j);
   if (rows == kTileRows && columns == kPanelColumns)
-    return add_tile<1>(depth, left, panel, 0, sum.row(i) + j, sum.cols);
+    return add_tile(depth, left, panel, sum.row(i) + j, sum.cols);
   double out[kTileRows * kPanelColumns];
   store_tile<kTileRows>(depth, left, panel, out);
   for (std::int64_t row = 0; row < rows; ++row)
     for (std::int64_t c = 0; c < columns; ++c) sum(i + row, j + c) += out[row * kPanelColumns + c];
 }
 
-// Adds the gram matrix of `depth` rows, packed as (n / 8, packed_depth, 8), to the upper triangle.
+// Adds the Gram matrix of `depth` rows, packed as (n / 8, packed_depth, 8), to the upper triangle.
 void gram_of_panels(const double* packed, std::int64_t packed_depth, std::int64_t depth,
                     Matrix& sum) {
-  constexpr std::int64_t kTogether = 4 * kPanelColumns;  // columns that stay in the first cache
-  constexpr std::int64_t kWide = kTwice * kPanelColumns;
+  constexpr std::int64_t kCacheColumns = 4 * kPanelColumns;  // columns that stay in the L1 cache
   const auto n = sum.cols;
   const auto panel_of = [&](std::int64_t j) { return packed + j * packed_depth; };
-  for (std::int64_t begin = 0; begin < n; begin += kTogether) {
-    const auto end = std::min(begin + kTogether, n);
+  for (std::int64_t begin = 0; begin < n; begin += kCacheColumns) {
+    const auto end = std::min(begin + kCacheColumns, n);
     for (std::int64_t i = 0; i < end; i += kTileRows) {
       const auto first = i / kPanelColumns * kPanelColumns;
-      const LeftRows left{panel_of(first) + (i - first), kPanelColumns, kSideBySide};
-      auto j = std::max(begin, first);
-      if (kTwice > 1 && i + kTileRows <= n)
-        for (; j + kWide <= end; j += kWide)
-          add_tile<kTwice>(depth, left, panel_of(j), packed_depth * kPanelColumns, sum.row(i) + j,
-                           n);
-      for (; j < end; j += kPanelColumns) add_gram_tile(depth, left, panel_of(j), i, j, sum);
+      const LeftRows left{panel_of(first) + (i - first), kPanelColumns, kInterleaved};
+      for (auto j = std::max(begin, first); j < end; j += kPanelColumns)
+        add_gram_tile(depth, left, panel_of(j), i, j, sum);
     }
   }
 }
 
-// packed (cols / 8, packed_depth, 8) = rows of vectors (.., cols) minus mean, filled up with zeros.
+// packed (ceil(cols / 8), packed_depth, 8) = selected rows of vectors (.., cols) minus mean, padded
+// with zeros.
 void pack_centred(const float* vectors, std::span<const std::int64_t> rows,
                   std::span<const double> mean, std::int64_t packed_depth, double* packed) {
   const Doubles d;
@@ -270,10 +261,10 @@ void pack_centred(const float* vectors, std::span<const std::int64_t> rows,
   }
 }
 
-// Numbers of four rows, side by side.
-HWY_INLINE void store_side_by_side(Vector a, Vector b, Vector c, Vector e, double* to) {
+// Stores four rows interleaved.
+HWY_INLINE void store_interleaved(Vector a, Vector b, Vector c, Vector e, double* to) {
   const Doubles d;
-  if constexpr (kLanes == 2) {  // faster than an instruction for four on Arm
+  if constexpr (kLanes == 2) {  // faster than st4 on Arm
     hn::StoreU(hn::InterleaveLower(d, a, b), d, to);
     hn::StoreU(hn::InterleaveLower(d, c, e), d, to + 2);
     hn::StoreU(hn::InterleaveUpper(d, a, b), d, to + 4);
@@ -283,27 +274,27 @@ HWY_INLINE void store_side_by_side(Vector a, Vector b, Vector c, Vector e, doubl
   }
 }
 
-// Rows minus mean, four side by side, filled up with rows of zeros to whole eights.
+// centre_side_by_side() for one target.
 void centred_rows_kernel(const float* const* rows, std::int64_t count, const double* mean,
                          std::int64_t cols, double* out) {
   const Doubles d;
   const hn::Rebind<float, Doubles> floats;
   std::int64_t i = 0;
-  for (; i + kSideBySide <= count; i += kSideBySide, rows += kSideBySide) {
+  for (; i + kInterleaved <= count; i += kInterleaved, rows += kInterleaved) {
     std::int64_t j = 0;
-    for (; j + kLanes <= cols; j += kLanes, out += kSideBySide * kLanes) {
+    for (; j + kLanes <= cols; j += kLanes, out += kInterleaved * kLanes) {
       const Vector centre = hn::LoadU(d, mean + j);
       const auto off = [&](int row) HWY_ATTR {
         return hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, rows[row] + j)), centre);
       };
-      store_side_by_side(off(0), off(1), off(2), off(3), out);
+      store_interleaved(off(0), off(1), off(2), off(3), out);
     }
     for (; j < cols; ++j)
-      for (int row = 0; row < kSideBySide; ++row) *out++ = rows[row][j] - mean[j];
+      for (int row = 0; row < kInterleaved; ++row) *out++ = rows[row][j] - mean[j];
   }
-  for (; i < filled_up(count); i += kSideBySide, rows += kSideBySide)
+  for (; i < round_up_rows(count); i += kInterleaved, rows += kInterleaved)
     for (std::int64_t j = 0; j < cols; ++j)
-      for (int row = 0; row < kSideBySide; ++row)
+      for (int row = 0; row < kInterleaved; ++row)
         *out++ = i + row < count ? rows[row][j] - mean[j] : 0.0;
 }
 
@@ -322,19 +313,18 @@ HWY_EXPORT(gram_of_panels);
 HWY_EXPORT(pack_centred);
 HWY_EXPORT(centred_rows_kernel);
 
-// Rows of a gram matrix that are summed before they are added: they stay in the first cache.
+// Rows per packed block of a Gram matrix; a block stays in the L1 cache.
 constexpr std::int64_t kGramRows = 64;
-// Of a panel: not a power of two, so that panels do not share lines of the cache.
+// Rows per panel in memory: not a power of two, which would map all panels to the same cache sets.
 constexpr std::int64_t kGramStride = kGramRows + 1;
 
-// Room for such rows, eight columns side by side, so that a tile reads memory in order:
-// (panels, kGramStride, 8).
+// Allocates a packed block, shape (panels, kGramStride, 8).
 LineVector<double> gram_panels(std::int64_t cols) {
   const auto panels = (cols + kPanelColumns - 1) / kPanelColumns;
   return LineVector<double>(static_cast<std::size_t>(panels * kGramStride * kPanelColumns));
 }
 
-// A matrix (depth, columns) cut into panels of eight columns, the last filled up with zeros.
+// A matrix (depth, columns) packed into panels of eight columns, padded with zeros.
 struct PackedColumns {
   std::int64_t depth;
   std::int64_t columns;
@@ -354,24 +344,24 @@ struct PackedColumns {
   }
 };
 
-// Rows of a matrix, four side by side, filled up with rows of zeros to whole eights.
-LineVector<double> side_by_side(const Matrix& matrix, std::int64_t first, std::int64_t rows) {
-  LineVector<double> packed(static_cast<std::size_t>(filled_up(rows) * matrix.cols));
+// Interleaves rows of a matrix by four, padded with zero rows to a multiple of eight.
+LineVector<double> interleaved(const Matrix& matrix, std::int64_t first, std::int64_t rows) {
+  LineVector<double> packed(static_cast<std::size_t>(round_up_rows(rows) * matrix.cols));
   for (std::int64_t row = 0; row < rows; ++row) {
     double* const to =
-        packed.data() + row / kSideBySide * kSideBySide * matrix.cols + row % kSideBySide;
-    for (std::int64_t k = 0; k < matrix.cols; ++k) to[k * kSideBySide] = matrix(first + row, k);
+        packed.data() + row / kInterleaved * kInterleaved * matrix.cols + row % kInterleaved;
+    for (std::int64_t k = 0; k < matrix.cols; ++k) to[k * kInterleaved] = matrix(first + row, k);
   }
   return packed;
 }
 
 Matrix multiply_packed(const Matrix& left, const PackedColumns& right) {
   Matrix product(left.rows, right.columns);
-  constexpr std::int64_t kBlock = 32;  // rows that stay in the first cache for all panels
+  constexpr std::int64_t kBlock = 32;  // rows that stay in the L1 cache for all panels
   double out[kBlock * kPanelColumns];
   for (std::int64_t first = 0; first < left.rows; first += kBlock) {
     const auto rows = std::min(kBlock, left.rows - first);
-    const auto packed = side_by_side(left, first, rows);
+    const auto packed = interleaved(left, first, rows);
     for (std::int64_t column = 0; column < right.columns; column += kPanelColumns) {
       multiply_panel(packed.data(), rows, right.depth, right.data.data() + column * right.depth,
                      out);

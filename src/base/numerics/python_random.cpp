@@ -12,8 +12,7 @@
 namespace qkscope {
 namespace {
 
-// The state that MT19937's init_by_array makes of a key; handed to std::mt19937 as its seed
-// sequence.
+// MT19937's init_by_array() as a seed sequence for std::mt19937.
 class ArraySeed {
  public:
   using result_type = std::uint32_t;
@@ -55,7 +54,7 @@ class ArraySeed {
   std::vector<std::uint32_t> key_;
 };
 
-// Python seeds with the 32-bit words of the absolute value, lowest first; zero is one word.
+// Python's seed key: 32-bit words of the absolute value, lowest first; zero is one word.
 ArraySeed seed_words(std::int64_t seed) {
   const auto value = static_cast<std::uint64_t>(seed);
   const auto magnitude = seed < 0 ? 0 - value : value;
@@ -69,7 +68,7 @@ std::mt19937 seeded(std::int64_t seed) {
   return std::mt19937(words);
 }
 
-// Whether Python keeps a pool of all n numbers or a set of those taken.
+// Returns whether random.sample() draws from a pool of all n numbers instead of tracking a set.
 bool uses_pool(std::uint32_t n, std::uint32_t k) {
   double set_size = 21.0;
   if (k > 5) set_size += std::pow(4.0, std::ceil(std::log(3.0 * k) / std::log(4.0)));
@@ -102,7 +101,7 @@ std::vector<std::uint32_t> PythonRandom::sample(std::uint32_t n, std::uint32_t k
     for (std::uint32_t i = 0; i < k; ++i) {
       const auto j = randbelow(n - i);
       chosen[i] = pool[j];
-      pool[j] = pool[n - i - 1];  // the last one not taken fills the gap
+      pool[j] = pool[n - i - 1];  // the last remaining number replaces the drawn one
     }
     return chosen;
   }

@@ -1,4 +1,4 @@
-// Python's random.Random, as far as the choice of heads needs it, to the bit.
+// Bit-exact replicas of Python's random.Random and PyTorch's CPU generator.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,21 @@ class PythonRandom {
 
   std::uint32_t getrandbits(int bits);       // 1 to 32 bits
   std::uint32_t randbelow(std::uint32_t n);  // in [0, n), n > 0
-  // random.sample(range(n), k): k different numbers below n, in the order Python draws them.
+  // Returns random.sample(range(n), k) in the order of Python.
   std::vector<std::uint32_t> sample(std::uint32_t n, std::uint32_t k);
+
+ private:
+  std::mt19937 engine_;
+};
+
+// torch.rand of a CPU generator: MT19937 seeded with the low 32 bits of the seed, 24 bits per draw.
+class TorchUniform {
+ public:
+  explicit TorchUniform(std::uint64_t seed) : engine_(static_cast<std::uint32_t>(seed)) {}
+
+  float operator()() {
+    return static_cast<float>(static_cast<std::uint32_t>(engine_()) & 0xFFFFFFu) * 0x1p-24f;
+  }
 
  private:
   std::mt19937 engine_;

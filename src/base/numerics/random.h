@@ -1,4 +1,4 @@
-// A small generator whose numbers are the same on every machine.
+// SplitMix64 random generator with the same numbers on every machine.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@ class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
 
-  std::uint64_t next() {  // SplitMix64
+  std::uint64_t next() {
     std::uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
@@ -21,7 +21,8 @@ class Random {
 
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }  // [0, 1)
 
-  // [0, bound): the high half of a 128-bit product; its bias is below 2^-40 for our bounds.
+  // Uniform in [0, bound): high half of a 128-bit product. The bias is below 2^-40 for bounds <
+  // 2^24.
   std::uint64_t below(std::uint64_t bound) {
     __extension__ using Wide = unsigned __int128;
     return static_cast<std::uint64_t>((static_cast<Wide>(next()) * bound) >> 64);
@@ -32,7 +33,7 @@ class Random {
     return radius * std::cos(2 * std::numbers::pi * uniform());
   }
 
-  // Standard normal numbers, two from each pair of uniform ones.
+  // Fills with standard normal numbers (Box-Muller, two per pair of uniforms).
   void fill_normal(std::span<double> numbers) {
     for (std::size_t i = 0; i < numbers.size(); i += 2) {
       const double radius = std::sqrt(-2 * std::log(1 - uniform()));
@@ -42,8 +43,7 @@ class Random {
     }
   }
 
-  // The sum of the squares of `degrees` standard normal numbers, by Marsaglia and Tsang's rejection
-  // from a cubed normal; degrees >= 2.
+  // Chi-squared with `degrees` >= 2 degrees of freedom, by the method of Marsaglia and Tsang.
   double chi_squared(double degrees) {
     const double d = 0.5 * degrees - 1.0 / 3;
     const double c = 1 / std::sqrt(9 * d);

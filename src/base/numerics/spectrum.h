@@ -1,4 +1,5 @@
-// The Fourier sums of a signal at whole-number positions, on a grid of frequencies.
+// Nonuniform FFT (NUFFT, type 1): Fourier sums of values at irregular integer positions on a
+// uniform grid of frequencies.
 #pragma once
 
 #include <array>
@@ -18,95 +19,97 @@ struct FrequencyBand {
   double high = 1;
 };
 
-// |S|^2 at a half grid point, to a hundredth.
-struct HighPoint {
-  std::int64_t half = 0;  // 2 i at grid point i, 2 i + 1 halfway after it
+// A frequency with a large |S|^2, known to about 1 %.
+struct PeakCandidate {
+  std::int64_t half = 0;  // in half grid steps: 2 i at grid point i, 2 i + 1 halfway to i + 1
   float power = 0;
 };
 
-// Where a row's value goes.
+// The grid points that one row is spread to.
 struct SpreadRow {
-  std::uint32_t start;  // the first vector of four points it reaches
-  std::uint32_t taps;
+  std::uint32_t start;  // index of the first FourComplex
+  std::uint32_t taps;   // index of the first FourFloats of kernel weights
 };
 
-// Points of a grid.
-struct GridStretch {
+// Grid points [begin, end).
+struct IndexRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
 
-// What spectra over nearly the same length and the same band have in common.
-struct SpectrumTables {
-  // `tokens` positions for every five points.
-  SpectrumTables(std::size_t size, std::int64_t tokens, FrequencyBand band);
-  // Made once per program.
-  static std::shared_ptr<const SpectrumTables> of(std::size_t size, std::int64_t tokens,
-                                                  FrequencyBand band);
+// Constants shared by all transforms of one grid size and band.
+struct NufftTables {
+  // The grid has five points per `tokens` positions.
+  NufftTables(std::size_t size, std::int64_t tokens, FrequencyBand band);
+  // Returns cached tables; one instance per process and set of arguments.
+  static std::shared_ptr<const NufftTables> of(std::size_t size, std::int64_t tokens,
+                                               FrequencyBand band);
 
   bool inside(std::int64_t k) const { return k >= inner.begin && k < inner.end; }
-  // Gains of neighbours are too different for what lies between them to have one.
+  // Gains of neighbouring points differ too much on small grids to be shared.
   bool is_small() const { return fft->size() <= 256; }
 
   std::shared_ptr<const Fft> fft;
   double step;
-  std::int64_t first;  // half points from before the band's low end to behind its high end
+  std::int64_t first;  // half grid points that cover the band: first..last
   std::int64_t last;
-  GridStretch inner;                    // points well inside the band
-  std::vector<FourFloats> taps;         // (tokens, 4, 3): the kernel for every place in a vector
-  std::vector<float> gain;              // (size / 2 + 1): 1 / response of the kernel, per point
-  int shift = 0;                        // 2^shift blocks share gains
-  std::vector<FourFloats> shared_gain;  // (blocks >> shift, 4), and one line more: squares
-  std::vector<GridStretch> edges;       // points where shared_gain may be 0 though they count
-  std::vector<std::uint32_t> places;    // (margin + blocks + margin): the first vector of each
+  IndexRange inner;              // grid points well inside the band
+  std::vector<FourFloats> taps;  // (tokens, 4, 3): ES kernel weights per phase and lane
+  std::vector<float> gain;  // (size / 2 + 1): deconvolution, 1 / Fourier transform of the kernel
+  int shift = 0;            // 2^shift blocks share one line of gains
+  std::vector<FourFloats>
+      shared_gain;                // ((blocks >> shift) + 1, 4): squared gains; 0 outside the band
+  std::vector<IndexRange> edges;  // grid points of the band that shared_gain excludes
+  std::vector<std::uint32_t>
+      places;  // (margin + blocks + margin): index of each block's first vector
 
  private:
   void add_taps(std::int64_t tokens);
   void set_gains(double highest);
   void share_gains();
-  void add_edges(GridStretch all, GridStretch inside);
+  void add_edges(IndexRange all, IndexRange inside);
   void add_places();
 };
 
-// S(omega) = sum z_t exp(-i omega (t - origin)) at omega = k * step(). The grid has at least 1.4
-// points per 2 pi / length, so that what lies between them follows from its neighbours.
+// Computes S(omega) = sum z_t exp(-i omega (t - origin())) at omega = k step(), in single precision
+// with a relative error below 2e-3. The grid has at least 1.4 points per resolution cell 2 pi /
+// length, so values between grid points can be interpolated.
 class Spectrum {
  public:
-  // Frequencies far outside the band will not be asked for. The lower its end, the fewer points
-  // stand for the positions: each row is spread over the eight nearest by a smooth kernel, and what
-  // the kernel lets through wrongly is below 2e-3 of what it should.
+  // Only frequencies in or near the band may be queried; a lower band.high gives a smaller grid.
+  // `offsets` are positions relative to the smallest one, all below `length`.
   Spectrum(std::span<const std::int32_t> offsets, std::int64_t length, FrequencyBand band);
 
-  // One value per offset.
+  // Transforms `values`, shape (offsets).
   void compute(std::span<const std::complex<double>> values);
 
   double step() const { return tables_->step; }
   double origin() const { return static_cast<double>(middle_) * tokens_per_point(); }
   std::int64_t size() const { return static_cast<std::int64_t>(fft().size()); }
-  // Points as far apart as this lie side by side: who wants many takes them together.
+  // Grid points this far apart are adjacent in memory; iterate in that order over many points.
   std::size_t stride() const { return fft().blocks(); }
-  // Half grid points from before the band's low end to behind its high end, of one sign.
+  // Range of half grid points, for one sign of the frequency, that covers the band.
   std::int64_t first_half() const { return tables_->first; }
   std::int64_t last_half() const { return tables_->last; }
-  // Whether a grid point, of either sign, is well inside the band.
+  // Returns whether grid point k (either sign) is well inside the band.
   bool inside(std::int64_t k) const { return tables_->inside(std::abs(k)); }
-  // At grid point k, of either sign.
+  // Returns S at grid point k (either sign).
   std::complex<double> at(std::int64_t k) const {
     const auto value = raw(k);
     const double gain = tables_->gain[static_cast<std::size_t>(std::abs(signed_index(k)))];
     return {gain * value.real(), gain * value.imag()};
   }
-  // |S|^2 at half grid point `half`: grid points are the even ones, what lies between them comes
-  // from eight points around it, to a few percent.
+  // Returns |S|^2 at a half grid point. Odd ones are interpolated from eight neighbours, with an
+  // error of a few percent.
   double power(std::int64_t half) const;
-  // The largest power at a grid point inside the band, to a hundredth.
+  // Returns the largest |S|^2 over the grid points inside the band, to about 1 %.
   float highest() const { return highest_; }
-  // Half grid points of the band, of both signs, with a power above `least`, some of them twice; a
-  // negative one as 2 size + half. Places between two grid points count where one of the two is
-  // above `near`.
-  void find_above(float least, float near, std::vector<HighPoint>& found) const;
-  // |S|^2 at a half grid point and one and two quarters of a step before and after it, from 16
-  // points around each.
+  // Appends the half grid points of the band, of both signs, with |S|^2 > `least`; duplicates are
+  // possible. A negative frequency is reported as 2 size() + half. A point between two grid points
+  // is considered only if one of them is above `near`.
+  void find_above(float least, float near, std::vector<PeakCandidate>& found) const;
+  // Returns |S|^2 at -2, -1, 0, 1 and 2 quarter steps from a half grid point, each interpolated
+  // from 16 neighbours.
   std::array<double, 5> quarters(std::int64_t half) const;
 
  private:
@@ -126,16 +129,16 @@ class Spectrum {
   }
   void spread(std::span<const std::complex<double>> values);
   void copy_margins();
-  void find_between(GridStretch stretch, std::span<const float> powers, float least, float near,
-                    std::vector<HighPoint>& found) const;
+  void find_between(IndexRange stretch, std::span<const float> powers, float least, float near,
+                    std::vector<PeakCandidate>& found) const;
 
   std::int64_t tokens_;
-  std::shared_ptr<const SpectrumTables> tables_;
-  std::int64_t middle_;  // the point that stands for the origin
+  std::shared_ptr<const NufftTables> tables_;
+  std::int64_t middle_;  // grid point of the origin
   std::vector<SpreadRow> rows_;
-  std::vector<FourComplex> signal_;  // (size / 4), and margins that go round at the ends
-  std::vector<float> largest_;       // (blocks + 1, 4): power in each vector
-  std::vector<float> edge_powers_;   // (edges: points, and one more)
+  std::vector<FourComplex> signal_;  // (size / 4 + margins); margins repeat blocks periodically
+  std::vector<float> largest_;       // (blocks + 1, 4): largest |S|^2 of each vector
+  std::vector<float> edge_powers_;   // |S|^2 at edge.begin..edge.end of each edge
   float highest_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Householder's reduction to a tridiagonal matrix and the implicit QL iteration (Bowdler, Martin,
-// Reinsch and Wilkinson 1968: tred2 and tql2), with the work on whole rows in eigen_kernels.
+// Householder tridiagonalisation and implicit QL iteration (tred2 and tql2 of Bowdler, Martin,
+// Reinsch and Wilkinson, 1968). eigen_kernels.h has the loops over rows.
 #include "base/numerics/symmetric_eigen.h"
 
 #include <algorithm>
@@ -16,46 +16,46 @@
 namespace qkscope {
 namespace {
 
-constexpr int kMaxSweeps = 60;  // per eigenvalue; two or three are usual
-// After so many, what is left beside the diagonal is compared with the whole matrix: a matrix of
-// few rows has a block of nothing but rounding errors, which never gets small against itself.
-constexpr int kPatience = 10;
+constexpr int kMaxSweeps = 60;  // per eigenvalue; two or three are typical
+// After this many sweeps off-diagonal elements are compared with the norm of the whole matrix: a
+// rank-deficient matrix has a block of rounding errors that never becomes small relative to itself.
+constexpr int kRelativeSweeps = 10;
 
-// Of the matrix, which is scaled to 1: below it squares are no longer exact.
-constexpr double kNothing = 1e-150;
+// Negligible relative to a matrix scaled to 1; squares of smaller numbers underflow.
+constexpr double kNegligible = 1e-150;
 
-double length_of(double x, double y) {
+double hypotenuse(double x, double y) {
   return std::sqrt(x * x + y * y);
 }
 
-// T = Q^T A Q, tridiagonal.
+// Householder reduction to tridiagonal form, T = Q^T A Q.
 class Tridiagonal {
  public:
   explicit Tridiagonal(const Matrix& matrix);
 
-  // (size, stride): Q^T, row by row.
-  std::vector<double> make_axes();
-  // Turns eigenvectors of T, the rows, into those of the matrix.
-  void turn_back(Matrix& vectors);
+  // Returns Q^T, shape (size, stride).
+  std::vector<double> make_q_transposed();
+  // Transforms eigenvectors of T (rows) into eigenvectors of A.
+  void back_transform(Matrix& vectors);
   PaddedRows view(std::vector<double>& axes) const { return {axes.data(), columns_, stride_}; }
   double scale() const { return scale_; }
 
-  std::vector<double> diagonal;  // (size)
-  std::vector<double> beside;    // (size): element i stands between rows i and i + 1
+  std::vector<double> diagonal;      // (size)
+  std::vector<double> off_diagonal;  // (size): element i couples rows i and i + 1
 
  private:
   PaddedRows rows() { return view(work_); }
-  // Makes T's row k: reflects what is left of the matrix so that row k ends beside its diagonal.
+  // Applies the reflection that zeroes row k beyond its first off-diagonal element.
   void reduce(std::int64_t k);
-  // Q times columns. Of columns that begin as those of the identity those before k are left alone
-  // by reflection k.
+  // columns = Q columns. If `columns` is the identity, reflection k does not change columns below
+  // k.
   void reflect_all(PaddedRows columns, bool identity);
 
   std::int64_t size_;
-  std::int64_t columns_;  // with padding
+  std::int64_t columns_;  // including padding
   std::int64_t stride_;
-  double scale_ = 0;             // the largest element; T is of the matrix divided by it
-  std::vector<double> work_;     // (size, stride): what is left of A; row k keeps reflection k
+  double scale_ = 0;             // largest |element| of A; T belongs to A / scale
+  std::vector<double> work_;     // (size, stride): unreduced part of A; row k stores reflection k
   std::vector<double> factors_;  // (size)
   std::vector<double> v_;        // (columns): scratch
   std::vector<double> w_;
@@ -63,10 +63,10 @@ class Tridiagonal {
 
 Tridiagonal::Tridiagonal(const Matrix& matrix)
     : diagonal(static_cast<std::size_t>(matrix.rows)),
-      beside(diagonal.size()),
+      off_diagonal(diagonal.size()),
       size_(matrix.rows),
       columns_((size_ + kEigenBlock - 1) / kEigenBlock * kEigenBlock),
-      // An odd number of blocks: with a power of two all rows would fall on few lines of the cache.
+      // An odd number of blocks: a power of two would map all rows to few cache sets.
       stride_(columns_ / kEigenBlock % 2 == 0 ? columns_ + kEigenBlock : columns_),
       work_(static_cast<std::size_t>(size_ * stride_)),
       factors_(diagonal.size()),
@@ -84,15 +84,15 @@ void Tridiagonal::reduce(std::int64_t k) {
   double* row = rows().row(k);
   diagonal[at] = row[k];
   if (k + 1 == size_) return;
-  beside[at] = row[k + 1];
+  off_diagonal[at] = row[k + 1];
   double squares = 0;
   for (std::int64_t j = k + 2; j < size_; ++j) squares += row[j] * row[j];
   if (squares == 0) return;
-  // The reflection 1 - factor v v^T takes the rest of row k to its first element.
+  // The reflection 1 - factor v v^T maps the rest of row k to its first element.
   const double first = row[k + 1];
   const double length = std::sqrt(first * first + squares);
-  beside[at] = first > 0 ? -length : length;
-  row[k + 1] = first - beside[at];
+  off_diagonal[at] = first > 0 ? -length : length;
+  row[k + 1] = first - off_diagonal[at];
   const double factor = 2 / (squares + row[k + 1] * row[k + 1]);
   factors_[at] = factor;
   v_[at] = 0;
@@ -106,7 +106,7 @@ void Tridiagonal::reduce(std::int64_t k) {
   subtract_products(rows(), k + 1, size_, k + 1, v_.data(), w_.data());
 }
 
-std::vector<double> Tridiagonal::make_axes() {
+std::vector<double> Tridiagonal::make_q_transposed() {
   std::vector<double> q(work_.size());
   const PaddedRows columns = view(q);
   for (std::int64_t i = 0; i < size_; ++i) columns.row(i)[i] = 1;
@@ -125,7 +125,7 @@ void Tridiagonal::reflect_all(PaddedRows columns, bool identity) {
   }
 }
 
-void Tridiagonal::turn_back(Matrix& vectors) {
+void Tridiagonal::back_transform(Matrix& vectors) {
   const auto padded = (vectors.rows + kEigenBlock - 1) / kEigenBlock * kEigenBlock;
   std::vector<double> columns(static_cast<std::size_t>(size_ * padded));
   for (std::int64_t j = 0; j < vectors.rows; ++j)
@@ -137,12 +137,11 @@ void Tridiagonal::turn_back(Matrix& vectors) {
       vectors(j, i) = columns[static_cast<std::size_t>(i * padded + j)];
 }
 
-// Turns a tridiagonal matrix into a diagonal one, and the rows of `axes`, where there are any, with
-// it.
-class Iteration {
+// Implicit QL iteration: diagonalises a tridiagonal matrix and rotates the rows of `axes`, if any.
+class QlIteration {
  public:
-  Iteration(std::vector<double>& diagonal, std::vector<double>& beside, PaddedRows axes)
-      : d_(diagonal), e_(beside), axes_(axes) {
+  QlIteration(std::vector<double>& diagonal, std::vector<double>& off_diagonal, PaddedRows axes)
+      : d_(diagonal), e_(off_diagonal), axes_(axes) {
     for (std::size_t i = 0; i < d_.size(); ++i)
       largest_ = std::max(largest_, std::abs(d_[i]) + std::abs(e_[i]));
   }
@@ -151,7 +150,8 @@ class Iteration {
     const auto size = d_.size();
     for (std::size_t i = 0; i < size; ++i)
       for (int sweeps = 0;; ++sweeps) {
-        const std::size_t end = block_end(i, sweeps < kPatience ? kNothing : kEpsilon * largest_);
+        const std::size_t end =
+            block_end(i, sweeps < kRelativeSweeps ? kNegligible : kEpsilon * largest_);
         if (end == i) break;
         if (sweeps == kMaxSweeps)
           failure("eigenvalues of a {0} x {0} covariance did not converge", size);
@@ -162,10 +162,10 @@ class Iteration {
  private:
   static constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
 
-  // The last row of the block that begins with row i: the element beside it is nothing.
-  std::size_t block_end(std::size_t i, double nothing) const {
+  // Returns the last row of the unreduced block that begins at row i.
+  std::size_t block_end(std::size_t i, double negligible) const {
     for (; i + 1 < d_.size(); ++i)
-      if (std::abs(e_[i]) <= kEpsilon * (std::abs(d_[i]) + std::abs(d_[i + 1])) + nothing) break;
+      if (std::abs(e_[i]) <= kEpsilon * (std::abs(d_[i]) + std::abs(d_[i + 1])) + negligible) break;
     return i;
   }
 
@@ -173,7 +173,7 @@ class Iteration {
     cosine_.clear();
     sine_.clear();
     const double half = (d_[begin + 1] - d_[begin]) / (2 * e_[begin]);
-    const double root = length_of(half, 1);
+    const double root = hypotenuse(half, 1);
     const double shift = d_[begin] - e_[begin] / (half + (half >= 0 ? root : -root));
     double g = d_[end] - shift;
     double s = 1;
@@ -187,12 +187,12 @@ class Iteration {
       const double square = f * f + g * g;
       const double r = std::sqrt(square);
       e_[i + 1] = r;
-      if (r < kNothing) {  // the block falls apart
+      if (r < kNegligible) {  // the block splits here
         d_[i + 1] -= p;
         e_[i + 1] = 0;
         break;
       }
-      const double inverse = r * (1 / square);  // neither the root nor the quotient waits
+      const double inverse = r * (1 / square);  // sqrt and division are independent
       s = f * inverse;
       c = g * inverse;
       g = d_[i + 1] - p;
@@ -219,21 +219,22 @@ class Iteration {
   std::vector<double> sine_;
 };
 
-// Eigenvectors of a tridiagonal matrix whose eigenvalues are known: (T - value)^-1 makes the part
-// along an eigenvector outgrow all others.
+// Inverse iteration: eigenvectors of a tridiagonal matrix with known eigenvalues.
 class InverseIteration {
  public:
   explicit InverseIteration(const Tridiagonal& matrix)
-      : d_(matrix.diagonal), e_(matrix.beside), rows_(matrix.diagonal.size()) {
+      : d_(matrix.diagonal), e_(matrix.off_diagonal), rows_(matrix.diagonal.size()) {
     for (std::size_t i = 0; i < d_.size(); ++i)
       largest_ = std::max(largest_, std::abs(d_[i]) + std::abs(e_[i]));
   }
 
-  // Makes row i of `vectors`, orthogonal to those before it; false where that does not succeed.
+  // Computes row i of `vectors`, orthogonal to the rows before it. Returns false without
+  // convergence.
   bool find(double value, std::int64_t i, Matrix& vectors) {
     factorise(value);
     const std::span<double> x(vectors.row(i), d_.size());
-    Random random(static_cast<std::uint64_t>(i));  // no eigenvector is orthogonal to all starts
+    Random random(
+        static_cast<std::uint64_t>(i));  // a random start is not orthogonal to the eigenvector
     for (double& number : x) number = random.uniform() - 0.5;
     for (int round = 0; round < kMostRounds; ++round) {
       solve(x);
@@ -250,14 +251,15 @@ class InverseIteration {
   }
 
  private:
-  static constexpr int kMostRounds = 6;  // two are usual
+  static constexpr int kMostRounds = 6;  // two are typical
   static constexpr double kSolved = 1e-14;
 
-  // What elimination leaves of a row: 1 / its diagonal and two elements beside it, and what was
-  // subtracted from the next row, after the two changed places where that one led by more.
+  // One row of the LU decomposition with partial pivoting: inverse pivot, two elements to its
+  // right, and the factor by which the row was subtracted from the next one. `swapped`: the two
+  // rows were exchanged.
   struct Row {
     double inverse;
-    double beside;
+    double off_diagonal;
     double beyond;
     double factor;
     bool swapped;
@@ -267,22 +269,22 @@ class InverseIteration {
     const double least = std::numeric_limits<double>::epsilon() * largest_;
     const auto n = d_.size();
     double diagonal = d_[0] - value;
-    double beside = n > 1 ? e_[0] : 0;
+    double off_diagonal = n > 1 ? e_[0] : 0;
     for (std::size_t i = 0; i < n; ++i) {
-      const double lower = i + 1 < n ? e_[i] : 0;  // the first element of the next row
+      const double lower = i + 1 < n ? e_[i] : 0;  // first element of the next row
       const double next = i + 1 < n ? d_[i + 1] - value : 0;
       const double after = i + 2 < n ? e_[i + 1] : 0;
       Row& row = rows_[i];
       row.swapped = std::abs(lower) > std::abs(diagonal);
       if (row.swapped) {
         row = {1 / lower, next, after, diagonal / lower, true};
-        diagonal = beside - row.factor * next;
-        beside = -row.factor * after;
+        diagonal = off_diagonal - row.factor * next;
+        off_diagonal = -row.factor * after;
       } else {
         if (std::abs(diagonal) < least) diagonal = least;
-        row = {1 / diagonal, beside, 0, lower / diagonal, false};
-        diagonal = next - row.factor * beside;
-        beside = after;
+        row = {1 / diagonal, off_diagonal, 0, lower / diagonal, false};
+        diagonal = next - row.factor * off_diagonal;
+        off_diagonal = after;
       }
     }
   }
@@ -295,13 +297,13 @@ class InverseIteration {
       x[i + 1] -= rows_[i].factor * x[i];
     }
     for (std::size_t i = n; i-- > 0;) {
-      if (i + 1 < n) x[i] -= rows_[i].beside * x[i + 1];
+      if (i + 1 < n) x[i] -= rows_[i].off_diagonal * x[i + 1];
       if (i + 2 < n) x[i] -= rows_[i].beyond * x[i + 2];
       x[i] *= rows_[i].inverse;
     }
   }
 
-  // The largest element of T x - value x.
+  // Returns the largest |element| of T x - value x.
   double residual(double value, std::span<const double> x) const {
     double largest = 0;
     for (std::size_t i = 0; i < x.size(); ++i) {
@@ -328,9 +330,9 @@ Eigenpairs symmetric_eigen(const Matrix& matrix) {
   Eigenpairs result{std::vector<double>(n), Matrix(matrix.rows, matrix.cols)};
   if (n == 0) return result;
   Tridiagonal tridiagonal(matrix);
-  std::vector<double> axes = tridiagonal.make_axes();
+  std::vector<double> axes = tridiagonal.make_q_transposed();
   const PaddedRows rows = tridiagonal.view(axes);
-  Iteration(tridiagonal.diagonal, tridiagonal.beside, rows).run();
+  QlIteration(tridiagonal.diagonal, tridiagonal.off_diagonal, rows).run();
 
   const auto& values = tridiagonal.diagonal;
   std::vector<std::size_t> order(n);
@@ -350,14 +352,14 @@ Eigenpairs leading_eigenpairs(const Matrix& matrix, std::int64_t count) {
   if (2 * count > matrix.rows) return symmetric_eigen(matrix);
   Tridiagonal tridiagonal(matrix);
   Eigenpairs result{tridiagonal.diagonal, Matrix(count, matrix.cols)};
-  std::vector<double> beside = tridiagonal.beside;
-  Iteration(result.values, beside, {}).run();
+  std::vector<double> off_diagonal = tridiagonal.off_diagonal;
+  QlIteration(result.values, off_diagonal, {}).run();
   std::sort(result.values.begin(), result.values.end(), std::greater<>());
   InverseIteration inverse(tridiagonal);
   for (std::int64_t i = 0; i < count; ++i)
     if (!inverse.find(result.values[static_cast<std::size_t>(i)], i, result.vectors))
       return symmetric_eigen(matrix);
-  tridiagonal.turn_back(result.vectors);
+  tridiagonal.back_transform(result.vectors);
   for (double& value : result.values) value *= tridiagonal.scale();
   return result;
 }

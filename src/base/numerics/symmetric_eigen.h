@@ -1,4 +1,4 @@
-// Eigenvectors of symmetric matrices: principal components, axes of the complement.
+// Eigendecomposition of symmetric matrices.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,13 @@ namespace qkscope {
 
 struct Eigenpairs {
   std::vector<double> values;  // descending
-  Matrix vectors;              // (.., n): row i belongs to values[i], unit length
+  Matrix vectors;              // (.., n): row i is the unit eigenvector of values[i]
 };
 
-// All of them; failure when the iteration does not converge (a matrix with NaN in it).
+// Returns all eigenpairs. Throws a failure if the iteration does not converge (NaN in the matrix).
 Eigenpairs symmetric_eigen(const Matrix& matrix);
-// All values, and the vectors of the `count` largest: half the time where these are few.
+// Returns all eigenvalues and the eigenvectors of at least the `count` largest ones. Takes about
+// half the time of symmetric_eigen() for a small count.
 Eigenpairs leading_eigenpairs(const Matrix& matrix, std::int64_t count);
 
 }  // namespace qkscope

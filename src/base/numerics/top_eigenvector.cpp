@@ -10,26 +10,26 @@
 namespace qkscope {
 namespace {
 
-constexpr double kResidual = 1e-10;  // of the eigenvalue
+constexpr double kResidual = 1e-10;  // relative to the eigenvalue
 constexpr std::int64_t kMostSteps = 48;
 
 void scale(std::span<double> x, double factor) {
   for (double& value : x) value *= factor;
 }
 
-// The tridiagonal matrix of Lanczos' recurrence.
-Matrix tridiagonal(std::span<const double> diagonal, std::span<const double> beside) {
+// Builds the tridiagonal matrix of the Lanczos recurrence.
+Matrix tridiagonal(std::span<const double> diagonal, std::span<const double> off_diagonal) {
   const auto n = std::ssize(diagonal);
   Matrix matrix(n, n);
   for (std::int64_t i = 0; i < n; ++i) {
     const auto at = static_cast<std::size_t>(i);
     matrix(i, i) = diagonal[at];
-    if (i + 1 < n) matrix(i, i + 1) = matrix(i + 1, i) = beside[at];
+    if (i + 1 < n) matrix(i, i + 1) = matrix(i + 1, i) = off_diagonal[at];
   }
   return matrix;
 }
 
-// x without its parts along the rows of the basis, twice: rounding leaves a little the first time.
+// Orthogonalises x against the basis (Gram-Schmidt, twice for accuracy).
 void remove_basis(const std::vector<std::vector<double>>& basis, std::span<double> x) {
   for (int round = 0; round < 2; ++round)
     for (const auto& axis : basis) add_scaled(-dot(x, axis), axis, x);
@@ -50,7 +50,7 @@ std::vector<double> top_eigenvector(const Matrix& matrix, std::span<const double
   scale(next, 1 / norm(next));
   std::vector<std::vector<double>> basis;
   std::vector<double> diagonal;
-  std::vector<double> beside;
+  std::vector<double> off_diagonal;
   const auto steps = std::min(kMostSteps, matrix.rows);
   for (std::int64_t step = 1; step <= steps; ++step) {
     basis.push_back(next);
@@ -58,19 +58,19 @@ std::vector<double> top_eigenvector(const Matrix& matrix, std::span<const double
     diagonal.push_back(dot(next, basis.back()));
     remove_basis(basis, next);
     const double rest = norm(next);
-    // Looked at every fourth step: the small problem costs about as much as a step.
+    // Check convergence every fourth step: the small eigenproblem costs about as much as a step.
     if (step % 4 == 0 || step == matrix.rows) {
-      const Eigenpairs small = symmetric_eigen(tridiagonal(diagonal, beside));
+      const Eigenpairs small = symmetric_eigen(tridiagonal(diagonal, off_diagonal));
       const double residual = rest * std::fabs(small.vectors(0, step - 1));
       if (residual <= kResidual * std::fabs(small.values.front()))
         return combine(basis, small.vectors.row(0));
     }
-    // Everything that can be reached from `start` has been; the first eigenvector may be elsewhere.
+    // The Krylov space of `start` is exhausted and may not contain the leading eigenvector.
     if (!(rest > 1e-14 * std::fabs(diagonal.front()))) break;
-    beside.push_back(rest);
+    off_diagonal.push_back(rest);
     scale(next, 1 / rest);
   }
-  // Eigenvalues so close, or a start so unlucky, that the whole decomposition is the way.
+  // No convergence (close eigenvalues or a bad start): use the full decomposition.
   const Eigenpairs all = symmetric_eigen(matrix);
   return {all.vectors.row(0), all.vectors.row(0) + all.vectors.cols};
 }

@@ -1,4 +1,4 @@
-// The first eigenvector of a symmetric matrix close to one whose first eigenvector is known.
+// Leading eigenvector by the Lanczos method with a good starting vector.
 #pragma once
 
 #include <span>
@@ -8,8 +8,9 @@
 
 namespace qkscope {
 
-// Of unit length, for the largest eigenvalue, with a residual below 1e-10 of that eigenvalue:
-// Lanczos from `start`, in which a nearby matrix needs a few products instead of a decomposition.
+// Returns the unit eigenvector of the largest eigenvalue of a symmetric matrix, with a residual
+// below 1e-10 of the eigenvalue. A `start` close to the eigenvector needs only a few matrix-vector
+// products.
 std::vector<double> top_eigenvector(const Matrix& matrix, std::span<const double> start);
 
 }  // namespace qkscope

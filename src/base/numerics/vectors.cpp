@@ -10,7 +10,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "base/numerics/running_sums-inl.h"
+#include "base/numerics/kernel_helpers-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qkscope::HWY_NAMESPACE {
@@ -32,7 +32,7 @@ HWY_INLINE Vector load(const float* from) {
   return hn::PromoteTo(Doubles(), hn::LoadU(Floats(), from));
 }
 
-// Sixteen running sums: enough that the additions do not wait for one another.
+// 16 partial sums: enough to hide the latency of the additions.
 struct Sums {
   Vector v[kVectors];
 
@@ -42,7 +42,8 @@ struct Sums {
   HWY_INLINE double total() const { return total_of(Doubles(), v); }
 };
 
-// Calls add(i, values) for vector i of every sixteen values, the last filled up.
+// Calls add(i, values) for vector i of each group of 16 values; the last group is padded with
+// `filler`.
 template <typename Add>
 HWY_INLINE void for_each_vector(const double* x, std::int64_t count, double filler,
                                 const Add& add) {
@@ -81,64 +82,38 @@ PowerSums powers_kernel(const double* x, std::int64_t count, double centre) {
   return {first.total(), second.total(), third.total(), fourth.total()};
 }
 
-template <typename Number>
-HWY_INLINE double dot_of(const Number* x, const double* y, std::int64_t count) {
-  Sums sums;
-  const auto add = [&](const Number* from, const double* with) HWY_ATTR {
+// out[r] = row r of rows (kRows, cols) . y. Several rows share the loads of y.
+template <int kRows, typename Number>
+HWY_INLINE void dot_rows(const Number* rows, const double* y, std::int64_t cols, double* out) {
+  Sums sums[kRows];
+  const auto add = [&](const Number* from, std::int64_t stride, const double* with) HWY_ATTR {
 #pragma GCC unroll 8
-    for (int i = 0; i < kVectors; ++i)
-      sums.v[i] = hn::MulAdd(load(from + i * kLanes), load(with + i * kLanes), sums.v[i]);
+    for (int v = 0; v < kVectors; ++v) {
+      const Vector by = load(with + v * kLanes);
+#pragma GCC unroll 2
+      for (int r = 0; r < kRows; ++r)
+        sums[r].v[v] = hn::MulAdd(load(from + r * stride + v * kLanes), by, sums[r].v[v]);
+    }
   };
   std::int64_t at = 0;
-  for (; at + kSums <= count; at += kSums) add(x + at, y + at);
-  if (at < count) {
-    Number rest[kSums] = {};
+  for (; at + kSums <= cols; at += kSums) add(rows + at, cols, y + at);
+  if (at < cols) {
+    Number rest[kRows][kSums] = {};
     double with[kSums] = {};
-    std::copy(x + at, x + count, rest);
-    std::copy(y + at, y + count, with);
-    add(rest, with);
+    for (int r = 0; r < kRows; ++r) std::copy(rows + r * cols + at, rows + (r + 1) * cols, rest[r]);
+    std::copy(y + at, y + cols, with);
+    add(rest[0], kSums, with);
   }
-  return sums.total();
+#pragma GCC unroll 2
+  for (int r = 0; r < kRows; ++r) out[r] = sums[r].total();
 }
 
-double dot_kernel(const double* x, const double* y, std::int64_t count) {
-  return dot_of(x, y, count);
-}
-
-double dot_float_kernel(const float* x, const double* y, std::int64_t count) {
-  return dot_of(x, y, count);
-}
-
-// Two rows at a time, for which y is loaded once.
 template <typename Number>
 HWY_INLINE void dots_of(const Number* rows, std::int64_t count, const double* y, std::int64_t cols,
                         double* out) {
   std::int64_t i = 0;
-  for (; i + 2 <= count; i += 2, rows += 2 * cols) {
-    Sums first;
-    Sums second;
-    const auto add = [&](const Number* x1, const Number* x2, const double* with) HWY_ATTR {
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        const Vector by = load(with + v * kLanes);
-        first.v[v] = hn::MulAdd(load(x1 + v * kLanes), by, first.v[v]);
-        second.v[v] = hn::MulAdd(load(x2 + v * kLanes), by, second.v[v]);
-      }
-    };
-    std::int64_t at = 0;
-    for (; at + kSums <= cols; at += kSums) add(rows + at, rows + cols + at, y + at);
-    if (at < cols) {
-      Number rest[2][kSums] = {};
-      double with[kSums] = {};
-      std::copy(rows + at, rows + cols, rest[0]);
-      std::copy(rows + cols + at, rows + 2 * cols, rest[1]);
-      std::copy(y + at, y + cols, with);
-      add(rest[0], rest[1], with);
-    }
-    out[i] = first.total();
-    out[i + 1] = second.total();
-  }
-  if (i < count) out[i] = dot_of(rows, y, cols);
+  for (; i + 2 <= count; i += 2) dot_rows<2>(rows + i * cols, y, cols, out + i);
+  if (i < count) dot_rows<1>(rows + i * cols, y, cols, out + i);
 }
 
 void dots_kernel(const double* rows, std::int64_t count, const double* y, std::int64_t cols,
@@ -151,7 +126,7 @@ void dots_float_kernel(const float* rows, std::int64_t count, const double* y, s
   dots_of(rows, count, y, cols, out);
 }
 
-// y[i] = function(y[i], x[i]) in vectors, the rest in one filled up with zeros.
+// y[i] = function(y[i], x[i]); the last vector is padded with zeros.
 template <typename Number, typename Function>
 HWY_INLINE void combine(const Number* x, std::int64_t count, double* y, const Function& function) {
   std::int64_t i = 0;
@@ -171,7 +146,7 @@ void add_scaled_kernel(double factor, const double* x, std::int64_t count, doubl
   combine(x, count, y, [&](Vector to, Vector value) HWY_ATTR { return hn::MulAdd(by, value, to); });
 }
 
-// Adding 1.5 2^52 leaves a number, rounded, in the last bits of the sum: quicker than conversions.
+// Adding 1.5 * 2^52 leaves the rounded integer in the low bits, which is faster than a conversion.
 void bins_kernel(const double* x, std::int64_t count, double low, double scale, double last,
                  std::uint16_t* bin) {
   constexpr double kWhole = 6755399441055744.0;
@@ -221,7 +196,7 @@ float bounds_kernel(const std::int32_t* before, const float* cdf, std::size_t bi
 }
 
 void add_rows_kernel(const float* rows, std::int64_t count, std::int64_t cols, double* sum) {
-  constexpr std::int64_t kTogether = 64;  // rows that stay in the first cache
+  constexpr std::int64_t kTogether = 64;  // rows that stay in the L1 cache
   for (std::int64_t begin = 0; begin < count; begin += kTogether) {
     const float* const from = rows + begin * cols;
     const auto here = std::min(kTogether, count - begin);
@@ -264,8 +239,6 @@ namespace {
 
 HWY_EXPORT(sum_kernel);
 HWY_EXPORT(powers_kernel);
-HWY_EXPORT(dot_kernel);
-HWY_EXPORT(dot_float_kernel);
 HWY_EXPORT(dots_kernel);
 HWY_EXPORT(dots_float_kernel);
 HWY_EXPORT(add_scaled_kernel);
@@ -281,11 +254,15 @@ double sum(std::span<const double> x) {
 }
 
 double dot(std::span<const double> x, std::span<const double> y) {
-  return QKSCOPE_DISPATCH(dot_kernel)(x.data(), y.data(), std::ssize(x));
+  double result = 0;
+  dots(x.data(), 1, y.first(x.size()), &result);
+  return result;
 }
 
 double dot(std::span<const float> x, std::span<const double> y) {
-  return QKSCOPE_DISPATCH(dot_float_kernel)(x.data(), y.data(), std::ssize(x));
+  double result = 0;
+  dots(x.data(), 1, y.first(x.size()), &result);
+  return result;
 }
 
 void dots(const double* rows, std::int64_t count, std::span<const double> y, double* out) {
@@ -308,8 +285,8 @@ void add_scaled(double factor, std::span<const double> x, std::span<double> y) {
   QKSCOPE_DISPATCH(add_scaled_kernel)(factor, x.data(), std::ssize(x), y.data());
 }
 
-void bins_of(std::span<const double> x, double low, double scale, std::uint16_t last,
-             std::uint16_t* bin) {
+void bin_indices(std::span<const double> x, double low, double scale, std::uint16_t last,
+                 std::uint16_t* bin) {
   QKSCOPE_DISPATCH(bins_kernel)(x.data(), std::ssize(x), low, scale, last, bin);
 }
 

@@ -1,5 +1,5 @@
-// Loops over arrays of numbers. Sums are sixteen running sums, added in a fixed order: the same
-// bytes on every CPU with fused multiply-adds.
+// Level-1 operations on arrays. Sums use 16 partial sums that are combined in a fixed order, so all
+// targets with fused multiply-adds produce identical bytes.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@ namespace qkscope {
 double sum(std::span<const double> x);
 double dot(std::span<const double> x, std::span<const double> y);
 double dot(std::span<const float> x, std::span<const double> y);
-// out[i] = row i of rows (count, cols of y) . y
+// out (count) = rows (count, cols) times y (cols).
 void dots(const double* rows, std::int64_t count, std::span<const double> y, double* out);
 void dots(const float* rows, std::int64_t count, std::span<const double> y, double* out);
 double norm(std::span<const double> x);
 
-// Sums of x - centre, its square, third and fourth power.
+// Sums of the first four powers of x - centre.
 struct PowerSums {
   double first = 0;
   double second = 0;
@@ -26,17 +26,16 @@ PowerSums powers_around(std::span<const double> x, double centre);
 
 // y += factor x.
 void add_scaled(double factor, std::span<const double> x, std::span<double> y);
-// The whole part of (x - low) scale, up to a rounding of x, held in [0, last]. Never descends with
-// x.
-void bins_of(std::span<const double> x, double low, double scale, std::uint16_t last,
-             std::uint16_t* bin);
-// For a sample and a distribution function at the edges of bins, before (bins + 1): the values
-// below each edge. bound (bins, a multiple of 16): how far the two may be apart inside each bin.
-// Returns how far they are at the edges.
+// bin (count) = floor((x - low) * scale) clamped to [0, last], up to rounding. Monotonic in x.
+void bin_indices(std::span<const double> x, double low, double scale, std::uint16_t last,
+                 std::uint16_t* bin);
+// Bounds of the Kolmogorov distance from a histogram. before (bins + 1): number of values below
+// each edge. cdf (bins + 1): distribution function at the edges. Sets bound (bins, a multiple of
+// 16) to the largest possible distance inside each bin and returns the largest distance at an edge.
 float distance_bounds(std::span<const std::int32_t> before, std::span<const float> cdf,
                       std::span<float> bound);
 
-// sum (cols) += every row of rows (count, cols).
+// sum (cols) += column sums of rows (count, cols).
 void add_rows(const float* rows, std::int64_t count, std::span<double> sum);
 // out (count, cols) = rows (count, cols) - mean (cols), in float64.
 void centre_rows(const float* rows, std::int64_t count, std::span<const double> mean, double* out);

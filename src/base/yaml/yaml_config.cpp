@@ -180,33 +180,30 @@ std::string YamlSection::required_text(const std::string& key) {
   return *value;
 }
 
-std::optional<std::int64_t> YamlSection::integer(const std::string& key, std::int64_t least) {
+template <typename T, typename Valid>
+std::optional<T> YamlSection::scalar(const std::string& key, const std::string& what,
+                                     const Valid& valid) {
   const auto node = find(key);
   if (node.IsNull()) return {};
-  std::int64_t value = 0;
-  const auto wanted = least == INT64_MIN ? std::string("a whole number")
-                                         : fmt::format("a whole number from {} on", least);
-  if (!node.IsScalar() || !YAML::convert<std::int64_t>::decode(node, value) || value < least)
-    expected(key, wanted);
+  T value{};
+  if (!node.IsScalar() || !YAML::convert<T>::decode(node, value) || !valid(value))
+    expected(key, what);
   return value;
+}
+
+std::optional<std::int64_t> YamlSection::integer(const std::string& key, std::int64_t least) {
+  const auto what = least == INT64_MIN ? std::string("a whole number")
+                                       : fmt::format("a whole number from {} on", least);
+  return scalar<std::int64_t>(key, what, [&](std::int64_t value) { return value >= least; });
 }
 
 std::optional<double> YamlSection::positive_number(const std::string& key) {
-  const auto node = find(key);
-  if (node.IsNull()) return {};
-  double value = 0.0;
-  if (!node.IsScalar() || !YAML::convert<double>::decode(node, value) || !std::isfinite(value) ||
-      value <= 0.0)
-    expected(key, "a number above 0");
-  return value;
+  return scalar<double>(key, "a number above 0",
+                        [](double value) { return std::isfinite(value) && value > 0; });
 }
 
 std::optional<bool> YamlSection::boolean(const std::string& key) {
-  const auto node = find(key);
-  if (node.IsNull()) return {};
-  bool value = false;
-  if (!node.IsScalar() || !YAML::convert<bool>::decode(node, value)) expected(key, "true or false");
-  return value;
+  return scalar<bool>(key, "true or false", [](bool) { return true; });
 }
 
 std::optional<std::vector<std::int64_t>> YamlSection::integers(const std::string& key) {

@@ -71,6 +71,9 @@ class YamlSection {
 
  private:
   YAML::Node find(const std::string& key);
+  // Throws bad input "expected WHAT" unless the value has type T and valid(value) holds.
+  template <typename T, typename Valid>
+  std::optional<T> scalar(const std::string& key, const std::string& what, const Valid& valid);
   std::string full(const std::string& key) const;
 
   const YamlDocument& document_;

@@ -11,7 +11,7 @@ std::string encoded(std::string_view text) {
   return base64(std::as_bytes(std::span(text)));
 }
 
-TEST(Base64, TheExamplesOfItsStandard) {
+TEST(Base64, MatchesTheTestVectorsOfRfc4648) {
   EXPECT_EQ(encoded(""), "");
   EXPECT_EQ(encoded("f"), "Zg==");
   EXPECT_EQ(encoded("fo"), "Zm8=");

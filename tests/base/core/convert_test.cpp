@@ -12,7 +12,6 @@
 namespace qkscope {
 namespace {
 
-// Every bit pattern survives the way to float and back, NaN as some NaN.
 TEST(Convert, Bf16RoundTripsEveryValue) {
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
     const float value = to_float(Bf16{static_cast<std::uint16_t>(bits)});
@@ -34,18 +33,18 @@ TEST(Convert, Fp16RoundTripsEveryValue) {
 }
 
 TEST(Convert, RoundsToNearestEven) {
-  EXPECT_EQ(to_bf16(1.0f + 0x1p-8f).bits, 0x3f80);      // half way: to even, down
-  EXPECT_EQ(to_bf16(1.0f + 3 * 0x1p-8f).bits, 0x3f82);  // half way: to even, up
-  EXPECT_EQ(to_bf16(1.0f + 0x1.2p-8f).bits, 0x3f81);    // above half
+  EXPECT_EQ(to_bf16(1.0f + 0x1p-8f).bits, 0x3f80);      // tie: to even, down
+  EXPECT_EQ(to_bf16(1.0f + 3 * 0x1p-8f).bits, 0x3f82);  // tie: to even, up
+  EXPECT_EQ(to_bf16(1.0f + 0x1.2p-8f).bits, 0x3f81);    // above the tie
   EXPECT_EQ(to_fp16(1.0f + 0x1p-11f).bits, 0x3c00);
   EXPECT_EQ(to_fp16(1.0f + 3 * 0x1p-11f).bits, 0x3c02);
   EXPECT_EQ(to_fp16(65504.0f).bits, 0x7bff);
   EXPECT_EQ(to_fp16(65520.0f).bits, 0x7c00);  // rounds to infinity
-  EXPECT_EQ(to_fp16(0x1p-25f).bits, 0x0000);  // half the smallest subnormal: to even
+  EXPECT_EQ(to_fp16(0x1p-25f).bits, 0x0000);  // half the smallest subnormal: tie to even
   EXPECT_EQ(to_fp16(0x1.8p-25f).bits, 0x0001);
 }
 
-TEST(Convert, E4m3KnownValues) {
+TEST(Convert, E4m3MatchesKnownValues) {
   EXPECT_EQ(to_float(Fp8E4m3{0x00}), 0.0f);
   EXPECT_EQ(to_float(Fp8E4m3{0x01}), 0x1p-9f);
   EXPECT_EQ(to_float(Fp8E4m3{0x38}), 1.0f);
@@ -54,7 +53,7 @@ TEST(Convert, E4m3KnownValues) {
   EXPECT_TRUE(std::isnan(to_float(Fp8E4m3{0x7f})));
 }
 
-// Every code of a stored type, and every length up to a few vectors.
+// Checks every bit pattern of a narrow type and every length up to a few vectors.
 template <typename Stored>
 void expect_widened_like_single_values(std::size_t codes) {
   Tensor source({static_cast<std::int64_t>(codes)}, DTypeOf<Stored>::value);
@@ -75,7 +74,7 @@ void expect_widened_like_single_values(std::size_t codes) {
   });
 }
 
-TEST(Convert, WidenGivesTheBitsOfSingleValues) {
+TEST(Convert, WidenMatchesScalarConversionBitForBit) {
   expect_widened_like_single_values<Bf16>(0x10000);
   expect_widened_like_single_values<Fp16>(0x10000);
   expect_widened_like_single_values<Fp8E4m3>(0x100);

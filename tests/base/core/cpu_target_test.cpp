@@ -11,15 +11,15 @@ namespace {
 using testing::Contains;
 using testing::HasSubstr;
 
-TEST(CpuTarget, TheOneInUseIsOneOfThoseThatAreThere) {
+TEST(CpuTarget, TheTargetInUseIsAvailable) {
   EXPECT_THAT(cpu_targets(), Contains(cpu_target()));
 }
 
-TEST(CpuTarget, EachCanBeUsed) {
+TEST(CpuTarget, EveryTargetCanBeSelected) {
   for_each_cpu_target([](const std::string& name) { EXPECT_EQ(cpu_target(), name); });
 }
 
-TEST(CpuTarget, AnUnknownNameSaysWhichThereAre) {
+TEST(CpuTarget, AnUnknownNameListsTheAvailableTargets) {
   const auto before = cpu_target();
   const auto message = bad_input_message([] { use_cpu_target("mmx"); });
   EXPECT_THAT(message, HasSubstr("'mmx' is not a target"));

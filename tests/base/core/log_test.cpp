@@ -13,7 +13,7 @@
 namespace qkscope {
 namespace {
 
-TEST(Log, MessagesOfTheWantedLevelsReachTheCallback) {
+TEST(Log, OnlyMessagesOfTheLevelReachTheCallback) {
   std::vector<std::string> heard;
   set_log_callback(
       [&](LogLevel level, std::string_view message) {
@@ -29,14 +29,14 @@ TEST(Log, MessagesOfTheWantedLevelsReachTheCallback) {
   EXPECT_EQ(heard, (std::vector<std::string>{"2 3 rows", "3 gone"}));
 }
 
-TEST(Log, WhoeverListensCannotStopTheWork) {
+TEST(Log, ExceptionsOfTheCallbackAreIgnored) {
   set_log_callback([](LogLevel, std::string_view) { throw std::runtime_error("listener"); });
   EXPECT_NO_THROW(log::error("said"));
   set_log_callback(nullptr);
 }
 
-// Whether anyone listens is read without a lock that a fork could leave locked in the child.
-TEST(Log, AChildOfABusyProcessSpeaks) {
+// The listener is read without a lock: a fork could leave a lock held in the child.
+TEST(Log, AForkedChildOfABusyProcessCanLog) {
   set_log_callback([](LogLevel, std::string_view) {}, LogLevel::warning);
   std::atomic<bool> stop = false;
   std::vector<std::thread> busy;

@@ -13,7 +13,7 @@
 namespace qkscope {
 namespace {
 
-TEST(MadeOnce, IsTheSameValueForEveryCaller) {
+TEST(MadeOnce, ReturnsTheSameObjectForEveryCall) {
   int calls = 0;
   const auto get = [&]() -> const std::string& {
     return made_once([&] {
@@ -26,7 +26,7 @@ TEST(MadeOnce, IsTheSameValueForEveryCaller) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(MadeOnce, AChildForkedWhileItIsMadeMakesItsOwn) {
+TEST(MadeOnce, AChildForkedDuringInitialisationDoesNotBlock) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own locks may stay locked in the child";
   static std::atomic<bool> slow = true;
   static std::binary_semaphore begun{0};

@@ -16,7 +16,7 @@ std::string content(std::FILE* file) {
   return text;
 }
 
-TEST(Progress, PlainLinesWhenNotATerminal) {
+TEST(Progress, PrintsPlainLinesToAFile) {
   std::FILE* file = std::tmpfile();
   {
     Progress progress({.what = "capture", .unit = "examples", .total = 4, .out = file});
@@ -36,7 +36,7 @@ TEST(Progress, QuietPrintsNothing) {
   std::fclose(file);
 }
 
-TEST(Progress, Durations) {
+TEST(Progress, DurationsUseTwoUnits) {
   EXPECT_EQ(format_duration(42.4), "42 s");
   EXPECT_EQ(format_duration(190), "3 min 10 s");
   EXPECT_EQ(format_duration(7500), "2 h 05 min");

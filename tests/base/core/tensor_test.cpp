@@ -27,7 +27,7 @@ TEST(Tensor, RowsBorrowTheSameMemory) {
   EXPECT_THROW(tensor.view().rows(3, 5), Error);
 }
 
-TEST(Tensor, ReadingAsAnotherTypeIsOurBug) {
+TEST(Tensor, ReadingAsAnotherTypeThrows) {
   Tensor tensor({2}, DType::bf16);
   EXPECT_THROW(tensor.data<float>(), Error);
 }

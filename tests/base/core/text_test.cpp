@@ -18,7 +18,7 @@ TEST(Text, AsciiLowerLeavesOtherBytes) {
   EXPECT_EQ(ascii_lower("Zaaß[@`{ÄZ-09"), "zaaß[@`{Äz-09");
 }
 
-TEST(Text, Glob) {
+TEST(Text, GlobMatchesStarsAndQuestionMarks) {
   EXPECT_TRUE(glob_match("blocks.*.attn.hook_q", "blocks.12.attn.hook_q"));
   EXPECT_TRUE(glob_match("*", ""));
   EXPECT_TRUE(glob_match("*rot_?", "blocks.0.attn.hook_rot_q"));
@@ -27,35 +27,35 @@ TEST(Text, Glob) {
   EXPECT_TRUE(glob_match("a*b*c", "a-b-b-c"));
 }
 
-TEST(Text, Formats) {
+TEST(Text, FormatsCountsAndBytes) {
   EXPECT_EQ(format_count(1234567), "1,234,567");
   EXPECT_EQ(format_count(999), "999");
   EXPECT_EQ(format_bytes(1536), "1.5 KiB");
   EXPECT_EQ(split("a,,b", ','), (std::vector<std::string>{"a", "", "b"}));
 }
 
-TEST(Text, QuotedNamesCannotSpoilTheTerminal) {
+TEST(Text, QuotedNamesAreEscapedAndTruncated) {
   EXPECT_EQ(in_quotes("model.norm"), "\"model.norm\"");
   EXPECT_EQ(in_quotes("a\x1b[31m\"\n\\"), "\"a\\x1b[31m\\\"\\x0a\\\\\"");
   EXPECT_EQ(in_quotes(std::string(5000, 'x')).size(), 205u);
 }
 
-TEST(Text, WhatATerminalWouldObeyIsSpelledOut) {
+TEST(Text, PrintableEscapesTerminalControl) {
   EXPECT_EQ(printable("größer\n\t世界"), "größer\n\t世界");
   EXPECT_EQ(printable("a\x1b[2J\rb\x7f"), "a\\x1b[2J\\x0db\\x7f");
-  EXPECT_EQ(printable("\xc2\x9b[2J"), "\\x9b[2J");  // a control character of two bytes
+  EXPECT_EQ(printable("\xc2\x9b[2J"), "\\x9b[2J");  // a two-byte control character
   EXPECT_EQ(printable("a\xff\xe2\x82"), "a\\xff\\xe2\\x82");
   EXPECT_EQ(printable("\u202egpj.exe"), "\\u{202e}gpj.exe");
 }
 
-TEST(Text, ParseIntegerNamesTheOption) {
+TEST(Text, ParseIntegerRefusesOtherText) {
   EXPECT_EQ(parse_integer("-12", "--x"), -12);
   EXPECT_THROW(parse_integer("12x", "--x"), Error);
   EXPECT_THROW(parse_integer("", "--x"), Error);
   EXPECT_THROW(parse_integer("99999999999999999999", "--x"), Error);
 }
 
-TEST(Text, ParseBytes) {
+TEST(Text, ParseBytesUnderstandsUnits) {
   constexpr std::int64_t kGiB = std::int64_t{1} << 30;
   EXPECT_EQ(parse_bytes("4096", "--x"), 4096);
   EXPECT_EQ(parse_bytes("8GiB", "--x"), 8 * kGiB);

@@ -16,7 +16,7 @@
 namespace qkscope {
 namespace {
 
-TEST(ThreadPool, EachIndexOnce) {
+TEST(ThreadPool, CallsEachIndexOnce) {
   for (const int threads : {1, 2, 5}) {
     set_thread_count(threads);
     EXPECT_EQ(thread_count(), threads);
@@ -28,8 +28,8 @@ TEST(ThreadPool, EachIndexOnce) {
   set_thread_count(0);
 }
 
-// Workers look for the next call, sleep, or come too late for one: none is missed or taken twice.
-TEST(ThreadPool, ManyShortCalls) {
+// Workers may spin, sleep or wake up after the job has ended.
+TEST(ThreadPool, ManyShortCallsLoseNoIndex) {
   set_thread_count(4);
   for (int call = 0; call < 3000; ++call) {
     std::atomic<std::int64_t> sum = 0;
@@ -75,13 +75,13 @@ TEST(ThreadPool, ExceptionsReachTheCallerAndThePoolSurvives) {
   EXPECT_EQ(total, 10);
 }
 
-// In a process of its own, whose limit on threads stays with it. Root is not limited by
-// RLIMIT_NPROC, so memory for stacks is what runs out.
-TEST(ThreadPool, FewerThreadsThanAskedForAreEnough) {
+// Runs in a child process because the limit cannot be raised again. RLIMIT_AS instead of
+// RLIMIT_NPROC, which does not apply to root.
+TEST(ThreadPool, WorksWithFewerThreadsThanRequested) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer itself needs more memory than that";
   const pid_t child = fork();
   if (child == 0) {
-    alarm(60);  // where the pool waits for ever
+    alarm(60);  // ends the test if the pool hangs
     const rlimit limit{std::size_t{1} << 30, std::size_t{1} << 30};
     setrlimit(RLIMIT_AS, &limit);
     set_thread_count(4096);

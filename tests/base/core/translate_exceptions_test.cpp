@@ -9,8 +9,8 @@
 namespace qkscope {
 namespace {
 
-// What leaves translate_exceptions() when the body throws.
-Error leaving(const std::function<void()>& body) {
+// Returns the Error that translate_exceptions() throws.
+Error error_of(const std::function<void()>& body) {
   try {
     translate_exceptions(body);
   } catch (const Error& error) {
@@ -20,30 +20,30 @@ Error leaving(const std::function<void()>& body) {
   return {ErrorKind::failure, ""};
 }
 
-TEST(Edge, GivesBackWhatTheBodyReturns) {
+TEST(TranslateExceptions, ReturnsTheResultOfTheBody) {
   EXPECT_EQ(translate_exceptions([] { return 42; }), 42);
   int number = 0;
   EXPECT_EQ(&translate_exceptions([&]() -> int& { return number; }), &number);
 }
 
-TEST(Edge, ErrorsPassAsTheyAre) {
-  const auto error = leaving([] { throw Error(ErrorKind::bad_input, "x: found 1, expected 2"); });
+TEST(TranslateExceptions, ErrorsPassUnchanged) {
+  const auto error = error_of([] { throw Error(ErrorKind::bad_input, "x: found 1, expected 2"); });
   EXPECT_EQ(error.kind(), ErrorKind::bad_input);
   EXPECT_STREQ(error.what(), "x: found 1, expected 2");
 }
 
-TEST(Edge, FilesThatAreNotThereAreBadInput) {
-  const auto error = leaving([] { std::filesystem::directory_iterator("/nowhere/at/all"); });
+TEST(TranslateExceptions, MissingFilesAreBadInput) {
+  const auto error = error_of([] { std::filesystem::directory_iterator("/nowhere/at/all"); });
   EXPECT_EQ(error.kind(), ErrorKind::bad_input);
   EXPECT_NE(std::string(error.what()).find("/nowhere/at/all"), std::string::npos) << error.what();
 }
 
-TEST(Edge, EverythingElseIsAFailure) {
-  EXPECT_STREQ(leaving([] { throw std::bad_alloc(); }).what(), "out of memory");
+TEST(TranslateExceptions, OtherExceptionsAreFailures) {
+  EXPECT_STREQ(error_of([] { throw std::bad_alloc(); }).what(), "out of memory");
   for (const auto& body : std::vector<std::function<void()>>{
            [] { throw std::bad_alloc(); }, [] { throw std::out_of_range("index"); },
            [] { throw std::system_error(EAGAIN, std::system_category()); }, [] { throw 7; }})
-    EXPECT_EQ(leaving(body).kind(), ErrorKind::failure);
+    EXPECT_EQ(error_of(body).kind(), ErrorKind::failure);
 }
 
 }  // namespace

@@ -12,8 +12,8 @@
 namespace qkscope {
 namespace {
 
-TEST(Checksum, IsThatOfXxh3) {
-  EXPECT_EQ(checksum_text(checksum_of("")), "2d06800538d394c2");  // of the algorithm's own tests
+TEST(Checksum, IsXxh3InPiecesAndAtOnce) {
+  EXPECT_EQ(checksum_text(checksum_of("")), "2d06800538d394c2");  // test vector of XXH3
   Checksum pieces;
   pieces.add("one piece ");
   pieces.add("");
@@ -21,7 +21,7 @@ TEST(Checksum, IsThatOfXxh3) {
   EXPECT_EQ(pieces.value(), checksum_of("one piece after another"));
 }
 
-TEST(FileFingerprint, TellsEveryByteOfASmallFile) {
+TEST(FileFingerprint, ChangesWithEveryByteOfASmallFile) {
   const TemporaryFolder folder;
   write_file(folder.file("a"), "some bytes");
   write_file(folder.file("b"), "some bytes");
@@ -36,12 +36,12 @@ TEST(FileFingerprint, TellsEveryByteOfASmallFile) {
   EXPECT_THROW(file_fingerprint(folder.path()), Error);
 }
 
-TEST(FileFingerprint, LooksIntoLargeFilesHereAndThere) {
+TEST(FileFingerprint, SamplesLargeFilesAtFixedStrides) {
   const TemporaryFolder folder;
   const auto path = folder.file("large");
   constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
   std::ofstream(path) << "header";
-  std::filesystem::resize_file(path, 1200 * kMiB);  // takes no room on the disk
+  std::filesystem::resize_file(path, 1200 * kMiB);  // sparse
   const auto before = file_fingerprint(path);
   const auto change = [&](std::uint64_t at) {
     std::fstream file(path, std::ios::in | std::ios::out);

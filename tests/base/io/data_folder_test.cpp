@@ -9,7 +9,7 @@
 namespace qkscope {
 namespace {
 
-TEST(DataFolder, TheVariableStandsAlone) {
+TEST(DataFolder, TheEnvironmentVariableReplacesAllOthers) {
   setenv("QKSCOPE_DATA", "/some/where", 1);
   EXPECT_EQ(data_folders(), std::vector<std::string>{"/some/where"});
   unsetenv("QKSCOPE_DATA");
@@ -23,7 +23,7 @@ TEST(DataFolder, TheInstallationComesBeforeTheSourceTree) {
   EXPECT_EQ(folders.back(), source_path("share"));
 }
 
-TEST(DataFolder, HelpersLieInTheInstallation) {
+TEST(DataFolder, HelpersAreInLibexecOfTheInstallation) {
   for (const auto& folder : helper_folders())
     EXPECT_TRUE(folder.ends_with("/libexec/qkscope")) << folder;
   EXPECT_FALSE(helper_folders().empty());

@@ -17,8 +17,7 @@
 namespace qkscope {
 namespace {
 
-// The second half is cut away while the file is mapped: reading it is a signal.
-TEST(MappedFile, AFileThatIsCutIsNamed) {
+TEST(MappedFile, ATruncatedFileIsNamedOnSigbus) {
   const TemporaryFolder folder;
   const auto path = folder.file("weights.bin");
   write_file(path, std::string(1 << 20, 'x'));
@@ -34,7 +33,7 @@ TEST(MappedFile, AFileThatIsCutIsNamed) {
       testing::ExitedWithCode(1), "weights.bin: the file was cut");
 }
 
-TEST(MappedFile, WhatIsNoFileIsRefusedAtOnce) {
+TEST(MappedFile, PipesAndFoldersAreRefused) {
   const TemporaryFolder folder;
   ASSERT_EQ(::mkfifo(folder.file("pipe").c_str(), 0600), 0);
   EXPECT_NE(bad_input_message([&] { MappedFile(folder.file("pipe")); }).find("not a regular file"),
@@ -56,8 +55,8 @@ TEST(OutputFile, AppearsOnlyWhenCommitted) {
   EXPECT_EQ(MappedFile(path).text(), "whole");
 }
 
-// Threads that fetch the same thing from the Hub write the same file at the same time.
-TEST(OutputFile, TwoWritersOfOneFileDoNotMeet) {
+// Threads that download the same file write to the same path at the same time.
+TEST(OutputFile, ConcurrentWritersDoNotInterfere) {
   const TemporaryFolder folder;
   const auto path = folder.file("x");
   OutputFile first(path);
@@ -93,7 +92,7 @@ TEST(SystemError, FullDiskIsAFailureMissingFileIsBadInput) {
   EXPECT_EQ(kind(EACCES), ErrorKind::bad_input);
 }
 
-TEST(MappedFile, EmptyFileAndFolder) {
+TEST(MappedFile, EmptyFilesAreMappedAndMissingOnesRefused) {
   const TemporaryFolder folder;
   write_file(folder.file("empty"), "");
   EXPECT_EQ(MappedFile(folder.file("empty")).bytes().size(), 0u);
@@ -101,7 +100,7 @@ TEST(MappedFile, EmptyFileAndFolder) {
   EXPECT_THROW(MappedFile(folder.file("absent")), Error);
 }
 
-TEST(Folder, LooksWithoutThrowing) {
+TEST(Folder, QueriesDoNotThrow) {
   const TemporaryFolder folder;
   write_file(folder.file("b"), "");
   write_file(folder.file("a"), "");
@@ -110,11 +109,11 @@ TEST(Folder, LooksWithoutThrowing) {
   EXPECT_FALSE(is_folder(folder.file("a")));
   EXPECT_TRUE(path_exists(folder.file("a")));
   EXPECT_FALSE(path_exists(folder.file("c")));
-  EXPECT_FALSE(path_exists(std::string(5000, 'x')));  // longer than a name may be
+  EXPECT_FALSE(path_exists(std::string(5000, 'x')));  // longer than NAME_MAX
   EXPECT_THROW(names_in(folder.file("c")), Error);
 }
 
-TEST(OpenFiles, OneThatIsOpenIsOneTheLess) {
+TEST(OpenFiles, AnOpenDescriptorReducesTheCount) {
   const auto before = open_files_left();
   EXPECT_GT(before, 0u);
   const int file = ::dup(0);

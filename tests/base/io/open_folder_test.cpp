@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(OpenFolder, RemovesWhatIsInItAndNothingBehindLinks) {
+TEST(OpenFolder, RemoveTreeDoesNotFollowLinks) {
   const TemporaryFolder folder;
   make_folders(folder.file("mine/inner"));
   make_folders(folder.file("others"));
@@ -62,7 +62,7 @@ TEST(OpenFolder, MovesFilesBetweenFolders) {
   EXPECT_TRUE(open.remove_empty_folder("from"));
 }
 
-TEST(MakeFolders, SaysWhichOneItMadeFirst) {
+TEST(MakeFolders, ReturnsTheOutermostFolderCreated) {
   const TemporaryFolder folder;
   EXPECT_EQ(make_folders(folder.file("a/b/c")), folder.file("a"));
   EXPECT_EQ(make_folders(folder.file("a/b/c")), "");
@@ -71,7 +71,7 @@ TEST(MakeFolders, SaysWhichOneItMadeFirst) {
   EXPECT_THROW(make_folders(folder.file("file/x")), Error);
 }
 
-TEST(FileLock, MakesItsFolderAndIsNotTakenThroughALink) {
+TEST(FileLock, CreatesItsFolderAndRefusesLinks) {
   const TemporaryFolder folder;
   const FileLock lock(folder.file("made/lock"), FileLock::Mode::shared, FileLock::Wait::no);
   EXPECT_TRUE(lock.held());

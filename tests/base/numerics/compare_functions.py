@@ -1,4 +1,4 @@
-"""Checks what function_table prints against SciPy (and 60-digit arithmetic where SciPy underflows)."""
+"""Compares the output of function_table with SciPy, and with 60-digit arithmetic where SciPy underflows."""
 import subprocess
 import sys
 from decimal import Decimal, getcontext
@@ -55,7 +55,7 @@ for line in lines:
     kind, *fields = line.split(",")
     if kind == "pearson":
         n, r, log_p = int(fields[0]), float(fields[1]), float(fields[2])
-        # From the side on which the argument keeps its digits.
+        # Use the tail that does not cancel.
         p = (1 - special.betainc(0.5, n / 2 - 1, r * r) if r * r < 1e-3 * n**-0.5
              else special.betainc(n / 2 - 1, 0.5, (1 - r) * (1 + r)))
         if p > 1e-290:
@@ -71,11 +71,11 @@ for line in lines:
         check(f"student df={degrees} p={p}", t, stats.t.isf(p / 2, degrees), 1e-9)
     elif kind == "kolmogorov":
         n, d, p = int(fields[0]), float(fields[1]), float(fields[2])
-        # p near 1 is 1 - cdf: what matters there is the absolute error.
+        # Near p = 1 the absolute error matters.
         check(f"kolmogorov n={n} d={d}", p, float(stats.kstwo.sf(d, n)), 1e-9, 1e-300)
     elif kind == "phi":
         z, value = float(fields[1]), float(fields[2])
-        check(f"phi z={z}", value, special.ndtr(z), 2e-12)  # z / sqrt(2) rounds: z^2 times 1e-16
+        check(f"phi z={z}", value, special.ndtr(z), 2e-12)  # rounding of z / sqrt(2) changes ln phi by z^2 1e-16
     elif kind == "erfc":
         u, value = float(fields[1]), float(fields[2])
         check(f"erfc u={u}", value, special.erfc(u), 2e-14 if u < 5 else 4e-13)

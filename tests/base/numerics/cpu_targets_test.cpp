@@ -1,4 +1,4 @@
-// The kernels under every CPU target: exact chains of fused multiply-adds, and the same bytes.
+// Kernels under every SIMD target: exact chains of fused multiply-adds and identical bytes.
 #include "cpu_targets.h"
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <cmath>
 #include <complex>
 #include <cstring>
+#include <numbers>
 
 #include <gtest/gtest.h>
 
@@ -20,7 +21,7 @@
 namespace qkscope {
 namespace {
 
-// Numbers in [-1, 1) that no library function had a part in.
+// Numbers in [-1, 1) that do not depend on the math library.
 std::vector<double> numbers(std::size_t count, std::uint64_t seed) {
   Random random(seed);
   std::vector<double> x(count);
@@ -39,7 +40,7 @@ std::vector<float> narrow(std::span<const double> x) {
   return {x.begin(), x.end()};
 }
 
-// Everything the kernels make of fixed numbers, as 64 bits (FNV-1a).
+// FNV-1a hash of the bytes of numbers.
 class Digest {
  public:
   template <typename Number>
@@ -103,17 +104,18 @@ std::uint64_t digest_of_kernels() {
     centre_rows(narrow(x).data(), 1, y, centred.data());
     digest.add<double>(centred);
     std::vector<std::uint16_t> bins(count);
-    bins_of(y, -1, 100, 150, bins.data());
+    bin_indices(y, -1, 100, 150, bins.data());
     digest.add<std::uint16_t>(bins);
-    for (double& z : y) z *= 8;
-    plasticity_of(y);
+    for (double& z : y) z = std::fabs(8 * z * (1 / std::numbers::sqrt2));
+    erfc_in_place(y);
+    for (double& e : y) e *= 2 - e;
     digest.add<double>(y);
   }
   return digest.value();
 }
 
-// Of a digest that depends on the library's sine and cosine, too.
-std::uint64_t digest_of_waves() {
+// Hash of the Fourier kernels, whose tables depend on sin() and cos() of the math library.
+std::uint64_t digest_of_fourier_kernels() {
   Digest digest;
   for (const std::size_t size : {128U, 512U, 4096U}) {
     const auto x = narrow(numbers(2 * size, 6));
@@ -132,13 +134,13 @@ std::uint64_t digest_of_waves() {
   Spectrum spectrum(order.offsets(), order.length(), {0, 1});
   spectrum.compute(signal);
   for (std::int64_t half = 0; half < 50; ++half) digest.add(spectrum.power(half));
-  std::vector<HighPoint> found;
+  std::vector<PeakCandidate> found;
   spectrum.find_above(0.5F * spectrum.highest(), 0.4F * spectrum.highest(), found);
   for (const auto& [half, power] : found) {
     digest.add(static_cast<double>(half));
     digest.add(power);
   }
-  for (const auto& sum : turned_sums(0.37, order, signal).sum) {
+  for (const auto& sum : phase_sum_series(0.37, order, signal).sum) {
     digest.add(sum.real());
     digest.add(sum.imag());
   }
@@ -168,16 +170,16 @@ TEST(CpuTargets, KernelsGiveTheSameBytesOnEveryCpu) {
   });
 }
 
-TEST(CpuTargets, WavesGiveTheSameBytesUnderEveryTarget) {
+TEST(CpuTargets, FourierKernelsGiveTheSameBytesUnderEveryTarget) {
   std::vector<std::uint64_t> digests;
   for_each_cpu_target([&](const std::string& target) {
-    if (has_fused_multiply_add(target)) digests.push_back(digest_of_waves());
+    if (has_fused_multiply_add(target)) digests.push_back(digest_of_fourier_kernels());
   });
   for (const auto digest : digests) EXPECT_EQ(digest, digests.front());
 }
 
 // A target without fused multiply-adds rounds once more per term.
-TEST(CpuTargets, ThoseWithoutFusedMultiplyAddsDifferByRoundingOnly) {
+TEST(CpuTargets, TargetsWithoutFusedMultiplyAddsDifferByRoundingOnly) {
   const auto x = numbers(1003, 1);
   const auto y = numbers(1003, 2);
   const double exact = [&] {
@@ -188,18 +190,16 @@ TEST(CpuTargets, ThoseWithoutFusedMultiplyAddsDifferByRoundingOnly) {
   for_each_cpu_target([&](const std::string&) {
     EXPECT_NEAR(dot(x, y), exact, 1e-13);
     auto z = numbers(1003, 3);
-    for (double& value : z) value *= 30;
+    for (double& value : z) value = std::fabs(20 * value);
     const auto before = z;
-    plasticity_of(z);
-    for (std::size_t i = 0; i < z.size(); ++i) {
-      const double p = normal_cdf(-std::fabs(before[i]));
-      EXPECT_NEAR(z[i], 4 * p * (1 - p), 4e-15 * z[i]) << before[i];
-    }
+    erfc_in_place(z);
+    for (std::size_t i = 0; i < z.size(); ++i)
+      EXPECT_NEAR(z[i], std::erfc(before[i]), 2e-15 * z[i]) << before[i];
   });
 }
 
-// Every line at every place: within the table of series, beyond it, and across its end.
-TEST(CpuTargets, PlasticityAlongLinesIsThatOfEveryPlace) {
+// Lines inside the table of series, beyond it, and across its end.
+TEST(CpuTargets, PlasticityAlongLinesAgreesWithNormalCdf) {
   const std::vector<double> start = {0, -0.3, 2.5, 8.9, -12, 25, 1.0 / 128, 0};
   const std::vector<double> slope = {0, 0.7, -1.9, 0.5, 0.1, -2, 0, 1e-9};
   std::vector<std::int32_t> line;
@@ -207,7 +207,7 @@ TEST(CpuTargets, PlasticityAlongLinesIsThatOfEveryPlace) {
   std::vector<double> shift;
   for (std::int32_t i = 0; i < 8; ++i)
     for (int j = 0; j < 11 + i; ++j) {
-      line.push_back(i + 3);  // the first line has number 3
+      line.push_back(i + 3);  // line numbers start at 3
       shift.push_back(-1.5 + 0.2777 * j);
     }
   line_end.reserve(line.size());
@@ -226,7 +226,7 @@ TEST(CpuTargets, PlasticityAlongLinesIsThatOfEveryPlace) {
         const auto own = static_cast<std::size_t>(line[at] - 3);
         const double z = start[own] + slope[own] * shift[at];
         const double p = normal_cdf(-std::fabs(z));
-        // A rounding of z moves the logarithm by z^2 times 1e-16.
+        // Rounding z changes ln p by about z^2 1e-16.
         EXPECT_NEAR(out[static_cast<std::size_t>(i - first)], 4 * p * (1 - p),
                     (2e-15 + 3e-16 * z * z) * 4 * p)
             << z;
@@ -235,22 +235,23 @@ TEST(CpuTargets, PlasticityAlongLinesIsThatOfEveryPlace) {
   });
 }
 
-TEST(CpuTargets, PlasticityFromTheTableIsThatOfEveryValue) {
+TEST(CpuTargets, PlasticityFromTableAgreesWithNormalCdf) {
   for_each_cpu_target([](const std::string&) {
     for (const std::size_t count : {1U, 3U, 4U, 250U}) {
       auto z = numbers(count, 9);
       for (double& value : z) value *= 11;
-      auto expected = z;
       const auto before = z;
-      plasticity_of(expected);
       plasticity_from_table(z);
-      for (std::size_t i = 0; i < count; ++i)
-        EXPECT_NEAR(z[i], expected[i], (6e-15 + 3e-16 * before[i] * before[i]) * expected[i]);
+      for (std::size_t i = 0; i < count; ++i) {
+        const double p = normal_cdf(-std::fabs(before[i]));
+        const double expected = 4 * p * (1 - p);
+        EXPECT_NEAR(z[i], expected, (6e-15 + 3e-16 * before[i] * before[i]) * expected);
+      }
     }
   });
 }
 
-TEST(CpuTargets, PlasticityAlongALineOfNothingIsNothing) {
+TEST(CpuTargets, PlasticityOfNanIsNan) {
   const double start[] = {std::nan("")};
   const double slope[] = {0};
   const std::int32_t line[] = {0, 0};

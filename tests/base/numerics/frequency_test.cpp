@@ -10,7 +10,7 @@
 #include "base/numerics/phase_sums.h"
 #include "base/numerics/phase_table.h"
 #include "base/numerics/random.h"
-#include "base/numerics/slow_sums.h"
+#include "base/numerics/reference.h"
 #include "base/numerics/spectrum.h"
 #include "base/numerics/step_maximum.h"
 #include "sanitized.h"
@@ -25,7 +25,7 @@ std::vector<std::int32_t> random_positions(std::size_t count, std::int32_t below
   return positions;
 }
 
-TEST(Fft, AgreesWithTheSum) {
+TEST(Fft, AgreesWithTheDirectSum) {
   for (const std::size_t size : {128U, 256U, 512U, 1024U, 2048U, 8192U}) {
     Random random(size);
     std::vector<FourComplex> signal(size / 4);
@@ -49,7 +49,7 @@ TEST(Fft, AgreesWithTheSum) {
         sum +=
             values[n] * std::polar(1.0, -2 * std::numbers::pi * static_cast<double>(k * n % size) /
                                             static_cast<double>(size));
-      // Single precision over thirteen levels.
+      // Single precision over 13 radix-2 levels.
       const auto [vector, lane] = fft->find(k);
       EXPECT_NEAR(signal[vector].re[lane], sum.real(), 1e-5 * static_cast<double>(size));
       EXPECT_NEAR(signal[vector].im[lane], sum.imag(), 1e-5 * static_cast<double>(size));
@@ -58,10 +58,10 @@ TEST(Fft, AgreesWithTheSum) {
   }
 }
 
-// Long doubles are doubles on some machines: their angle is then as wrong as the table is exact.
+// Where long double is double, the expected angle itself has an error of this size.
 constexpr double kPhaseError = sizeof(long double) > sizeof(double) ? 2e-15 : 2e-11;
 
-TEST(PhaseTable, AgreesWithTheLibrary) {
+TEST(PhaseTable, AgreesWithSineAndCosine) {
   const PhaseTable phase(0.7312345, 131072);
   for (const std::int64_t t : {0, 1, 255, 256, 1000, 65535, 131071}) {
     const long double angle = static_cast<long double>(0.7312345) * static_cast<long double>(t);
@@ -76,18 +76,17 @@ std::vector<std::complex<double>> noise(std::size_t count, Random& random) {
   return values;
 }
 
-// The series agrees with sums of its own at every frequency it reaches.
-TEST(TurnedSums, AgreeWithTheSumsNearby) {
+TEST(PhaseSumSeries, AgreesWithDirectSumsWithinItsReach) {
   for (const std::int32_t length : {300, 4096, 131072}) {
     Random random(5);
     const auto positions = random_positions(1000, length, random);
     const PositionOrder order(positions);
     const auto values = noise(positions.size(), random);
     const double omega = 0.37;
-    const auto sums = turned_sums(omega, order, values);
+    const auto sums = phase_sum_series(omega, order, values);
     const double middle = 0.5 * static_cast<double>(order.length() - 1);
     for (const double share : {0.0, 0.2, -1.0, 1.0}) {
-      const double move = share * TurnedSums::exact_reach(order);
+      const double move = share * PhaseSumSeries::exact_reach(order);
       std::complex<long double> sum;
       std::complex<long double> slope;
       for (std::size_t i = 0; i < values.size(); ++i) {
@@ -107,14 +106,13 @@ TEST(TurnedSums, AgreeWithTheSumsNearby) {
   }
 }
 
-// Sums of stretches agree with those over the rows at every frequency they promise.
-TEST(SlowSums, AgreeWithTheSumsOverRows) {
+TEST(LowFrequencySums, AgreesWithDirectSumsUpTo48Radians) {
   for (const std::int32_t length : {2, 60, 4096, 131072}) {
     Random random(6);
     const PositionOrder order(random_positions(1000, length, random));
     std::vector<double> values(static_cast<std::size_t>(order.rows()));
     for (double& value : values) value = random.normal();
-    const SlowSums slow(order, values);
+    const LowFrequencySums slow(order, values);
     const auto span = static_cast<double>(order.length());
     for (const double turned : {0.1, 3.0, 21.0, 48.0}) {
       std::complex<long double> sums[3];
@@ -128,45 +126,46 @@ TEST(SlowSums, AgreeWithTheSumsOverRows) {
         }
       }
       const auto found = slow.at(turned / span);
-      // Sums of a thousand numbers of about 1, to their last digits.
+      // Rounding error of a sum of a thousand numbers of about 1.
       const double near = 1e-13 * static_cast<double>(values.size());
       EXPECT_LT(std::abs(found.value - std::complex<double>(sums[0])), near);
       EXPECT_LT(std::abs(found.slope - std::complex<double>(sums[1])), near * span);
-      EXPECT_LT(std::abs(found.bend - std::complex<double>(sums[2])), near * span * span);
+      EXPECT_LT(std::abs(found.curvature - std::complex<double>(sums[2])), near * span * span);
     }
   }
 }
 
-// Up to the highest frequency asked for the grid holds the sums, to what the kernel promises.
-TEST(Spectrum, AgreesWithTheSums) {
-  for (const double highest : {0.3, 1.0, 2.0, 3.1}) {
-    Random random(7);
-    const auto offsets = random_positions(500, 3000, random);
+// Random lengths, numbers of rows and bands: the error stays below the bound of the ES kernel.
+TEST(Spectrum, AgreesWithTheReference) {
+  for (std::uint64_t round = 0; round < 24; ++round) {
+    Random random(round);
+    const auto length = static_cast<std::int32_t>(2 + random.below(round % 3 == 0 ? 60 : 6000));
+    const double highest = 0.05 + 3.05 * random.uniform();
+    const auto offsets = random_positions(1 + random.below(600), length, random);
     const auto values = noise(offsets.size(), random);
-    Spectrum spectrum(offsets, 3000, {0, highest});
+    Spectrum spectrum(offsets, length, {0, highest});
     spectrum.compute(values);
-    const double size = std::sqrt(2.0 * static_cast<double>(values.size()));  // of a typical sum
+    double energy = 0;
+    for (const auto& value : values) energy += std::norm(value);
     const auto last = static_cast<std::int64_t>(highest / spectrum.step());
     for (std::int64_t k = -last; k <= last; k += 37) {
-      std::complex<double> sum;
       const double omega = static_cast<double>(k) * spectrum.step();
-      for (std::size_t i = 0; i < values.size(); ++i)
-        sum += values[i] * std::polar(1.0, -omega * (offsets[i] - spectrum.origin()));
-      EXPECT_LT(std::abs(spectrum.at(k) - sum), 5e-3 * size) << highest << " " << k;
+      const auto sum = nufft_reference(offsets, values, omega, spectrum.origin());
+      EXPECT_LT(std::abs(spectrum.at(k) - sum), 5e-3 * std::sqrt(energy)) << round << " " << k;
     }
   }
 }
 
-// Every half point of the band with a power well above what is asked for is found, in grids whose
-// points share gains and in those that do not, and none well below.
-TEST(Spectrum, FindsAllThatIsHigh) {
+// On grids with shared and with individual gains: every half grid point clearly above the threshold
+// is found, and none clearly below.
+TEST(Spectrum, FindsAllPointsAboveTheThreshold) {
   for (const std::int32_t length : {70, 3000, 40000})
     for (const FrequencyBand band : {FrequencyBand{0, 1}, FrequencyBand{0.01, 0.5}}) {
       Random random(11);
       const auto offsets = random_positions(400, length, random);
       Spectrum spectrum(offsets, length, band);
       spectrum.compute(noise(offsets.size(), random));
-      std::vector<HighPoint> found;
+      std::vector<PeakCandidate> found;
       const float least = 0.5F * spectrum.highest();
       spectrum.find_above(least, 0, found);
       std::set<std::int64_t> halves;
@@ -182,7 +181,7 @@ TEST(Spectrum, FindsAllThatIsHigh) {
     }
 }
 
-// The strongest rotation of one signal, given in the order of its positions.
+// Takes unsorted rows.
 RotationPeak strongest_rotation(FrequencySearch& search, const std::vector<double>& cosine,
                                 const std::vector<double>& sine) {
   std::vector<std::complex<double>> units(cosine.size());
@@ -204,7 +203,7 @@ double strength_at(double omega, const std::vector<std::int32_t>& t,
   return std::abs(sum) / static_cast<double>(t.size());
 }
 
-// Noise of many shapes: the search must never find less than a very dense grid does.
+// Noise and planted rotations: the search must find at least the maximum over a very dense grid.
 TEST(FrequencySearch, NeverMissesThePeak) {
   const int rounds = kSanitized ? 10 : 100;
   for (int round = 0; round < rounds; ++round) {
@@ -240,7 +239,7 @@ TEST(FrequencySearch, NeverMissesThePeak) {
   }
 }
 
-TEST(FrequencySearch, FindsASlowAndAFastTurnExactly) {
+TEST(FrequencySearch, RecoversPlantedFrequenciesExactly) {
   for (const double omega : {3e-5, 1e-3, 0.0312, 0.99}) {
     std::vector<std::int32_t> t;
     std::vector<double> cosine;
@@ -262,7 +261,7 @@ TEST(FrequencySearch, FindsASlowAndAFastTurnExactly) {
   }
 }
 
-// R^2 of c + a cos + b sin by least squares, from the residuals of two fits.
+// R^2 of the least-squares fit c + a cos(omega t) + b sin(omega t), by Gram-Schmidt.
 template <typename Real>
 Real r_squared(Real omega, const std::vector<std::int32_t>& t, const std::vector<double>& y) {
   const auto n = static_cast<Real>(t.size());
@@ -287,9 +286,9 @@ Real r_squared(Real omega, const std::vector<std::int32_t>& t, const std::vector
   return (dot(0, 2) * dot(0, 2) / dot(0, 0) + dot(1, 2) * dot(1, 2) / dot(1, 1)) / dot(2, 2);
 }
 
-// A wave with noise, noise alone, a drift and a slow bend with noise: no frequency of a very dense
-// grid fits better, and none beside the one found.
-TEST(SinusoidSearch, FindsTheHighestTop) {
+// A sinusoid, pure noise, a linear drift and a slow curve, all with noise: no frequency of a very
+// dense grid, and none next to the result, has a larger R^2.
+TEST(LombScargle, FindsTheGlobalMaximum) {
   for (int round = 0; round < (kSanitized ? 4 : 20); ++round) {
     Random random(static_cast<std::uint64_t>(round) + 5);
     const auto length = static_cast<std::int32_t>(60 + random.below(500));
@@ -318,7 +317,7 @@ TEST(SinusoidSearch, FindsTheHighestTop) {
   }
 }
 
-TEST(BestSplit, AgreesWithTryingEveryThreshold) {
+TEST(YoudenJ, AgreesWithTryingEveryThreshold) {
   for (int round = 0; round < 60; ++round) {
     Random random(static_cast<std::uint64_t>(round));
     std::vector<double> upper;

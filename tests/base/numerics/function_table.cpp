@@ -1,4 +1,4 @@
-// Prints special functions at many arguments, one line each, for compare_functions.py to check.
+// Prints values of special functions, one per line, for compare_functions.py.
 #include <cmath>
 #include <cstdio>
 #include <vector>
@@ -6,7 +6,6 @@
 #include "base/numerics/correlation.h"
 #include "base/numerics/kolmogorov.h"
 #include "base/numerics/normal.h"
-#include "base/numerics/normality.h"
 #include "base/numerics/random.h"
 #include "base/numerics/sample_statistics.h"
 
@@ -48,12 +47,12 @@ void print_normal() {
   std::vector<double> z;
   for (double x = -9; x <= 9; x += 0.0311) z.push_back(x);
   auto plasticity = z;
-  qkscope::plasticity_of(plasticity);
+  qkscope::plasticity_from_table(plasticity);
   for (std::size_t i = 0; i < z.size(); ++i)
     std::printf("plasticity,0,%.17g,%.17g\n", z[i], plasticity[i]);
 }
 
-// Samples of several shapes: the values, then what was found.
+// Prints samples of several distributions and their statistics.
 void print_normality() {
   for (const int n : {4, 9, 50, 700, 8000})
     for (int shape = 0; shape < 4; ++shape) {

@@ -19,7 +19,7 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-// X^T X of fixed numbers that no library function had a part in.
+// Gram matrix of fixed numbers that do not depend on the math library.
 Matrix gram_of(std::int64_t rows, std::int64_t size, std::uint64_t seed) {
   Random random(seed);
   Matrix x(rows, size);
@@ -32,8 +32,7 @@ Matrix gram_of(std::int64_t rows, std::int64_t size, std::uint64_t seed) {
 
 TEST(SymmetricEigen, VectorsAreOrthonormalAndSolveTheirEquation) {
   for (const std::int64_t size : {1, 2, 7, 64, 128})
-    for (const std::int64_t rows :
-         {size / 2 + 1, 4 * size}) {  // of less than full rank, and of full
+    for (const std::int64_t rows : {size / 2 + 1, 4 * size}) {  // rank-deficient and full rank
       const Matrix matrix = gram_of(rows, size, 1);
       const Eigenpairs eigen = symmetric_eigen(matrix);
       // Backward stable: errors are a few units in the last place of the largest eigenvalue.
@@ -70,13 +69,12 @@ void check_leading(const Matrix& matrix, std::int64_t count) {
   }
 }
 
-// The leading ones are as good as those of the whole decomposition, also where many values are
-// equal or nothing but rounding error.
+// As accurate as the full decomposition, even with repeated eigenvalues or pure rounding error.
 TEST(SymmetricEigen, LeadingVectorsSolveTheirEquation) {
   for (const std::int64_t size : {1, 2, 16, 40, 128})
     for (const std::int64_t rows : {std::int64_t{0}, std::int64_t{3}, size / 2 + 1, 4 * size}) {
       Matrix matrix = gram_of(rows, size, 5);
-      // Without rows: three values, each of a third of the axes.
+      // Without rows: a diagonal matrix with three distinct eigenvalues.
       for (std::int64_t i = 0; rows == 0 && i < size; ++i)
         matrix(i, i) = 1 + static_cast<double>(i % 3);
       for (const auto count : {std::min<std::int64_t>(10, size), size / 2})
@@ -84,8 +82,7 @@ TEST(SymmetricEigen, LeadingVectorsSolveTheirEquation) {
     }
 }
 
-// Diagonal, all equal, of rank one, with values far apart.
-TEST(SymmetricEigen, MatricesWithZeros) {
+TEST(SymmetricEigen, ZeroDiagonalAndRankOneMatrices) {
   Matrix matrix(5, 5);
   EXPECT_THAT(symmetric_eigen(matrix).values, testing::Each(0.0));
   for (std::int64_t i = 0; i < 5; ++i) matrix(i, i) = std::ldexp(1.0, 200 * static_cast<int>(i));
@@ -98,9 +95,9 @@ TEST(SymmetricEigen, MatricesWithZeros) {
   for (std::size_t i = 1; i < 5; ++i) EXPECT_NEAR(ones.values[i], 0, 1e-14);
 }
 
-// A few rows in many dimensions, after others were added and subtracted again: most of the matrix
-// is rounding error, which must not keep the iteration from its end.
-TEST(SymmetricEigen, MatricesOfFewRowsConverge) {
+// Adding and subtracting another Gram matrix leaves rounding errors in a rank-deficient matrix,
+// which must not prevent convergence.
+TEST(SymmetricEigen, RankDeficientMatricesConverge) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     Matrix matrix = gram_of(2 + static_cast<std::int64_t>(seed % 20), 64, seed);
     const Matrix others = gram_of(30, 64, 1000 + seed);
@@ -116,7 +113,7 @@ TEST(SymmetricEigen, MatricesOfFewRowsConverge) {
   }
 }
 
-TEST(SymmetricEigen, NothingHasNoVectors) {
+TEST(SymmetricEigen, AnEmptyMatrixHasNoEigenpairs) {
   EXPECT_TRUE(symmetric_eigen(Matrix(0, 0)).values.empty());
 }
 
@@ -127,7 +124,6 @@ TEST(SymmetricEigen, NotANumberDoesNotConverge) {
               ThrowsMessage<Error>(HasSubstr("did not converge")));
 }
 
-// The bits are the same on every CPU (docs/numerics.md).
 std::uint64_t digest_of_eigenvectors() {
   const Eigenpairs eigen = symmetric_eigen(gram_of(200, 96, 3));
   std::uint64_t digest = 0xcbf29ce484222325ULL;  // FNV-1a over words
@@ -138,7 +134,7 @@ std::uint64_t digest_of_eigenvectors() {
   return digest;
 }
 
-TEST(SymmetricEigen, TheSameBitsUnderEveryTarget) {
+TEST(SymmetricEigen, GivesTheSameBitsUnderEveryTarget) {
   for_each_cpu_target([](const std::string& target) {
     if (has_fused_multiply_add(target)) {
       EXPECT_EQ(digest_of_eigenvectors(), 12254519010556089705ULL) << target;

@@ -1,4 +1,3 @@
-// Tables from CSV: what is read, and what is said about mistakes.
 #include "base/tables/csv.h"
 
 #include <cmath>
@@ -28,7 +27,7 @@ class Csv : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(Csv, WhatATableWritesIsReadBack) {
+TEST_F(Csv, TablesRoundTrip) {
   Table table;
   table.column("text", Type::text)
       .column("real", Type::real)
@@ -44,7 +43,7 @@ TEST_F(Csv, WhatATableWritesIsReadBack) {
   EXPECT_EQ(back.to_csv(), table.to_csv());
 }
 
-TEST_F(Csv, ColumnsComeInTheOrderAskedFor) {
+TEST_F(Csv, ColumnsHaveTheRequestedOrder) {
   const auto table = read(
       "\xef\xbb\xbf"
       "a,b,c\r\n1,2.5e-3,x\r\n3,,\"y\"",
@@ -54,14 +53,14 @@ TEST_F(Csv, ColumnsComeInTheOrderAskedFor) {
   EXPECT_TRUE(std::isnan(table.columns()[1].reals[1]));
 }
 
-TEST_F(Csv, TheHeaderAlone) {
+TEST_F(Csv, ReadsTheHeaderAlone) {
   write_file(path(), "a,\"b,c\"\n1\n");
   EXPECT_EQ(read_csv_header(path()), (std::vector<std::string>{"a", "b,c"}));
   write_file(path(), "");
   EXPECT_THROW(read_csv_header(path()), Error);
 }
 
-TEST_F(Csv, MistakesAreNamedWithFileAndRow) {
+TEST_F(Csv, ErrorsNameFileAndRow) {
   EXPECT_EQ(complaint("", {}), path() + ": is empty; expected a row of column names");
   EXPECT_EQ(complaint("a\n", {{"b", Type::text}}), path() + ": there is no column \"b\"");
   EXPECT_EQ(complaint("a,b\n1,2\n3\n", {{"a", Type::text}}),

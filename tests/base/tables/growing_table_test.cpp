@@ -1,4 +1,3 @@
-// Tables that are written part by part have the bytes of those written at once.
 #include "base/tables/growing_table.h"
 
 #include <filesystem>
@@ -28,7 +27,7 @@ class GrowingTables : public testing::Test {
   std::string bytes(const std::string& name) const {
     return std::string(MappedFile(folder_.file(name)).text());
   }
-  // The parts end at these rows.
+  // Writes parts that end at the given rows.
   void expect_same(const std::vector<std::int64_t>& ends) const {
     const auto whole = numbered(0, ends.back());
     whole.write_csv(folder_.file("whole.csv"));
@@ -49,13 +48,13 @@ class GrowingTables : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(GrowingTables, HaveTheBytesOfOneThatIsWrittenAtOnce) {
+TEST_F(GrowingTables, AreByteIdenticalToWholeTables) {
   expect_same({0});
   expect_same({0, 5, 5, 9});
   expect_same({3, kTableRowGroup - 1, kTableRowGroup + 7});  // two row groups
 }
 
-TEST_F(GrowingTables, OtherColumnsAreRefusedAndNothingAppears) {
+TEST_F(GrowingTables, OtherColumnsAreRefusedAndNoFileIsLeft) {
   {
     GrowingTable table(folder_.file("parts"), true);
     EXPECT_TRUE(table.append(numbered(0, 3).columns()));

@@ -1,4 +1,3 @@
-// Tables one below the other: by name, with null where one lacks a column, and no contradictions.
 #include "base/tables/stack_tables.h"
 
 #include <arrow/api.h>
@@ -34,7 +33,7 @@ class StackTables : public testing::Test {
     return "accepted";
   }
 
-  // How many values of a column are null, as Arrow reads the file.
+  // Counts the nulls of a column.
   std::int64_t nulls(const std::string& path, const std::string& column) const {
     const auto stream = arrow::io::ReadableFile::Open(path).ValueOrDie();
     parquet::arrow::FileReaderBuilder builder;
@@ -78,10 +77,10 @@ TEST_F(StackTables, ColumnsAreJoinedByName) {
   EXPECT_EQ(table.find("layer")->integers, (std::vector<std::int64_t>{1, 2, 7}));
   EXPECT_EQ(table.find("r")->reals[1], 1.5);
   EXPECT_EQ(nulls(file("out"), "r"), 1);
-  EXPECT_EQ(nulls(file("out"), "note"), 2);  // null, and not an empty text
+  EXPECT_EQ(nulls(file("out"), "note"), 2);  // null, not an empty string
 }
 
-TEST_F(StackTables, RowGroupsStayApart) {
+TEST_F(StackTables, RowGroupsAreKept) {
   ParquetTableWriter writer(file("long"));
   for (std::int64_t i = 0; i < 3; ++i) {
     Table part;
@@ -94,7 +93,7 @@ TEST_F(StackTables, RowGroupsStayApart) {
   EXPECT_EQ(ParquetTableReader(file("out")).groups(), 6);
 }
 
-TEST_F(StackTables, AnEmptyTableHasItsColumns) {
+TEST_F(StackTables, AnEmptyTableKeepsItsColumns) {
   Table empty;
   empty.column("note", Type::text);
   empty.write_parquet(file("empty"));
@@ -102,7 +101,7 @@ TEST_F(StackTables, AnEmptyTableHasItsColumns) {
   EXPECT_EQ(read_parquet_table(file("out")).columns().size(), 2u);
 }
 
-TEST_F(StackTables, ContradictionsAreRefused) {
+TEST_F(StackTables, ConflictingColumnsAreRefused) {
   write_first();
   Table other;
   other.column("layer", Type::real);
@@ -116,7 +115,7 @@ TEST_F(StackTables, ContradictionsAreRefused) {
   EXPECT_THAT(complaint({{"x", file("taken")}}), HasSubstr("column \"sweep\""));
 }
 
-TEST_F(StackTables, WhatIsNoTableIsNamed) {
+TEST_F(StackTables, UnreadableFilesAreNamed) {
   write_file(file("text"), "no table");
   EXPECT_THAT(complaint({{"x", file("text")}}), HasSubstr("not a readable Parquet file"));
   EXPECT_THAT(complaint({{"x", file("missing")}}), HasSubstr("missing"));

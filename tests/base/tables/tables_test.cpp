@@ -41,7 +41,7 @@ std::string complaint(const std::string& path, const std::vector<std::string>& c
   return "";
 }
 
-TEST(TableReader, GivesBackWhatWasWritten) {
+TEST(TableReader, RoundTripsTables) {
   const TemporaryFolder folder;
   sample().write_parquet(folder.file("t.parquet"));
   const Table table = read_parquet_table(folder.file("t.parquet"));
@@ -50,7 +50,7 @@ TEST(TableReader, GivesBackWhatWasWritten) {
   EXPECT_TRUE(std::isnan(table.find("x")->reals[1]));
 }
 
-TEST(TableReader, TakesTheNamedColumnsInTheirOrder) {
+TEST(TableReader, ReadsNamedColumnsInTheRequestedOrder) {
   const TemporaryFolder folder;
   sample().write_parquet(folder.file("t.parquet"));
   const Table table = read_parquet_table(folder.file("t.parquet"), {"s", "n"});
@@ -58,7 +58,7 @@ TEST(TableReader, TakesTheNamedColumnsInTheirOrder) {
   EXPECT_THAT(table.columns()[1].integers, ElementsAre(-7, std::int64_t{1} << 60));
 }
 
-TEST(TableReader, SaysWhatIsWrong) {
+TEST(TableReader, ErrorsNameTheFileAndTheColumn) {
   const TemporaryFolder folder;
   const auto path = folder.file("t.parquet");
   EXPECT_THAT(complaint(path, {}), HasSubstr("t.parquet: there is no such file"));
@@ -68,7 +68,7 @@ TEST(TableReader, SaysWhatIsWrong) {
   EXPECT_THAT(complaint(path, {}), HasSubstr("t.parquet: not a readable Parquet file"));
 }
 
-TEST(TableReader, KeepsIntegersThatAreNotThereWhereAskedTo) {
+TEST(TableReader, ReadsNullIntegersOnRequest) {
   const TemporaryFolder folder;
   Table table;
   table.column("n", Table::Type::integer).column("b", Table::Type::boolean);
@@ -87,7 +87,7 @@ TEST(TableReader, KeepsIntegersThatAreNotThereWhereAskedTo) {
   EXPECT_THAT(complaint(path, {"b"}), HasSubstr("empty fields in a column of booleans"));
 }
 
-TEST(ParquetStream, GivesRowGroupsBack) {
+TEST(ParquetStream, RoundTripsRowGroups) {
   const TemporaryFolder folder;
   const auto path = folder.file("t.parquet");
   {
@@ -105,7 +105,7 @@ TEST(ParquetStream, GivesRowGroupsBack) {
 TEST(Table, RefusesRowsThatDoNotFit) {
   Table table;
   table.column("n", Table::Type::integer).column("x", Table::Type::real);
-  table.add({std::int64_t{1}, std::int64_t{2}});  // an integer is a real number
+  table.add({std::int64_t{1}, std::int64_t{2}});  // real columns accept integers
   const auto message = [](const auto& body) -> std::string {
     try {
       body();
@@ -153,8 +153,7 @@ TEST(Table, StoresRealsWithoutADictionary) {
   EXPECT_EQ(group->ColumnChunk(1)->compression(), parquet::Compression::ZSTD);
 }
 
-// Each has its own shortest form; the longest of all is 24 characters.
-TEST(Table, WritesEveryNumberAsItIs) {
+TEST(Table, WritesTheShortestRoundTripForm) {
   Table table;
   table.column("n", Table::Type::integer).column("x", Table::Type::real);
   table.add({std::numeric_limits<std::int64_t>::max(), -2.2250738585072014e-308});

@@ -1,4 +1,4 @@
-#include "base/numerics/spectrum_kernels.h"
+#include "base/numerics/nufft_kernels.h"
 
 #include <algorithm>
 #include <memory>
@@ -6,7 +6,7 @@
 #include "base/core/cpu_target.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "numerics/spectrum_kernels.cpp"
+#define HWY_TARGET_INCLUDE "numerics/nufft_kernels.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -44,8 +44,8 @@ HWY_INLINE void spread_row(const std::complex<double>& value, const SpreadRow& r
   }
 }
 
-// Rows come ordered by where they go: from four stretches in turn, so that none waits for what the
-// one before has stored.
+// Rows are sorted by position, so consecutive rows write the same points. Interleaving four
+// quarters of the rows avoids store-to-load stalls.
 void spread_kernel(std::span<const std::complex<double>> values, const SpreadRow* rows,
                    const FourFloats* taps, FourComplex* signal) {
   const std::size_t quarter = values.size() / 4;
@@ -66,7 +66,7 @@ HWY_INLINE Vector power_at(const FourComplex& four) {
   return power_of(hn::Load(Four(), at), hn::Load(Four(), at + 4));
 }
 
-// Lane i is the largest of vector i.
+// Returns a vector whose lane i is the maximum of vector i.
 HWY_INLINE Vector largest_of_each(Vector a, Vector b, Vector c, Vector d) {
   const Four f;
   const Vector ac = hn::Max(hn::InterleaveLower(f, a, c), hn::InterleaveUpper(f, a, c));
@@ -93,7 +93,7 @@ HWY_INLINE bool any_above(Vector power, Vector limit) {
   return !hn::AllFalse(Four(), hn::Gt(power, limit));
 }
 
-// The places halfway after four points.
+// |S|^2 at the midpoints after four points.
 HWY_INLINE Vector power_after(const GridBlocks& grid, const std::uint32_t* places, std::size_t v,
                               const float* weights) {
   Vector re = hn::Zero(Four());
@@ -108,19 +108,21 @@ HWY_INLINE Vector power_after(const GridBlocks& grid, const std::uint32_t* place
   return power_of(re, im);
 }
 
-// Not inlined: points to be kept are few, and the loop that finds them is short. `half`: of the
-// first of the four, which are `apart` from one another.
-HWY_NOINLINE void keep(std::int64_t half, std::int64_t apart, Vector power, float least,
-                       std::vector<HighPoint>& found) {
+// Appends the lanes above `least`. `half`: half grid point of the first lane; lanes are `apart`
+// half grid points apart. Not inlined, to keep the hot loop short.
+HWY_NOINLINE void append_above(std::int64_t half, std::int64_t apart, Vector power, float least,
+                               std::vector<PeakCandidate>& found) {
   float powers[4];
   hn::StoreU(power, Four(), powers);
   for (int i = 0; i < 4; ++i)
     if (powers[i] > least) found.push_back({half + i * apart, powers[i]});
 }
 
-// Puts the numbers of vectors with a high point in them or in the one after into `list`; returns
-// how many. Whether one has cannot be foreseen: each is written, and those to be kept are counted.
-std::size_t list_high(const float* largest, std::int64_t vectors, float near, std::uint32_t* list) {
+// Lists the vectors whose maximum, or that of the next block, is above `near`; returns their
+// number. Branch-free: every index is written and the count advances only for hits, so `list` needs
+// one entry more than there are vectors.
+std::size_t list_vectors_above(const float* largest, std::int64_t vectors, float near,
+                               std::uint32_t* list) {
   std::size_t count = 0;
   for (std::int64_t i = 0; i < vectors; i += 4) {
     float highest[4];
@@ -135,12 +137,12 @@ std::size_t list_high(const float* largest, std::int64_t vectors, float near, st
   return count;
 }
 
-void high_kernel(const GridBlocks& grid, const float* largest, const HighPowers& wanted,
-                 std::vector<HighPoint>& found) {
+void high_kernel(const GridBlocks& grid, const float* largest, const PeakThresholds& wanted,
+                 std::vector<PeakCandidate>& found) {
   const Vector least = hn::Set(Four(), wanted.least);
   const auto list =
       std::make_unique_for_overwrite<std::uint32_t[]>(static_cast<std::size_t>(4 * grid.count + 1));
-  const auto count = list_high(largest, 4 * grid.count, wanted.near, list.get());
+  const auto count = list_vectors_above(largest, 4 * grid.count, wanted.near, list.get());
   for (const auto vector : std::span(list.get(), count)) {
     const std::int64_t block = vector / 4;
     const std::size_t v = vector % 4;
@@ -152,8 +154,8 @@ void high_kernel(const GridBlocks& grid, const float* largest, const HighPowers&
     const Vector between = hn::Mul(power_after(grid, places, v, wanted.weights), mean);
     if (!any_above(hn::Max(here, between), least)) continue;
     const auto half = 2 * (block + 4 * static_cast<std::int64_t>(v) * grid.count);
-    keep(half, 2 * grid.count, here, wanted.least, found);
-    keep(half + 1, 2 * grid.count, between, wanted.least, found);
+    append_above(half, 2 * grid.count, here, wanted.least, found);
+    append_above(half + 1, 2 * grid.count, between, wanted.least, found);
   }
 }
 
@@ -181,8 +183,8 @@ float largest_powers(const FourComplex* points, std::span<const std::uint32_t> r
   return QKSCOPE_DISPATCH(largest_kernel)(points, rests, gains, largest);
 }
 
-void high_powers(const GridBlocks& grid, const float* largest, const HighPowers& wanted,
-                 std::vector<HighPoint>& found) {
+void find_peaks(const GridBlocks& grid, const float* largest, const PeakThresholds& wanted,
+                std::vector<PeakCandidate>& found) {
   QKSCOPE_DISPATCH(high_kernel)(grid, largest, wanted, found);
 }
 

@@ -1,4 +1,9 @@
-#include "base/numerics/sinusoid.h"
+// Lomb-Scargle periodogram with a floating mean (Zechmeister and Kuerster 2009). With
+// E(omega) = sum exp(-i omega t) and Y(omega) = sum y exp(-i omega t) of centred values, the normal
+// matrix of cos and sin follows from E(omega) and E(2 omega), and R^2 from the matrix and Y(omega).
+// A NUFFT gives both on a grid fine enough to see every peak; candidates within 0.6 of the best are
+// refined in float64 with a Taylor series of the sums (phase_sums.h).
+#include "base/numerics/lomb_scargle.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,14 +17,13 @@
 namespace qkscope {
 namespace {
 
-// Sums of cos cos, cos sin and sin sin around their means, from E(omega) = sum exp(-i omega t) and
-// E(2 omega).
-struct WaveProducts {
+// Normal matrix of the centred columns cos(omega t) and sin(omega t), from E(omega) and E(2 omega).
+struct NormalMatrix {
   double cc;
   double cs;
   double ss;
 
-  WaveProducts(std::complex<double> once, std::complex<double> twice, double n) {
+  NormalMatrix(std::complex<double> once, std::complex<double> twice, double n) {
     const double c = once.real();
     const double s = -once.imag();
     const double share = 1 / n;
@@ -33,21 +37,22 @@ struct WaveProducts {
   }
 };
 
-struct Height {
-  double r_squared = 0;  // of values whose squares sum up to their number
+struct PeriodogramValue {
+  double r_squared = 0;  // for values normalised to sum y^2 = n
   double slope = 0;
 };
 
-// From the sums of values and of ones at omega, and of ones at 2 omega.
-Height height_of(const PhaseSum& y, const PhaseSum& once, const PhaseSum& twice, double n) {
-  const WaveProducts products(once.value, twice.value, n);
+// From Y(omega), E(omega) and E(2 omega) with their derivatives.
+PeriodogramValue periodogram_value(const PhaseSum& y, const PhaseSum& once, const PhaseSum& twice,
+                                   double n) {
+  const NormalMatrix products(once.value, twice.value, n);
   const double determinant = products.determinant();
   if (determinant == 0) return {};
   const double u = y.value.real();
   const double v = -y.value.imag();
   const double a = (u * products.ss - v * products.cs) / determinant;
   const double b = (v * products.cc - u * products.cs) / determinant;
-  // How the products change; the derivative of E(2 omega) is twice that at 2 omega.
+  // Derivatives of the normal matrix; d/domega E(2 omega) = 2 E'(2 omega).
   const double c = once.value.real();
   const double s = -once.value.imag();
   const double dc = once.slope.real();
@@ -59,22 +64,23 @@ Height height_of(const PhaseSum& y, const PhaseSum& once, const PhaseSum& twice,
   return {(u * a + v * b) / n, (gain - a * a * cc - 2 * a * b * cs - b * b * ss) / n};
 }
 
-// R^2 around one frequency.
-class WaveSeries {
+// R^2 near one frequency, from Taylor series of the sums.
+class PeriodogramSeries {
  public:
-  WaveSeries(double omega, const PositionOrder& order, std::span<const std::complex<double>> values,
-             std::span<const std::complex<double>> ones)
+  PeriodogramSeries(double omega, const PositionOrder& order,
+                    std::span<const std::complex<double>> values,
+                    std::span<const std::complex<double>> ones)
       : n_(static_cast<double>(ones.size())),
-        values_(turned_sums(omega, order, values)),
-        once_(turned_sums(omega, order, ones)),
-        twice_(turned_sums(2 * omega, order, ones)) {}
+        values_(phase_sum_series(omega, order, values)),
+        once_(phase_sum_series(omega, order, ones)),
+        twice_(phase_sum_series(2 * omega, order, ones)) {}
 
-  Height at(double move) const {
-    return height_of(values_.at(move), once_.at(move), twice_.at(2 * move), n_);
+  PeriodogramValue at(double move) const {
+    return periodogram_value(values_.at(move), once_.at(move), twice_.at(2 * move), n_);
   }
 
-  // The way to the nearest top uphill, in [low, high].
-  double way_up(double low, double high) const {
+  // Returns the offset in [low, high] of the nearest maximum uphill, by bisection of the slope.
+  double step_to_maximum(double low, double high) const {
     const bool forward = at(0).slope > 0;
     double below = 0;
     double above = forward ? high : low;
@@ -89,19 +95,19 @@ class WaveSeries {
 
  private:
   double n_;
-  TurnedSums values_;
-  TurnedSums once_;
-  TurnedSums twice_;
+  PhaseSumSeries values_;
+  PhaseSumSeries once_;
+  PhaseSumSeries twice_;
 };
 
-// Waves slower than this many radians over all positions are nearly parabolas: what a series leaves
-// out, and what the spectrum gets wrong, would be seen in R^2.
-constexpr double kSlow = 12;
+// Below this many radians over all positions, errors of the series and the NUFFT are visible in
+// R^2.
+constexpr double kLowFrequency = 12;
 
-// The top of R^2 uphill from `start`, in the band, for slow waves: every slope is computed where it
-// is asked for.
+// Returns the maximum of R^2 uphill from `start` in the band, by the Illinois variant of regula
+// falsi on the slope. Every evaluation is exact, for low frequencies.
 template <typename HeightAt>
-SinusoidFit climb_slowly(double start, FrequencyBand band, const HeightAt& height_at) {
+SinusoidFit refine_low_frequency(double start, FrequencyBand band, const HeightAt& height_at) {
   const auto from = height_at(start);
   double below = start;
   double above = from.slope > 0 ? band.high : band.low;
@@ -109,7 +115,6 @@ SinusoidFit climb_slowly(double start, FrequencyBand band, const HeightAt& heigh
   double slope_above = height_at(above).slope;
   const auto uphill = [&](double slope) { return (slope > 0) == (from.slope > 0); };
   if (uphill(slope_above)) return {above, height_at(above).r_squared};
-  // Where the line between two slopes is zero; the end that stays counts half as much each time.
   double at = start;
   for (int round = 0; round < 60; ++round) {
     at = below - slope_below * (above - below) / (slope_above - slope_below);
@@ -130,26 +135,28 @@ SinusoidFit climb_slowly(double start, FrequencyBand band, const HeightAt& heigh
   return {at, height_at(at).r_squared};
 }
 
-// The top of R^2 uphill from `start`, in the band.
-SinusoidFit climb(double start, FrequencyBand band, const PositionOrder& order,
-                  std::span<const std::complex<double>> values,
-                  std::span<const std::complex<double>> ones) {
+// Returns the maximum of R^2 uphill from `start` in the band.
+SinusoidFit refine(double start, FrequencyBand band, const PositionOrder& order,
+                   std::span<const std::complex<double>> values,
+                   std::span<const std::complex<double>> ones) {
   const auto length = static_cast<double>(order.length());
-  // Series reach far enough to come closer, and are exact to the last digits nearer by.
+  // Steps up to `reach` approach the maximum; a series within `exact` of its centre is final.
   const double reach = 0.5 / length;
-  const double exact = 0.5 * TurnedSums::exact_reach(order);  // twice as far at 2 omega
+  const double exact =
+      0.5 * PhaseSumSeries::exact_reach(
+                order);  // halved, because the series at 2 omega moves twice as far
   double at = start;
   for (int round = 0;; ++round) {
-    const WaveSeries series(at, order, values, ones);
+    const PeriodogramSeries series(at, order, values, ones);
     const double move =
-        series.way_up(std::max(band.low - at, -reach), std::min(band.high - at, reach));
+        series.step_to_maximum(std::max(band.low - at, -reach), std::min(band.high - at, reach));
     if (std::fabs(move) <= exact) return {at + move, series.at(move).r_squared};
     if (round == 20) return {at, series.at(0).r_squared};
     at += move;
   }
 }
 
-std::vector<double> around_their_mean(std::span<const double> values) {
+std::vector<double> centred_copy(std::span<const double> values) {
   double mean = 0;
   for (const double y : values) mean += y / static_cast<double>(values.size());
   std::vector<double> centred(values.begin(), values.end());
@@ -157,8 +164,8 @@ std::vector<double> around_their_mean(std::span<const double> values) {
   return centred;
 }
 
-// A row of ones shifted to the middle of [0, 2 highest], where both E(omega) and E(2 omega) lie: as
-// seen on the spectrum's grid, `shift` points lower.
+// Transforms E on [0, 2 band.high] shifted down by `shift` grid points, so that both E(omega) and
+// E(2 omega) lie in the band of the NUFFT.
 void compute_ones(const PositionOrder& order, std::int64_t shift, Spectrum& spectrum) {
   const double omega = static_cast<double>(shift) * spectrum.step();
   const PhaseTable phase(omega, order.length());
@@ -172,24 +179,24 @@ void compute_ones(const PositionOrder& order, std::int64_t shift, Spectrum& spec
 
 }  // namespace
 
-// Calls each(i, k) for all frequencies that are taken from the grid, in the order that suits it.
+// Calls each(i, k) for every frequency i at grid point k, in memory order of the grid.
 template <typename Each>
-void SinusoidSearch::for_grid(const Spectrum& spectrum, const Each& each) const {
+void LombScargle::for_grid(const Spectrum& spectrum, const Each& each) const {
   const auto end = std::min(inverse_.size(), exact_ + spectrum.stride());
   for (std::size_t start = exact_; start < end; ++start)
     for (std::size_t i = start; i < inverse_.size(); i += spectrum.stride())
       each(i, first_ + static_cast<std::int64_t>(i) - 1);
 }
 
-SinusoidSearch::SinusoidSearch(const PositionOrder& order, FrequencyBand band, Spectrum& spectrum)
+LombScargle::LombScargle(const PositionOrder& order, FrequencyBand band, Spectrum& spectrum)
     : band_{std::max(std::numbers::pi / 4 / static_cast<double>(order.length()), band.low),
             band.high},
       step_(spectrum.step()),
       first_(static_cast<std::int64_t>(std::ceil(band_.low / step_))),
       ones_(static_cast<std::size_t>(order.rows()), 1.0),
-      slow_ones_(order, std::vector<double>(ones_.size(), 1.0)) {
+      exact_ones_(order, std::vector<double>(ones_.size(), 1.0)) {
   const auto last = static_cast<std::int64_t>(std::floor(band_.high / step_));
-  const double slow = kSlow / static_cast<double>(order.length());
+  const double slow = kLowFrequency / static_cast<double>(order.length());
   const auto n = static_cast<double>(order.rows());
   const auto shift = std::llround(band_.high / step_);
   compute_ones(order, shift, spectrum);
@@ -197,43 +204,46 @@ SinusoidSearch::SinusoidSearch(const PositionOrder& order, FrequencyBand band, S
   exact_ = 1;
   while (exact_ < inverse_.size() && omega(exact_) < slow) ++exact_;
   for (std::size_t i = 0; i < exact_; ++i)
-    inverse_[i] = inverse_of(slow_ones_.at(omega(i)).value, slow_ones_.at(2 * omega(i)).value, n);
+    inverse_[i] = inverse_of(exact_ones_.at(omega(i)).value, exact_ones_.at(2 * omega(i)).value, n);
   for_grid(spectrum, [&](std::size_t i, std::int64_t k) {
     inverse_[i] = inverse_of(spectrum.at(k - shift), spectrum.at(2 * k - shift), n);
   });
 }
 
-double SinusoidSearch::omega(std::size_t i) const {
+double LombScargle::omega(std::size_t i) const {
   return i == 0 ? band_.low
                 : static_cast<double>(first_ + static_cast<std::int64_t>(i) - 1) * step_;
 }
 
-SinusoidSearch::Inverse SinusoidSearch::inverse_of(std::complex<double> once,
-                                                   std::complex<double> twice, double n) {
-  const WaveProducts products(once, twice, n);
+LombScargle::Inverse LombScargle::inverse_of(std::complex<double> once, std::complex<double> twice,
+                                             double n) {
+  const NormalMatrix products(once, twice, n);
   const double determinant = products.determinant();
   if (determinant == 0) return {};
   const double inverse = 1 / determinant;
   return {inverse * products.ss, -inverse * products.cs, inverse * products.cc};
 }
 
-// By the best wave of a frequency, from the values' sum there.
-double SinusoidSearch::explained(std::complex<double> values, const Inverse& inverse) {
+// R^2 times n of the best sinusoid, from Y(omega).
+double LombScargle::explained_sum(std::complex<double> values, const Inverse& inverse) {
   const double u = values.real();
   const double v = -values.imag();
   return u * u * inverse.cosines + 2 * u * v * inverse.both + v * v * inverse.sines;
 }
 
-std::vector<double> SinusoidSearch::heights(const SlowSums& slow, const Spectrum& spectrum) const {
+std::vector<double> LombScargle::periodogram(const LowFrequencySums& slow,
+                                             const Spectrum& spectrum) const {
   std::vector<double> all(inverse_.size());
-  for (std::size_t i = 0; i < exact_; ++i) all[i] = explained(slow.at(omega(i)).value, inverse_[i]);
-  for_grid(spectrum,
-           [&](std::size_t i, std::int64_t k) { all[i] = explained(spectrum.at(k), inverse_[i]); });
+  for (std::size_t i = 0; i < exact_; ++i)
+    all[i] = explained_sum(slow.at(omega(i)).value, inverse_[i]);
+  for_grid(spectrum, [&](std::size_t i, std::int64_t k) {
+    all[i] = explained_sum(spectrum.at(k), inverse_[i]);
+  });
   return all;
 }
 
-// The top of a parabola through a height and those beside it.
-double SinusoidSearch::start_near(std::size_t i, std::span<const double> height) const {
+// Returns the vertex of the parabola through the periodogram at i and its two neighbours.
+double LombScargle::parabola_vertex(std::size_t i, std::span<const double> height) const {
   if (i == 0 || i + 1 == height.size()) return omega(i);
   const double before = omega(i) - omega(i - 1);
   const double behind = omega(i + 1) - omega(i);
@@ -244,41 +254,41 @@ double SinusoidSearch::start_near(std::size_t i, std::span<const double> height)
   return bend < 0 ? omega(i) + std::clamp(-0.5 * slope / bend, -before, behind) : omega(i);
 }
 
-SinusoidFit SinusoidSearch::best(std::span<const double> values, const PositionOrder& order,
-                                 Spectrum& spectrum) const {
-  auto centred = around_their_mean(values);
+SinusoidFit LombScargle::best(std::span<const double> values, const PositionOrder& order,
+                              Spectrum& spectrum) const {
+  auto centred = centred_copy(values);
   const double total = dot(centred, centred);
   if (values.size() < 4 || !(total > 0) || band_.low >= band_.high) return {kNan, kNan};
   const double scale = std::sqrt(static_cast<double>(values.size()) / total);
   for (double& y : centred) y *= scale;
   const std::vector<std::complex<double>> scaled(centred.begin(), centred.end());
-  const SlowSums slow(order, centred);
+  const LowFrequencySums slow(order, centred);
   spectrum.compute(scaled);
-  const auto height = heights(slow, spectrum);
-  // A top halfway between two points keeps 0.64 of its height on them.
+  const auto height = periodogram(slow, spectrum);
+  // A peak midway between two grid points keeps 0.64 of its height at them.
   constexpr double kSeen = 0.6;
   const double enough = kSeen * *std::max_element(height.begin(), height.end());
-  if (!(enough > 0)) return {kNan, kNan};  // too few positions for any wave
-  std::vector<std::size_t> tops;
+  if (!(enough > 0)) return {kNan, kNan};  // too few positions for a fit
+  std::vector<std::size_t> peaks;
   for (std::size_t i = 0; i < height.size(); ++i)
     if (height[i] >= enough && height[i] >= height[i > 0 ? i - 1 : i] &&
         height[i] >= height[std::min(i + 1, height.size() - 1)])
-      tops.push_back(i);
-  std::sort(tops.begin(), tops.end(),
+      peaks.push_back(i);
+  std::sort(peaks.begin(), peaks.end(),
             [&](std::size_t i, std::size_t j) { return height[i] > height[j]; });
-  const auto slow_height = [&](double at) {
-    return height_of(slow.at(at), slow_ones_.at(at), slow_ones_.at(2 * at),
-                     static_cast<double>(values.size()));
+  const auto exact_value = [&](double at) {
+    return periodogram_value(slow.at(at), exact_ones_.at(at), exact_ones_.at(2 * at),
+                             static_cast<double>(values.size()));
   };
   SinusoidFit found{kNan, -1};
-  for (const auto i : tops) {
+  for (const auto i : peaks) {
     if (height[i] < kSeen * found.r_squared) break;
     const FrequencyBand beside{omega(i > 0 ? i - 1 : i),
                                i + 1 < height.size() ? omega(i + 1) : band_.high};
-    const double start = start_near(i, height);
-    const auto peak = beside.low * static_cast<double>(order.length()) < kSlow
-                          ? climb_slowly(start, beside, slow_height)
-                          : climb(start, beside, order, scaled, ones_);
+    const double start = parabola_vertex(i, height);
+    const auto peak = beside.low * static_cast<double>(order.length()) < kLowFrequency
+                          ? refine_low_frequency(start, beside, exact_value)
+                          : refine(start, beside, order, scaled, ones_);
     if (peak.r_squared > found.r_squared) found = peak;
   }
   return found;

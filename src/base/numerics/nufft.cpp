@@ -1,5 +1,17 @@
-#include "base/numerics/spectrum.h"
-
+// Nonuniform FFT of type 1 with the exponential-of-semicircle (ES) kernel, as in FINUFFT (Barnett,
+// Magland and af Klinteberg, SIAM J. Sci. Comput. 41, 2019):
+//   1. Spread: value z_t at grid coordinate u = 5 t / tokens is added to the eight nearest points m
+//      with weights phi(u - m), phi(x) = exp(b (sqrt(1 - (x / 4)^2) - 1)), b = 13.25.
+//   2. A single-precision FFT of the grid (fft.h).
+//   3. Deconvolve: divide by the Fourier transform of phi (`gain` is its inverse).
+// Aliasing of phi is below 2e-3 for angles up to 2.82 radians per grid point; `tokens` is the
+// largest step that keeps the band below that angle. Short inputs (tokens == 5) have one grid point
+// per position and need neither weights nor gains. Invariants: spread rows write 12 consecutive
+// points, up to two vectors past the end of the grid; signal_ has 32 margin vectors for them, and
+// spread() wraps the excess around to the start. The FFT leaves its output in digit-reversed blocks
+// of 16 points; places[] finds a block, and margins hold copies of four blocks before the first and
+// after the last, so that interpolation needs no wrapping. nufft_reference() in reference.h is the
+// plain sum.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -11,27 +23,27 @@
 #include <utility>
 
 #include "base/core/made_once.h"
-#include "base/numerics/spectrum_kernels.h"
+#include "base/numerics/nufft_kernels.h"
+#include "base/numerics/spectrum.h"
 
 namespace qkscope {
 namespace {
 
-constexpr double kPi = std::numbers::pi;
-constexpr std::int64_t kPoints = 5;  // of the grid, for every `tokens` positions
+constexpr std::int64_t kPoints = 5;  // grid points per `tokens` positions
 constexpr std::int64_t kMargin = 4;  // blocks
 
-// A bell exp(b (sqrt(1 - x^2) - 1)) over [-1, 1]: nearly the best a kernel of its width can do.
-double bell(double sharpness, double x) {
+// Exponential of semicircle, exp(b (sqrt(1 - x^2) - 1)) on [-1, 1].
+double es_kernel(double sharpness, double x) {
   return std::fabs(x) < 1 ? std::exp(sharpness * (std::sqrt(1 - x * x) - 1)) : 0;
 }
 
-// Of the spreading kernel; chosen for frequencies up to 2.82 radians per point.
+// Parameters of the spreading kernel, chosen for angles up to kHighest radians per grid point.
 constexpr double kSharpness = 13.25;
 constexpr double kHighest = 2.82;
 constexpr double kReach = 4;  // points
 
 double kernel(double distance) {
-  return bell(kSharpness, distance / kReach);
+  return es_kernel(kSharpness, distance / kReach);
 }
 
 std::int64_t tokens_for(double highest, std::int64_t length) {
@@ -45,7 +57,8 @@ std::size_t size_for(double points) {
   return std::bit_ceil(static_cast<std::size_t>(std::max(128.0, 1.4 * points)));
 }
 
-// The kernel's transform at `angle` radians per point, from its values at every half point.
+// Returns half the Fourier transform of the kernel at `angle` radians per grid point, by the
+// trapezoidal rule with two samples per point.
 double response(double angle) {
   const auto& values = made_once([] {
     std::array<double, 8> half_points;
@@ -64,13 +77,13 @@ double response(double angle) {
   return sum;
 }
 
-// A sinc under a bell that ends `side` points away.
+// Sinc interpolation windowed by an ES kernel of half-width `side` points.
 double interpolation_weight(double x, int side, double sharpness) {
-  return std::sin(kPi * x) / (kPi * x) * bell(sharpness, x / side);
+  return std::sin(std::numbers::pi * x) / (std::numbers::pi * x) * es_kernel(sharpness, x / side);
 }
 
-// Weights of the 16 points around a place a quarter, a half or three quarters past a point.
-// With 1.4 points per resolution cell the error is 2e-3.
+// Interpolation weights of 16 points for a quarter, a half and three quarters of a step. The error
+// is 2e-3 at 1.4 points per resolution cell.
 constexpr int kSide = 8;
 using Weights = std::array<std::array<double, 2 * kSide>, 4>;
 
@@ -86,7 +99,7 @@ const Weights& interpolation() {
   return weights;
 }
 
-// Of the eight points around a place halfway between two, in single precision.
+// Single-precision weights of the eight points around the midpoint of two grid points.
 const float* halfway_weights() {
   const auto& weights = made_once([] {
     std::array<float, 8> taps;
@@ -99,9 +112,10 @@ const float* halfway_weights() {
 
 }  // namespace
 
-SpectrumTables::SpectrumTables(std::size_t size, std::int64_t tokens, FrequencyBand band)
+NufftTables::NufftTables(std::size_t size, std::int64_t tokens, FrequencyBand band)
     : fft(Fft::of_size(size)),
-      step(2 * kPi * kPoints / static_cast<double>(tokens * static_cast<std::int64_t>(size))),
+      step(2 * std::numbers::pi * kPoints /
+           static_cast<double>(tokens * static_cast<std::int64_t>(size))),
       first(static_cast<std::int64_t>(std::floor(2 * band.low / step))),
       last(static_cast<std::int64_t>(std::ceil(2 * band.high / step))),
       inner{first / 2 + 2, last / 2 - 1},
@@ -112,19 +126,19 @@ SpectrumTables::SpectrumTables(std::size_t size, std::int64_t tokens, FrequencyB
   add_places();
 }
 
-std::shared_ptr<const SpectrumTables> SpectrumTables::of(std::size_t size, std::int64_t tokens,
-                                                         FrequencyBand band) {
+std::shared_ptr<const NufftTables> NufftTables::of(std::size_t size, std::int64_t tokens,
+                                                   FrequencyBand band) {
   static std::mutex mutex;
   static std::map<std::tuple<std::size_t, std::int64_t, double, double>,
-                  std::shared_ptr<const SpectrumTables>>
+                  std::shared_ptr<const NufftTables>>
       made;
   const std::lock_guard lock(mutex);
   auto& slot = made[{size, tokens, band.low, band.high}];
-  if (!slot) slot = std::make_shared<const SpectrumTables>(size, tokens, band);
+  if (!slot) slot = std::make_shared<const NufftTables>(size, tokens, band);
   return slot;
 }
 
-void SpectrumTables::add_taps(std::int64_t tokens) {
+void NufftTables::add_taps(std::int64_t tokens) {
   for (std::int64_t phase = 0; phase < tokens; ++phase)
     for (std::int64_t start = 0; start < 4; ++start)
       for (std::int64_t i = 0; i < 12; ++i) {
@@ -137,24 +151,27 @@ void SpectrumTables::add_taps(std::int64_t tokens) {
       }
 }
 
-void SpectrumTables::set_gains(double highest) {
-  const auto end = static_cast<std::int64_t>(highest / step) + 2 * kSide;  // and a few beyond
+void NufftTables::set_gains(double highest) {
+  const auto end =
+      static_cast<std::int64_t>(highest / step) + 2 * kSide;  // margin for interpolation
   for (std::int64_t k = 0; k <= std::min(end, std::ssize(gain) - 1); ++k) {
-    const double angle = 2 * kPi * static_cast<double>(k) / static_cast<double>(fft->size());
+    const double angle =
+        2 * std::numbers::pi * static_cast<double>(k) / static_cast<double>(fft->size());
     gain[static_cast<std::size_t>(k)] = static_cast<float>(1 / response(angle));
   }
 }
 
-// Gains for many points at once, and 0 where some of them are not inside the band.
-void SpectrumTables::share_gains() {
+// Computes squared gains shared by 2^shift neighbouring blocks; 0 where a block is not completely
+// inside the band.
+void NufftTables::share_gains() {
   constexpr std::size_t kLines = 128;
   const auto size = static_cast<std::int64_t>(fft->size());
   const auto blocks = static_cast<std::int64_t>(fft->blocks());
   shift = std::max(0, std::countr_zero(fft->blocks()) - std::countr_zero(kLines));
   const std::int64_t together = std::int64_t{1} << shift;
-  const GridStretch negative{size - inner.end + 1, size - inner.begin + 1};
+  const IndexRange negative{size - inner.end + 1, size - inner.begin + 1};
   const auto shared = [&](std::int64_t begin) {
-    const auto within = [&](const GridStretch& all) {
+    const auto within = [&](const IndexRange& all) {
       return !is_small() && begin >= all.begin && begin + together <= all.end;
     };
     const auto middle = begin + together / 2;
@@ -166,16 +183,16 @@ void SpectrumTables::share_gains() {
       if (number % 4 == 0) shared_gain.emplace_back();
       shared_gain.back()[number % 4] = shared((block + number * blocks) % size);
     }
-  const GridStretch all{first / 2, last / 2 + 2};
+  const IndexRange all{first / 2, last / 2 + 2};
   add_edges(all, inner);
   add_edges({size - all.end + 1, size - all.begin + 1}, negative);
 }
 
-// What shared gains leave out of a stretch, and a point before it.
-void SpectrumTables::add_edges(GridStretch all, GridStretch inside) {
+// Adds the parts of `all` that the shared gains exclude, plus one point before each.
+void NufftTables::add_edges(IndexRange all, IndexRange inside) {
   const std::int64_t together = std::int64_t{1} << shift;
-  const GridStretch whole{(inside.begin + together - 1) / together * together,
-                          inside.end / together * together};
+  const IndexRange whole{(inside.begin + together - 1) / together * together,
+                         inside.end / together * together};
   if (is_small() || whole.begin >= whole.end) {
     edges.push_back(all);
     return;
@@ -184,7 +201,7 @@ void SpectrumTables::add_edges(GridStretch all, GridStretch inside) {
   edges.push_back({whole.end - 1, all.end});
 }
 
-void SpectrumTables::add_places() {
+void NufftTables::add_places() {
   const auto blocks = static_cast<std::int64_t>(fft->blocks());
   for (std::int64_t block = -kMargin; block < blocks + kMargin; ++block) {
     const bool within = block >= 0 && block < blocks;
@@ -197,8 +214,8 @@ void SpectrumTables::add_places() {
 
 Spectrum::Spectrum(std::span<const std::int32_t> offsets, std::int64_t length, FrequencyBand band)
     : tokens_(tokens_for(band.high, length)),
-      tables_(SpectrumTables::of(size_for(static_cast<double>(length) / tokens_per_point()),
-                                 tokens_, band)),
+      tables_(NufftTables::of(size_for(static_cast<double>(length) / tokens_per_point()), tokens_,
+                              band)),
       middle_(length / 2 * kPoints / tokens_),
       signal_(fft().size() / 4 + 4 * 2 * kMargin),
       largest_(4 * (fft().blocks() + 1)) {
@@ -219,7 +236,7 @@ double Spectrum::tokens_per_point() const {
 void Spectrum::spread(std::span<const std::complex<double>> values) {
   std::memset(signal_.data(), 0, std::span(signal_).size_bytes());
   spread_values(values, rows_.data(), tables_->taps.data(), signal_.data());
-  // What reaches past the end belongs to the beginning.
+  // The grid is periodic: add the points past the end to the beginning.
   for (std::size_t v = 0; v < 3; ++v) {
     const FourComplex& past = signal_[fft().size() / 4 + v];
     signal_[v].re += past.re;
@@ -238,7 +255,7 @@ void Spectrum::compute(std::span<const std::complex<double>> values) {
             highest_, largest_powers(signal_.data() + 4 * begin, rests, gains, largest_.data()));
       });
   copy_margins();
-  // Behind the last block comes the first, a point further on: of this vector or the next.
+  // The block after the last is the first one shifted by one lane: in this vector or the next.
   for (std::size_t v = 0; v < 4; ++v)
     largest_[4 * fft().blocks() + v] = std::max(largest_[v], largest_[(v + 1) % 4]);
   edge_powers_.clear();
@@ -250,7 +267,7 @@ void Spectrum::compute(std::span<const std::complex<double>> values) {
     }
 }
 
-// Blocks before the first and behind the last, for those who look at neighbours.
+// Fills the margins with periodic copies for interpolation.
 void Spectrum::copy_margins() {
   const auto blocks = static_cast<std::int64_t>(fft().blocks());
   const auto copy = [&](std::int64_t block) {
@@ -276,9 +293,9 @@ double Spectrum::power(std::int64_t half) const {
   return std::norm(sum);
 }
 
-// As high_powers(), for points that do not share their gains.
-void Spectrum::find_between(GridStretch stretch, std::span<const float> powers, float least,
-                            float near, std::vector<HighPoint>& found) const {
+// find_peaks() for points with individual gains.
+void Spectrum::find_between(IndexRange stretch, std::span<const float> powers, float least,
+                            float near, std::vector<PeakCandidate>& found) const {
   const auto add = [&](std::int64_t half, float here) {
     if (here > least) found.push_back({half, here});
   };
@@ -290,12 +307,12 @@ void Spectrum::find_between(GridStretch stretch, std::span<const float> powers, 
   }
 }
 
-void Spectrum::find_above(float least, float near, std::vector<HighPoint>& found) const {
+void Spectrum::find_above(float least, float near, std::vector<PeakCandidate>& found) const {
   const GridBlocks grid{signal_.data(),
                         tables_->places.data() + kMargin,
                         static_cast<std::int64_t>(fft().blocks()),
                         {tables_->shared_gain.data(), tables_->shift}};
-  high_powers(grid, largest_.data(), {least, near, halfway_weights()}, found);
+  find_peaks(grid, largest_.data(), {least, near, halfway_weights()}, found);
   std::span<const float> powers = edge_powers_;
   for (const auto& edge : tables_->edges) {
     find_between(edge, powers, least, near, found);
@@ -304,12 +321,12 @@ void Spectrum::find_above(float least, float near, std::vector<HighPoint>& found
 }
 
 std::array<double, 5> Spectrum::quarters(std::int64_t half) const {
-  // Points k - kSide .. k + kSide + 1, the first at or before the half point.
+  // Grid points k - kSide .. k + kSide + 1 around the half point.
   const std::int64_t k = half >> 1;
   std::array<std::complex<double>, 2 * kSide + 2> points;
   for (int j = 0; j < std::ssize(points); ++j)
     points[static_cast<std::size_t>(j)] = at(k + j - kSide);
-  const auto between = [&](int quarter) {  // quarters of a step after k
+  const auto between = [&](int quarter) {  // offset from k in quarter steps
     const auto first = static_cast<std::size_t>(quarter < 0 ? 0 : 1);
     const auto& weights = interpolation()[static_cast<std::size_t>((quarter + 4) % 4)];
     std::complex<double> sum;

@@ -1,0 +1,63 @@
+// Lomb-Scargle periodogram with a floating mean: least-squares fit of one sinusoid over position.
+#pragma once
+
+#include <complex>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/numerics/phase_sums.h"
+#include "base/numerics/position_order.h"
+#include "base/numerics/spectrum.h"
+
+namespace qkscope {
+
+struct SinusoidFit {
+  double omega = 0;      // radians per token
+  double r_squared = 0;  // fraction of the variance explained_sum
+};
+
+// Fits c + a cos(omega t) + b sin(omega t) for one set of positions and many value vectors. The
+// constructor computes everything that depends on the positions alone.
+class LombScargle {
+ public:
+  // `spectrum` must have been built for the offsets of `order` and the band; its values are
+  // overwritten.
+  LombScargle(const PositionOrder& order, FrequencyBand band, Spectrum& spectrum);
+
+  // Returns the frequency of the band with the largest R^2. Frequencies start at an eighth of a
+  // period over all positions; slower sinusoids cannot be told from a parabola. `values` are in the
+  // order of `order`; `order` and `spectrum` are those of the constructor.
+  SinusoidFit best(std::span<const double> values, const PositionOrder& order,
+                   Spectrum& spectrum) const;
+
+ private:
+  // Inverse of the centred 2 x 2 normal matrix.
+  struct Inverse {
+    double cosines = 0;
+    double both = 0;
+    double sines = 0;
+  };
+
+  // Frequency i of the search: the low end of the band, then the grid points of the NUFFT.
+  double omega(std::size_t i) const;
+  template <typename Each>
+  void for_grid(const Spectrum& spectrum, const Each& each) const;
+  static Inverse inverse_of(std::complex<double> once, std::complex<double> twice, double n);
+  static double explained_sum(std::complex<double> values, const Inverse& inverse);
+  // R^2 at every frequency of the search.
+  std::vector<double> periodogram(const LowFrequencySums& slow, const Spectrum& spectrum) const;
+  double parabola_vertex(std::size_t i, std::span<const double> height) const;
+
+  FrequencyBand band_;  // without the frequencies that are too slow
+  double step_;
+  std::int64_t first_;  // first grid point of the band
+  // Number of leading frequencies computed in float64: slow sinusoids are nearly parabolas, which
+  // the single-precision NUFFT cannot tell apart.
+  std::size_t exact_ = 0;
+  std::vector<std::complex<double>> ones_;
+  LowFrequencySums exact_ones_;
+  std::vector<Inverse> inverse_;
+};
+
+}  // namespace qkscope

@@ -1,0 +1,52 @@
+// SIMD loops of the NUFFT over rows and grid points.
+#pragma once
+
+#include <complex>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/numerics/fft.h"
+#include "base/numerics/spectrum.h"
+
+namespace qkscope {
+
+// Spreads each value i: adds value i times the 12 weights at taps[rows[i].taps] to the three
+// vectors at signal[rows[i].start].
+void spread_values(std::span<const std::complex<double>> values, const SpreadRow* rows,
+                   const FourFloats* taps, FourComplex* signal);
+
+// Squared deconvolution gains, shared by 2^shift neighbouring blocks.
+struct SharedGains {
+  const FourFloats* lines;  // ((blocks >> shift) + 1, 4)
+  int shift;
+
+  const FourFloats* of(std::int64_t block) const { return lines + (block >> shift) * 4; }
+};
+
+// Sets largest[rests[i]], shape (4), to the largest gain |S|^2 of each of the four vectors of block
+// i of `points`. Returns the overall maximum.
+float largest_powers(const FourComplex* points, std::span<const std::uint32_t> rests,
+                     const SharedGains& gains, float* largest);
+
+// The transformed grid.
+struct GridBlocks {
+  const FourComplex* signal;
+  const std::uint32_t* places;  // (count): first vector of each block; valid from -4 to count + 3
+  std::int64_t count;
+  SharedGains gains;
+};
+
+// Selects points with |S|^2 > `least`. Midpoints of grid points are evaluated only if one of the
+// two grid points is above `near`.
+struct PeakThresholds {
+  float least = 0;
+  float near = 0;
+  const float* weights = nullptr;  // (8): interpolation weights of a midpoint
+};
+// Appends the selected points to `found`. `largest`, shape (count + 1, 4): maxima of
+// largest_powers().
+void find_peaks(const GridBlocks& grid, const float* largest, const PeakThresholds& wanted,
+                std::vector<PeakCandidate>& found);
+
+}  // namespace qkscope

@@ -1,0 +1,54 @@
+// Plain versions of the optimised kernels. Tests compare the kernels with them; read them first.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/numerics/normal.h"
+
+namespace qkscope {
+
+// multiply_narrow(): out (rows, columns) = left (rows, depth) times right (depth, columns), whose
+// rows are `stride` numbers apart. Bit-identical on targets with fused multiply-adds.
+inline void multiply_narrow_reference(const double* left, std::int64_t rows, std::int64_t depth,
+                                      const double* right, std::int64_t stride,
+                                      std::int64_t columns, double* out) {
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < columns; ++j) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < depth; ++k)
+        sum = std::fma(left[i * depth + k], right[k * stride + j], sum);
+      out[i * columns + j] = sum;
+    }
+}
+
+// Nufft: S(omega) = sum over rows of value exp(-i omega (offset - origin)).
+inline std::complex<double> nufft_reference(std::span<const std::int32_t> offsets,
+                                            std::span<const std::complex<double>> values,
+                                            double omega, double origin) {
+  std::complex<double> sum;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    sum += values[i] * std::polar(1.0, -omega * (offsets[i] - origin));
+  return sum;
+}
+
+// kolmogorov_distance_to_normal(): the largest distance between the empirical distribution function
+// of the sample and Phi((x - centre) scale), just before and at every value.
+inline double kolmogorov_distance_reference(std::vector<double> values, double centre,
+                                            double scale) {
+  std::sort(values.begin(), values.end());
+  const auto n = static_cast<double>(values.size());
+  double distance = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double cdf = normal_cdf((values[i] - centre) * scale);
+    const auto below = static_cast<double>(i);
+    distance = std::max({distance, (below + 1) / n - cdf, cdf - below / n});
+  }
+  return distance;
+}
+
+}  // namespace qkscope
