@@ -1,7 +1,4 @@
-#include "analysis/results/analyze_statistics.h"
-
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <mutex>
 #include <numeric>
@@ -14,9 +11,9 @@
 #include "analysis/methods/profile_bins.h"
 #include "analysis/methods/rotation.h"
 #include "analysis/methods/text_groups.h"
-#include "analysis/results/few_rows.h"
-#include "analysis/results/head_filter.h"
-#include "analysis/results/statistics_tables.h"
+#include "analysis/results/capture_heads.h"
+#include "analysis/results/head_runner.h"
+#include "analysis/results/warnings.h"
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/nan.h"
@@ -297,9 +294,13 @@ CaptureIndex index_of(const Statistics& s, const std::string& folder) {
   return index;
 }
 
-RopeUse rope_of(const Statistics& s, std::int64_t layer) {
-  const auto found = std::find(s.layers.begin(), s.layers.end(), layer);
-  return s.rotary[at(found - s.layers.begin())] > 0 ? RopeUse::rope : RopeUse::nope;
+std::size_t index_of_layer(const Statistics& s, std::int64_t layer) {
+  return at(std::ranges::find(s.layers, layer) - s.layers.begin());
+}
+
+std::optional<std::int32_t> window_of(const Statistics& s, std::int64_t layer) {
+  const auto tokens = s.windows[index_of_layer(s, layer)];
+  return tokens > 0 ? std::optional(static_cast<std::int32_t>(tokens)) : std::nullopt;
 }
 
 Shared make_shared(const AnalyzeOptions& options, const Statistics& s) {
@@ -328,7 +329,8 @@ std::vector<HeadReport> make_reports(const Statistics& s, const std::vector<Head
     HeadReport report;
     report.query = query;
     report.k_head = static_cast<int>(query.head / (s.heads / s.key_heads));
-    report.rope = rope_of(s, query.layer);
+    report.rope = s.rotary[index_of_layer(s, query.layer)] > 0 ? RopeUse::rope : RopeUse::nope;
+    report.window = window_of(s, query.layer);
     reports.push_back(std::move(report));
   }
   return reports;
@@ -372,8 +374,9 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
   if (s.moments.empty())
     bad_input("{}: these statistics have no moments (group A), from which the analyses follow",
               options.data_root);
-  const auto begun = std::chrono::steady_clock::now();
-  const auto queries = chosen_queries(index_of(s, options.data_root), options);
+  Stopwatch watch;
+  auto queries = chosen_queries(index_of(s, options.data_root), options);
+  keep_attention(queries, options, [&](int layer) { return window_of(s, layer); });
   Shared shared = make_shared(options, s);
   AnalysisRun run;
   run.from_sums = true;
@@ -399,9 +402,8 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
     begin = end;
   }
   progress.finish();
-  run.warnings = warnings_of(run);
-  for (const auto& warning : run.warnings) log::warn("{}: {}", run.label, warning);
-  run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  add_messages(run, options);
+  run.seconds = watch.lap();
   return run;
 }
 
