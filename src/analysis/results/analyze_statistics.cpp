@@ -36,7 +36,7 @@ std::size_t at(std::int64_t place) {
   return static_cast<std::size_t>(place);
 }
 
-// A symmetric matrix from its upper triangle by rows.
+// Expands a packed upper triangle (row by row) to a symmetric matrix.
 Matrix unpacked(const double* triangle, std::int64_t dim) {
   Matrix matrix(dim, dim);
   for (std::int64_t i = 0; i < dim; ++i)
@@ -61,7 +61,7 @@ Moments moments_of(const HeadMoments& from, std::int64_t head) {
   return moments;
 }
 
-// How many documents have a token at each position.
+// Shape (positions): number of documents with a token at each position.
 std::vector<std::int64_t> documents_at(const Statistics& s) {
   std::vector<std::int64_t> ends(at(s.max_length) + 1);
   for (const auto length : s.lengths) ++ends[at(length)];
@@ -71,7 +71,7 @@ std::vector<std::int64_t> documents_at(const Statistics& s) {
   return counts;
 }
 
-// Mean of |log2(t + 1) - mean| over all tokens.
+// Mean absolute deviation of log2(t + 1) over all tokens.
 double mean_log_deviation(std::span<const std::int64_t> counts, const PositionSums& positions) {
   double sum = 0;
   for (std::size_t t = 0; t < counts.size(); ++t)
@@ -80,20 +80,20 @@ double mean_log_deviation(std::span<const std::int64_t> counts, const PositionSu
   return sum / static_cast<double>(positions.n);
 }
 
-// What all heads share.
+// Inputs that all heads share.
 struct Shared {
   const AnalyzeOptions& options;
   const Statistics& statistics;
   VectorStage stage;
   PlasticityOptions plasticity;
-  std::vector<std::int64_t> times;       // (positions): documents with a token there
-  std::vector<std::int32_t> position;    // (positions)
-  std::vector<std::int32_t> bucket;      // (positions)
-  std::optional<CaptureSource> capture;  // of keys
-  std::optional<TextGroups> texts;       // of that capture
+  std::vector<std::int64_t> times;       // shape (positions): documents with a token there
+  std::vector<std::int32_t> position;    // shape (positions)
+  std::vector<std::int32_t> bucket;      // shape (positions)
+  std::optional<CaptureSource> capture;  // capture given by --keys
+  std::optional<TextGroups> texts;       // groups of the texts of `capture`
 };
 
-// The position buckets of the statistics, as a sampler lays them out.
+// Sampler whose position buckets are those of the statistics.
 SamplerOptions buckets_of(const Statistics& s) {
   return {SamplerType::uniform, 1.0, s.settings.bucket_size, {}};
 }
@@ -108,7 +108,7 @@ const LayerMoments& layer_moments(const Shared& shared, VectorKind kind, std::in
   return *found;
 }
 
-// One layer: its queries and keys over all rows.
+// Moments of the queries and keys of one layer, per bucket and over all rows.
 struct Layer {
   const LayerMoments& queries;
   const LayerMoments& keys;
@@ -154,7 +154,7 @@ QueryModel query_model(const Shared& shared, const Layer& layer, const Moments& 
                      query_buckets(shared.statistics, layer.queries.buckets, head));
 }
 
-// Keys of the capture, in the buckets of the statistics.
+// Reads a key head of the --keys capture and assigns its rows to the buckets of the statistics.
 HeadFile read_keys(const Shared& shared, const HeadId& key) {
   HeadFile file = read_head_file(head_file_path(shared.capture->index().data_root, key));
   if (file.rows.head_dim != shared.statistics.dim)
@@ -284,7 +284,7 @@ void open_keys(Shared& shared, const std::vector<HeadId>& queries) {
   shared.plasticity.text_groups = shared.texts->first();
 }
 
-// The query heads of the layers that have moments.
+// Index of the query heads in layers with moments.
 CaptureIndex index_of(const Statistics& s, const std::string& folder) {
   CaptureIndex index;
   index.data_root = folder;

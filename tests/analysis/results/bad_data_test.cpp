@@ -188,6 +188,13 @@ TEST_F(BadData, OneRowGivesEmptyFieldsWithAReason) {
   EXPECT_EQ(summary()["undefined"]["taxonomy.csv"]["r_q"]["single_row"], 1);
 }
 
+// One query and one key: the difference of the means is parallel to the drift.
+TEST_F(BadData, OneQueryAndOneKeyHaveNoSeparation) {
+  const auto ended = analyze("--max-tokens 1");
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(summary()["undefined"]["rotated.csv"]["var_frac_b"]["no_separation"], 4);
+}
+
 TEST_F(BadData, ConstantPositionsGiveEmptyFieldsWithAReason) {
   const auto one_place = [](HeadRows& rows) {
     std::fill(rows.position.begin(), rows.position.end(), 17);
