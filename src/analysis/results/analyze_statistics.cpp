@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <set>
 
@@ -86,11 +86,10 @@ struct Shared {
   const Statistics& statistics;
   VectorStage stage;
   PlasticityOptions plasticity;
-  std::vector<std::int64_t> times;       // shape (positions): documents with a token there
-  std::vector<std::int32_t> position;    // shape (positions)
-  std::vector<std::int32_t> bucket;      // shape (positions)
-  std::optional<CaptureSource> capture;  // capture given by --keys
-  std::optional<TextGroups> texts;       // groups of the texts of `capture`
+  std::vector<std::int64_t> times;            // shape (positions): documents with a token there
+  std::vector<std::int32_t> position = {};    // shape (positions)
+  std::vector<std::int32_t> bucket = {};      // shape (positions)
+  std::optional<CaptureSource> capture = {};  // capture given by --keys
 };
 
 // Sampler whose position buckets are those of the statistics.
@@ -228,8 +227,7 @@ void check_keys(const AnalyzeOptions& options, const Statistics& s) {
         options.keys);
   using Kind = PlasticityOptions::QueryModelKind;
   if (options.plasticity_options.profile_model == Kind::linear) return;
-  const auto& kept = s.settings.bucket_covariance;
-  if (std::find(kept.begin(), kept.end(), VectorKind::query) == kept.end())
+  if (std::ranges::count(s.settings.bucket_covariance, VectorKind::query) == 0)
     bad_input(
         "--keys {}: the profile takes the covariance of the queries of each bucket, which "
         "these statistics do not have; give --query-model linear, or make them with "
@@ -237,7 +235,7 @@ void check_keys(const AnalyzeOptions& options, const Statistics& s) {
         options.keys);
 }
 
-// Of the capture: it must be of the same model in the same arithmetic.
+// The --keys capture must be of the same model and dtype as the statistics.
 void check_same_run(const std::string& keys, const Metadata& capture, const Metadata& statistics) {
   for (const char* name :
        {metadata::kModel, metadata::kCommit, metadata::kRevision, metadata::kDtype}) {
@@ -274,14 +272,12 @@ void open_keys(Shared& shared, const std::vector<HeadId>& queries) {
   const auto& root = shared.capture->index().data_root;
   check_same_run(options.keys, read_head_metadata(head_file_path(root, *keys.begin())),
                  shared.statistics.metadata);
-  std::set<std::int64_t> texts;
+  std::vector<std::int64_t> texts;
   std::set<int> layers;
   for (const auto& key : keys)
     if (layers.insert(key.layer).second)
-      for (const auto example : read_head_examples(head_file_path(root, key)))
-        texts.insert(example);
-  shared.texts = TextGroups::of_texts({texts.begin(), texts.end()});
-  shared.plasticity.text_groups = shared.texts->first();
+      std::ranges::copy(read_head_examples(head_file_path(root, key)), std::back_inserter(texts));
+  shared.plasticity.text_groups = TextGroups::of_texts(std::move(texts)).first();
 }
 
 // Index of the query heads in layers with moments.
@@ -304,15 +300,11 @@ std::optional<std::int32_t> window_of(const Statistics& s, std::int64_t layer) {
 }
 
 Shared make_shared(const AnalyzeOptions& options, const Statistics& s) {
-  Shared shared{options,
-                s,
-                options.pre_rope ? VectorStage::pre : VectorStage::post,
-                options.plasticity_options,
-                documents_at(s),
-                {},
-                {},
-                {},
-                {}};
+  Shared shared{.options = options,
+                .statistics = s,
+                .stage = options.pre_rope ? VectorStage::pre : VectorStage::post,
+                .plasticity = options.plasticity_options,
+                .times = documents_at(s)};
   check_profile_options(shared.plasticity);
   shared.plasticity.seed = options.seed;
   shared.plasticity.sampler = buckets_of(s);
@@ -346,11 +338,7 @@ void run_layer(const Shared& shared, std::span<HeadReport> heads) {
     try {
       run_head(shared, both, report);
     } catch (const Error& error) {
-      report.pca.reset();
-      report.rotation.reset();
-      report.plasticity.reset();
-      report.error = error.what();
-      report.error_kind = error.kind();
+      fail_head(report, error.kind(), error.what());
     }
   });
 }

@@ -49,15 +49,6 @@ std::uint64_t seed_of(const HeadId& id, std::uint64_t seed) {
   return seed ^ (salt + 1) * 0x9E3779B97F4A7C15u;
 }
 
-void fail(HeadReport& report, ErrorKind kind, const std::string& message) {
-  report.pca.reset();
-  report.rotation.reset();
-  report.plasticity.reset();
-  report.without_group.clear();
-  report.error = message;
-  report.error_kind = kind;
-}
-
 void check_same_layer(const HeadRows& query, const HeadRows& key, const std::string& path,
                       int k_head) {
   if (query.head_dim != key.head_dim)
@@ -116,7 +107,7 @@ void HeadRunner::run_group(const KeyGroup& group) {
   try {
     key = prepare(group.key, times);
   } catch (const Error& error) {
-    for (const auto i : group.heads) fail(run_.heads[i], error.kind(), error.what());
+    for (const auto i : group.heads) fail_head(run_.heads[i], error.kind(), error.what());
     return;
   }
   for (const auto i : group.heads) {
@@ -125,9 +116,9 @@ void HeadRunner::run_group(const KeyGroup& group) {
       run_head(report, key, times);
       report.k_components = std::exchange(key.components, {});
     } catch (const Error& error) {
-      fail(report, error.kind(), error.what());
+      fail_head(report, error.kind(), error.what());
     } catch (const std::exception& error) {
-      fail(report, ErrorKind::failure, error.what());
+      fail_head(report, ErrorKind::failure, error.what());
     }
   }
   const std::lock_guard lock(mutex_);
@@ -244,6 +235,15 @@ void HeadRunner::run_head(HeadReport& report, const KeyHead& key, AnalysisTimes&
       {queries, keys, pooled, report.pca ? &*report.pca : nullptr,
        report.rotation ? &*report.rotation : nullptr, file.rows.token_str, key.file.rows.token_str},
       options_.scatter, planes ? options_.rotation_options.pairs : 0);
+}
+
+void fail_head(HeadReport& report, ErrorKind kind, const std::string& message) {
+  report.pca.reset();
+  report.rotation.reset();
+  report.plasticity.reset();
+  report.without_group.clear();
+  report.error = message;
+  report.error_kind = kind;
 }
 
 std::optional<std::int32_t> window_in(const HeadRows& rows, int layer, const ModelFacts* model) {

@@ -72,6 +72,9 @@ class HeadRunner {
   std::vector<std::unique_ptr<RotationMemory>> memory_;  // buffers to reuse, at most one per thread
 };
 
+// Stores the error in the report and drops its partial results.
+void fail_head(HeadReport& report, ErrorKind kind, const std::string& message);
+
 // Returns the window of one layer's attention: from the head file, else from the model, else none.
 std::optional<std::int32_t> window_in(const HeadRows& rows, int layer, const ModelFacts* model);
 

@@ -1,6 +1,5 @@
 #include <cmath>
 #include <functional>
-#include <map>
 #include <vector>
 
 #include "analysis/results/measures.h"
@@ -14,17 +13,7 @@ namespace {
 
 using Type = Table::Type;
 
-constexpr HeadClass kClasses[] = {HeadClass::position_dominated, HeadClass::q_positional,
-                                  HeadClass::k_positional, HeadClass::content_focused,
-                                  HeadClass::mixed};
-
-// Heads per class, by the first component and by the drift axis.
-struct ClassCounts {
-  std::map<HeadClass, std::int64_t> by_component;
-  std::map<HeadClass, std::int64_t> by_axis;
-};
-
-void add_taxonomy_counts(const AnalysisRun& run, const std::map<std::string, ClassCounts>& groups,
+void add_taxonomy_counts(const AnalysisRun& run, const TaxonomyOptions& options,
                          ResultTables& results) {
   RowBuilder rows(run, "taxonomy_counts",
                   {{"model", Type::text},
@@ -34,21 +23,16 @@ void add_taxonomy_counts(const AnalysisRun& run, const std::map<std::string, Cla
                    {"fraction", Type::real},
                    {"heads_axis", Type::integer, RowBuilder::kNeedsRows},
                    {"fraction_axis", Type::real, RowBuilder::kNeedsRows}});
-  const auto total = [](const std::map<HeadClass, std::int64_t>& counts) {
-    double sum = 0;
-    for (const auto head_class : kClasses) sum += static_cast<double>(counts.at(head_class));
-    return sum;
-  };
-  for (const auto& [group, counts] : groups)
-    for (const auto head_class : kClasses) {
-      const auto heads = counts.by_component.at(head_class);
-      const auto heads_axis = counts.by_axis.at(head_class);
-      const double on_axis = total(counts.by_axis);
-      rows.add(
-          {run.label, group, to_string(head_class), heads,
-           static_cast<double>(heads) / total(counts.by_component),
-           on_axis > 0 ? Table::Cell(heads_axis) : kNan, static_cast<double>(heads_axis) / on_axis},
-          run.texts < 2 ? "single_text" : "no_drift_in_other_texts");
+  const auto published = class_measures(ClassBy::first_component, options);
+  const auto on_axis = class_measures(ClassBy::drift_axis, options);
+  for (const char* group : kHeadGroups)
+    for (std::size_t i = 0; i < published.size(); ++i) {
+      const auto first = count_class(run, published[i], group);
+      const auto axis = count_class(run, on_axis[i], group);
+      if (first.of > 0)
+        rows.add({run.label, std::string(group), std::string(published[i].name), first.heads,
+                  first.fraction(), axis.of > 0 ? Table::Cell(axis.heads) : kNan, axis.fraction()},
+                 run.texts < 2 ? "single_text" : "no_drift_in_other_texts");
     }
   rows.finish(results);
 }
@@ -150,7 +134,6 @@ void add_taxonomy(const AnalysisRun& run, const AnalyzeOptions& options, ResultT
                                 {"class_axis", Type::text},
                                 {"pc_position", Type::integer},
                                 {"pc_position_variance", Type::real}}));
-  std::map<std::string, ClassCounts> counts;
   for (const auto& head : run.heads) {
     if (!head.pca || head.pca->components.empty()) continue;
     const auto& pca = *head.pca;
@@ -168,17 +151,9 @@ void add_taxonomy(const AnalysisRun& run, const AnalyzeOptions& options, ResultT
              !lacks_axis_only ? undefined_reason(head)
              : run.texts < 2  ? "single_text"
                               : "no_drift_in_other_texts");
-    for (const char* group : kHeadGroups) {
-      if (published == HeadClass::undefined || !in_group(head, group)) continue;
-      auto& of_group = counts[group];
-      for (const auto head_class : kClasses) {
-        of_group.by_component[head_class] += head_class == published ? 1 : 0;
-        of_group.by_axis[head_class] += head_class == on_axis ? 1 : 0;
-      }
-    }
   }
   rows.finish(results);
-  add_taxonomy_counts(run, counts, results);
+  add_taxonomy_counts(run, options.taxonomy, results);
 }
 
 void add_correlations(const AnalysisRun& run, ResultTables& results) {

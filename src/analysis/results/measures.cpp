@@ -269,6 +269,11 @@ std::vector<double> values_of(const AnalysisRun& run, const Measure& measure,
   return values;
 }
 
+ClassCount count_class(const AnalysisRun& run, const Measure& one_class, const std::string& group) {
+  const auto values = values_of(run, one_class, group);
+  return {std::ranges::count(values, 1.0), std::ssize(values)};
+}
+
 std::vector<MeanError> mean_errors(const AnalysisRun& run, const AnalyzeOptions& options) {
   std::size_t groups = 0;
   for (const auto& head : run.heads) groups = std::max(groups, head.without_group.size());
@@ -297,9 +302,9 @@ std::vector<MeanError> mean_errors(const AnalysisRun& run, const AnalyzeOptions&
 
 const MeanError* find_error(const AnalysisRun& run, const std::string& quantity,
                             const std::string& heads) {
-  const auto found = std::find_if(
-      run.errors.begin(), run.errors.end(),
-      [&](const MeanError& error) { return error.quantity == quantity && error.heads == heads; });
+  const auto found = std::ranges::find_if(run.errors, [&](const MeanError& error) {
+    return error.quantity == quantity && error.heads == heads;
+  });
   return found == run.errors.end() ? nullptr : &*found;
 }
 

@@ -26,7 +26,7 @@ std::vector<Measure> pca_measures();
 // The published class reads the first principal component; the other one the drift axis.
 enum class ClassBy { first_component, drift_axis };
 HeadClass class_of(const HeadReport& head, ClassBy by, const TaxonomyOptions& options);
-// Fraction of heads in each class.
+// One measure per class: 1 for heads of the class, 0 for heads of other classes.
 std::vector<Measure> class_measures(ClassBy by, const TaxonomyOptions& options);
 
 std::vector<Measure> rotation_measures();
@@ -43,6 +43,15 @@ bool has_one_attention(const AnalysisRun& run, const std::string& group);
 // Returns the defined values of a measure over the heads of a group.
 std::vector<double> values_of(const AnalysisRun& run, const Measure& measure,
                               const std::string& group);
+
+// Heads of a class among the heads of a group that have a class.
+struct ClassCount {
+  std::int64_t heads = 0;
+  std::int64_t of = 0;
+
+  double fraction() const { return static_cast<double>(heads) / static_cast<double>(of); }
+};
+ClassCount count_class(const AnalysisRun& run, const Measure& one_class, const std::string& group);
 
 // Returns the jackknife error of every mean in the summary, for each group of heads. Only measures
 // with replicates are included.

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -109,12 +108,10 @@ Json class_counts(const AnalysisRun& run, ClassBy by, const TaxonomyOptions& opt
   Json counts = Json::object();
   for (const char* group : kHeadGroups)
     for (const auto& measure : class_measures(by, options)) {
-      const auto values = values_of(run, measure, group);
-      if (values.empty()) continue;
-      const auto heads = std::ranges::count(values, 1.0);
+      const auto count = count_class(run, measure, group);
+      if (count.of == 0) continue;
       Json& entry = counts[group][measure.name];
-      entry = {{"heads", heads},
-               {"fraction", static_cast<double>(heads) / static_cast<double>(values.size())}};
+      entry = {{"heads", count.heads}, {"fraction", count.fraction()}};
       put_error(entry, run, measure, group);
     }
   return counts;

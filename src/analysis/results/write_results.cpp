@@ -82,23 +82,24 @@ bool runs_analysis(const Json& options, const std::string& analysis) {
   return std::ranges::count(options.at("analyses"), Json(analysis)) > 0;
 }
 
-// Sentences "NAME is OLD there, NEW here" for every difference between two sets of options that
-// changes a number in the folder.
-std::vector<std::string> differing_options(const Json& there, const Json& here) {
-  std::vector<std::string> differences;
+// Adds "NAME is OLD there, NEW here" where the values differ.
+void compare(const std::string& name, const Json& there, const Json& here,
+             std::vector<std::string>& differences) {
+  if (there != here)
+    differences.push_back(fmt::format("{} is {} there, {} here", name, there.dump(), here.dump()));
+}
+
+// Adds the differences between two sets of options that change numbers in the folder.
+void compare_options(const Json& there, const Json& here, std::vector<std::string>& differences) {
   Json all = there;
   all.update(here);
   for (const auto& [key, value] : all.items()) {
     const auto analysis = analysis_of_option(key);
     const bool compared =
         analysis.empty() || (runs_analysis(there, analysis) && runs_analysis(here, analysis));
-    const Json old_value = there.value(key, Json());
-    const Json new_value = here.value(key, Json());
-    if (key != "analyses" && compared && old_value != new_value)
-      differences.push_back(
-          fmt::format("{} is {} there, {} here", key, old_value.dump(), new_value.dump()));
+    if (key != "analyses" && compared)
+      compare(key, there.value(key, Json()), here.value(key, Json()), differences);
   }
-  return differences;
 }
 
 // The summary of the results in the folder; null without results.
@@ -107,24 +108,18 @@ Json existing_summary(const std::string& folder) {
   return path_exists(file) ? load_json(file) : Json();
 }
 
-void check_same_run(const std::string& folder, const Json& there, const AnalyzeOptions& options,
-                    const std::string& label) {
+void check_same_results(const std::string& folder, const Json& there, const AnalyzeOptions& options,
+                        const std::string& label) {
   if (there.is_null()) return;
   std::vector<std::string> differences;
-  const auto compare = [&](const char* name, const Json& old_value, const Json& new_value) {
-    if (old_value != new_value)
-      differences.push_back(
-          fmt::format("{} is {} there, {} here", name, old_value.dump(), new_value.dump()));
-  };
   try {
-    if (!label.empty()) compare("label", there.at("model"), label);
-    compare("capture", there.at("data_root"), short_name(options.data_root));
+    if (!label.empty()) compare("label", there.at("model"), label, differences);
+    compare("capture", there.at("data_root"), short_name(options.data_root), differences);
     const auto hash = capture_hash(options.data_root);
     if (differences.empty() && !hash.empty() && there.at("capture_hash") != hash)
       differences.emplace_back("the capture has changed since");
-    compare("qkscope", there.at("versions").at("qkscope"), version_string());
-    for (auto& difference : differing_options(there.at("options"), options_json(options)))
-      differences.push_back(std::move(difference));
+    compare("qkscope", there.at("versions").at("qkscope"), version_string(), differences);
+    compare_options(there.at("options"), options_json(options), differences);
   } catch (const Json::exception& error) {
     bad_input(
         "{}/{}: not a summary as an analysis writes it ({}); choose another folder with --out, or "
@@ -262,7 +257,7 @@ void remove_summary(const std::string& folder) {
 void check_results_folder(const std::string& folder, const AnalyzeOptions& options) {
   translate_exceptions([&] {
     if (!is_store_address(folder))
-      check_same_run(folder, existing_summary(folder), options, options.label);
+      check_same_results(folder, existing_summary(folder), options, options.label);
   });
 }
 
@@ -274,7 +269,7 @@ void write_results(const std::string& path_or_address, const AnalysisRun& run,
     const auto& folder = output.folder();
     make_folders(folder);
     const Json earlier = overwrite ? Json() : existing_summary(folder);
-    check_same_run(folder, earlier, options, run.label);
+    check_same_results(folder, earlier, options, run.label);
     if (earlier.is_null()) remove_results(folder);
     ResultTables results = result_tables(run, options);
     merge_tables(folder, run, results);
