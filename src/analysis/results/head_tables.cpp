@@ -141,7 +141,7 @@ void add_taxonomy(const AnalysisRun& run, const AnalyzeOptions& options, ResultT
     const auto published = class_of(head, ClassBy::first_component, options.taxonomy);
     const auto on_axis = class_of(head, ClassBy::drift_axis, options.taxonomy);
     const int pc = position_component(pca);
-    // A head with a published class can lack only the correlations along the axis.
+    // In a head with a published class only the axis columns can be empty.
     const bool lacks_axis_only = published != HeadClass::undefined;
     rows.add(head_cells(run, head,
                         {first.q.r, first.k.r, to_string(published),

@@ -187,6 +187,9 @@ std::vector<Measure> rotation_measures() {
   const auto size = [&](double R::*member) {
     return number([member](const R& r) { return std::fabs(r.*member); });
   };
+  const auto null = [&](double PositionNull::*member) {
+    return number([member](const R& r) { return r.null.*member; });
+  };
   return {
       {.name = "position_r", .of = field(&R::position_r)},
       {.name = "r_q_a", .of = field(&R::r_q_a)},
@@ -229,15 +232,9 @@ std::vector<Measure> rotation_measures() {
        .error = false},
       {.name = "active_variance", .of = field(&R::active_variance)},
       {.name = "active_variance_total", .of = field(&R::active_variance_total)},
-      {.name = "position_r_null",
-       .of = number([](const R& r) { return r.null.position_r; }),
-       .error = false},
-      {.name = "abs_r_q_a_null",
-       .of = number([](const R& r) { return r.null.r_q_a; }),
-       .error = false},
-      {.name = "abs_r_k_a_null",
-       .of = number([](const R& r) { return r.null.r_k_a; }),
-       .error = false}};
+      {.name = "position_r_null", .of = null(&PositionNull::position_r), .error = false},
+      {.name = "abs_r_q_a_null", .of = null(&PositionNull::r_q_a), .error = false},
+      {.name = "abs_r_k_a_null", .of = null(&PositionNull::r_k_a), .error = false}};
 }
 
 std::vector<Measure> plasticity_measures() {

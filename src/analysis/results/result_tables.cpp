@@ -294,7 +294,7 @@ ResultTables result_tables(const AnalysisRun& run, const AnalyzeOptions& options
   return translate_exceptions([&] {
     const auto list = tables_of(run, options);
     std::vector<ResultTables> parts(list.size());
-    // In reverse order: the scatter table, by far the largest, is last in the list.
+    // Start with the last table: head_scatter, by far the largest, is at the end of the list.
     parallel_for(std::ssize(list), [&](std::int64_t i) {
       const auto place = list.size() - 1 - static_cast<std::size_t>(i);
       list[place](run, parts[place]);

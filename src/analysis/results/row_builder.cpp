@@ -31,7 +31,7 @@ void RowBuilder::add(std::vector<Table::Cell> cells, const std::string& reason,
 }
 
 void RowBuilder::finish(ResultTables& results) {
-  // An empty table: every head lacks its columns that need rows.
+  // Statistics leave such a table empty: count every head under needs_rows.
   for (std::size_t i = 0; i < lacks_rows_.size(); ++i)
     if (lacks_rows_[i] && table_.rows() == 0)
       undefined_[table_.columns()[i].name][kNeedsRowsReason] = static_cast<int>(run_.heads.size());

@@ -9,7 +9,7 @@
 
 namespace qkscope {
 
-// Rows of one head and the analyses whose directions become coordinates.
+// Rows of one head, and the analyses that define the axes of the scatter plots.
 struct ScatterSource {
   const CentredRows& queries;
   const CentredRows& keys;

@@ -227,7 +227,7 @@ void merge_summary(const Json& earlier, Json& summary) {
 }
 
 void write_tables(const std::string& folder, const std::vector<ResultTable>& tables) {
-  // In reverse order: the scatter table, by far the largest, is last in the list.
+  // Start with the last table: head_scatter, by far the largest, is at the end of the list.
   const auto files = 2 * std::ssize(tables);
   parallel_for(files, [&](std::int64_t i) {
     const auto& result = tables[static_cast<std::size_t>((files - 1 - i) / 2)];
