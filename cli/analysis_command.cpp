@@ -41,6 +41,14 @@ void AnalysisCommand::add_input_options(CLI::App& command) {
   command.add_option("--layers", layers_, "Only these layers: 0,4-7 (default: all)");
   command.add_option("--heads", heads_,
                      "Only these query heads, LAYER.HEAD: 3.5,3.6 (default: all)");
+  static const std::map<std::string, AttentionKind> kAttention = {
+      {"full", AttentionKind::full}, {"sliding", AttentionKind::sliding}};
+  command
+      .add_option("--attention", options_.attention,
+                  "Only layers with full attention, or with a sliding window (default: all)")
+      ->transform(CLI::CheckedTransformer(kAttention));
+  command.add_flag("--overwrite", overwrite_,
+                   "Replace results of other options in the folder (default: refuse)");
   command.add_flag("--no-errors", no_errors_,
                    "Leave out the errors of the means over heads, a jackknife over texts");
   command
@@ -181,9 +189,10 @@ void AnalysisCommand::run() {
   read_profile_bins();
   if (!planes_of_.empty()) options_.planes_of = parse_heads(planes_of_, "--planes-of");
   check_output_folder(out_);
+  if (!overwrite_) check_results_folder(out_, options_);
   options_.quiet = common_.quiet;
   const AnalysisRun run = analyze_capture(options_);
-  write_results(out_, run, options_);
+  write_results(out_, run, options_, overwrite_);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - started;
   info("{} heads in {:.1f} s; results in {}", run.heads.size(), taken.count(), out_);
   report_failed_heads(run, out_);

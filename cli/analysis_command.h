@@ -36,6 +36,7 @@ class AnalysisCommand {
   CaptureInput capture_;
   std::string layers_;
   std::string heads_;
+  bool overwrite_ = false;
   bool no_errors_ = false;
   std::string profile_bins_;
   std::string planes_of_;

@@ -49,6 +49,8 @@ constexpr Shown kShown[] = {{"r_q", "r_q", 2},
                             {"K-pos", "k_positional", 0, true},
                             {"content", "content_focused", 0, true},
                             {"mixed", "mixed", 0, true},
+                            {"pos axis", "position_dominated_axis", 0, true},
+                            {"con axis", "content_focused_axis", 0, true},
                             {"bias", "bias_strength", 5},
                             {"ap", "ap_profile_overall", 3},
                             {"ap first", "ap_first20", 3},
@@ -184,6 +186,8 @@ void print_overview(const std::vector<OverviewRow>& rows) {
   print_group(rows, "all", "All layers");
   print_group(rows, "rope", "Layers with RoPE");
   print_group(rows, "nope", "Layers without RoPE (NoPE)");
+  print_group(rows, "full", "Layers with full attention");
+  print_group(rows, "sliding", "Layers with a sliding window");
 }
 
 void run_sweep_command(const SweepCommand& command) {

@@ -80,7 +80,7 @@ void FiguresCommand::analyze_first() {
   options.results = options.out + "/results";
   check_output_folder(options.results);
   const AnalysisRun run = analyze_capture(analysis);
-  write_results(options.results, run, analysis);
+  write_results(options.results, run, analysis, true);
   info("{} heads; results in {}", run.heads.size(), options.results);
   report_failed_heads(run, options.results);
 }

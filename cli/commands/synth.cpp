@@ -35,6 +35,8 @@ void SynthCommand::add_to(CLI::App& command) {
       ->check(CLI::Range(0, 1000));
   add("--plane-radius", options.plane_radius, "Radius of the first plane");
   add("--sliding-window", options.sliding_window, "Window in tokens (0: full attention)");
+  add("--full-every", options.full_every,
+      "With a window: every N-th layer has full attention (0: none)");
   add("--dim", head.dim, "Head dimension")->check(CLI::Range(2, 4096));
   add("--examples", head.examples, "Texts")->check(positive());
   add("--context", head.context, "Tokens per text")->check(positive());

@@ -1,11 +1,11 @@
-// Analyses of a capture: what the queries and keys of each head have to do with position.
+// Analyses of a capture: how the queries and keys of each attention head depend on position.
 //
 //   AnalyzeOptions options;
 //   options.data_root = "captures/smollm3";
 //   const AnalysisRun run = analyze_capture(options);
 //   write_results("results/smollm3", run, options);
 //
-// docs/analysis.md defines every number. A number that does not exist is NaN.
+// docs/analysis.md defines every number. An undefined number is NaN.
 #pragma once
 
 #include <atomic>
@@ -24,47 +24,56 @@
 
 namespace qkscope {
 
-// ---- Combined PCA: principal components of a head's queries and keys together.
+// ---- Combined PCA: principal components of the pooled queries and keys of one head.
 
 struct PcaOptions {
   int components = 10;
-  int separate_components = 5;     // of queries alone and of keys alone; 0: none
-  double weak_correlation = 0.05;  // below it r_q does not decide the sign of a component
+  int separate_components = 5;     // PCA of queries alone and of keys alone; 0: none
+  double weak_correlation = 0.05;  // a smaller |r_q| does not decide the sign of a component
 };
 
 struct PcaComponent {
-  double explained_variance = 0;  // share of the total
-  Correlation q;                  // of the queries' projection with position
-  Correlation k;                  // of the keys' projection with position
-  std::vector<double> direction;  // (dim), unit length, sign fixed by q.r or k.r
+  double explained_variance = 0;  // fraction of the total variance
+  Correlation q;                  // query projections with position
+  Correlation k;                  // key projections with position
+  std::vector<double> direction;  // shape (dim), unit length; sign fixed by q.r or k.r
 };
 
 struct PcaResult {
   std::vector<PcaComponent> components;
-  std::vector<double> explained_variance;  // (dim): of all components, not only those kept
-  // On the first component, around the pooled mean.
+  // Shape (dim). Explained variance of every component, including those not in `components`.
+  std::vector<double> explained_variance;
+  // On the first component, relative to the pooled mean.
   double mu_q = 0;
   double mu_k = 0;
   double slope_q = 0;  // per token
   double slope_k = 0;
-  double fisher = 0;  // squared distance of the means over the mean variance within q and k
-  // Sum over the components kept of explained variance times squared correlation.
+  double fisher = 0;  // squared distance of the means / mean of the two within-class variances
+  // Sum over the listed components of explained variance times r^2.
   double positional_variance_q = 0;
   double positional_variance_k = 0;
-  double qk_accuracy = 0;  // of a linear discriminant of queries and keys on the first two
-  // Behind it, for each group of texts: rows, and those that the discriminant tells right. Empty
-  // where no errors are wanted.
+  double qk_accuracy = 0;  // linear discriminant of queries against keys on components 0 and 1
+  // Shape (groups of texts): rows, and rows that the discriminant classifies correctly. Empty
+  // without jackknife errors.
   std::vector<std::int64_t> qk_rows;
   std::vector<std::int64_t> qk_right;
+  // Correlation with position along the drift axis Cov(X, t), cross-fitted: the axis of each group
+  // of texts is fitted on the other groups. NaN for a single text.
+  double r_q_axis = std::numeric_limits<double>::quiet_NaN();
+  double r_k_axis = std::numeric_limits<double>::quiet_NaN();
+  // Shape (groups of texts): both correlations without the rows of one group; axes stay fixed.
+  std::vector<double> r_q_axis_without;
+  std::vector<double> r_k_axis_without;
 };
 
-// A component of the queries alone or of the keys alone.
+// One principal component of the queries alone or of the keys alone. Its largest coordinate is
+// positive.
 struct SideComponent {
-  double explained_variance = 0;  // share of the total
-  Correlation with_position;      // of the projection; points where its largest coordinate is > 0
+  double explained_variance = 0;  // fraction of the total variance
+  Correlation with_position;      // of the projections
 };
 
-// ---- Taxonomy: the class of a head by what its first component has to do with position.
+// ---- Taxonomy: classes of heads by correlation with position.
 
 enum class HeadClass {
   position_dominated,  // r_q and |r_k| high
@@ -72,7 +81,7 @@ enum class HeadClass {
   k_positional,        // r_q low, |r_k| high
   content_focused,     // both low
   mixed,               // anything else
-  undefined,           // a correlation does not exist (constant positions, a single row)
+  undefined,           // a correlation is undefined (constant positions, a single row)
 };
 
 struct TaxonomyOptions {
@@ -80,80 +89,86 @@ struct TaxonomyOptions {
   double low = 0.3;
 };
 
-// From the correlations of the first component: components[0].q.r and .k.r.
+// The published class: r_q and r_k are components[0].q.r and components[0].k.r.
 QKSCOPE_API HeadClass classify(double r_q, double r_k, const TaxonomyOptions& options = {});
+// The class by the same thresholds on |r_q_axis| and |r_k_axis|. Differs from the published class
+// where the first component is the offset between queries and keys.
+QKSCOPE_API HeadClass classify_axis(const PcaResult& pca, const TaxonomyOptions& options = {});
 QKSCOPE_API std::string to_string(HeadClass head_class);  // "mixed"; "" for undefined
 
-// ---- Planar rotation: the direction a along which a head's rows drift with position, the
-// direction b that separates queries from keys, and the planes of the complement, orthogonal to
-// both.
+// Returns the index of the component with the largest min(|r_q|, |r_k|), or -1 where no component
+// has both correlations.
+QKSCOPE_API int position_component(const PcaResult& pca);
+
+// ---- Planar rotation: the direction a along which rows drift with position, the direction b that
+// separates queries from keys, and planes of the orthogonal complement of both.
 
 struct RotationOptions {
-  // b from the difference of the means without its part along a; or the first eigenvector of
-  // D = E[(q-k)(q-k)^T] over all pairs with a projected out of D first, or of D itself, with a
-  // projected out of the eigenvector.
+  // mean: b is the difference of the means, orthogonal to a. eigen: b is the first eigenvector of
+  // D = E[(q-k)(q-k)^T] over all pairs after projecting a out of D. eigen_then_project: a is
+  // projected out of the first eigenvector of D instead.
   enum class Separation { mean, eigen, eigen_then_project };
   Separation separation = Separation::mean;
-  std::vector<double> inv_freq;  // the layer's RoPE frequencies; empty when it has none
-  double max_omega = 1;          // top of the band searched when inv_freq is empty
+  std::vector<double> inv_freq;  // RoPE frequencies of the layer; empty for NoPE or unknown
+  double max_omega = 1;          // upper end of the frequency search without inv_freq
   int pairs = 30;                // planes of the complement
-  double active_angle_r = 0.9;   // a plane turns with position above this
-  int null_draws = 200;          // shuffles of the positions behind PositionNull; 0: none
+  double active_angle_r = 0.9;   // a plane is active (turns with position) above this angle_r
+  int null_draws = 200;          // position shuffles behind PositionNull; 0: none
   std::uint64_t seed = 0;        // of the shuffles
 };
 
-// Correlations along a where positions are shuffled among the rows and a is fitted to them: what
-// chance alone reaches. NaN where nothing was shuffled.
+// Permutation null: correlations along a after shuffling positions among rows and refitting a. NaN
+// without shuffles.
 struct PositionNull {
   double position_r = std::numeric_limits<double>::quiet_NaN();  // mean |r| over the shuffles
   double r_q_a = std::numeric_limits<double>::quiet_NaN();
   double r_k_a = std::numeric_limits<double>::quiet_NaN();
-  // Share of shuffles, with the true order counted in, that reach what was found.
+  // Permutation p values: (1 + shuffles that reach the observed |r|) / (1 + shuffles).
   double position_r_p = std::numeric_limits<double>::quiet_NaN();
   double r_q_a_p = std::numeric_limits<double>::quiet_NaN();
   double r_k_a_p = std::numeric_limits<double>::quiet_NaN();
 };
 
-// A plane of the complement: principal axes 2i and 2i + 1.
+// Plane i of the complement: principal axes 2i and 2i + 1.
 struct ComplementPair {
-  double variance_share = 0;        // of the variance left without a and b
-  double variance_share_total = 0;  // of all variance
-  double angle_r = 0;               // how strictly rows turn with position: 0 not at all, 1 exactly
-  double omega = 0;                 // radians per token; below 0 where rows turn against RoPE
-  double nearest_inv_freq = 0;      // NaN when the layer has none
-  double separability = 0;          // of queries and keys: 0.5 mixed, 1 apart; NaN: not known
-  bool active = false;              // angle_r above the threshold
+  double variance_share = 0;        // of the variance without a and b
+  double variance_share_total = 0;  // of the total variance
+  double angle_r = 0;  // |mean(exp(i(theta - omega t)))|: 1 where rows rotate with position
+  double omega = 0;    // radians per token; negative: rotation against RoPE
+  double nearest_inv_freq = 0;  // NaN without RoPE frequencies
+  double separability = 0;      // balanced accuracy of queries against keys; NaN: unknown
+  bool active = false;          // angle_r above RotationOptions::active_angle_r
 };
 
 struct RotationResult {
-  std::vector<double> a;   // (dim)
-  std::vector<double> b;   // (dim)
-  std::vector<double> c0;  // (dim): the two axes of the complement's first plane; empty when there
-  std::vector<double> c1;  // is none
+  std::vector<double> a;   // shape (dim)
+  std::vector<double> b;   // shape (dim)
+  std::vector<double> c0;  // shape (dim), c0 and c1 span the complement's first plane; empty
+  std::vector<double> c1;  // without one
   double position_r = 0;   // |correlation| with position along a, queries and keys pooled
-  double r_q_a = 0;        // correlation of each with position along a
+  double r_q_a = 0;        // correlation of queries, and of keys, with position along a
   double r_k_a = 0;
   double alpha_q = 0;  // slope along a, per token
   double alpha_k = 0;
-  double mu_q_a = 0;  // means of the vectors themselves along a and b
+  double mu_q_a = 0;  // means of the uncentred vectors along a and b
   double mu_k_a = 0;
   double mu_q_b = 0;
   double mu_k_b = 0;
   double bias_strength = 0;        // mu_q_a * alpha_k
-  double separation_strength = 0;  // share of the squared distance of queries and keys along b
-  double var_frac_a = 0;           // shares of the total variance
+  double separation_strength = 0;  // E[(b.(q-k))^2] / E[|q-k|^2] over all pairs
+  double var_frac_a = 0;           // fractions of the total variance
   double var_frac_b = 0;
   double plane_var_fraction = 0;  // var_frac_a + var_frac_b
-  double residual_pos_r = 0;      // largest |correlation| with position outside a; a check
+  double residual_pos_r = 0;      // largest |correlation| with position orthogonal to a: about 0
   double content_var_b = 0;       // variance along b within queries and within keys
-  double omega = 0;               // of the best wave through the projection on a
+  double omega = 0;               // frequency of the best sinusoid through the projection on a
   double omega_r_squared = 0;
   std::vector<ComplementPair> complement;
-  double active_variance = 0;        // on active planes, a share of the variance without a and b
-  double active_variance_total = 0;  // and of all variance
-  std::vector<double> active_axes;   // (2 per active plane, dim)
+  double active_variance = 0;        // of active planes, fraction of the variance without a and b
+  double active_variance_total = 0;  // of active planes, fraction of the total variance
+  std::vector<double> active_axes;   // shape (2 * active planes, dim)
   PositionNull null;
-  std::string undefined;  // why a, and with it most numbers, do not exist; empty when they do
+  std::string undefined;  // reason why a or b is undefined; empty where both exist
 
   int active_planes() const {
     int count = 0;
@@ -291,26 +306,30 @@ struct PlasticityResult {
 
 // ---- All heads of a capture.
 
-// A row of a head on the head's own axes, for pictures. Coordinates that were not computed are NaN.
+// One sampled row in the coordinates of its head, for scatter plots. Coordinates of analyses that
+// did not run are NaN.
 struct ScatterPoint {
   HeadKind side = HeadKind::query;
   std::int32_t position = 0;
-  std::string token;       // empty where the capture does not have its text
-  std::vector<double> pc;  // (components kept): around the pooled mean
-  double a = 0;            // of the vector itself, as mu_q_a
+  std::string token;       // empty in captures without token text
+  std::vector<double> pc;  // shape (components), relative to the pooled mean
+  double a = 0;            // coordinates of the uncentred vector, as mu_q_a
   double b = 0;
-  double c0 = 0;  // first pair of the complement, around the pooled mean
+  double c0 = 0;  // first plane of the complement, relative to the pooled mean
   double c1 = 0;
-  std::vector<double> planes;  // (2 x planes): on all pairs, of heads in AnalyzeOptions::planes_of
+  std::vector<double> planes;  // shape (2 * planes), for heads in AnalyzeOptions::planes_of
 };
 
+// Attention of a layer: over all earlier keys, or over a sliding window of them.
+enum class AttentionKind { any, full, sliding };
+
 struct AnalyzeOptions {
-  // A folder, or REPO@BRANCH of a dataset on the Hugging Face Hub: the head files that are read are
-  // fetched into its cache. A folder of that name wins.
+  // Local folder, or REPO@BRANCH of a dataset on the Hugging Face Hub, whose head files are
+  // downloaded into the cache. An existing folder takes precedence.
   std::string data_root;
-  std::string label;  // the model column; empty: the capture's own name for its model
-  // data_root is a folder of statistics: vectors before RoPE are taken, not what enters the dot
-  // product; and a capture of the same run, whose keys the plasticity compares ("": none).
+  std::string label;  // the model column; empty: the model name in the capture
+  // For statistics as input: use vectors before RoPE, and compare keys of this capture of the same
+  // run in the plasticity analysis (empty: none).
   bool pre_rope = false;
   std::string keys;
   bool pca = true;
@@ -318,46 +337,50 @@ struct AnalyzeOptions {
   bool plasticity = true;
   PcaOptions pca_options;
   TaxonomyOptions taxonomy;
-  RotationOptions rotation_options;       // inv_freq is filled per head from the capture
-  PlasticityOptions plasticity_options;   // sliding_window, sampler and seed likewise
-  std::optional<HeadCounts> head_counts;  // for captures that do not say them
-  // For captures that do not say them: a model (folder, id or ID@REVISION) whose config.json tells
-  // head counts, RoPE and windows.
+  RotationOptions rotation_options;       // inv_freq is set per head from the capture
+  PlasticityOptions plasticity_options;   // sliding_window, sampler and seed are set per head
+  std::optional<HeadCounts> head_counts;  // for captures without head counts in their metadata
+  // For captures without metadata: a model (folder, id or ID@REVISION) whose config.json gives head
+  // counts, RoPE and windows.
   std::string model;
-  std::vector<int> nope_layers;   // for captures without metadata: layers without RoPE
-  std::int64_t max_tokens = 0;    // 0: every row; else a seeded sample per head file
-  std::uint64_t seed = 0;         // of every sample that is drawn
-  std::vector<int> layers;        // only these; empty: all
-  std::vector<HeadId> heads;      // only these query heads; empty: all
-  bool errors = true;             // of the means over heads, by a jackknife over texts
-  int scatter = 96;               // rows per head and side kept for pictures; 0: none
-  std::vector<HeadId> planes_of;  // query heads of which those rows are kept on every plane
+  std::vector<int> nope_layers;  // for captures without metadata: layers without RoPE
+  std::int64_t max_tokens = 0;   // rows sampled per head file; 0: every row
+  std::uint64_t seed = 0;        // of every sample that is drawn
+  std::vector<int> layers;       // layers to analyse; empty: all
+  std::vector<HeadId> heads;     // query heads to analyse; empty: all
+  AttentionKind attention = AttentionKind::any;  // layers to analyse, by their attention
+  bool errors = true;             // jackknife errors over texts of the means over heads
+  int scatter = 96;               // rows per head and side kept for scatter plots; 0: none
+  std::vector<HeadId> planes_of;  // query heads whose scatter rows get coordinates on all planes
   bool quiet = false;             // no progress
-  const std::atomic<bool>* stop = nullptr;  // ends the download of head files
+  const std::atomic<bool>* stop = nullptr;  // set to true to cancel the download of head files
 };
 
-// One query head, with the key head it reads.
+// Results of one query head and the key head it reads.
 struct HeadReport {
   HeadId query;
   int k_head = -1;
   RopeUse rope = RopeUse::unknown;
+  std::optional<std::int32_t> window;  // tokens a query attends to; none: full attention
   int dim = 0;
   std::int64_t n_q = 0;  // rows
   std::int64_t n_k = 0;
-  bool positions_vary = true;  // of queries and of keys
+  bool positions_vary = true;  // more than one position among queries, and among keys
   std::optional<PcaResult> pca;
   std::optional<RotationResult> rotation;
   std::optional<PlasticityResult> plasticity;
-  // Queries alone, and keys alone (of every key head at the first query head that reads it).
   std::vector<SideComponent> q_components;
-  std::vector<SideComponent> k_components;
+  std::vector<SideComponent> k_components;  // set only on the first query head of each key head
   std::vector<ScatterPoint> scatter;
-  // The same head without each group of texts: only the numbers of pca, rotation and plasticity
-  // whose means have an error; the others are NaN. Empty where errors were not asked for.
+  // Jackknife replicates: the head without each group of texts. Only numbers whose means have an
+  // error are set; all others are NaN. Empty without errors.
   std::vector<HeadReport> without_group;
-  std::string error;  // why this head has no results; empty when it has
+  std::string error;  // reason why the head has no results; empty on success
   ErrorKind error_kind = ErrorKind::bad_input;
 };
+
+// Returns "full", or "sliding:512" for a window of 512 tokens.
+QKSCOPE_API std::string attention_name(const std::optional<std::int32_t>& window);
 
 struct AnalysisTimes {  // seconds, summed over threads
   double read = 0;
@@ -368,14 +391,14 @@ struct AnalysisTimes {  // seconds, summed over threads
   double errors = 0;
 };
 
-// How far a mean over heads moves with other texts, by a jackknife over groups of texts. Texts are
-// the sample; the heads are held fixed.
+// Mean over heads with its standard error by a jackknife over groups of texts. Texts are the
+// sample; heads are fixed.
 struct MeanError {
-  std::string quantity;  // as in an overview: "r_q", "mixed" (a share of heads) ...
-  std::string heads;     // "all", or those of "rope", "nope" or "unknown" layers
-  double mean = 0;       // the median for a quantity whose name says so
+  std::string quantity;  // column of the overview: "r_q", "mixed" (fraction of heads) ...
+  std::string heads;     // "all", "rope", "nope", "unknown", "full" or "sliding" layers
+  double mean = 0;       // median where the name ends in _median
   double se = 0;         // NaN below two texts
-  double low = 0;        // 95 % interval
+  double low = 0;        // 95 % confidence interval
   double high = 0;
   std::int64_t texts = 0;
   std::int64_t n_heads = 0;
@@ -389,22 +412,22 @@ struct ResultTable {
 
 struct AnalysisRun {
   std::string label;
-  Metadata capture;           // what the capture says of itself: model, commit, dtype, device ...
-  std::string state;          // _saver_state.json, which says more; empty where there is none
-  bool from_sums = false;     // of statistics over every token: what needs rows is NaN
-  bool compares_keys = true;  // false: no pairs of keys either
+  Metadata capture;                   // metadata of the capture: model, commit, dtype, device ...
+  std::string state;                  // content of _saver_state.json; empty without one
+  bool from_sums = false;             // input is statistics: numbers that need rows are NaN
+  bool compares_keys = true;          // false: no pairs of keys are available
   std::vector<HeadReport> heads;      // by layer and head
-  std::int64_t texts = 0;             // whose rows were read
-  std::vector<MeanError> errors;      // of the means over heads; empty where not asked for
-  std::vector<ResultTable> more;      // of statistics: attention, distance, key_channels
-  std::vector<std::string> warnings;  // what a reader of the numbers should know, in sentences
+  std::int64_t texts = 0;             // texts with at least one row
+  std::vector<MeanError> errors;      // errors of the means over heads; empty without errors
+  std::vector<ResultTable> more;      // tables of statistics: attention, distance, key_channels
+  std::vector<std::string> warnings;  // sentences: results that mean little
+  std::vector<std::string> notes;     // sentences: findings that change how to read the tables
   AnalysisTimes times;
-  double seconds = 0;  // that the analyses took
+  double seconds = 0;  // wall time of the analyses
 };
 
-// Runs the analyses over every head of a capture, on all cores. A head that cannot be analysed is
-// reported in its HeadReport; the others go on. A folder of statistics gives every number that
-// follows from its sums.
+// Runs the analyses over every head of a capture, or of a folder of statistics, on all cores. A
+// head that cannot be analysed keeps its error in its HeadReport; the other heads are analysed.
 QKSCOPE_API AnalysisRun analyze_capture(const AnalyzeOptions& options);
 
 // ---- Results as tables and files.
@@ -419,26 +442,31 @@ struct ResultTables {
 
 QKSCOPE_API ResultTables result_tables(const AnalysisRun& run, const AnalyzeOptions& options);
 
-// NAME.csv and NAME.parquet for each table, then summary.json: means over heads (all, RoPE and NoPE
-// layers apart), counts, failed heads, reasons of empty fields. What differs from run to run, the
-// time that was taken, is in timings.json.
-QKSCOPE_API void write_results(const std::string& folder, const AnalysisRun& run,
-                               const AnalyzeOptions& options);
+// Throws bad input where `folder` holds results of another capture or of other options, and says
+// which options differ. Options of an analysis count only where both runs have that analysis.
+QKSCOPE_API void check_results_folder(const std::string& folder, const AnalyzeOptions& options);
 
-// Logs the heads that failed and throws when there are any. Called once everything is written, so
-// that a program's exit code says so; `folder` is where the results are.
+// Writes NAME.csv and NAME.parquet for each table, timings.json, and summary.json last: means over
+// heads, counts, failed heads, reasons of empty fields. Analyses that the folder already holds with
+// the same options stay; results of other options are refused as by check_results_folder(), or
+// removed first with `overwrite`.
+QKSCOPE_API void write_results(const std::string& folder, const AnalysisRun& run,
+                               const AnalyzeOptions& options, bool overwrite = false);
+
+// Logs the heads that failed, one line for each reason, and throws if there are any. Call after
+// write_results(), so that the exit code reports the failure; `folder` holds the results.
 QKSCOPE_API void report_failed_heads(const AnalysisRun& run, const std::string& folder);
 
-// ---- Planted captures: heads with known structure, on which the analyses are tested.
+// ---- Planted captures: synthetic heads with known structure, to test the analyses.
 
-// A plane in which rows turn with position.
+// A plane in which rows rotate with position.
 struct PlantedPlane {
   double omega = 0;  // radians per token
   double radius = 0;
 };
 
-// A head whose rows drift along one direction, a, and whose queries are apart from its keys along
-// another, b, with noise around.
+// A head whose rows drift along a direction a and whose queries are offset from its keys along a
+// direction b, plus Gaussian noise.
 struct PlantedOptions {
   int dim = 128;
   int examples = 500;
@@ -467,12 +495,13 @@ struct PlantedCaptureOptions {
   int active_planes = 6;  // planes planted on RoPE layers, at RoPE frequencies
   double plane_radius = 3;
   int sliding_window = 0;  // tokens; 0: full attention
-  bool metadata = true;    // false: as a foreign capture that says nothing about itself
+  int full_every = 0;      // with a window: every n-th layer has full attention; 0: none
+  bool metadata = true;    // false: as a foreign capture without metadata
   PlantedOptions head;     // planes and seed are set per head
 };
 
 // Writes a whole capture in the layout of a real one: the head files, _saver_state.json, and
-// planted.json (what was planted in each head).
+// planted.json (the planted parameters of each head).
 QKSCOPE_API void write_planted_capture(const PlantedCaptureOptions& options);
 
 }  // namespace qkscope

@@ -153,6 +153,7 @@ def analyze(
     nope_layers: _options.Layers = (),
     layers: _options.Layers = (),
     heads: _options.Heads = (),
+    attention: str = "any",
     max_tokens: int = 0,
     seed: int = 0,
     errors: bool = True,
@@ -176,6 +177,7 @@ def analyze(
     heatmap_bins: int = 16,
     stage: str = "post",
     keys: str | PathLike[str] = "",
+    overwrite: bool = False,
 ) -> dict[str, pa.Table]:
     """The analyses of the heads of a capture, as Arrow tables by name ("qk", ...; table.to_pandas()).
 
@@ -183,15 +185,16 @@ def analyze(
     cannot be analysed is an Error once the others are done and written.
 
     data_root: a folder, or "REPO@BRANCH" of a dataset on the Hugging Face Hub. out: also write the tables there, as the
-    command does. only: "pca", "rotation", "plasticity", or some of them. label: the model column.
+    command does; a folder with results of other options is refused, unless overwrite replaces them. only: "pca",
+    "rotation", "plasticity", or some of them. label: the model column.
     A folder of statistics gives what follows from its sums; other fields are null. stage "pre" takes its vectors before
     RoPE, and keys is a capture of the same run, whose keys the plasticity compares.
 
     For captures that do not say it themselves: model, whose config.json tells head counts, RoPE and windows, or
     head_counts (query, key) and nope_layers.
 
-    Which rows: layers ([0, 4], or "0,4-7"), heads ([(3, 5), (3, 6)], or "3.5,3.6"), max_tokens (a sample of at most so
-    many rows per file; 0: all); seed is that of every sample. errors: intervals of the means over heads, by a jackknife
+    Which rows: layers ([0, 4], or "0,4-7"), heads ([(3, 5), (3, 6)], or "3.5,3.6"), attention (layers with "full"
+    attention, with a "sliding" window, or "any"), max_tokens (a sample of at most so many rows per file; 0: all); seed is that of every sample. errors: intervals of the means over heads, by a jackknife
     over texts. scatter: rows per head and side kept for pictures. planes_of: heads whose rows are kept on every plane.
 
     PCA: components per head, separate_pca (of queries and of keys alone), high and low (bounds of the classes).
@@ -217,6 +220,9 @@ def analyze(
     options.keys = _options.path("keys", keys)
     options.layers = _options.layers("layers", layers)
     options.set_heads(_options.heads("heads", heads))
+    options.attention = getattr(
+        _engine.AttentionKind, _options.choice("attention", attention, ("any", "full", "sliding"))
+    )
     options.max_tokens = _options.whole("max_tokens", max_tokens, 0, 2**62)
     options.seed = _options.whole("seed", seed, 0, 2**64 - 1)
     options.errors = _options.flag("errors", errors)
@@ -242,7 +248,7 @@ def analyze(
     plasticity.fifths = getattr(_engine.Fifths, _options.choice("fifths", fifths, ("range", "context")))
     plasticity.length_bins = _options.wholes("length_bins", length_bins, 0, 2**62)
     plasticity.heatmap_bins = _options.whole("heatmap_bins", heatmap_bins, 1, 1000)
-    return _run(options, out)
+    return _run(options, out, _options.flag("overwrite", overwrite))
 
 
 @_options.checked
@@ -288,7 +294,7 @@ def figures(
         analysis.quiet = True
         _describe_capture(analysis, label, model, head_counts, nope_layers)
         options.results = options.out + "/results"
-        _run(analysis, options.results)
+        _run(analysis, options.results, overwrite=True)
     return _engine.draw_figures(options)
 
 
@@ -321,10 +327,13 @@ def _profile_bins(value: int | str | None) -> int:
         raise InputError(f"profile_bins={value!r}: expected 1 to {kinds.MOST_BINS}, 'buckets' or None") from None
 
 
-def _run(options: _engine.AnalyzeOptions, out: str | PathLike[str] | None) -> dict[str, pa.Table]:
+def _run(options: _engine.AnalyzeOptions, out: str | PathLike[str] | None, overwrite: bool) -> dict[str, pa.Table]:
+    folder = "" if out is None else _options.path("out", out)
+    if folder and not overwrite:
+        _engine.check_results_folder(folder, options)
     analysis = _engine.analyze(options)
-    if out is not None:
-        analysis.write(_options.path("out", out))
+    if folder:
+        analysis.write(folder, overwrite)
     _report_failures(analysis.failures)
     return {name: to_arrow(columns) for name, columns in analysis.tables.items()}
 

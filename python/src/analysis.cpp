@@ -66,6 +66,10 @@ void bind_parts(nb::module_& module) {
   nb::enum_<Fifths>(module, "Fifths")
       .value("range", Fifths::range)
       .value("context", Fifths::context);
+  nb::enum_<AttentionKind>(module, "AttentionKind")
+      .value("any", AttentionKind::any)
+      .value("full", AttentionKind::full)
+      .value("sliding", AttentionKind::sliding);
   nb::class_<PcaOptions>(module, "PcaOptions")
       .def_rw("components", &PcaOptions::components)
       .def_rw("separate_components", &PcaOptions::separate_components);
@@ -118,6 +122,7 @@ void bind_analysis(nb::module_& module) {
       .def_rw("layers", &AnalyzeOptions::layers)
       .def("set_heads",
            [](AnalyzeOptions& options, const Pairs& heads) { options.heads = query_heads(heads); })
+      .def_rw("attention", &AnalyzeOptions::attention)
       .def_rw("errors", &AnalyzeOptions::errors)
       .def_rw("scatter", &AnalyzeOptions::scatter)
       .def("set_planes_of", [](AnalyzeOptions& options,
@@ -128,10 +133,12 @@ void bind_analysis(nb::module_& module) {
       .def_prop_ro("failures", &failures_of)
       .def(
           "write",
-          [](const Analysis& analysis, const std::string& folder) {
-            write_results(folder, analysis.run, analysis.options);
+          [](const Analysis& analysis, const std::string& folder, bool overwrite) {
+            write_results(folder, analysis.run, analysis.options, overwrite);
           },
-          nb::arg("folder"), nb::call_guard<nb::gil_scoped_release>());
+          nb::arg("folder"), nb::arg("overwrite"), nb::call_guard<nb::gil_scoped_release>());
+  module.def("check_results_folder", &check_results_folder, nb::arg("folder"), nb::arg("options"),
+             "Refuses a folder that holds results of other options.");
   module.def(
       "names_capture", [](const std::string& name) { return names_capture(name); }, nb::arg("name"),
       "Whether a folder or REPO@BRANCH is a capture.");

@@ -110,6 +110,7 @@ def test_one_analysis_alone(captured):
 OPTIONS = {
     "layers": ([3], lambda t, o: set(t["qk"]["layer"].to_pylist()) == {3}),
     "heads": ([(0, 1), (3, 2)], lambda t, o: o["heads"] == [[0, 1], [3, 2]]),
+    "attention": ("full", lambda t, o: o["attention"] == "full" and set(t["qk"]["attention"].to_pylist()) == {"full"}),
     "max_tokens": (20, lambda t, o: max(t["qk"]["n_q"].to_pylist()) == 20),
     "seed": (7, lambda t, o: o["seed"] == 7),
     "errors": (False, lambda t, o: "errors" not in t),
@@ -139,6 +140,16 @@ def test_options_are_those_of_the_command_line(captured, tmp_path, name):
     value, holds = OPTIONS[name]
     tables = qkscope.analyze(captured[0], tmp_path, **{name: value})
     assert holds(tables, json.loads((tmp_path / "summary.json").read_text())["options"])
+
+
+def test_a_folder_holds_results_of_one_set_of_options(captured, tmp_path):
+    qkscope.analyze(captured[0], tmp_path, only="pca", layers=[3])
+    with pytest.raises(qkscope.Error, match=r"layers is \[3\] there, \[0\] here"):
+        qkscope.analyze(captured[0], tmp_path, only="rotation", layers=[0])
+    qkscope.analyze(captured[0], tmp_path, only="rotation", layers=[3])
+    assert {"qk.parquet", "rotated.parquet"} < {path.name for path in tmp_path.iterdir()}
+    qkscope.analyze(captured[0], tmp_path, only="rotation", layers=[0], overwrite=True)
+    assert not (tmp_path / "qk.parquet").exists()
 
 
 def test_every_option_of_the_command_is_there():

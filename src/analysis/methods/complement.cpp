@@ -45,6 +45,7 @@ std::vector<double> unit(std::int64_t size, std::size_t at) {
 // every plane where it does not follow from the moments.
 void separate(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
               const Matrix& axes, std::vector<ComplementPair>& planes) {
+  if (planes.empty()) return;  // without b, `axes` has no columns either
   const auto delta = multiply(axes, pooled.delta);
   Matrix lines(axes.rows / 2, axes.cols);
   std::vector<std::size_t> apart;

@@ -84,6 +84,7 @@ std::vector<HeadReport> replicates(const HeadReport& head, std::span<const Momen
     HeadReport report;
     report.query = head.query;
     report.rope = head.rope;
+    report.window = head.window;
     report.dim = head.dim;
     report.n_q = q.size();
     report.n_k = k.size();
@@ -93,6 +94,10 @@ std::vector<HeadReport> replicates(const HeadReport& head, std::span<const Momen
         report.pca = first_component(q, k, pooled, head.pca->components.front().direction,
                                      options.pca_options);
         report.pca->qk_accuracy = accuracy_without(*head.pca, group);
+        if (group < head.pca->r_q_axis_without.size()) {
+          report.pca->r_q_axis = head.pca->r_q_axis_without[group];
+          report.pca->r_k_axis = head.pca->r_k_axis_without[group];
+        }
       }
       if (head.rotation) {
         report.rotation =

@@ -132,6 +132,69 @@ void discriminate(const CentredRows& queries, const CentredRows& keys, const Tex
   result.qk_accuracy = static_cast<double>(right) / (nq + nk);
 }
 
+// Sums over left-out rows of one side, projected on the axes of their groups of texts.
+struct AxisSums {
+  double rows = 0;
+  double sum = 0;
+  double squares = 0;
+  double position_sum = 0;
+  double position_squares = 0;
+  double products = 0;      // projection times position
+  double total_square = 0;  // squared length of the rows in all directions
+
+  void add(const AxisSums& other, double sign) {
+    rows += sign * other.rows;
+    sum += sign * other.sum;
+    squares += sign * other.squares;
+    position_sum += sign * other.position_sum;
+    position_squares += sign * other.position_squares;
+    products += sign * other.products;
+    total_square += sign * other.total_square;
+  }
+
+  double r() const {
+    if (rows < 2) return kNan;
+    const double variance = squares - sum * sum / rows;
+    const bool varies = variance > 1e-24 * total_square;
+    return correlation(products - sum * position_sum / rows, varies ? variance : 0,
+                       position_squares - position_sum * position_sum / rows,
+                       static_cast<std::int64_t>(rows))
+        .r;
+  }
+};
+
+AxisSums sums_along(const GroupSums& group, std::span<const double> axis) {
+  return {static_cast<double>(group.count),
+          dot(group.sum, axis),
+          quadratic_form(group.scatter, axis),
+          group.position_sum,
+          group.position_scatter,
+          dot(group.cross_scatter, axis),
+          trace(group.scatter)};
+}
+
+// Unit vector along the covariance of the pooled rows with position; empty where there is none.
+std::vector<double> drift_axis(const Moments& queries, const Moments& keys) {
+  if (queries.size() == 0 || keys.size() == 0) return {};
+  auto axis = pool(queries, keys).cross_scatter;
+  const double length = norm(axis);
+  if (!(length > 0)) return {};
+  for (double& x : axis) x /= length;
+  return axis;
+}
+
+// Correlation over all groups, and without each of them.
+double pooled_correlation(std::span<const AxisSums> groups, std::vector<double>& without) {
+  AxisSums all;
+  for (const auto& group : groups) all.add(group, 1);
+  for (const auto& group : groups) {
+    AxisSums rest = all;
+    rest.add(group, -1);
+    without.push_back(rest.r());
+  }
+  return all.r();
+}
+
 const char* name_of(HeadClass head_class) {
   switch (head_class) {
     case HeadClass::position_dominated:
@@ -194,6 +257,21 @@ PcaResult first_component(const Moments& queries, const Moments& keys, const Poo
   return result;
 }
 
+void correlate_along_axis(const GroupedRows& queries, const GroupedRows& keys,
+                          std::span<const Moments> queries_without,
+                          std::span<const Moments> keys_without, PcaResult& result) {
+  std::vector<AxisSums> q(queries_without.size());
+  std::vector<AxisSums> k(queries_without.size());
+  for (std::size_t group = 0; group < q.size(); ++group) {
+    const auto axis = drift_axis(queries_without[group], keys_without[group]);
+    if (axis.empty()) continue;
+    q[group] = sums_along(queries.groups[group], axis);
+    k[group] = sums_along(keys.groups[group], axis);
+  }
+  result.r_q_axis = pooled_correlation(q, result.r_q_axis_without);
+  result.r_k_axis = pooled_correlation(k, result.r_k_axis_without);
+}
+
 std::vector<SideComponent> separate_pca(const Moments& rows, int components) {
   if (components <= 0) return {};
   const auto kept = std::min<std::int64_t>(components, rows.scatter.rows);
@@ -221,6 +299,23 @@ HeadClass classify(double r_q, double r_k, const TaxonomyOptions& options) {
   if (r_q < options.low && k > options.high) return HeadClass::k_positional;
   if (r_q < options.low && k < options.low) return HeadClass::content_focused;
   return HeadClass::mixed;
+}
+
+HeadClass classify_axis(const PcaResult& pca, const TaxonomyOptions& options) {
+  return classify(std::fabs(pca.r_q_axis), pca.r_k_axis, options);
+}
+
+int position_component(const PcaResult& pca) {
+  int best = -1;
+  double largest = -1;
+  for (std::size_t i = 0; i < pca.components.size(); ++i) {
+    const double q = std::fabs(pca.components[i].q.r);
+    const double k = std::fabs(pca.components[i].k.r);
+    if (std::isnan(q) || std::isnan(k) || std::min(q, k) <= largest) continue;
+    largest = std::min(q, k);
+    best = static_cast<int>(i);
+  }
+  return best;
 }
 
 std::string to_string(HeadClass head_class) {

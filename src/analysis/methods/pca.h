@@ -21,6 +21,14 @@ PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
 PcaResult first_component(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
                           std::span<const double> near, const PcaOptions& options);
 
+// Sets r_q_axis and r_k_axis and their replicates. The drift axis of each group of texts is fitted
+// on the other groups; projections of the left-out rows, relative to the mean of all queries or of
+// all keys, are pooled over the groups and correlated with position. `queries_without` and
+// `keys_without` are the moments without each group.
+void correlate_along_axis(const GroupedRows& queries, const GroupedRows& keys,
+                          std::span<const Moments> queries_without,
+                          std::span<const Moments> keys_without, PcaResult& result);
+
 // The components of the rows of one kind alone. Each points where its largest coordinate is
 // positive.
 std::vector<SideComponent> separate_pca(const Moments& rows, int components);

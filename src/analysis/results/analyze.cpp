@@ -1,32 +1,20 @@
 #include <algorithm>
-#include <chrono>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <set>
 #include <utility>
 
-#include "analysis/methods/jackknife.h"
-#include "analysis/methods/moments.h"
-#include "analysis/methods/pca.h"
-#include "analysis/methods/plasticity.h"
-#include "analysis/methods/rotation.h"
 #include "analysis/methods/text_groups.h"
-#include "analysis/results/analyze_statistics.h"
-#include "analysis/results/few_rows.h"
-#include "analysis/results/head_filter.h"
-#include "analysis/results/mean_errors.h"
-#include "analysis/results/model_facts.h"
-#include "analysis/results/scatter.h"
-#include "analysis/results/shared_profile.h"
+#include "analysis/results/capture_heads.h"
+#include "analysis/results/head_runner.h"
+#include "analysis/results/measures.h"
+#include "analysis/results/warnings.h"
 #include "base/core/error.h"
-#include "base/core/huge_pages.h"
 #include "base/core/log.h"
 #include "base/core/thread_pool.h"
 #include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
-#include "base/numerics/random.h"
 #include "capture/format/capture_source.h"
 #include "capture/format/head_examples.h"
 #include "capture/format/layout.h"
@@ -39,257 +27,9 @@
 namespace qkscope {
 namespace {
 
-class Stopwatch {
- public:
-  double lap() {  // seconds since the last call
-    const auto now = std::chrono::steady_clock::now();
-    return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
-
-// A seeded sample of `limit` rows in their order.
-void keep_some(HeadRows& rows, std::int64_t limit, std::uint64_t seed) {
-  if (limit <= 0 || rows.size() <= limit) return;
-  Random random(seed);
-  const auto dim = static_cast<std::size_t>(rows.head_dim);
-  std::size_t kept = 0;
-  const auto total = static_cast<std::size_t>(rows.size());
-  for (std::size_t i = 0; i < total && kept < static_cast<std::size_t>(limit); ++i) {
-    // Row i stays with probability (still wanted) / (still to come).
-    if (random.below(total - i) >= static_cast<std::uint64_t>(limit) - kept) continue;
-    rows.bucket[kept] = rows.bucket[i];
-    rows.example_id[kept] = rows.example_id[i];
-    if (!rows.example_key.empty()) rows.example_key[kept] = rows.example_key[i];
-    rows.position[kept] = rows.position[i];
-    if (!rows.token_str.empty()) rows.token_str[kept] = rows.token_str[i];
-    std::copy_n(rows.vectors.begin() + static_cast<std::ptrdiff_t>(i * dim), dim,
-                rows.vectors.begin() + static_cast<std::ptrdiff_t>(kept * dim));
-    ++kept;
-  }
-  rows.bucket.resize(kept);
-  rows.example_id.resize(kept);
-  if (!rows.example_key.empty()) rows.example_key.resize(kept);
-  rows.position.resize(kept);
-  if (!rows.token_str.empty()) rows.token_str.resize(kept);
-  rows.vectors.resize(kept * dim);
-}
-
-// Hands out what a head leaves for the next one.
-class SpareMemory {
- public:
-  std::unique_ptr<RotationMemory> take() {
-    const std::lock_guard lock(mutex_);
-    if (spare_.empty()) return std::make_unique<RotationMemory>();
-    auto memory = std::move(spare_.back());
-    spare_.pop_back();
-    return memory;
-  }
-  void give_back(std::unique_ptr<RotationMemory> memory) {
-    const std::lock_guard lock(mutex_);
-    spare_.push_back(std::move(memory));
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<RotationMemory>> spare_;  // at most one per thread
-};
-
-// Query heads that read one key head: the key file is read, and its moments are taken, once.
-struct Group {
-  HeadId key;
-  std::vector<std::size_t> heads;  // indices into the run's reports
-};
-
-// A key head, for all query heads that read it.
-struct KeyHead {
-  HeadFile file;
-  GroupedRows rows;
-  std::vector<Moments> without_group;
-  std::vector<SideComponent> components;
-  std::vector<double> signs;
-};
-
-// A number of its own for every head, from the seed of the run.
-std::uint64_t seed_of(const HeadId& id, std::uint64_t seed) {
-  const auto salt = static_cast<std::uint64_t>(id.layer) << 32 |
-                    static_cast<std::uint64_t>(id.head) << 1 | (id.kind == HeadKind::key ? 1 : 0);
-  return seed ^ (salt + 1) * 0x9E3779B97F4A7C15u;
-}
-
-class Runner {
- public:
-  Runner(const AnalyzeOptions& options, const CaptureIndex& index, const ModelFacts* model,
-         const TextGroups& texts, AnalysisRun& run)
-      : options_(options), index_(index), model_(model), texts_(texts), run_(run) {}
-
-  void run_group(const Group& group) {
-    [[maybe_unused]] thread_local const bool asked = (ask_for_huge_pages(), true);
-    Stopwatch watch;
-    AnalysisTimes times;
-    KeyHead key;
-    try {
-      key.file = read(group.key);
-      times.read += watch.lap();
-      key.rows = centre_rows_of(key.file);
-      times.moments += watch.lap();
-      key.without_group = leave_groups_out(key.rows);
-      times.errors += watch.lap();
-      if (options_.pca)
-        key.components = separate_pca(key.rows.rows, options_.pca_options.separate_components);
-      times.pca += watch.lap();
-      if (options_.plasticity) key.signs = key_signs(key.rows.rows);
-      times.plasticity += watch.lap();
-    } catch (const Error& error) {
-      for (const auto i : group.heads) fail(run_.heads[i], error.kind(), error.what());
-      return;
-    }
-    for (const auto i : group.heads) {
-      HeadReport& report = run_.heads[i];
-      try {
-        run_head(report, key, times);
-        // Once for each key head, however many queries read it.
-        report.k_components = std::exchange(key.components, {});
-      } catch (const Error& error) {
-        fail(report, error.kind(), error.what());
-      } catch (const std::exception& error) {
-        fail(report, ErrorKind::failure, error.what());
-      }
-    }
-    const std::lock_guard lock(mutex_);
-    run_.times.read += times.read;
-    run_.times.moments += times.moments;
-    run_.times.pca += times.pca;
-    run_.times.rotation += times.rotation;
-    run_.times.plasticity += times.plasticity;
-    run_.times.errors += times.errors;
-  }
-
- private:
-  HeadFile read(const HeadId& id) const {
-    const std::string path = head_file_path(options_.data_root, id);
-    HeadFile file = read_head_file(path);
-    if (file.rows.size() == 0) bad_input("{}: no rows", path);
-    if (model_ != nullptr) model_->check_head(id, file.rows.head_dim, path);
-    if (model_ != nullptr && file.rows.window_unsaid)
-      file.rows.sliding_window = model_->window(id.layer);
-    keep_some(file.rows, options_.max_tokens, seed_of(id, options_.seed));
-    return file;
-  }
-
-  static void fail(HeadReport& report, ErrorKind kind, const std::string& message) {
-    report.pca.reset();
-    report.rotation.reset();
-    report.plasticity.reset();
-    report.without_group.clear();
-    report.error = message;
-    report.error_kind = kind;
-  }
-
-  // With what groups of texts contribute, where that is wanted.
-  GroupedRows centre_rows_of(const HeadFile& file) const {
-    const Rows rows = rows_of(file.rows);
-    return options_.errors ? centre_groups(rows, texts_) : GroupedRows{centre(rows), {}};
-  }
-
-  void run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& times);
-  void run_rotation(HeadReport& report, const CentredRows& queries, const CentredRows& keys,
-                    const PooledMoments& pooled, const std::vector<double>& inv_freq);
-
-  // The file's own word, then that of --nope-layers, then the model's.
-  RopeInfo rope_of(const HeadFile& file, int layer, const std::string& path) const {
-    RopeInfo rope = rope_info(file.metadata, path);
-    if (rope.use != RopeUse::unknown) return rope;
-    if (model_ != nullptr) rope = model_->rope(layer);
-    const auto& nope = options_.nope_layers;
-    if (nope.empty()) return rope;
-    const bool without = std::find(nope.begin(), nope.end(), layer) != nope.end();
-    rope.use = without ? RopeUse::nope : RopeUse::rope;
-    if (without) rope.inv_freq.clear();
-    return rope;
-  }
-
-  const AnalyzeOptions& options_;
-  const CaptureIndex& index_;
-  const ModelFacts* model_;  // null where none is named
-  const TextGroups& texts_;
-  AnalysisRun& run_;
-  SpareMemory memory_;
-  std::mutex mutex_;
-};
-
-void Runner::run_rotation(HeadReport& report, const CentredRows& queries, const CentredRows& keys,
-                          const PooledMoments& pooled, const std::vector<double>& inv_freq) {
-  RotationOptions rotation = options_.rotation_options;
-  rotation.inv_freq = inv_freq;
-  rotation.seed = seed_of(report.query, options_.seed);
-  auto memory = memory_.take();
-  report.rotation = planar_rotation(queries, keys, pooled, rotation, memory.get());
-  memory_.give_back(std::move(memory));
-}
-
-void Runner::run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& times) {
-  Stopwatch watch;
-  const HeadFile file = read(report.query);
-  const HeadFile& key_file = key.file;
-  const CentredRows& keys = key.rows.rows;
-  times.read += watch.lap();
-  const std::string path = head_file_path(options_.data_root, report.query);
-  if (file.rows.head_dim != key_file.rows.head_dim)
-    bad_input("{}: vectors have {} numbers, those of key head {} have {}", path, file.rows.head_dim,
-              report.k_head, key_file.rows.head_dim);
-  if (file.rows.sliding_window != key_file.rows.sliding_window)
-    bad_input("{}: sliding window {}, its key head {} has {}", path,
-              file.rows.sliding_window.value_or(0), report.k_head,
-              key_file.rows.sliding_window.value_or(0));
-  const RopeInfo rope = rope_of(file, report.query.layer, path);
-  report.rope = rope.use;
-  report.dim = file.rows.head_dim;
-  report.n_q = file.rows.size();
-  report.n_k = keys.size();
-  const GroupedRows grouped = centre_rows_of(file);
-  const CentredRows& queries = grouped.rows;
-  report.positions_vary = queries.position_scatter > 0 && keys.position_scatter > 0;
-  const PooledMoments pooled = pool(queries, keys);
-  times.moments += watch.lap();
-  if (options_.pca) {
-    report.pca = combined_pca(queries, keys, pooled, options_.pca_options, &texts_);
-    report.q_components = separate_pca(queries, options_.pca_options.separate_components);
-  }
-  times.pca += watch.lap();
-  if (options_.rotation) run_rotation(report, queries, keys, pooled, rope.inv_freq);
-  times.rotation += watch.lap();
-  if (options_.plasticity) {
-    PlasticityOptions plasticity = options_.plasticity_options;
-    plasticity.seed = options_.seed;
-    plasticity.sliding_window = file.rows.sliding_window;
-    plasticity.sampler = sampler_options(file.metadata, path);
-    if (!plasticity.sampler) plasticity.sampler = index_.sampler;
-    plasticity.text_groups = texts_.first();
-    plasticity.replicates = options_.errors;
-    report.plasticity = attention_plasticity(queries, keys, key.signs, plasticity);
-  }
-  times.plasticity += watch.lap();
-  if (options_.errors)
-    report.without_group =
-        replicates(report, leave_groups_out(grouped), key.without_group, options_);
-  if (report.rotation) report.rotation->active_axes = {};  // many numbers that nothing else needs
-  times.errors += watch.lap();
-  if (options_.scatter > 0) {
-    const auto& asked = options_.planes_of;
-    const bool planes = std::find(asked.begin(), asked.end(), report.query) != asked.end();
-    report.scatter = scatter_points({queries, keys, pooled, report.pca ? &*report.pca : nullptr,
-                                     report.rotation ? &*report.rotation : nullptr,
-                                     file.rows.token_str, key_file.rows.token_str},
-                                    options_.scatter, planes ? options_.rotation_options.pairs : 0);
-  }
-}
-
-// The texts of the capture. Heads of a layer share their positions, so that one file of each layer
-// and kind tells the texts of all.
-TextGroups texts_of(const AnalyzeOptions& options, const std::vector<Group>& groups,
+// Groups of all texts of the capture. Heads of a layer share their sampled positions, so one file
+// of each layer and kind lists the texts of all its heads.
+TextGroups texts_of(const AnalyzeOptions& options, const std::vector<KeyGroup>& groups,
                     AnalysisRun& run) {
   std::map<std::pair<int, HeadKind>, HeadId> files;
   for (const auto& group : groups) {
@@ -307,7 +47,7 @@ TextGroups texts_of(const AnalyzeOptions& options, const std::vector<Group>& gro
       examples.erase(std::unique(examples.begin(), examples.end()), examples.end());
       found[at] = std::move(examples);
     } catch (const Error&) {
-      // The head's own report will say what is wrong with its file.
+      // The error is stored in the report of the head when the head is analysed.
     }
   });
   std::set<std::int64_t> texts;
@@ -316,7 +56,7 @@ TextGroups texts_of(const AnalyzeOptions& options, const std::vector<Group>& gro
   return TextGroups::of_texts({texts.begin(), texts.end()});
 }
 
-// The key head that a query head reads, or why there is none.
+// A report with the key head that the query head reads, or with the error that there is none.
 HeadReport report_of(const HeadId& query, const AnalyzeOptions& options,
                      const CaptureIndex& index) {
   HeadReport report;
@@ -334,14 +74,14 @@ HeadReport report_of(const HeadId& query, const AnalyzeOptions& options,
   return report;
 }
 
-std::vector<Group> group_by_key(const AnalyzeOptions& options, const CaptureIndex& index,
-                                const std::vector<HeadId>& queries, AnalysisRun& run) {
+std::vector<KeyGroup> group_by_key(const AnalyzeOptions& options, const CaptureIndex& index,
+                                   const std::vector<HeadId>& queries, AnalysisRun& run) {
   run.heads.resize(queries.size());
   parallel_for(std::ssize(queries), [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
     run.heads[at] = report_of(queries[at], options, index);
   });
-  std::map<HeadId, Group> groups;
+  std::map<HeadId, KeyGroup> groups;
   for (std::size_t i = 0; i < queries.size(); ++i) {
     const HeadReport& report = run.heads[i];
     if (!report.error.empty()) continue;
@@ -350,35 +90,33 @@ std::vector<Group> group_by_key(const AnalyzeOptions& options, const CaptureInde
     group.key = key;
     group.heads.push_back(i);
   }
-  if (groups.empty())  // nothing to read, and one reason for every head
+  if (groups.empty())  // all heads fail for the same reason
     throw Error(run.heads.front().error_kind, run.heads.front().error);
-  std::vector<Group> list;
-  list.reserve(groups.size());
+  std::vector<KeyGroup> list;
   for (auto& [key, group] : groups) list.push_back(std::move(group));
   return list;
 }
 
-// Heads asked for by name must be there: a picture of nothing would say nothing.
+// Heads named by --planes-of must exist.
 void check_planes_of(const AnalyzeOptions& options, const std::vector<HeadId>& queries) {
   if (!options.planes_of.empty() && (!options.rotation || options.scatter == 0))
     bad_input(
         "planes of single heads come from the rotation and the rows kept for pictures; expected "
         "both to be on (--only, --scatter)");
   for (const auto& head : options.planes_of)
-    if (std::find(queries.begin(), queries.end(), head) == queries.end())
+    if (std::ranges::count(queries, head) == 0)
       bad_input("{}: there is no query head {} of layer {} (asked for as {}.{})", options.data_root,
                 head.head, head.layer, head.layer, head.head);
 }
 
-std::vector<HeadId> keys_of(const std::vector<Group>& groups) {
+std::vector<HeadId> keys_of(const std::vector<KeyGroup>& groups) {
   std::vector<HeadId> keys;
-  keys.reserve(groups.size());
   for (const auto& group : groups) keys.push_back(group.key);
   return keys;
 }
 
-// The options with what the capture's name and the named model stand for: where the head files lie,
-// and head counts.
+// Replaces the name of the capture by the folder of its head files, and takes missing head counts
+// from the model.
 AnalyzeOptions resolved(AnalyzeOptions options, const CaptureIndex& index,
                         const ModelFacts* model) {
   options.data_root = index.data_root;
@@ -388,7 +126,7 @@ AnalyzeOptions resolved(AnalyzeOptions options, const CaptureIndex& index,
   return options;
 }
 
-// What a head file says that holds for the whole capture.
+// Metadata of one head file that holds for the whole capture.
 Metadata capture_metadata(const std::string& file) {
   Metadata common;
   try {
@@ -400,18 +138,18 @@ Metadata capture_metadata(const std::string& file) {
     if (const auto model = common.find(metadata::kModel); model != common.end())
       model->second = short_name(model->second);
   } catch (const Error&) {
-    // The head's own report will say what is wrong with its file.
+    // The error is stored in the report of the head when the head is analysed.
   }
   return common;
 }
 
-// _saver_state.json; the index was read from it.
+// Content of _saver_state.json; empty without one.
 std::string state_of(const std::string& data_root) {
   const std::string file = data_root + "/" + layout::kStateFile;
   return path_exists(file) ? std::string(MappedFile(file).text()) : "";
 }
 
-// The name the capture itself gives its model, else the folder's or the branch's.
+// The model name in the capture, else the name of its folder or branch.
 std::string default_label(const CaptureSource& source, const Metadata& capture) {
   if (!source.index().model.empty()) return short_name(source.index().model);
   if (const auto model = capture.find(metadata::kModel); model != capture.end())
@@ -423,65 +161,84 @@ AnalysisRun analyze_stored_statistics(const AnalyzeOptions& given, const StoreAd
   auto options = given;
   options.data_root = fetch_folder(given.data_root, given.quiet);
   auto run = analyze_statistics(options);
-  // Statistics that do not say their model are called by their folder.
+  // The local cache folder is no name for statistics without a model name: use the address.
   if (run.label == short_name(options.data_root)) run.label = address.last_name();
+  return run;
+}
+
+// The selected query heads. One file per layer is read to learn its attention window, if needed.
+std::vector<HeadId> select_queries(const AnalyzeOptions& options, const CaptureSource& source,
+                                   const ModelFacts* model) {
+  auto queries = chosen_queries(source.index(), options);
+  keep_attention(queries, options, [&](int layer) {
+    const auto first = std::ranges::find(queries, layer, &HeadId::layer);
+    source.fetch({*first});
+    const auto path = head_file_path(options.data_root, *first);
+    const HeadRows rows = read_head_file(path).rows;
+    if (model != nullptr) model->check_head(*first, rows.head_dim, path);
+    return window_in(rows, layer, model);
+  });
+  source.fetch(queries);
+  return queries;
+}
+
+// Analyses all groups on all cores and fills run.heads.
+void run_groups(std::vector<KeyGroup> groups, HeadRunner& runner, const AnalysisRun& run,
+                bool quiet) {
+  // Large groups first, so that threads finish at about the same time.
+  std::ranges::stable_sort(groups, std::ranges::greater{},
+                           [](const KeyGroup& group) { return group.heads.size(); });
+  Progress progress(
+      {.what = "analyze", .unit = "heads", .total = std::ssize(run.heads), .quiet = quiet});
+  std::mutex mutex;
+  std::int64_t done = 0;
+  parallel_for(std::ssize(groups), [&](std::int64_t i) {
+    const auto& group = groups[static_cast<std::size_t>(i)];
+    runner.run_group(group);
+    const std::lock_guard lock(mutex);
+    done += std::ssize(group.heads);
+    progress.update(done);
+  });
+  progress.finish();
+}
+
+AnalysisRun analyze_rows(const AnalyzeOptions& given) {
+  if (!given.keys.empty() || given.pre_rope)
+    bad_input("{}: not a folder of statistics; --keys and --stage are for those", given.data_root);
+  const CaptureSource source(given.data_root, {.quiet = given.quiet, .stop = given.stop});
+  const CaptureIndex& index = source.index();
+  std::optional<ModelFacts> model;
+  if (!given.model.empty()) model.emplace(given.model, given.quiet);
+  const ModelFacts* facts = model ? &*model : nullptr;
+  AnalyzeOptions options = resolved(given, index, facts);
+  const auto queries = select_queries(options, source, facts);
+  AnalysisRun run;
+  run.capture = capture_metadata(head_file_path(options.data_root, queries.front()));
+  run.state = state_of(options.data_root);
+  run.label = options.label.empty() ? default_label(source, run.capture) : options.label;
+  check_planes_of(options, queries);
+  const auto groups = group_by_key(options, index, queries, run);
+  source.fetch(keys_of(groups));
+  Stopwatch watch;  // excludes downloads
+  const TextGroups texts = texts_of(options, groups, run);
+  if (options.plasticity) options.plasticity_options = shared_profile(options, run.heads);
+  HeadRunner runner(options, index, facts, texts, run);
+  run_groups(groups, runner, run, options.quiet);
+  if (options.errors) run.errors = mean_errors(run, options);
+  add_messages(run, options);
+  run.seconds = watch.lap();
   return run;
 }
 
 }  // namespace
 
-AnalysisRun analyze_capture(const AnalyzeOptions& given) {
+AnalysisRun analyze_capture(const AnalyzeOptions& options) {
   return translate_exceptions([&] {
-    if (const auto address = parse_store_address(given.data_root);
+    if (const auto address = parse_store_address(options.data_root);
         address && stored_kind(*address) == StoredRun::kStatistics)
-      return analyze_stored_statistics(given, *address);
-    if (is_statistics_folder(given.data_root)) return analyze_statistics(given);
-    if (!given.keys.empty() || given.pre_rope)
-      bad_input("{}: not a folder of statistics; --keys and --stage are for those",
-                given.data_root);
-    const CaptureSource source(given.data_root, {.quiet = given.quiet, .stop = given.stop});
-    const CaptureIndex& index = source.index();
-    std::optional<ModelFacts> model;
-    if (!given.model.empty()) model.emplace(given.model, given.quiet);
-    const ModelFacts* facts = model ? &*model : nullptr;
-    const AnalyzeOptions options = resolved(given, index, facts);
-    const auto queries = chosen_queries(index, options);
-    source.fetch(queries);
-    AnalysisRun run;
-    run.capture = capture_metadata(head_file_path(options.data_root, queries.front()));
-    run.state = state_of(options.data_root);
-    run.label = options.label.empty() ? default_label(source, run.capture) : options.label;
-    check_planes_of(options, queries);
-    auto groups = group_by_key(options, index, queries, run);
-    source.fetch(keys_of(groups));
-    Stopwatch watch;  // what the network took is not the analyses' time
-    const TextGroups texts = texts_of(options, groups, run);
-    AnalyzeOptions shared = options;
-    if (options.plasticity) shared.plasticity_options = shared_profile(options, run.heads);
-    Runner runner(shared, index, facts, texts, run);
-    // The most work first: towards the end little is left for one thread alone.
-    std::stable_sort(groups.begin(), groups.end(), [](const Group& a, const Group& b) {
-      return a.heads.size() > b.heads.size();
-    });
-    Progress progress({.what = "analyze",
-                       .unit = "heads",
-                       .total = std::ssize(run.heads),
-                       .quiet = options.quiet});
-    std::mutex mutex;
-    std::int64_t done = 0;
-    parallel_for(std::ssize(groups), [&](std::int64_t i) {
-      const auto& group = groups[static_cast<std::size_t>(i)];
-      runner.run_group(group);
-      const std::lock_guard lock(mutex);
-      done += std::ssize(group.heads);
-      progress.update(done);
-    });
-    progress.finish();
-    if (options.errors) run.errors = mean_errors(run, options);
-    run.warnings = warnings_of(run);
-    for (const auto& warning : run.warnings) log::warn("{}: {}", run.label, warning);
-    run.seconds = watch.lap();
-    return run;
+      return analyze_stored_statistics(options, *address);
+    return is_statistics_folder(options.data_root) ? analyze_statistics(options)
+                                                   : analyze_rows(options);
   });
 }
 

@@ -1,10 +1,7 @@
-#include "analysis/results/analyze_statistics.h"
-
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <iterator>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <set>
 
@@ -14,9 +11,9 @@
 #include "analysis/methods/profile_bins.h"
 #include "analysis/methods/rotation.h"
 #include "analysis/methods/text_groups.h"
-#include "analysis/results/few_rows.h"
-#include "analysis/results/head_filter.h"
-#include "analysis/results/statistics_tables.h"
+#include "analysis/results/capture_heads.h"
+#include "analysis/results/head_runner.h"
+#include "analysis/results/warnings.h"
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/nan.h"
@@ -39,7 +36,7 @@ std::size_t at(std::int64_t place) {
   return static_cast<std::size_t>(place);
 }
 
-// A symmetric matrix from its upper triangle by rows.
+// Expands a packed upper triangle (row by row) to a symmetric matrix.
 Matrix unpacked(const double* triangle, std::int64_t dim) {
   Matrix matrix(dim, dim);
   for (std::int64_t i = 0; i < dim; ++i)
@@ -64,7 +61,7 @@ Moments moments_of(const HeadMoments& from, std::int64_t head) {
   return moments;
 }
 
-// How many documents have a token at each position.
+// Shape (positions): number of documents with a token at each position.
 std::vector<std::int64_t> documents_at(const Statistics& s) {
   std::vector<std::int64_t> ends(at(s.max_length) + 1);
   for (const auto length : s.lengths) ++ends[at(length)];
@@ -74,7 +71,7 @@ std::vector<std::int64_t> documents_at(const Statistics& s) {
   return counts;
 }
 
-// Mean of |log2(t + 1) - mean| over all tokens.
+// Mean absolute deviation of log2(t + 1) over all tokens.
 double mean_log_deviation(std::span<const std::int64_t> counts, const PositionSums& positions) {
   double sum = 0;
   for (std::size_t t = 0; t < counts.size(); ++t)
@@ -83,20 +80,19 @@ double mean_log_deviation(std::span<const std::int64_t> counts, const PositionSu
   return sum / static_cast<double>(positions.n);
 }
 
-// What all heads share.
+// Inputs that all heads share.
 struct Shared {
   const AnalyzeOptions& options;
   const Statistics& statistics;
   VectorStage stage;
   PlasticityOptions plasticity;
-  std::vector<std::int64_t> times;       // (positions): documents with a token there
-  std::vector<std::int32_t> position;    // (positions)
-  std::vector<std::int32_t> bucket;      // (positions)
-  std::optional<CaptureSource> capture;  // of keys
-  std::optional<TextGroups> texts;       // of that capture
+  std::vector<std::int64_t> times;            // shape (positions): documents with a token there
+  std::vector<std::int32_t> position = {};    // shape (positions)
+  std::vector<std::int32_t> bucket = {};      // shape (positions)
+  std::optional<CaptureSource> capture = {};  // capture given by --keys
 };
 
-// The position buckets of the statistics, as a sampler lays them out.
+// Sampler whose position buckets are those of the statistics.
 SamplerOptions buckets_of(const Statistics& s) {
   return {SamplerType::uniform, 1.0, s.settings.bucket_size, {}};
 }
@@ -111,7 +107,7 @@ const LayerMoments& layer_moments(const Shared& shared, VectorKind kind, std::in
   return *found;
 }
 
-// One layer: its queries and keys over all rows.
+// Moments of the queries and keys of one layer, per bucket and over all rows.
 struct Layer {
   const LayerMoments& queries;
   const LayerMoments& keys;
@@ -157,7 +153,7 @@ QueryModel query_model(const Shared& shared, const Layer& layer, const Moments& 
                      query_buckets(shared.statistics, layer.queries.buckets, head));
 }
 
-// Keys of the capture, in the buckets of the statistics.
+// Reads a key head of the --keys capture and assigns its rows to the buckets of the statistics.
 HeadFile read_keys(const Shared& shared, const HeadId& key) {
   HeadFile file = read_head_file(head_file_path(shared.capture->index().data_root, key));
   if (file.rows.head_dim != shared.statistics.dim)
@@ -231,8 +227,7 @@ void check_keys(const AnalyzeOptions& options, const Statistics& s) {
         options.keys);
   using Kind = PlasticityOptions::QueryModelKind;
   if (options.plasticity_options.profile_model == Kind::linear) return;
-  const auto& kept = s.settings.bucket_covariance;
-  if (std::find(kept.begin(), kept.end(), VectorKind::query) == kept.end())
+  if (std::ranges::count(s.settings.bucket_covariance, VectorKind::query) == 0)
     bad_input(
         "--keys {}: the profile takes the covariance of the queries of each bucket, which "
         "these statistics do not have; give --query-model linear, or make them with "
@@ -240,7 +235,7 @@ void check_keys(const AnalyzeOptions& options, const Statistics& s) {
         options.keys);
 }
 
-// Of the capture: it must be of the same model in the same arithmetic.
+// The --keys capture must be of the same model and dtype as the statistics.
 void check_same_run(const std::string& keys, const Metadata& capture, const Metadata& statistics) {
   for (const char* name :
        {metadata::kModel, metadata::kCommit, metadata::kRevision, metadata::kDtype}) {
@@ -277,17 +272,15 @@ void open_keys(Shared& shared, const std::vector<HeadId>& queries) {
   const auto& root = shared.capture->index().data_root;
   check_same_run(options.keys, read_head_metadata(head_file_path(root, *keys.begin())),
                  shared.statistics.metadata);
-  std::set<std::int64_t> texts;
+  std::vector<std::int64_t> texts;
   std::set<int> layers;
   for (const auto& key : keys)
     if (layers.insert(key.layer).second)
-      for (const auto example : read_head_examples(head_file_path(root, key)))
-        texts.insert(example);
-  shared.texts = TextGroups::of_texts({texts.begin(), texts.end()});
-  shared.plasticity.text_groups = shared.texts->first();
+      std::ranges::copy(read_head_examples(head_file_path(root, key)), std::back_inserter(texts));
+  shared.plasticity.text_groups = TextGroups::of_texts(std::move(texts)).first();
 }
 
-// The query heads of the layers that have moments.
+// Index of the query heads in layers with moments.
 CaptureIndex index_of(const Statistics& s, const std::string& folder) {
   CaptureIndex index;
   index.data_root = folder;
@@ -297,21 +290,21 @@ CaptureIndex index_of(const Statistics& s, const std::string& folder) {
   return index;
 }
 
-RopeUse rope_of(const Statistics& s, std::int64_t layer) {
-  const auto found = std::find(s.layers.begin(), s.layers.end(), layer);
-  return s.rotary[at(found - s.layers.begin())] > 0 ? RopeUse::rope : RopeUse::nope;
+std::size_t index_of_layer(const Statistics& s, std::int64_t layer) {
+  return at(std::ranges::find(s.layers, layer) - s.layers.begin());
+}
+
+std::optional<std::int32_t> window_of(const Statistics& s, std::int64_t layer) {
+  const auto tokens = s.windows[index_of_layer(s, layer)];
+  return tokens > 0 ? std::optional(static_cast<std::int32_t>(tokens)) : std::nullopt;
 }
 
 Shared make_shared(const AnalyzeOptions& options, const Statistics& s) {
-  Shared shared{options,
-                s,
-                options.pre_rope ? VectorStage::pre : VectorStage::post,
-                options.plasticity_options,
-                documents_at(s),
-                {},
-                {},
-                {},
-                {}};
+  Shared shared{.options = options,
+                .statistics = s,
+                .stage = options.pre_rope ? VectorStage::pre : VectorStage::post,
+                .plasticity = options.plasticity_options,
+                .times = documents_at(s)};
   check_profile_options(shared.plasticity);
   shared.plasticity.seed = options.seed;
   shared.plasticity.sampler = buckets_of(s);
@@ -328,7 +321,8 @@ std::vector<HeadReport> make_reports(const Statistics& s, const std::vector<Head
     HeadReport report;
     report.query = query;
     report.k_head = static_cast<int>(query.head / (s.heads / s.key_heads));
-    report.rope = rope_of(s, query.layer);
+    report.rope = s.rotary[index_of_layer(s, query.layer)] > 0 ? RopeUse::rope : RopeUse::nope;
+    report.window = window_of(s, query.layer);
     reports.push_back(std::move(report));
   }
   return reports;
@@ -344,11 +338,7 @@ void run_layer(const Shared& shared, std::span<HeadReport> heads) {
     try {
       run_head(shared, both, report);
     } catch (const Error& error) {
-      report.pca.reset();
-      report.rotation.reset();
-      report.plasticity.reset();
-      report.error = error.what();
-      report.error_kind = error.kind();
+      fail_head(report, error.kind(), error.what());
     }
   });
 }
@@ -372,8 +362,9 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
   if (s.moments.empty())
     bad_input("{}: these statistics have no moments (group A), from which the analyses follow",
               options.data_root);
-  const auto begun = std::chrono::steady_clock::now();
-  const auto queries = chosen_queries(index_of(s, options.data_root), options);
+  Stopwatch watch;
+  auto queries = chosen_queries(index_of(s, options.data_root), options);
+  keep_attention(queries, options, [&](int layer) { return window_of(s, layer); });
   Shared shared = make_shared(options, s);
   AnalysisRun run;
   run.from_sums = true;
@@ -399,9 +390,8 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
     begin = end;
   }
   progress.finish();
-  run.warnings = warnings_of(run);
-  for (const auto& warning : run.warnings) log::warn("{}: {}", run.label, warning);
-  run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  add_messages(run, options);
+  run.seconds = watch.lap();
   return run;
 }
 

@@ -2,26 +2,105 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
+#include "analysis/methods/jackknife.h"
 #include "base/core/nan.h"
+#include "base/numerics/correlation.h"
 
 namespace qkscope {
 namespace {
 
-constexpr HeadClass kClasses[] = {HeadClass::position_dominated, HeadClass::q_positional,
-                                  HeadClass::k_positional, HeadClass::content_focused,
-                                  HeadClass::mixed};
+constexpr double kOutside = 0.05;  // two-sided error probability of the confidence intervals
 
-// The names outlive every Measure.
-constexpr const char* kClassNames[] = {"position_dominated", "q_positional", "k_positional",
-                                       "content_focused", "mixed"};
+// Names of a class in summary.json and, along the drift axis, in errors.csv. Measures keep pointers
+// to these names.
+struct ClassName {
+  HeadClass head_class;
+  const char* name;
+  const char* axis_name;
+};
+constexpr ClassName kClassNames[] = {
+    {HeadClass::position_dominated, "position_dominated", "position_dominated_axis"},
+    {HeadClass::q_positional, "q_positional", "q_positional_axis"},
+    {HeadClass::k_positional, "k_positional", "k_positional_axis"},
+    {HeadClass::content_focused, "content_focused", "content_focused_axis"},
+    {HeadClass::mixed, "mixed", "mixed_axis"}};
 
-// 1 or 0; NaN where there is nothing to say.
-double yes(bool holds, double decided_by) {
+// Returns 1 or 0; NaN where `decided_by` is undefined.
+double indicator(bool holds, double decided_by) {
   return std::isnan(decided_by) ? kNan : holds ? 1 : 0;
 }
 
+// A number of one head, and its jackknife replicates without each group of texts.
+struct Replicated {
+  double whole = kNan;
+  std::vector<double> without;
+
+  bool complete() const {
+    return !without.empty() &&
+           std::none_of(without.begin(), without.end(), [](double x) { return std::isnan(x); });
+  }
+};
+
+std::vector<Replicated> replicated(const AnalysisRun& run, const Measure& measure,
+                                   const std::string& group) {
+  std::vector<Replicated> heads;
+  for (const auto& head : run.heads) {
+    if (!in_group(head, group)) continue;
+    Replicated numbers{measure.of(head), {}};
+    if (std::isnan(numbers.whole)) continue;
+    for (const auto& report : head.without_group) numbers.without.push_back(measure.of(report));
+    heads.push_back(std::move(numbers));
+  }
+  return heads;
+}
+
+// Standard error of the mean over heads. A head without a value in some replicate is left out of
+// all replicates, so that the mean over heads does not jump between them.
+double error_of_mean(const std::vector<Replicated>& heads, const Measure& measure,
+                     std::size_t groups) {
+  std::vector<double> means;
+  for (std::size_t group = 0; group < groups; ++group) {
+    std::vector<double> values;
+    for (const auto& head : heads)
+      if (head.complete()) values.push_back(head.without[group]);
+    means.push_back(measure.centre(std::move(values)));
+  }
+  return jackknife_error(means);
+}
+
+std::vector<Measure> measures_with_error(const AnalyzeOptions& options) {
+  std::vector<Measure> all;
+  const auto add = [&](const std::vector<Measure>& some) {
+    std::copy_if(some.begin(), some.end(), std::back_inserter(all),
+                 [](const Measure& measure) { return measure.error; });
+  };
+  if (options.pca) add(pca_measures());
+  for (const auto by : {ClassBy::first_component, ClassBy::drift_axis})
+    if (options.pca) add(class_measures(by, options.taxonomy));
+  if (options.rotation) add(rotation_measures());
+  if (options.plasticity) add(plasticity_measures());
+  return all;
+}
+
 }  // namespace
+
+bool in_group(const HeadReport& head, const std::string& group) {
+  return group == "all" || group == to_string(head.rope) ||
+         group == (head.window ? "sliding" : "full");
+}
+
+bool has_one_attention(const AnalysisRun& run, const std::string& group) {
+  bool full = false;
+  bool sliding = false;
+  for (const auto& head : run.heads) {
+    if (!head.error.empty() || !in_group(head, group)) continue;
+    full = full || !head.window;
+    sliding = sliding || head.window;
+  }
+  return !(full && sliding);
+}
 
 double Measure::centre(std::vector<double> values) const {
   if (values.empty()) return kNan;
@@ -44,6 +123,10 @@ std::vector<Measure> pca_measures() {
   const auto field = [](double PcaResult::*member) {
     return [member](const HeadReport& head) { return head.pca ? *head.pca.*member : kNan; };
   };
+  const auto size = [](double PcaResult::*member) {
+    return
+        [member](const HeadReport& head) { return head.pca ? std::fabs(*head.pca.*member) : kNan; };
+  };
   return {{.name = "r_q", .of = first([](const PcaComponent& c) { return c.q.r; })},
           {.name = "r_k", .of = first([](const PcaComponent& c) { return c.k.r; })},
           {.name = "abs_r_k", .of = first([](const PcaComponent& c) { return std::fabs(c.k.r); })},
@@ -57,19 +140,39 @@ std::vector<Measure> pca_measures() {
           {.name = "positional_variance_k",
            .of = field(&PcaResult::positional_variance_k),
            .error = false},
-          {.name = "qk_accuracy", .of = field(&PcaResult::qk_accuracy)}};
+          {.name = "qk_accuracy", .of = field(&PcaResult::qk_accuracy)},
+          {.name = "r_q_axis", .of = field(&PcaResult::r_q_axis)},
+          {.name = "r_k_axis", .of = field(&PcaResult::r_k_axis)},
+          {.name = "abs_r_q_axis", .of = size(&PcaResult::r_q_axis)},
+          {.name = "abs_r_k_axis", .of = size(&PcaResult::r_k_axis)},
+          {.name = "pc_position_variance",
+           .of =
+               [](const HeadReport& head) {
+                 const int pc = head.pca ? position_component(*head.pca) : -1;
+                 return pc < 0 ? kNan : head.pca->explained_variance[static_cast<std::size_t>(pc)];
+               },
+           .error = false}};
 }
 
-std::vector<Measure> class_measures(const TaxonomyOptions& options) {
+HeadClass class_of(const HeadReport& head, ClassBy by, const TaxonomyOptions& options) {
+  if (!head.pca || head.pca->components.empty()) return HeadClass::undefined;
+  if (by == ClassBy::drift_axis) return classify_axis(*head.pca, options);
+  const auto& first = head.pca->components.front();
+  return classify(first.q.r, first.k.r, options);
+}
+
+std::vector<Measure> class_measures(ClassBy by, const TaxonomyOptions& options) {
   std::vector<Measure> measures;
-  for (std::size_t i = 0; i < std::size(kClasses); ++i)
-    measures.push_back({.name = kClassNames[i], .of = [options, i](const HeadReport& head) {
-                          if (!head.pca || head.pca->components.empty()) return kNan;
-                          const auto& first = head.pca->components.front();
-                          const auto found = classify(first.q.r, first.k.r, options);
-                          if (found == HeadClass::undefined) return kNan;
-                          return found == kClasses[i] ? 1.0 : 0.0;
-                        }});
+  for (const auto& one : kClassNames) {
+    const auto fraction = [options, by, &one](const HeadReport& head) {
+      const auto found = class_of(head, by, options);
+      if (found == HeadClass::undefined) return kNan;
+      return found == one.head_class ? 1.0 : 0.0;
+    };
+    measures.push_back({.name = one.name,
+                        .of = fraction,
+                        .column = by == ClassBy::drift_axis ? one.axis_name : nullptr});
+  }
   return measures;
 }
 
@@ -84,57 +187,54 @@ std::vector<Measure> rotation_measures() {
   const auto size = [&](double R::*member) {
     return number([member](const R& r) { return std::fabs(r.*member); });
   };
-  return {{.name = "position_r", .of = field(&R::position_r)},
-          {.name = "r_q_a", .of = field(&R::r_q_a)},
-          {.name = "abs_r_q_a", .of = size(&R::r_q_a)},
-          {.name = "r_k_a", .of = field(&R::r_k_a)},
-          {.name = "abs_r_k_a", .of = size(&R::r_k_a)},
-          {.name = "alpha_q", .of = field(&R::alpha_q)},
-          {.name = "abs_alpha_q", .of = size(&R::alpha_q)},
-          {.name = "alpha_k", .of = field(&R::alpha_k)},
-          {.name = "abs_alpha_k", .of = size(&R::alpha_k)},
-          {.name = "slope_ratio_median",
-           .of = number([](const R& r) { return std::fabs(r.alpha_k / r.alpha_q); }),
-           .median = true},
-          {.name = "signed_slope_ratio_median",
-           .of = number([](const R& r) { return r.alpha_k / r.alpha_q; }),
-           .median = true},
-          {.name = "mu_q_a", .of = field(&R::mu_q_a)},
-          {.name = "mu_k_a", .of = field(&R::mu_k_a)},
-          {.name = "bias_strength", .of = field(&R::bias_strength)},
-          {.name = "share_positive_bias",
-           .of = number([](const R& r) { return yes(r.bias_strength > 0, r.bias_strength); })},
-          {.name = "share_positive_mu_q_a",
-           .of = number([](const R& r) { return yes(r.mu_q_a > 0, r.mu_q_a); })},
-          {.name = "share_var_b_above_a", .of = number([](const R& r) {
-                                            return yes(r.var_frac_b > r.var_frac_a,
-                                                       r.var_frac_b - r.var_frac_a);
-                                          })},
-          {.name = "separation_strength", .of = field(&R::separation_strength)},
-          {.name = "var_frac_a", .of = field(&R::var_frac_a)},
-          {.name = "var_frac_b", .of = field(&R::var_frac_b)},
-          {.name = "plane_var_fraction", .of = field(&R::plane_var_fraction)},
-          {.name = "residual_pos_r", .of = field(&R::residual_pos_r), .error = false},
-          {.name = "content_var_b", .of = field(&R::content_var_b)},
-          {.name = "omega_r_squared", .of = field(&R::omega_r_squared), .error = false},
-          {.name = "active_planes",
-           .of = number([](const R& r) {
-             const bool searched =
-                 r.complement.empty() || !std::isnan(r.complement.front().angle_r);
-             return searched ? static_cast<double>(r.active_planes()) : kNan;
-           }),
-           .error = false},
-          {.name = "active_variance", .of = field(&R::active_variance)},
-          {.name = "active_variance_total", .of = field(&R::active_variance_total)},
-          {.name = "position_r_null",
-           .of = number([](const R& r) { return r.null.position_r; }),
-           .error = false},
-          {.name = "abs_r_q_a_null",
-           .of = number([](const R& r) { return r.null.r_q_a; }),
-           .error = false},
-          {.name = "abs_r_k_a_null",
-           .of = number([](const R& r) { return r.null.r_k_a; }),
-           .error = false}};
+  const auto null = [&](double PositionNull::*member) {
+    return number([member](const R& r) { return r.null.*member; });
+  };
+  return {
+      {.name = "position_r", .of = field(&R::position_r)},
+      {.name = "r_q_a", .of = field(&R::r_q_a)},
+      {.name = "abs_r_q_a", .of = size(&R::r_q_a)},
+      {.name = "r_k_a", .of = field(&R::r_k_a)},
+      {.name = "abs_r_k_a", .of = size(&R::r_k_a)},
+      {.name = "alpha_q", .of = field(&R::alpha_q)},
+      {.name = "abs_alpha_q", .of = size(&R::alpha_q)},
+      {.name = "alpha_k", .of = field(&R::alpha_k)},
+      {.name = "abs_alpha_k", .of = size(&R::alpha_k)},
+      {.name = "slope_ratio_median",
+       .of = number([](const R& r) { return std::fabs(r.alpha_k / r.alpha_q); }),
+       .median = true},
+      {.name = "signed_slope_ratio_median",
+       .of = number([](const R& r) { return r.alpha_k / r.alpha_q; }),
+       .median = true},
+      {.name = "mu_q_a", .of = field(&R::mu_q_a)},
+      {.name = "mu_k_a", .of = field(&R::mu_k_a)},
+      {.name = "bias_strength", .of = field(&R::bias_strength)},
+      {.name = "share_positive_bias",
+       .of = number([](const R& r) { return indicator(r.bias_strength > 0, r.bias_strength); })},
+      {.name = "share_positive_mu_q_a",
+       .of = number([](const R& r) { return indicator(r.mu_q_a > 0, r.mu_q_a); })},
+      {.name = "share_var_b_above_a", .of = number([](const R& r) {
+                                        return indicator(r.var_frac_b > r.var_frac_a,
+                                                         r.var_frac_b - r.var_frac_a);
+                                      })},
+      {.name = "separation_strength", .of = field(&R::separation_strength)},
+      {.name = "var_frac_a", .of = field(&R::var_frac_a)},
+      {.name = "var_frac_b", .of = field(&R::var_frac_b)},
+      {.name = "plane_var_fraction", .of = field(&R::plane_var_fraction)},
+      {.name = "residual_pos_r", .of = field(&R::residual_pos_r), .error = false},
+      {.name = "content_var_b", .of = field(&R::content_var_b)},
+      {.name = "omega_r_squared", .of = field(&R::omega_r_squared), .error = false},
+      {.name = "active_planes",
+       .of = number([](const R& r) {
+         const bool searched = r.complement.empty() || !std::isnan(r.complement.front().angle_r);
+         return searched ? static_cast<double>(r.active_planes()) : kNan;
+       }),
+       .error = false},
+      {.name = "active_variance", .of = field(&R::active_variance)},
+      {.name = "active_variance_total", .of = field(&R::active_variance_total)},
+      {.name = "position_r_null", .of = null(&PositionNull::position_r), .error = false},
+      {.name = "abs_r_q_a_null", .of = null(&PositionNull::r_q_a), .error = false},
+      {.name = "abs_r_k_a_null", .of = null(&PositionNull::r_k_a), .error = false}};
 }
 
 std::vector<Measure> plasticity_measures() {
@@ -159,18 +259,49 @@ std::vector<double> values_of(const AnalysisRun& run, const Measure& measure,
                               const std::string& group) {
   std::vector<double> values;
   for (const auto& head : run.heads) {
-    if (group != "all" && to_string(head.rope) != group) continue;
+    if (!in_group(head, group)) continue;
     const double value = measure.of(head);
     if (!std::isnan(value)) values.push_back(value);
   }
   return values;
 }
 
+ClassCount count_class(const AnalysisRun& run, const Measure& one_class, const std::string& group) {
+  const auto values = values_of(run, one_class, group);
+  return {std::ranges::count(values, 1.0), std::ssize(values)};
+}
+
+std::vector<MeanError> mean_errors(const AnalysisRun& run, const AnalyzeOptions& options) {
+  std::size_t groups = 0;
+  for (const auto& head : run.heads) groups = std::max(groups, head.without_group.size());
+  const double reach =
+      groups > 1 ? student_t_quantile(kOutside, static_cast<std::int64_t>(groups) - 1) : kNan;
+  std::vector<MeanError> errors;
+  for (const auto& measure : measures_with_error(options))
+    for (const char* group : kHeadGroups) {
+      const auto heads = replicated(run, measure, group);
+      if (heads.empty()) continue;
+      std::vector<double> whole;
+      for (const auto& head : heads) whole.push_back(head.whole);
+      MeanError error;
+      error.quantity = measure.quantity();
+      error.heads = group;
+      error.mean = measure.centre(whole);
+      error.se = error_of_mean(heads, measure, groups);
+      error.low = error.mean - reach * error.se;
+      error.high = error.mean + reach * error.se;
+      error.texts = run.texts;
+      error.n_heads = std::ssize(heads);
+      errors.push_back(std::move(error));
+    }
+  return errors;
+}
+
 const MeanError* find_error(const AnalysisRun& run, const std::string& quantity,
                             const std::string& heads) {
-  const auto found = std::find_if(
-      run.errors.begin(), run.errors.end(),
-      [&](const MeanError& error) { return error.quantity == quantity && error.heads == heads; });
+  const auto found = std::ranges::find_if(run.errors, [&](const MeanError& error) {
+    return error.quantity == quantity && error.heads == heads;
+  });
   return found == run.errors.end() ? nullptr : &*found;
 }
 

@@ -1,4 +1,4 @@
-// The numbers of a head whose means over heads a summary gives.
+// Numbers of a head whose means over heads appear in summary.json and errors.csv.
 #pragma once
 
 #include <functional>
@@ -9,30 +9,55 @@
 
 namespace qkscope {
 
-// One number per head, NaN where the head has none.
+// One number per head; NaN where it is undefined.
 struct Measure {
-  const char* name;  // in summary.json
+  const char* name;  // key in summary.json
   std::function<double(const HeadReport&)> of;
-  bool median = false;           // over heads, for ratios that a few heads would decide
-  bool error = true;             // whether replicates of a head have it
-  const char* column = nullptr;  // in an overview, where it has another name
+  bool median = false;  // summarise by the median: a few heads dominate the mean of a ratio
+  bool error = true;    // jackknife replicates of a head have this number
+  const char* column = nullptr;  // name in errors.csv and overview.csv where it differs
 
   std::string quantity() const { return column ? column : name; }
   double centre(std::vector<double> values) const;  // mean or median
 };
 
 std::vector<Measure> pca_measures();
-std::vector<Measure> class_measures(const TaxonomyOptions& options);  // shares of heads
+
+// The published class reads the first principal component; the other one the drift axis.
+enum class ClassBy { first_component, drift_axis };
+HeadClass class_of(const HeadReport& head, ClassBy by, const TaxonomyOptions& options);
+// One measure per class: 1 for heads of the class, 0 for heads of other classes.
+std::vector<Measure> class_measures(ClassBy by, const TaxonomyOptions& options);
+
 std::vector<Measure> rotation_measures();
 std::vector<Measure> plasticity_measures();
 
-inline constexpr const char* kHeadGroups[] = {"all", "rope", "nope", "unknown"};
+// Groups of heads, by the layer's use of RoPE and by its attention.
+inline constexpr const char* kHeadGroups[] = {"all", "rope", "nope", "unknown", "full", "sliding"};
+bool in_group(const HeadReport& head, const std::string& group);
 
-// Of the heads of a group that have a number.
+// Returns false where the group holds heads of full and of sliding layers: their profiles cover
+// different keys and have no common mean.
+bool has_one_attention(const AnalysisRun& run, const std::string& group);
+
+// Returns the defined values of a measure over the heads of a group.
 std::vector<double> values_of(const AnalysisRun& run, const Measure& measure,
                               const std::string& group);
 
-// Null where the mean has no error.
+// Heads of a class among the heads of a group that have a class.
+struct ClassCount {
+  std::int64_t heads = 0;
+  std::int64_t of = 0;
+
+  double fraction() const { return static_cast<double>(heads) / static_cast<double>(of); }
+};
+ClassCount count_class(const AnalysisRun& run, const Measure& one_class, const std::string& group);
+
+// Returns the jackknife error of every mean in the summary, for each group of heads. Only measures
+// with replicates are included.
+std::vector<MeanError> mean_errors(const AnalysisRun& run, const AnalyzeOptions& options);
+
+// Returns null where the mean has no error.
 const MeanError* find_error(const AnalysisRun& run, const std::string& quantity,
                             const std::string& heads);
 

@@ -36,13 +36,13 @@ bool has_rope(const PlantedCaptureOptions& options, int layer) {
   return options.nope_every <= 0 || (layer + 1) % options.nope_every != 0;
 }
 
-// Heads that share a key head share its basis: queries and keys must agree on a and b.
+// Query heads of one key head share its seed, so that queries and keys have the same a and b.
 PlantedOptions planted_head(const PlantedCaptureOptions& options, int layer, int key_head) {
   PlantedOptions head = options.head;
   head.seed = options.head.seed * 1000003 + static_cast<std::uint64_t>(layer * 1000 + key_head);
   head.planes.clear();
   if (!has_rope(options, layer)) return head;
-  // Planes at every other RoPE frequency from the fourth on, each a little weaker.
+  // Planes at every other RoPE frequency from the fourth on, with decreasing radius.
   const auto frequencies = plain_inv_freq(options.rope_theta, head.dim);
   for (int i = 0; i < options.active_planes; ++i) {
     const auto at = static_cast<std::size_t>(3 + 2 * i);
@@ -87,7 +87,8 @@ void write_head(const PlantedCaptureOptions& options, const HeadId& id) {
   const std::uint64_t rows_seed =
       (head.seed << 8) + static_cast<std::uint64_t>(is_query ? 2 + id.head : 1);
   HeadRows rows = plant_rows(head, id.kind, rows_seed);
-  if (options.sliding_window > 0) rows.sliding_window = options.sliding_window;
+  const bool full = options.full_every > 0 && (id.layer + 1) % options.full_every == 0;
+  if (options.sliding_window > 0 && !full) rows.sliding_window = options.sliding_window;
   write_head_file(head_file_path(options.data_root, id), rows, metadata_of(options, id));
 }
 

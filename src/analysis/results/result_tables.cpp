@@ -7,229 +7,16 @@
 
 #include <fmt/format.h>
 
-#include "analysis/results/few_rows.h"
 #include "analysis/results/row_builder.h"
 #include "base/core/nan.h"
 #include "base/core/thread_pool.h"
 #include "base/core/translate_exceptions.h"
-#include "base/numerics/correlation.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {
 namespace {
 
 using Type = Table::Type;
-
-// ---- PCA and taxonomy.
-
-constexpr HeadClass kClasses[] = {HeadClass::position_dominated, HeadClass::q_positional,
-                                  HeadClass::k_positional, HeadClass::content_focused,
-                                  HeadClass::mixed};
-
-void add_qk(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows(run, "qk",
-                  head_columns({{"pc", Type::integer},
-                                {"explained_variance", Type::real},
-                                {"r_q", Type::real},
-                                {"p_q", Type::real},
-                                {"r_k", Type::real},
-                                {"p_k", Type::real},
-                                {"log10_p_q", Type::real},
-                                {"log10_p_k", Type::real},
-                                {"mu_q", Type::real},
-                                {"mu_k", Type::real},
-                                {"slope_q", Type::real},
-                                {"slope_k", Type::real},
-                                {"fisher", Type::real},
-                                {"positional_variance_q", Type::real},
-                                {"positional_variance_k", Type::real},
-                                {"qk_accuracy", Type::real, RowBuilder::kNeedsRows},
-                                {"r_q_null", Type::real},
-                                {"r_k_null", Type::real}}));
-  for (const auto& head : run.heads) {
-    if (!head.pca) continue;
-    const PcaResult& pca = *head.pca;
-    for (std::size_t i = 0; i < pca.components.size(); ++i) {
-      const auto& c = pca.components[i];
-      const auto first = [&](double value) { return i == 0 ? value : kNan; };
-      rows.add(head_cells(
-                   run, head,
-                   {static_cast<std::int64_t>(i), c.explained_variance, c.q.r, c.q.p, c.k.r, c.k.p,
-                    c.q.log10_p, c.k.log10_p, first(pca.mu_q), first(pca.mu_k), first(pca.slope_q),
-                    first(pca.slope_k), first(pca.fisher), first(pca.positional_variance_q),
-                    first(pca.positional_variance_k), first(pca.qk_accuracy),
-                    mean_abs_r_by_chance(head.n_q), mean_abs_r_by_chance(head.n_k)}),
-               i == 0 ? undefined_reason(head) : "first_component_only");
-    }
-  }
-  rows.finish(results);
-}
-
-void add_taxonomy(const AnalysisRun& run, const AnalyzeOptions& options, ResultTables& results) {
-  RowBuilder heads(run, "taxonomy",
-                   head_columns({{"r_q", Type::real},
-                                 {"r_k", Type::real},
-                                 {"class", Type::text},
-                                 {"few_rows", Type::boolean}}));
-  struct Count {
-    std::map<std::string, std::int64_t> of;
-    std::int64_t total = 0;
-  };
-  std::map<std::string, Count> counts;
-  for (const auto& head : run.heads) {
-    if (!head.pca || head.pca->components.empty()) continue;
-    const auto& first = head.pca->components.front();
-    const std::string name = to_string(classify(first.q.r, first.k.r, options.taxonomy));
-    heads.add(head_cells(run, head,
-                         {first.q.r, first.k.r, name, std::int64_t{has_few_rows(head) ? 1 : 0}}),
-              undefined_reason(head));
-    if (name.empty()) continue;
-    for (const auto& group : {std::string("all"), to_string(head.rope)}) {
-      ++counts[group].of[name];
-      ++counts[group].total;
-    }
-  }
-  heads.finish(results);
-  RowBuilder rows(run, "taxonomy_counts",
-                  {{"model", Type::text},
-                   {"layers", Type::text},
-                   {"class", Type::text},
-                   {"heads", Type::integer},
-                   {"fraction", Type::real}});
-  for (auto& [group, count] : counts)
-    for (const auto head_class : kClasses) {
-      const auto n = count.of[to_string(head_class)];
-      rows.add({run.label, group, to_string(head_class), n,
-                static_cast<double>(n) / static_cast<double>(count.total)},
-               "");
-    }
-  rows.finish(results);
-}
-
-// PCA of queries and of keys alone, as qk-pca-analysis gives it.
-void add_correlations(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows(run, "correlations",
-                  {{"model", Type::text},
-                   {"layer", Type::integer},
-                   {"head", Type::integer},
-                   {"kind", Type::text},
-                   {"pca_dim", Type::integer},
-                   {"correlation", Type::real},
-                   {"p_value", Type::real},
-                   {"explained_variance_ratio", Type::real},
-                   {"rows", Type::integer}});
-  const auto add = [&](const HeadReport& head, int number, const char* kind, std::int64_t count,
-                       const std::vector<SideComponent>& components) {
-    for (std::size_t i = 0; i < components.size(); ++i)
-      rows.add({run.label, std::int64_t{head.query.layer}, std::int64_t{number}, std::string(kind),
-                static_cast<std::int64_t>(i), components[i].with_position.r,
-                components[i].with_position.p, components[i].explained_variance, count},
-               undefined_reason(head));
-  };
-  for (const auto& head : run.heads) {
-    add(head, head.query.head, "q", head.n_q, head.q_components);
-    add(head, head.k_head, "k", head.n_k, head.k_components);
-  }
-  rows.finish(results);
-}
-
-// ---- Rotation and complement.
-
-// Whether turning planes were looked for, which takes rows.
-bool searched(const RotationResult& rotation) {
-  return rotation.complement.empty() || !std::isnan(rotation.complement.front().angle_r);
-}
-
-void add_rotated(const AnalysisRun& run, const AnalyzeOptions& options, ResultTables& results) {
-  RowBuilder rows(run, "rotated",
-                  head_columns({{"position_r", Type::real},
-                                {"r_q_a", Type::real},
-                                {"r_k_a", Type::real},
-                                {"alpha_q", Type::real},
-                                {"alpha_k", Type::real},
-                                {"mu_q_a", Type::real},
-                                {"mu_k_a", Type::real},
-                                {"mu_q_b", Type::real},
-                                {"mu_k_b", Type::real},
-                                {"bias_strength", Type::real},
-                                {"separation_strength", Type::real},
-                                {"var_frac_a", Type::real},
-                                {"var_frac_b", Type::real},
-                                {"plane_var_fraction", Type::real},
-                                {"residual_pos_r", Type::real},
-                                {"content_var_b", Type::real},
-                                {"omega", Type::real, RowBuilder::kNeedsRows},
-                                {"omega_r_squared", Type::real, RowBuilder::kNeedsRows},
-                                {"active_planes", Type::integer, RowBuilder::kNeedsRows},
-                                {"position_r_null", Type::real, RowBuilder::kNeedsRows},
-                                {"r_q_a_null", Type::real, RowBuilder::kNeedsRows},
-                                {"r_k_a_null", Type::real, RowBuilder::kNeedsRows},
-                                {"position_r_p", Type::real, RowBuilder::kNeedsRows},
-                                {"r_q_a_p", Type::real, RowBuilder::kNeedsRows},
-                                {"r_k_a_p", Type::real, RowBuilder::kNeedsRows},
-                                {"few_rows", Type::boolean}}));
-  for (const auto& head : run.heads) {
-    if (!head.rotation) continue;
-    const RotationResult& r = *head.rotation;
-    rows.add(head_cells(run, head,
-                        {r.position_r,
-                         r.r_q_a,
-                         r.r_k_a,
-                         r.alpha_q,
-                         r.alpha_k,
-                         r.mu_q_a,
-                         r.mu_k_a,
-                         r.mu_q_b,
-                         r.mu_k_b,
-                         r.bias_strength,
-                         r.separation_strength,
-                         r.var_frac_a,
-                         r.var_frac_b,
-                         r.plane_var_fraction,
-                         r.residual_pos_r,
-                         r.content_var_b,
-                         r.omega,
-                         r.omega_r_squared,
-                         searched(r) ? Table::Cell(std::int64_t{r.active_planes()}) : kNan,
-                         r.null.position_r,
-                         r.null.r_q_a,
-                         r.null.r_k_a,
-                         r.null.position_r_p,
-                         r.null.r_q_a_p,
-                         r.null.r_k_a_p,
-                         std::int64_t{has_few_rows(head) ? 1 : 0}}),
-             !r.undefined.empty()                       ? r.undefined
-             : options.rotation_options.null_draws == 0 ? "no_shuffles"
-                                                        : undefined_reason(head));
-  }
-  rows.finish(results);
-}
-
-void add_complement(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows(run, "complement",
-                  head_columns({{"pair", Type::integer},
-                                {"variance_share", Type::real},
-                                {"variance_share_total", Type::real},
-                                {"angle_r", Type::real, RowBuilder::kNeedsRows},
-                                {"omega", Type::real, RowBuilder::kNeedsRows},
-                                {"nearest_inv_freq", Type::real, RowBuilder::kNeedsRows},
-                                {"separability", Type::real, RowBuilder::kNeedsRows},
-                                {"active", Type::boolean, RowBuilder::kNeedsRows}}));
-  for (const auto& head : run.heads) {
-    if (!head.rotation) continue;
-    for (std::size_t i = 0; i < head.rotation->complement.size(); ++i) {
-      const auto& pair = head.rotation->complement[i];
-      rows.add(
-          head_cells(
-              run, head,
-              {static_cast<std::int64_t>(i), pair.variance_share, pair.variance_share_total,
-               pair.angle_r, pair.omega, pair.nearest_inv_freq, pair.separability,
-               std::isnan(pair.angle_r) ? Table::Cell(kNan) : std::int64_t{pair.active ? 1 : 0}}),
-          std::isnan(pair.nearest_inv_freq) ? "rope_frequencies_unknown" : undefined_reason(head));
-    }
-  }
-  rows.finish(results);
-}
 
 // ---- Plasticity.
 
@@ -257,6 +44,7 @@ void add_metrics(const AnalysisRun& run, ResultTables& results) {
                    {"ap_overall", Type::real, RowBuilder::kNeedsKeys},
                    {"model", Type::text},
                    {"rope", Type::text},
+                   {"attention", Type::text},
                    {"ap_profile_overall", Type::real, RowBuilder::kNeedsKeys},
                    {"ap_first20", Type::real, RowBuilder::kNeedsKeys},
                    {"ap_last20", Type::real, RowBuilder::kNeedsKeys},
@@ -288,6 +76,7 @@ void add_metrics(const AnalysisRun& run, ResultTables& results) {
               p.ap_overall,
               run.label,
               to_string(head.rope),
+              attention_name(head.window),
               p.ap_profile_overall,
               p.ap_first20,
               p.ap_last20,
@@ -309,17 +98,19 @@ void add_bucket_table(const AnalysisRun& run, ResultTables& results) {
                    {"n_pairs", Type::integer},
                    {"model", Type::text},
                    {"rope", Type::text},
+                   {"attention", Type::text},
                    {"n_eligible", Type::integer},
                    {"stderr", Type::real},
                    {"head", Type::integer}});
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& cell : head.plasticity->table)
-      rows.add({std::int64_t{head.query.layer}, std::int64_t{head.query.head},
-                std::int64_t{head.k_head}, std::int64_t{cell.q_bucket}, std::int64_t{cell.k_bucket},
-                cell.mean.ap, cell.mean.pairs, run.label, to_string(head.rope), cell.mean.eligible,
-                cell.mean.stderr_ap, std::int64_t{head.query.head}},
-               cell.mean.pairs == 0 ? "no_pairs" : "pairs_in_one_example");
+      rows.add(
+          {std::int64_t{head.query.layer}, std::int64_t{head.query.head}, std::int64_t{head.k_head},
+           std::int64_t{cell.q_bucket}, std::int64_t{cell.k_bucket}, cell.mean.ap, cell.mean.pairs,
+           run.label, to_string(head.rope), attention_name(head.window), cell.mean.eligible,
+           cell.mean.stderr_ap, std::int64_t{head.query.head}},
+          cell.mean.pairs == 0 ? "no_pairs" : "pairs_in_one_example");
   }
   rows.finish(results);
 }
@@ -408,6 +199,7 @@ void add_weights(const AnalysisRun& run, ResultTables& results) {
                    {"component_weight", Type::real},
                    {"model", Type::text},
                    {"rope", Type::text},
+                   {"attention", Type::text},
                    {"head", Type::integer}});
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
@@ -415,39 +207,19 @@ void add_weights(const AnalysisRun& run, ResultTables& results) {
       rows.add({std::int64_t{head.query.layer}, std::int64_t{head.query.head},
                 std::int64_t{head.k_head}, static_cast<std::int64_t>(i),
                 head.plasticity->component_r2[i], head.plasticity->component_weight[i], run.label,
-                to_string(head.rope), std::int64_t{head.query.head}},
+                to_string(head.rope), attention_name(head.window), std::int64_t{head.query.head}},
                undefined_reason(head));
   }
   rows.finish(results);
 }
 
-// ---- Errors of the means over heads.
-
-void add_errors(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows(run, "errors",
-                  {{"model", Type::text},
-                   {"quantity", Type::text},
-                   {"heads", Type::text},
-                   {"mean", Type::real},
-                   {"se", Type::real},
-                   {"low", Type::real},
-                   {"high", Type::real},
-                   {"texts", Type::integer},
-                   {"n_heads", Type::integer}});
-  for (const auto& error : run.errors)
-    rows.add({run.label, error.quantity, error.heads, error.mean, error.se, error.low, error.high,
-              error.texts, error.n_heads},
-             error.texts < 2 ? "single_text" : "too_few_rows");
-  rows.finish(results);
-}
-
-// ---- Points for pictures.
+// ---- Points for scatter plots.
 
 std::string side_of(const ScatterPoint& point) {
   return point.side == HeadKind::query ? "q" : "k";
 }
 
-// A column per component that was asked for, PC0 and PC1 in any case; heads with fewer have NaN.
+// One column per component, at least PC0 and PC1; NaN for heads with fewer components.
 void add_scatter_table(const AnalysisRun& run, const AnalyzeOptions& options,
                        ResultTables& results) {
   bool tokens = false;
@@ -473,7 +245,7 @@ void add_scatter_table(const AnalysisRun& run, const AnalyzeOptions& options,
   results.tables.push_back({"head_scatter", std::move(table), false});
 }
 
-// Every plane of the complement of the heads that were asked for.
+// Coordinates on every plane of the complement, for the heads in options.planes_of.
 void add_planes_table(const AnalysisRun& run, ResultTables& results) {
   Table table;
   for (const auto& column : head_columns({{"side", Type::text},
@@ -491,7 +263,7 @@ void add_planes_table(const AnalysisRun& run, ResultTables& results) {
   results.tables.push_back({"head_planes", std::move(table), false});
 }
 
-// Adds one or two tables of the run.
+// Adds one or two tables of a run to its results.
 using AddTables = std::function<void(const AnalysisRun&, ResultTables&)>;
 
 std::vector<AddTables> tables_of(const AnalysisRun& run, const AnalyzeOptions& options) {
@@ -508,7 +280,8 @@ std::vector<AddTables> tables_of(const AnalysisRun& run, const AnalyzeOptions& o
   if (options.plasticity)
     append(
         {add_metrics, add_bucket_table, add_profile, add_profile_bins, add_heatmap, add_weights});
-  if (options.errors && !run.from_sums) append({add_errors});
+  if (options.errors && !run.from_sums)
+    append({[](const AnalysisRun& of, ResultTables& to) { add_errors(of, of.errors, to); }});
   if (options.scatter > 0 && !run.from_sums && (options.pca || options.rotation))
     append({with_options(add_scatter_table)});
   if (!options.planes_of.empty()) append({add_planes_table});
@@ -521,7 +294,7 @@ ResultTables result_tables(const AnalysisRun& run, const AnalyzeOptions& options
   return translate_exceptions([&] {
     const auto list = tables_of(run, options);
     std::vector<ResultTables> parts(list.size());
-    // The scatter, by far the largest, comes last in the list: it is begun first.
+    // Start with the last table: head_scatter, by far the largest, is at the end of the list.
     parallel_for(std::ssize(list), [&](std::int64_t i) {
       const auto place = list.size() - 1 - static_cast<std::size_t>(i);
       list[place](run, parts[place]);

@@ -6,11 +6,7 @@
 
 namespace qkscope {
 
-namespace {
-
 constexpr char kNeedsRowsReason[] = "needs_rows";
-
-}  // namespace
 
 RowBuilder::RowBuilder(const AnalysisRun& run, std::string name,
                        const std::vector<ColumnSpec>& columns)
@@ -35,7 +31,7 @@ void RowBuilder::add(std::vector<Table::Cell> cells, const std::string& reason,
 }
 
 void RowBuilder::finish(ResultTables& results) {
-  // A table that only rows could fill: every head lacks it.
+  // Statistics leave such a table empty: count every head under needs_rows.
   for (std::size_t i = 0; i < lacks_rows_.size(); ++i)
     if (lacks_rows_[i] && table_.rows() == 0)
       undefined_[table_.columns()[i].name][kNeedsRowsReason] = static_cast<int>(run_.heads.size());
@@ -47,8 +43,8 @@ std::vector<RowBuilder::ColumnSpec> head_columns(std::vector<RowBuilder::ColumnS
   using Type = Table::Type;
   std::vector<RowBuilder::ColumnSpec> columns = {{"model", Type::text},   {"layer", Type::integer},
                                                  {"head", Type::integer}, {"k_head", Type::integer},
-                                                 {"rope", Type::text},    {"n_q", Type::integer},
-                                                 {"n_k", Type::integer}};
+                                                 {"rope", Type::text},    {"attention", Type::text},
+                                                 {"n_q", Type::integer},  {"n_k", Type::integer}};
   columns.insert(columns.end(), rest.begin(), rest.end());
   return columns;
 }
@@ -60,11 +56,16 @@ std::vector<Table::Cell> head_cells(const AnalysisRun& run, const HeadReport& he
                                     std::int64_t{head.query.head},
                                     std::int64_t{head.k_head},
                                     to_string(head.rope),
+                                    attention_name(head.window),
                                     head.n_q,
                                     head.n_k};
   cells.insert(cells.end(), std::make_move_iterator(rest.begin()),
                std::make_move_iterator(rest.end()));
   return cells;
+}
+
+std::string attention_name(const std::optional<std::int32_t>& window) {
+  return window ? "sliding:" + std::to_string(*window) : "full";
 }
 
 std::string undefined_reason(const HeadReport& head) {

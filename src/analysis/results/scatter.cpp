@@ -13,7 +13,8 @@
 namespace qkscope {
 namespace {
 
-// Rows in the order of position and text, as far as single places of it are asked for.
+// Finds rows by rank in the order of position and text. Rows are binned by position, and a bin is
+// sorted on its first use: only a few ranks are needed.
 class PositionRanks {
  public:
   explicit PositionRanks(const Rows& rows) : rows_(rows), order_(rows.position.size()) {
@@ -30,7 +31,7 @@ class PositionRanks {
     for (std::size_t i = 0; i < order_.size(); ++i) order_[next[bin(i)]++] = i;
   }
 
-  // Each bin of positions is sorted when it is first asked for.
+  // Returns the row at this rank.
   std::size_t at(std::size_t rank) {
     const auto bin = static_cast<std::size_t>(std::upper_bound(begin_.begin(), begin_.end(), rank) -
                                               begin_.begin() - 1);
@@ -47,8 +48,8 @@ class PositionRanks {
   static constexpr std::size_t kBins = 1024;
 
   const Rows& rows_;
-  std::vector<std::size_t> order_;              // (rows): by bin
-  std::array<std::size_t, kBins + 1> begin_{};  // (bins + 1)
+  std::vector<std::size_t> order_;              // shape (rows): row indices, grouped by bin
+  std::array<std::size_t, kBins + 1> begin_{};  // first place of each bin in order_
   std::array<bool, kBins> sorted_{};
 };
 
@@ -57,12 +58,12 @@ std::vector<std::size_t> evenly_by_position(const Rows& rows, int count) {
   const auto total = static_cast<std::size_t>(rows.size());
   const auto wanted = std::min(total, static_cast<std::size_t>(count));
   std::vector<std::size_t> kept;
-  for (std::size_t i = 0; i < wanted; ++i)  // the middle of each of `wanted` equal stretches
+  for (std::size_t i = 0; i < wanted; ++i)  // the middle of each of `wanted` equal ranges of ranks
     kept.push_back(ranks.at((2 * i + 1) * total / (2 * wanted)));
   return kept;
 }
 
-// A row's coordinate along a direction, seen from `origin`; NaN when there is no direction.
+// Coordinate of a row along a direction, relative to `origin`; NaN without a direction.
 class Axis {
  public:
   Axis(const std::vector<double>* direction, const CentredRows& rows,
@@ -83,7 +84,7 @@ class Axis {
   double shift_ = 0;
 };
 
-// The directions that points are shown on.
+// Directions of all coordinates of a scatter point; null where an analysis did not run.
 struct Directions {
   std::vector<const std::vector<double>*> components;
   const std::vector<double>* a = nullptr;
@@ -115,9 +116,9 @@ Directions directions_of(const ScatterSource& source, int pairs) {
 void add_side(HeadKind side, const CentredRows& rows, const std::vector<std::string>& tokens,
               const std::vector<double>& pooled_mean, const Directions& directions, int count,
               std::vector<ScatterPoint>& points) {
-  const std::vector<double> nowhere;
-  const Axis a(directions.a, rows, nowhere);
-  const Axis b(directions.b, rows, nowhere);
+  const std::vector<double> no_origin;
+  const Axis a(directions.a, rows, no_origin);
+  const Axis b(directions.b, rows, no_origin);
   const Axis c0(directions.c0, rows, pooled_mean);
   const Axis c1(directions.c1, rows, pooled_mean);
   std::vector<Axis> components;

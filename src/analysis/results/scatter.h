@@ -1,4 +1,4 @@
-// A few rows of a head on its own axes, for pictures of the head.
+// Coordinates of a few sampled rows of a head, for scatter plots.
 #pragma once
 
 #include <string>
@@ -9,19 +9,19 @@
 
 namespace qkscope {
 
-// What the axes of a head are made of.
+// Rows of one head, and the analyses that define the axes of the scatter plots.
 struct ScatterSource {
   const CentredRows& queries;
   const CentredRows& keys;
   const PooledMoments& pooled;
-  const PcaResult* pca;                          // null: none
-  const RotationResult* rotation;                // null: none
-  const std::vector<std::string>& query_tokens;  // (rows) or empty
+  const PcaResult* pca;                          // null: not run
+  const RotationResult* rotation;                // null: not run
+  const std::vector<std::string>& query_tokens;  // shape (rows), or empty
   const std::vector<std::string>& key_tokens;
 };
 
-// At most `per_side` queries, then as many keys: rows sorted by position, every n-th taken. The
-// same rows whatever their order. `pairs`: planes of the complement that are kept, 0: none.
+// Returns at most `per_side` queries, then as many keys, at even steps in the order of position.
+// The selection does not depend on the order of rows. `pairs`: complement planes with coordinates.
 std::vector<ScatterPoint> scatter_points(const ScatterSource& source, int per_side, int pairs);
 
 }  // namespace qkscope

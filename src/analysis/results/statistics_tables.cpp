@@ -1,9 +1,10 @@
-#include "analysis/results/statistics_tables.h"
-
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <optional>
 #include <set>
 
+#include "analysis/results/head_runner.h"
 #include "capture/stats_format/stats_tables.h"
 
 namespace qkscope {
@@ -11,9 +12,21 @@ namespace {
 
 using Column = Table::Column;
 
-// The rows of a table of statistics that are over all buckets and of chosen heads, behind the
-// model's label.
-Table over_all_buckets(const Table& from, const std::string& label,
+// attention_name() of every layer.
+using AttentionOfLayer = std::map<std::int64_t, std::string>;
+
+AttentionOfLayer attention_by_layer(const Statistics& s) {
+  AttentionOfLayer names;
+  for (std::size_t i = 0; i < s.layers.size(); ++i)
+    names[s.layers[i]] = attention_name(
+        s.windows[i] > 0 ? std::optional(static_cast<std::int32_t>(s.windows[i])) : std::nullopt);
+  return names;
+}
+
+// Rows over all buckets (bucket is empty) of the chosen heads, with the model's label in front and
+// the attention behind rope.
+Table over_all_buckets(const Table& from, const AttentionOfLayer& attention,
+                       const std::string& label,
                        const std::set<std::pair<std::int64_t, std::int64_t>>& heads) {
   std::vector<std::size_t> rows;
   const auto& layer = from.find("layer")->integers;
@@ -32,17 +45,22 @@ Table over_all_buckets(const Table& from, const std::string& label,
       if (!column.texts.empty()) chosen.texts.push_back(column.texts[row]);
     }
     columns.push_back(std::move(chosen));
+    if (column.name != "rope") continue;
+    columns.push_back({"attention", Table::Type::text, {}, {}, {}});
+    for (const auto row : rows) columns.back().texts.push_back(attention.at(layer[row]));
   }
   return Table(std::move(columns));
 }
 
-// Spread and range of every channel of the keys, before and after RoPE.
-Table key_channels(const Statistics& s, const std::string& label, const std::set<int>& layers) {
+// Mean, standard deviation and range of every key channel, before and after RoPE.
+Table key_channels(const Statistics& s, const AttentionOfLayer& attention, const std::string& label,
+                   const std::set<int>& layers) {
   Table table;
   table.column("model", Table::Type::text)
       .column("layer", Table::Type::integer)
       .column("head", Table::Type::integer)
       .column("rope", Table::Type::text)
+      .column("attention", Table::Type::text)
       .column("stage", Table::Type::text)
       .column("channel", Table::Type::integer)
       .column("mean", Table::Type::real)
@@ -60,7 +78,7 @@ Table key_channels(const Statistics& s, const std::string& label, const std::set
         const double square = m.m2[static_cast<std::size_t>(
             head * triangle_size(m.dim) + triangle_index(m.dim, channel, channel))];
         table.add({label, s.layers[i], head, std::string(s.rotary[i] > 0 ? "rope" : "nope"),
-                   std::string(stage_name(stage)), channel, m.mean[at],
+                   attention.at(s.layers[i]), std::string(stage_name(stage)), channel, m.mean[at],
                    std::sqrt(square / static_cast<double>(std::max<std::int64_t>(1, m.n() - 1))),
                    static_cast<double>(std::max(-m.min[at], m.max[at]))});
       }
@@ -78,12 +96,13 @@ std::vector<ResultTable> statistics_tables(const Statistics& s, const std::strin
     heads.insert({query.layer, query.head});
     layers.insert(query.layer);
   }
+  const auto attention = attention_by_layer(s);
   std::vector<ResultTable> tables;
   if (!s.attention.empty())
-    tables.push_back({"attention", over_all_buckets(attention_table(s), label, heads)});
+    tables.push_back({"attention", over_all_buckets(attention_table(s), attention, label, heads)});
   if (!s.attention.empty() && s.settings.all_keys)
-    tables.push_back({"distance", over_all_buckets(distance_table(s), label, heads)});
-  tables.push_back({"key_channels", key_channels(s, label, layers)});
+    tables.push_back({"distance", over_all_buckets(distance_table(s), attention, label, heads)});
+  tables.push_back({"key_channels", key_channels(s, attention, label, layers)});
   return tables;
 }
 

@@ -1,24 +1,27 @@
 #include "analysis/results/write_results.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <ctime>
-#include <functional>
+#include <filesystem>
+#include <map>
+#include <set>
 
 #include <fmt/chrono.h>
+#include <fmt/ranges.h>
 
-#include "analysis/results/measures.h"
+#include "analysis/results/head_runner.h"
+#include "analysis/results/row_builder.h"
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/thread_pool.h"
 #include "base/core/translate_exceptions.h"
 #include "base/io/durable_file.h"
 #include "base/io/folder.h"
-#include "base/io/mapped_file.h"
 #include "base/io/open_folder.h"
 #include "base/io/output_file.h"
 #include "capture/format/capture_source.h"
-#include "capture/format/layout.h"
 #include "capture/format/metadata.h"
 #include "qkscope/experimental/store.h"
 #include "qkscope/version.h"
@@ -26,147 +29,22 @@
 namespace qkscope {
 namespace {
 
-// What the jackknife says of a mean, where it says something.
-void put_error(Json& entry, const AnalysisRun& run, const Measure& measure,
-               const std::string& heads) {
-  const auto* error = find_error(run, measure.quantity(), heads);
-  if (error == nullptr || std::isnan(error->se)) return;
-  entry["se"] = error->se;
-  entry["low"] = error->low;
-  entry["high"] = error->high;
-}
+constexpr char kSummary[] = "summary.json";
 
-// Mean (or median), standard deviation over heads (ddof 1) and number of heads of each measure in
-// each group of layers, with the error over texts.
-Json means(const AnalysisRun& run, const std::vector<Measure>& measures) {
-  Json result = Json::object();
-  for (const char* group : kHeadGroups) {
-    Json of_group = Json::object();
-    for (const auto& measure : measures) {
-      const auto values = values_of(run, measure, group);
-      if (values.empty()) continue;
-      const double centre = measure.centre(values);
-      Json entry = {{measure.median ? "median" : "mean", centre}, {"heads", values.size()}};
-      if (!measure.median) {
-        double spread = 0;
-        for (const double value : values) spread += (value - centre) * (value - centre);
-        entry["std"] = values.size() > 1
-                           ? Json(std::sqrt(spread / static_cast<double>(values.size() - 1)))
-                           : Json();
-      }
-      put_error(entry, run, measure, group);
-      of_group[measure.name] = entry;
-    }
-    if (!of_group.empty()) result[group] = of_group;
-  }
-  return result;
-}
-
-// Deciles, quintiles and length bins of the profile: their means over heads.
-Json profile_bin_means(const AnalysisRun& run) {
-  struct Sum {
-    double low = 0;
-    double high = 0;
-    double all = 0;  // heads
-    double ap = 0;
-    double heads = 0;  // that have a value
-  };
-  Json result = Json::object();
-  for (const char* group : {"all", "rope", "nope", "unknown"}) {
-    std::map<ProfileBinMean::Kind, std::map<int, Sum>> sums;
-    for (const auto& head : run.heads) {
-      if (!head.plasticity) continue;
-      if (std::string(group) != "all" && to_string(head.rope) != group) continue;
-      for (const auto& mean : head.plasticity->profile_bin_means) {
-        Sum& sum = sums[mean.kind][mean.bin];
-        sum.low += mean.low;
-        sum.high += mean.high;
-        sum.all += 1;
-        if (std::isnan(mean.ap)) continue;
-        sum.ap += mean.ap;
-        sum.heads += 1;
-      }
-    }
-    for (const auto& [kind, bins] : sums)
-      for (const auto& [bin, sum] : bins)
-        result[group][to_string(kind)].push_back(
-            {{"bin", bin},
-             {"low", sum.low / sum.all},
-             {"high", sum.high / sum.all},
-             {"mean", sum.heads > 0 ? Json(sum.ap / sum.heads) : Json()},
-             {"heads", sum.heads}});
-  }
-  return result;
-}
-
-std::string fifths_name(const AnalyzeOptions& options) {
-  using Fifths = PlasticityOptions::Fifths;
-  return options.plasticity_options.fifths == Fifths::range ? "range" : "context";
-}
-
-// Over which bins the profile was taken, the same in all heads, and its means.
-Json profile_summary(const AnalysisRun& run, const AnalyzeOptions& options) {
-  Json profile = {{"fifths", fifths_name(options)}, {"means", profile_bin_means(run)}};
-  for (const auto& head : run.heads) {
-    if (!head.plasticity) continue;
-    const auto& p = *head.plasticity;
-    profile["bins"] = p.profile_bins > 0 ? Json(p.profile_bins) : Json("buckets");
-    profile["context"] = p.profile_context;
-    break;
-  }
-  return profile;
-}
-
-Json taxonomy_counts(const AnalysisRun& run, const ResultTables& results,
-                     const TaxonomyOptions& options) {
-  Json counts = Json::object();
-  for (const auto& result : results.tables) {
-    if (result.name != "taxonomy_counts") continue;
-    const auto& columns = result.table.columns();
-    for (std::size_t i = 0; i < static_cast<std::size_t>(result.table.rows()); ++i)
-      counts[columns[1].texts[i]][columns[2].texts[i]] = {{"heads", columns[3].integers[i]},
-                                                          {"fraction", columns[4].reals[i]}};
-  }
-  for (const auto& measure : class_measures(options))
-    for (auto& [group, classes] : counts.items())
-      if (classes.contains(measure.name)) put_error(classes[measure.name], run, measure, group);
-  return counts;
-}
-
-Json head_counts(const AnalysisRun& run) {
-  Json counts = {{"heads", run.heads.size()},
-                 {"analysed", 0},
-                 {"failed", 0},
-                 {"rope", 0},
-                 {"nope", 0},
-                 {"unknown", 0}};
-  Json failed = Json::array();
-  for (const auto& head : run.heads) {
-    counts[head.error.empty() ? "analysed" : "failed"] =
-        counts[head.error.empty() ? "analysed" : "failed"].get<int>() + 1;
-    if (!head.error.empty()) {
-      failed.push_back(
-          {{"layer", head.query.layer}, {"head", head.query.head}, {"error", head.error}});
-      continue;
-    }
-    counts[to_string(head.rope)] = counts[to_string(head.rope)].get<int>() + 1;
-  }
-  counts["failures"] = failed;
-  return counts;
-}
-
-// As the option is given.
-Json profile_bins_name(int bins) {
-  if (bins == PlasticityOptions::kBuckets) return "buckets";
-  return bins > 0 ? Json(bins) : Json("auto");
-}
+// Every table that an analysis can write.
+constexpr const char* kTableNames[] = {
+    "qk",           "taxonomy",     "taxonomy_counts", "correlations",
+    "rotated",      "complement",   "head_metrics",    "head_bucket_plasticity",
+    "head_profile", "profile_bins", "pair_heatmap",    "head_component_weights",
+    "errors",       "head_scatter", "head_planes",     "attention",
+    "distance",     "key_channels"};
 
 // "2026-11-16T03:10:00Z"
 std::string utc_now() {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
 }
 
-// What differs between two runs that give the same numbers.
+// Contents of timings.json, the only file that differs between runs with the same numbers.
 Json timings(const AnalysisRun& run, double write_seconds) {
   return {{"finished", utc_now()},
           {"threads", thread_count()},
@@ -182,135 +60,225 @@ Json timings(const AnalysisRun& run, double write_seconds) {
             {"errors", run.times.errors}}}};
 }
 
-const char* name_of(RotationOptions::Separation separation) {
-  switch (separation) {
-    case RotationOptions::Separation::mean:
-      return "mean";
-    case RotationOptions::Separation::eigen:
-      return "eigen";
-    case RotationOptions::Separation::eigen_then_project:
-      break;
+// ---- One folder holds results of one set of options.
+
+// Analysis that an option belongs to; "" for options that all analyses share. Options that are not
+// listed belong to the plasticity analysis.
+std::string analysis_of_option(const std::string& option) {
+  static const std::set<std::string> shared = {"layers",     "heads",       "attention",  "errors",
+                                               "max_tokens", "scatter",     "seed",       "stage",
+                                               "model",      "nope_layers", "head_counts"};
+  static const std::set<std::string> pca = {"components", "separate_components", "taxonomy_high",
+                                            "taxonomy_low"};
+  static const std::set<std::string> rotation = {"separation", "pairs",      "active_angle_r",
+                                                 "max_omega",  "null_draws", "planes_of"};
+  return shared.contains(option)     ? ""
+         : pca.contains(option)      ? "pca"
+         : rotation.contains(option) ? "rotation"
+                                     : "plasticity";
+}
+
+bool runs_analysis(const Json& options, const std::string& analysis) {
+  return std::ranges::count(options.at("analyses"), Json(analysis)) > 0;
+}
+
+// Adds "NAME is OLD there, NEW here" where the values differ.
+void compare(const std::string& name, const Json& there, const Json& here,
+             std::vector<std::string>& differences) {
+  if (there != here)
+    differences.push_back(fmt::format("{} is {} there, {} here", name, there.dump(), here.dump()));
+}
+
+// Adds the differences between two sets of options that change numbers in the folder.
+void compare_options(const Json& there, const Json& here, std::vector<std::string>& differences) {
+  Json all = there;
+  all.update(here);
+  for (const auto& [key, value] : all.items()) {
+    const auto analysis = analysis_of_option(key);
+    const bool compared =
+        analysis.empty() || (runs_analysis(there, analysis) && runs_analysis(here, analysis));
+    if (key != "analyses" && compared)
+      compare(key, there.value(key, Json()), here.value(key, Json()), differences);
   }
-  return "eigen-then-project";
 }
 
-Json heads_json(const std::vector<HeadId>& heads) {
-  Json list = Json::array();
-  for (const auto& head : heads) list.push_back({head.layer, head.head});
-  return list;
+// The summary of the results in the folder; null without results.
+Json existing_summary(const std::string& folder) {
+  const auto file = folder + "/" + kSummary;
+  return path_exists(file) ? load_json(file) : Json();
+}
+
+void check_same_results(const std::string& folder, const Json& there, const AnalyzeOptions& options,
+                        const std::string& label) {
+  if (there.is_null()) return;
+  std::vector<std::string> differences;
+  try {
+    if (!label.empty()) compare("label", there.at("model"), label, differences);
+    compare("capture", there.at("data_root"), short_name(options.data_root), differences);
+    const auto hash = capture_hash(options.data_root);
+    if (differences.empty() && !hash.empty() && there.at("capture_hash") != hash)
+      differences.emplace_back("the capture has changed since");
+    compare("qkscope", there.at("versions").at("qkscope"), version_string(), differences);
+    compare_options(there.at("options"), options_json(options), differences);
+  } catch (const Json::exception& error) {
+    bad_input(
+        "{}/{}: not a summary as an analysis writes it ({}); choose another folder with --out, or "
+        "replace what is there with --overwrite",
+        folder, kSummary, error.what());
+  }
+  if (!differences.empty())
+    bad_input(
+        "{}: holds results of other options: {}; choose another folder with --out, or replace "
+        "them with --overwrite",
+        folder, fmt::join(differences, "; "));
+}
+
+// Deletes all results, so that tables of an interrupted run or of other options cannot remain
+// beside new ones.
+void remove_results(const std::string& folder) {
+  remove_summary(folder);
+  if (is_statistics_folder(folder)) return;  // its own tables have some of the same names
+  for (const char* name : kTableNames)
+    for (const char* ending : {".csv", ".parquet"})
+      std::filesystem::remove(folder + "/" + name + ending);
+}
+
+// ---- Adding analyses to a folder that holds others with the same options.
+
+// Errors of the earlier analyses in errors.parquet, followed by those of this run.
+std::vector<MeanError> merge_errors(const std::string& folder,
+                                    const std::vector<MeanError>& errors) {
+  const auto file = folder + "/errors.parquet";
+  if (!path_exists(file)) return errors;
+  const Table table = read_parquet_table(file);
+  std::vector<MeanError> merged;
+  for (std::size_t row = 0; row < static_cast<std::size_t>(table.rows()); ++row) {
+    const auto text = [&](const char* name) { return table.find(name)->texts[row]; };
+    const auto number = [&](const char* name) { return table.find(name)->number(row); };
+    const auto quantity = text("quantity");
+    if (std::ranges::count(errors, quantity, &MeanError::quantity) > 0) continue;
+    merged.push_back({quantity, text("heads"), number("mean"), number("se"), number("low"),
+                      number("high"), table.find("texts")->integers[row],
+                      table.find("n_heads")->integers[row]});
+  }
+  merged.insert(merged.end(), errors.begin(), errors.end());
+  return merged;
+}
+
+bool is_empty(const Table::Column& column) {
+  return column.type == Table::Type::real &&
+         std::ranges::all_of(column.reals, [](double x) { return std::isnan(x); });
+}
+
+// Fills scatter coordinates of analyses that did not run now from the table of an earlier run,
+// which holds the same rows.
+Table merge_scatter(const std::string& folder, const Table& table) {
+  const auto file = folder + "/head_scatter.parquet";
+  if (!path_exists(file)) return table;
+  const Table earlier = read_parquet_table_with_gaps(file);
+  if (earlier.rows() != table.rows()) return table;
+  const bool wider = earlier.columns().size() > table.columns().size();
+  auto columns = wider ? earlier.columns() : table.columns();
+  for (auto& column : columns)
+    if (const auto* other = (wider ? table : earlier).find(column.name);
+        other != nullptr && is_empty(column))
+      column = *other;
+  return Table(std::move(columns));
+}
+
+void merge_tables(const std::string& folder, const AnalysisRun& run, ResultTables& results) {
+  for (auto& result : results.tables) {
+    if (result.name == "head_scatter") result.table = merge_scatter(folder, result.table);
+    if (result.name != "errors") continue;
+    ResultTables merged;
+    add_errors(run, merge_errors(folder, run.errors), merged);
+    result = std::move(merged.tables.front());
+    results.undefined.erase("errors.csv");
+    results.undefined.merge(merged.undefined);
+  }
+}
+
+void append_missing(const Json& from, Json& to) {
+  for (const auto& item : from)
+    if (std::ranges::count(to, item) == 0) to.push_back(item);
+}
+
+// Adds the sections and options of analyses that only the earlier run had.
+void merge_summary(const Json& earlier, Json& summary) {
+  if (earlier.is_null()) return;
+  for (const auto& [key, value] : earlier.items())
+    if (!summary.contains(key)) summary[key] = value;
+  for (const auto& [file, columns] : earlier.at("undefined").items())
+    if (!summary["undefined"].contains(file)) summary["undefined"][file] = columns;
+  append_missing(earlier.at("warnings"), summary["warnings"]);
+  append_missing(earlier.value("notes", Json::array()), summary["notes"]);
+  Json& options = summary["options"];
+  const Json& earlier_options = earlier.at("options");
+  for (const auto& [key, value] : earlier_options.items()) {
+    const auto analysis = analysis_of_option(key);
+    if (!analysis.empty() && key != "analyses" && !runs_analysis(options, analysis))
+      options[key] = value;
+  }
+  const Json now = options;
+  options["analyses"] = Json::array();
+  for (const char* analysis : {"pca", "rotation", "plasticity"})
+    if (runs_analysis(now, analysis) || runs_analysis(earlier_options, analysis))
+      options["analyses"].push_back(analysis);
+}
+
+void write_tables(const std::string& folder, const std::vector<ResultTable>& tables) {
+  // Start with the last table: head_scatter, by far the largest, is at the end of the list.
+  const auto files = 2 * std::ssize(tables);
+  parallel_for(files, [&](std::int64_t i) {
+    const auto& result = tables[static_cast<std::size_t>((files - 1 - i) / 2)];
+    const std::string path = folder + "/" + result.name;
+    if (i % 2 == 0) {
+      if (result.csv) result.table.write_csv(path + ".csv");
+    } else {
+      result.table.write_parquet(path + ".parquet");
+    }
+  });
+}
+
+// The error without the path of the head's file: equal for heads that fail for the same reason.
+std::string reason_of(const std::string& error) {
+  const auto end = error.find(".parquet: ");
+  return end == std::string::npos ? error : error.substr(end);
 }
 
 }  // namespace
-
-Json options_json(const AnalyzeOptions& options) {
-  const auto& p = options.plasticity_options;
-  using Kind = PlasticityOptions::QueryModelKind;
-  Json analyses = Json::array();
-  if (options.pca) analyses.push_back("pca");
-  if (options.rotation) analyses.push_back("rotation");
-  if (options.plasticity) analyses.push_back("plasticity");
-  Json json = {{"analyses", analyses},
-               {"components", options.pca_options.components},
-               {"separate_components", options.pca_options.separate_components},
-               {"taxonomy_high", options.taxonomy.high},
-               {"taxonomy_low", options.taxonomy.low},
-               {"separation", name_of(options.rotation_options.separation)},
-               {"pairs", options.rotation_options.pairs},
-               {"active_angle_r", options.rotation_options.active_angle_r},
-               {"max_omega", options.rotation_options.max_omega},
-               {"null_draws", options.rotation_options.null_draws},
-               {"query_model", p.profile_model == Kind::bucket ? "bucket" : "linear"},
-               {"max_pairs", p.max_pairs},
-               {"p_alpha", p.p_alpha},
-               {"heatmap_bins", p.heatmap_bins},
-               {"profile_bins", profile_bins_name(p.profile_bins)},
-               {"fifths", fifths_name(options)},
-               {"length_bins", p.length_bins},
-               {"layers", options.layers},
-               {"heads", heads_json(options.heads)},
-               {"errors", options.errors},
-               {"max_tokens", options.max_tokens},
-               {"scatter", options.scatter},
-               {"planes_of", heads_json(options.planes_of)},
-               {"seed", options.seed}};
-  if (options.head_counts)
-    json["head_counts"] = {options.head_counts->query_heads, options.head_counts->key_heads};
-  if (options.pre_rope) json["stage"] = "pre";
-  if (!options.keys.empty()) json["keys"] = short_name(options.keys);
-  if (!options.model.empty()) json["model"] = short_name(options.model);
-  if (!options.nope_layers.empty()) json["nope_layers"] = options.nope_layers;
-  return json;
-}
-
-namespace {
-
-// For whoever reads the summary or the report: paths of a machine lose their folders.
-Json without_paths(Json json) {
-  if (json.is_string() && json.get_ref<const std::string&>().starts_with('/'))
-    return short_name(json.get<std::string>());
-  if (json.is_structured())
-    for (auto& inner : json) inner = without_paths(std::move(inner));
-  return json;
-}
-
-// What the capture says of itself as a whole: model, dataset, sampling, as far as it does.
-Json capture_state(const AnalysisRun& run) {
-  if (run.state.empty()) return Json::object();
-  return without_paths(parse_json(run.state, layout::kStateFile));
-}
-
-}  // namespace
-
-Json summarise(const AnalysisRun& run, const ResultTables& results, const AnalyzeOptions& options) {
-  Json summary = {{"model", run.label},
-                  {"capture_hash", capture_hash(options.data_root)},
-                  {"data_root", short_name(options.data_root)},
-                  {"capture", run.capture},
-                  {"capture_state", capture_state(run)},
-                  {"versions", {{"qkscope", version_string()}}},
-                  {"counts", head_counts(run)},
-                  {"options", options_json(options)},
-                  {"texts", run.texts},
-                  {"warnings", run.warnings},
-                  {"undefined", results.undefined}};
-  if (options.pca) summary["pca"] = means(run, pca_measures());
-  if (options.pca) summary["taxonomy"] = taxonomy_counts(run, results, options.taxonomy);
-  if (options.rotation) summary["rotation"] = means(run, rotation_measures());
-  if (options.plasticity) summary["plasticity"] = means(run, plasticity_measures());
-  if (options.plasticity) summary["profile"] = profile_summary(run, options);
-  return summary;
-}
 
 void remove_summary(const std::string& folder) {
   if (!is_folder(folder)) return;
-  OpenFolder(folder).remove_file("summary.json");
+  OpenFolder(folder).remove_file(kSummary);
   sync_folder(folder);
 }
 
+void check_results_folder(const std::string& folder, const AnalyzeOptions& options) {
+  translate_exceptions([&] {
+    if (!is_store_address(folder))
+      check_same_results(folder, existing_summary(folder), options, options.label);
+  });
+}
+
 void write_results(const std::string& path_or_address, const AnalysisRun& run,
-                   const AnalyzeOptions& options) {
+                   const AnalyzeOptions& options, bool overwrite) {
   translate_exceptions([&] {
     const auto begun = std::chrono::steady_clock::now();
     StoredOutput output(path_or_address, "results");
     const auto& folder = output.folder();
     make_folders(folder);
-    remove_summary(folder);
-    const ResultTables results = result_tables(run, options);
-    // The scatter, by far the largest, comes last in the list: it is begun first.
-    const auto files = 2 * std::ssize(results.tables);
-    parallel_for(files, [&](std::int64_t i) {
-      const auto& result = results.tables[static_cast<std::size_t>((files - 1 - i) / 2)];
-      const std::string path = folder + "/" + result.name;
-      if (i % 2 == 0) {
-        if (result.csv) result.table.write_csv(path + ".csv");
-      } else {
-        result.table.write_parquet(path + ".parquet");
-      }
-    });
-    const Json summary = summarise(run, results, options);
+    const Json earlier = overwrite ? Json() : existing_summary(folder);
+    check_same_results(folder, earlier, options, run.label);
+    if (earlier.is_null()) remove_results(folder);
+    ResultTables results = result_tables(run, options);
+    merge_tables(folder, run, results);
+    write_tables(folder, results.tables);
+    Json summary = summarise(run, results.undefined, options);
+    merge_summary(earlier, summary);
     const std::chrono::duration<double> writing = std::chrono::steady_clock::now() - begun;
     write_file(folder + "/timings.json", timings(run, writing.count()).dump(2) + "\n");
-    write_file(folder + "/summary.json",
+    write_file(folder + "/" + kSummary,
                summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     output.publish(options.quiet);
   });
@@ -320,13 +288,18 @@ void report_failed_heads(const AnalysisRun& run, const std::string& folder) {
   translate_exceptions([&] {
     std::size_t failed = 0;
     ErrorKind kind = ErrorKind::bad_input;
+    std::map<std::string, std::vector<const HeadReport*>> by_reason;
     for (const auto& head : run.heads) {
       if (head.error.empty()) continue;
       ++failed;
       if (head.error_kind == ErrorKind::failure) kind = ErrorKind::failure;
-      log::error("layer {} head {}: {}", head.query.layer, head.query.head, head.error);
+      by_reason[reason_of(head.error)].push_back(&head);
     }
     if (failed == 0) return;
+    for (const auto& [reason, heads] : by_reason)
+      log::error("layer {} head {}{}: {}", heads.front()->query.layer, heads.front()->query.head,
+                 heads.size() > 1 ? fmt::format(" and {} more heads", heads.size() - 1) : "",
+                 heads.front()->error);
     throw Error(kind,
                 fmt::format("{} of {} heads could not be analysed; {}", failed, run.heads.size(),
                             failed < run.heads.size() ? "the results of the others are in " + folder

@@ -1,4 +1,4 @@
-// The summary of an analysis run (summary.json), and what tells two runs apart.
+// summary.json of an analysis run, and the options that decide its numbers.
 #pragma once
 
 #include <string>
@@ -8,14 +8,15 @@
 
 namespace qkscope {
 
-// What decides the numbers of an analysis besides the capture itself.
+// Returns the options that decide the numbers of an analysis, as summary.json holds them.
 Json options_json(const AnalyzeOptions& options);
 
-// Means over heads (all, RoPE and NoPE layers apart), counts, failed heads, reasons of empty
-// fields.
-Json summarise(const AnalysisRun& run, const ResultTables& results, const AnalyzeOptions& options);
+// Returns the content of summary.json: means over heads for each group of heads, counts, failed
+// heads, reasons of empty fields.
+Json summarise(const AnalysisRun& run, const UndefinedCounts& undefined,
+               const AnalyzeOptions& options);
 
-// Before the tables in a folder change: without a summary they do not count as results.
+// Deletes summary.json before tables change: a folder without one holds no results.
 void remove_summary(const std::string& folder);
 
 }  // namespace qkscope

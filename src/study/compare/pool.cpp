@@ -67,10 +67,11 @@ std::vector<std::string> models_of(const std::vector<PooledHead>& heads) {
 }
 
 Heads heads_of(const std::vector<PooledHead>& heads, const std::string& model,
-               const std::string& rope = kAll) {
+               const std::string& layers = kAll) {
   Heads chosen;
   for (const auto& head : heads)
-    if ((model == kAll || head.model == model) && (rope == kAll || head.rope == rope))
+    if ((model == kAll || head.model == model) &&
+        (layers == kAll || layers == head.rope || layers == head.attention))
       chosen.push_back(&head);
   return chosen;
 }
@@ -81,12 +82,12 @@ Table pooled_table(const std::vector<PooledHead>& heads) {
   table.column("n_heads", Type::integer);
   for (const char* name : {"mean", "median", "std", "min", "max"}) table.column(name, Type::real);
   for (const auto& model : models_of(heads))
-    for (const char* rope : {kAll, "rope", "nope"}) {
-      const auto chosen = heads_of(heads, model, rope);
+    for (const char* layers : {kAll, "rope", "nope", "full", "sliding"}) {
+      const auto chosen = heads_of(heads, model, layers);
       for (const auto& quantity : pooled_quantities(heads)) {
         const auto spread = spread_of(numbers_of(chosen, quantity));
         if (spread.n > 0)
-          table.add({model, std::string(rope), quantity, spread.n, spread.mean, spread.median,
+          table.add({model, std::string(layers), quantity, spread.n, spread.mean, spread.median,
                      spread.deviation, spread.least, spread.most});
       }
     }

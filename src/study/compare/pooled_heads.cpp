@@ -56,11 +56,19 @@ void take_qk(const TableRow& row, PooledHead& head) {
 }
 
 void take_class(const TableRow& row, PooledHead& head) {
-  const auto found = row.text("class");
-  if (found.empty()) return;
-  for (const char* name :
-       {"position_dominated", "q_positional", "k_positional", "content_focused", "mixed"})
-    put(head, name, found == name ? 1 : 0);
+  const auto put_class = [&](const char* column, const std::string& suffix) {
+    const auto found = row.text(column);
+    if (found.empty()) return;
+    for (const char* name :
+         {"position_dominated", "q_positional", "k_positional", "content_focused", "mixed"})
+      put(head, name + suffix, found == name ? 1 : 0);
+  };
+  put_class("class", "");
+  put_class("class_axis", "_axis");
+  for (const char* name : {"r_q_axis", "r_k_axis"})
+    put(head, std::string("abs_") + name, std::fabs(row.number(name)));
+  for (const char* name : {"pc_position", "pc_position_variance"})
+    put(head, name, row.number(name));
 }
 
 void take_rotated(const TableRow& row, PooledHead& head) {
@@ -114,6 +122,7 @@ void read_table(const std::string& file, const Source& source,
     pooled.layer = layer;
     pooled.head = head;
     if (const auto rope = row.text("rope"); !rope.empty()) pooled.rope = rope;
+    if (row.text("attention").starts_with("sliding")) pooled.attention = "sliding";
     source.take(row, pooled);
   }
 }

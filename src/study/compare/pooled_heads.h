@@ -11,8 +11,9 @@
 namespace qkscope {
 
 struct PooledHead {
-  std::string model;  // the run's label
-  std::string rope;   // "rope", "nope" or "unknown"
+  std::string model;               // the run's label
+  std::string rope;                // "rope", "nope" or "unknown"
+  std::string attention = "full";  // or "sliding"
   std::int64_t layer = 0;
   std::int64_t head = 0;
   double depth = 0;                      // layer / last layer of the run's heads

@@ -258,7 +258,15 @@ const std::vector<HeadColumn>& named_columns() {
       column.is = name;
       list.push_back(column);
     }
+    for (const char* name :
+         {"position_dominated", "q_positional", "k_positional", "content_focused", "mixed"}) {
+      HeadColumn column{std::string(name) + "_axis", "taxonomy", "class_axis"};
+      column.is = name;
+      list.push_back(column);
+    }
     const std::vector<HeadColumn> more = {
+        {"abs_r_q_axis", "taxonomy", "r_q_axis", true},
+        {"abs_r_k_axis", "taxonomy", "r_k_axis", true},
         {"bias_strength", "rotated", "bias_strength"},
         {"alpha_k", "rotated", "alpha_k", true, "", "", 0, "abs_alpha_k"},
         {"mu_q_a", "rotated", "mu_q_a"},

@@ -64,6 +64,14 @@ RotationOptions::Separation read_separation(YamlSection& section) {
   section.expected("separation", "mean, eigen or eigen-then-project");
 }
 
+AttentionKind read_attention(YamlSection& section) {
+  const auto word = section.text("attention").value_or("any");
+  if (word == "any") return AttentionKind::any;
+  if (word == "full") return AttentionKind::full;
+  if (word == "sliding") return AttentionKind::sliding;
+  section.expected("attention", "full, sliding or any");
+}
+
 // Query heads as pairs: [[3, 5], [3, 6]].
 std::vector<HeadId> read_query_heads(YamlSection& section, const std::string& key) {
   std::vector<HeadId> heads;
@@ -124,6 +132,7 @@ AnalyzeOptions read_analysis(YamlSection section) {
   read_count(section, "max_tokens", options.max_tokens);
   options.layers = read_layers(section, "layers");
   options.heads = read_query_heads(section, "heads");
+  options.attention = read_attention(section);
   options.planes_of = read_query_heads(section, "planes_of");
   read_from_zero(section, "scatter", options.scatter);
   options.seed = static_cast<std::uint64_t>(section.integer("seed", 0).value_or(0));

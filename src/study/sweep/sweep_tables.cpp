@@ -34,6 +34,13 @@ constexpr Measure kMeasures[] = {
     {"k_positional", "taxonomy", "k_positional", "fraction"},
     {"content_focused", "taxonomy", "content_focused", "fraction"},
     {"mixed", "taxonomy", "mixed", "fraction"},
+    {"abs_r_q_axis", "pca", "abs_r_q_axis", "mean"},
+    {"abs_r_k_axis", "pca", "abs_r_k_axis", "mean"},
+    {"position_dominated_axis", "taxonomy_axis", "position_dominated", "fraction"},
+    {"q_positional_axis", "taxonomy_axis", "q_positional", "fraction"},
+    {"k_positional_axis", "taxonomy_axis", "k_positional", "fraction"},
+    {"content_focused_axis", "taxonomy_axis", "content_focused", "fraction"},
+    {"mixed_axis", "taxonomy_axis", "mixed", "fraction"},
     {"qk_accuracy", "pca", "qk_accuracy", "mean"},
     {"bias_strength", "rotation", "bias_strength", "mean"},
     {"share_positive_bias", "rotation", "share_positive_bias", "mean"},
@@ -66,7 +73,8 @@ std::string error_of(const std::string& measure) {
 // Heads of a group of layers, by whichever analysis was run.
 std::int64_t heads_of(const Json& summary, const std::string& layers) {
   const Json& counts = summary.at("counts");
-  return counts.at(layers == "all" ? "analysed" : layers).get<std::int64_t>();
+  if (layers == "all") return counts.at("analysed").get<std::int64_t>();
+  return counts.value(layers, std::int64_t{0});  // older summaries have no count by attention
 }
 
 // The column of the same mean over every token.
@@ -243,7 +251,7 @@ std::vector<OverviewRow> overview_of(const SweepFolder& folder, const std::vecto
       const Json exact = path_exists(exact_file) ? load_json(exact_file) : Json();
       rows.push_back(read_row(summary, exact, run, "all"));
       const auto all = rows.back().heads;
-      for (const auto* layers : {"rope", "nope", "unknown"})
+      for (const auto* layers : {"rope", "nope", "unknown", "full", "sliding"})
         if (const auto heads = heads_of(summary, layers); heads > 0 && heads < all)
           rows.push_back(read_row(summary, exact, run, layers));
     } catch (const Json::exception& error) {

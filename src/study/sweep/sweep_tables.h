@@ -18,7 +18,8 @@ void combine_tables(const SweepFolder& folder, const SweepConfig& config);
 // has one.
 void make_tables(const SweepFolder& folder, const SweepConfig& config, bool quiet);
 
-// Of the finished ones among `runs`: for each, all layers, then rope and nope where it has both.
+// One row per finished run for all layers, then one for each kind of layer where a run has several:
+// rope, nope, full, sliding.
 std::vector<OverviewRow> overview_of(const SweepFolder& folder, const std::vector<RunEntry>& runs);
 
 // Of the results of one analysis, all layers.

@@ -40,8 +40,8 @@ class Figures : public ::testing::Test {
   }
 
   void analyze(const std::string& more = "") const {
-    const auto done = run_program("qkscope analyze " + folder_.file("capture") + " --out " +
-                                  results() + " --quiet " + more);
+    const auto done = run_program("qkscope analyze --overwrite " + folder_.file("capture") +
+                                  " --out " + results() + " --quiet " + more);
     ASSERT_EQ(done.status, 0) << done.err;
   }
   Outcome figures(const std::string& more = "") const {

@@ -188,6 +188,13 @@ TEST_F(BadData, OneRowGivesEmptyFieldsWithAReason) {
   EXPECT_EQ(summary()["undefined"]["taxonomy.csv"]["r_q"]["single_row"], 1);
 }
 
+// One query and one key: the difference of the means is parallel to the drift.
+TEST_F(BadData, OneQueryAndOneKeyHaveNoSeparation) {
+  const auto ended = analyze("--max-tokens 1");
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(summary()["undefined"]["rotated.csv"]["var_frac_b"]["no_separation"], 4);
+}
+
 TEST_F(BadData, ConstantPositionsGiveEmptyFieldsWithAReason) {
   const auto one_place = [](HeadRows& rows) {
     std::fill(rows.position.begin(), rows.position.end(), 17);
@@ -241,7 +248,7 @@ TEST_F(BadData, TheSummarySaysOverWhichBinsTheProfileIs) {
   EXPECT_EQ(length["high"], 256);
   EXPECT_EQ(length["heads"], 4);
   EXPECT_EQ(lines("profile_bins.csv"), 1 + 4 * (10 + 5 + 2));
-  ASSERT_EQ(analyze("--profile-bins buckets").code, 0);
+  ASSERT_EQ(analyze("--profile-bins buckets --overwrite").code, 0);
   profile = summary()["profile"];
   EXPECT_EQ(profile["bins"], "buckets");
   EXPECT_EQ(profile["fifths"], "range");
@@ -290,9 +297,67 @@ TEST_F(BadData, OneAnalysisWritesOnlyItsFiles) {
   const std::string other = folder_.file("other");
   ASSERT_EQ(run("rotation " + root() + " --pairs 1 --out " + other).code, 0);
   EXPECT_TRUE(std::filesystem::exists(other + "/complement.csv"));
-  ASSERT_EQ(run("plasticity " + root() + " --max-tokens 20 --seed 4 --out " + other).code, 0);
-  EXPECT_TRUE(std::filesystem::exists(other + "/head_metrics.csv"));
-  EXPECT_THAT(std::string(MappedFile(other + "/head_metrics.csv").text()), HasSubstr(",20,20,6,"));
+  const std::string third = folder_.file("third");
+  ASSERT_EQ(run("plasticity " + root() + " --max-tokens 20 --seed 4 --out " + third).code, 0);
+  EXPECT_TRUE(std::filesystem::exists(third + "/head_metrics.csv"));
+  EXPECT_THAT(std::string(MappedFile(third + "/head_metrics.csv").text()), HasSubstr(",20,20,6,"));
+}
+
+TEST_F(BadData, AFolderHoldsResultsOfOneSetOfOptions) {
+  ASSERT_EQ(run("plasticity " + root() + " --layers 1 --out " + results()).code, 0);
+  const auto refused = analyze("--layers 0 --only pca");
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.output, AllOf(HasSubstr("layers is [1] there, [0] here"),
+                                    HasSubstr("--overwrite"), HasSubstr("--out")));
+  EXPECT_FALSE(std::filesystem::exists(results() + "/qk.csv"));
+  EXPECT_THAT(analyze("--layers 1 --only pca --label other").output,
+              HasSubstr("label is \"planted\" there, \"other\" here"));
+  EXPECT_THAT(analyze("--layers 1 --only plasticity --max-pairs 7").output,
+              HasSubstr("max_pairs is 10000000 there, 7 here"));
+  // Another analysis with its own options, and the same one again.
+  ASSERT_EQ(run("pca " + root() + " --layers 1 --components 3 --out " + results()).code, 0);
+  ASSERT_EQ(run("plasticity " + root() + " --layers 1 --out " + results()).code, 0);
+  EXPECT_EQ(summary()["options"]["analyses"], Json({"pca", "plasticity"}));
+  EXPECT_EQ(summary()["options"]["components"], 3);
+  EXPECT_TRUE(summary().contains("taxonomy") && summary().contains("profile"));
+  // Overwriting leaves nothing of the results before.
+  ASSERT_EQ(analyze("--layers 0 --only rotation --overwrite").code, 0);
+  EXPECT_FALSE(std::filesystem::exists(results() + "/qk.csv"));
+  EXPECT_FALSE(std::filesystem::exists(results() + "/head_metrics.parquet"));
+  EXPECT_EQ(summary()["options"]["layers"], Json({0}));
+}
+
+TEST_F(BadData, AChangedCaptureIsAnotherSetOfResults) {
+  ASSERT_EQ(analyze().code, 0);
+  change(file(0, 0, HeadKind::query), [](HeadRows& rows) { rows.vectors[0] += 1; });
+  std::filesystem::remove(root() + "/_saver_state.json");
+  EXPECT_THAT(analyze("--q-heads 2 --k-heads 1 --label planted").output,
+              HasSubstr("the capture has changed since"));
+}
+
+// Tables of a run that ended before its summary was written belong to nothing.
+TEST_F(BadData, TablesOfAnInterruptedRunAreRemoved) {
+  ASSERT_EQ(run("pca " + root() + " --layers 1 --out " + results()).code, 0);
+  std::filesystem::remove(results() + "/summary.json");
+  ASSERT_EQ(analyze("--layers 0 --only rotation").code, 0);
+  EXPECT_FALSE(std::filesystem::exists(results() + "/qk.csv"));
+  EXPECT_TRUE(std::filesystem::exists(results() + "/rotated.csv"));
+}
+
+TEST_F(BadData, HeadsThatFailForOneReasonAreOneLine) {
+  for (const int layer : {0, 1})
+    for (const int head : {0, 1})
+      change(file(layer, head, HeadKind::query), [](HeadRows& rows) {
+        rows.bucket.clear();
+        rows.example_id.clear();
+        rows.example_key.clear();
+        rows.position.clear();
+        rows.vectors.clear();
+      });
+  const auto ended = analyze();
+  EXPECT_EQ(ended.code, 2) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("layer 0 head 0 and 3 more heads: "));
+  EXPECT_THAT(ended.output, Not(HasSubstr("layer 1 head 1")));
 }
 
 }  // namespace

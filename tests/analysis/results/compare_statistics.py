@@ -24,6 +24,8 @@ worst = {}
 
 NEEDS_ROWS = {
     "qk": {"qk_accuracy"},
+    "taxonomy": {"r_q_axis", "r_k_axis"},
+    "taxonomy_counts": {"heads_axis", "fraction_axis"},
     "rotated": {"omega", "omega_r_squared", "active_planes", "position_r_null", "r_q_a_null", "r_k_a_null", "position_r_p",
                 "r_q_a_p", "r_k_a_p"},
     "complement": {"angle_r", "omega", "nearest_inv_freq", "active"},
@@ -37,8 +39,8 @@ NEEDS_ROWS = {
 COMPARED = ["qk", "taxonomy", "taxonomy_counts", "correlations", "rotated", "complement", "head_metrics",
             "head_component_weights"]
 PAIRS = ["head_bucket_plasticity", "head_profile", "profile_bins", "pair_heatmap"]
-# few_rows also looks at the shuffles, which take rows.
-IGNORED = {"few_rows"}
+# few_rows also looks at the shuffles, and class_axis at correlations along the axis, which take rows.
+IGNORED = {"few_rows", "class_axis"}
 
 
 def fail(message):

@@ -1,0 +1,272 @@
+#include "analysis/results/head_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "analysis/methods/jackknife.h"
+#include "analysis/methods/pca.h"
+#include "analysis/methods/plasticity.h"
+#include "analysis/methods/profile_bins.h"
+#include "analysis/results/scatter.h"
+#include "base/core/error.h"
+#include "base/core/huge_pages.h"
+#include "base/numerics/random.h"
+
+namespace qkscope {
+namespace {
+
+// Keeps a seeded sample of `limit` rows in their order; 0 keeps all rows.
+void sample_rows(HeadRows& rows, std::int64_t limit, std::uint64_t seed) {
+  if (limit <= 0 || rows.size() <= limit) return;
+  Random random(seed);
+  std::vector<std::size_t> kept;
+  const auto total = static_cast<std::size_t>(rows.size());
+  for (std::size_t i = 0; i < total && std::ssize(kept) < limit; ++i)
+    // Selection sampling: probability (rows still wanted) / (rows still to come).
+    if (random.below(total - i) < static_cast<std::uint64_t>(limit) - kept.size())
+      kept.push_back(i);
+  const auto keep = [&](auto& values, std::size_t width) {
+    if (values.empty()) return;
+    for (std::size_t to = 0; to < kept.size(); ++to)
+      if (kept[to] != to)
+        std::move(values.begin() + static_cast<std::ptrdiff_t>(kept[to] * width),
+                  values.begin() + static_cast<std::ptrdiff_t>((kept[to] + 1) * width),
+                  values.begin() + static_cast<std::ptrdiff_t>(to * width));
+    values.resize(kept.size() * width);
+  };
+  keep(rows.bucket, 1);
+  keep(rows.example_id, 1);
+  keep(rows.example_key, 1);
+  keep(rows.position, 1);
+  keep(rows.token_str, 1);
+  keep(rows.vectors, static_cast<std::size_t>(rows.head_dim));
+}
+
+// Derives an independent seed for each head from the seed of the run.
+std::uint64_t seed_of(const HeadId& id, std::uint64_t seed) {
+  const auto salt = static_cast<std::uint64_t>(id.layer) << 32 |
+                    static_cast<std::uint64_t>(id.head) << 1 | (id.kind == HeadKind::key ? 1 : 0);
+  return seed ^ (salt + 1) * 0x9E3779B97F4A7C15u;
+}
+
+void check_same_layer(const HeadRows& query, const HeadRows& key, const std::string& path,
+                      int k_head) {
+  if (query.head_dim != key.head_dim)
+    bad_input("{}: vectors have {} numbers, those of key head {} have {}", path, query.head_dim,
+              k_head, key.head_dim);
+  if (query.sliding_window != key.sliding_window)
+    bad_input("{}: sliding window {}, its key head {} has {}", path,
+              query.sliding_window.value_or(0), k_head, key.sliding_window.value_or(0));
+}
+
+void set_profile_bins(const HeadFile& query, const HeadFile& key, std::int64_t max_tokens,
+                      PlasticityOptions& options) {
+  const Rows queries = rows_of(query.rows);
+  const Rows keys = rows_of(key.rows);
+  if (queries.size() == 0 || keys.size() == 0) bad_input("no rows");
+  const auto sampler = sampler_options(query.metadata, "");
+  const auto buckets = sampler ? BucketRanges(*sampler) : BucketRanges(queries, keys);
+  const auto used = max_tokens > 0 ? std::min(queries.size(), max_tokens) : queries.size();
+  const auto grid = profile_grid(queries, keys, buckets, used, options);
+  if (grid.bins > 0) options.profile_bins = grid.bins;
+  options.context = grid.context;
+}
+
+}  // namespace
+
+// Everything about a key head that its query heads share.
+struct HeadRunner::KeyHead {
+  HeadFile file;
+  GroupedRows rows;
+  std::vector<Moments> without_group;
+  std::vector<SideComponent> components;
+  std::vector<double> signs;
+};
+
+HeadRunner::KeyHead HeadRunner::prepare(const HeadId& id, AnalysisTimes& times) const {
+  Stopwatch watch;
+  KeyHead key;
+  key.file = read(id);
+  times.read += watch.lap();
+  key.rows = centre_rows_of(key.file);
+  times.moments += watch.lap();
+  key.without_group = leave_groups_out(key.rows);
+  times.errors += watch.lap();
+  if (options_.pca)
+    key.components = separate_pca(key.rows.rows, options_.pca_options.separate_components);
+  times.pca += watch.lap();
+  if (options_.plasticity) key.signs = key_signs(key.rows.rows);
+  times.plasticity += watch.lap();
+  return key;
+}
+
+void HeadRunner::run_group(const KeyGroup& group) {
+  [[maybe_unused]] thread_local const bool asked = (ask_for_huge_pages(), true);
+  AnalysisTimes times;
+  KeyHead key;
+  try {
+    key = prepare(group.key, times);
+  } catch (const Error& error) {
+    for (const auto i : group.heads) fail_head(run_.heads[i], error.kind(), error.what());
+    return;
+  }
+  for (const auto i : group.heads) {
+    HeadReport& report = run_.heads[i];
+    try {
+      run_head(report, key, times);
+      report.k_components = std::exchange(key.components, {});
+    } catch (const Error& error) {
+      fail_head(report, error.kind(), error.what());
+    } catch (const std::exception& error) {
+      fail_head(report, ErrorKind::failure, error.what());
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  for (const auto part :
+       {&AnalysisTimes::read, &AnalysisTimes::moments, &AnalysisTimes::pca,
+        &AnalysisTimes::rotation, &AnalysisTimes::plasticity, &AnalysisTimes::errors})
+    run_.times.*part += times.*part;
+}
+
+HeadFile HeadRunner::read(const HeadId& id) const {
+  const std::string path = head_file_path(options_.data_root, id);
+  HeadFile file = read_head_file(path);
+  if (file.rows.size() == 0) bad_input("{}: no rows", path);
+  if (model_ != nullptr) model_->check_head(id, file.rows.head_dim, path);
+  file.rows.sliding_window = window_in(file.rows, id.layer, model_);
+  sample_rows(file.rows, options_.max_tokens, seed_of(id, options_.seed));
+  return file;
+}
+
+// Sums of each group of texts serve the jackknife and the cross-fitted drift axis of the PCA.
+GroupedRows HeadRunner::centre_rows_of(const HeadFile& file) const {
+  const Rows rows = rows_of(file.rows);
+  return options_.errors || options_.pca ? centre_groups(rows, texts_)
+                                         : GroupedRows{centre(rows), {}};
+}
+
+// Precedence: metadata of the head file, --nope-layers, config.json of the model.
+RopeInfo HeadRunner::rope_of(const HeadFile& file, int layer, const std::string& path) const {
+  RopeInfo rope = rope_info(file.metadata, path);
+  if (rope.use != RopeUse::unknown) return rope;
+  if (model_ != nullptr) rope = model_->rope(layer);
+  const auto& nope = options_.nope_layers;
+  if (nope.empty()) return rope;
+  const bool without = std::ranges::count(nope, layer) > 0;
+  rope.use = without ? RopeUse::nope : RopeUse::rope;
+  if (without) rope.inv_freq.clear();
+  return rope;
+}
+
+void HeadRunner::run_pca(HeadReport& report, const GroupedRows& queries, const KeyHead& key,
+                         const PooledMoments& pooled,
+                         const std::vector<Moments>& without_group) const {
+  report.pca = combined_pca(queries.rows, key.rows.rows, pooled, options_.pca_options, &texts_);
+  correlate_along_axis(queries, key.rows, without_group, key.without_group, *report.pca);
+  report.q_components = separate_pca(queries.rows, options_.pca_options.separate_components);
+}
+
+std::unique_ptr<RotationMemory> HeadRunner::take_memory() {
+  const std::lock_guard lock(mutex_);
+  if (memory_.empty()) return std::make_unique<RotationMemory>();
+  auto memory = std::move(memory_.back());
+  memory_.pop_back();
+  return memory;
+}
+
+void HeadRunner::run_rotation(HeadReport& report, const CentredRows& queries,
+                              const CentredRows& keys, const PooledMoments& pooled,
+                              const std::vector<double>& inv_freq) {
+  RotationOptions rotation = options_.rotation_options;
+  rotation.inv_freq = inv_freq;
+  rotation.seed = seed_of(report.query, options_.seed);
+  auto memory = take_memory();
+  report.rotation = planar_rotation(queries, keys, pooled, rotation, memory.get());
+  const std::lock_guard lock(mutex_);
+  memory_.push_back(std::move(memory));
+}
+
+void HeadRunner::run_plasticity(HeadReport& report, const HeadFile& file,
+                                const CentredRows& queries, const KeyHead& key) const {
+  PlasticityOptions plasticity = options_.plasticity_options;
+  plasticity.seed = options_.seed;
+  plasticity.sliding_window = file.rows.sliding_window;
+  plasticity.sampler =
+      sampler_options(file.metadata, head_file_path(options_.data_root, report.query));
+  if (!plasticity.sampler) plasticity.sampler = index_.sampler;
+  plasticity.text_groups = texts_.first();
+  plasticity.replicates = options_.errors;
+  report.plasticity = attention_plasticity(queries, key.rows.rows, key.signs, plasticity);
+}
+
+void HeadRunner::run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& times) {
+  Stopwatch watch;
+  const HeadFile file = read(report.query);
+  const CentredRows& keys = key.rows.rows;
+  times.read += watch.lap();
+  const std::string path = head_file_path(options_.data_root, report.query);
+  check_same_layer(file.rows, key.file.rows, path, report.k_head);
+  const RopeInfo rope = rope_of(file, report.query.layer, path);
+  report.rope = rope.use;
+  report.window = file.rows.sliding_window;
+  report.dim = file.rows.head_dim;
+  report.n_q = file.rows.size();
+  report.n_k = keys.size();
+  const GroupedRows grouped = centre_rows_of(file);
+  const CentredRows& queries = grouped.rows;
+  report.positions_vary = queries.position_scatter > 0 && keys.position_scatter > 0;
+  const PooledMoments pooled = pool(queries, keys);
+  times.moments += watch.lap();
+  const auto without_group = leave_groups_out(grouped);
+  times.errors += watch.lap();
+  if (options_.pca) run_pca(report, grouped, key, pooled, without_group);
+  times.pca += watch.lap();
+  if (options_.rotation) run_rotation(report, queries, keys, pooled, rope.inv_freq);
+  times.rotation += watch.lap();
+  if (options_.plasticity) run_plasticity(report, file, queries, key);
+  times.plasticity += watch.lap();
+  if (options_.errors)
+    report.without_group = replicates(report, without_group, key.without_group, options_);
+  if (report.rotation) report.rotation->active_axes = {};  // large, and only replicates() needs it
+  times.errors += watch.lap();
+  if (options_.scatter == 0) return;
+  const bool planes = std::ranges::count(options_.planes_of, report.query) > 0;
+  report.scatter = scatter_points(
+      {queries, keys, pooled, report.pca ? &*report.pca : nullptr,
+       report.rotation ? &*report.rotation : nullptr, file.rows.token_str, key.file.rows.token_str},
+      options_.scatter, planes ? options_.rotation_options.pairs : 0);
+}
+
+void fail_head(HeadReport& report, ErrorKind kind, const std::string& message) {
+  report.pca.reset();
+  report.rotation.reset();
+  report.plasticity.reset();
+  report.without_group.clear();
+  report.error = message;
+  report.error_kind = kind;
+}
+
+std::optional<std::int32_t> window_in(const HeadRows& rows, int layer, const ModelFacts* model) {
+  return rows.window_unsaid && model != nullptr ? model->window(layer) : rows.sliding_window;
+}
+
+PlasticityOptions shared_profile(const AnalyzeOptions& options,
+                                 const std::vector<HeadReport>& heads) {
+  PlasticityOptions shared = options.plasticity_options;
+  check_profile_options(shared);
+  for (const auto& head : heads) {
+    if (!head.error.empty()) continue;
+    try {
+      const HeadId key{head.query.layer, head.k_head, HeadKind::key};
+      set_profile_bins(read_head_file(head_file_path(options.data_root, head.query)),
+                       read_head_file(head_file_path(options.data_root, key)), options.max_tokens,
+                       shared);
+      break;
+    } catch (const Error&) {
+      // The error is stored in the report of the head when the head is analysed.
+    }
+  }
+  return shared;
+}
+
+}  // namespace qkscope
