@@ -9,7 +9,7 @@
 namespace qkscope::cli {
 namespace {
 
-// One of CLI11's checks, in our words.
+// Wraps a check of CLI11 with our own error message.
 CLI::Validator worded(const CLI::Validator& check, const std::string& expected,
                       const std::string& name) {
   return {[check, expected](const std::string& text) {
@@ -39,7 +39,7 @@ void CommonOptions::add_to(CLI::App& command) {
 void CommonOptions::apply() const {
   set_up_logging(quiet ? Verbosity::quiet : verbose ? Verbosity::verbose : Verbosity::normal);
   set_thread_count(threads);
-  cpu_target();  // complains about QKSCOPE_CPU before anything is done
+  cpu_target();  // throws here, before any work, if QKSCOPE_CPU is invalid
 }
 
 }  // namespace qkscope::cli

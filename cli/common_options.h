@@ -1,4 +1,4 @@
-// Options that every command understands the same way.
+// Options of every command.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -15,7 +15,7 @@ struct CommonOptions {
   void apply() const;
 };
 
-// CLI11's checks, whose own messages name the largest number there is.
+// Checks of numbers, with shorter error messages than those of CLI11.
 CLI::Validator positive();
 CLI::Validator not_negative();
 

@@ -11,13 +11,13 @@ namespace {
 
 using IndexAndCount = std::pair<std::int64_t, std::int64_t>;
 
-// How a scheduler tells a task which one of how many it is.
+// Environment variables by which a scheduler gives a task its index and the number of tasks.
 struct Scheduler {
   const char* name;
   const char* index;
   const char* count;
-  const char* first;  // the index of the first task; null: always 0
-  const char* step;   // between indices; null: always 1
+  const char* first;  // index of the first task; null: 0
+  const char* step;   // step between task indices; null: 1
 };
 constexpr Scheduler kOwn = {"qkscope's own variables", "QKSCOPE_SHARD_INDEX", "QKSCOPE_SHARD_COUNT",
                             nullptr, nullptr};
@@ -32,7 +32,7 @@ std::optional<std::int64_t> variable(const char* name) {
   return parse_integer(text, name);
 }
 
-// Nothing where the scheduler set nothing.
+// Returns nullopt if the scheduler set neither variable.
 std::optional<IndexAndCount> shard_from(const Scheduler& scheduler) {
   const auto id = variable(scheduler.index);
   const auto count = variable(scheduler.count);

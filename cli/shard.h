@@ -1,5 +1,5 @@
-// "--shard i/n": one of n equal parts of a dataset, or of a sweep; "--shard auto": the part that
-// the scheduler's variables name.
+// Parses --shard: "i/n" is one of n equal parts of a dataset or a sweep; "auto" takes i and n from
+// environment variables of the scheduler.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace qkscope::cli {
 
-// (index, count); index from 0.
+// Returns (index, count), with 0 <= index < count.
 std::pair<std::int64_t, std::int64_t> parse_shard(const std::string& text);
 
 }  // namespace qkscope::cli

@@ -1,4 +1,4 @@
-// What `sweep` and `demo` share: running a sweep, telling how it went, the table at its end.
+// Runs a sweep and prints its results, for `sweep` and `demo`.
 #pragma once
 
 #include <string>
@@ -14,11 +14,11 @@ struct SweepCommand {
   bool figures = true;
 };
 
-// Runs it and prints the overview. Runs that failed are thrown about at the end, when all else is
-// done; a run that was stopped ends the program by the signal.
+// Runs the sweep and prints the overview. Throws at the end if runs failed. After a stop signal,
+// ends the program by that signal.
 void run_sweep_command(const SweepCommand& command);
 
-// One line per run: all heads, then RoPE and NoPE layers apart.
+// Prints one line per run: for all heads, for RoPE layers and for NoPE layers.
 void print_overview(const std::vector<OverviewRow>& rows);
 
 }  // namespace qkscope::cli

@@ -15,7 +15,7 @@
 namespace qkscope::cli {
 namespace {
 
-// "90G", "400T": a number with a power of 1000.
+// Parses "90G" or "400T": a number with an optional decimal prefix.
 double parse_flops(const std::string& text) {
   constexpr std::string_view kPowers = "KMGTP";
   char* end = nullptr;
@@ -63,15 +63,15 @@ void print_planned(const PlannedRun& run) {
   }
 }
 
-// What all runs together take.
+// Totals over all runs.
 struct SweepCost {
-  std::int64_t runs = 0;  // that need their checkpoint
+  std::int64_t runs = 0;  // runs that load a checkpoint
   std::int64_t tokens = 0;
   std::int64_t rows = 0;
-  std::int64_t bytes = 0;  // of those rows
+  std::int64_t bytes = 0;  // of the rows, before compression
   double flop = 0;
   std::uint64_t to_download = 0;  // bytes
-  std::uint64_t disk = 0;         // bytes of weights at a time
+  std::uint64_t disk = 0;         // peak bytes of weights on disk
 
   void add(const PlannedRun& run) {
     if (run.capture) {
@@ -105,13 +105,19 @@ void print_cost(const SweepCost& cost, const CostOptions& options, bool evicts,
 
 void CostOptions::add_to(CLI::App& command) {
   command
-      .add_option("--speed", speed,
-                  "FLOP/s that --dry-run reckons the time with: 90G, 400T (one H200 in bfloat16)")
+      .add_option(
+          "--speed", speed,
+          "FLOP/s from which --dry-run estimates the time: 90G, 400T (one H200 in bfloat16)")
       ->capture_default_str();
   command
       .add_option("--bandwidth", bandwidth,
-                  "Bytes per second that --dry-run reckons downloads with")
+                  "Bytes per second from which --dry-run estimates downloads")
       ->capture_default_str();
+}
+
+void CostOptions::check() const {
+  flop_per_second();
+  bytes_per_second();
 }
 
 double CostOptions::flop_per_second() const {

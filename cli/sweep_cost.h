@@ -1,4 +1,4 @@
-// What a sweep takes, for the plans that `sweep` and `submit` print.
+// Cost estimates of a sweep, for the plans that `sweep` and `submit` print.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,23 @@
 
 namespace qkscope::cli {
 
-// What times are reckoned with.
+// Speeds from which times are estimated.
 struct CostOptions {
   std::string speed = "400T";  // FLOP/s
   std::string bandwidth = "100MB";
 
   void add_to(CLI::App& command);
+  // Throws for speeds that cannot be parsed, before any work is done.
+  void check() const;
   double flop_per_second() const;
   double bytes_per_second() const;
 };
 
-// One line per run, then what all together take. Runs that cannot be planned are thrown about at
-// the end.
+// Prints one line per run, then the totals. Throws at the end if some runs cannot be planned.
 void print_sweep_plan(const std::vector<PlannedRun>& runs, const CostOptions& options, bool evicts,
                       const std::string& folder);
 
-// FLOP of a run that is still to be made.
+// Returns the FLOP that a run still needs.
 double work_of(const PlannedRun& run);
 
 }  // namespace qkscope::cli

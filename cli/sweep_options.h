@@ -1,4 +1,4 @@
-// Options of commands that read a sweep: sweep, submit, status.
+// Options of commands that read a sweep file: sweep, submit.
 #pragma once
 
 #include <string>
@@ -6,24 +6,19 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/run_options.h"
 #include "qkscope/experimental/study.h"
 
 namespace qkscope::cli {
 
-struct SweepOptionsOfFile {
+struct SweepFileArguments {
   SweepSource source;
+  ComputeArguments compute;  // for every run
   std::string results = "results";
-  std::string devices;
-  std::string dtype;
-  std::string device_memory;
 
-  // Which sweep: FILE, --out, --set, --every, --log, --data.
-  void add_source_to(CLI::App& command);
-  // How its models run.
-  void add_compute_to(CLI::App& command);
-
+  void add_to(CLI::App& command);
   Sweep read();
-  // The same options for another process that runs in the same folder.
+  // Returns the same options for another process that runs in the same folder.
   std::vector<std::string> arguments() const;
 };
 

@@ -1,4 +1,4 @@
-// qkscope bench: how fast a model runs on this machine.
+// qkscope bench: measures the speed of a model on this machine.
 #include "qkscope/experimental/bench.h"
 
 #include <memory>
@@ -48,7 +48,7 @@ double rate(const BenchResult& result) {
   return result.flop / result.seconds;
 }
 
-// "FlashInfer, our own in 1 of 36 layers": the first is the one that most layers take.
+// "FlashInfer, our own in 1 of 36 layers": attention kernels, the most used first.
 std::string kernels(const BenchResult& result) {
   std::int64_t layers = 0;
   for (const auto& kernel : result.attention) layers += kernel.layers;
@@ -60,7 +60,7 @@ std::string kernels(const BenchResult& result) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// The largest unit that leaves at least one: "1.25 TFLOP/s".
+// Formats a rate: "1.2 TFLOP/s", "90.0 GFLOP/s".
 std::string flop_rate(double value) {
   return value >= 1e12 ? fmt::format("{:.1f} TFLOP/s", value / 1e12)
                        : fmt::format("{:.1f} GFLOP/s", value / 1e9);
@@ -132,9 +132,7 @@ void run(BenchArguments& options) {
   const auto folder = options.model.fetch(options.common.quiet);
   const auto report = measure_speed(folder, options.model.options(0), options.bench);
   if (options.json)
-    fmt::print(
-        "{}\n",
-        to_json(options.model.name, report).dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", dump_json(to_json(options.model.name, report), 2));
   else
     print(options.model.name, report);
 }
@@ -144,7 +142,7 @@ void run(BenchArguments& options) {
 void add_bench(CLI::App& app) {
   auto options = std::make_shared<BenchArguments>();
   auto* command = app.add_subcommand(
-      "bench", "Measure how fast a model runs here: tokens/s, FLOP/s, memory, time per part");
+      "bench", "Measure the speed of a model here: tokens/s, FLOP/s, memory, time per part");
   options->model.add_to(*command);
   command
       ->add_option("--batch", options->batches,
@@ -156,7 +154,7 @@ void add_bench(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_option("--ceiling-seconds", options->bench.ceiling_seconds,
-                   "How long matrix products run to find the device's ceiling")
+                   "Seconds of matrix products that measure the peak FLOP/s of the device")
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();
   command->add_flag("--json", options->json, "Print one JSON object");

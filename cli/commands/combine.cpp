@@ -1,4 +1,4 @@
-// qkscope combine: the tables of many sweeps one below the other.
+// qkscope combine: concatenates the tables of several sweeps.
 #include <memory>
 
 #include <fmt/format.h>
@@ -36,7 +36,8 @@ void run(const CombineArguments& options) {
 
 void add_combine(CLI::App& app) {
   auto options = std::make_shared<CombineArguments>();
-  auto* command = app.add_subcommand("combine", "Stack the tables of many sweeps, for SQL");
+  auto* command =
+      app.add_subcommand("combine", "Tables of several sweeps become one set of tables, for SQL");
   command
       ->add_option("sweeps", options->sweeps,
                    "Folders or addresses of sweeps (RESULTS/NAME), or NAME=FOLDER for another name")
@@ -44,7 +45,10 @@ void add_combine(CLI::App& app) {
   command->add_option("--out", options->out, "Folder or address for the tables (made if missing)")
       ->required();
   command->footer(
-      "Columns are joined by name; what a sweep lacks is null. docs/atlas.md asks them with SQL.");
+      "Rows are concatenated; columns are matched by name, and missing ones are null. "
+      "docs/atlas.md "
+      "queries the tables with SQL.\nmerge: shards of one run. combine: tables of several sweeps. "
+      "pool: heads of several analyses.");
   options->common.add_to(*command);
   command->callback([options] { run(*options); });
 }

@@ -1,3 +1,4 @@
+// qkscope dataset: lengths of the texts of a dataset, or a new dataset of its long texts.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -27,7 +28,6 @@ struct DatasetArguments {
   CorpusOptions corpus;
   std::string name, id_column, shard, tokenizer;
   std::string errors = "strict";
-  std::int64_t max_length = 0;
   LongTextOptions long_texts;
   bool no_special = false, json = false;
 };
@@ -38,7 +38,7 @@ struct Lengths {
   std::int64_t truncated = 0;
 };
 
-// Reads and measures block by block: the texts of one block are held, no more.
+// Reads and measures block by block, so that only the texts of one block are in memory.
 Lengths measure(Corpus& corpus, const Tokenizer* tokenizer, const DatasetArguments& options) {
   constexpr std::size_t kBlockBytes = 32 << 20;
   Progress progress({.what = "reading", .unit = "documents", .quiet = options.common.quiet});
@@ -55,7 +55,8 @@ Lengths measure(Corpus& corpus, const Tokenizer* tokenizer, const DatasetArgumen
       std::vector<Tokenizer::Encoding> encoded(texts.size());
       parallel_for(std::ssize(texts), [&](std::int64_t i) {
         const auto at = static_cast<std::size_t>(i);
-        encoded[at] = tokenizer->encode(texts[at], {!options.no_special, options.max_length});
+        encoded[at] =
+            tokenizer->encode(texts[at], {!options.no_special, options.long_texts.max_tokens});
       });
       for (const auto& one : encoded) {
         lengths.tokens.push_back(std::ssize(one.ids));
@@ -84,7 +85,7 @@ struct Bin {
   std::int64_t from, to, count;  // from <= length < to
 };
 
-// Bins whose bounds double, from the shortest document's to the longest's.
+// Bins with doubling bounds that cover the shortest to the longest document.
 std::vector<Bin> histogram(const std::vector<std::int64_t>& lengths) {
   std::vector<Bin> bins;
   if (lengths.empty()) return bins;
@@ -123,7 +124,7 @@ void print_json(const Corpus& corpus, const Lengths& lengths) {
       out["tokens"]["histogram"].push_back({{"from", from}, {"to", to}, {"count", count}});
     }
   }
-  fmt::print("{}\n", out.dump(-1, ' ', false, Json::error_handler_t::replace));
+  fmt::print("{}\n", dump_json(out));
 }
 
 std::string count(std::int64_t value) {
@@ -173,7 +174,7 @@ std::string share(std::int64_t part, std::int64_t all) {
   return fmt::format("{} of {}", count(part), count(all));
 }
 
-// qkscope dataset --out: a dataset of the texts that are long enough.
+// qkscope dataset --out: writes the texts that are long enough.
 void write_dataset(Corpus& corpus, const Tokenizer& tokenizer, DatasetArguments& options) {
   auto& wanted = options.long_texts;
   wanted.id_column = options.corpus.id_column.value_or(wanted.id_column);
@@ -195,7 +196,7 @@ void write_dataset(Corpus& corpus, const Tokenizer& tokenizer, DatasetArguments&
                    {"null_texts", counts.null_texts},
                    {"empty_texts", counts.empty_texts},
                    {"tokens", made.tokens}};
-    fmt::print("{}\n", out.dump(-1, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", dump_json(out));
     return;
   }
   fmt::print("{:<11}{} texts, {} tokens, in {}\n", "kept", share(made.kept, made.read),
@@ -212,8 +213,6 @@ void check_output(const DatasetArguments& options) {
   if (wanted.out.empty()) return;
   if (options.tokenizer.empty())
     bad_input("--out: --tokenizer is missing: the tokens of whose model are counted?");
-  if (options.max_length > 0)
-    bad_input("--out: --max-length only counts; --max-tokens cuts the texts that are written");
 }
 
 void run(DatasetArguments& options) {
@@ -248,7 +247,7 @@ void run(DatasetArguments& options) {
 void add_dataset(CLI::App& app) {
   auto options = std::make_shared<DatasetArguments>();
   CLI::App* command = app.add_subcommand(
-      "dataset", "Show what is in a text dataset, or make one of its long texts (--out)");
+      "dataset", "Show the text lengths of a dataset, or write its long texts (--out)");
   CorpusOptions& corpus = options->corpus;
   command
       ->add_option(
@@ -256,31 +255,28 @@ void add_dataset(CLI::App& app) {
           "A .parquet, .jsonl, .json, .csv or .txt file, a folder of them, or a dataset id of "
           "the Hugging Face Hub")
       ->required();
-  command->add_option("--name", options->name, "The dataset's configuration: a folder in it");
-  command->add_option("--split", corpus.split, "The split")->capture_default_str();
-  command->add_option("--text-column", corpus.text_column, "The column with the texts")
+  command->add_option("--name", options->name, "Configuration of the dataset: one of its folders");
+  command->add_option("--split", corpus.split, "Split")->capture_default_str();
+  command->add_option("--text-column", corpus.text_column, "Column of the texts")
       ->capture_default_str();
-  command->add_option("--id-column", options->id_column, "The column that identifies an example");
+  command->add_option("--id-column", options->id_column, "Column that identifies an example");
   command->add_option("--limit", corpus.max_samples, "Only the first rows")->check(positive());
   command->add_option("--shard", options->shard, "Only every n-th row: i/n, i from 0");
   command->add_option(
       "--tokenizer", options->tokenizer,
       "Count tokens with this tokenizer.json or GGUF file, or the one of this folder or model id");
-  command->add_option("--max-length", options->max_length, "Cut each text to so many tokens")
-      ->check(positive());
   command->add_flag("--no-special", options->no_special, "Count no special tokens");
   command->add_option("--errors", options->errors, "Bytes that are not UTF-8: strict or replace")
       ->check(CLI::IsMember({"strict", "replace"}));
   auto& made = options->long_texts;
   auto* out = command->add_option(
-      "--out", made.out, "Write the texts that are long enough there: a .parquet or .jsonl file");
-  command->add_option("--min-tokens", made.min_tokens, "Of --out: leave texts with fewer out")
+      "--out", made.out, "Write the texts that are long enough to this .parquet or .jsonl file");
+  command->add_option("--min-tokens", made.min_tokens, "With --out: leave out shorter texts")
       ->check(positive())
       ->needs(out);
-  command->add_option("--max-tokens", made.max_tokens, "Of --out: cut longer texts to so many")
-      ->check(positive())
-      ->needs(out);
-  command->add_option("--keep", made.keep, "Of --out: end after so many texts")
+  command->add_option("--max-tokens", made.max_tokens, "Cut longer texts to so many tokens")
+      ->check(positive());
+  command->add_option("--keep", made.keep, "With --out: stop after so many texts")
       ->check(positive())
       ->needs(out);
   command->add_flag("--json", options->json, "Print one JSON object");

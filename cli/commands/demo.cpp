@@ -1,5 +1,4 @@
-// qkscope demo: the experiment over training checkpoints on the small model that comes with
-// qkscope.
+// qkscope demo: a sweep over training checkpoints of the small model that comes with qkscope.
 #include <memory>
 
 #include "cli/commands.h"
@@ -32,7 +31,7 @@ void run(const DemoArguments& options) {
 void add_demo(CLI::App& app) {
   auto options = std::make_shared<DemoArguments>();
   auto* command = app.add_subcommand(
-      "demo", "Follow position through the training of the small model that comes with qkscope");
+      "demo", "Run a sweep over the training checkpoints of the small included model");
   command->add_option("--out", options->results, "Folder or address of results")
       ->capture_default_str();
   command->add_flag("--no-figures", options->no_figures, "Tables only");

@@ -1,4 +1,4 @@
-// qkscope inspect: what a checkpoint is.
+// qkscope inspect: describes a checkpoint.
 #include <map>
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ struct InspectOptions {
   bool json = false;
 };
 
-// "0-2, 4-6, 8"
+// Formats layer numbers as ranges: "0-2, 4-6, 8".
 std::string ranges(const std::vector<std::int64_t>& layers) {
   std::vector<std::string> parts;
   for (std::size_t i = 0; i < layers.size();) {
@@ -81,7 +81,7 @@ Json config_json(const ModelConfig& model) {
           {"layers", layers}};
 }
 
-// Layers that share a description, in the order of their first layer.
+// Prints one line per kind of layer, in the order of its first layer.
 void print_layers(const ModelConfig& model) {
   std::vector<std::pair<std::string, std::vector<std::int64_t>>> kinds;
   for (std::int64_t i = 0; i < model.n_layers; ++i) {
@@ -164,7 +164,7 @@ void run(const InspectOptions& options) {
       for (const auto& tensor : checkpoint.tensors)
         json["tensors"][tensor.name] = {{"shape", tensor.shape}, {"dtype", tensor.stored_dtype}};
     }
-    fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", dump_json(json, 2));
     return;
   }
   fmt::print("folder      {}\n", folder);
@@ -194,7 +194,7 @@ void run(const InspectOptions& options) {
 void add_inspect(CLI::App& app) {
   auto options = std::make_shared<InspectOptions>();
   auto* command = app.add_subcommand(
-      "inspect", "Say what a checkpoint is: family, layers, heads, RoPE, weights, memory");
+      "inspect", "Describe a checkpoint: family, layers, heads, RoPE, weights, memory");
   command
       ->add_option("model", options->name,
                    "Checkpoint folder, GGUF file, or a model id in the Hugging Face cache")
@@ -202,7 +202,7 @@ void add_inspect(CLI::App& app) {
   command->add_option("--revision", options->revision, "Branch, tag or commit of a model id");
   command
       ->add_option("--length", options->length,
-                   "Tokens to plan memory for (default: the context, at most 4096)")
+                   "Tokens for the memory estimate (default: the context, at most 4096)")
       ->check(positive());
   std::vector<std::string> families;
   for (const auto& family : model_families())

@@ -1,4 +1,4 @@
-// qkscope pool: statistics over the heads of several analyses together.
+// qkscope pool: statistics over the heads of several analyses.
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -34,7 +34,7 @@ std::string shown(double value) {
   return std::isnan(value) ? "-" : fmt::format("{:.4g}", value);
 }
 
-// Over all runs and heads.
+// Prints the rows that cover all runs and all heads.
 void print_pooled(const Table& table) {
   const auto& columns = table.columns();
   fmt::print("{:<28}{:>8}{:>12}{:>12}\n", "quantity", "heads", "mean", "median");
@@ -72,8 +72,8 @@ void run(PoolArguments& arguments) {
 void add_pool(CLI::App& app) {
   auto arguments = std::make_shared<PoolArguments>();
   auto& options = arguments->options;
-  auto* command =
-      app.add_subcommand("pool", "Statistics over the heads of several analyses together");
+  auto* command = app.add_subcommand(
+      "pool", "Heads of several analyses become one sample: means, medians, correlations");
   command
       ->add_option("results", options.results,
                    "Results of 'qkscope analyze', and folders of sweeps (RESULTS/NAME)")
@@ -86,7 +86,7 @@ void add_pool(CLI::App& app) {
   command
       ->add_option("--pair", arguments->pairs,
                    "Correlation over heads of two quantities: bias_strength,separation_strength; "
-                   "may be given again")
+                   "repeatable")
       ->allow_extra_args(false);
   command
       ->add_option("--scores", options.scores,
@@ -94,6 +94,9 @@ void add_pool(CLI::App& app) {
       ->check(CLI::ExistingFile);
   command->add_option("--by", options.by, "Column of --scores that holds the labels of the runs")
       ->capture_default_str();
+  command->footer(
+      "merge: shards of one run. combine: tables of several sweeps. pool: heads of several "
+      "analyses.");
   arguments->common.add_to(*command);
   command->callback([arguments] { run(*arguments); });
 }

@@ -1,4 +1,4 @@
-// qkscope trace: run one text and keep what the hook points show.
+// qkscope trace: runs one text and stores the activations of chosen hook points.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -47,7 +47,7 @@ void print_table(const std::vector<NamedTensor>& tensors) {
   }
 }
 
-// The token at each position, as the vocabulary spells it and as text; without a tokenizer nothing.
+// Adds the token of each position, as vocabulary entry and as text, if the folder has a tokenizer.
 void add_token_texts(const std::string& folder, const std::vector<std::int32_t>& ids,
                      std::map<std::string, std::string>& metadata) {
   if (!has_tokenizer(folder)) return;
@@ -58,11 +58,8 @@ void add_token_texts(const std::string& folder, const std::vector<std::int32_t>&
     tokens.push_back(tokenizer.token_string(id));
     texts.push_back(tokenizer.decode(std::span(&id, 1)));
   }
-  const auto dump = [](const Json& json) {
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-  };
-  metadata["tokens"] = dump(tokens);
-  metadata["token_texts"] = dump(texts);
+  metadata["tokens"] = dump_json(tokens);
+  metadata["token_texts"] = dump_json(texts);
 }
 
 ConstTensorView integers(const auto& values, DType dtype) {
@@ -87,7 +84,7 @@ void run(const TraceOptions& options) {
   for (const auto& [point, activation] : collector.kept())
     tensors.push_back({hook_name(point), activation});
   const auto hooked = tensors;
-  auto kept = positions;  // which rows the tensors have
+  auto kept = positions;  // position of each row of the tensors
   if (kept.empty())
     for (std::int64_t i = 0; i < batch.rows(); ++i) kept.push_back(i);
   tensors.push_back({"token_ids", integers(ids, DType::i32)});
@@ -108,7 +105,7 @@ void run(const TraceOptions& options) {
 void add_trace(CLI::App& app) {
   auto options = std::make_shared<TraceOptions>();
   auto* command =
-      app.add_subcommand("trace", "Run one text and store what chosen hook points show");
+      app.add_subcommand("trace", "Run one text and store the activations of chosen hook points");
   options->model.add_to(*command);
   command
       ->add_option(

@@ -1,7 +1,7 @@
 """The weights of a model in the shapes of TransformerLens.
 
-Everything is float32 and read-only: a view into the mapped checkpoint where it stores float32, otherwise widened when
-asked for. Biases and norms that a family does not have are None.
+All weights are read-only float32: a view of the mapped checkpoint if it stores float32, otherwise converted on access.
+Biases and norms that a family does not have are None.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ._engine import Model as Engine
 from ._factored import FactoredMatrix
 
 MaybeArray = Optional[np.ndarray]
-Shown = Callable[[MaybeArray], np.ndarray]  # a weight as the library that load(arrays=...) asked for shows it
+Shown = Callable[[MaybeArray], np.ndarray]  # converts a weight to the library chosen by load(arrays=...)
 
 
 def _heads(weight: np.ndarray, d_head: int) -> np.ndarray:
-    """[heads * d_head, d_model] -> [heads, d_model, d_head]"""
+    """Reshapes [heads * d_head, d_model] to [heads, d_model, d_head]."""
     return weight.reshape(-1, d_head, weight.shape[1]).transpose(0, 2, 1)
 
 
 class ByLayer(Sequence[Any]):
-    """Something of every layer or expert, made when it is asked for; np.stack makes one array of it.
+    """A sequence with one lazily built value per layer or expert; np.stack makes one array.
 
-    W_Q[2] is that of a layer, W_Q[2, 5] a part of it: here, of a head.
+    W_Q[2] is the value of layer 2, W_Q[2, 5] that of head 5 in layer 2.
     """
 
     def __init__(self, n_layers: int, get: Callable[[int], Any]):
@@ -51,7 +51,7 @@ class ByLayer(Sequence[Any]):
 
 
 class Norm:
-    """w and b, both None where the family has no such norm; b is None where its norms add nothing."""
+    """Weight w and bias b of a norm. Both are None if the family has no such norm; b is None for RMSNorm."""
 
     def __init__(self, norm: Any, shown: Shown):
         self.w: MaybeArray = shown(norm.weight)
@@ -59,7 +59,7 @@ class Norm:
 
 
 class Attention:
-    """Weights of one attention layer. Key and value heads are as the model stores them; expanded() repeats them."""
+    """Weights of one attention layer. Key and value heads are not repeated for GQA; see expanded()."""
 
     def __init__(self, layer: Any, cfg: Config, shown: Shown):
         self._layer = layer
@@ -109,12 +109,12 @@ class Attention:
 
     @property
     def sinks(self) -> MaybeArray:
-        """[n_heads] a score without a value that joins every softmax, or None"""
+        """[n_heads]: learned attention sink, a score without a value in every softmax, or None"""
         return self._shown(self._layer.sinks)
 
     @property
     def q_norm(self) -> Norm:
-        """w: [d_head], or [n_heads * d_head] where the norm runs over all heads together"""
+        """w: [d_head], or [n_heads * d_head] if the norm covers all heads together"""
         return Norm(self._layer.q_norm, self._shown)
 
     @property
@@ -124,12 +124,12 @@ class Attention:
 
     @_options.checked
     def expanded(self, name: str) -> Any:
-        """W_K, W_V, b_K or b_V with each head repeated for the query heads that share it: [n_heads, ...]."""
+        """Returns W_K, W_V, b_K or b_V with each head repeated for its group of query heads (GQA): [n_heads, ...]."""
         if not isinstance(name, str) or name not in ("W_K", "W_V", "b_K", "b_V"):
             raise InputError(f"expanded: found {name!r}, expected W_K, W_V, b_K or b_V")
         array = getattr(self, name)
         groups = self._cfg.n_heads // self._cfg.n_key_value_heads
-        # What shares a key head lies side by side: [0, 0, 0, 1, 1, 1, ...].
+        # Query heads of one key head are adjacent: [0, 0, 0, 1, 1, 1, ...].
         return None if array is None else array[np.arange(self._cfg.n_heads) // groups]
 
     @property
@@ -147,7 +147,7 @@ class Attention:
 
 
 class Mlp:
-    """Weights of one MLP, or of one of a mixture of experts."""
+    """Weights of one MLP, or of one expert of a mixture of experts."""
 
     def __init__(self, layer: Any, shown: Shown):
         self._layer = layer
@@ -155,7 +155,7 @@ class Mlp:
 
     @property
     def W_gate(self) -> MaybeArray:
-        """[d_model, d_mlp], or None where the MLP has no gate"""
+        """[d_model, d_mlp], or None if the MLP has no gate"""
         weight = self._layer.gate.weight
         return self._shown(None if weight is None else weight.T)
 
@@ -186,7 +186,7 @@ class Mlp:
 
 
 class Experts:
-    """Weights of a mixture of experts: W_gate and b_gate are the router's, and experts has an Mlp for each."""
+    """Weights of a mixture of experts: W_gate and b_gate belong to the router; experts has one Mlp per expert."""
 
     def __init__(self, layer: Any, shown: Shown):
         self._layer = layer
@@ -204,7 +204,7 @@ class Experts:
 
     @property
     def experts(self) -> ByLayer:
-        """By expert: W_gate, W_in, W_out and their biases."""
+        """One Mlp per expert: W_gate, W_in, W_out and biases."""
         return ByLayer(self._layer.n_experts, lambda i: Mlp(self._layer.expert(i), self._shown))
 
     def __getattr__(self, name: str) -> Any:
@@ -214,7 +214,7 @@ class Experts:
 
 
 class Block:
-    """Weights of one block: ln1, attn, ln1_post, ln2, mlp, ln2_post. Norms that a family lacks have w = None."""
+    """Weights of one block: ln1, attn, ln1_post, ln2, mlp, ln2_post. Missing norms have w = None."""
 
     def __init__(self, layer: Any, cfg: Config, shown: Shown):
         self.attn = Attention(layer, cfg, shown)
@@ -240,7 +240,7 @@ class Block:
 
 
 class WeightMethods:
-    """The weights of Model, by layer or as a whole."""
+    """Properties of Model for its weights."""
 
     _engine: Engine
     arrays: str
@@ -284,7 +284,7 @@ class WeightMethods:
 
     @property
     def W_gate(self) -> ByLayer:
-        """By layer: [d_model, d_mlp], or None where the MLP has no gate; the router's where it has experts"""
+        """By layer: [d_model, d_mlp], or None if the MLP has no gate; of the router if the layer has experts"""
         return self._by_layer("mlp", "W_gate")
 
     @property
@@ -329,12 +329,12 @@ class WeightMethods:
 
     @property
     def W_E(self) -> np.ndarray:
-        """[d_vocab, d_model]; some families have more rows."""
+        """[d_vocab, d_model]; some families have additional rows."""
         return self._shown(self._engine.weights.embedding)
 
     @property
     def W_pos(self) -> MaybeArray:
-        """[n_ctx, d_model], or None where positions are not learned"""
+        """[n_ctx, d_model], or None if positions are not learned"""
         return self._shown(self._engine.weights.positions)
 
     @property
@@ -344,10 +344,10 @@ class WeightMethods:
 
     @property
     def b_U(self) -> MaybeArray:
-        """[d_vocab], where folding left one"""
+        """[d_vocab], a bias that folding created, or None"""
         return self._shown(self._engine.weights.head.bias)
 
     @property
     def ln_final(self) -> Norm:
-        """w: [d_model], and b where the norms of the family add one"""
+        """Final norm: w [d_model], and b for LayerNorm"""
         return Norm(self._engine.weights.final_norm, self._shown)

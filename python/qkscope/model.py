@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _engine, _hooks, _options
 from ._arrays import Array, check_kind, is_torch
-from ._batch import Batch, Positions, batch_of_ids
+from ._batch import Batch, Positions, Tokens as Tokens, batch_of_ids
 from ._cache import ActivationCache
 from ._calls import Call, Pass, Start, output
 from ._circuits import CircuitMethods
@@ -21,10 +21,6 @@ from ._engine import InputError
 from ._generate import GenerateMethods
 from ._hooks import Added, FwdHook, Functions, HookFunction, NamesFilter
 from ._tokens import is_texts
-
-# A text, ids of one sequence [pos] or of several [batch, pos], or a list of texts or of ids of any length; arrays on
-# any device. Padding in an array of ids is -1.
-Tokens = Union[str, Iterable[str], Iterable[int], Iterable[Iterable[int]], Array]
 
 
 @_options.checked
@@ -91,7 +87,7 @@ def _dtype_name(dtype: Any) -> str:
     return name
 
 
-class Model(CircuitMethods, GenerateMethods):
+class Model(CircuitMethods, GenerateMethods, _options.ModelType):
     """What load() gives. Arrays are float32; with several sequences each has a leading batch dimension.
 
     On the CPU they are NumPy arrays, or torch tensors where load(arrays="torch") asked for them. On CUDA they are torch

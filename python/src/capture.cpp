@@ -57,7 +57,7 @@ CaptureResult capture(const CaptureConfig& config, const ComputeOptions& compute
   return result;
 }
 
-// What a run would give, as JSON.
+// Returns the plan of a run and its cost as JSON.
 std::string dry_run_json(const CaptureConfig& config, const ComputeOptions& compute, Shard shard) {
   fetch_capture_inputs(config, {.weights = false, .quiet = true});
   const auto plan = make_plan(config, compute);
@@ -99,7 +99,7 @@ void bind_results(nb::module_& module) {
 
 void bind_capture(nb::module_& module) {
   bind_results(module);
-  const nb::class_<ComputeOptions> handed_on(module, "ComputeOptions");  // Python does not look in
+  const nb::class_<ComputeOptions> handed_on(module, "ComputeOptions");  // opaque to Python
   module.def("compute_options", &compute_options, nb::arg("device"), nb::arg("devices"),
              nb::arg("dtype"), nb::arg("device_memory"), nb::arg("batch_tokens"),
              nb::arg("deterministic"));

@@ -1,4 +1,4 @@
-// The configuration of qkscope/model.h
+// Bindings of ModelConfig in qkscope/model.h.
 #include <optional>
 #include <tuple>
 
@@ -18,7 +18,7 @@ namespace {
 
 using Layers = std::vector<std::int64_t>;
 
-// A list that says which layers there are where another is asked for.
+// Converts to a list whose IndexError names the existing layers.
 template <typename Value>
 nb::object by_layer(const std::vector<Value>& values) {
   return nb::module_::import_("qkscope._arrays").attr("LayerList")(nb::cast(values));
@@ -89,7 +89,7 @@ void bind_rope(nb::module_& module) {
       .def("__repr__", [](const RopeConfig& rope) { return describe(rope); });
 }
 
-// What few families have.
+// Fields that only few model families use.
 void bind_details(nb::class_<ModelConfig>& of_model) {
   of_model.def_ro("embedding_scale", &ModelConfig::embedding_scale, "Multiplies the embedding.")
       .def_ro("qkv_clip", &ModelConfig::qkv_clip, "q, k and v are clipped to ± this; 0: not.")

@@ -1,4 +1,4 @@
-// qkscope/figures.h
+// Bindings of qkscope/figures.h.
 #include "qkscope/figures.h"
 
 #include <nanobind/stl/array.h>

@@ -18,7 +18,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-// Logits can be edited too: tokens are chosen from them.
+// Logits can be edited during generation: the next token is chosen from them.
 class GeneratingHooks : public HookRunner {
  public:
   using HookRunner::HookRunner;
@@ -39,7 +39,7 @@ const char* end_name(GenerateEnd end) {
   return "callback";
 }
 
-// [(new ids, their text, why it ended)]
+// Returns (new ids, text, reason of the end) of every prompt.
 using Results = std::vector<std::tuple<Ids, std::string, std::string>>;
 
 Results generate(LoadedModel& model, const std::vector<Ids>& prompts, GenerateOptions options,
@@ -56,7 +56,7 @@ Results generate(LoadedModel& model, const std::vector<Ids>& prompts, GenerateOp
   const auto points = match_hooks(model.model.config(), names);
   GeneratingHooks hooks({.points = points, .score_rows = {}, .logit_rows = {}},
                         nb::borrow<nb::callable>(call), model.keeps_on_device);
-  options.observer = &hooks;  // also where it looks at nothing: Ctrl-C ends a pass
+  options.observer = &hooks;  // even without hooks, so that Ctrl-C ends a pass
   std::vector<Generated> texts;
   {
     const nb::gil_scoped_release other_threads_may_run;

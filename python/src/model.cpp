@@ -1,4 +1,4 @@
-// qkscope/model.h and qkscope/forward.h
+// Bindings of qkscope/model.h and qkscope/forward.h.
 #include "qkscope/model.h"
 
 #include <optional>
@@ -21,11 +21,11 @@ namespace qkscope::python {
 namespace nb = nanobind;
 namespace {
 
-// Ids of each sequence: an array [sequence, position], or a list of arrays of any lengths.
+// Token ids: an array (sequences, positions), or a list of arrays of any lengths.
 using Ids = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Tokens = std::vector<Ids>;
 using Rows = std::vector<std::int64_t>;
-// [row of the batch, d_model], on the host or a GPU
+// Shape (rows of the batch, d_model), on the host or a GPU.
 using Residual = std::optional<nb::ndarray<const float, nb::ndim<2>, nb::c_contig>>;
 
 Batch batch_of(const Tokens& tokens) {
@@ -54,14 +54,14 @@ std::vector<std::string> names_of(const std::vector<HookPoint>& points) {
   return names;
 }
 
-// `how` says where query positions are chosen.
+// `how` names, in the error message, the argument that chooses query positions.
 void check_run(const Model& model, const Batch& batch, const std::vector<HookPoint>& points,
                const Rows& rows, const char* how) {
   const auto queries = rows.empty() ? batch.rows() : static_cast<std::int64_t>(rows.size());
   check_score_size(model.config(), points, queries, batch.longest(), how);
 }
 
-// How the weights are rewritten, as ModelOptions says.
+// Rewriting of the weights; see ModelOptions.
 struct Rewriting {
   bool fold_norms = false;
   bool center_writing_weights = false;
@@ -84,7 +84,7 @@ LoadedModel load(const std::string& folder, const std::string& overrides,
   return {std::move(model), on_gpu};
 }
 
-// What a collector of this kind has after a pass.
+// Runs a forward pass and returns the activations that the collector kept.
 template <typename Kind>
 Kind collect(LoadedModel& model, const Tokens& tokens, const std::vector<std::string>& names,
              const Rows& rows, const RunOptions& options) {

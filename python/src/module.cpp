@@ -1,4 +1,4 @@
-// qkscope._engine: the engine as Python sees it. The package around it is in python/qkscope.
+// The extension module qkscope._engine. The Python package around it is in python/qkscope.
 #include <cstdio>
 
 #include <nanobind/stl/string.h>
@@ -14,7 +14,7 @@ namespace nb = nanobind;
 namespace qkscope::python {
 namespace {
 
-// Levels of Python's logging.
+// Level numbers of the Python module logging.
 int logging_level(LogLevel level) {
   switch (level) {
     case LogLevel::debug:
@@ -29,7 +29,7 @@ int logging_level(LogLevel level) {
   return 40;
 }
 
-// What the library says goes to the logger "qkscope", until Python ends.
+// Forwards log lines of the library to the logger "qkscope" until the interpreter exits.
 void send_messages_to_logging() {
   set_log_callback(
       [](LogLevel level, std::string_view message) {
@@ -41,7 +41,7 @@ void send_messages_to_logging() {
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { set_log_callback({}); }));
 }
 
-// Error, and InputError(Error) for what the caller can mend: both carry the library's message.
+// Maps qkscope::Error to the Python exceptions Error and, for bad input, InputError(Error).
 void bind_errors(nb::module_& module) {
   nb::exception<Error> error(module, "Error");
   error.attr("__doc__") =

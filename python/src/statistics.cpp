@@ -1,5 +1,4 @@
-// qkscope/statistics.h and qkscope/experimental/exports.h: making statistics, and files of them for
-// others
+// Bindings of qkscope/statistics.h and qkscope/experimental/exports.h.
 #include "qkscope/statistics.h"
 
 #include <fmt/core.h>
@@ -36,7 +35,7 @@ StatsResult stats(const StatsConfig& config, const ComputeOptions& compute, Pair
   return result;
 }
 
-// What a run would give, as JSON.
+// Returns the plan of a run and its cost as JSON.
 std::string dry_run_json(const StatsConfig& config, const ComputeOptions& compute, Pair shard) {
   fetch_capture_inputs(config.run, {.weights = false, .quiet = true});
   const auto plan = make_stats_plan(config, compute);

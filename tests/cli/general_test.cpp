@@ -53,16 +53,49 @@ TEST(Cli, WrongCommandsAndOptionsAreBadInput) {
 }
 
 TEST(Cli, NumbersOutOfRangeAreNamed) {
-  const auto zero = run_program("qkscope rotation folder --out results --pairs 0");
+  const auto zero = run_program("qkscope analyze folder --out results --pairs 0");
   EXPECT_EQ(zero.status, 2);
-  EXPECT_THAT(zero.err, HasSubstr("--pairs: found '0'; expected a number above 0\n"));
+  EXPECT_THAT(zero.err,
+              HasSubstr("--pairs: found '0'; expected a whole number from 1 to 1048576\n"));
   const auto negative = run_program("qkscope generate model --top-k -1");
   EXPECT_EQ(negative.status, 2);
   EXPECT_THAT(negative.err, HasSubstr("--top-k: found '-1'; expected 0 or a number above it\n"));
 }
 
+TEST(Cli, HelpShowsGroupsAndAnExampleOfEach) {
+  const auto help = run_program("qkscope --help").out;
+  for (const auto* group : {"Model:", "Capture:", "Analyse:", "Study:", "Store:", "Tools:"})
+    EXPECT_THAT(help, HasSubstr(std::string("\n") + group + "\n"));
+  EXPECT_THAT(help, HasSubstr("\nExamples:\n  qkscope inspect "));
+  EXPECT_THAT(run_program("qkscope merge --help").out, HasSubstr("Example: qkscope merge data"));
+}
+
+TEST(Cli, RemovedCommandsNameTheirReplacement) {
+  for (const auto& [old_line, new_line] : std::vector<std::pair<std::string, std::string>>{
+           {"pca data --out results", "analyze data --out results --only pca"},
+           {"rotation data", "analyze data --only rotation"},
+           {"plasticity data", "analyze data --only plasticity"},
+           {"download org/name", "hub download org/name"},
+           {"branches org/name --match 'a b*'", "hub branches org/name --match 'a b*'"},
+           {"cache --json", "hub cache --json"},
+           {"cache remove org/name", "hub remove org/name"},
+           {"publish data", "hub publish data"},
+           {"status sweep --watch 5", "sweep sweep --watch 5 --status"}}) {
+    const auto outcome = run_program("qkscope " + old_line);
+    EXPECT_EQ(outcome.status, 2) << old_line;
+    EXPECT_THAT(outcome.err, HasSubstr("type\n  qkscope " + new_line + "\n")) << old_line;
+  }
+}
+
+TEST(Cli, DocumentedAnalysisOptionsAreThoseOfTheTable) {
+  const auto page = run_program("qkscope options");
+  EXPECT_EQ(page.status, 0);
+  EXPECT_EQ(page.out, MappedFile(source_path("docs/analysis-options.md")).text())
+      << "'qkscope options > docs/analysis-options.md' updates the page";
+}
+
 TEST(Cli, OutputThatCannotBeWrittenIsAFailure) {
-  for (const auto* command : {"qkscope --version", "qkscope --help", "qkscope cache --json"}) {
+  for (const auto* command : {"qkscope --version", "qkscope --help", "qkscope hub cache --json"}) {
     const auto full = run_program(std::string(command) + " >/dev/full");
     EXPECT_EQ(full.status, 1) << command;
     EXPECT_THAT(full.err, HasSubstr("standard output: cannot write")) << command;

@@ -29,7 +29,7 @@ TEST(Heads, ShowsTheBestHeadsOfEveryKind) {
 TEST(Heads, WritesTablesAndMaps) {
   const TemporaryFolder folder;
   const auto outcome = heads("--dataset " + source_path("share/demo/corpus.jsonl") +
-                             " --limit 3 --max-length 64 --format svg --out " + folder.file("out"));
+                             " --limit 3 --max-tokens 64 --format svg --out " + folder.file("out"));
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("3 texts of "));
   const auto table = read_parquet_table(folder.file("out/attention.parquet"));

@@ -30,7 +30,7 @@ TEST(Tokenize, TokensOffsetsAndJson) {
   EXPECT_THAT(lines.out, HasSubstr("\t<s>\t0-0\n"));
   EXPECT_THAT(lines.out, HasSubstr("\tthe\t0-3\n"));
   const auto answer =
-      run_program(kTokenize + "--text 'the' --tokens --offsets --json --max-length 9");
+      run_program(kTokenize + "--text 'the' --tokens --offsets --json --max-tokens 9");
   const Json json = Json::parse(answer.out);
   EXPECT_EQ(json["tokens"], (Json{"<s>", "the"}));
   EXPECT_EQ(json["offsets"][1], (Json{0, 3}));

@@ -108,10 +108,8 @@ TEST_F(Trace, TokenIdsFromAJsonFile) {
 TEST_F(Trace, ConfigurationOverridesChangeTheModel) {
   ASSERT_EQ(run("--token-ids 1,2,3 --hooks blocks.0.attn.hook_rot_q").status, 0);
   const std::string before(MappedFile(file()).text());
-  ASSERT_EQ(
-      run("--token-ids 1,2,3 --hooks blocks.0.attn.hook_rot_q --config-override rope_theta=100")
-          .status,
-      0);
+  ASSERT_EQ(run("--token-ids 1,2,3 --hooks blocks.0.attn.hook_rot_q --set rope_theta=100").status,
+            0);
   EXPECT_NE(MappedFile(file()).text(), before);
 }
 
@@ -137,7 +135,7 @@ TEST_F(Trace, BadInputIsNamedAndNothingIsWritten) {
   expect("--token-ids 1 --hooks logits --device cuda:99", "device cuda:99");
   expect("--token-ids 1 --hooks logits --dtype int8", "--dtype");
   expect("--token-ids 1 --hooks logits --device-memory lots", "--device-memory: found");
-  expect("--token-ids 1 --hooks logits --config-override x", "KEY=VALUE");
+  expect("--token-ids 1 --hooks logits --set x", "KEY=VALUE");
   expect("--text hello --hooks logits", "tokenizer");
 }
 

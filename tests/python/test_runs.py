@@ -2,8 +2,6 @@
 
 import inspect
 import json
-import re
-import subprocess
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -141,17 +139,14 @@ def test_options_are_those_of_the_command_line(captured, tmp_path, name):
     assert holds(tables, json.loads((tmp_path / "summary.json").read_text())["options"])
 
 
-def test_every_option_of_the_command_is_there():
-    parameters = set(inspect.signature(qkscope.analyze).parameters)
-    assert set(OPTIONS) < parameters
-    program = Path(qkscope.__file__).parents[2] / "bin/qkscope"
-    if not program.exists():
-        pytest.skip("the command line is not built here")
-    told = subprocess.run([program, "analyze", "--help"], capture_output=True, text=True, check=True).stdout
-    # In the package these are other things: head_counts, errors, set_threads() and logging.
-    elsewhere = {"help", "q_heads", "k_heads", "no_errors", "threads", "quiet", "verbose"}
-    options = {name.replace("-", "_") for name in re.findall(r"--([a-z][a-z-]+)", told)}
-    assert options - elsewhere <= parameters
+def test_every_row_of_the_table_of_options_is_tested_and_documented():
+    rows = {row.name: row for row in qkscope._engine.analysis_options()}
+    elsewhere = {"label", "model", "head_counts", "nope_layers", "stage", "keys"}  # have tests of their own
+    assert set(OPTIONS) | elsewhere == set(rows)
+    parameters = inspect.signature(qkscope.analyze).parameters
+    for name, row in rows.items():
+        assert parameters[name].default == row.default and parameters[name].kind == inspect.Parameter.KEYWORD_ONLY
+        assert f"{name}: {row.help}" in qkscope.analyze.__doc__
 
 
 def test_layers_and_heads_may_be_written_as_for_the_command(captured):

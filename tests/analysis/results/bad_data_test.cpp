@@ -211,7 +211,7 @@ TEST_F(BadData, ConstantPositionsGiveEmptyFieldsWithAReason) {
 TEST_F(BadData, OptionsAreChecked) {
   EXPECT_EQ(analyze("--only pca,rotatoin").code, 2);
   EXPECT_THAT(analyze("--only pca,rotatoin").output, HasSubstr("'rotatoin' is not an analysis"));
-  EXPECT_EQ(analyze("--q-heads 4").code, 2);
+  EXPECT_EQ(analyze("--head-counts 4").code, 2);
   EXPECT_EQ(analyze("--separation best").code, 2);
   EXPECT_EQ(analyze("--max-pairs 0").code, 2);
   for (const char* bins : {"0", "-1", "9000", "many", "4.5"}) {
@@ -224,7 +224,7 @@ TEST_F(BadData, OptionsAreChecked) {
     EXPECT_EQ(analyze(std::string("--length-bins ") + edges).code, 2) << edges;
   EXPECT_THAT(analyze("--length-bins 0,10,5").output, HasSubstr("edge 5 follows 10"));
   EXPECT_EQ(run("analyze " + folder_.file("nowhere") + " --out " + results()).code, 2);
-  EXPECT_EQ(run("synth " + folder_.file("s") + " --q-heads 3 --k-heads 2").code, 2);
+  EXPECT_EQ(run("synth " + folder_.file("s") + " --head-counts 3,2").code, 2);
   EXPECT_EQ(run("synth " + folder_.file("s") + " --dim 4 --planes 3").code, 2);
 }
 
@@ -283,14 +283,14 @@ TEST_F(BadData, HeadsShareTheBinsOfTheProfile) {
 }
 
 TEST_F(BadData, OneAnalysisWritesOnlyItsFiles) {
-  ASSERT_EQ(run("pca " + root() + " --components 3 --label mine --out " + results()).code, 0);
+  ASSERT_EQ(run("analyze " + root() + " --only pca --components 3 --label mine --out " + results()).code, 0);
   EXPECT_EQ(lines("qk.csv"), 1 + 4 * 3);
   EXPECT_FALSE(std::filesystem::exists(results() + "/rotated.csv"));
   EXPECT_EQ(summary()["model"], "mine");
   const std::string other = folder_.file("other");
-  ASSERT_EQ(run("rotation " + root() + " --pairs 1 --out " + other).code, 0);
+  ASSERT_EQ(run("analyze " + root() + " --only rotation --pairs 1 --out " + other).code, 0);
   EXPECT_TRUE(std::filesystem::exists(other + "/complement.csv"));
-  ASSERT_EQ(run("plasticity " + root() + " --max-tokens 20 --seed 4 --out " + other).code, 0);
+  ASSERT_EQ(run("analyze " + root() + " --only plasticity --max-tokens 20 --seed 4 --out " + other).code, 0);
   EXPECT_TRUE(std::filesystem::exists(other + "/head_metrics.csv"));
   EXPECT_THAT(std::string(MappedFile(other + "/head_metrics.csv").text()), HasSubstr(",20,20,6,"));
 }
