@@ -166,7 +166,7 @@ class Layout:
         return not (is_square(name) and self._batch.ragged and self._batch.padding_side == "left")
 
     def shaped(self, name: str, array: Any) -> Any:
-        """Returns [batch, pos, ...], or [batch, head, query, key] for scores and patterns; no batch axis for one sequence."""
+        """Returns [batch, pos, ...], or [batch, head, query, key]; without the batch axis for one sequence."""
         if not self._batch.batched:
             return array
         if not self.is_view(name):

@@ -117,7 +117,7 @@ class ActivationCache(ResidualMethods, Mapping[str, Any]):
 
     @_options.checked
     def to(self, device: Any) -> ActivationCache:
-        """Moves this cache to torch tensors on a device ("cpu", "cuda", ...), or to NumPy arrays on the host ("numpy")."""
+        """Moves this cache to torch tensors on a device ("cpu", "cuda", ...), or to NumPy arrays ("numpy")."""
         if isinstance(device, str) and device == "numpy":
             self._arrays = self.numpy()._arrays
             return self
@@ -148,5 +148,5 @@ class ActivationCache(ResidualMethods, Mapping[str, Any]):
 
     @_options.checked
     def stack_activation(self, activation_name: str, layer: int = -1, sublayer_type: str | None = None) -> Any:
-        """Stacks one activation of all layers below `layer` (-1: all layers), [layer, ...]: stack_activation("pattern")."""
+        """Stacks one activation of all layers below `layer` (-1: all), [layer, ...]: stack_activation("pattern")."""
         return stack([self._at((activation_name, i, sublayer_type)) for i in self._layers(self._upto(layer))])

@@ -71,7 +71,7 @@ class ResidualMethods(Contributions):
         incl_embeds: bool = True,
         return_labels: bool = False,
     ) -> Any:
-        """Output of each attention and MLP, [component, ..., d_model]: "embed", "pos_embed", "0_attn_out", "0_mlp_out", ...
+        """Output of each layer part, [component, ..., d_model]: "embed", "pos_embed", "0_attn_out", "0_mlp_out", ...
 
         The components sum to the stream. mode: "all", "attn" or "mlp".
         """
@@ -188,7 +188,7 @@ class ResidualMethods(Contributions):
         return_labels: bool = False,
         project_output_onto: Any = None,
     ) -> Any:
-        """Stacks all heads, all neurons (or MLPs, without expand_neurons), embeddings and "bias"; they sum to the stream."""
+        """Stacks heads, neurons (or MLPs, without expand_neurons), embeddings and "bias", which sum to the stream."""
         layer = self._upto(layer, mlp_input)
         project, squeeze = projection(project_output_onto, self.model.cfg.d_model)
 

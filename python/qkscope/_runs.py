@@ -101,7 +101,7 @@ def stats(
     dry_run: bool = False,
     progress: Progress = None,
 ) -> StatsResult | dict[str, Any]:
-    """Accumulates statistics over every token of every head; docs/statistics.md describes them; open_stats() reads them.
+    """Accumulates statistics over every token of every head; open_stats() reads them; docs/statistics.md.
 
     config: configuration of a capture with a section `stats`. groups: some of "A" (moments), "B" (attention to near
     keys), "C" (to all keys, includes B), also "A,C". min_match: retrieval, the least fraction of correct greedy tokens

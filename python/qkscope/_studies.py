@@ -72,7 +72,7 @@ def sweep(
 
     out: folder or address of results; the sweep writes to OUT/NAME. only: labels of runs. overrides: fields of every
     capture. every, log: choose, from the `checkpoints` of the file, every n-th, or so many evenly in the log of the
-    step. data: folder in which relative paths are looked up first. jobs: concurrent runs. shard: (i, n), every n-th run.
+    step. data: folder in which relative paths are looked up first. jobs: concurrent runs. shard: (i, n), each n-th run.
     part: one stage, for a task of a cluster: "capture" (shard then divides the texts), "merge" (of so many shards),
     "analyse" or "tables". overwrite: capture again if the configuration has changed. evict: remove weights from the Hub
     cache after their last run. figures=False: tables only. publish=False: publish nothing. dry_run: returns the plan as
@@ -122,8 +122,8 @@ def compare(
     """Compares runs with published numbers, or with each other; returns the rows of `qkscope compare`.
 
     results, other: folders of a sweep (RESULTS/NAME) or of analyze(out=...). Without other: published is a set
-    ("smollm3", "models", "profiles", "pooled", "small_models") or your own CSV file, as_ the published name to compare a
-    single run with, only the labels of runs; all_sources uses every source of a number, not only the most exact.
+    ("smollm3", "models", "profiles", "pooled", "small_models") or your own CSV file, as_ the published name of a single
+    run, only the labels of runs; all_sources uses every source of a number, not only the most exact.
     out: folder for compare.csv. Unknown numbers are null.
     """
     folder = _options.path("results", results)

@@ -6,6 +6,7 @@ Biases and norms that a family does not have are None.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
@@ -24,6 +25,22 @@ Shown = Callable[[MaybeArray], np.ndarray]  # converts a weight to the library c
 def _heads(weight: np.ndarray, d_head: int) -> np.ndarray:
     """Reshapes [heads * d_head, d_model] to [heads, d_model, d_head]."""
     return weight.reshape(-1, d_head, weight.shape[1]).transpose(0, 2, 1)
+
+
+def _transposed(weight: MaybeArray) -> MaybeArray:
+    return None if weight is None else weight.T
+
+
+def _weight(get: Callable[[Any], MaybeArray], shape: str) -> Any:
+    """A property that converts a weight to the library chosen by load(arrays=...)."""
+    return property(lambda self: self._shown(get(self)), doc=shape)
+
+
+def _each_layer(name: str, shape: str) -> Any:
+    """A property of Model with one weight per layer; name: "attn.W_Q"."""
+    get = operator.attrgetter(name)
+    return property(
+        lambda self: ByLayer(self.cfg.n_layers, lambda layer: get(self.blocks[layer])), doc=f"By layer: {shape}")
 
 
 class ByLayer(Sequence[Any]):
@@ -66,51 +83,17 @@ class Attention:
         self._cfg = cfg
         self._shown = shown
 
-    @property
-    def W_Q(self) -> np.ndarray:
-        """[n_heads, d_model, d_head]"""
-        return self._shown(_heads(self._layer.q.weight, self._cfg.d_head))
-
-    @property
-    def W_K(self) -> np.ndarray:
-        """[n_key_value_heads, d_model, d_head]"""
-        return self._shown(_heads(self._layer.k.weight, self._cfg.d_head))
-
-    @property
-    def W_V(self) -> np.ndarray:
-        """[n_key_value_heads, d_model, d_head]"""
-        return self._shown(_heads(self._layer.v.weight, self._cfg.d_head))
-
-    @property
-    def W_O(self) -> np.ndarray:
-        """[n_heads, d_head, d_model]"""
-        weight = self._layer.o.weight
-        return self._shown(weight.T.reshape(self._cfg.n_heads, self._cfg.d_head, weight.shape[0]))
-
-    @property
-    def b_Q(self) -> MaybeArray:
-        """[n_heads, d_head]"""
-        return self._bias(self._layer.q)
-
-    @property
-    def b_K(self) -> MaybeArray:
-        """[n_key_value_heads, d_head]"""
-        return self._bias(self._layer.k)
-
-    @property
-    def b_V(self) -> MaybeArray:
-        """[n_key_value_heads, d_head]"""
-        return self._bias(self._layer.v)
-
-    @property
-    def b_O(self) -> MaybeArray:
-        """[d_model]"""
-        return self._shown(self._layer.o.bias)
-
-    @property
-    def sinks(self) -> MaybeArray:
-        """[n_heads]: learned attention sink, a score without a value in every softmax, or None"""
-        return self._shown(self._layer.sinks)
+    W_Q = _weight(lambda self: _heads(self._layer.q.weight, self._cfg.d_head), "[n_heads, d_model, d_head]")
+    W_K = _weight(lambda self: _heads(self._layer.k.weight, self._cfg.d_head), "[n_key_value_heads, d_model, d_head]")
+    W_V = _weight(lambda self: _heads(self._layer.v.weight, self._cfg.d_head), "[n_key_value_heads, d_model, d_head]")
+    W_O = _weight(lambda self: self._layer.o.weight.T.reshape(self._cfg.n_heads, self._cfg.d_head, -1),
+                  "[n_heads, d_head, d_model]")
+    b_Q = _weight(lambda self: self._by_head(self._layer.q.bias), "[n_heads, d_head], or None")
+    b_K = _weight(lambda self: self._by_head(self._layer.k.bias), "[n_key_value_heads, d_head], or None")
+    b_V = _weight(lambda self: self._by_head(self._layer.v.bias), "[n_key_value_heads, d_head], or None")
+    b_O = _weight(lambda self: self._layer.o.bias, "[d_model], or None")
+    sinks = _weight(lambda self: self._layer.sinks,
+                    "[n_heads]: learned attention sink, a score without a value in every softmax, or None")
 
     @property
     def q_norm(self) -> Norm:
@@ -142,8 +125,8 @@ class Attention:
         """W_V W_O by head, [n_heads, d_model, d_model]"""
         return FactoredMatrix(self.expanded("W_V"), self.W_O)
 
-    def _bias(self, linear: Any) -> MaybeArray:
-        return self._shown(None if linear.bias is None else linear.bias.reshape(-1, self._cfg.d_head))
+    def _by_head(self, bias: MaybeArray) -> MaybeArray:
+        return None if bias is None else bias.reshape(-1, self._cfg.d_head)
 
 
 class Mlp:
@@ -153,36 +136,12 @@ class Mlp:
         self._layer = layer
         self._shown = shown
 
-    @property
-    def W_gate(self) -> MaybeArray:
-        """[d_model, d_mlp], or None if the MLP has no gate"""
-        weight = self._layer.gate.weight
-        return self._shown(None if weight is None else weight.T)
-
-    @property
-    def W_in(self) -> np.ndarray:
-        """[d_model, d_mlp]"""
-        return self._shown(self._layer.up.weight.T)
-
-    @property
-    def W_out(self) -> np.ndarray:
-        """[d_mlp, d_model]"""
-        return self._shown(self._layer.down.weight.T)
-
-    @property
-    def b_gate(self) -> MaybeArray:
-        """[d_mlp]"""
-        return self._shown(self._layer.gate.bias)
-
-    @property
-    def b_in(self) -> MaybeArray:
-        """[d_mlp]"""
-        return self._shown(self._layer.up.bias)
-
-    @property
-    def b_out(self) -> MaybeArray:
-        """[d_model]"""
-        return self._shown(self._layer.down.bias)
+    W_gate = _weight(lambda self: _transposed(self._layer.gate.weight), "[d_model, d_mlp], or None without a gate")
+    W_in = _weight(lambda self: self._layer.up.weight.T, "[d_model, d_mlp]")
+    W_out = _weight(lambda self: self._layer.down.weight.T, "[d_mlp, d_model]")
+    b_gate = _weight(lambda self: self._layer.gate.bias, "[d_mlp], or None")
+    b_in = _weight(lambda self: self._layer.up.bias, "[d_mlp], or None")
+    b_out = _weight(lambda self: self._layer.down.bias, "[d_model], or None")
 
 
 class Experts:
@@ -192,15 +151,8 @@ class Experts:
         self._layer = layer
         self._shown = shown
 
-    @property
-    def W_gate(self) -> np.ndarray:
-        """[d_model, n_experts]"""
-        return self._shown(self._layer.router.weight.T)
-
-    @property
-    def b_gate(self) -> MaybeArray:
-        """[n_experts]"""
-        return self._shown(self._layer.router.bias)
+    W_gate = _weight(lambda self: self._layer.router.weight.T, "[d_model, n_experts]")
+    b_gate = _weight(lambda self: self._layer.router.bias, "[n_experts], or None")
 
     @property
     def experts(self) -> ByLayer:
@@ -259,93 +211,23 @@ class WeightMethods:
         weights = self._engine.weights
         return ByLayer(self.cfg.n_layers, lambda layer: Block(weights.layer(layer), self.cfg, self._shown))
 
-    def _by_layer(self, part: str, name: str) -> ByLayer:
-        return ByLayer(self.cfg.n_layers, lambda layer: getattr(getattr(self.blocks[layer], part), name))
-
-    @property
-    def W_Q(self) -> ByLayer:
-        """By layer: [n_heads, d_model, d_head]"""
-        return self._by_layer("attn", "W_Q")
-
-    @property
-    def W_K(self) -> ByLayer:
-        """By layer: [n_key_value_heads, d_model, d_head]"""
-        return self._by_layer("attn", "W_K")
-
-    @property
-    def W_V(self) -> ByLayer:
-        """By layer: [n_key_value_heads, d_model, d_head]"""
-        return self._by_layer("attn", "W_V")
-
-    @property
-    def W_O(self) -> ByLayer:
-        """By layer: [n_heads, d_head, d_model]"""
-        return self._by_layer("attn", "W_O")
-
-    @property
-    def W_gate(self) -> ByLayer:
-        """By layer: [d_model, d_mlp], or None if the MLP has no gate; of the router if the layer has experts"""
-        return self._by_layer("mlp", "W_gate")
-
-    @property
-    def W_in(self) -> ByLayer:
-        """By layer: [d_model, d_mlp]"""
-        return self._by_layer("mlp", "W_in")
-
-    @property
-    def W_out(self) -> ByLayer:
-        """By layer: [d_mlp, d_model]"""
-        return self._by_layer("mlp", "W_out")
-
-    @property
-    def b_Q(self) -> ByLayer:
-        """By layer: [n_heads, d_head], or None"""
-        return self._by_layer("attn", "b_Q")
-
-    @property
-    def b_K(self) -> ByLayer:
-        """By layer: [n_key_value_heads, d_head], or None"""
-        return self._by_layer("attn", "b_K")
-
-    @property
-    def b_V(self) -> ByLayer:
-        """By layer: [n_key_value_heads, d_head], or None"""
-        return self._by_layer("attn", "b_V")
-
-    @property
-    def b_O(self) -> ByLayer:
-        """By layer: [d_model], or None"""
-        return self._by_layer("attn", "b_O")
-
-    @property
-    def b_in(self) -> ByLayer:
-        """By layer: [d_mlp], or None"""
-        return self._by_layer("mlp", "b_in")
-
-    @property
-    def b_out(self) -> ByLayer:
-        """By layer: [d_model], or None"""
-        return self._by_layer("mlp", "b_out")
-
-    @property
-    def W_E(self) -> np.ndarray:
-        """[d_vocab, d_model]; some families have additional rows."""
-        return self._shown(self._engine.weights.embedding)
-
-    @property
-    def W_pos(self) -> MaybeArray:
-        """[n_ctx, d_model], or None if positions are not learned"""
-        return self._shown(self._engine.weights.positions)
-
-    @property
-    def W_U(self) -> np.ndarray:
-        """[d_model, d_vocab]"""
-        return self._shown(self._engine.weights.head.weight.T)
-
-    @property
-    def b_U(self) -> MaybeArray:
-        """[d_vocab], a bias that folding created, or None"""
-        return self._shown(self._engine.weights.head.bias)
+    W_Q = _each_layer("attn.W_Q", "[n_heads, d_model, d_head]")
+    W_K = _each_layer("attn.W_K", "[n_key_value_heads, d_model, d_head]")
+    W_V = _each_layer("attn.W_V", "[n_key_value_heads, d_model, d_head]")
+    W_O = _each_layer("attn.W_O", "[n_heads, d_head, d_model]")
+    W_gate = _each_layer("mlp.W_gate", "[d_model, d_mlp], or None without a gate; of the router with experts")
+    W_in = _each_layer("mlp.W_in", "[d_model, d_mlp]")
+    W_out = _each_layer("mlp.W_out", "[d_mlp, d_model]")
+    b_Q = _each_layer("attn.b_Q", "[n_heads, d_head], or None")
+    b_K = _each_layer("attn.b_K", "[n_key_value_heads, d_head], or None")
+    b_V = _each_layer("attn.b_V", "[n_key_value_heads, d_head], or None")
+    b_O = _each_layer("attn.b_O", "[d_model], or None")
+    b_in = _each_layer("mlp.b_in", "[d_mlp], or None")
+    b_out = _each_layer("mlp.b_out", "[d_model], or None")
+    W_E = _weight(lambda self: self._engine.weights.embedding, "[d_vocab, d_model]; some families have additional rows")
+    W_pos = _weight(lambda self: self._engine.weights.positions, "[n_ctx, d_model], or None without learned positions")
+    W_U = _weight(lambda self: self._engine.weights.head.weight.T, "[d_model, d_vocab]")
+    b_U = _weight(lambda self: self._engine.weights.head.bias, "[d_vocab], a bias that folding created, or None")
 
     @property
     def ln_final(self) -> Norm:

@@ -1,4 +1,4 @@
-// Analyses as a user types them: chosen heads, few rows, several results together.
+// Commands analyze and pool: selected heads, few rows, several results.
 #include <gmock/gmock.h>
 
 #include "base/io/json.h"
@@ -29,7 +29,7 @@ class Analyze : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(Analyze, TakesSomeLayersAndHeads) {
+TEST_F(Analyze, SelectsLayersAndHeads) {
   ASSERT_EQ(synth("capture", "--dim 8 --examples 12").status, 0);
   auto outcome =
       run("analyze --only rotation", "capture", "some", "--layers 0,2 --heads '(0,1),(2,3),(1,1)'");
@@ -49,7 +49,7 @@ TEST_F(Analyze, TakesSomeLayersAndHeads) {
   }
 }
 
-TEST_F(Analyze, WarnsOnceWhereRowsAreFew) {
+TEST_F(Analyze, WarnsOnceAboutFewRows) {
   ASSERT_EQ(synth("few", "--dim 64 --examples 2 --set drift_q=0 --set drift_k=0").status, 0);
   const auto outcome = run("analyze", "few", "results", "");
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -62,7 +62,7 @@ TEST_F(Analyze, WarnsOnceWhereRowsAreFew) {
   EXPECT_THAT(run("analyze", "many", "enough", "").err, Not(HasSubstr("warning")));
 }
 
-TEST_F(Analyze, LeavesErrorsAndNullsOutWhenTold) {
+TEST_F(Analyze, OptionsTurnOffErrorsAndNullDistributions) {
   ASSERT_EQ(synth("capture", "--dim 8 --examples 12").status, 0);
   ASSERT_EQ(run("analyze", "capture", "with", "--quiet").status, 0);
   EXPECT_THAT(text("with/errors.csv"), HasSubstr("planted,ap_drop,all,"));
@@ -76,7 +76,7 @@ TEST_F(Analyze, LeavesErrorsAndNullsOutWhenTold) {
   EXPECT_EQ(summary.at("undefined").at("rotated.csv").at("position_r_p").at("no_shuffles"), 12);
 }
 
-TEST_F(Analyze, PoolsSeveralResults) {
+TEST_F(Analyze, PoolWritesTablesOverSeveralResults) {
   std::string results;
   for (const std::string label : {"a", "b", "c"}) {
     ASSERT_EQ(

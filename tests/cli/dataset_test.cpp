@@ -66,7 +66,7 @@ TEST(Dataset, WritesLongTexts) {
   refused(kTokenizer + out + "00", "none of 2 texts has 200 tokens");
 }
 
-TEST(Dataset, BadInput) {
+TEST(Dataset, BadInputIsRefused) {
   const TemporaryFolder folder;
   write_file(folder.file("a.csv"), "body\nx\n");
   const auto column = run_program("qkscope dataset " + folder.file("a.csv"));

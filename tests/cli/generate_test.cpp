@@ -13,7 +13,7 @@ Outcome generate(const std::string& options) {
                      source_path("share/demo/checkpoints/S3-4720") + " " + options);
 }
 
-TEST(Generate, PrintsTextAndTheSpeedBesideIt) {
+TEST(Generate, PrintsTextAndSpeed) {
   const auto outcome = generate("--text 'Entry 1, day 5.' --max-tokens 12 --ignore-end");
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_FALSE(outcome.out.empty());
@@ -27,7 +27,7 @@ TEST(Generate, PrintsTextAndTheSpeedBesideIt) {
   EXPECT_EQ(echoed.out, "Entry 1, day 5." + outcome.out);
 }
 
-TEST(Generate, ASeedGivesTheSameTextAgain) {
+TEST(Generate, EqualSeedsGiveEqualText) {
   const std::string options =
       "--text 'Entry 1' --max-tokens 20 --temperature 1.5 --top-k 50 --top-p 0.95 --ignore-end "
       "--quiet ";
@@ -46,7 +46,7 @@ TEST(Generate, StopsBeforeAStopText) {
   EXPECT_EQ(stopped.out, whole.substr(0, whole.find(stop)) + "\n");
 }
 
-TEST(Generate, PrintsIdsWhereThereIsNoTokenizer) {
+TEST(Generate, PrintsIdsWithoutATokenizer) {
   const std::string model = " --device cpu --model " + source_path("tests/golden/llama_gqa");
   const auto ids = run_program(
       "qkscope generate --token-ids 1,2,3 --max-tokens 3 --ids --quiet --ignore-end" + model);
@@ -57,8 +57,8 @@ TEST(Generate, PrintsIdsWhereThereIsNoTokenizer) {
   EXPECT_THAT(text.err, HasSubstr("--ids prints token ids"));
 }
 
-// One line; for options beside it where their list is.
-TEST(Generate, BadInputIsAnswered) {
+// Errors are one line; errors of options also name --help.
+TEST(Generate, BadInputIsRefused) {
   for (const std::string options :
        {"--text x --max-tokens 0", "--text x --temperature -1", "--text x --top-p 0",
         "--text x --top-p 1.5", "--text x --top-k -2", "--text x --seed y", "",

@@ -1,4 +1,4 @@
-"""Installs the build, builds examples/cpp against it as a project of somebody else's, runs them, and moves it.
+"""Installs the build, builds examples/cpp against it as an external project, runs them, and moves the installation.
 
     installed_test.py BUILD_FOLDER SOURCE_FOLDER
 """
@@ -14,7 +14,7 @@ build, source = map(pathlib.Path, sys.argv[1:])
 demo = source / "share/demo/checkpoints/LC2-1200"
 
 
-environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}  # on the CPU: in float32, the same everywhere
+environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}  # float32 on the CPU, equal on all machines
 
 
 def run(*command):
@@ -56,7 +56,7 @@ with tempfile.TemporaryDirectory() as folder:
     bad = subprocess.run([programs / "last_token", folder / "absent", "text"], capture_output=True, text=True)
     check(bad.returncode == 2 and bad.stderr.startswith("error: "), bad)
 
-    # The folder may be moved, and a gnuplot that lies in it is preferred to the system's.
+    # A moved installation works, and prefers its own gnuplot to that of the system.
     moved = prefix.rename(folder / "moved")
     for file in [moved / "bin/qkscope", moved / "bin/sniff-qk", next(moved.rglob("libqkscope.so.*"))]:
         places = re.search(r"RUNPATH.*\[(.*)\]", run("readelf", "-d", file)).group(1).split(":")
@@ -77,7 +77,7 @@ with tempfile.TemporaryDirectory() as folder:
     needed = run("nm", "-D", "-u", library)
     check("mallopt" not in needed, "the library changes how its host allocates memory")
     check(not re.search("libcu(da|blas|dnn)|libnvrtc", run("readelf", "-d", library)), "the library needs CUDA")
-    for module in moved.rglob("libqkscope_cuda.so"):  # where nvcc is
+    for module in moved.rglob("libqkscope_cuda.so"):  # if nvcc is installed
         shown = sorted(line.split()[2] for line in run("nm", "-D", "--defined-only", module).splitlines())
         check(shown == ["qkscope_cuda_module", "qkscope_cuda_stamp"], shown)
     version = re.search(r"project\(qkscope VERSION (\d+\.\d+)", (source / "CMakeLists.txt").read_text())[1]
