@@ -30,10 +30,11 @@ CLI::Validator not_negative() {
 }
 
 void CommonOptions::add_to(CLI::App& command) {
-  command.add_option("--threads", threads, "Threads to use (default: one per core)")
-      ->check(CLI::Range(1, 4096));
-  command.add_flag("--quiet", quiet, "Print errors only");
-  command.add_flag("-v,--verbose", verbose, "Print more about what is being done");
+  command.add_option("--threads", threads, "Number of threads (default: one per core)")
+      ->check(CLI::Range(1, 4096))
+      ->group("Common");
+  command.add_flag("--quiet", quiet, "Print errors only")->group("Common");
+  command.add_flag("-v,--verbose", verbose, "Print more messages")->group("Common");
 }
 
 void CommonOptions::apply() const {

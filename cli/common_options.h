@@ -1,6 +1,10 @@
 // Options of every command.
 #pragma once
 
+#include <memory>
+#include <string>
+#include <utility>
+
 #include <CLI/CLI.hpp>
 
 namespace qkscope::cli {
@@ -14,6 +18,21 @@ struct CommonOptions {
   // Sets up logging, the thread pool and the CPU target; call first in the command.
   void apply() const;
 };
+
+// Adds a command with the options of its Arguments::common, which are applied before `run` is
+// called. Returns the command and its arguments, which live as long as the command.
+template <typename Arguments>
+std::pair<CLI::App*, Arguments*> add_command(CLI::App& app, const std::string& name,
+                                             const std::string& help, void (*run)(Arguments&)) {
+  auto* command = app.add_subcommand(name, help);
+  auto arguments = std::make_shared<Arguments>();
+  arguments->common.add_to(*command);
+  command->callback([arguments, run] {
+    arguments->common.apply();
+    run(*arguments);
+  });
+  return {command, arguments.get()};
+}
 
 // Checks of numbers, with shorter error messages than those of CLI11.
 CLI::Validator positive();

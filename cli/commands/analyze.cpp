@@ -1,7 +1,6 @@
 // qkscope analyze: analyses every head of a capture. qkscope options: documents the options of
 // analyses.
 #include <chrono>
-#include <memory>
 
 #include <fmt/format.h>
 #include <malloc.h>
@@ -53,7 +52,6 @@ void run(AnalyzeArguments& arguments) {
   const auto started = std::chrono::steady_clock::now();
   auto& options = arguments.options;
   keep_freed_memory();
-  arguments.common.apply();
   choose_analyses(arguments.only, options);
   check_output_folder(arguments.out);
   options.quiet = arguments.common.quiet;
@@ -67,8 +65,8 @@ void run(AnalyzeArguments& arguments) {
 }  // namespace
 
 void add_analyze(CLI::App& app) {
-  auto arguments = std::make_shared<AnalyzeArguments>();
-  auto* command = app.add_subcommand("analyze", "Analyse every head of a capture or of statistics");
+  auto [command, arguments] = add_command<AnalyzeArguments>(
+      app, "analyze", "Analyse every head of a capture or of statistics", run);
   command
       ->add_option("data_root", arguments->options.data_root,
                    "A capture: a folder of l{LL}h{HH}{q|k}, REPO@BRANCH on the Hugging Face Hub, "
@@ -81,8 +79,6 @@ void add_analyze(CLI::App& app) {
   using enum OptionGroup;
   add_analysis_options(*command, arguments->options,
                        {capture, rows, pca, rotation, plasticity, statistics});
-  arguments->common.add_to(*command);
-  command->callback([arguments] { run(*arguments); });
 
   app.add_subcommand("options", "Print docs/analysis-options.md")->group("")->callback([] {
     fmt::print("{}", analysis_options_markdown());

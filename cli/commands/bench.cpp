@@ -1,7 +1,6 @@
 // qkscope bench: measures the speed of a model on this machine.
 #include "qkscope/experimental/bench.h"
 
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -127,7 +126,6 @@ Json to_json(const std::string& name, const BenchReport& report) {
 }
 
 void run(BenchArguments& options) {
-  options.common.apply();
   for (const auto& text : options.batches) options.bench.batches.push_back(parse_batch(text));
   const auto folder = options.model.fetch(options.common.quiet);
   const auto report = measure_speed(folder, options.model.options(0), options.bench);
@@ -140,9 +138,9 @@ void run(BenchArguments& options) {
 }  // namespace
 
 void add_bench(CLI::App& app) {
-  auto options = std::make_shared<BenchArguments>();
-  auto* command = app.add_subcommand(
-      "bench", "Measure the speed of a model here: tokens/s, FLOP/s, memory, time per part");
+  auto [command, options] = add_command<BenchArguments>(
+      app, "bench", "Measure the speed of a model here: tokens/s, FLOP/s, memory, time per part",
+      run);
   options->model.add_to(*command);
   command
       ->add_option("--batch", options->batches,
@@ -158,8 +156,6 @@ void add_bench(CLI::App& app) {
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();
   command->add_flag("--json", options->json, "Print one JSON object");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace qkscope::cli

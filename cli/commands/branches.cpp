@@ -2,7 +2,6 @@
 // sweep file over them.
 #include <algorithm>
 #include <filesystem>
-#include <memory>
 
 #include <fmt/format.h>
 
@@ -50,8 +49,7 @@ void print(const std::vector<CheckpointBranch>& branches) {
                branch.step ? fmt::format("{}", *branch.step) : "-", printable(branch.branch));
 }
 
-void run(const BranchesArguments& options) {
-  options.common.apply();
+void run(BranchesArguments& options) {
   check(options);
   const auto kind = options.dataset ? RepositoryKind::dataset : RepositoryKind::model;
   const auto names = list_branches({kind, options.repository});
@@ -71,10 +69,10 @@ void run(const BranchesArguments& options) {
 }  // namespace
 
 void add_branches(CLI::App& hub) {
-  auto options = std::make_shared<BranchesArguments>();
+  auto [command, options] = add_command<BranchesArguments>(
+      hub, "branches", "List a repository's checkpoint branches, and write a sweep file over them",
+      run);
   auto& choice = options->choice;
-  auto* command = hub.add_subcommand(
-      "branches", "List a repository's checkpoint branches, and write a sweep file over them");
   command->add_option("repository", options->repository, "org/name on the Hugging Face Hub")
       ->required();
   command
@@ -101,8 +99,6 @@ void add_branches(CLI::App& hub) {
   command->footer(
       "Phase and label come from the name: stage1-step-40000 is S1-40K of phase stage1; phases "
       "that begin with lc are LC1, LC2, ...");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace qkscope::cli

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <memory>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -174,8 +173,7 @@ void write(const Table& table, const std::string& folder) {
   info("{}/compare.csv", folder);
 }
 
-void run(const CompareArguments& options) {
-  options.common.apply();
+void run(CompareArguments& options) {
   const bool two = !options.other.empty();
   if (!options.out.empty()) check_local_output(options.out);
   const bool quiet = options.common.quiet;
@@ -194,10 +192,9 @@ void run(const CompareArguments& options) {
 }  // namespace
 
 void add_compare(CLI::App& app) {
-  auto options = std::make_shared<CompareArguments>();
+  auto [command, options] = add_command<CompareArguments>(
+      app, "compare", "Compare runs with published numbers, or with each other", run);
   auto& compare = options->compare;
-  auto* command =
-      app.add_subcommand("compare", "Compare runs with published numbers, or with each other");
   command
       ->add_option("results", options->results,
                    "Folder of a sweep (RESULTS/NAME) or of 'qkscope analyze'")
@@ -228,8 +225,6 @@ void add_compare(CLI::App& app) {
       "± of published numbers is the uncertainty from rounding or from reading a figure; ± of ours "
       "is the standard error over texts. se is the standard error of the difference, ratio the "
       "difference divided by se.");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace qkscope::cli

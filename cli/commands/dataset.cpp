@@ -1,6 +1,5 @@
 // qkscope dataset: lengths of the texts of a dataset, or a new dataset of its long texts.
 #include <algorithm>
-#include <memory>
 #include <optional>
 #include <tuple>
 
@@ -10,6 +9,7 @@
 #include "cli/common_options.h"
 #include "cli/error.h"
 #include "cli/json.h"
+#include "cli/numbers.h"
 #include "cli/shard.h"
 #include "cli/stop_signal.h"
 #include "qkscope/experimental/log.h"
@@ -127,18 +127,14 @@ void print_json(const Corpus& corpus, const Lengths& lengths) {
   fmt::print("{}\n", dump_json(out));
 }
 
-std::string count(std::int64_t value) {
-  return format_count(static_cast<std::uint64_t>(value));
-}
-
 void print_summary(const char* what, const Summary& summary) {
-  fmt::print("{:<11}{} in all; shortest {}, median {}, longest {}\n", what, count(summary.total),
-             count(summary.least), count(summary.median), count(summary.most));
+  fmt::print("{:<11}{} in all; shortest {}, median {}, longest {}\n", what, number(summary.total),
+             number(summary.least), number(summary.median), number(summary.most));
 }
 
 void print_tokens(const Lengths& lengths) {
   print_summary("tokens", summarize(lengths.tokens));
-  if (lengths.truncated > 0) fmt::print("{:<11}{}\n", "truncated", count(lengths.truncated));
+  if (lengths.truncated > 0) fmt::print("{:<11}{}\n", "truncated", number(lengths.truncated));
   const std::vector<Bin> bins = histogram(lengths.tokens);
   std::int64_t most = 1;
   for (const Bin& bin : bins) most = std::max(most, bin.count);
@@ -149,7 +145,8 @@ void print_tokens(const Lengths& lengths) {
         documents == 0 ? 0 : std::max<std::int64_t>(1, documents * kWidth / most);
     std::string blocks;
     for (std::int64_t i = 0; i < bar; ++i) blocks += "█";
-    fmt::print("{:>10} {:>10}  {:<9} {}\n", count(from), count(to - 1), count(documents), blocks);
+    fmt::print("{:>10} {:>10}  {:<9} {}\n", number(from), number(to - 1), number(documents),
+               blocks);
   }
 }
 
@@ -163,15 +160,15 @@ void print_text(const Corpus& corpus, const Lengths& lengths) {
     columns += fmt::format("{}{} ({})", columns.empty() ? "" : ", ", name, type);
   }
   fmt::print("{:<11}{}\n", "columns", printable(columns));
-  fmt::print("{:<11}{}\n", "rows", count(counts.rows));
+  fmt::print("{:<11}{}\n", "rows", number(counts.rows));
   fmt::print("{:<11}{} ({} null and {} empty texts skipped)\n", "documents",
-             count(counts.documents), count(counts.null_texts), count(counts.empty_texts));
+             number(counts.documents), number(counts.null_texts), number(counts.empty_texts));
   print_summary("bytes", summarize(lengths.bytes));
   if (!lengths.tokens.empty()) print_tokens(lengths);
 }
 
 std::string share(std::int64_t part, std::int64_t all) {
-  return fmt::format("{} of {}", count(part), count(all));
+  return fmt::format("{} of {}", number(part), number(all));
 }
 
 // qkscope dataset --out: writes the texts that are long enough.
@@ -200,12 +197,12 @@ void write_dataset(Corpus& corpus, const Tokenizer& tokenizer, DatasetArguments&
     return;
   }
   fmt::print("{:<11}{} texts, {} tokens, in {}\n", "kept", share(made.kept, made.read),
-             count(made.tokens), wanted.out);
-  if (made.cut > 0) fmt::print("{:<11}{}\n", "cut", count(made.cut));
+             number(made.tokens), wanted.out);
+  if (made.cut > 0) fmt::print("{:<11}{}\n", "cut", number(made.cut));
   fmt::print(
       "{:<11}{} with fewer than {} tokens, the longest with {}; {} null and {} empty texts\n",
-      "left out", count(made.too_short), count(wanted.min_tokens), count(made.longest),
-      count(counts.null_texts), count(counts.empty_texts));
+      "left out", number(made.too_short), number(wanted.min_tokens), number(made.longest),
+      number(counts.null_texts), number(counts.empty_texts));
 }
 
 void check_output(const DatasetArguments& options) {
@@ -216,7 +213,6 @@ void check_output(const DatasetArguments& options) {
 }
 
 void run(DatasetArguments& options) {
-  options.common.apply();
   check_output(options);
   if (!options.name.empty()) options.corpus.name = options.name;
   if (!options.id_column.empty()) options.corpus.id_column = options.id_column;
@@ -245,9 +241,8 @@ void run(DatasetArguments& options) {
 }  // namespace
 
 void add_dataset(CLI::App& app) {
-  auto options = std::make_shared<DatasetArguments>();
-  CLI::App* command = app.add_subcommand(
-      "dataset", "Show the text lengths of a dataset, or write its long texts (--out)");
+  auto [command, options] = add_command<DatasetArguments>(
+      app, "dataset", "Show the text lengths of a dataset, or write its long texts (--out)", run);
   CorpusOptions& corpus = options->corpus;
   command
       ->add_option(
@@ -280,8 +275,6 @@ void add_dataset(CLI::App& app) {
       ->check(positive())
       ->needs(out);
   command->add_flag("--json", options->json, "Print one JSON object");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace qkscope::cli

@@ -1,5 +1,4 @@
 // qkscope demo: a sweep over training checkpoints of the small model that comes with qkscope.
-#include <memory>
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
@@ -15,8 +14,7 @@ struct DemoArguments {
   bool no_figures = false;
 };
 
-void run(const DemoArguments& options) {
-  options.common.apply();
+void run(DemoArguments& options) {
   run_sweep_command({Sweep::read(demo_sweep(), options.results),
                      {.only = {},
                       .shard = {},
@@ -29,14 +27,11 @@ void run(const DemoArguments& options) {
 }  // namespace
 
 void add_demo(CLI::App& app) {
-  auto options = std::make_shared<DemoArguments>();
-  auto* command = app.add_subcommand(
-      "demo", "Run a sweep over the training checkpoints of the small included model");
+  auto [command, options] = add_command<DemoArguments>(
+      app, "demo", "Run a sweep over the training checkpoints of the small included model", run);
   command->add_option("--out", options->results, "Folder or address of results")
       ->capture_default_str();
   command->add_flag("--no-figures", options->no_figures, "Tables only");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace qkscope::cli

@@ -1,5 +1,4 @@
 // qkscope export: converts statistics to calibration files of other programs.
-#include <memory>
 
 #include <fmt/ranges.h>
 
@@ -18,8 +17,7 @@ struct ExportArguments {
   ExportOptions options;
 };
 
-void run(const ExportArguments& arguments) {
-  arguments.common.apply();
+void run(ExportArguments& arguments) {
   check_local_output(arguments.options.out);
   auto options = arguments.options;
   options.statistics = fetch_stored(options.statistics, arguments.common.quiet);
@@ -29,10 +27,9 @@ void run(const ExportArguments& arguments) {
 }  // namespace
 
 void add_export(CLI::App& app) {
-  auto arguments = std::make_shared<ExportArguments>();
+  auto [command, arguments] = add_command<ExportArguments>(
+      app, "export", "Write statistics as calibration files that other programs load", run);
   auto& options = arguments->options;
-  auto* command = app.add_subcommand(
-      "export", "Write statistics as calibration files that other programs load");
   command
       ->add_option("statistics", options.statistics,
                    "Folder or address of a finished 'qkscope stats'")
@@ -56,8 +53,6 @@ void add_export(CLI::App& app) {
   command->add_option("--margin", options.margin, "fp8-kv: factor of the scales")
       ->capture_default_str();
   command->add_flag("--queries", options.queries, "fp8-kv: also write scales of queries");
-  arguments->common.add_to(*command);
-  command->callback([arguments] { run(*arguments); });
 }
 
 }  // namespace qkscope::cli

@@ -2,7 +2,6 @@
 #include "qkscope/figures.h"
 
 #include <array>
-#include <memory>
 
 #include <fmt/ranges.h>
 
@@ -70,7 +69,6 @@ void FiguresCommand::add_to(CLI::App& command) {
       ->check(CLI::ExistingFile);
   command.add_flag("--no-report", no_report, "Do not write report.html");
   add_analysis_options(command, analysis, {OptionGroup::capture});
-  common.add_to(command);
 }
 
 void FiguresCommand::analyze_first() {
@@ -85,7 +83,6 @@ void FiguresCommand::analyze_first() {
 }
 
 void FiguresCommand::run() {
-  common.apply();
   options.formats = split(formats, ',');
   if (!components.empty()) options.components = parse_components(components);
   options.report = !no_report;
@@ -110,10 +107,10 @@ void FiguresCommand::run() {
 }  // namespace
 
 void add_figures(CLI::App& app) {
-  auto* command = app.add_subcommand("figures", "Draw the figures and the report of results");
-  const auto figures = std::make_shared<FiguresCommand>();
+  auto [command, figures] =
+      add_command<FiguresCommand>(app, "figures", "Draw the figures and the report of results",
+                                  [](FiguresCommand& chosen) { chosen.run(); });
   figures->add_to(*command);
-  command->callback([figures] { figures->run(); });
 }
 
 }  // namespace qkscope::cli

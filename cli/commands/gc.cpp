@@ -1,5 +1,4 @@
 // qkscope gc: lists, and removes, objects that killed writers left in an object store.
-#include <memory>
 
 #include <fmt/format.h>
 
@@ -61,8 +60,7 @@ void print_text(const GcArguments& options, const std::vector<GarbageObject>& ga
                options.remove ? "removed" : "of garbage; --remove removes them");
 }
 
-void run(const GcArguments& options) {
-  options.common.apply();
+void run(GcArguments& options) {
   const auto garbage = find_garbage(options.address, parse_age(options.older_than));
   if (options.remove) remove_garbage(options.address, garbage);
   if (options.json)
@@ -74,9 +72,8 @@ void run(const GcArguments& options) {
 }  // namespace
 
 void add_gc(CLI::App& app) {
-  auto options = std::make_shared<GcArguments>();
-  auto* command = app.add_subcommand(
-      "gc", "List or remove objects that killed writers left in an object store");
+  auto [command, options] = add_command<GcArguments>(
+      app, "gc", "List or remove objects that killed writers left in an object store", run);
   command
       ->add_option("address", options->address,
                    "s3://bucket/path, gs://bucket/path or file:///path; everything below it")
@@ -88,8 +85,6 @@ void add_gc(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--remove", options->remove, "Remove the objects");
   command->add_flag("--json", options->json, "Print one JSON object");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace qkscope::cli

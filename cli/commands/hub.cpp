@@ -2,8 +2,6 @@
 // Hub.
 #include "qkscope/hub.h"
 
-#include <memory>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -40,7 +38,6 @@ void split_revision(DownloadArguments& options) {
 }
 
 void download(DownloadArguments& options) {
-  options.common.apply();
   split_revision(options);
   FetchOptions fetch;
   fetch.weights = !options.no_weights;
@@ -52,8 +49,8 @@ void download(DownloadArguments& options) {
 }
 
 void add_download(CLI::App& hub) {
-  auto options = std::make_shared<DownloadArguments>();
-  auto* command = hub.add_subcommand("download", "Download a model or dataset into the cache");
+  auto [command, options] = add_command<DownloadArguments>(
+      hub, "download", "Download a model or dataset into the cache", download);
   command->add_option("id", options->id, "org/name of the model or dataset, or org/name@revision")
       ->required();
   command->add_option("--revision", options->revision, "Branch, tag or commit (default: main)");
@@ -65,8 +62,6 @@ void add_download(CLI::App& hub) {
       ->needs(dataset);
   command->add_option("--name", options->name, "Of a dataset: the configuration")->needs(dataset);
   command->footer("Prints the folder. Files that are in the cache are not downloaded again.");
-  options->common.add_to(*command);
-  command->callback([options] { download(*options); });
 }
 
 // ---- qkscope hub publish
@@ -78,8 +73,12 @@ struct PublishArguments {
 };
 
 void add_publish(CLI::App& hub) {
-  auto options = std::make_shared<PublishArguments>();
-  auto* command = hub.add_subcommand("publish", "Upload a finished capture to a dataset's branch");
+  auto [command, options] = add_command<PublishArguments>(
+      hub, "publish", "Upload a finished capture to a dataset's branch",
+      [](PublishArguments& chosen) {
+        chosen.publish.quiet = chosen.common.quiet;
+        publish_and_report(chosen.data_root, chosen.publish);
+      });
   command->add_option("data_root", options->data_root, "Folder or address of the capture")
       ->required();
   command->add_option("--repo", options->publish.repo,
@@ -88,12 +87,6 @@ void add_publish(CLI::App& hub) {
                       "Branch (default: the configuration's, or main)");
   command->add_flag("--private", options->publish.private_repo,
                     "Create the repository as private if it does not exist");
-  options->common.add_to(*command);
-  command->callback([options] {
-    options->common.apply();
-    options->publish.quiet = options->common.quiet;
-    publish_and_report(options->data_root, options->publish);
-  });
 }
 
 // ---- qkscope hub cache, qkscope hub remove
@@ -153,23 +146,21 @@ void print_cache(const CacheListing& listing) {
   fmt::print("{} in {}\n", format_bytes(total), listing.folder);
 }
 
-void add_cache(CLI::App& hub) {
-  auto options = std::make_shared<CacheArguments>();
-  auto* command = hub.add_subcommand("cache", "List the local cache and its sizes");
-  command->add_flag("--json", options->json, "Print one JSON object");
-  options->common.add_to(*command);
-  command->callback([options] {
-    options->common.apply();
-    const auto listing = list_cache();
-    if (options->json)
-      fmt::print("{}\n", dump_json(cache_json(listing), 2));
-    else
-      print_cache(listing);
-  });
+void print_cache(CacheArguments& options) {
+  const auto listing = list_cache();
+  if (options.json)
+    fmt::print("{}\n", dump_json(cache_json(listing), 2));
+  else
+    print_cache(listing);
 }
 
-void remove_from_cache(const CacheArguments& options) {
-  options.common.apply();
+void add_cache(CLI::App& hub) {
+  auto [command, options] =
+      add_command<CacheArguments>(hub, "cache", "List the local cache and its sizes", print_cache);
+  command->add_flag("--json", options->json, "Print one JSON object");
+}
+
+void remove_from_cache(CacheArguments& options) {
   const RepositoryName repository{options.dataset ? RepositoryKind::dataset : RepositoryKind::model,
                                   options.id};
   const auto freed = options.weights            ? evict_weights(options.id, options.revision)
@@ -179,9 +170,8 @@ void remove_from_cache(const CacheArguments& options) {
 }
 
 void add_remove(CLI::App& hub) {
-  auto options = std::make_shared<CacheArguments>();
-  auto* command =
-      hub.add_subcommand("remove", "Remove a model, a dataset or one revision from the cache");
+  auto [command, options] = add_command<CacheArguments>(
+      hub, "remove", "Remove a model, a dataset or one revision from the cache", remove_from_cache);
   command->add_option("id", options->id, "org/name of the model or dataset")->required();
   command->add_option("--revision", options->revision,
                       "Remove only this branch, tag or commit; shared files stay");
@@ -190,8 +180,6 @@ void add_remove(CLI::App& hub) {
       ->add_flag("--weights", options->weights,
                  "Remove only the weights of a revision (default: main)")
       ->excludes(dataset);
-  options->common.add_to(*command);
-  command->callback([options] { remove_from_cache(*options); });
 }
 
 }  // namespace

@@ -144,8 +144,7 @@ void print_weights(const CheckpointInfo& checkpoint) {
              fmt::join(dtypes, ", "), format_bytes(checkpoint.bytes));
 }
 
-void run(const InspectOptions& options) {
-  options.common.apply();
+void run(InspectOptions& options) {
   const FetchOptions fetch{.weights = false, .quiet = options.common.quiet};
   const auto folder = fetch_checkpoint(fetch_input(options.name, fetch), options.revision, fetch);
   const auto checkpoint = inspect_checkpoint(folder);
@@ -192,9 +191,8 @@ void run(const InspectOptions& options) {
 }  // namespace
 
 void add_inspect(CLI::App& app) {
-  auto options = std::make_shared<InspectOptions>();
-  auto* command = app.add_subcommand(
-      "inspect", "Describe a checkpoint: family, layers, heads, RoPE, weights, memory");
+  auto [command, options] = add_command<InspectOptions>(
+      app, "inspect", "Describe a checkpoint: family, layers, heads, RoPE, weights, memory", run);
   command
       ->add_option("model", options->name,
                    "Checkpoint folder, GGUF file, or a model id in the Hugging Face cache")
@@ -211,8 +209,6 @@ void add_inspect(CLI::App& app) {
       fmt::format("Families, by the model_type of config.json:\n{}", fmt::join(families, "\n")));
   command->add_flag("--tensors", options->tensors, "List every tensor");
   command->add_flag("--json", options->json, "Print one JSON object");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace qkscope::cli

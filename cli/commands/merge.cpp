@@ -1,6 +1,5 @@
 // qkscope merge: writes the final files of a capture or of statistics that ran in shards, or joins
 // finished statistics.
-#include <memory>
 
 #include <fmt/format.h>
 
@@ -39,8 +38,7 @@ void merge_shards_of_capture(const std::string& folder, bool quiet) {
                folder);
 }
 
-void run(const MergeOptions& options) {
-  options.common.apply();
+void run(MergeOptions& options) {
   const bool quiet = options.common.quiet;
   if (!options.out.empty()) {
     StoredOutput output(options.out, "statistics");
@@ -62,10 +60,9 @@ void run(const MergeOptions& options) {
 }  // namespace
 
 void add_merge(CLI::App& app) {
-  auto options = std::make_shared<MergeOptions>();
-  auto* command = app.add_subcommand(
-      "merge",
-      "Shards of one run become its final files; with --out, finished statistics are joined");
+  auto [command, options] = add_command<MergeOptions>(
+      app, "merge",
+      "Shards of one run become its final files; with --out, finished statistics are joined", run);
   command
       ->add_option("data_root", options->folders,
                    "Folder or address that the shards were written to; with --out, folders of "
@@ -75,8 +72,6 @@ void add_merge(CLI::App& app) {
   command->footer(
       "merge: shards of one run. combine: tables of several sweeps. pool: heads of several "
       "analyses.");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace qkscope::cli

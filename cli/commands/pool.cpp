@@ -1,7 +1,6 @@
 // qkscope pool: statistics over the heads of several analyses.
 #include <cmath>
 #include <filesystem>
-#include <memory>
 
 #include <fmt/format.h>
 
@@ -45,7 +44,6 @@ void print_pooled(const Table& table) {
 }
 
 void run(PoolArguments& arguments) {
-  arguments.common.apply();
   for (const auto& pair : arguments.pairs) {
     const auto names = split(pair, ',');
     if (names.size() != 2) bad_input("--pair {}: expected two quantities, X,Y", pair);
@@ -70,10 +68,10 @@ void run(PoolArguments& arguments) {
 }  // namespace
 
 void add_pool(CLI::App& app) {
-  auto arguments = std::make_shared<PoolArguments>();
+  auto [command, arguments] = add_command<PoolArguments>(
+      app, "pool", "Heads of several analyses become one sample: means, medians, correlations",
+      run);
   auto& options = arguments->options;
-  auto* command = app.add_subcommand(
-      "pool", "Heads of several analyses become one sample: means, medians, correlations");
   command
       ->add_option("results", options.results,
                    "Results of 'qkscope analyze', and folders of sweeps (RESULTS/NAME)")
@@ -97,8 +95,6 @@ void add_pool(CLI::App& app) {
   command->footer(
       "merge: shards of one run. combine: tables of several sweeps. pool: heads of several "
       "analyses.");
-  arguments->common.add_to(*command);
-  command->callback([arguments] { run(*arguments); });
 }
 
 }  // namespace qkscope::cli

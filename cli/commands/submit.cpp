@@ -1,7 +1,6 @@
 // qkscope submit: runs a sweep or a capture as Slurm jobs.
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <ranges>
 #include <variant>
 
@@ -98,7 +97,6 @@ struct SubmitArguments {
     command.add_flag("--dry-run", dry_run,
                      "Print the plan and the scripts without submitting; needs no Slurm");
     cost.add_to(command);
-    common.add_to(command);
   }
 };
 
@@ -171,7 +169,6 @@ struct SubmitSweep : SubmitArguments {
 };
 
 void run(SubmitSweep& options) {
-  options.common.apply();
   options.cost.check();
   const auto sweep = options.file.read();
   auto arguments = options.file.arguments();
@@ -187,15 +184,14 @@ void run(SubmitSweep& options) {
 }
 
 void add_submit_sweep(CLI::App& submit) {
-  auto options = std::make_shared<SubmitSweep>();
-  auto* command = submit.add_subcommand(
-      "sweep", "Every checkpoint of a sweep: capture, merge, analyse; then tables and figures");
+  auto [command, options] = add_command<SubmitSweep>(
+      submit, "sweep",
+      "Every checkpoint of a sweep: capture, merge, analyse; then tables and figures", run);
   options->file.add_to(*command);
   command->add_flag("--no-figures", options->no_figures, "Tables only");
   command->add_flag("--no-publish", options->no_publish,
                     "Do not publish, even if the file has a section `publish`");
   options->add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 // ---- qkscope submit capture
@@ -205,7 +201,6 @@ struct SubmitCapture : SubmitArguments {
 };
 
 void run(SubmitCapture& options) {
-  options.common.apply();
   options.cost.check();
   auto config = read_capture_config(options.capture.config, options.capture.overrides);
   options.capture.apply_to(config.dataset);
@@ -223,14 +218,12 @@ void run(SubmitCapture& options) {
 }
 
 void add_submit_capture(CLI::App& submit) {
-  auto options = std::make_shared<SubmitCapture>();
-  auto* command =
-      submit.add_subcommand("capture", "One capture: its texts divided among tasks, then merged");
+  auto [command, options] = add_command<SubmitCapture>(
+      submit, "capture", "One capture: its texts divided among tasks, then merged", run);
   command->add_option("config", options->capture.config, "The capture's configuration (YAML)")
       ->required();
   options->capture.add_run_to(*command);
   options->add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace

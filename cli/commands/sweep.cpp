@@ -1,5 +1,4 @@
 // qkscope sweep: captures and analyses a list of checkpoints, or prints the progress.
-#include <memory>
 #include <tuple>
 
 #include "cli/commands.h"
@@ -50,7 +49,6 @@ void check_part(const SweepArguments& options) {
 }
 
 void run(SweepArguments& options) {
-  options.common.apply();
   if (options.status)
     return print_sweep_status(options.file.read(), options.watch_seconds, options.json);
   options.sweep.part = parse_sweep_part(options.part, "--part");
@@ -70,9 +68,9 @@ void run(SweepArguments& options) {
 }  // namespace
 
 void add_sweep(CLI::App& app) {
-  auto options = std::make_shared<SweepArguments>();
-  auto* command = app.add_subcommand(
-      "sweep", "Capture and analyse a list of checkpoints, or show its progress (--status)");
+  auto [command, options] = add_command<SweepArguments>(
+      app, "sweep", "Capture and analyse a list of checkpoints, or show its progress (--status)",
+      run);
   options->file.add_to(*command);
   command->add_option("--only", options->sweep.only, "Only the run with this label; repeatable")
       ->allow_extra_args(false);
@@ -109,8 +107,6 @@ void add_sweep(CLI::App& app) {
       ->check(CLI::Range(0.1, 86400.0))
       ->needs(status);
   command->add_flag("--json", options->json, "With --status: print one JSON object")->needs(status);
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace qkscope::cli

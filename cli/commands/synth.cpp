@@ -1,6 +1,5 @@
 // qkscope synth: writes a capture of heads with known structure.
 #include <map>
-#include <memory>
 #include <ranges>
 #include <variant>
 
@@ -89,11 +88,9 @@ void add_options(CLI::App& command, SynthArguments& arguments) {
           "plane_radius: of the first plane; sliding_window: tokens (0: full attention); "
           "bf16=true: round to bfloat16; metadata=false: write none, like a foreign capture")
       ->allow_extra_args(false);
-  arguments.common.add_to(command);
 }
 
 void run(SynthArguments& arguments) {
-  arguments.common.apply();
   auto& options = arguments.options;
   for (const auto& field : arguments.fields) set_field(field, options);
   if (!arguments.head_counts.empty()) {
@@ -111,11 +108,9 @@ void run(SynthArguments& arguments) {
 }  // namespace
 
 void add_synth(CLI::App& app) {
-  auto* command =
-      app.add_subcommand("synth", "Write a capture of heads with known structure, for testing");
-  const auto arguments = std::make_shared<SynthArguments>();
+  auto [command, arguments] = add_command<SynthArguments>(
+      app, "synth", "Write a capture of heads with known structure, for testing", run);
   add_options(*command, *arguments);
-  command->callback([arguments] { run(*arguments); });
 }
 
 }  // namespace qkscope::cli

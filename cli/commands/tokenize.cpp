@@ -5,7 +5,7 @@
 #include <iostream>
 #include <iterator>
 #include <limits>
-#include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -25,9 +25,9 @@ namespace {
 struct TokenizeArguments {
   CommonOptions common;
   std::string tokenizer;
-  std::string text, text_file, jsonl;
+  std::optional<std::string> text;
+  std::string text_file, jsonl;
   std::string errors = "strict";
-  bool has_text = false;
   bool tokens = false, offsets = false, no_special = false, decode = false, json = false;
   std::int64_t max_tokens = 0;
 };
@@ -143,17 +143,16 @@ void run_jsonl(const Tokenizer& tokenizer, const TokenizeArguments& options) {
   }
 }
 
-void run(const TokenizeArguments& options) {
-  options.common.apply();
+void run(TokenizeArguments& options) {
   const FetchOptions fetch{.weights = false, .quiet = options.common.quiet};
   const Tokenizer tokenizer =
       Tokenizer::load(fetch_tokenizer(fetch_input(options.tokenizer, fetch), fetch));
   if (!options.jsonl.empty()) return run_jsonl(tokenizer, options);
-  std::string text = options.text, where = "--text";
+  std::string text = options.text.value_or(""), where = "--text";
   if (!options.text_file.empty()) {
     where = options.text_file;
     text = read_text_file(options.text_file);
-  } else if (!options.has_text) {
+  } else if (!options.text) {
     where = "standard input";
     text.assign(std::istreambuf_iterator<char>(std::cin), {});
   }
@@ -164,8 +163,8 @@ void run(const TokenizeArguments& options) {
 }  // namespace
 
 void add_tokenize(CLI::App& app) {
-  auto options = std::make_shared<TokenizeArguments>();
-  CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids, and back");
+  auto [command, options] =
+      add_command<TokenizeArguments>(app, "tokenize", "Turn text into token ids, and back", run);
   command
       ->add_option(
           "--tokenizer", options->tokenizer,
@@ -190,11 +189,6 @@ void add_tokenize(CLI::App& app) {
   command->add_option("--errors", options->errors, "Bytes that are not UTF-8: strict or replace")
       ->check(CLI::IsMember({"strict", "replace"}));
   command->footer("Without --text, --text-file and --jsonl the text is read from standard input.");
-  options->common.add_to(*command);
-  command->callback([options, text] {
-    options->has_text = text->count() > 0;
-    run(*options);
-  });
 }
 
 }  // namespace qkscope::cli

@@ -66,8 +66,7 @@ ConstTensorView integers(const auto& values, DType dtype) {
   return {std::as_bytes(std::span(values)).data(), dtype, Shape({std::ssize(values)})};
 }
 
-void run(const TraceOptions& options) {
-  options.common.apply();
+void run(TraceOptions& options) {
   const auto folder = options.model.fetch(options.common.quiet);
   Batch batch;
   const auto ids = options.input.read(folder);
@@ -103,9 +102,8 @@ void run(const TraceOptions& options) {
 }  // namespace
 
 void add_trace(CLI::App& app) {
-  auto options = std::make_shared<TraceOptions>();
-  auto* command =
-      app.add_subcommand("trace", "Run one text and store the activations of chosen hook points");
+  auto [command, options] = add_command<TraceOptions>(
+      app, "trace", "Run one text and store the activations of chosen hook points", run);
   options->model.add_to(*command);
   command
       ->add_option(
@@ -117,8 +115,6 @@ void add_trace(CLI::App& app) {
   command->add_option("--positions", options->positions,
                       "Positions to keep: 5, 0,3,7, 0:128 or -1 (default: all). Of scores and "
                       "patterns, the query positions");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace qkscope::cli

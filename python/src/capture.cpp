@@ -83,7 +83,7 @@ void bind_results(nb::module_& module) {
       .def_ro("rows", &CaptureResult::rows, "Over all heads.")
       .def_ro("tokens", &CaptureResult::tokens)
       .def_ro("non_finite", &CaptureResult::non_finite,
-              "Rows with NaN or infinity, where capture.non_finite is 'keep'.")
+              "Rows with NaN or infinity, stored with capture.non_finite 'keep'.")
       .def_ro("seconds", &CaptureResult::seconds)
       .def_ro("load_seconds", &CaptureResult::load_seconds, "Until the model was ready.")
       .def_ro("forward_seconds", &CaptureResult::forward_seconds)

@@ -108,10 +108,10 @@ void bind_device_array(nb::module_& module) {
           "'cuda:0'")
       .def("numpy", &on_host, "A copy on the host.")
       .def("reshape", &reshape, nb::sig("def reshape(self, *sizes: int) -> DeviceArray"),
-           "The same memory under another shape.")
+           "Returns a view with another shape.")
       .def("assign", &assign, nb::arg("values"),
            nb::sig("def assign(self, values: object) -> None"),
-           "Takes over the values of a float32 array of the same size, on the host or on a GPU.")
+           "Copies the values of a float32 array of the same size, on the host or on a GPU.")
       .def("__dlpack__", &dlpack, nb::sig("def __dlpack__(self, **options: object) -> object"))
       .def("__dlpack_device__", &device_pair)
       .def("__repr__", &describe);

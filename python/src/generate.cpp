@@ -81,11 +81,12 @@ void bind_generate(nb::module_& module) {
       .def_rw("stop_tokens", &GenerateOptions::stop_tokens)
       .def_rw("stops_at_end", &GenerateOptions::stops_at_end)
       .def_rw("stop_texts", &GenerateOptions::stop_texts);
-  module.def("generate", &generate, nb::arg("model"), nb::arg("prompts"), nb::arg("options"),
-             nb::arg("tokenizer").none(), nb::arg("on_token").none(), nb::arg("names"),
-             nb::arg("call").none(),
-             "Goes on with each prompt: (new ids, their text, why it ended). on_token(prompt, id, "
-             "text) ends a text with False; call(number of the point, array) as in Model.run.");
+  module.def(
+      "generate", &generate, nb::arg("model"), nb::arg("prompts"), nb::arg("options"),
+      nb::arg("tokenizer").none(), nb::arg("on_token").none(), nb::arg("names"),
+      nb::arg("call").none(),
+      "Continues each prompt; returns (new ids, text, reason of the end). on_token(prompt, id, "
+      "text) may return False to end a text; call(hook point index, array) as in Model.run.");
 }
 
 }  // namespace qkscope::python

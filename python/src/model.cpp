@@ -150,8 +150,7 @@ void bind_model(nb::module_& module) {
       .def_prop_ro("device", [](const LoadedModel& m) { return device_name(m.model.device()); })
       .def_prop_ro("dtype", [](const LoadedModel& m) { return dtype_name(m.model.dtype()); })
       .def_rw("keeps_on_device", &LoadedModel::keeps_on_device,
-              "Activations are given as DeviceArray, where they were computed, and not as "
-              "NumPy arrays; true on CUDA.")
+              "Whether activations are DeviceArray instead of NumPy arrays; true on CUDA.")
       .def("hook_names",
            [](const LoadedModel& m) { return names_of(hook_points(m.model.config())); })
       .def("derived_hook_names",
@@ -165,17 +164,18 @@ void bind_model(nb::module_& module) {
       .def("record", &record, nb::arg("tokens"), nb::arg("names"), nb::arg("rows"),
            nb::arg("residual") = nb::none(), nb::arg("start_at_layer") = 0,
            "Runs tokens, int32 [sequence, position] or a list of [position] of any lengths, and "
-           "keeps what the points show at the rows, by name. With a residual [row, d_model] the "
-           "pass starts from it at a layer and does not look at the tokens.")
+           "returns the activations of the hook points at the rows, by name. With a residual "
+           "stream [row, d_model] the pass starts from it at a layer and ignores the tokens.")
       .def("run", &run, nb::arg("tokens"), nb::arg("names"), nb::arg("score_rows"),
            nb::arg("logit_rows"), nb::arg("call"), nb::arg("residual") = nb::none(),
            nb::arg("start_at_layer") = 0,
-           "Runs tokens and calls call(number of the point, array) at each; what the array holds "
-           "then goes on. Scores and patterns are those of score_rows, logits those of logit_rows "
-           "(none: all), and only they are computed.");
+           "Runs tokens and calls call(hook point index, array) at each hook point; the array "
+           "after the call replaces the activation. Only score_rows of scores and patterns and "
+           "logit_rows of logits are computed (empty: all).");
   module.def(
       "choose_device", [](const std::string& wanted) { return device_name(choose_device(wanted)); },
-      nb::arg("wanted"), "The device that auto, cpu, cuda or cuda:N means here.");
+      nb::arg("wanted"),
+      "Returns the device that auto, cpu, cuda or cuda:N selects on this machine.");
   nb::class_<Rewriting>(module, "Rewriting", "How weights are rewritten when a model is loaded.")
       .def(nb::init<>())
       .def_rw("fold_norms", &Rewriting::fold_norms)

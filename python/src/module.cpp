@@ -45,11 +45,12 @@ void send_messages_to_logging() {
 void bind_errors(nb::module_& module) {
   nb::exception<Error> error(module, "Error");
   error.attr("__doc__") =
-      "Everything qkscope complains about: what was found, what was expected, what to do.";
+      "Base of all errors of qkscope. Messages name the value found, the value expected and the "
+      "remedy.";
   error.attr("__module__") = "qkscope";
   auto* const input_error = PyErr_NewExceptionWithDoc(
       "qkscope.InputError",
-      "An Error about what was given: an argument, a file, data. The command line exits with 2.",
+      "Error caused by the input: an argument, a file, data. The command line exits with code 2.",
       error.ptr(), nullptr);
   if (input_error == nullptr) throw nb::python_error();
   module.attr("InputError") = nb::steal(input_error);
@@ -75,7 +76,7 @@ NB_MODULE(_engine, module) {
   python::bind_errors(module);
   module.def("set_threads", &set_thread_count, nb::arg("count"),
              nb::call_guard<nb::gil_scoped_release>(),
-             "Threads for all computing from now on; 0: one per core.");
+             "Sets the number of threads; 0: one per core.");
   module.def("threads", &thread_count, "Threads that computing uses.");
   module.def(
       "show_progress", [](bool on) { set_progress_output(on ? stderr : nullptr); },
