@@ -74,6 +74,10 @@ struct RunArguments {
   bool prints_text() const { return !common.quiet && !json; }
 };
 
+// Parses --shard: "i/n" is one of n equal parts of a dataset or a sweep; "auto" takes i and n from
+// environment variables of the scheduler.
+Shard parse_shard(const std::string& text);
+
 // "cuda:0", "cuda:0 and 3 more".
 std::string shown_devices(Device first, std::size_t count);
 

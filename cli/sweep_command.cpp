@@ -101,6 +101,13 @@ void print_group(const std::vector<OverviewRow>& rows, const std::string& layers
   }
 }
 
+// Prints one line per run: for all heads, for RoPE layers and for NoPE layers.
+void print_overview(const std::vector<OverviewRow>& rows) {
+  print_group(rows, "all", "All layers");
+  print_group(rows, "rope", "Layers with RoPE");
+  print_group(rows, "nope", "Layers without RoPE (NoPE)");
+}
+
 void print_counts(const std::vector<RunReport>& reports, double seconds) {
   const auto count = [&](RunOutcome outcome) { return labels_with(reports, outcome).size(); };
   fmt::print("{} runs in {}: {} done, {} were done before, {} failed", reports.size(),
@@ -117,37 +124,31 @@ void print_counts(const std::vector<RunReport>& reports, double seconds) {
     fmt::print("{} published, {} were published before\n", published, before);
 }
 
-void report_failed_runs(const std::vector<RunReport>& reports) {
-  const auto failed = labels_with(reports, RunOutcome::failed);
-  if (failed.empty()) return;
-  const bool machine = std::any_of(reports.begin(), reports.end(), [](const RunReport& report) {
+// Throws for the runs with these labels, if any. `by_machine`: whether a run failed for a reason
+// other than bad input.
+void report_runs(const std::vector<std::string>& labels, std::size_t all, bool by_machine,
+                 const char* what, const char* remedy) {
+  if (!labels.empty())
+    throw Error(by_machine ? ErrorKind::failure : ErrorKind::bad_input,
+                fmt::format("{} of {} runs {}: {}; {}", labels.size(), all, what,
+                            fmt::join(labels, ", "), remedy));
+}
+
+void report_problems(const std::vector<RunReport>& reports) {
+  const bool failure = std::ranges::any_of(reports, [](const RunReport& report) {
     return report.outcome == RunOutcome::failed && report.error_kind == ErrorKind::failure;
   });
-  throw Error(machine ? ErrorKind::failure : ErrorKind::bad_input,
-              fmt::format("{} of {} runs failed: {}; run the same command to try them again",
-                          failed.size(), reports.size(), fmt::join(failed, ", ")));
-}
-
-void report_unfinished_runs(const std::vector<RunReport>& reports) {
-  const auto unfinished = labels_with(reports, RunOutcome::unfinished);
-  if (!unfinished.empty())
-    throw Error(ErrorKind::failure,
-                fmt::format("{} of {} runs are missing in the tables: {}; sweep or submit again to "
-                            "finish them",
-                            unfinished.size(), reports.size(), fmt::join(unfinished, ", ")));
-}
-
-void report_unpublished_runs(const std::vector<RunReport>& reports) {
-  const auto failed = labels_with(reports, Publication::failed);
-  if (failed.empty()) return;
-  const bool machine = std::any_of(reports.begin(), reports.end(), [](const RunReport& report) {
+  report_runs(labels_with(reports, RunOutcome::failed), reports.size(), failure, "failed",
+              "run the same command to try them again");
+  report_runs(labels_with(reports, RunOutcome::unfinished), reports.size(), true,
+              "are missing in the tables", "sweep or submit again to finish them");
+  const bool unpublished = std::ranges::any_of(reports, [](const RunReport& report) {
     return report.publication == Publication::failed &&
            report.publish_error_kind == ErrorKind::failure;
   });
-  throw Error(machine ? ErrorKind::failure : ErrorKind::bad_input,
-              fmt::format("{} of {} runs are not published: {}; their results are whole, and the "
-                          "same command tries to publish them again",
-                          failed.size(), reports.size(), fmt::join(failed, ", ")));
+  report_runs(labels_with(reports, Publication::failed), reports.size(), unpublished,
+              "are not published",
+              "their results are whole, and the same command tries to publish them again");
 }
 
 // A task that runs one stage of some runs leaves the tables to another task.
@@ -184,19 +185,11 @@ void finish(const SweepCommand& command, const std::vector<RunReport>& reports) 
     not_drawn = std::current_exception();
     log_line(LogLevel::error, fmt::format("figures: {}", error.what()));
   }
-  report_failed_runs(reports);
-  report_unfinished_runs(reports);
-  report_unpublished_runs(reports);
+  report_problems(reports);
   if (not_drawn) std::rethrow_exception(not_drawn);
 }
 
 }  // namespace
-
-void print_overview(const std::vector<OverviewRow>& rows) {
-  print_group(rows, "all", "All layers");
-  print_group(rows, "rope", "Layers with RoPE");
-  print_group(rows, "nope", "Layers without RoPE (NoPE)");
-}
 
 void run_sweep_command(const SweepCommand& command) {
   using Clock = std::chrono::steady_clock;

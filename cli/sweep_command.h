@@ -1,8 +1,5 @@
-// Runs a sweep and prints its results, for `sweep` and `demo`.
+// Runs a sweep and prints its results or its progress.
 #pragma once
-
-#include <string>
-#include <vector>
 
 #include "qkscope/experimental/study.h"
 
@@ -18,7 +15,8 @@ struct SweepCommand {
 // ends the program by that signal.
 void run_sweep_command(const SweepCommand& command);
 
-// Prints one line per run: for all heads, for RoPE layers and for NoPE layers.
-void print_overview(const std::vector<OverviewRow>& rows);
+// Prints the state of every run, on one machine or on a cluster. With `watch_seconds` above 0,
+// prints again at that interval until all runs are done.
+void print_sweep_status(const Sweep& sweep, double watch_seconds, bool json);
 
 }  // namespace qkscope::cli

@@ -1,6 +1,112 @@
 #include "cli/sweep_options.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "cli/error.h"
+#include "cli/numbers.h"
+#include "qkscope/experimental/text.h"
+
 namespace qkscope::cli {
+namespace {
+
+// Parses "90G" or "400T": a number with an optional decimal prefix.
+double parse_flops(const std::string& text) {
+  constexpr std::string_view kPowers = "KMGTP";
+  char* end = nullptr;
+  double value = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  const auto power = unit.size() == 1 ? kPowers.find(unit[0]) : std::string_view::npos;
+  if (power != std::string_view::npos) value *= std::pow(1000.0, static_cast<double>(power + 1));
+  const bool known = unit.empty() || power != std::string_view::npos;
+  if (!known || !std::isfinite(value) || value <= 0)
+    bad_input("--speed: found {}, expected FLOP/s above 0 as in 90G or 400T", text);
+  return value;
+}
+
+std::string publication(const PlannedRun& run) {
+  if (run.publish.empty()) return "";
+  return fmt::format(", {} {}", run.published ? "published to" : "to publish to", run.publish);
+}
+
+std::string planned_work(const PlannedRun& run) {
+  std::vector<std::string> parts;
+  if (run.capture)
+    parts.push_back(fmt::format("to capture: {} examples, {} tokens; {} rows in {} files, {}",
+                                number(run.capture->examples), number(run.capture->tokens),
+                                number(run.capture->rows), number(run.capture->files),
+                                bytes(run.capture->bytes)));
+  if (run.statistics && run.statistics->beside)
+    parts.emplace_back("statistics from the same passes");
+  else if (run.statistics)
+    parts.push_back(fmt::format("statistics to make: {} examples, {} tokens",
+                                number(run.statistics->examples), number(run.statistics->tokens)));
+  if (run.weights > 0)
+    parts.push_back(fmt::format("weights {}{}", format_bytes(run.weights),
+                                run.to_download > 0 ? " to download" : ""));
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+void print_planned(const PlannedRun& run) {
+  if (!run.error.empty()) {
+    fmt::print("{:<16} {}\n", run.label, run.error);
+  } else if (!run.capture && !run.statistics) {
+    fmt::print("{:<16} captured, {}{}\n", run.label, run.analysed ? "analysed" : "to analyse",
+               publication(run));
+  } else {
+    fmt::print("{:<16} {}{}\n", run.label, planned_work(run), publication(run));
+  }
+}
+
+// Returns the FLOP that a run still needs.
+double work_of(const PlannedRun& run) {
+  return (run.capture ? run.capture->flop : 0) + (run.statistics ? run.statistics->flop : 0);
+}
+
+// Totals over all runs.
+struct SweepCost {
+  std::int64_t runs = 0;  // runs that load a checkpoint
+  std::int64_t tokens = 0;
+  std::int64_t rows = 0;
+  std::int64_t bytes = 0;  // of the rows, before compression
+  double flop = 0;
+  std::uint64_t to_download = 0;  // bytes
+  std::uint64_t disk = 0;         // peak bytes of weights on disk
+
+  void add(const PlannedRun& run) {
+    if (run.capture) {
+      tokens += run.capture->tokens;
+      rows += run.capture->rows;
+      bytes += run.capture->bytes;
+    }
+    if (run.statistics && !run.statistics->beside) tokens += run.statistics->tokens;
+    flop += work_of(run);
+    runs += run.capture || run.statistics;
+    to_download += run.to_download;
+    disk = std::max(disk, run.weights_on_disk);
+  }
+};
+
+void print_cost(const SweepCost& cost, const CostOptions& options, bool evicts,
+                const std::string& folder) {
+  fmt::print("in all           {} tokens, {} rows, {} before compression, into {}\n",
+             number(cost.tokens), number(cost.rows), bytes(cost.bytes), folder);
+  if (cost.runs == 0) return;
+  fmt::print("weights          {} to download, at most {} of them on the disk at a time{}\n",
+             format_bytes(cost.to_download), format_bytes(cost.disk),
+             evicts ? "" : " (with --evict less)");
+  fmt::print("work             {:.3g} FLOP, {} at {}FLOP/s; download {} at {} per second\n",
+             cost.flop, format_duration(cost.flop / options.flop_per_second()), options.speed,
+             format_duration(static_cast<double>(cost.to_download) / options.bytes_per_second()),
+             options.bandwidth);
+}
+
+}  // namespace
 
 void SweepFileArguments::add_to(CLI::App& command) {
   command.add_option("file", source.file, "Sweep file (YAML)")->required();
@@ -39,6 +145,48 @@ std::vector<std::string> SweepFileArguments::arguments() const {
   list.add("--data", source.data_folder);
   compute.add_words(list);
   return list.words();
+}
+
+void CostOptions::add_to(CLI::App& command) {
+  command
+      .add_option(
+          "--speed", speed,
+          "FLOP/s from which --dry-run estimates the time: 90G, 400T (one H200 in bfloat16)")
+      ->capture_default_str();
+  command
+      .add_option("--bandwidth", bandwidth,
+                  "Bytes per second from which --dry-run estimates downloads")
+      ->capture_default_str();
+}
+
+void CostOptions::check() const {
+  flop_per_second();
+  bytes_per_second();
+}
+
+double CostOptions::flop_per_second() const {
+  return parse_flops(speed);
+}
+
+double CostOptions::bytes_per_second() const {
+  return static_cast<double>(parse_bytes(bandwidth, "--bandwidth"));
+}
+
+void print_sweep_plan(const std::vector<PlannedRun>& runs, const CostOptions& options, bool evicts,
+                      const std::string& folder) {
+  SweepCost cost;
+  std::int64_t failed = 0;
+  ErrorKind kind = ErrorKind::bad_input;
+  for (const auto& run : runs) {
+    print_planned(run);
+    if (!run.error.empty()) {
+      ++failed;
+      if (run.error_kind == ErrorKind::failure) kind = ErrorKind::failure;
+    }
+    cost.add(run);
+  }
+  print_cost(cost, options, evicts, folder);
+  if (failed > 0) throw Error(kind, fmt::format("{} runs cannot be done as they are", failed));
 }
 
 }  // namespace qkscope::cli

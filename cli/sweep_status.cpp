@@ -1,5 +1,3 @@
-#include "cli/sweep_status.h"
-
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -10,6 +8,7 @@
 
 #include "cli/json.h"
 #include "cli/numbers.h"
+#include "cli/sweep_command.h"
 #include "qkscope/experimental/cluster.h"
 #include "qkscope/experimental/text.h"
 

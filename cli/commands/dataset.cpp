@@ -1,7 +1,6 @@
 // qkscope dataset: lengths of the texts of a dataset, or a new dataset of its long texts.
 #include <algorithm>
 #include <optional>
-#include <tuple>
 
 #include <fmt/format.h>
 
@@ -10,7 +9,7 @@
 #include "cli/error.h"
 #include "cli/json.h"
 #include "cli/numbers.h"
-#include "cli/shard.h"
+#include "cli/run_options.h"
 #include "cli/stop_signal.h"
 #include "qkscope/experimental/log.h"
 #include "qkscope/experimental/store.h"
@@ -218,7 +217,9 @@ void run(DatasetArguments& options) {
   if (!options.id_column.empty()) options.corpus.id_column = options.id_column;
   options.corpus.replace_invalid = options.errors == "replace";
   if (!options.shard.empty()) {
-    std::tie(options.corpus.shard_index, options.corpus.shard_count) = parse_shard(options.shard);
+    const auto shard = parse_shard(options.shard);
+    options.corpus.shard_index = shard.index;
+    options.corpus.shard_count = shard.count;
   }
   const FetchOptions fetch{.quiet = options.common.quiet};
   const FetchOptions small{.weights = false, .quiet = options.common.quiet};

@@ -45,7 +45,7 @@ void add_export(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--kvpress-name", options.kvpress_name,
                       "q-filters: write OUT/nthngdy/NAME_qfilt, the path that kvpress reads");
-  command->add_option("--checkpoint", options.checkpoint,
+  command->add_option("--model", options.checkpoint,
                       "fp8-kv: folder or id of the model (default: the model of the statistics)");
   command
       ->add_option("--strategy", options.strategy, "fp8-kv: one scale per tensor, or per attn_head")

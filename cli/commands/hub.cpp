@@ -24,7 +24,7 @@ struct DownloadArguments {
   std::string name;
   std::string split;
   bool dataset = false;
-  bool no_weights = false;
+  std::string only;
 };
 
 // Splits org/name@revision.
@@ -40,7 +40,7 @@ void split_revision(DownloadArguments& options) {
 void download(DownloadArguments& options) {
   split_revision(options);
   FetchOptions fetch;
-  fetch.weights = !options.no_weights;
+  fetch.weights = options.only.empty();
   fetch.refresh = true;
   fetch.quiet = options.common.quiet;
   fmt::print("{}\n", options.dataset ? fetch_dataset_revision(options.id, options.revision,
@@ -54,7 +54,8 @@ void add_download(CLI::App& hub) {
   command->add_option("id", options->id, "org/name of the model or dataset, or org/name@revision")
       ->required();
   command->add_option("--revision", options->revision, "Branch, tag or commit (default: main)");
-  command->add_flag("--no-weights", options->no_weights, "Only configuration and tokenizer");
+  command->add_option("--only", options->only, "config: configuration and tokenizer, no weights")
+      ->check(CLI::IsMember({"config"}));
   auto* dataset = command->add_flag("--dataset", options->dataset, "The id names a dataset");
   command
       ->add_option("--split", options->split,
@@ -96,7 +97,7 @@ struct CacheArguments {
   std::string id;
   std::string revision;
   bool dataset = false;
-  bool weights = false;
+  std::string only;
   bool json = false;
 };
 
@@ -163,7 +164,7 @@ void add_cache(CLI::App& hub) {
 void remove_from_cache(CacheArguments& options) {
   const RepositoryName repository{options.dataset ? RepositoryKind::dataset : RepositoryKind::model,
                                   options.id};
-  const auto freed = options.weights            ? evict_weights(options.id, options.revision)
+  const auto freed = !options.only.empty()      ? evict_weights(options.id, options.revision)
                      : options.revision.empty() ? remove_repository(repository)
                                                 : remove_revision(repository, options.revision);
   if (!options.common.quiet) fmt::print("{} freed\n", format_bytes(freed));
@@ -177,8 +178,9 @@ void add_remove(CLI::App& hub) {
                       "Remove only this branch, tag or commit; shared files stay");
   auto* dataset = command->add_flag("--dataset", options->dataset, "The id names a dataset");
   command
-      ->add_flag("--weights", options->weights,
-                 "Remove only the weights of a revision (default: main)")
+      ->add_option("--only", options->only,
+                   "weights: remove only the weights of a revision (default: main)")
+      ->check(CLI::IsMember({"weights"}))
       ->excludes(dataset);
 }
 

@@ -13,7 +13,6 @@
 #include "cli/numbers.h"
 #include "cli/run_options.h"
 #include "cli/stop_signal.h"
-#include "cli/sweep_cost.h"
 #include "cli/sweep_options.h"
 #include "qkscope/capture.h"
 #include "qkscope/experimental/cluster.h"

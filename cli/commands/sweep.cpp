@@ -1,15 +1,11 @@
 // qkscope sweep: captures and analyses a list of checkpoints, or prints the progress.
-#include <tuple>
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/error.h"
-#include "cli/shard.h"
 #include "cli/stop_signal.h"
 #include "cli/sweep_command.h"
-#include "cli/sweep_cost.h"
 #include "cli/sweep_options.h"
-#include "cli/sweep_status.h"
 
 namespace qkscope::cli {
 namespace {
@@ -37,8 +33,7 @@ void choose_shards(SweepArguments& options) {
     bad_input("--shards says how many shards are merged: expected --part merge beside it");
   if (options.shards > 0) sweep.texts.count = options.shards;
   if (options.shard.empty()) return;
-  auto& dealt = sweep.part == SweepPart::capture ? sweep.texts : sweep.shard;
-  std::tie(dealt.index, dealt.count) = parse_shard(options.shard);
+  (sweep.part == SweepPart::capture ? sweep.texts : sweep.shard) = parse_shard(options.shard);
 }
 
 void check_part(const SweepArguments& options) {

@@ -243,40 +243,24 @@ def _every(shape: Sequence[int]) -> np.ndarray:
 # Setters, named as in TransformerLens.
 
 
-def layer_pos_patch_setter(corrupted: Any, index: Sequence[int], clean: Any) -> Any:
-    """index: layer, position"""
-    corrupted[:, index[1]] = clean[:, index[1]]
-    return corrupted
+def _setter(axes: str, place: Callable[[Sequence[int]], tuple[Any, ...]]) -> PatchSetter:
+    """Returns a setter that copies clean[place(index)]; axes: meaning of the index."""
+
+    def setter(corrupted: Any, index: Sequence[int], clean: Any) -> Any:
+        corrupted[place(index)] = clean[place(index)]
+        return corrupted
+
+    setter.__doc__ = f"index: {axes}"
+    return setter
 
 
-def layer_pos_head_vector_patch_setter(corrupted: Any, index: Sequence[int], clean: Any) -> Any:
-    """index: layer, position, head"""
-    corrupted[:, index[1], index[2]] = clean[:, index[1], index[2]]
-    return corrupted
-
-
-def layer_head_vector_patch_setter(corrupted: Any, index: Sequence[int], clean: Any) -> Any:
-    """index: layer, head"""
-    corrupted[:, :, index[1]] = clean[:, :, index[1]]
-    return corrupted
-
-
-def layer_head_pattern_patch_setter(corrupted: Any, index: Sequence[int], clean: Any) -> Any:
-    """index: layer, head"""
-    corrupted[:, index[1]] = clean[:, index[1]]
-    return corrupted
-
-
-def layer_head_pos_pattern_patch_setter(corrupted: Any, index: Sequence[int], clean: Any) -> Any:
-    """index: layer, head, query"""
-    corrupted[:, index[1], index[2]] = clean[:, index[1], index[2]]
-    return corrupted
-
-
-def layer_head_dest_src_pos_pattern_patch_setter(corrupted: Any, index: Sequence[int], clean: Any) -> Any:
-    """index: layer, head, query, key"""
-    corrupted[:, index[1], index[2], index[3]] = clean[:, index[1], index[2], index[3]]
-    return corrupted
+_ALL = slice(None)
+layer_pos_patch_setter = _setter("layer, position", lambda i: (_ALL, i[1]))
+layer_pos_head_vector_patch_setter = _setter("layer, position, head", lambda i: (_ALL, i[1], i[2]))
+layer_head_vector_patch_setter = _setter("layer, head", lambda i: (_ALL, _ALL, i[1]))
+layer_head_pattern_patch_setter = _setter("layer, head", lambda i: (_ALL, i[1]))
+layer_head_pos_pattern_patch_setter = _setter("layer, head, query", lambda i: (_ALL, i[1], i[2]))
+layer_head_dest_src_pos_pattern_patch_setter = _setter("layer, head, query, key", lambda i: (_ALL, i[1], i[2], i[3]))
 
 
 def _named(activation: str, axes: tuple[str, ...], setter: PatchSetter, what: str) -> Callable[..., Any]:
@@ -307,8 +291,8 @@ _HEAD = ("layer", "head")
 
 get_act_patch_resid_pre = _named("resid_pre", _POS, layer_pos_patch_setter, "the residual stream before a block")
 get_act_patch_resid_mid = _named("resid_mid", _POS, layer_pos_patch_setter, "the residual stream after attention")
-get_act_patch_attn_out = _named("attn_out", _POS, layer_pos_patch_setter, "what attention adds")
-get_act_patch_mlp_out = _named("mlp_out", _POS, layer_pos_patch_setter, "what the MLP adds")
+get_act_patch_attn_out = _named("attn_out", _POS, layer_pos_patch_setter, "the output of attention")
+get_act_patch_mlp_out = _named("mlp_out", _POS, layer_pos_patch_setter, "the output of the MLP")
 get_act_patch_attn_head_out_by_pos = _named("z", _POS_HEAD, layer_pos_head_vector_patch_setter, "the output of a head")
 get_act_patch_attn_head_q_by_pos = _named("q", _POS_HEAD, layer_pos_head_vector_patch_setter, "the query of a head")
 get_act_patch_attn_head_k_by_pos = _named("k", _POS_HEAD, layer_pos_head_vector_patch_setter, "the key of a head")
@@ -318,7 +302,7 @@ get_act_patch_attn_head_pattern_by_pos = _named(
 )
 get_act_patch_attn_head_pattern_dest_src_pos = _named(
     "pattern", ("layer", "head", "dest_pos", "src_pos"), layer_head_dest_src_pos_pattern_patch_setter,
-    "one number of the pattern",
+    "one element of the pattern",
 )
 get_act_patch_attn_head_out_all_pos = _named("z", _HEAD, layer_head_vector_patch_setter, "the output of a head")
 get_act_patch_attn_head_q_all_pos = _named("q", _HEAD, layer_head_vector_patch_setter, "the queries of a head")

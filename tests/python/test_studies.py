@@ -33,7 +33,7 @@ def test_python_has_every_option_of_the_command(name):
     named = re.findall(r"^  *(?:-\w, *)?--([a-z][a-z-]+)", told, re.MULTILINE)
     options = {option.replace("-", "_") for option in named}
     assert len(options) > 3
-    own = {"export": {"set": "set"}, "figures": {"heads": "head"}}  # --set of export is a set of rows
+    own = {"export": {"set": "set", "model": "checkpoint"}, "figures": {"heads": "head"}}  # --set of export is a set of rows
     renamed = RENAMED | own.get(name, {})
     missing = {option for option in options - ELSEWHERE if renamed.get(option, option) not in parameters}
     assert not missing

@@ -145,11 +145,11 @@ class Files(HubTestCase):
         repository.branches["main"] = first
         self.download("org/tiny")
         self.download("org/tiny", "--revision", "other")
-        out = self.run_program("hub", "remove", "org/tiny", "--weights")
+        out = self.run_program("hub", "remove", "org/tiny", "--only", "weights")
         self.assertRegex(out, r"^32\d\.\d KiB freed")
         self.assert_snapshot(NEEDED - {"model.safetensors"})
         self.assert_snapshot(NEEDED, revision="other")
-        self.assertIn("0 B freed", self.run_program("hub", "remove", "org/tiny", "--weights"))
+        self.assertIn("0 B freed", self.run_program("hub", "remove", "org/tiny", "--only", "weights"))
         self.hub.requests.clear()
         self.run_program("trace", "--model", "org/tiny", "--text", "hi", "--hooks", "logits", "--out", "out")
         self.assert_snapshot(NEEDED)
@@ -340,7 +340,7 @@ class Refusals(HubTestCase):
         self.hub.model("org/tiny").put(tiny_checkpoint())
         offline = {"HF_HUB_OFFLINE": "1"}
         self.assertIn("'qkscope download org/tiny'", self.run_program("inspect", "org/tiny", status=2, **offline))
-        self.download("org/tiny", "--no-weights")
+        self.download("org/tiny", "--only", "config")
         self.hub.requests.clear()
         self.run_program("inspect", "org/tiny", **offline)
         out = self.run_program("trace", "--model", "org/tiny", "--text", "a", "--hooks", "logits", "--out", "x",
