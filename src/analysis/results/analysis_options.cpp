@@ -76,78 +76,81 @@ AnalysisOption row(AnalysisOption option, Access access) {
     return options.path;                  \
   }
 
+// A namespace of its own keeps the short names out of the files that share this unity build.
+namespace option_table {
+using enum OptionKind;
+using Group = OptionGroup;
+
 // clang-format off
-std::vector<AnalysisOption> make_rows() {
-  using enum OptionKind;
-  using Group = OptionGroup;
-  return {
-      // Facts about a capture that does not state them.
-      row({"label", Group::capture, text, "Name in the model column (default: the capture's own)"}, FIELD(label)),
-      row({"model", Group::capture, text, "Model of a capture that does not state its head counts and RoPE: folder, "
-           "id or ID@REVISION; only its config.json is read"}, FIELD(model)),
-      row({.name = "head_counts", .group = Group::capture, .kind = counts, .help = "Query heads and key heads per "
-           "layer, as 32,8, for captures that do not state them", .least = 1, .length = 2}, FIELD(head_counts)),
-      row({"nope_layers", Group::capture, layers, "Layers without RoPE, for captures that do not state them"},
-          FIELD(nope_layers)),
+const std::vector<AnalysisOption> kRows = {
+  // Facts about a capture that does not state them.
+  row({"label", Group::capture, text, "Name in the model column (default: the capture's own)"}, FIELD(label)),
+  row({"model", Group::capture, text, "Model of a capture that does not state its head counts and RoPE: folder, "
+       "id or ID@REVISION; only its config.json is read"}, FIELD(model)),
+  row({.name = "head_counts", .group = Group::capture, .kind = counts, .help = "Query heads and key heads per "
+       "layer, as 32,8, for captures that do not state them", .least = 1, .length = 2}, FIELD(head_counts)),
+  row({"nope_layers", Group::capture, layers, "Layers without RoPE, for captures that do not state them"},
+      FIELD(nope_layers)),
 
-      row({"layers", Group::rows, layers, "Only these layers: 0,4-7 (default: all)"}, FIELD(layers)),
-      row({"heads", Group::rows, heads, "Only these query heads, LAYER.HEAD: 3.5,3.6 (default: all)"}, FIELD(heads)),
-      row({.name = "max_tokens", .group = Group::rows, .kind = count, .help = "Use a seeded sample of at most this "
-           "many rows per file (0: all rows)", .most = kUnlimited}, FIELD(max_tokens)),
-      row({.name = "seed", .group = Group::rows, .kind = count, .help = "Seed of every random sample",
-           .most = std::numeric_limits<std::uint64_t>::max()}, FIELD(seed)),
-      row({"errors", Group::rows, flag, "Errors of the means over heads, by a jackknife over texts"}, FIELD(errors)),
-      row({"scatter", Group::rows, count, "Rows per head and side kept for figures in head_scatter.parquet (0: none)"},
-          FIELD(scatter)),
+  row({"layers", Group::rows, layers, "Only these layers: 0,4-7 (default: all)"}, FIELD(layers)),
+  row({"heads", Group::rows, heads, "Only these query heads, LAYER.HEAD: 3.5,3.6 (default: all)"}, FIELD(heads)),
+  row({.name = "max_tokens", .group = Group::rows, .kind = count, .help = "Use a seeded sample of at most this "
+       "many rows per file (0: all rows)", .most = kUnlimited}, FIELD(max_tokens)),
+  row({.name = "seed", .group = Group::rows, .kind = count, .help = "Seed of every random sample",
+       .most = std::numeric_limits<std::uint64_t>::max()}, FIELD(seed)),
+  row({"errors", Group::rows, flag, "Errors of the means over heads, by a jackknife over texts"}, FIELD(errors)),
+  row({"scatter", Group::rows, count, "Rows per head and side kept for figures in head_scatter.parquet (0: none)"},
+      FIELD(scatter)),
 
-      row({.name = "components", .group = Group::pca, .kind = count, .help = "Principal components per head",
-           .least = 1}, FIELD(pca_options.components)),
-      row({"separate_pca", Group::pca, count, "Principal components of queries alone and of keys alone in "
-           "correlations.csv (0: none)"}, FIELD(pca_options.separate_components)),
-      row({"high", Group::pca, number, "Taxonomy: a correlation above this is high"}, FIELD(taxonomy.high)),
-      row({"low", Group::pca, number, "Taxonomy: a correlation below this is low"}, FIELD(taxonomy.low)),
+  row({.name = "components", .group = Group::pca, .kind = count, .help = "Principal components per head",
+       .least = 1}, FIELD(pca_options.components)),
+  row({"separate_pca", Group::pca, count, "Principal components of queries alone and of keys alone in "
+       "correlations.csv (0: none)"}, FIELD(pca_options.separate_components)),
+  row({"high", Group::pca, number, "Taxonomy: a correlation above this is high"}, FIELD(taxonomy.high)),
+  row({"low", Group::pca, number, "Taxonomy: a correlation below this is low"}, FIELD(taxonomy.low)),
 
-      row({.name = "separation", .group = Group::rotation, .kind = choice, .help = "Direction b: the difference of "
-           "means, or the first eigenvector of query-key differences with a projected out before (eigen) or after",
-           .words = {"mean", "eigen", "eigen-then-project"}}, FIELD(rotation_options.separation)),
-      row({"null_draws", Group::rotation, count, "Random permutations of the positions for the null distribution of "
-           "correlations along a (0: none)"}, FIELD(rotation_options.null_draws)),
-      row({.name = "pairs", .group = Group::rotation, .kind = count, .help = "Planes of the complement", .least = 1},
-          FIELD(rotation_options.pairs)),
-      row({"active", Group::rotation, number, "A plane rotates with position if its angle_r is above this"},
-          FIELD(rotation_options.active_angle_r)),
-      row({.name = "max_omega", .group = Group::rotation, .kind = number, .help = "Highest frequency searched where "
-           "RoPE frequencies are unknown (rad/token)", .lower = 1e-6, .upper = 3.14159},
-          FIELD(rotation_options.max_omega)),
-      row({"planes_of", Group::rotation, heads, "Keep the rows of these heads, LAYER.HEAD,..., on every plane of the "
-           "complement, for the figure head_planes"}, FIELD(planes_of)),
+  row({.name = "separation", .group = Group::rotation, .kind = choice, .help = "Direction b: the difference of "
+       "means, or the first eigenvector of query-key differences with a projected out before (eigen) or after",
+       .words = {"mean", "eigen", "eigen-then-project"}}, FIELD(rotation_options.separation)),
+  row({"null_draws", Group::rotation, count, "Random permutations of the positions for the null distribution of "
+       "correlations along a (0: none)"}, FIELD(rotation_options.null_draws)),
+  row({.name = "pairs", .group = Group::rotation, .kind = count, .help = "Planes of the complement", .least = 1},
+      FIELD(rotation_options.pairs)),
+  row({"active", Group::rotation, number, "A plane rotates with position if its angle_r is above this"},
+      FIELD(rotation_options.active_angle_r)),
+  row({.name = "max_omega", .group = Group::rotation, .kind = number, .help = "Highest frequency searched where "
+       "RoPE frequencies are unknown (rad/token)", .lower = 1e-6, .upper = 3.14159},
+      FIELD(rotation_options.max_omega)),
+  row({"planes_of", Group::rotation, heads, "Keep the rows of these heads, LAYER.HEAD,..., on every plane of the "
+       "complement, for the figure head_planes"}, FIELD(planes_of)),
 
-      row({.name = "query_model", .group = Group::plasticity, .kind = choice, .help = "Query distribution of the "
-           "profile: fitted in each bucket, or the linear drift", .words = {"bucket", "linear"}},
-          FIELD(plasticity_options.profile_model)),
-      row({.name = "max_pairs", .group = Group::plasticity, .kind = count, .help = "Key pairs per cell up to which "
-           "averages are exact; above it a sample of this size", .least = 1, .most = kUnlimited},
-          FIELD(plasticity_options.max_pairs)),
-      row({"p_alpha", Group::plasticity, number, "Significance level of the normality tests"},
-          FIELD(plasticity_options.p_alpha)),
-      row({.name = "profile_bins", .group = Group::plasticity, .kind = count, .help = "Bins of the profile over the "
-           "context: a number, or 'buckets' for the buckets of the capture (default: about 50 queries of a head in "
-           "each)", .least = 1, .most = PlasticityOptions::kMostBins, .words = {"buckets"}},
-          FIELD(plasticity_options.profile_bins)),
-      row({.name = "fifths", .group = Group::plasticity, .kind = choice, .help = "Fifths and tenths of the range of "
-           "positions that have values, or of the whole context", .words = {"range", "context"}},
-          FIELD(plasticity_options.fifths)),
-      row({.name = "length_bins", .group = Group::plasticity, .kind = counts, .help = "Edges of the length bins in "
-           "tokens (default: 0,1024,2048,4096 and so on)", .most = kUnlimited}, FIELD(plasticity_options.length_bins)),
-      row({.name = "heatmap_bins", .group = Group::plasticity, .kind = count, .help = "Bins per axis of the heatmap",
-           .least = 1, .most = 1000}, FIELD(plasticity_options.heatmap_bins)),
+  row({.name = "query_model", .group = Group::plasticity, .kind = choice, .help = "Query distribution of the "
+       "profile: fitted in each bucket, or the linear drift", .words = {"bucket", "linear"}},
+      FIELD(plasticity_options.profile_model)),
+  row({.name = "max_pairs", .group = Group::plasticity, .kind = count, .help = "Key pairs per cell up to which "
+       "averages are exact; above it a sample of this size", .least = 1, .most = kUnlimited},
+      FIELD(plasticity_options.max_pairs)),
+  row({"p_alpha", Group::plasticity, number, "Significance level of the normality tests"},
+      FIELD(plasticity_options.p_alpha)),
+  row({.name = "profile_bins", .group = Group::plasticity, .kind = count, .help = "Bins of the profile over the "
+       "context: a number, or 'buckets' for the buckets of the capture (default: about 50 queries of a head in "
+       "each)", .least = 1, .most = PlasticityOptions::kMostBins, .words = {"buckets"}},
+      FIELD(plasticity_options.profile_bins)),
+  row({.name = "fifths", .group = Group::plasticity, .kind = choice, .help = "Fifths and tenths of the range of "
+       "positions that have values, or of the whole context", .words = {"range", "context"}},
+      FIELD(plasticity_options.fifths)),
+  row({.name = "length_bins", .group = Group::plasticity, .kind = counts, .help = "Edges of the length bins in "
+       "tokens (default: 0,1024,2048,4096 and so on)", .most = kUnlimited}, FIELD(plasticity_options.length_bins)),
+  row({.name = "heatmap_bins", .group = Group::plasticity, .kind = count, .help = "Bins per axis of the heatmap",
+       .least = 1, .most = 1000}, FIELD(plasticity_options.heatmap_bins)),
 
-      row({.name = "stage", .group = Group::statistics, .kind = choice, .help = "Statistics only: vectors before RoPE "
-           "(pre), or as they enter the dot product (post)", .words = {"post", "pre"}}, FIELD(pre_rope)),
-      row({"keys", Group::statistics, text, "Statistics only: a capture of the same run, whose keys the plasticity "
-           "compares"}, FIELD(keys))};
-}
+  row({.name = "stage", .group = Group::statistics, .kind = choice, .help = "Statistics only: vectors before RoPE "
+       "(pre), or as they enter the dot product (post)", .words = {"post", "pre"}}, FIELD(pre_rope)),
+  row({"keys", Group::statistics, text, "Statistics only: a capture of the same run, whose keys the plasticity "
+       "compares"}, FIELD(keys)),
+};
 // clang-format on
+}  // namespace option_table
 #undef FIELD
 
 }  // namespace
@@ -229,8 +232,7 @@ bool AnalysisOption::allows(const OptionValue& value) const {
 }
 
 const std::vector<AnalysisOption>& analysis_options() {
-  static const std::vector<AnalysisOption> rows = make_rows();
-  return rows;
+  return option_table::kRows;
 }
 
 std::string_view title(OptionGroup group) {
