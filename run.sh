@@ -7,7 +7,7 @@ readonly packages=(
   build-essential cmake ninja-build ccache mold git ca-certificates pkg-config
   python3 python3-venv python3-dev
   libhwy-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libfmt-dev
-  libspdlog-dev libgtest-dev libgmock-dev libbenchmark-dev
+  libgtest-dev libgmock-dev
   libpcre2-dev libsleef-dev libxxhash-dev libcurl4-openssl-dev libssl-dev
   gnuplot-nox fonts-liberation
 )

@@ -30,8 +30,8 @@ if options.quick:
 
 
 def synth(root, heads, examples, context):
-    subprocess.run([options.qkscope, "synth", root, "--layers", "36", "--q-heads", "16", "--k-heads", "4",
-                    "--heads", str(heads), "--examples", str(examples), "--context", str(context), "--bf16",
+    subprocess.run([options.qkscope, "synth", root, "--layers", "36", "--head-counts", "16,4",
+                    "--heads", str(heads), "--examples", str(examples), "--context", str(context), "--set", "bf16=true",
                     "--quiet"], check=True)
 
 

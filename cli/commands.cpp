@@ -1,37 +1,110 @@
 #include "cli/commands.h"
 
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "qkscope/experimental/text.h"
+
 namespace qkscope::cli {
+namespace {
+
+struct Command {
+  const char* name;
+  const char* group;
+  void (*add)(CLI::App& app);
+  const char* example;
+};
+
+// Commands in the order of `qkscope --help`, which shows the example of the first command of each
+// group.
+constexpr Command kCommands[] = {
+    {"inspect", "Model", add_inspect, "qkscope inspect Qwen/Qwen3-0.6B"},
+    {"generate", "Model", add_generate,
+     "qkscope generate --model Qwen/Qwen3-0.6B --text 'Once upon' --max-tokens 50"},
+    {"heads", "Model", add_heads, "qkscope heads --model Qwen/Qwen3-0.6B --top 5"},
+    {"trace", "Model", add_trace,
+     "qkscope trace --model Qwen/Qwen3-0.6B --text 'Once upon' --hooks 'blocks.*.attn.hook_rot_q' "
+     "--out trace.safetensors"},
+    {"tokenize", "Model", add_tokenize,
+     "qkscope tokenize --tokenizer Qwen/Qwen3-0.6B --text 'Once upon' --tokens"},
+    {"capture", "Capture", add_capture, "qkscope capture --config run.yaml --limit 10"},
+    {"stats", "Capture", add_stats, "qkscope stats --config run.yaml --groups A,B"},
+    {"merge", "Capture", add_merge, "qkscope merge data"},
+    {"dataset", "Capture", add_dataset, "qkscope dataset texts.jsonl --tokenizer Qwen/Qwen3-0.6B"},
+    {"analyze", "Analyse", add_analyze, "qkscope analyze data --out results --only pca,rotation"},
+    {"figures", "Analyse", add_figures, "qkscope figures results --out figures"},
+    {"compare", "Analyse", add_compare, "qkscope compare results/smollm3 --published smollm3"},
+    {"pool", "Analyse", add_pool, "qkscope pool results/a results/b --out pooled"},
+    {"export", "Analyse", add_export, "qkscope export stats --to q-filters --out filters"},
+    {"sweep", "Study", add_sweep, "qkscope sweep study.yaml --out results"},
+    {"submit", "Study", add_submit,
+     "qkscope submit sweep study.yaml --shards 8 --slurm gpus=1 --slurm time=2:00:00"},
+    {"combine", "Study", add_combine, "qkscope combine results/a results/b --out tables"},
+    {"demo", "Study", add_demo, "qkscope demo --out results"},
+    {"hub", "Store", add_hub, "qkscope hub download Qwen/Qwen3-0.6B"},
+    {"gc", "Store", add_gc, "qkscope gc s3://bucket/path --older-than 2d"},
+    {"bench", "Tools", add_bench, "qkscope bench --model Qwen/Qwen3-0.6B --batch 512"},
+    {"synth", "Tools", add_synth, "qkscope synth data --layers 2 --head-counts 4,2"},
+};
+
+// A command of an earlier version and its replacement.
+struct OldCommand {
+  std::string_view name;
+  std::string_view now;     // the new command
+  std::string_view option;  // appended to the command line
+};
+constexpr OldCommand kOldCommands[] = {
+    {"pca", "analyze", " --only pca"},
+    {"rotation", "analyze", " --only rotation"},
+    {"plasticity", "analyze", " --only plasticity"},
+    {"download", "hub download", ""},
+    {"branches", "hub branches", ""},
+    {"cache remove", "hub remove", ""},
+    {"cache", "hub cache", ""},
+    {"publish", "hub publish", ""},
+    {"status", "sweep", " --status"},
+};
+
+// Quotes a word for a POSIX shell where needed.
+std::string shell_word(const std::string& word) {
+  constexpr auto kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+}  // namespace
 
 void add_commands(CLI::App& app) {
-  add_analyze(app);
-  add_bench(app);
-  add_branches(app);
-  add_cache(app);
-  add_capture(app);
-  add_combine(app);
-  add_compare(app);
-  add_dataset(app);
-  add_demo(app);
-  add_download(app);
-  add_export(app);
-  add_figures(app);
-  add_gc(app);
-  add_generate(app);
-  add_heads(app);
-  add_inspect(app);
-  add_merge(app);
-  add_pca(app);
-  add_plasticity(app);
-  add_pool(app);
-  add_publish(app);
-  add_rotation(app);
-  add_stats(app);
-  add_status(app);
-  add_submit(app);
-  add_sweep(app);
-  add_synth(app);
-  add_tokenize(app);
-  add_trace(app);
+  std::string examples = "Examples:";
+  std::string_view group;
+  for (const auto& command : kCommands) {
+    command.add(app);
+    auto* added = app.get_subcommand(command.name);
+    added->group(command.group);
+    const auto footer = added->get_footer();
+    added->footer(
+        fmt::format("{}{}Example: {}", footer, footer.empty() ? "" : "\n", command.example));
+    if (group != command.group) examples += fmt::format("\n  {}", command.example);
+    group = command.group;
+  }
+  app.footer(examples);
+}
+
+std::string replacement_of_old_command(const std::vector<std::string>& words) {
+  for (const auto& old : kOldCommands) {
+    const auto names = split(std::string(old.name), ' ');
+    if (words.size() < names.size() || !std::equal(names.begin(), names.end(), words.begin()))
+      continue;
+    auto line = fmt::format("qkscope {}", old.now);
+    for (auto i = names.size(); i < words.size(); ++i) line += " " + shell_word(words[i]);
+    return line.append(old.option);
+  }
+  return "";
 }
 
 }  // namespace qkscope::cli

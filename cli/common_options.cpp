@@ -9,7 +9,7 @@
 namespace qkscope::cli {
 namespace {
 
-// One of CLI11's checks, in our words.
+// Wraps a check of CLI11 with our own error message.
 CLI::Validator worded(const CLI::Validator& check, const std::string& expected,
                       const std::string& name) {
   return {[check, expected](const std::string& text) {
@@ -30,16 +30,17 @@ CLI::Validator not_negative() {
 }
 
 void CommonOptions::add_to(CLI::App& command) {
-  command.add_option("--threads", threads, "Threads to use (default: one per core)")
-      ->check(CLI::Range(1, 4096));
-  command.add_flag("--quiet", quiet, "Print errors only");
-  command.add_flag("-v,--verbose", verbose, "Print more about what is being done");
+  command.add_option("--threads", threads, "Number of threads (default: one per core)")
+      ->check(CLI::Range(1, 4096))
+      ->group("Common");
+  command.add_flag("--quiet", quiet, "Print errors only")->group("Common");
+  command.add_flag("-v,--verbose", verbose, "Print more messages")->group("Common");
 }
 
 void CommonOptions::apply() const {
   set_up_logging(quiet ? Verbosity::quiet : verbose ? Verbosity::verbose : Verbosity::normal);
   set_thread_count(threads);
-  cpu_target();  // complains about QKSCOPE_CPU before anything is done
+  cpu_target();  // throws here, before any work, if QKSCOPE_CPU is invalid
 }
 
 }  // namespace qkscope::cli

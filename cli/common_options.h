@@ -1,5 +1,9 @@
-// Options that every command understands the same way.
+// Options of every command.
 #pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
@@ -15,7 +19,22 @@ struct CommonOptions {
   void apply() const;
 };
 
-// CLI11's checks, whose own messages name the largest number there is.
+// Adds a command with the options of its Arguments::common, which are applied before `run` is
+// called. Returns the command and its arguments, which live as long as the command.
+template <typename Arguments>
+std::pair<CLI::App*, Arguments*> add_command(CLI::App& app, const std::string& name,
+                                             const std::string& help, void (*run)(Arguments&)) {
+  auto* command = app.add_subcommand(name, help);
+  auto arguments = std::make_shared<Arguments>();
+  arguments->common.add_to(*command);
+  command->callback([arguments, run] {
+    arguments->common.apply();
+    run(*arguments);
+  });
+  return {command, arguments.get()};
+}
+
+// Checks of numbers, with shorter error messages than those of CLI11.
 CLI::Validator positive();
 CLI::Validator not_negative();
 

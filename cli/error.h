@@ -1,4 +1,4 @@
-// Errors of the command line itself.
+// Throws errors of the command line.
 #pragma once
 
 #include <utility>

@@ -1,63 +1,60 @@
 #include "cli/logging.h"
 
+#include <atomic>
 #include <cstdio>
-#include <memory>
+#include <cstdlib>
+#include <string_view>
 
-#include <spdlog/logger.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
+#include <unistd.h>
 
 #include "qkscope/experimental/text.h"
 
 namespace qkscope::cli {
 namespace {
 
-LogLevel least_level(Verbosity verbosity) {
-  switch (verbosity) {
-    case Verbosity::quiet:
-      return LogLevel::error;
-    case Verbosity::normal:
-      return LogLevel::info;
-    case Verbosity::verbose:
-      break;
-  }
-  return LogLevel::debug;
-}
+// Indexed by LogLevel.
+struct LevelStyle {
+  const char* name;
+  const char* color;  // ANSI escape sequence
+};
+constexpr LevelStyle kStyles[] = {{"debug", "\033[36m"},
+                                  {"info", "\033[32m"},
+                                  {"warning", "\033[33m\033[1m"},
+                                  {"error", "\033[31m\033[1m"}};
+static_assert(static_cast<int>(LogLevel::debug) == 0 && static_cast<int>(LogLevel::error) == 3);
 
-spdlog::level::level_enum spdlog_level(LogLevel level) {
-  switch (level) {
-    case LogLevel::debug:
-      return spdlog::level::debug;
-    case LogLevel::info:
-      return spdlog::level::info;
-    case LogLevel::warning:
-      return spdlog::level::warn;
-    case LogLevel::error:
-      break;
-  }
-  return spdlog::level::err;
-}
+std::atomic<LogLevel> lowest_level{LogLevel::info};
 
-spdlog::logger& logger() {
-  static const auto one = [] {
-    auto made = std::make_shared<spdlog::logger>(
-        "qkscope", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
-    made->set_pattern("%^%l%$: %v");
-    return made;
+bool uses_color() {
+  static const bool result = [] {
+    const char* terminal = std::getenv("TERM");
+    return ::isatty(STDERR_FILENO) == 1 && terminal != nullptr &&
+           std::string_view(terminal) != "dumb";
   }();
-  return *one;
+  return result;
 }
 
 }  // namespace
 
-void say(LogLevel level, const std::string& message) {
-  logger().log(spdlog_level(level), printable(message));
+void log_line(LogLevel level, const std::string& message) {
+  if (level < lowest_level.load()) return;
+  const auto& style = kStyles[static_cast<std::size_t>(level)];
+  const auto line = fmt::format("{}{}{}: {}\n", uses_color() ? style.color : "", style.name,
+                                uses_color() ? "\033[m" : "", printable(message));
+  // One fwrite per line keeps the lines of several threads apart. Write errors are ignored:
+  // standard error may be closed.
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fflush(stderr);
 }
 
 void set_up_logging(Verbosity verbosity) {
-  const auto least = least_level(verbosity);
-  logger().set_level(spdlog_level(least));
+  const auto lowest = verbosity == Verbosity::quiet    ? LogLevel::error
+                      : verbosity == Verbosity::normal ? LogLevel::info
+                                                       : LogLevel::debug;
+  lowest_level = lowest;
   set_log_callback(
-      [](LogLevel level, std::string_view message) { say(level, std::string(message)); }, least);
+      [](LogLevel level, std::string_view message) { log_line(level, std::string(message)); },
+      lowest);
   set_progress_output(verbosity == Verbosity::quiet ? nullptr : stderr);
 }
 

@@ -1,3 +1,4 @@
+// The program qkscope.
 #include <string>
 #include <vector>
 
@@ -5,17 +6,17 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/error.h"
 #include "cli/program.h"
-#include "qkscope/error.h"
 #include "qkscope/experimental/cpu.h"
 #include "qkscope/experimental/text.h"
 #include "qkscope/version.h"
 
 namespace {
 
-using qkscope::cli::kBadInput;
+using qkscope::cli::bad_input;
 
-// CLI11 takes a first word that is no command for a missing one; we say what it is.
+// CLI11 reports a first word that is no command as a missing command; name the word instead.
 std::string missing_command(const CLI::App& app) {
   const auto words = app.remaining();
   if (words.empty()) return "a command is needed";
@@ -27,23 +28,22 @@ std::string missing_command(const CLI::App& app) {
 }
 
 int run(int argc, char** argv) {
+  if (const auto line = qkscope::cli::replacement_of_old_command({argv + 1, argv + argc});
+      !line.empty())
+    bad_input("'{}' is not a command of this version; type\n  {}", argv[1], line);
   CLI::App app{"What the attention heads of language models do with position", "qkscope"};
   app.set_version_flag("--version", [] {
     return fmt::format("qkscope {} ({})", qkscope::version_string(), qkscope::cpu_target());
   });
-  app.failure_message([](const CLI::App* at, const CLI::Error& error) {
-    return fmt::format("error: {}\n'{} --help' lists the options.\n", error.what(), at->get_name());
-  });
   qkscope::cli::add_commands(app);
-  app.allow_extras();  // looked at below; after the commands, which would inherit it
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kBadInput;
-  }
-  if (!app.get_subcommands().empty()) return 0;
-  throw qkscope::Error(qkscope::ErrorKind::bad_input,
-                       missing_command(app) + "\n'qkscope --help' lists the commands.");
+  // Extra words are reported by missing_command(). Set after add_commands(): commands would inherit
+  // the setting.
+  app.allow_extras();
+  app.callback([&app] {
+    if (app.get_subcommands().empty())
+      bad_input("{}\n'qkscope --help' lists the commands.", missing_command(app));
+  });
+  return qkscope::cli::parse_and_run(app, argc, argv);
 }
 
 }  // namespace

@@ -11,11 +11,11 @@
 namespace qkscope::cli {
 namespace {
 
-// Puts "rope_scaling.factor=4.0" into {"rope_scaling": {"factor": 4.0}}.
+// Merges "rope_scaling.factor=4.0" as {"rope_scaling": {"factor": 4.0}}.
 void add_override(Json& merged, const std::string& text) {
   const auto equals = text.find('=');
   if (equals == std::string::npos || equals == 0)
-    bad_input("--config-override: found '{}', expected KEY=VALUE (rope_scaling.factor=4.0)", text);
+    bad_input("--set: found '{}', expected KEY=VALUE (rope_scaling.factor=4.0)", text);
   Json value = Json::parse(text.substr(equals + 1), nullptr, false);
   if (value.is_discarded()) value = text.substr(equals + 1);
   const auto keys = split(text.substr(0, equals), '.');
@@ -35,10 +35,10 @@ void ModelArguments::add_to(CLI::App& command) {
   command.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--dtype", dtype, "float32, float16 or bfloat16")->capture_default_str();
   command.add_option("--device-memory", device_memory,
-                     "The most to take of a GPU's memory, as in 8GiB (default: what is free)");
+                     "Limit of GPU memory, as in 8GiB (default: the free memory)");
   command
-      .add_option("--config-override", overrides,
-                  "KEY=VALUE merged into config.json; dots reach into maps; repeatable")
+      .add_option("--set", overrides,
+                  "KEY=VALUE merged into config.json; dots separate nested keys; repeatable")
       ->allow_extra_args(false);
 }
 

@@ -1,4 +1,4 @@
-// Options that say which model runs, and how.
+// Options of commands that run one model.
 #pragma once
 
 #include <string>
@@ -11,19 +11,18 @@
 namespace qkscope::cli {
 
 struct ModelArguments {
-  std::string name;      // folder or model id
+  std::string name;      // folder, GGUF file, model id or address
   std::string revision;  // "" is main
   std::string device = "auto";
   std::string dtype = "float32";
-  std::string device_memory;           // "8GiB"; "": what is free
+  std::string device_memory;           // "8GiB"; "": the free memory
   std::vector<std::string> overrides;  // KEY=VALUE
 
   void add_to(CLI::App& command);
-  // The folder on disk; what is missing of a model id is downloaded.
+  // Returns the local folder; downloads missing files of a model id.
   std::string fetch(bool quiet) const;
-  // For batches of at most so many tokens; 0: not known.
+  // `longest_batch` is the largest batch in tokens; 0: unknown.
   ModelOptions options(std::int64_t longest_batch) const;
-  // The model of that folder, for batches of at most so many tokens.
   Model load(const std::string& folder, std::int64_t longest_batch) const;
 };
 

@@ -1,4 +1,4 @@
-// Signed numbers as people read them.
+// Formats signed counts and byte sizes for people.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ void check_output_folder(const std::string& path) {
   if (is_store_address(path)) return check_store(path);
   std::error_code ignored;
   auto there = fs::absolute(path).lexically_normal();
-  if (!there.has_filename()) there = there.parent_path();  // it ended in a slash
+  if (!there.has_filename()) there = there.parent_path();  // remove a trailing slash
   while (!fs::exists(there, ignored) && there.has_relative_path()) there = there.parent_path();
   if (!fs::is_directory(there, ignored))
     bad_input("{}: cannot be a folder for results: {} is a file", path, there.string());

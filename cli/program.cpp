@@ -9,6 +9,7 @@
 #include <string>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "cli/logging.h"
@@ -19,10 +20,11 @@ namespace qkscope::cli {
 namespace {
 
 constexpr int kFailure = 1;
+constexpr int kBadInput = 2;
 
-// A closed stream's number would go to the next file that is opened, and what is printed would land
-// in it. In its place stands a file that cannot be used in the stream's direction, so that printing
-// still fails.
+// The descriptor of a closed standard stream would be reused by the next file that is opened, and
+// output would land in that file. /dev/null, opened in the wrong direction, takes its place, so
+// that printing still fails.
 void occupy_closed_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) != -1 || errno != EBADF) continue;
@@ -31,7 +33,8 @@ void occupy_closed_streams() {
   }
 }
 
-// Where memory ends inside a destructor no exception can pass: say so instead of aborting.
+// Terminate handler: reports a failed allocation inside a destructor, from which no exception can
+// leave, instead of aborting.
 [[noreturn]] void end_without_exception() {
   try {
     if (const auto current = std::current_exception()) std::rethrow_exception(current);
@@ -46,7 +49,7 @@ void occupy_closed_streams() {
 }
 
 int fail(const std::string& message, int code) {
-  // Not fmt::print, which throws where standard error cannot be written.
+  // fmt::print would throw if standard error cannot be written.
   std::fputs(("error: " + printable(message) + "\n").c_str(), stderr);
   return code;
 }
@@ -65,6 +68,18 @@ int run(const std::function<int()>& program) {
 
 }  // namespace
 
+int parse_and_run(CLI::App& app, int argc, char** argv) {
+  app.failure_message([](const CLI::App* at, const CLI::Error& error) {
+    return fmt::format("error: {}\n'{} --help' lists the options.\n", error.what(), at->get_name());
+  });
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kBadInput;
+  }
+  return 0;
+}
+
 void guarded(const std::function<int()>& program) {
   occupy_closed_streams();
   std::set_terminate(end_without_exception);
@@ -77,8 +92,8 @@ void guarded(const std::function<int()>& program) {
     code = fail(std::string("standard output: cannot write: ") +
                     (errno == 0 ? "an earlier part did not get through" : std::strerror(errno)),
                 kFailure);
-  // Without the ends of libraries, which may want memory that there is not: the allocator inside
-  // pyarrow's libarrow crashes there.
+  // _Exit skips the exit handlers of libraries: the allocator inside pyarrow's libarrow crashes
+  // there when memory is exhausted.
   std::_Exit(code);
 }
 

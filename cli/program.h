@@ -1,13 +1,18 @@
-// What the programs share: errors become one line and an exit code.
+// The frame of both programs: parsing, errors as one line, exit codes.
 #pragma once
 
 #include <functional>
+#include <string>
+
+#include <CLI/CLI.hpp>
 
 namespace qkscope::cli {
 
-inline constexpr int kBadInput = 2;
+// Parses the command line and runs the chosen command. Returns the exit code: 2 for arguments that
+// cannot be parsed.
+int parse_and_run(CLI::App& app, int argc, char** argv);
 
-// Ends the process with what the program returns.
+// Calls `program` and ends the process with the exit code that it returns.
 [[noreturn]] void guarded(const std::function<int()>& program);
 
 }  // namespace qkscope::cli

@@ -22,7 +22,7 @@ void publish_finished(const std::string& data_root, const PublishOptions& option
     if (!options.quiet)
       fmt::print(
           "not published to {}: there is no token, or HF_HUB_OFFLINE is set; set HF_TOKEN and run "
-          "'qkscope publish {}'\n",
+          "'qkscope hub publish {}'\n",
           options.repo, data_root);
     return;
   }
@@ -31,7 +31,7 @@ void publish_finished(const std::string& data_root, const PublishOptions& option
   } catch (const Error& error) {
     throw Error(
         error.kind(),
-        fmt::format("the capture is whole in {} but not published: {}; 'qkscope publish {}' "
+        fmt::format("the capture is whole in {} but not published: {}; 'qkscope hub publish {}' "
                     "tries again, --no-publish leaves it out",
                     data_root, error.what(), data_root));
   }

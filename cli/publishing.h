@@ -1,4 +1,4 @@
-// Publishing, as `qkscope publish` does it and as a capture ends.
+// Publishing a capture on the Hugging Face Hub: `qkscope hub publish`, and the end of a capture.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace qkscope::cli {
 
-// Prints the address when it is done.
+// Uploads the capture and prints its address.
 void publish_and_report(const std::string& data_root, const PublishOptions& options);
 
-// At the end of a capture whose configuration names a repository. Without a token it says how to
-// publish later; a failure says that the capture itself is whole.
+// Publishes a capture whose configuration names a repository. Without a token, prints how to
+// publish later. The message of a failure says that the capture itself is complete.
 void publish_finished(const std::string& data_root, const PublishOptions& options);
 
 }  // namespace qkscope::cli

@@ -1,56 +1,157 @@
 #include "cli/run_options.h"
 
 #include <algorithm>
-#include <tuple>
+#include <cstdlib>
+#include <optional>
 
 #include <fmt/format.h>
 
-#include "cli/argument_list.h"
-#include "cli/shard.h"
+#include "cli/error.h"
 #include "qkscope/experimental/text.h"
 #include "qkscope/forward.h"
 
 namespace qkscope::cli {
+namespace {
+
+// Environment variables by which a scheduler gives a task its index and the number of tasks.
+struct Scheduler {
+  const char* name;
+  const char* index;
+  const char* count;
+  const char* first;  // index of the first task; null: 0
+  const char* step;   // step between task indices; null: 1
+};
+constexpr Scheduler kOwn = {"qkscope's own variables", "QKSCOPE_SHARD_INDEX", "QKSCOPE_SHARD_COUNT",
+                            nullptr, nullptr};
+constexpr Scheduler kOthers[] = {
+    {"Slurm", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN",
+     "SLURM_ARRAY_TASK_STEP"},
+    {"Kubernetes", "JOB_COMPLETION_INDEX", "JOB_COMPLETIONS", nullptr, nullptr}};
+
+std::optional<std::int64_t> variable(const char* name) {
+  const char* text = name == nullptr ? nullptr : std::getenv(name);
+  if (text == nullptr) return {};
+  return parse_integer(text, name);
+}
+
+// Returns nullopt if the scheduler set neither variable.
+std::optional<Shard> shard_from(const Scheduler& scheduler) {
+  const auto id = variable(scheduler.index);
+  const auto count = variable(scheduler.count);
+  if (!id && !count) return {};
+  if (!id || !count)
+    bad_input("--shard auto: {} is set and {} is not; expected both",
+              id ? scheduler.index : scheduler.count, id ? scheduler.count : scheduler.index);
+  const auto first = variable(scheduler.first).value_or(0);
+  const auto step = variable(scheduler.step).value_or(1);
+  const bool sane = first >= 0 && step >= 1 && *id >= first && *count >= 1;
+  const auto index = sane ? (*id - first) / step : 0;
+  if (!sane || (*id - first) % step != 0 || index >= *count)
+    bad_input(
+        "--shard auto: {}={} with {}={} (the first is {}, steps of {}) is none of {} tasks "
+        "without gaps",
+        scheduler.index, *id, scheduler.count, *count, first, step, *count);
+  return Shard{index, *count};
+}
+
+Shard shard_of_environment() {
+  if (const auto own = shard_from(kOwn)) return *own;
+  std::optional<Shard> found;
+  const char* by = nullptr;
+  for (const auto& scheduler : kOthers) {
+    const auto shard = shard_from(scheduler);
+    if (!shard) continue;
+    if (found)
+      bad_input("--shard auto: both {} and {} say which task this is; set {} and {} to decide", by,
+                scheduler.name, kOwn.index, kOwn.count);
+    found = shard;
+    by = scheduler.name;
+  }
+  if (!found)
+    bad_input(
+        "--shard auto: no scheduler says which task this is; expected {} and {}, {} and {}, "
+        "or {} and {}",
+        kOthers[0].index, kOthers[0].count, kOthers[1].index, kOthers[1].count, kOwn.index,
+        kOwn.count);
+  return *found;
+}
+
+}  // namespace
+
+Shard parse_shard(const std::string& text) {
+  if (text == "auto") return shard_of_environment();
+  const auto slash = text.find('/');
+  if (slash == std::string::npos)
+    bad_input("--shard {}: expected i/n, for example 0/4, or auto", text);
+  const std::int64_t index = parse_integer(text.substr(0, slash), "--shard");
+  const std::int64_t count = parse_integer(text.substr(slash + 1), "--shard");
+  if (index < 0 || count < 1 || index >= count) {
+    bad_input("--shard {}: i must be from 0 to n - 1", text);
+  }
+  return {index, count};
+}
+
+void ComputeArguments::add_to(CLI::App& command) {
+  command.add_option("--device", device,
+                     "auto, cpu, cuda or cuda:N; several share the texts with the same results: "
+                     "all (every GPU), or a list as cuda:0,cuda:1 (default: the file's)");
+  command.add_option("--dtype", dtype,
+                     "On CUDA: float32, float16 or bfloat16 (default: the file's)");
+  command.add_option("--device-memory", device_memory,
+                     "Limit of GPU memory, as in 8GiB (default: the free memory); weights that do "
+                     "not fit are streamed");
+  command
+      .add_option("--batch-tokens", batch_tokens,
+                  "On CUDA: consecutive texts run together up to this many tokens, and at least "
+                  "inference.batch_size of them (default: 32768, 65536 where weights stream)")
+      ->check(positive());
+  command.add_flag(
+      "--deterministic", deterministic,
+      "On CUDA: every text runs alone, so that its numbers do not depend on the batch; "
+      "on the CPU they never do");
+}
+
+void ComputeArguments::add_words(ArgumentList& list) const {
+  list.add("--device", device);
+  list.add("--dtype", dtype);
+  list.add("--device-memory", device_memory);
+  list.add("--batch-tokens", batch_tokens);
+  list.add_flag("--deterministic", deterministic);
+}
+
+ComputeOptions ComputeArguments::options() const {
+  ComputeOptions options;
+  options.batch_tokens = batch_tokens;
+  options.deterministic = deterministic;
+  if (device == "all" || device.find(',') != std::string::npos)
+    options.devices = split(device, ',');
+  else
+    options.device = device;
+  if (!dtype.empty()) options.dtype = parse_compute_dtype(dtype, "--dtype");
+  if (!device_memory.empty()) options.device_memory = parse_bytes(device_memory, "--device-memory");
+  return options;
+}
 
 void RunArguments::add_run_to(CLI::App& command) {
   command
       .add_option("--set", overrides,
                   "Override a field: capture.min_bucket_size=256, stats.first=8; repeatable")
       ->allow_extra_args(false);
-  auto* one =
-      command.add_option("--device", device, "auto, cpu, cuda or cuda:N (default: the file's)");
-  command
-      .add_option("--devices", devices,
-                  "Several that share the texts: all (every GPU), or a list as cuda:0,cuda:1; "
-                  "results are those of one")
-      ->excludes(one);
-  command.add_option("--dtype", dtype,
-                     "On CUDA: float32, float16 or bfloat16 (default: the file's)");
-  command.add_option("--device-memory", device_memory,
-                     "The most to take of a GPU's memory, as in 8GiB (default: what is free); "
-                     "weights that do not fit stream");
-  command
-      .add_option("--batch-tokens", batch_tokens,
-                  "On CUDA: consecutive texts run together up to this many tokens, and at least "
-                  "inference.batch_size of them (default: 32768, 65536 where weights stream)")
-      ->check(positive());
-  command.add_flag("--deterministic", deterministic,
-                   "On CUDA: every text runs alone, so that its numbers do not depend on what runs "
-                   "beside it; on the CPU they never do");
+  compute.add_to(command);
   command.add_option("--limit", limit, "Only the first N examples")->check(positive());
   command
       .add_option("--ids", ids,
-                  "What tells examples apart: column (dataset.id_column) or row (their number)")
+                  "What identifies an example: column (dataset.id_column) or row (its number)")
       ->check(CLI::IsMember({"column", "row"}));
 }
 
 void RunArguments::add_to(CLI::App& command) {
-  command.add_option("--config", config, "The run's configuration (YAML)")->required();
+  command.add_option("--config", config, "Configuration of the run (YAML)")->required();
   add_run_to(command);
   command.add_option("--shard", shard,
                      "i/n: every n-th example, from the i-th (0 to n-1); auto: i and n from Slurm, "
                      "Kubernetes or QKSCOPE_SHARD_INDEX and _COUNT; see qkscope merge");
-  command.add_flag("--overwrite", overwrite, "Start again, replacing what is there");
+  command.add_flag("--overwrite", overwrite, "Start again and replace existing files");
   command.add_flag("--dry-run", dry_run, "Print the plan and its cost, and write nothing");
   command.add_flag("--json", json, "Print the plan or the result as one JSON object");
   common.add_to(command);
@@ -59,43 +160,24 @@ void RunArguments::add_to(CLI::App& command) {
 std::vector<std::string> RunArguments::run_arguments() const {
   ArgumentList list({"--config", config});
   list.add("--set", overrides);
-  list.add("--device", device);
-  list.add("--devices", devices);
-  list.add("--dtype", dtype);
-  list.add("--device-memory", device_memory);
-  list.add("--batch-tokens", batch_tokens);
-  list.add_flag("--deterministic", deterministic);
+  compute.add_words(list);
   list.add("--limit", limit);
   list.add("--ids", ids);
   return list.words();
 }
 
-ComputeOptions RunArguments::compute() const {
-  ComputeOptions compute{.device = device,
-                         .dtype = {},
-                         .device_memory = 0,
-                         .batch_tokens = batch_tokens,
-                         .deterministic = deterministic};
-  if (!devices.empty()) compute.devices = split(devices, ',');
-  if (!dtype.empty()) compute.dtype = parse_compute_dtype(dtype, "--dtype");
-  if (!device_memory.empty()) compute.device_memory = parse_bytes(device_memory, "--device-memory");
-  return compute;
-}
-
 Shard RunArguments::chosen_shard() const {
-  Shard chosen;
-  if (!shard.empty()) std::tie(chosen.index, chosen.count) = parse_shard(shard);
-  return chosen;
-}
-
-std::string shown_devices(Device first, std::size_t count) {
-  const auto name = device_name(first);
-  return count > 1 ? fmt::format("{} and {} more", name, count - 1) : name;
+  return shard.empty() ? Shard{} : parse_shard(shard);
 }
 
 void RunArguments::apply_to(DatasetConfig& dataset) const {
   if (limit > 0) dataset.max_samples = std::min(limit, dataset.max_samples.value_or(limit));
   if (!ids.empty()) dataset.number_rows = ids == "row";
+}
+
+std::string shown_devices(Device first, std::size_t count) {
+  const auto name = device_name(first);
+  return count > 1 ? fmt::format("{} and {} more", name, count - 1) : name;
 }
 
 }  // namespace qkscope::cli

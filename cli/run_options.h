@@ -1,4 +1,4 @@
-// Options of commands that run a model over a dataset by a capture's configuration: capture, stats.
+// Options of commands that run models over a dataset: capture, stats, sweep, submit.
 #pragma once
 
 #include <cstdint>
@@ -12,36 +12,71 @@
 
 namespace qkscope::cli {
 
-struct RunArguments {
-  CommonOptions common;
-  std::string config;
-  std::vector<std::string> overrides;
-  std::string device;
-  std::string devices;
+// Builds the command line of another process. Options without a value are left out.
+class ArgumentList {
+ public:
+  explicit ArgumentList(std::vector<std::string> words) : words_(std::move(words)) {}
+
+  void add(const char* option, const std::string& value) {
+    if (!value.empty()) words_.insert(words_.end(), {option, value});
+  }
+  void add(const char* option, std::int64_t value) {
+    if (value > 0) add(option, std::to_string(value));
+  }
+  void add(const char* option, const std::vector<std::string>& values) {
+    for (const auto& value : values) add(option, value);
+  }
+  void add_flag(const char* option, bool given) {
+    if (given) words_.emplace_back(option);
+  }
+
+  const std::vector<std::string>& words() const { return words_; }
+
+ private:
+  std::vector<std::string> words_;
+};
+
+// How a model runs; options that are not given keep the value of the configuration file.
+struct ComputeArguments {
+  std::string device;  // one device, "all", or a list separated by commas
   std::string dtype;
   std::string device_memory;
+  std::int64_t batch_tokens = 0;
+  bool deterministic = false;
+
+  void add_to(CLI::App& command);
+  void add_words(ArgumentList& list) const;
+  ComputeOptions options() const;
+};
+
+struct RunArguments {
+  CommonOptions common;
+  ComputeArguments compute;
+  std::string config;
+  std::vector<std::string> overrides;
   std::string shard;
   std::string ids;
-  std::int64_t batch_tokens = 0;
   std::int64_t limit = 0;
   bool overwrite = false;
   bool dry_run = false;
-  bool deterministic = false;
   bool json = false;
 
   void add_to(CLI::App& command);
-  // Only those that say what the run gives and how its model runs.
+  // Adds only the options that define the run's output and how its model runs.
   void add_run_to(CLI::App& command);
-  // The same options for another process that runs in the same folder.
+  // Returns the options of add_run_to() for another process that runs in the same folder.
   std::vector<std::string> run_arguments() const;
 
-  ComputeOptions compute() const;
   Shard chosen_shard() const;
-  // --limit and --ids stand above the file.
+  // Applies --limit and --ids, which override the file.
   void apply_to(DatasetConfig& dataset) const;
-  // With --json the object is all that goes to standard output.
-  bool talks() const { return !common.quiet && !json; }
+  // Whether to print text: with --json, standard output holds the JSON object alone.
+  bool prints_text() const { return !common.quiet && !json; }
 };
+
+// Parses --shard: "i/n" is one of n equal parts of a dataset or a sweep; "auto" takes i and n from
+// environment variables of the scheduler.
+Shard parse_shard(const std::string& text);
 
 // "cuda:0", "cuda:0 and 3 more".
 std::string shown_devices(Device first, std::size_t count);

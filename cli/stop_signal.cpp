@@ -17,7 +17,7 @@ extern "C" void request_stop(int signal) {
   std::signal(signal, SIG_DFL);
 }
 
-// nohup, or a shell's background job: what it asked to ignore stays ignored.
+// Whether the parent process, such as nohup, asked to ignore the signal.
 bool is_ignored(int signal) {
   struct sigaction now {};
   return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;

@@ -1,18 +1,18 @@
-// Ctrl-C for commands that can be continued: the first asks the command to end at a good place, the
-// second kills as usual.
+// Stop signals for commands that can be resumed: the first Ctrl-C asks the command to finish its
+// current step, the second kills it.
 #pragma once
 
 #include <atomic>
 
 namespace qkscope::cli {
 
-// Becomes true when SIGINT, SIGTERM, SIGHUP or SIGUSR1 (what schedulers send before a time limit)
-// comes; until the call they kill. One that the program was started to ignore, as nohup does with
-// SIGHUP, stays ignored.
+// Installs signal handlers. The returned flag becomes true on SIGINT, SIGTERM, SIGHUP or SIGUSR1,
+// which schedulers send before a time limit. Signals that were ignored at start, such as SIGHUP
+// under nohup, stay ignored.
 const std::atomic<bool>& watch_stop_signals();
 
-// Ends the program by the signal that came: the shell sees that it was stopped, not that it is
-// done.
+// Ends the process by the received signal, so that the shell sees an interrupted program and not a
+// finished one.
 void end_by_stop_signal();
 
 }  // namespace qkscope::cli

@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "cli/draw_sweep.h"
 #include "cli/logging.h"
 #include "cli/stop_signal.h"
 #include "qkscope/experimental/text.h"
+#include "qkscope/figures.h"
 
 namespace qkscope::cli {
 namespace {
@@ -19,22 +19,21 @@ namespace {
 using RunOutcome = RunReport::Outcome;
 using Publication = RunReport::Publication;
 
-std::vector<std::string> labels_with(const std::vector<RunReport>& reports, RunOutcome outcome) {
+// Labels of the runs whose outcome or publication has this value.
+template <typename Value>
+std::vector<std::string> labels_with(const std::vector<RunReport>& reports, Value value) {
   std::vector<std::string> labels;
-  for (const auto& report : reports)
-    if (report.outcome == outcome) labels.push_back(report.label);
+  for (const auto& report : reports) {
+    if constexpr (std::is_same_v<Value, RunOutcome>) {
+      if (report.outcome == value) labels.push_back(report.label);
+    } else if (report.publication == value) {
+      labels.push_back(report.label);
+    }
+  }
   return labels;
 }
 
-std::vector<std::string> labels_with(const std::vector<RunReport>& reports,
-                                     Publication publication) {
-  std::vector<std::string> labels;
-  for (const auto& report : reports)
-    if (report.publication == publication) labels.push_back(report.label);
-  return labels;
-}
-
-// A column of the overview on the screen.
+// A column of the printed overview.
 struct Shown {
   const char* title;
   const char* measure;
@@ -63,7 +62,7 @@ std::string shown(const Shown& column, double value) {
   return fmt::format("{:.{}f}", value, column.digits);
 }
 
-// One line of the overview; `suffix` of the measures: "", "_se" or "_exact".
+// Prints one line of the overview. `suffix` selects the measures: "", "_se" or "_exact".
 void print_row(const OverviewRow& row, const std::string& title, std::size_t width,
                const std::string& suffix) {
   fmt::print("{:<{}}", title, width);
@@ -72,7 +71,7 @@ void print_row(const OverviewRow& row, const std::string& title, std::size_t wid
   fmt::print("\n");
 }
 
-// Whether statistics over every token stand beside the sampled numbers.
+// Whether the run also has statistics over every token.
 bool has_exact(const OverviewRow& row) {
   return std::any_of(std::begin(kShown), std::end(kShown), [&](const Shown& column) {
     return !std::isnan(row.value(std::string(column.measure) + "_exact"));
@@ -104,6 +103,15 @@ void print_group(const std::vector<OverviewRow>& rows, const std::string& layers
   }
 }
 
+// Prints one line per run: for all heads, for RoPE layers and for NoPE layers.
+void print_overview(const std::vector<OverviewRow>& rows) {
+  print_group(rows, "all", "All layers");
+  print_group(rows, "rope", "Layers with RoPE");
+  print_group(rows, "nope", "Layers without RoPE (NoPE)");
+  print_group(rows, "full", "Layers with full attention");
+  print_group(rows, "sliding", "Layers with a sliding window");
+}
+
 void print_counts(const std::vector<RunReport>& reports, double seconds) {
   const auto count = [&](RunOutcome outcome) { return labels_with(reports, outcome).size(); };
   fmt::print("{} runs in {}: {} done, {} were done before, {} failed", reports.size(),
@@ -120,75 +128,72 @@ void print_counts(const std::vector<RunReport>& reports, double seconds) {
     fmt::print("{} published, {} were published before\n", published, before);
 }
 
-void report_failed_runs(const std::vector<RunReport>& reports) {
-  const auto failed = labels_with(reports, RunOutcome::failed);
-  if (failed.empty()) return;
-  const bool machine = std::any_of(reports.begin(), reports.end(), [](const RunReport& report) {
+// Throws for the runs with these labels, if any. `by_machine`: whether a run failed for a reason
+// other than bad input.
+void report_runs(const std::vector<std::string>& labels, std::size_t all, bool by_machine,
+                 const char* what, const char* remedy) {
+  if (!labels.empty())
+    throw Error(by_machine ? ErrorKind::failure : ErrorKind::bad_input,
+                fmt::format("{} of {} runs {}: {}; {}", labels.size(), all, what,
+                            fmt::join(labels, ", "), remedy));
+}
+
+void report_problems(const std::vector<RunReport>& reports) {
+  const bool failure = std::ranges::any_of(reports, [](const RunReport& report) {
     return report.outcome == RunOutcome::failed && report.error_kind == ErrorKind::failure;
   });
-  throw Error(machine ? ErrorKind::failure : ErrorKind::bad_input,
-              fmt::format("{} of {} runs failed: {}; run the same command to try them again",
-                          failed.size(), reports.size(), fmt::join(failed, ", ")));
-}
-
-void report_unfinished_runs(const std::vector<RunReport>& reports) {
-  const auto unfinished = labels_with(reports, RunOutcome::unfinished);
-  if (!unfinished.empty())
-    throw Error(ErrorKind::failure,
-                fmt::format("{} of {} runs are missing in the tables: {}; sweep or submit again to "
-                            "finish them",
-                            unfinished.size(), reports.size(), fmt::join(unfinished, ", ")));
-}
-
-void report_unpublished_runs(const std::vector<RunReport>& reports) {
-  const auto failed = labels_with(reports, Publication::failed);
-  if (failed.empty()) return;
-  const bool machine = std::any_of(reports.begin(), reports.end(), [](const RunReport& report) {
+  report_runs(labels_with(reports, RunOutcome::failed), reports.size(), failure, "failed",
+              "run the same command to try them again");
+  report_runs(labels_with(reports, RunOutcome::unfinished), reports.size(), true,
+              "are missing in the tables", "sweep or submit again to finish them");
+  const bool unpublished = std::ranges::any_of(reports, [](const RunReport& report) {
     return report.publication == Publication::failed &&
            report.publish_error_kind == ErrorKind::failure;
   });
-  throw Error(machine ? ErrorKind::failure : ErrorKind::bad_input,
-              fmt::format("{} of {} runs are not published: {}; their results are whole, and the "
-                          "same command tries to publish them again",
-                          failed.size(), reports.size(), fmt::join(failed, ", ")));
+  report_runs(labels_with(reports, Publication::failed), reports.size(), unpublished,
+              "are not published",
+              "their results are whole, and the same command tries to publish them again");
 }
 
-// A task that does one part of some runs leaves the tables of all to another.
+// A task that runs one stage of some runs leaves the tables to another task.
 bool makes_tables(const SweepCommand& command) {
   return command.options.part == SweepPart::all || command.options.part == SweepPart::tables;
 }
 
+void draw_once(const std::string& folder, bool quiet) {
+  const std::string out = folder + "/figures";
+  const Drawn drawn =
+      draw_figures({.results = folder, .out = out, .only = "", .quiet = quiet, .again = false});
+  if (quiet) return;
+  fmt::print("{} figures in {}{}\n", drawn.figures.size(), out,
+             drawn.as_before ? ", drawn before from the same results" : "");
+  for (const auto* name : {"position_signal", "taxonomy_evolution"})
+    if (std::ranges::count(drawn.figures, name) > 0) fmt::print("{}/{}.png\n", out, name);
+  fmt::print("report: {}\n", drawn.report);
+}
+
+// Draws again if another machine stored newer tables meanwhile.
 void draw(const SweepCommand& command) {
   const bool quiet = command.options.quiet;
   do {
-    draw_sweep(command.sweep.folder(), quiet);
+    draw_once(command.sweep.folder(), quiet);
   } while (!command.sweep.put_figures(quiet));
 }
 
-// Failed runs are told about also when the figures cannot be drawn.
+// Reports failed runs even if the figures cannot be drawn.
 void finish(const SweepCommand& command, const std::vector<RunReport>& reports) {
   std::exception_ptr not_drawn;
   try {
     if (command.figures && makes_tables(command)) draw(command);
   } catch (const Error& error) {
     not_drawn = std::current_exception();
-    say(LogLevel::error, fmt::format("figures: {}", error.what()));
+    log_line(LogLevel::error, fmt::format("figures: {}", error.what()));
   }
-  report_failed_runs(reports);
-  report_unfinished_runs(reports);
-  report_unpublished_runs(reports);
+  report_problems(reports);
   if (not_drawn) std::rethrow_exception(not_drawn);
 }
 
 }  // namespace
-
-void print_overview(const std::vector<OverviewRow>& rows) {
-  print_group(rows, "all", "All layers");
-  print_group(rows, "rope", "Layers with RoPE");
-  print_group(rows, "nope", "Layers without RoPE (NoPE)");
-  print_group(rows, "full", "Layers with full attention");
-  print_group(rows, "sliding", "Layers with a sliding window");
-}
 
 void run_sweep_command(const SweepCommand& command) {
   using Clock = std::chrono::steady_clock;

@@ -1,8 +1,5 @@
-// What `sweep` and `demo` share: running a sweep, telling how it went, the table at its end.
+// Runs a sweep and prints its results or its progress.
 #pragma once
-
-#include <string>
-#include <vector>
 
 #include "qkscope/experimental/study.h"
 
@@ -14,11 +11,12 @@ struct SweepCommand {
   bool figures = true;
 };
 
-// Runs it and prints the overview. Runs that failed are thrown about at the end, when all else is
-// done; a run that was stopped ends the program by the signal.
+// Runs the sweep and prints the overview. Throws at the end if runs failed. After a stop signal,
+// ends the program by that signal.
 void run_sweep_command(const SweepCommand& command);
 
-// One line per run: all heads, then RoPE and NoPE layers apart.
-void print_overview(const std::vector<OverviewRow>& rows);
+// Prints the state of every run, on one machine or on a cluster. With `watch_seconds` above 0,
+// prints again at that interval until all runs are done.
+void print_sweep_status(const Sweep& sweep, double watch_seconds, bool json);
 
 }  // namespace qkscope::cli

@@ -1,4 +1,4 @@
-// Options of commands that read a sweep: sweep, submit, status.
+// Options of commands that read a sweep file, and their dry run: sweep, submit.
 #pragma once
 
 #include <string>
@@ -6,25 +6,36 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/run_options.h"
 #include "qkscope/experimental/study.h"
 
 namespace qkscope::cli {
 
-struct SweepOptionsOfFile {
+struct SweepFileArguments {
   SweepSource source;
+  ComputeArguments compute;  // for every run
   std::string results = "results";
-  std::string devices;
-  std::string dtype;
-  std::string device_memory;
 
-  // Which sweep: FILE, --out, --set, --every, --log, --data.
-  void add_source_to(CLI::App& command);
-  // How its models run.
-  void add_compute_to(CLI::App& command);
-
+  void add_to(CLI::App& command);
   Sweep read();
-  // The same options for another process that runs in the same folder.
+  // Returns the same options for another process that runs in the same folder.
   std::vector<std::string> arguments() const;
 };
+
+// Speeds from which times are estimated.
+struct CostOptions {
+  std::string speed = "400T";  // FLOP/s
+  std::string bandwidth = "100MB";
+
+  void add_to(CLI::App& command);
+  // Throws for speeds that cannot be parsed, before any work is done.
+  void check() const;
+  double flop_per_second() const;
+  double bytes_per_second() const;
+};
+
+// Prints one line per run, then the totals. Throws at the end if some runs cannot be planned.
+void print_sweep_plan(const std::vector<PlannedRun>& runs, const CostOptions& options, bool evicts,
+                      const std::string& folder);
 
 }  // namespace qkscope::cli

@@ -24,7 +24,7 @@ std::vector<std::int32_t> ids_from_json(const std::string& path) {
   return ids;
 }
 
-// "1,2,3", or the path of a JSON file.
+// Parses "1,2,3", or reads a JSON file.
 std::vector<std::int32_t> read_token_ids(const std::string& option) {
   if (option.find_first_not_of("0123456789, -") != std::string::npos) return ids_from_json(option);
   std::vector<std::int32_t> ids;
@@ -39,13 +39,13 @@ std::vector<std::int32_t> read_token_ids(const std::string& option) {
 }  // namespace
 
 CLI::App& TokenInput::add_to(CLI::App& command) {
-  auto* input = command.add_option_group("input", "What to run: one of these");
+  auto* input = command.add_option_group("input", "Input: one of these");
   input->add_option("--text", text, "The text itself");
   input->add_option("--text-file", text_file, "A file with the text");
   input->add_option("--token-ids", token_ids,
                     "Token ids (1,2,3), or a JSON file with a list of them");
   input->require_option(1);
-  command.add_flag("--no-special", no_special, "Do not add the tokenizer's special tokens");
+  command.add_flag("--no-special", no_special, "Add no special tokens");
   return *input;
 }
 

@@ -1,4 +1,4 @@
-// The tokens a command runs on, and the positions of them it looks at.
+// Token input of commands that run one text, and the positions to keep.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,22 @@
 
 namespace qkscope::cli {
 
-// Exactly one of --text, --text-file and --token-ids, unless the command asks otherwise of the
-// group.
+// The options --text, --text-file and --token-ids. Exactly one is required by default.
 struct TokenInput {
   std::string text;
   std::string text_file;
   std::string token_ids;
   bool no_special = false;
 
-  CLI::App& add_to(CLI::App& command);  // the group of the three
+  // Returns the option group, so that a command can add to it or relax it.
+  CLI::App& add_to(CLI::App& command);
   bool given() const { return !text.empty() || !text_file.empty() || !token_ids.empty(); }
-  // Texts are tokenized with the tokenizer in the checkpoint's folder.
+  // Returns token ids; texts are tokenized with the tokenizer of the checkpoint folder.
   std::vector<std::int32_t> read(const std::string& folder) const;
 };
 
-// "5", "0,3,7" or "0:128" (end not included), negative counted from the end; ascending, once each.
-// Empty for an empty option, which means all.
+// Parses "5", "0,3,7" or "0:128" (end excluded); negative positions count from the end. Returns
+// sorted, distinct positions; an empty list, for an empty option, means all positions.
 std::vector<std::int64_t> read_positions(const std::string& option, std::int64_t length);
 
 }  // namespace qkscope::cli

@@ -1,6 +1,6 @@
 #!python
-# The commands `qkscope` and `sniff-qk` of an installed package: becomes the program of its own name that lies in
-# the package. The package itself is not imported, which would take longer than many commands do.
+# The commands `qkscope` and `sniff-qk` of an installed package: executes the program of the same name in the package
+# folder. The package itself is not imported, which would take longer than many commands.
 import importlib.util
 import os
 import sys

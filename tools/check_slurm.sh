@@ -119,7 +119,7 @@ run_on_one_machine() {
   "$program" sweep "${options[@]}" --quiet --no-figures
 }
 
-submit() { "$program" submit sweep "${options[@]}" --no-figures --shards $shards --cpus 1 --retries 3 "$@"; }
+submit() { "$program" submit sweep "${options[@]}" --no-figures --shards $shards --slurm cpus=1 --slurm retries=3 "$@"; }
 
 # expect CODE TEXT COMMAND...: one line, this exit code.
 expect() {
@@ -143,7 +143,7 @@ begun_in_two_shards() {
 }
 
 try_bad_input() {
-  expect 2 "Invalid partition name" submit --partition nowhere
+  expect 2 "Invalid partition name" submit --slurm partition=nowhere
   expect 2 "begun in 2 shards, not in 8" begun_in_two_shards
   stop_daemon slurmctld
   expect 1 "Unable to contact slurm controller" submit
@@ -161,7 +161,7 @@ capture: {sampler: {type: uniform, base_rate: 1.0}, min_bucket_size: 16}
 output: {data_root: $work/captured}
 CONFIG
   "$program" capture --config "$work/capture.yaml" --set "output.data_root=$work/captured-alone" --quiet
-  "$program" submit capture "$work/capture.yaml" --shards 4 --cpus 1 --time 1 --quiet
+  "$program" submit capture "$work/capture.yaml" --shards 4 --slurm cpus=1 --slurm time=1 --quiet
   wait_for_queue
   diff --recursive --brief "$work/captured-alone" "$work/captured" || fail "the capture differs"
   say "a capture over four tasks is that of one machine, byte by byte"
@@ -218,7 +218,7 @@ main() {
   expect 2 "it is submitted already" submit --quiet
   kill_tasks
   say "Slurm: $((SECONDS - begin)) s"
-  "$program" status "${options[@]}"
+  "$program" sweep "${options[@]}" --status
   # Whoever was told to end by scancel is not started again; what is left is submitted once more.
   if ! diff_results >/dev/null; then
     say "submitting what is left"

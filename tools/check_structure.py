@@ -36,6 +36,7 @@ PUBLIC = {
     "experimental/heads.h": ["capture/stats_run"],
     "hub.h": ["input/hub", "capture/publish"],
     "experimental/log.h": ["base/core"],
+    "experimental/options.h": ["analysis/results"],
     "model.h": ["engine/api", "engine/model"],
     "statistics.h": ["engine/statistics", "capture/stats_format", "capture/stats_run"],
     "experimental/store.h": ["input/store"],

@@ -1,7 +1,6 @@
-// qkscope bench: how fast a model runs on this machine.
+// qkscope bench: measures the speed of a model on this machine.
 #include "qkscope/experimental/bench.h"
 
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,7 +47,7 @@ double rate(const BenchResult& result) {
   return result.flop / result.seconds;
 }
 
-// "FlashInfer, our own in 1 of 36 layers": the first is the one that most layers take.
+// "FlashInfer, our own in 1 of 36 layers": attention kernels, the most used first.
 std::string kernels(const BenchResult& result) {
   std::int64_t layers = 0;
   for (const auto& kernel : result.attention) layers += kernel.layers;
@@ -60,7 +59,7 @@ std::string kernels(const BenchResult& result) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// The largest unit that leaves at least one: "1.25 TFLOP/s".
+// Formats a rate: "1.2 TFLOP/s", "90.0 GFLOP/s".
 std::string flop_rate(double value) {
   return value >= 1e12 ? fmt::format("{:.1f} TFLOP/s", value / 1e12)
                        : fmt::format("{:.1f} GFLOP/s", value / 1e9);
@@ -127,14 +126,11 @@ Json to_json(const std::string& name, const BenchReport& report) {
 }
 
 void run(BenchArguments& options) {
-  options.common.apply();
   for (const auto& text : options.batches) options.bench.batches.push_back(parse_batch(text));
   const auto folder = options.model.fetch(options.common.quiet);
   const auto report = measure_speed(folder, options.model.options(0), options.bench);
   if (options.json)
-    fmt::print(
-        "{}\n",
-        to_json(options.model.name, report).dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", dump_json(to_json(options.model.name, report), 2));
   else
     print(options.model.name, report);
 }
@@ -142,9 +138,9 @@ void run(BenchArguments& options) {
 }  // namespace
 
 void add_bench(CLI::App& app) {
-  auto options = std::make_shared<BenchArguments>();
-  auto* command = app.add_subcommand(
-      "bench", "Measure how fast a model runs here: tokens/s, FLOP/s, memory, time per part");
+  auto [command, options] = add_command<BenchArguments>(
+      app, "bench", "Measure the speed of a model here: tokens/s, FLOP/s, memory, time per part",
+      run);
   options->model.add_to(*command);
   command
       ->add_option("--batch", options->batches,
@@ -156,12 +152,10 @@ void add_bench(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_option("--ceiling-seconds", options->bench.ceiling_seconds,
-                   "How long matrix products run to find the device's ceiling")
+                   "Seconds of matrix products that measure the peak FLOP/s of the device")
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();
   command->add_flag("--json", options->json, "Print one JSON object");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace qkscope::cli

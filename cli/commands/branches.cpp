@@ -1,7 +1,7 @@
-// qkscope branches: the checkpoints that a repository keeps as branches, and a sweep over them.
+// qkscope hub branches: lists the checkpoints that a repository keeps as branches, and writes a
+// sweep file over them.
 #include <algorithm>
 #include <filesystem>
-#include <memory>
 
 #include <fmt/format.h>
 
@@ -49,8 +49,7 @@ void print(const std::vector<CheckpointBranch>& branches) {
                branch.step ? fmt::format("{}", *branch.step) : "-", printable(branch.branch));
 }
 
-void run(const BranchesArguments& options) {
-  options.common.apply();
+void run(BranchesArguments& options) {
   check(options);
   const auto kind = options.dataset ? RepositoryKind::dataset : RepositoryKind::model;
   const auto names = list_branches({kind, options.repository});
@@ -69,41 +68,37 @@ void run(const BranchesArguments& options) {
 
 }  // namespace
 
-void add_branches(CLI::App& app) {
-  auto options = std::make_shared<BranchesArguments>();
+void add_branches(CLI::App& hub) {
+  auto [command, options] = add_command<BranchesArguments>(
+      hub, "branches", "List a repository's checkpoint branches, and write a sweep file over them",
+      run);
   auto& choice = options->choice;
-  auto* command = app.add_subcommand(
-      "branches", "List a repository's checkpoint branches, and write a sweep over them");
   command->add_option("repository", options->repository, "org/name on the Hugging Face Hub")
       ->required();
   command
       ->add_option("--match", choice.match,
-                   "Only branches like this: 'stage1-*'; repeatable (default: those whose name "
-                   "tells a step)")
+                   "Only branches that match this pattern: 'stage1-*'; repeatable (default: those "
+                   "whose name contains a step)")
       ->allow_extra_args(false);
-  auto* every = command->add_option("--every", choice.every, "Every N-th of them, and the last")
+  auto* every = command->add_option("--every", choice.every, "Every N-th branch, and the last")
                     ->check(positive());
   command
       ->add_option("--log", choice.log,
                    "At most N of each phase, evenly in the logarithm of the step")
       ->check(positive())
       ->excludes(every);
-  auto* write =
-      command->add_option("--write-sweep", options->sweep_file, "Write a sweep file for them");
+  auto* write = command->add_option("--write-sweep", options->sweep_file,
+                                    "Write a sweep file over the branches");
   command
       ->add_option("--config", options->config,
-                   "The capture configuration of its runs; each takes repository and branch as its "
-                   "model")
+                   "Capture configuration of the runs; repository and branch replace its model")
       ->needs(write);
-  command->add_flag("--overwrite", options->overwrite, "Replace a sweep file that is there")
+  command->add_flag("--overwrite", options->overwrite, "Replace an existing sweep file")
       ->needs(write);
   command->add_flag("--dataset", options->dataset, "The repository is a dataset");
   command->footer(
       "Phase and label come from the name: stage1-step-40000 is S1-40K of phase stage1; phases "
-      "that "
-      "begin with lc are LC1, LC2, ...");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
+      "that begin with lc are LC1, LC2, ...");
 }
 
 }  // namespace qkscope::cli

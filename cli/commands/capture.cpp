@@ -1,4 +1,4 @@
-// qkscope capture, and sniff-qk: store the query and key vectors of sampled heads and positions.
+// qkscope capture and sniff-qk: store the query and key vectors of sampled heads and positions.
 #include "qkscope/capture.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace {
 struct CaptureArguments : RunArguments {
   std::string non_finite;
   std::int64_t shards = 0;
-  bool resume = false;  // what happens anyway
+  bool resume = false;  // accepted for the protocol; runs always resume
   bool no_publish = false;
 };
 
@@ -91,17 +91,18 @@ void print_result(const CaptureResult& result, const CapturePlan& plan,
   }
 }
 
-// A trial with --limit must not take the place of a whole capture.
+// A capture with --limit is not published: it would replace the whole capture on the Hub.
 void publish(const OutputConfig& output, const CaptureArguments& options) {
   if (!output.hf_repo_id || options.no_publish) return;
   if (options.limit == 0)
     publish_finished(output.data_root, {.repo = *output.hf_repo_id,
                                         .branch = output.hf_branch.value_or(""),
                                         .private_repo = output.private_repo,
-                                        .quiet = !options.talks()});
-  else if (options.talks())
-    fmt::print("not published: captured with --limit; 'qkscope publish {}' does it all the same\n",
-               output.data_root);
+                                        .quiet = !options.prints_text()});
+  else if (options.prints_text())
+    fmt::print(
+        "not published: captured with --limit; 'qkscope hub publish {}' does it all the same\n",
+        output.data_root);
 }
 
 bool is_finished(const CaptureResult& result) {
@@ -111,7 +112,7 @@ bool is_finished(const CaptureResult& result) {
 
 void tell(const CaptureResult& result, const CapturePlan& plan, const CaptureArguments& options) {
   if (options.json) fmt::print("{}\n", result_json(result));
-  if (options.talks()) print_result(result, plan, options);
+  if (options.prints_text()) print_result(result, plan, options);
   warn_of_non_finite(result);
   if (is_finished(result)) publish(plan.config().output, options);
   if (result.outcome == CaptureResult::Outcome::interrupted) end_by_stop_signal();
@@ -125,7 +126,7 @@ CaptureResult capture(const CapturePlan& plan, const CaptureArguments& options,
                             .stop = &watch_stop_signals()});
 }
 
-// The shards that no task has finished, one after another, then the files of all.
+// Captures, one after another, the shards that no task has finished, then merges all shards.
 CaptureResult capture_shards(const CapturePlan& plan, const CaptureArguments& options) {
   for (std::int64_t index = 0; index < options.shards; ++index) {
     const auto result = capture(plan, options, {index, options.shards});
@@ -144,7 +145,7 @@ void run(const CaptureArguments& options) {
   if (!options.non_finite.empty()) config.capture.keep_non_finite = options.non_finite == "keep";
   const auto shard = options.chosen_shard();
   fetch_capture_inputs(config, {.weights = !options.dry_run, .quiet = options.common.quiet});
-  const auto plan = make_plan(config, options.compute());
+  const auto plan = make_plan(config, options.compute.options());
   if (!options.dry_run)
     return tell(options.shards > 0 ? capture_shards(plan, options) : capture(plan, options, shard),
                 plan, options);
@@ -162,16 +163,17 @@ void set_up_capture(CLI::App& command) {
   options->add_to(command);
   command
       .add_option("--non-finite", options->non_finite,
-                  "A vector with NaN or infinity: refuse (ends the run, the default) or keep (is "
-                  "stored and counted)")
+                  "Vectors with NaN or infinity: refuse (end the run, the default) or keep (store "
+                  "and count them)")
       ->check(CLI::IsMember({"refuse", "keep"}));
   command
       .add_option("--shards", options->shards,
-                  "N: capture those of N shards that no task has finished, and merge all")
+                  "N: capture the shards that no task has finished, of N, one after another; then "
+                  "merge all")
       ->check(positive());
   command.add_flag("--resume", options->resume, "Continue an interrupted run (the default)");
   command.add_flag("--no-publish", options->no_publish,
-                   "Do not publish, whatever output.hf_repo_id says");
+                   "Do not publish, even if output.hf_repo_id is set");
   command.callback([options] { run(*options); });
 }
 

@@ -1,5 +1,4 @@
-// qkscope combine: the tables of many sweeps one below the other.
-#include <memory>
+// qkscope combine: concatenates the tables of several sweeps.
 
 #include <fmt/format.h>
 
@@ -20,8 +19,7 @@ struct CombineArguments {
   std::string out;
 };
 
-void run(const CombineArguments& options) {
-  options.common.apply();
+void run(CombineArguments& options) {
   check_output_folder(options.out);
   StoredOutput output(options.out, "tables");
   const auto tables = combine_sweeps(options.sweeps, output.folder());
@@ -35,8 +33,8 @@ void run(const CombineArguments& options) {
 }  // namespace
 
 void add_combine(CLI::App& app) {
-  auto options = std::make_shared<CombineArguments>();
-  auto* command = app.add_subcommand("combine", "Stack the tables of many sweeps, for SQL");
+  auto [command, options] = add_command<CombineArguments>(
+      app, "combine", "Tables of several sweeps become one set of tables, for SQL", run);
   command
       ->add_option("sweeps", options->sweeps,
                    "Folders or addresses of sweeps (RESULTS/NAME), or NAME=FOLDER for another name")
@@ -44,9 +42,10 @@ void add_combine(CLI::App& app) {
   command->add_option("--out", options->out, "Folder or address for the tables (made if missing)")
       ->required();
   command->footer(
-      "Columns are joined by name; what a sweep lacks is null. docs/atlas.md asks them with SQL.");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
+      "Rows are concatenated; columns are matched by name, and missing ones are null. "
+      "docs/atlas.md "
+      "queries the tables with SQL.\nmerge: shards of one run. combine: tables of several sweeps. "
+      "pool: heads of several analyses.");
 }
 
 }  // namespace qkscope::cli

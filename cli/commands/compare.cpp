@@ -1,8 +1,7 @@
-// qkscope compare: runs beside published numbers, or beside each other.
+// qkscope compare: compares runs with published numbers, or with each other.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <memory>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -39,7 +38,7 @@ std::string with_error(double value, double se) {
   return fmt::format("{:.4g} ± {}", value, std::isnan(se) ? "?" : fmt::format("{:.2g}", se));
 }
 
-// The columns of a comparison by name.
+// Access to the columns of a comparison table by name.
 struct Rows {
   const Table& table;
 
@@ -52,7 +51,7 @@ struct Rows {
   }
 };
 
-// The two sides of a comparison: names of columns and titles.
+// Column names and titles of the two sides of a comparison.
 struct Sides {
   const char* left;
   const char* left_se;
@@ -64,7 +63,7 @@ struct Sides {
 constexpr Sides kPublished{"published", "se_published", "published", "ours", "se_ours", "ours"};
 constexpr Sides kTwoRuns{"a", "se_a", "A", "b", "se_b", "B"};
 
-// Rows with both numbers: which measure, and which runs.
+// A row of the comparison table that has both numbers.
 struct Shown {
   std::size_t row = 0;
   std::string measure;
@@ -93,7 +92,7 @@ std::string both_names(const std::string& a, const std::string& b) {
 
 void print_not_compared(const Rows& rows) {
   std::vector<std::string> absent;
-  std::vector<std::pair<std::string, std::vector<std::string>>> reasons;  // why, quantities
+  std::vector<std::pair<std::string, std::vector<std::string>>> reasons;  // reason, measures
   for (std::size_t row = 0; row < rows.count(); ++row) {
     if (!std::isnan(rows.number("ours", row))) continue;
     if (rows.text("model", row).empty()) {
@@ -126,13 +125,12 @@ void print_errors_absent(const Rows& rows, const Sides& sides) {
   if (without > 0)
     fmt::print(
         "\nthe error is absent for {} of {} differences ({} or {} is not known): errors.csv of a "
-        "run "
-        "has the errors of its means\n",
+        "run has the errors of its means\n",
         without, compared, sides.left_se, sides.right_se);
 }
 
-// A block for each measure with a line for each run; where there is one run, one block with a line
-// for each measure.
+// Prints a block per measure with a line per run; for a single run, one block with a line per
+// measure.
 void print_blocks(const std::vector<Shown>& shown, const Rows& rows, const Sides& sides) {
   const bool one = std::all_of(shown.begin(), shown.end(),
                                [&](const Shown& line) { return line.runs == shown.front().runs; });
@@ -175,8 +173,7 @@ void write(const Table& table, const std::string& folder) {
   info("{}/compare.csv", folder);
 }
 
-void run(const CompareArguments& options) {
-  options.common.apply();
+void run(CompareArguments& options) {
   const bool two = !options.other.empty();
   if (!options.out.empty()) check_local_output(options.out);
   const bool quiet = options.common.quiet;
@@ -195,41 +192,39 @@ void run(const CompareArguments& options) {
 }  // namespace
 
 void add_compare(CLI::App& app) {
-  auto options = std::make_shared<CompareArguments>();
+  auto [command, options] = add_command<CompareArguments>(
+      app, "compare", "Compare runs with published numbers, or with each other", run);
   auto& compare = options->compare;
-  auto* command =
-      app.add_subcommand("compare", "Runs beside published numbers, or beside each other");
   command
       ->add_option("results", options->results,
                    "Folder of a sweep (RESULTS/NAME) or of 'qkscope analyze'")
       ->required();
   auto* other = command->add_option("other", options->other,
-                                    "A second one: the two are compared with each other");
+                                    "Second folder: compare the two with each other");
   command
       ->add_option("--published", compare.published,
-                   "Whose numbers: a set (smollm3, models, profiles, pooled, small_models) or a "
-                   "CSV file of your own")
+                   "Published numbers: a set (smollm3, models, profiles, pooled, small_models) or "
+                   "your own CSV file")
       ->capture_default_str()
       ->excludes(other);
   command
       ->add_option("--as", compare.as,
-                   "The published name that a single run stands for (default: its label); of "
-                   "pooled numbers the scope that all runs together stand for")
+                   "Published name to compare a single run with (default: its label); for pooled "
+                   "numbers, the scope to compare all runs with")
       ->excludes(other);
   command->add_option("--only", compare.only, "Only the run with this label; repeatable")
       ->allow_extra_args(false)
       ->excludes(other);
   command
       ->add_flag("--all-sources", compare.every_source,
-                 "Every source of a number, not only the most exact")
+                 "Use every source of a number, not only the most exact")
       ->excludes(other);
   command->add_option("--out", options->out, "Folder to write compare.csv into");
   command->add_flag("--csv", options->csv, "Print CSV with every digit");
   command->footer(
-      "± of published numbers is what rounding, or reading a figure, leaves open; ± of ours is the "
-      "standard error over texts. se is that of the difference, ratio the difference over it.");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
+      "± of published numbers is the uncertainty from rounding or from reading a figure; ± of ours "
+      "is the standard error over texts. se is the standard error of the difference, ratio the "
+      "difference divided by se.");
 }
 
 }  // namespace qkscope::cli

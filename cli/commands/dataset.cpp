@@ -1,7 +1,6 @@
+// qkscope dataset: lengths of the texts of a dataset, or a new dataset of its long texts.
 #include <algorithm>
-#include <memory>
 #include <optional>
-#include <tuple>
 
 #include <fmt/format.h>
 
@@ -9,7 +8,8 @@
 #include "cli/common_options.h"
 #include "cli/error.h"
 #include "cli/json.h"
-#include "cli/shard.h"
+#include "cli/numbers.h"
+#include "cli/run_options.h"
 #include "cli/stop_signal.h"
 #include "qkscope/experimental/log.h"
 #include "qkscope/experimental/store.h"
@@ -27,7 +27,6 @@ struct DatasetArguments {
   CorpusOptions corpus;
   std::string name, id_column, shard, tokenizer;
   std::string errors = "strict";
-  std::int64_t max_length = 0;
   LongTextOptions long_texts;
   bool no_special = false, json = false;
 };
@@ -38,7 +37,7 @@ struct Lengths {
   std::int64_t truncated = 0;
 };
 
-// Reads and measures block by block: the texts of one block are held, no more.
+// Reads and measures block by block, so that only the texts of one block are in memory.
 Lengths measure(Corpus& corpus, const Tokenizer* tokenizer, const DatasetArguments& options) {
   constexpr std::size_t kBlockBytes = 32 << 20;
   Progress progress({.what = "reading", .unit = "documents", .quiet = options.common.quiet});
@@ -55,7 +54,8 @@ Lengths measure(Corpus& corpus, const Tokenizer* tokenizer, const DatasetArgumen
       std::vector<Tokenizer::Encoding> encoded(texts.size());
       parallel_for(std::ssize(texts), [&](std::int64_t i) {
         const auto at = static_cast<std::size_t>(i);
-        encoded[at] = tokenizer->encode(texts[at], {!options.no_special, options.max_length});
+        encoded[at] =
+            tokenizer->encode(texts[at], {!options.no_special, options.long_texts.max_tokens});
       });
       for (const auto& one : encoded) {
         lengths.tokens.push_back(std::ssize(one.ids));
@@ -84,7 +84,7 @@ struct Bin {
   std::int64_t from, to, count;  // from <= length < to
 };
 
-// Bins whose bounds double, from the shortest document's to the longest's.
+// Bins with doubling bounds that cover the shortest to the longest document.
 std::vector<Bin> histogram(const std::vector<std::int64_t>& lengths) {
   std::vector<Bin> bins;
   if (lengths.empty()) return bins;
@@ -123,21 +123,17 @@ void print_json(const Corpus& corpus, const Lengths& lengths) {
       out["tokens"]["histogram"].push_back({{"from", from}, {"to", to}, {"count", count}});
     }
   }
-  fmt::print("{}\n", out.dump(-1, ' ', false, Json::error_handler_t::replace));
-}
-
-std::string count(std::int64_t value) {
-  return format_count(static_cast<std::uint64_t>(value));
+  fmt::print("{}\n", dump_json(out));
 }
 
 void print_summary(const char* what, const Summary& summary) {
-  fmt::print("{:<11}{} in all; shortest {}, median {}, longest {}\n", what, count(summary.total),
-             count(summary.least), count(summary.median), count(summary.most));
+  fmt::print("{:<11}{} in all; shortest {}, median {}, longest {}\n", what, number(summary.total),
+             number(summary.least), number(summary.median), number(summary.most));
 }
 
 void print_tokens(const Lengths& lengths) {
   print_summary("tokens", summarize(lengths.tokens));
-  if (lengths.truncated > 0) fmt::print("{:<11}{}\n", "truncated", count(lengths.truncated));
+  if (lengths.truncated > 0) fmt::print("{:<11}{}\n", "truncated", number(lengths.truncated));
   const std::vector<Bin> bins = histogram(lengths.tokens);
   std::int64_t most = 1;
   for (const Bin& bin : bins) most = std::max(most, bin.count);
@@ -148,7 +144,8 @@ void print_tokens(const Lengths& lengths) {
         documents == 0 ? 0 : std::max<std::int64_t>(1, documents * kWidth / most);
     std::string blocks;
     for (std::int64_t i = 0; i < bar; ++i) blocks += "█";
-    fmt::print("{:>10} {:>10}  {:<9} {}\n", count(from), count(to - 1), count(documents), blocks);
+    fmt::print("{:>10} {:>10}  {:<9} {}\n", number(from), number(to - 1), number(documents),
+               blocks);
   }
 }
 
@@ -162,18 +159,18 @@ void print_text(const Corpus& corpus, const Lengths& lengths) {
     columns += fmt::format("{}{} ({})", columns.empty() ? "" : ", ", name, type);
   }
   fmt::print("{:<11}{}\n", "columns", printable(columns));
-  fmt::print("{:<11}{}\n", "rows", count(counts.rows));
+  fmt::print("{:<11}{}\n", "rows", number(counts.rows));
   fmt::print("{:<11}{} ({} null and {} empty texts skipped)\n", "documents",
-             count(counts.documents), count(counts.null_texts), count(counts.empty_texts));
+             number(counts.documents), number(counts.null_texts), number(counts.empty_texts));
   print_summary("bytes", summarize(lengths.bytes));
   if (!lengths.tokens.empty()) print_tokens(lengths);
 }
 
 std::string share(std::int64_t part, std::int64_t all) {
-  return fmt::format("{} of {}", count(part), count(all));
+  return fmt::format("{} of {}", number(part), number(all));
 }
 
-// qkscope dataset --out: a dataset of the texts that are long enough.
+// qkscope dataset --out: writes the texts that are long enough.
 void write_dataset(Corpus& corpus, const Tokenizer& tokenizer, DatasetArguments& options) {
   auto& wanted = options.long_texts;
   wanted.id_column = options.corpus.id_column.value_or(wanted.id_column);
@@ -195,16 +192,16 @@ void write_dataset(Corpus& corpus, const Tokenizer& tokenizer, DatasetArguments&
                    {"null_texts", counts.null_texts},
                    {"empty_texts", counts.empty_texts},
                    {"tokens", made.tokens}};
-    fmt::print("{}\n", out.dump(-1, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", dump_json(out));
     return;
   }
   fmt::print("{:<11}{} texts, {} tokens, in {}\n", "kept", share(made.kept, made.read),
-             count(made.tokens), wanted.out);
-  if (made.cut > 0) fmt::print("{:<11}{}\n", "cut", count(made.cut));
+             number(made.tokens), wanted.out);
+  if (made.cut > 0) fmt::print("{:<11}{}\n", "cut", number(made.cut));
   fmt::print(
       "{:<11}{} with fewer than {} tokens, the longest with {}; {} null and {} empty texts\n",
-      "left out", count(made.too_short), count(wanted.min_tokens), count(made.longest),
-      count(counts.null_texts), count(counts.empty_texts));
+      "left out", number(made.too_short), number(wanted.min_tokens), number(made.longest),
+      number(counts.null_texts), number(counts.empty_texts));
 }
 
 void check_output(const DatasetArguments& options) {
@@ -212,18 +209,17 @@ void check_output(const DatasetArguments& options) {
   if (wanted.out.empty()) return;
   if (options.tokenizer.empty())
     bad_input("--out: --tokenizer is missing: the tokens of whose model are counted?");
-  if (options.max_length > 0)
-    bad_input("--out: --max-length only counts; --max-tokens cuts the texts that are written");
 }
 
 void run(DatasetArguments& options) {
-  options.common.apply();
   check_output(options);
   if (!options.name.empty()) options.corpus.name = options.name;
   if (!options.id_column.empty()) options.corpus.id_column = options.id_column;
   options.corpus.replace_invalid = options.errors == "replace";
   if (!options.shard.empty()) {
-    std::tie(options.corpus.shard_index, options.corpus.shard_count) = parse_shard(options.shard);
+    const auto shard = parse_shard(options.shard);
+    options.corpus.shard_index = shard.index;
+    options.corpus.shard_count = shard.count;
   }
   const FetchOptions fetch{.quiet = options.common.quiet};
   const FetchOptions small{.weights = false, .quiet = options.common.quiet};
@@ -246,9 +242,8 @@ void run(DatasetArguments& options) {
 }  // namespace
 
 void add_dataset(CLI::App& app) {
-  auto options = std::make_shared<DatasetArguments>();
-  CLI::App* command = app.add_subcommand(
-      "dataset", "Show what is in a text dataset, or make one of its long texts (--out)");
+  auto [command, options] = add_command<DatasetArguments>(
+      app, "dataset", "Show the text lengths of a dataset, or write its long texts (--out)", run);
   CorpusOptions& corpus = options->corpus;
   command
       ->add_option(
@@ -256,36 +251,31 @@ void add_dataset(CLI::App& app) {
           "A .parquet, .jsonl, .json, .csv or .txt file, a folder of them, or a dataset id of "
           "the Hugging Face Hub")
       ->required();
-  command->add_option("--name", options->name, "The dataset's configuration: a folder in it");
-  command->add_option("--split", corpus.split, "The split")->capture_default_str();
-  command->add_option("--text-column", corpus.text_column, "The column with the texts")
+  command->add_option("--name", options->name, "Configuration of the dataset: one of its folders");
+  command->add_option("--split", corpus.split, "Split")->capture_default_str();
+  command->add_option("--text-column", corpus.text_column, "Column of the texts")
       ->capture_default_str();
-  command->add_option("--id-column", options->id_column, "The column that identifies an example");
+  command->add_option("--id-column", options->id_column, "Column that identifies an example");
   command->add_option("--limit", corpus.max_samples, "Only the first rows")->check(positive());
   command->add_option("--shard", options->shard, "Only every n-th row: i/n, i from 0");
   command->add_option(
       "--tokenizer", options->tokenizer,
       "Count tokens with this tokenizer.json or GGUF file, or the one of this folder or model id");
-  command->add_option("--max-length", options->max_length, "Cut each text to so many tokens")
-      ->check(positive());
   command->add_flag("--no-special", options->no_special, "Count no special tokens");
   command->add_option("--errors", options->errors, "Bytes that are not UTF-8: strict or replace")
       ->check(CLI::IsMember({"strict", "replace"}));
   auto& made = options->long_texts;
   auto* out = command->add_option(
-      "--out", made.out, "Write the texts that are long enough there: a .parquet or .jsonl file");
-  command->add_option("--min-tokens", made.min_tokens, "Of --out: leave texts with fewer out")
+      "--out", made.out, "Write the texts that are long enough to this .parquet or .jsonl file");
+  command->add_option("--min-tokens", made.min_tokens, "With --out: leave out shorter texts")
       ->check(positive())
       ->needs(out);
-  command->add_option("--max-tokens", made.max_tokens, "Of --out: cut longer texts to so many")
-      ->check(positive())
-      ->needs(out);
-  command->add_option("--keep", made.keep, "Of --out: end after so many texts")
+  command->add_option("--max-tokens", made.max_tokens, "Cut longer texts to so many tokens")
+      ->check(positive());
+  command->add_option("--keep", made.keep, "With --out: stop after so many texts")
       ->check(positive())
       ->needs(out);
   command->add_flag("--json", options->json, "Print one JSON object");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace qkscope::cli

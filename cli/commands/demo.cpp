@@ -1,6 +1,4 @@
-// qkscope demo: the experiment over training checkpoints on the small model that comes with
-// qkscope.
-#include <memory>
+// qkscope demo: a sweep over training checkpoints of the small model that comes with qkscope.
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
@@ -16,8 +14,7 @@ struct DemoArguments {
   bool no_figures = false;
 };
 
-void run(const DemoArguments& options) {
-  options.common.apply();
+void run(DemoArguments& options) {
   run_sweep_command({Sweep::read(demo_sweep(), options.results),
                      {.only = {},
                       .shard = {},
@@ -30,14 +27,11 @@ void run(const DemoArguments& options) {
 }  // namespace
 
 void add_demo(CLI::App& app) {
-  auto options = std::make_shared<DemoArguments>();
-  auto* command = app.add_subcommand(
-      "demo", "Follow position through the training of the small model that comes with qkscope");
+  auto [command, options] = add_command<DemoArguments>(
+      app, "demo", "Run a sweep over the training checkpoints of the small included model", run);
   command->add_option("--out", options->results, "Folder or address of results")
       ->capture_default_str();
   command->add_flag("--no-figures", options->no_figures, "Tables only");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace qkscope::cli

@@ -1,5 +1,4 @@
-// qkscope export: calibration files for other programs, from statistics.
-#include <memory>
+// qkscope export: converts statistics to calibration files of other programs.
 
 #include <fmt/ranges.h>
 
@@ -18,8 +17,7 @@ struct ExportArguments {
   ExportOptions options;
 };
 
-void run(const ExportArguments& arguments) {
-  arguments.common.apply();
+void run(ExportArguments& arguments) {
   check_local_output(arguments.options.out);
   auto options = arguments.options;
   options.statistics = fetch_stored(options.statistics, arguments.common.quiet);
@@ -29,36 +27,32 @@ void run(const ExportArguments& arguments) {
 }  // namespace
 
 void add_export(CLI::App& app) {
-  auto arguments = std::make_shared<ExportArguments>();
+  auto [command, arguments] = add_command<ExportArguments>(
+      app, "export", "Write statistics as calibration files that other programs load", run);
   auto& options = arguments->options;
-  auto* command = app.add_subcommand(
-      "export", "Write statistics as calibration files that other programs load");
   command
       ->add_option("statistics", options.statistics,
                    "Folder or address of a finished 'qkscope stats'")
       ->required();
   command
-      ->add_option("--to", options.to, fmt::format("For whom: {}", fmt::join(export_names(), ", ")))
+      ->add_option("--to", options.to, fmt::format("Format: {}", fmt::join(export_names(), ", ")))
       ->required();
   command->add_option("--out", options.out, "File or folder to write")->required();
-  command->add_flag("--overwrite", options.overwrite, "Replace files that are there");
+  command->add_flag("--overwrite", options.overwrite, "Replace existing files");
   command
       ->add_option("--set", options.set,
-                   "k-ranges: over all rows, the body, or the first tokens of documents")
+                   "k-ranges: rows to use: all, body, or first (the first tokens of documents)")
       ->capture_default_str();
   command->add_option("--kvpress-name", options.kvpress_name,
-                      "q-filters: write OUT/nthngdy/NAME_qfilt, where kvpress looks from OUT");
-  command->add_option("--checkpoint", options.checkpoint,
-                      "fp8-kv: the model's folder or id (default: that of the statistics)");
+                      "q-filters: write OUT/nthngdy/NAME_qfilt, the path that kvpress reads");
+  command->add_option("--model", options.checkpoint,
+                      "fp8-kv: folder or id of the model (default: the model of the statistics)");
   command
-      ->add_option("--strategy", options.strategy,
-                   "fp8-kv: a scale for each tensor, or for each attn_head")
+      ->add_option("--strategy", options.strategy, "fp8-kv: one scale per tensor, or per attn_head")
       ->capture_default_str();
-  command->add_option("--margin", options.margin, "fp8-kv: multiplies the scales")
+  command->add_option("--margin", options.margin, "fp8-kv: factor of the scales")
       ->capture_default_str();
-  command->add_flag("--queries", options.queries, "fp8-kv: also scales of queries");
-  arguments->common.add_to(*command);
-  command->callback([arguments] { run(*arguments); });
+  command->add_flag("--queries", options.queries, "fp8-kv: also write scales of queries");
 }
 
 }  // namespace qkscope::cli

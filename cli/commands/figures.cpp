@@ -1,11 +1,11 @@
+// qkscope figures: draws the figures and the report of results.
 #include "qkscope/figures.h"
 
 #include <array>
-#include <memory>
 
 #include <fmt/ranges.h>
 
-#include "cli/capture_input.h"
+#include "cli/analysis_options.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/error.h"
@@ -22,7 +22,6 @@ namespace {
 struct FiguresCommand {
   CommonOptions common;
   DrawOptions options;
-  CaptureInput capture;
   AnalyzeOptions analysis;
   std::string formats = "svg,png,pdf";
   std::string components;
@@ -35,7 +34,7 @@ struct FiguresCommand {
   void analyze_first();
 };
 
-// "2,3"
+// Parses two component numbers: "2,3".
 std::array<int, 2> parse_components(const std::string& text) {
   const auto parts = split(text, ',');
   const auto digits = [](const std::string& part) {
@@ -56,12 +55,12 @@ void FiguresCommand::add_to(CLI::App& command) {
       ->required();
   command.add_option("--out", options.out, "Folder or address for the figures (made if missing)")
       ->required();
-  command.add_option("--only", options.only, "Draw this figure alone, without the report");
+  command.add_option("--only", options.only, "Draw only this figure, without the report");
   command.add_option("--format", formats, "Some of svg,png,pdf")->capture_default_str();
   command.add_option("--components", components,
-                     "Two principal components that qk_collage and the report show (default: 0,1)");
+                     "Two principal components for qk_collage and the report (default: 0,1)");
   command.add_option(
-      "--head", options.head,
+      "--heads", options.head,
       "LAYER.HEAD that head_planes shows (default: the first of analyze --planes-of)");
   command
       .add_option(
@@ -69,12 +68,10 @@ void FiguresCommand::add_to(CLI::App& command) {
           "CSV of benchmark scores (benchmark, model, metric, value): draws ap_drop_vs_score")
       ->check(CLI::ExistingFile);
   command.add_flag("--no-report", no_report, "Do not write report.html");
-  capture.add_to(command, analysis);
-  common.add_to(command);
+  add_analysis_options(command, analysis, {OptionGroup::capture});
 }
 
 void FiguresCommand::analyze_first() {
-  capture.apply(analysis);
   analysis.data_root = options.results;
   analysis.quiet = common.quiet;
   options.results = options.out + "/results";
@@ -86,7 +83,6 @@ void FiguresCommand::analyze_first() {
 }
 
 void FiguresCommand::run() {
-  common.apply();
   options.formats = split(formats, ',');
   if (!components.empty()) options.components = parse_components(components);
   options.report = !no_report;
@@ -111,10 +107,10 @@ void FiguresCommand::run() {
 }  // namespace
 
 void add_figures(CLI::App& app) {
-  auto* command = app.add_subcommand("figures", "Draw the figures and the report of results");
-  const auto figures = std::make_shared<FiguresCommand>();
+  auto [command, figures] =
+      add_command<FiguresCommand>(app, "figures", "Draw the figures and the report of results",
+                                  [](FiguresCommand& chosen) { chosen.run(); });
   figures->add_to(*command);
-  command->callback([figures] { figures->run(); });
 }
 
 }  // namespace qkscope::cli

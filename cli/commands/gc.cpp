@@ -1,5 +1,4 @@
-// qkscope gc: name, and remove, what killed writers left in an object store.
-#include <memory>
+// qkscope gc: lists, and removes, objects that killed writers left in an object store.
 
 #include <fmt/format.h>
 
@@ -21,7 +20,7 @@ struct GcArguments {
   bool json = false;
 };
 
-// "90s", "30m", "12h", "1d": seconds.
+// Converts "90s", "30m", "12h" or "1d" to seconds.
 double parse_age(const std::string& text) {
   constexpr std::string_view kUnits = "smhd";
   constexpr double kSeconds[] = {1.0, 60.0, 3600.0, 86400.0};
@@ -47,7 +46,7 @@ void print_json(const GcArguments& options, const std::vector<GarbageObject>& ga
                      {"removed", options.remove},
                      {"bytes", bytes_of(garbage)},
                      {"objects", list}};
-  fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+  fmt::print("{}\n", dump_json(json, 2));
 }
 
 void print_text(const GcArguments& options, const std::vector<GarbageObject>& garbage) {
@@ -61,8 +60,7 @@ void print_text(const GcArguments& options, const std::vector<GarbageObject>& ga
                options.remove ? "removed" : "of garbage; --remove removes them");
 }
 
-void run(const GcArguments& options) {
-  options.common.apply();
+void run(GcArguments& options) {
   const auto garbage = find_garbage(options.address, parse_age(options.older_than));
   if (options.remove) remove_garbage(options.address, garbage);
   if (options.json)
@@ -74,21 +72,19 @@ void run(const GcArguments& options) {
 }  // namespace
 
 void add_gc(CLI::App& app) {
-  auto options = std::make_shared<GcArguments>();
-  auto* command =
-      app.add_subcommand("gc", "Name, or remove, what killed writers left in an object store");
+  auto [command, options] = add_command<GcArguments>(
+      app, "gc", "List or remove objects that killed writers left in an object store", run);
   command
       ->add_option("address", options->address,
                    "s3://bucket/path, gs://bucket/path or file:///path; everything below it")
       ->required();
   command
-      ->add_option("--older-than", options->older_than,
-                   "Only objects older than this (90s, 30m, 12h, 1d): longer than any upload takes")
+      ->add_option(
+          "--older-than", options->older_than,
+          "Only objects older than this (90s, 30m, 12h, 1d); choose more than any upload takes")
       ->capture_default_str();
-  command->add_flag("--remove", options->remove, "Remove them");
+  command->add_flag("--remove", options->remove, "Remove the objects");
   command->add_flag("--json", options->json, "Print one JSON object");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace qkscope::cli

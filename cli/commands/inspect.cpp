@@ -1,4 +1,4 @@
-// qkscope inspect: what a checkpoint is.
+// qkscope inspect: describes a checkpoint.
 #include <map>
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ struct InspectOptions {
   bool json = false;
 };
 
-// "0-2, 4-6, 8"
+// Formats layer numbers as ranges: "0-2, 4-6, 8".
 std::string ranges(const std::vector<std::int64_t>& layers) {
   std::vector<std::string> parts;
   for (std::size_t i = 0; i < layers.size();) {
@@ -81,7 +81,7 @@ Json config_json(const ModelConfig& model) {
           {"layers", layers}};
 }
 
-// Layers that share a description, in the order of their first layer.
+// Prints one line per kind of layer, in the order of its first layer.
 void print_layers(const ModelConfig& model) {
   std::vector<std::pair<std::string, std::vector<std::int64_t>>> kinds;
   for (std::int64_t i = 0; i < model.n_layers; ++i) {
@@ -144,8 +144,7 @@ void print_weights(const CheckpointInfo& checkpoint) {
              fmt::join(dtypes, ", "), format_bytes(checkpoint.bytes));
 }
 
-void run(const InspectOptions& options) {
-  options.common.apply();
+void run(InspectOptions& options) {
   const FetchOptions fetch{.weights = false, .quiet = options.common.quiet};
   const auto folder = fetch_checkpoint(fetch_input(options.name, fetch), options.revision, fetch);
   const auto checkpoint = inspect_checkpoint(folder);
@@ -164,7 +163,7 @@ void run(const InspectOptions& options) {
       for (const auto& tensor : checkpoint.tensors)
         json["tensors"][tensor.name] = {{"shape", tensor.shape}, {"dtype", tensor.stored_dtype}};
     }
-    fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", dump_json(json, 2));
     return;
   }
   fmt::print("folder      {}\n", folder);
@@ -192,9 +191,8 @@ void run(const InspectOptions& options) {
 }  // namespace
 
 void add_inspect(CLI::App& app) {
-  auto options = std::make_shared<InspectOptions>();
-  auto* command = app.add_subcommand(
-      "inspect", "Say what a checkpoint is: family, layers, heads, RoPE, weights, memory");
+  auto [command, options] = add_command<InspectOptions>(
+      app, "inspect", "Describe a checkpoint: family, layers, heads, RoPE, weights, memory", run);
   command
       ->add_option("model", options->name,
                    "Checkpoint folder, GGUF file, or a model id in the Hugging Face cache")
@@ -202,7 +200,7 @@ void add_inspect(CLI::App& app) {
   command->add_option("--revision", options->revision, "Branch, tag or commit of a model id");
   command
       ->add_option("--length", options->length,
-                   "Tokens to plan memory for (default: the context, at most 4096)")
+                   "Tokens for the memory estimate (default: the context, at most 4096)")
       ->check(positive());
   std::vector<std::string> families;
   for (const auto& family : model_families())
@@ -211,8 +209,6 @@ void add_inspect(CLI::App& app) {
       fmt::format("Families, by the model_type of config.json:\n{}", fmt::join(families, "\n")));
   command->add_flag("--tensors", options->tensors, "List every tensor");
   command->add_flag("--json", options->json, "Print one JSON object");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace qkscope::cli

@@ -1,15 +1,14 @@
-// qkscope merge: make the final files of a capture or of statistics that ran in shards, or join
+// qkscope merge: writes the final files of a capture or of statistics that ran in shards, or joins
 // finished statistics.
-#include <memory>
 
 #include <fmt/format.h>
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/error.h"
+#include "cli/numbers.h"
 #include "qkscope/capture.h"
 #include "qkscope/experimental/store.h"
-#include "qkscope/experimental/text.h"
 #include "qkscope/statistics.h"
 
 namespace qkscope::cli {
@@ -21,16 +20,12 @@ struct MergeOptions {
   std::string out;
 };
 
-std::string counted(std::int64_t number) {
-  return format_count(static_cast<std::uint64_t>(number));
-}
-
 void print_merged(const StatsResult& result, const std::string& folder) {
   if (result.outcome == CaptureResult::Outcome::already_finished)
     fmt::print("{}: already merged\n", folder);
   else
-    fmt::print("statistics of {} documents, {} tokens in {}\n", counted(result.examples),
-               counted(result.tokens), folder);
+    fmt::print("statistics of {} documents, {} tokens in {}\n", number(result.examples),
+               number(result.tokens), folder);
 }
 
 void merge_shards_of_capture(const std::string& folder, bool quiet) {
@@ -39,12 +34,11 @@ void merge_shards_of_capture(const std::string& folder, bool quiet) {
   if (result.outcome == CaptureResult::Outcome::already_finished)
     fmt::print("{}: already merged\n", folder);
   else
-    fmt::print("{} examples, {} rows in {}\n", counted(result.examples), counted(result.rows),
+    fmt::print("{} examples, {} rows in {}\n", number(result.examples), number(result.rows),
                folder);
 }
 
-void run(const MergeOptions& options) {
-  options.common.apply();
+void run(MergeOptions& options) {
   const bool quiet = options.common.quiet;
   if (!options.out.empty()) {
     StoredOutput output(options.out, "statistics");
@@ -66,20 +60,18 @@ void run(const MergeOptions& options) {
 }  // namespace
 
 void add_merge(CLI::App& app) {
-  auto options = std::make_shared<MergeOptions>();
-  auto* command = app.add_subcommand(
-      "merge",
-      "Make the final files of a capture or of statistics once all shards are there; or join "
-      "finished statistics");
+  auto [command, options] = add_command<MergeOptions>(
+      app, "merge",
+      "Shards of one run become its final files; with --out, finished statistics are joined", run);
   command
       ->add_option("data_root", options->folders,
-                   "Folder or address that the shards were written into; with --out finished "
-                   "statistics")
+                   "Folder or address that the shards were written to; with --out, folders of "
+                   "finished statistics")
       ->required();
-  command->add_option("--out", options->out,
-                      "Join the statistics of several folders into this new one");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
+  command->add_option("--out", options->out, "New folder for the joined statistics");
+  command->footer(
+      "merge: shards of one run. combine: tables of several sweeps. pool: heads of several "
+      "analyses.");
 }
 
 }  // namespace qkscope::cli

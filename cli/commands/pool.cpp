@@ -1,7 +1,6 @@
-// qkscope pool: statistics over the heads of several analyses together.
+// qkscope pool: statistics over the heads of several analyses.
 #include <cmath>
 #include <filesystem>
-#include <memory>
 
 #include <fmt/format.h>
 
@@ -34,7 +33,7 @@ std::string shown(double value) {
   return std::isnan(value) ? "-" : fmt::format("{:.4g}", value);
 }
 
-// Over all runs and heads.
+// Prints the rows that cover all runs and all heads.
 void print_pooled(const Table& table) {
   const auto& columns = table.columns();
   fmt::print("{:<28}{:>8}{:>12}{:>12}\n", "quantity", "heads", "mean", "median");
@@ -45,7 +44,6 @@ void print_pooled(const Table& table) {
 }
 
 void run(PoolArguments& arguments) {
-  arguments.common.apply();
   for (const auto& pair : arguments.pairs) {
     const auto names = split(pair, ',');
     if (names.size() != 2) bad_input("--pair {}: expected two quantities, X,Y", pair);
@@ -70,10 +68,10 @@ void run(PoolArguments& arguments) {
 }  // namespace
 
 void add_pool(CLI::App& app) {
-  auto arguments = std::make_shared<PoolArguments>();
+  auto [command, arguments] = add_command<PoolArguments>(
+      app, "pool", "Heads of several analyses become one sample: means, medians, correlations",
+      run);
   auto& options = arguments->options;
-  auto* command =
-      app.add_subcommand("pool", "Statistics over the heads of several analyses together");
   command
       ->add_option("results", options.results,
                    "Results of 'qkscope analyze', and folders of sweeps (RESULTS/NAME)")
@@ -86,7 +84,7 @@ void add_pool(CLI::App& app) {
   command
       ->add_option("--pair", arguments->pairs,
                    "Correlation over heads of two quantities: bias_strength,separation_strength; "
-                   "may be given again")
+                   "repeatable")
       ->allow_extra_args(false);
   command
       ->add_option("--scores", options.scores,
@@ -94,8 +92,9 @@ void add_pool(CLI::App& app) {
       ->check(CLI::ExistingFile);
   command->add_option("--by", options.by, "Column of --scores that holds the labels of the runs")
       ->capture_default_str();
-  arguments->common.add_to(*command);
-  command->callback([arguments] { run(*arguments); });
+  command->footer(
+      "merge: shards of one run. combine: tables of several sweeps. pool: heads of several "
+      "analyses.");
 }
 
 }  // namespace qkscope::cli

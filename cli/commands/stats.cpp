@@ -1,4 +1,4 @@
-// qkscope stats: statistics over every token of every head, added up during the forward pass.
+// qkscope stats: accumulates statistics over every token of every head during the forward pass.
 #include <memory>
 
 #include <fmt/format.h>
@@ -76,7 +76,7 @@ void collect(const StatsPlan& plan, const StatsArguments& options, const Shard& 
                                        .quiet = options.common.quiet,
                                        .stop = &watch_stop_signals()});
   if (options.json) fmt::print("{}\n", result_json(result));
-  if (options.talks()) print_result(result, plan, options);
+  if (options.prints_text()) print_result(result, plan, options);
   if (result.outcome == CaptureResult::Outcome::interrupted) end_by_stop_signal();
 }
 
@@ -97,7 +97,7 @@ void run(const StatsArguments& options) {
   const auto config = configuration(options);
   const auto shard = options.chosen_shard();
   fetch_capture_inputs(config.run, {.weights = !options.dry_run, .quiet = options.common.quiet});
-  const auto plan = make_stats_plan(config, options.compute());
+  const auto plan = make_stats_plan(config, options.compute.options());
   if (!options.dry_run) return collect(plan, options, shard);
   const auto dry = dry_run_stats(plan, shard);
   if (options.json)
@@ -110,21 +110,22 @@ void run(const StatsArguments& options) {
 
 void add_stats(CLI::App& app) {
   auto options = std::make_shared<StatsArguments>();
-  auto& command = *app.add_subcommand(
-      "stats", "Add up statistics over every token of every head during the forward pass");
+  auto& command =
+      *app.add_subcommand("stats", "Accumulate statistics over every token of every head");
   options->add_to(command);
-  command.add_option("--groups", options->groups,
-                     "A (moments of q, k and v), B (attention to a few keys), C (to all keys, with "
-                     "B); as A,B (default: the file's, or A)");
+  command.add_option(
+      "--groups", options->groups,
+      "A (moments of q, k and v), B (attention to near keys), C (to all keys, includes "
+      "B); as A,B (default: the file's, or A)");
   command
       .add_option("--min-match", options->min_match,
-                  "Retrieval: the share of greedy tokens from which a trial counts (default 0.5)")
+                  "Retrieval: least fraction of correct greedy tokens of a trial that counts "
+                  "(default: 0.5)")
       ->check(CLI::Range(0.0, 1.0));
   command
-      .add_option(
-          "--exact-rows", options->exact_rows,
-          "Group C: so many rows of each document, evenly spaced, are sorted: how many keys "
-          "hold 90 % of the mass and what the largest hold, without a bracket")
+      .add_option("--exact-rows", options->exact_rows,
+                  "Group C: number of evenly spaced rows per document that are sorted, for exact "
+                  "counts of the keys that hold 90 % of the mass")
       ->check(positive());
   command.callback([options] { run(*options); });
 }

@@ -1,16 +1,18 @@
-// qkscope submit: a sweep or a capture as jobs of a cluster that runs Slurm.
+// qkscope submit: runs a sweep or a capture as Slurm jobs.
 #include <filesystem>
-#include <memory>
+#include <map>
+#include <ranges>
+#include <variant>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/error.h"
 #include "cli/numbers.h"
 #include "cli/run_options.h"
 #include "cli/stop_signal.h"
-#include "cli/sweep_cost.h"
 #include "cli/sweep_options.h"
 #include "qkscope/capture.h"
 #include "qkscope/experimental/cluster.h"
@@ -21,55 +23,68 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What stands on the command line goes before what the sweep's file says.
-class SlurmArguments {
- public:
+// Fields of the section `slurm` of a sweep file, given as --slurm KEY=VALUE.
+using SlurmField = std::variant<std::string SlurmOptions::*, std::int64_t SlurmOptions::*>;
+const std::map<std::string, SlurmField> kSlurmFields = {{"array_limit", &SlurmOptions::array_limit},
+                                                        {"partition", &SlurmOptions::partition},
+                                                        {"account", &SlurmOptions::account},
+                                                        {"gpus", &SlurmOptions::gpus},
+                                                        {"cpus", &SlurmOptions::cpus},
+                                                        {"time", &SlurmOptions::time},
+                                                        {"memory", &SlurmOptions::memory},
+                                                        {"retries", &SlurmOptions::retries}};
+
+void set_slurm_field(const std::string& key, const std::string& value, SlurmOptions& options) {
+  const auto field = kSlurmFields.find(key);
+  if (field == kSlurmFields.end())
+    bad_input("--slurm {}: there is no such key; expected {} or environment", key,
+              fmt::join(std::views::keys(kSlurmFields), ", "));
+  if (const auto* number = std::get_if<std::int64_t SlurmOptions::*>(&field->second))
+    options.** number = parse_integer(value, "--slurm " + key);
+  else
+    options.*std::get<std::string SlurmOptions::*>(field->second) = value;
+}
+
+// Options of the command line replace the values of the sweep file.
+struct SlurmArguments {
+  std::int64_t shards = 0;
+  std::vector<std::string> fields;  // KEY=VALUE
+
   void add_to(CLI::App& command) {
-    const auto number = [&](const char* name, std::int64_t SlurmOptions::*value, const char* help) {
-      given_.push_back({command.add_option(name, options_.*value, help),
-                        [value](const auto& from, auto& to) { to.*value = from.*value; }});
-    };
-    const auto text = [&](const char* name, std::string SlurmOptions::*value, const char* help) {
-      given_.push_back({command.add_option(name, options_.*value, help),
-                        [value](const auto& from, auto& to) { to.*value = from.*value; }});
-    };
-    number("--shards", &SlurmOptions::shards,
-           "The texts of every checkpoint are dealt to so many tasks (default: 1)");
-    number("--array-limit", &SlurmOptions::array_limit,
-           "Tasks of one checkpoint at a time (default: all)");
-    text("--partition", &SlurmOptions::partition, "Of the cluster (default: the cluster's)");
-    text("--account", &SlurmOptions::account, "That is charged (default: the cluster's)");
-    text("--gpus", &SlurmOptions::gpus, "Of a task that runs a model: 1, or h100:1");
-    number("--cpus", &SlurmOptions::cpus, "Of a task; it takes as many threads");
-    text("--time", &SlurmOptions::time, "Limit of a task: minutes, HH:MM:SS or DAYS-HH:MM:SS");
-    text("--memory", &SlurmOptions::memory, "Of a task, as in 64G");
-    number("--retries", &SlurmOptions::retries,
-           "How often a task that was killed, failed or came to its time limit is requeued "
-           "(default: 3)");
-    given_.push_back({command
-                          .add_option("--environment", options_.environment,
-                                      "A line of shell before the program, as in 'module load "
-                                      "cuda'; repeatable")
-                          ->allow_extra_args(false),
-                      [](const auto& from, auto& to) { to.environment = from.environment; }});
+    command
+        .add_option("--shards", shards,
+                    "Divide the texts of every checkpoint among so many tasks (default: 1)")
+        ->check(positive());
+    command
+        .add_option("--slurm", fields,
+                    "KEY=VALUE as in the section `slurm` of a sweep file: partition, account, gpus "
+                    "(1 or h100:1), cpus (of a task, also its threads), time (minutes, HH:MM:SS or "
+                    "DAYS-HH:MM:SS), memory (64G), array_limit (concurrent tasks of a checkpoint), "
+                    "retries (of a failed task; 3), environment (a line of shell before the "
+                    "program); repeatable")
+        ->allow_extra_args(false);
   }
 
-  SlurmOptions over(SlurmOptions file) const {
-    for (const auto& given : given_)
-      if (given.option->count() > 0) given.copy(options_, file);
-    return file;
+  SlurmOptions over(SlurmOptions options) const {
+    if (shards > 0) options.shards = shards;
+    std::vector<std::string> environment;
+    for (const auto& text : fields) {
+      const auto equals = text.find('=');
+      if (equals == std::string::npos || equals == 0)
+        bad_input("--slurm: found '{}', expected KEY=VALUE (time=2:00:00)", text);
+      const auto key = text.substr(0, equals);
+      const auto value = text.substr(equals + 1);
+      if (key == "environment")
+        environment.push_back(value);
+      else
+        set_slurm_field(key, value, options);
+    }
+    if (!environment.empty()) options.environment = environment;
+    return options;
   }
-
- private:
-  struct Given {
-    CLI::Option* option;
-    std::function<void(const SlurmOptions&, SlurmOptions&)> copy;
-  };
-  SlurmOptions options_;
-  std::vector<Given> given_;
 };
 
-// What both commands share.
+// Options of both subcommands.
 struct SubmitArguments {
   CommonOptions common;
   SlurmArguments slurm;
@@ -79,9 +94,8 @@ struct SubmitArguments {
   void add_to(CLI::App& command) {
     slurm.add_to(command);
     command.add_flag("--dry-run", dry_run,
-                     "Print the plan and the scripts, and submit nothing; needs no Slurm");
+                     "Print the plan and the scripts without submitting; needs no Slurm");
     cost.add_to(command);
-    common.add_to(command);
   }
 };
 
@@ -148,14 +162,13 @@ void submit(const ClusterPlan& plan, const SubmitArguments& options, const std::
 // ---- qkscope submit sweep
 
 struct SubmitSweep : SubmitArguments {
-  SweepOptionsOfFile file;
+  SweepFileArguments file;
   bool no_figures = false;
   bool no_publish = false;
 };
 
 void run(SubmitSweep& options) {
-  options.common.apply();
-  options.cost.flop_per_second();  // or complain before the work
+  options.cost.check();
   const auto sweep = options.file.read();
   auto arguments = options.file.arguments();
   arguments.insert(arguments.begin(), "sweep");
@@ -165,21 +178,19 @@ void run(SubmitSweep& options) {
       plan_jobs(sweep, options.slurm.over(sweep.slurm()), program_for(std::move(arguments)));
   if (options.dry_run) print_sweep_plan(plan.runs, options.cost, true, sweep.folder());
   submit(plan, options,
-         fmt::format("how far it is: qkscope status {} --out {}\n", options.file.source.file,
-                     options.file.results));
+         fmt::format("how far it is: qkscope sweep {} --out {} --status\n",
+                     options.file.source.file, options.file.results));
 }
 
 void add_submit_sweep(CLI::App& submit) {
-  auto options = std::make_shared<SubmitSweep>();
-  auto* command = submit.add_subcommand(
-      "sweep", "Every checkpoint of a sweep: capture, merge, analyse; then tables and figures");
-  options->file.add_source_to(*command);
-  options->file.add_compute_to(*command);
+  auto [command, options] = add_command<SubmitSweep>(
+      submit, "sweep",
+      "Every checkpoint of a sweep: capture, merge, analyse; then tables and figures", run);
+  options->file.add_to(*command);
   command->add_flag("--no-figures", options->no_figures, "Tables only");
   command->add_flag("--no-publish", options->no_publish,
-                    "Do not publish, whatever the file's section publish says");
+                    "Do not publish, even if the file has a section `publish`");
   options->add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 // ---- qkscope submit capture
@@ -189,15 +200,14 @@ struct SubmitCapture : SubmitArguments {
 };
 
 void run(SubmitCapture& options) {
-  options.common.apply();
-  options.cost.flop_per_second();
+  options.cost.check();
   auto config = read_capture_config(options.capture.config, options.capture.overrides);
   options.capture.apply_to(config.dataset);
   fetch_capture_inputs(config, {.weights = false, .quiet = options.common.quiet});
   auto arguments = options.capture.run_arguments();
   arguments.insert(arguments.begin(), "capture");
-  const auto plan = plan_jobs(make_plan(config, options.capture.compute()), options.slurm.over({}),
-                              program_for(std::move(arguments)));
+  const auto plan = plan_jobs(make_plan(config, options.capture.compute.options()),
+                              options.slurm.over({}), program_for(std::move(arguments)));
   if (plan.jobs.empty()) {
     if (!options.common.quiet)
       fmt::print("{}: this capture is finished; nothing to do\n", config.output.data_root);
@@ -207,20 +217,18 @@ void run(SubmitCapture& options) {
 }
 
 void add_submit_capture(CLI::App& submit) {
-  auto options = std::make_shared<SubmitCapture>();
-  auto* command =
-      submit.add_subcommand("capture", "One capture: its texts over several tasks, then merged");
+  auto [command, options] = add_command<SubmitCapture>(
+      submit, "capture", "One capture: its texts divided among tasks, then merged", run);
   command->add_option("config", options->capture.config, "The capture's configuration (YAML)")
       ->required();
   options->capture.add_run_to(*command);
   options->add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace
 
 void add_submit(CLI::App& app) {
-  auto* command = app.add_subcommand("submit", "Give a sweep or a capture to Slurm");
+  auto* command = app.add_subcommand("submit", "Submit a sweep or a capture to Slurm");
   command->require_subcommand(1);
   add_submit_sweep(*command);
   add_submit_capture(*command);

@@ -1,14 +1,10 @@
-// qkscope sweep: capture and analyse a list of checkpoints.
-#include <memory>
-#include <tuple>
+// qkscope sweep: captures and analyses a list of checkpoints, or prints the progress.
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/error.h"
-#include "cli/shard.h"
 #include "cli/stop_signal.h"
 #include "cli/sweep_command.h"
-#include "cli/sweep_cost.h"
 #include "cli/sweep_options.h"
 
 namespace qkscope::cli {
@@ -16,26 +12,28 @@ namespace {
 
 struct SweepArguments {
   CommonOptions common;
-  SweepOptionsOfFile file;
+  SweepFileArguments file;
   SweepOptions sweep;
   CostOptions cost;
   std::string part;
   std::string shard;
   std::int64_t shards = 0;
+  double watch_seconds = 0;
+  bool status = false;
+  bool json = false;
   bool dry_run = false;
   bool no_figures = false;
   bool no_publish = false;
 };
 
-// --shard deals runs, or with --part capture the texts of every run.
+// --shard selects every n-th run, or with --part capture every n-th text of each run.
 void choose_shards(SweepArguments& options) {
   auto& sweep = options.sweep;
   if (options.shards > 0 && sweep.part != SweepPart::merge)
     bad_input("--shards says how many shards are merged: expected --part merge beside it");
   if (options.shards > 0) sweep.texts.count = options.shards;
   if (options.shard.empty()) return;
-  auto& dealt = sweep.part == SweepPart::capture ? sweep.texts : sweep.shard;
-  std::tie(dealt.index, dealt.count) = parse_shard(options.shard);
+  (sweep.part == SweepPart::capture ? sweep.texts : sweep.shard) = parse_shard(options.shard);
 }
 
 void check_part(const SweepArguments& options) {
@@ -46,7 +44,8 @@ void check_part(const SweepArguments& options) {
 }
 
 void run(SweepArguments& options) {
-  options.common.apply();
+  if (options.status)
+    return print_sweep_status(options.file.read(), options.watch_seconds, options.json);
   options.sweep.part = parse_sweep_part(options.part, "--part");
   check_part(options);
   choose_shards(options);
@@ -54,8 +53,6 @@ void run(SweepArguments& options) {
   options.sweep.quiet = options.common.quiet;
   SweepCommand command{options.file.read(), options.sweep, !options.no_figures};
   if (options.dry_run) {
-    options.cost.flop_per_second();  // or complain before the work
-    options.cost.bytes_per_second();
     return print_sweep_plan(command.sweep.plan(command.options), options.cost, options.sweep.evict,
                             command.sweep.place());
   }
@@ -66,9 +63,10 @@ void run(SweepArguments& options) {
 }  // namespace
 
 void add_sweep(CLI::App& app) {
-  auto options = std::make_shared<SweepArguments>();
-  auto* command = app.add_subcommand("sweep", "Capture and analyse a list of checkpoints");
-  options->file.add_source_to(*command);
+  auto [command, options] = add_command<SweepArguments>(
+      app, "sweep", "Capture and analyse a list of checkpoints, or show its progress (--status)",
+      run);
+  options->file.add_to(*command);
   command->add_option("--only", options->sweep.only, "Only the run with this label; repeatable")
       ->allow_extra_args(false);
   command->add_option("--jobs", options->sweep.jobs, "Runs at a time; they share the threads")
@@ -80,25 +78,30 @@ void add_sweep(CLI::App& app) {
                       "QKSCOPE_SHARD_INDEX and _COUNT");
   command->add_option(
       "--part", options->part,
-      "Only this part of the chosen runs, for tasks of a cluster: capture (the texts "
+      "Only this stage of the chosen runs, for tasks of a cluster: capture (the texts "
       "of --shard), merge, analyse, or tables (of all runs, with figures)");
   command
       ->add_option("--shards", options->shards,
-                   "With --part merge: how many shards the texts were dealt to")
+                   "With --part merge: the number of shards the texts were divided into")
       ->check(positive());
   command->add_flag("--overwrite", options->sweep.overwrite,
-                    "Capture again where the configuration is another than before");
+                    "Capture again where the configuration has changed");
   command->add_flag("--evict", options->sweep.evict,
-                    "Remove a checkpoint's weights from the Hub's cache after its last run");
-  options->file.add_compute_to(*command);
+                    "Remove a checkpoint's weights from the Hub cache after its last run");
   command->add_flag("--no-publish", options->no_publish,
-                    "Do not publish, whatever the file's section publish says");
+                    "Do not publish, even if the file has a section `publish`");
   command->add_flag("--dry-run", options->dry_run,
-                    "Print what would be done and what it takes, and write nothing");
+                    "Print the plan and its cost, and write nothing");
   options->cost.add_to(*command);
   command->add_flag("--no-figures", options->no_figures, "Tables only");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
+  auto* status = command->add_flag("--status", options->status,
+                                   "Print the progress, on one machine or on a cluster, and exit");
+  command
+      ->add_option("--watch", options->watch_seconds,
+                   "With --status: print again every so many seconds until all runs are done")
+      ->check(CLI::Range(0.1, 86400.0))
+      ->needs(status);
+  command->add_flag("--json", options->json, "With --status: print one JSON object")->needs(status);
 }
 
 }  // namespace qkscope::cli

@@ -1,10 +1,11 @@
+// qkscope tokenize: text to token ids, and back.
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <limits>
-#include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -24,11 +25,11 @@ namespace {
 struct TokenizeArguments {
   CommonOptions common;
   std::string tokenizer;
-  std::string text, text_file, jsonl;
+  std::optional<std::string> text;
+  std::string text_file, jsonl;
   std::string errors = "strict";
-  bool has_text = false;
   bool tokens = false, offsets = false, no_special = false, decode = false, json = false;
-  std::int64_t max_length = 0;
+  std::int64_t max_tokens = 0;
 };
 
 std::string checked_utf8(std::string text, const TokenizeArguments& options,
@@ -49,24 +50,20 @@ Json to_json(const Tokenizer& tokenizer, const Tokenizer::Encoding& encoding,
   if (options.offsets) {
     for (const auto& [begin, end] : encoding.offsets) out["offsets"].push_back({begin, end});
   }
-  if (options.max_length > 0) out["truncated"] = encoding.truncated;
+  if (options.max_tokens > 0) out["truncated"] = encoding.truncated;
   return out;
-}
-
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 Tokenizer::Encoding encode(const Tokenizer& tokenizer, const std::string& text,
                            const TokenizeArguments& options) {
-  return tokenizer.encode(text, {!options.no_special, options.max_length, options.offsets});
+  return tokenizer.encode(text, {!options.no_special, options.max_tokens, options.offsets});
 }
 
 void print_encoding(const Tokenizer& tokenizer, const std::string& text,
                     const TokenizeArguments& options) {
   const auto encoding = encode(tokenizer, text, options);
   if (options.json) {
-    fmt::print("{}\n", dump(to_json(tokenizer, encoding, options)));
+    fmt::print("{}\n", dump_json(to_json(tokenizer, encoding, options)));
     return;
   }
   if (!options.tokens && !options.offsets) {
@@ -100,10 +97,10 @@ std::vector<std::int32_t> parse_ids(const std::string& text, const std::string& 
 void print_decoded(const Tokenizer& tokenizer, const std::string& text, const std::string& where,
                    const TokenizeArguments& options) {
   const std::string decoded = tokenizer.decode(parse_ids(text, where), options.no_special);
-  fmt::print("{}\n", options.json ? dump(Json{{"text", decoded}}) : decoded);
+  fmt::print("{}\n", options.json ? dump_json(Json{{"text", decoded}}) : decoded);
 }
 
-// One line of a JSON Lines file, to the line that answers it.
+// Converts one line of a JSON Lines file to one line of output.
 std::string answer(const Tokenizer& tokenizer, const std::string& line, const std::string& where,
                    const TokenizeArguments& options) {
   const bool replace = options.errors == "replace";
@@ -115,14 +112,14 @@ std::string answer(const Tokenizer& tokenizer, const std::string& line, const st
   if (!options.decode) {
     if (!object["text"].is_string()) bad_input("{}: \"text\" must be a string", where);
     const auto text = object["text"].get<std::string>();
-    return dump(to_json(tokenizer, encode(tokenizer, text, options), options));
+    return dump_json(to_json(tokenizer, encode(tokenizer, text, options), options));
   }
   const std::string text =
       tokenizer.decode(parse_ids(object["ids"].dump(), where), options.no_special);
-  return dump(Json{{"text", text}});
+  return dump_json(Json{{"text", text}});
 }
 
-// A block of lines at a time, each line on a thread of its own, answers in order.
+// Processes blocks of lines in parallel; the output keeps the order of the input.
 void run_jsonl(const Tokenizer& tokenizer, const TokenizeArguments& options) {
   constexpr std::size_t kBlock = 256;
   std::ifstream file(options.jsonl, std::ios::binary);
@@ -146,17 +143,16 @@ void run_jsonl(const Tokenizer& tokenizer, const TokenizeArguments& options) {
   }
 }
 
-void run(const TokenizeArguments& options) {
-  options.common.apply();
+void run(TokenizeArguments& options) {
   const FetchOptions fetch{.weights = false, .quiet = options.common.quiet};
   const Tokenizer tokenizer =
       Tokenizer::load(fetch_tokenizer(fetch_input(options.tokenizer, fetch), fetch));
   if (!options.jsonl.empty()) return run_jsonl(tokenizer, options);
-  std::string text = options.text, where = "--text";
+  std::string text = options.text.value_or(""), where = "--text";
   if (!options.text_file.empty()) {
     where = options.text_file;
     text = read_text_file(options.text_file);
-  } else if (!options.has_text) {
+  } else if (!options.text) {
     where = "standard input";
     text.assign(std::istreambuf_iterator<char>(std::cin), {});
   }
@@ -167,8 +163,8 @@ void run(const TokenizeArguments& options) {
 }  // namespace
 
 void add_tokenize(CLI::App& app) {
-  auto options = std::make_shared<TokenizeArguments>();
-  CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids, and back");
+  auto [command, options] =
+      add_command<TokenizeArguments>(app, "tokenize", "Turn text into token ids, and back", run);
   command
       ->add_option(
           "--tokenizer", options->tokenizer,
@@ -181,23 +177,18 @@ void add_tokenize(CLI::App& app) {
   text->excludes(file)->excludes(jsonl);
   file->excludes(jsonl);
   command
-      ->add_option("--max-length", options->max_length,
-                   "Cut to so many ids, special ones counted in")
+      ->add_option("--max-tokens", options->max_tokens,
+                   "Cut to so many ids, special tokens included")
       ->check(positive());
   command->add_flag("--tokens", options->tokens, "Print each token's string");
-  command->add_flag("--offsets", options->offsets, "Print the characters each token came from");
+  command->add_flag("--offsets", options->offsets, "Print the character range of each token");
   command->add_flag("--no-special", options->no_special,
-                    "Add no special tokens; with --decode leave them out");
-  command->add_flag("--decode", options->decode, "The input is ids; print their text");
+                    "Add no special tokens; with --decode, omit them");
+  command->add_flag("--decode", options->decode, "The input is token ids; print their text");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->add_option("--errors", options->errors, "Bytes that are not UTF-8: strict or replace")
       ->check(CLI::IsMember({"strict", "replace"}));
   command->footer("Without --text, --text-file and --jsonl the text is read from standard input.");
-  options->common.add_to(*command);
-  command->callback([options, text] {
-    options->has_text = text->count() > 0;
-    run(*options);
-  });
 }
 
 }  // namespace qkscope::cli

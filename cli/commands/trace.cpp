@@ -1,4 +1,4 @@
-// qkscope trace: run one text and keep what the hook points show.
+// qkscope trace: runs one text and stores the activations of chosen hook points.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -47,7 +47,7 @@ void print_table(const std::vector<NamedTensor>& tensors) {
   }
 }
 
-// The token at each position, as the vocabulary spells it and as text; without a tokenizer nothing.
+// Adds the token of each position, as vocabulary entry and as text, if the folder has a tokenizer.
 void add_token_texts(const std::string& folder, const std::vector<std::int32_t>& ids,
                      std::map<std::string, std::string>& metadata) {
   if (!has_tokenizer(folder)) return;
@@ -58,19 +58,15 @@ void add_token_texts(const std::string& folder, const std::vector<std::int32_t>&
     tokens.push_back(tokenizer.token_string(id));
     texts.push_back(tokenizer.decode(std::span(&id, 1)));
   }
-  const auto dump = [](const Json& json) {
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-  };
-  metadata["tokens"] = dump(tokens);
-  metadata["token_texts"] = dump(texts);
+  metadata["tokens"] = dump_json(tokens);
+  metadata["token_texts"] = dump_json(texts);
 }
 
 ConstTensorView integers(const auto& values, DType dtype) {
   return {std::as_bytes(std::span(values)).data(), dtype, Shape({std::ssize(values)})};
 }
 
-void run(const TraceOptions& options) {
-  options.common.apply();
+void run(TraceOptions& options) {
   const auto folder = options.model.fetch(options.common.quiet);
   Batch batch;
   const auto ids = options.input.read(folder);
@@ -87,7 +83,7 @@ void run(const TraceOptions& options) {
   for (const auto& [point, activation] : collector.kept())
     tensors.push_back({hook_name(point), activation});
   const auto hooked = tensors;
-  auto kept = positions;  // which rows the tensors have
+  auto kept = positions;  // position of each row of the tensors
   if (kept.empty())
     for (std::int64_t i = 0; i < batch.rows(); ++i) kept.push_back(i);
   tensors.push_back({"token_ids", integers(ids, DType::i32)});
@@ -106,9 +102,8 @@ void run(const TraceOptions& options) {
 }  // namespace
 
 void add_trace(CLI::App& app) {
-  auto options = std::make_shared<TraceOptions>();
-  auto* command =
-      app.add_subcommand("trace", "Run one text and store what chosen hook points show");
+  auto [command, options] = add_command<TraceOptions>(
+      app, "trace", "Run one text and store the activations of chosen hook points", run);
   options->model.add_to(*command);
   command
       ->add_option(
@@ -120,8 +115,6 @@ void add_trace(CLI::App& app) {
   command->add_option("--positions", options->positions,
                       "Positions to keep: 5, 0,3,7, 0:128 or -1 (default: all). Of scores and "
                       "patterns, the query positions");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace qkscope::cli

@@ -10,15 +10,15 @@
     cache["rot_q", 0]                          # the same
     model(tokens, return_type="loss")
 
-Arrays are float32: NumPy on the CPU, torch tensors on a GPU or where load(arrays="torch") asks for them. Hook points
-and their shapes: docs/hooks.md; this package: docs/python.md; beside TransformerLens:
-docs/coming-from-transformerlens.md.
+Arrays are float32: NumPy on the CPU, torch tensors on a GPU or with load(arrays="torch"). docs/hooks.md lists the hook
+points and their shapes, docs/python.md describes this package, docs/coming-from-transformerlens.md the differences from
+TransformerLens.
 """
 
 import logging
-import ssl  # noqa: F401  OpenSSL must find its own functions before it finds those that pyarrow's libparquet shows
+import ssl  # noqa: F401  loads OpenSSL before pyarrow's libparquet, which exports conflicting symbols
 
-import pyarrow  # noqa: F401  brings libarrow, which the engine is linked to
+import pyarrow  # noqa: F401  loads libarrow, which the engine links to
 
 from . import patching
 from ._cache import ActivationCache, get_act_name
@@ -47,4 +47,4 @@ __all__ = [
     "open_stats", "patching", "path_patch", "publish", "set_threads", "show_progress", "stats", "sweep", "threads",
 ]
 
-logging.getLogger("qkscope").addHandler(logging.NullHandler())  # silent unless the program sets up logging
+logging.getLogger("qkscope").addHandler(logging.NullHandler())  # no output unless the program configures logging

@@ -1,4 +1,4 @@
-"""Arrays of other libraries, on the host and on the GPU."""
+"""Conversions between NumPy arrays, torch tensors and arrays of the engine, on the host and on the GPU."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ._engine import DeviceArray, InputError
 if TYPE_CHECKING:
     import torch
 
-# What activations come as: NumPy on the CPU, or torch tensors where load() was asked for them. On CUDA torch tensors,
-# or DeviceArray where there is no torch that can use the GPU; scores and patterns are on the host there too.
+# Type of activations. CPU: NumPy, or torch tensors with load(arrays="torch"). CUDA: torch tensors, or DeviceArray if
+# torch cannot use the GPU; attention scores and patterns are always on the host.
 Array = Union[np.ndarray, "torch.Tensor", DeviceArray]
 
 
 class NoSuchIndex(InputError, IndexError):
-    """An index beyond the last; as IndexError it ends loops."""
+    """An index out of range. Being an IndexError, it ends iteration over a sequence."""
 
 
 class LayerList(list[Any]):
-    """A value for each layer, as cfg.rope has them; says which layers there are where another is asked for."""
+    """A list with one value per layer, such as cfg.rope. An invalid index names the existing layers."""
 
     def __getitem__(self, index: Any) -> Any:
         try:
@@ -47,7 +47,7 @@ def torch_or_none() -> Any:
 
 
 def check_kind(kind: str) -> str:
-    """Of load(arrays=...)."""
+    """Checks the argument `arrays` of load()."""
     if kind not in KINDS:
         raise InputError(f"arrays: found {kind!r}, expected 'auto', 'numpy' or 'torch'")
     if kind == "torch" and torch_or_none() is None:
@@ -56,9 +56,9 @@ def check_kind(kind: str) -> str:
 
 
 def as_kind(array: Any, kind: str = "auto") -> Any:
-    """The same memory as the library that load(arrays=...) asked for shows it.
+    """Converts an array to the library chosen by load(arrays=...), without a copy.
 
-    "auto": NumPy arrays stay, and what is on a GPU becomes a torch tensor where torch can use it.
+    "auto" keeps NumPy arrays and converts GPU arrays to torch tensors if torch can use the GPU.
     """
     torch = torch_or_none()
     if isinstance(array, DeviceArray):
@@ -71,7 +71,7 @@ def as_kind(array: Any, kind: str = "auto") -> Any:
 
 
 def weights_as_kind(array: np.ndarray | None, kind: str) -> Any:
-    """Weights are read-only views of the file; a torch tensor of them is a copy, which may be written into."""
+    """Converts weights, which are read-only views of the file. A torch tensor is a writable copy."""
     return torch_or_none().tensor(array) if kind == "torch" and array is not None else array
 
 
@@ -80,7 +80,7 @@ def is_torch(values: Any) -> bool:
 
 
 def on_host(values: Any) -> np.ndarray:
-    """As NumPy array, whatever GPU the values are on."""
+    """Converts values on any device to a NumPy array."""
     if is_torch(values):
         values = values.detach().cpu()
     elif isinstance(values, DeviceArray):
@@ -94,14 +94,14 @@ def on_host(values: Any) -> np.ndarray:
 
 
 def like(values: Any, reference: Any) -> Any:
-    """The values in the library, type and place of the reference."""
+    """Converts values to the library, dtype and device of the reference."""
     if is_torch(reference):
         return values.to(reference) if is_torch(values) else reference.new_tensor(np.asarray(values))
     return np.asarray(on_host(values), dtype=reference.dtype)
 
 
 def filled(reference: Any, shape: Sequence[int], value: float) -> Any:
-    """A new array in the library and place of the reference."""
+    """Returns a new array of the library and device of the reference, filled with a value."""
     if is_torch(reference):
         return reference.new_full(tuple(shape), value)
     return np.full(tuple(shape), value, dtype=reference.dtype)
@@ -112,7 +112,7 @@ def stack(arrays: Sequence[Any]) -> Any:
 
 
 def concatenate(arrays: Sequence[Any]) -> Any:
-    """Along the first axis."""
+    """Concatenates arrays along the first axis."""
     return torch_or_none().cat(list(arrays)) if is_torch(arrays[0]) else np.concatenate(arrays)
 
 
@@ -121,12 +121,12 @@ def moved(array: Any, axis: int, to: int) -> Any:
 
 
 def dtype_of(values: Any) -> str:
-    """'float32', however the library spells it."""
+    """Returns the dtype name without the prefix of torch: 'float32'."""
     return str(values.dtype).removeprefix("torch.")
 
 
 def assign(array: Any, values: Any) -> None:
-    """array = values, of the same shape and type."""
+    """Copies values of the same shape and dtype into the array."""
     if isinstance(array, np.ndarray):
         array[...] = on_host(values)
     elif is_torch(array):

@@ -1,22 +1,25 @@
-"""Token arguments as sequences of ids, and results of sequences of different length in padded arrays.
+"""Converts token arguments to sequences of ids, and results of sequences of different lengths to padded arrays.
 
-Padding is -1 in ids and NaN in activations: neither can be taken for a value. The engine never sees it, so a row of a
-padded batch has the bits that its sequence has alone.
+Padding is -1 in token ids and NaN in activations. The engine never sees padding: each sequence of a padded batch gives
+the same bits as the sequence alone.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
 import numpy as np
 
-from ._arrays import filled, on_host
+from ._arrays import Array, filled, on_host
 from ._engine import DeviceArray, InputError
 
 Positions = Union[int, slice, Sequence[int], None]
+# Token arguments: a text, ids [pos] or [batch, pos], or a list of texts or of id sequences of any length. Arrays may be
+# on any device; padding in an array of ids is -1.
+Tokens = Union[str, Iterable[str], Iterable[int], Iterable[Iterable[int]], Array]
 
 PADDING = -1  # in token ids
 SCORES = "attn.hook_attn_scores"
@@ -34,7 +37,7 @@ def check_side(padding_side: str) -> str:
 
 
 def padded_ids(sequences: Sequence[np.ndarray], padding_side: str = "right", pad: int = PADDING) -> np.ndarray:
-    """[batch, longest] int32"""
+    """Returns an int32 array [batch, longest] of padded sequences."""
     longest = max(len(ids) for ids in sequences)
     padded = np.full((len(sequences), longest), pad, dtype=np.int32)
     for row, ids in zip(padded, sequences):
@@ -43,7 +46,7 @@ def padded_ids(sequences: Sequence[np.ndarray], padding_side: str = "right", pad
 
 
 def span(length: int, longest: int, padding_side: str) -> slice:
-    """Where a sequence lies in a padded row."""
+    """Returns the slice of a padded row that holds the sequence."""
     return slice(0, length) if padding_side == "right" else slice(longest - length, longest)
 
 
@@ -59,9 +62,9 @@ def _unpadded(ids: np.ndarray, row: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Batch:
-    """Sequences that run together, and how their results are laid out."""
+    """Sequences that run in one forward pass, and the layout of their results."""
 
-    sequences: list[np.ndarray]  # token ids of each, int32
+    sequences: list[np.ndarray]  # int32 token ids of each sequence
     batched: bool  # results have a leading batch dimension
     padding_side: str = "right"
 
@@ -74,11 +77,11 @@ class Batch:
         return len(set(self.lengths)) > 1
 
     def positions(self, chosen: Positions) -> list[list[int]]:
-        """Of each sequence, counted in itself: -1 is the last token of each, whatever the padding."""
+        """Returns the chosen positions of each sequence, without padding: -1 is the last token of each sequence."""
         return [_chosen(chosen, length) for length in self.lengths]
 
     def rows(self, chosen: Positions) -> list[int]:
-        """Rows of the engine's batch that hold the positions; empty: all of them."""
+        """Returns the rows of the engine's batch for the chosen positions; an empty list means all rows."""
         if chosen is None:
             return []
         begins = np.cumsum([0, *self.lengths])
@@ -86,7 +89,7 @@ class Batch:
 
 
 def batch_of_ids(tokens: Any, d_vocab: int, padding_side: str) -> Batch:
-    """Of ids [pos] or [batch, pos] on any device, or of a list of sequences of different length."""
+    """Builds a batch from ids [pos] or [batch, pos] on any device, or from a list of sequences."""
     check_side(padding_side)
     if isinstance(tokens, (list, tuple)) and tokens and not np.isscalar(tokens[0]):
         rows = [_integers(on_host(row), 1) for row in tokens]
@@ -104,7 +107,7 @@ def batch_of_ids(tokens: Any, d_vocab: int, padding_side: str) -> Batch:
 
 
 def _side_of(rows: list[np.ndarray], default: str) -> str:
-    """The side on which an array of ids is padded already."""
+    """Returns the side on which an array of ids is padded."""
     rows = [ids for ids in rows if (ids != PADDING).any()]
     left = any(ids[0] == PADDING for ids in rows)
     right = any(ids[-1] == PADDING for ids in rows)
@@ -148,22 +151,22 @@ def _chosen(positions: Positions, length: int) -> list[int]:
 
 
 class Layout:
-    """Lays out what the engine gives, [rows, ...] or squares [head, rows, key], as the user gave the tokens."""
+    """Reshapes activations of the engine, [rows, ...] or [head, rows, key], to the batch of the caller."""
 
     def __init__(self, batch: Batch, positions: Positions):
-        """positions: those that the rows hold."""
+        """positions: token positions that the rows of the activations hold."""
         self._batch = batch
         self._counts = [len(own) for own in batch.positions(positions)]
         self._ends = np.cumsum(self._counts)
 
     def is_view(self, name: str) -> bool:
-        """Whether shaped() shows the engine's own memory."""
+        """Whether shaped() returns a view of the engine's memory."""
         if len(set(self._counts)) > 1:
             return False
         return not (is_square(name) and self._batch.ragged and self._batch.padding_side == "left")
 
     def shaped(self, name: str, array: Any) -> Any:
-        """[batch, pos, ...], squares [batch, head, query, key]; without the batch dimension where none was given."""
+        """Returns [batch, pos, ...], or [batch, head, query, key]; without the batch axis for one sequence."""
         if not self._batch.batched:
             return array
         if not self.is_view(name):
@@ -175,7 +178,7 @@ class Layout:
         return array.reshape(sequences, count, *array.shape[1:])
 
     def put_back(self, name: str, array: Any, padded: Any) -> None:
-        """Writes what an edited copy holds into the engine's array."""
+        """Writes an edited, padded copy back into the engine's array."""
         for i, (rows, place) in enumerate(self._places()):
             if is_square(name):
                 n = self._batch.lengths[i]
@@ -184,7 +187,7 @@ class Layout:
                 array[rows] = padded[i, place]
 
     def _places(self) -> list[tuple[slice, slice]]:
-        """Of each sequence: its rows in the engine's array, and in its own row of the padded one."""
+        """Returns, for each sequence, its rows in the engine's array and its slice of the padded row."""
         longest = max(self._counts)
         return [
             (slice(int(end) - count, int(end)), span(count, longest, self._batch.padding_side))

@@ -1,4 +1,4 @@
-"""What run_with_cache gives."""
+"""ActivationCache: the result of run_with_cache()."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._arrays import as_kind, on_host, stack, torch_or_none
 from ._engine import InputError
 from ._residual import ResidualMethods
 
-# A hook name, a short one ("embed", "q3"), or (short name, layer[, part]).
+# Key of a cache: a hook name, a short name ("embed", "q3"), or a tuple (short name, layer[, part]).
 Key = Union[str, tuple[Any, ...]]
 
 _IN_ATTENTION = (
@@ -28,17 +28,17 @@ _PARTS = {"a": "attn", "attention": "attn", "m": "mlp", "b": "", "block": "", "b
 
 
 class MissingActivation(InputError, KeyError):
-    """A key that names nothing in a cache."""
+    """The cache has no activation of this name."""
 
     __str__ = Exception.__str__
 
 
 @_options.checked
 def get_act_name(name: str, layer: int | None = None, part: str | None = None) -> str:
-    """The hook name that a short one means: ("q", 3) is 'blocks.3.attn.hook_q', "embed" is 'hook_embed'.
+    """Returns the hook name of a short name: ("q", 3) is 'blocks.3.attn.hook_q', "embed" is 'hook_embed'.
 
-    part: "attn", "mlp", "ln1", "ln2" where the short name alone does not say: ("normalized", 3, "ln1"). A layer and a
-    part may stand in the name: "q3", "scale4ln1".
+    part: "attn", "mlp", "ln1" or "ln2", if the short name is ambiguous: ("normalized", 3, "ln1"). The name may contain
+    layer and part: "q3", "scale4ln1".
     """
     if not isinstance(name, str):
         raise InputError(f"get_act_name: found {name!r}, expected a text")
@@ -56,7 +56,7 @@ def get_act_name(name: str, layer: int | None = None, part: str | None = None) -
 
 
 class ActivationCache(ResidualMethods, Mapping[str, Any]):
-    """Activations by hook name, in order of firing: a mapping, and what follows from it.
+    """A mapping from hook names to activations, in order of firing, with methods that decompose the residual stream.
 
     Keys are hook names or short: cache["blocks.3.hook_resid_post"] is cache["resid_post", 3], cache["q", 0] the queries
     of layer 0, cache["pattern", -1] the last layer's pattern, cache["normalized", 2, "ln1"], cache["embed"]. With
@@ -102,22 +102,22 @@ class ActivationCache(ResidualMethods, Mapping[str, Any]):
         return get_act_name(name, layer, part)
 
     def _why_missing(self, name: str) -> str:
-        """It was not asked for, or is no hook point: then the engine's message says which name is near."""
+        """Explains a missing key: the activation was not recorded, or the name is no hook point."""
         try:
             self.model._engine.match_hooks([name])
         except InputError as error:
             return str(error)
         return f"{name} is not in this cache: it was not asked for when the model ran"
 
-    # As other arrays
+    # Conversion of the arrays
 
     def numpy(self) -> ActivationCache:
-        """A cache of NumPy arrays on the host."""
+        """Returns a cache of NumPy arrays on the host."""
         return ActivationCache({name: on_host(array) for name, array in self.items()}, self.model, self.has_batch_dim)
 
     @_options.checked
     def to(self, device: Any) -> ActivationCache:
-        """This cache, with torch tensors on the device: "cpu", "cuda", ...; "numpy" is NumPy arrays on the host."""
+        """Moves this cache to torch tensors on a device ("cpu", "cuda", ...), or to NumPy arrays ("numpy")."""
         if isinstance(device, str) and device == "numpy":
             self._arrays = self.numpy()._arrays
             return self
@@ -129,7 +129,7 @@ class ActivationCache(ResidualMethods, Mapping[str, Any]):
     # The batch dimension
 
     def remove_batch_dim(self) -> ActivationCache:
-        """This cache without the batch dimension, which must be 1; of one sequence there is none."""
+        """Removes the batch dimension, which must be 1, from this cache. A cache of one sequence has none."""
         if self.has_batch_dim:
             sequences = {len(array) for array in self.values()}
             if sequences - {1}:
@@ -140,7 +140,7 @@ class ActivationCache(ResidualMethods, Mapping[str, Any]):
 
     @_options.checked
     def apply_slice_to_batch_dim(self, batch_slice: Any) -> ActivationCache:
-        """A cache of some sequences: a number (which takes the dimension away), a slice, (start, stop) or a list."""
+        """Returns a cache of some sequences: an index (removes the dimension), a slice, (start, stop) or a list."""
         if not self.has_batch_dim:
             raise InputError("apply_slice_to_batch_dim: the cache has no batch dimension")
         chosen = {name: self._sliced(array, batch_slice, 0, "batch_slice") for name, array in self.items()}
@@ -148,5 +148,5 @@ class ActivationCache(ResidualMethods, Mapping[str, Any]):
 
     @_options.checked
     def stack_activation(self, activation_name: str, layer: int = -1, sublayer_type: str | None = None) -> Any:
-        """One activation of every layer before this one, [layer, ...]; -1: of all. cache.stack_activation("pattern")"""
+        """Stacks one activation of all layers below `layer` (-1: all), [layer, ...]: stack_activation("pattern")."""
         return stack([self._at((activation_name, i, sublayer_type)) for i in self._layers(self._upto(layer))])

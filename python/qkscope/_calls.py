@@ -1,4 +1,4 @@
-"""One pass of a model: what is kept of it, what functions do in it, and what a call returns."""
+"""One forward pass of a model: recorded activations, hook functions and return values."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ._hooks import Functions, HookPoint, apply
 
 @dataclass(frozen=True)
 class Call:
-    """What calls of a model have in common."""
+    """Arguments that all calls of a model share."""
 
     return_type: str | None
     loss_per_token: bool
-    positions: Positions  # of what is returned and kept
-    queries: Positions  # of scores and patterns that functions see
+    positions: Positions  # positions of returned and recorded activations
+    queries: Positions  # query positions of scores and patterns that hook functions see
     prepend_bos: bool | None
     padding_side: str
     start_at_layer: int | None
@@ -43,7 +43,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Start:
-    """A residual stream [rows, d_model] that a pass starts from, before a layer."""
+    """Residual stream [rows, d_model] before a layer, from which a pass starts."""
 
     residual: Any
     layer: int
@@ -51,18 +51,18 @@ class Start:
 
 @dataclass(frozen=True)
 class Pass:
-    """What one run of the engine is about."""
+    """One run of the engine over a batch."""
 
     engine: Engine
     batch: Batch
-    kind: str  # of arrays, as load() was asked
+    kind: str  # `arrays` of load()
     start: Start | None = None
 
     def _from(self) -> dict[str, Any]:
         return {} if self.start is None else {"residual": self.start.residual, "start_at_layer": self.start.layer}
 
     def record(self, names: Sequence[str], positions: Positions) -> dict[str, Any]:
-        """What the hook points show at the positions; the pass ends after the last of them."""
+        """Records the activations of hook points at the positions. The pass ends after the last hook point."""
         recorded = self.engine.record(self.batch.sequences, list(names), self.batch.rows(positions), **self._from())
         layout = Layout(self.batch, positions)
         return {name: as_kind(layout.shaped(name, recorded[name]), self.kind) for name in names}
@@ -70,13 +70,13 @@ class Pass:
     def record_with(
         self, functions: Functions, names: Sequence[str], positions: Positions, queries: Positions = None
     ) -> dict[str, Any]:
-        """The same of a pass in which functions look and edit; what is kept is what goes on after them.
+        """Like record(), with hook functions that may edit activations. Records the activations after the edits.
 
-        queries: of scores and patterns that the functions see.
+        queries: query positions of scores and patterns that the functions see.
         """
         edits_squares = any(is_square(name) for name in functions)
         if not edits_squares and queries is None:
-            queries = positions  # nothing but what is kept
+            queries = positions  # hook points that are recorded only
         every = self.engine.match_hooks([*functions, *names])
         run = _HookedRun(self, functions, set(names), positions, queries)
         self.engine.run(
@@ -86,7 +86,7 @@ class Pass:
 
 
 class _HookedRun:
-    """Lays out each activation for the functions at its point, and keeps what was asked for."""
+    """Calls hook functions with reshaped activations and records the chosen activations."""
 
     def __init__(self, of: Pass, functions: Functions, names: set[str], positions: Positions, queries: Positions):
         self._of = of
@@ -105,7 +105,7 @@ class _HookedRun:
         if is_view:
             shown = layout.shaped(name, array)
             activation = as_kind(shown, self._of.kind)
-        else:  # sequences of different length: a padded copy
+        else:  # sequences of different lengths: functions get a padded copy
             flat = self._indexed(array)
             shown = activation = layout.shaped(name, flat)
         for function in self._functions.get(name, ()):
@@ -118,7 +118,7 @@ class _HookedRun:
             self.kept[name] = self._chosen(name, array, activation)
 
     def _indexed(self, array: Any) -> Any:
-        """As an array that can be indexed: of a GPU that no other library can use, a copy on the host."""
+        """Returns an array that supports indexing: a DeviceArray is copied to the host."""
         array = as_kind(array, self._of.kind)
         return array.numpy() if isinstance(array, DeviceArray) else array
 
@@ -137,7 +137,7 @@ class _HookedRun:
 
 
 def output(last: Any, batch: Batch, call: Call) -> Any:
-    """What return_type names: logits, loss or (logits, loss); where a call stops at a layer, what it stopped with."""
+    """Returns logits, loss or (logits, loss) by return_type; the residual stream if the call stops at a layer."""
     if call.return_type is None:
         return None
     if call.return_type == "logits":
@@ -147,7 +147,7 @@ def output(last: Any, batch: Batch, call: Call) -> Any:
 
 
 def cross_entropy(logits: Any, batch: Batch, per_token: bool) -> Any:
-    """-log p of each next token: [pos - 1], [batch, pos - 1] with NaN as padding, or the mean over all of them."""
+    """Returns -log p of each next token, [pos - 1] or [batch, pos - 1] padded with NaN, or the mean over all tokens."""
     if max(batch.lengths) < 2:
         raise InputError("return_type='loss': found a text of one token, expected two: the loss is that of the next")
     longest = max(batch.lengths)
@@ -167,7 +167,7 @@ def cross_entropy(logits: Any, batch: Batch, per_token: bool) -> Any:
 
 
 def _losses(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Sums in float64, one row of the logits at a time: [pos - 1]"""
+    """Returns -log p of each next token, [pos - 1], summed in float64 row by row of the logits."""
     losses = np.empty(len(ids) - 1)
     for position, following in enumerate(ids[1:]):
         row = logits[position]

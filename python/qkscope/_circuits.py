@@ -1,4 +1,4 @@
-"""What follows from the weights alone: circuits, composition, singular vectors, biases."""
+"""Quantities computed from the weights alone: QK and OV circuits, composition, singular vectors, biases."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ._weights import Block, WeightMethods
 
 
 class CircuitMethods(TextMethods, WeightMethods):
-    """What Model knows about its heads without running."""
+    """Methods of Model that need no forward pass."""
 
     @property
     def QK(self) -> FactoredMatrix:
-        """W_Q W_K^T of every head, [n_layers, n_heads, d_model, d_model]; key heads repeated for their queries"""
+        """W_Q W_K^T of every head, [n_layers, n_heads, d_model, d_model]; key heads are repeated for GQA"""
         return _stacked([block.attn.QK for block in self.blocks])
 
     @property
     def OV(self) -> FactoredMatrix:
-        """W_V W_O of every head, [n_layers, n_heads, d_model, d_model]; value heads repeated for their queries"""
+        """W_V W_O of every head, [n_layers, n_heads, d_model, d_model]; value heads are repeated for GQA"""
         return _stacked([block.attn.OV for block in self.blocks])
 
     @property
@@ -34,11 +34,11 @@ class CircuitMethods(TextMethods, WeightMethods):
 
     @_options.checked
     def all_composition_scores(self, mode: str) -> Any:
-        """How much every head reads what every earlier head writes, [n_layers, n_heads, n_layers, n_heads].
+        """Composition scores of all pairs of heads, [n_layers, n_heads, n_layers, n_heads].
 
         ||W_OV W|| / (||W_OV|| ||W||) in Frobenius norms, where W is the later head's QK ("Q"), its transpose ("K") or
-        its OV ("V"). Zero where the second head is not in a later layer. Norms are not in it: load with fold_ln=True to
-        have their weights in the matrices.
+        its OV ("V"). Zero if the second head is not in a later layer. Weights of norms are ignored unless the model is
+        loaded with fold_ln=True.
         """
         if not isinstance(mode, str) or mode not in ("Q", "K", "V"):
             raise InputError(f"all_composition_scores: found mode {mode!r}, expected 'Q', 'K' or 'V'")
@@ -53,7 +53,7 @@ class CircuitMethods(TextMethods, WeightMethods):
 
     @_options.checked
     def tokens_to_residual_directions(self, tokens: Any) -> Any:
-        """Columns of W_U: [d_model] of a token (text or id), [..., d_model] of ids [...].
+        """Returns columns of W_U: [d_model] for one token (text or id), [..., d_model] for ids [...].
 
         The logit of a token is the product of its direction with ln_final.hook_normalized. Fold the norms
         (fold_ln=True) to read directions of the residual stream itself.
@@ -65,7 +65,7 @@ class CircuitMethods(TextMethods, WeightMethods):
         return self.W_U.T[ids if ids.ndim else int(ids)]
 
     def _token_ids(self, tokens: Any) -> np.ndarray:
-        """Of one token or several, each a text or an id."""
+        """Returns the ids of one or several tokens, each a text or an id."""
         if isinstance(tokens, str):
             tokens = self.to_single_token(tokens)
         if isinstance(tokens, (list, tuple)) and tokens and all(isinstance(token, str) for token in tokens):
@@ -77,9 +77,9 @@ class CircuitMethods(TextMethods, WeightMethods):
 
     @_options.checked
     def accumulated_bias(self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True) -> Any:
-        """What biases of the layers before this one add to the residual stream, [d_model].
+        """Sum of the biases that layers below `layer` add to the residual stream, [d_model].
 
-        mlp_input: the layer's own attention counts too. Of families without a norm after attention or MLP.
+        mlp_input: includes the attention of the layer itself. For families without a norm after attention or MLP.
         """
         own = 1 if _options.flag("mlp_input", mlp_input) else 0
         of_mlps = _options.flag("include_mlp_biases", include_mlp_biases)
@@ -94,7 +94,7 @@ class CircuitMethods(TextMethods, WeightMethods):
 
 
 class SVDInterpreter:
-    """Singular vectors of heads and MLPs, read as tokens: SVDInterpreter(model)."""
+    """Projects singular vectors of heads and MLPs onto the vocabulary: SVDInterpreter(model)."""
 
     def __init__(self, model: Any):
         _options.check_model(model)
@@ -104,10 +104,10 @@ class SVDInterpreter:
     def get_singular_vectors(
         self, vector_type: str, layer_index: int, num_vectors: int = 10, head_index: int | None = None
     ) -> Any:
-        """The first singular vectors through W_U, [d_vocab, 1, num_vectors]; their signs mean nothing.
+        """Returns the first singular vectors times W_U, [d_vocab, 1, num_vectors]. Their signs are arbitrary.
 
-        vector_type: "OV" (with a head_index), what the head writes; "w_in", what the MLP reads (with the weights of the
-        norm before it); "w_out", what it writes.
+        vector_type: "OV" (with a head_index), the output of a head; "w_in", the input of the MLP, with the weights of
+        the norm before it; "w_out", the output of the MLP.
         """
         vectors = self._right_vectors(vector_type, layer_index, head_index)
         vectors = vectors[: _options.whole("num_vectors", num_vectors, 1)]
@@ -115,7 +115,7 @@ class SVDInterpreter:
         return (W_U.T @ like(vectors.T, W_U))[:, None]
 
     def _right_vectors(self, kind: str, layer: int, head: int | None) -> np.ndarray:
-        """[vector, d_model]"""
+        """Returns right singular vectors [vector, d_model]."""
         cfg = self.model.cfg
         _options.whole("layer_index", layer, 0, cfg.n_layers - 1)
         block = self.model.blocks[layer]
@@ -144,18 +144,18 @@ def _of(block: Block, mode: str) -> FactoredMatrix:
 
 
 def _left_collapsed(matrix: FactoredMatrix) -> np.ndarray:
-    """[head, mdim, d_model] of the norm that the whole product has: R of A = QR, times B; scaled to norm 1."""
+    """Returns R @ B with A = QR, [head, mdim, d_model], scaled to norm 1. It has the norm of A @ B."""
     thin = np.linalg.qr(on_host(matrix.A).astype(np.float64)).R @ on_host(matrix.B)
     return (thin / np.linalg.norm(thin, axis=(-2, -1), keepdims=True)).astype(np.float32)
 
 
 def _right_collapsed(matrix: FactoredMatrix) -> np.ndarray:
-    """[head, d_model, mdim]"""
+    """Returns the factor for the other side, [head, d_model, mdim]."""
     return _left_collapsed(matrix.T).swapaxes(-1, -2)
 
 
 def _norms(writes: np.ndarray, reads: np.ndarray) -> np.ndarray:
-    """Frobenius norms of all products, [head, head]"""
+    """Returns Frobenius norms of the products of all pairs of heads, [head, head]."""
     heads, middle, width = writes.shape
     product = writes.reshape(heads * middle, width) @ np.moveaxis(reads, 1, 0).reshape(width, -1)
     return np.sqrt((product.reshape(heads, middle, reads.shape[0], -1) ** 2).sum(axis=(1, 3)))

@@ -1,4 +1,4 @@
-"""The parts that stacks of a cache are made of: what heads, neurons and biases add, and what norms make of it."""
+"""Contributions of heads, neurons and biases to the residual stream, and the effect of norms on them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from . import _options
 from ._arrays import concatenate, filled, like, on_host, stack
 from ._engine import DeviceArray, InputError
 
-# None, a number (which takes the dimension away), (stop,), (start, stop), (start, stop, step), a slice or a list.
+# None, an index (removes the dimension), (stop,), (start, stop), (start, stop, step), a slice or a list.
 SliceInput = Union[int, tuple[Any, ...], slice, Sequence[int], None]
 
-LARGEST = 16 << 30  # bytes of a stack
+LARGEST = 16 << 30  # bytes; limit of the size of a stack
 
 
 class Contributions:
-    """Of ActivationCache, for its stacks."""
+    """Private methods of ActivationCache."""
 
     model: Any
     has_batch_dim: bool
@@ -29,7 +29,7 @@ class Contributions:
         return self._sliced(array, pos_slice, axis, "pos_slice")
 
     def _sliced(self, array: Any, chosen: SliceInput, axis: int, argument: str) -> Any:
-        """The array with one axis sliced."""
+        """Slices one axis of an array."""
         if chosen is None:
             return array
         index: list[Any] = [slice(None)] * array.ndim
@@ -55,7 +55,7 @@ class Contributions:
         return int(layer)
 
     def _layers(self, upto: int) -> list[int]:
-        """Those before a layer that run; cross-attention layers do not."""
+        """Returns the layers below `upto` that run; cross-attention layers are skipped."""
         every = set(self.model.hook_names())
         return [i for i in range(upto) if f"blocks.{i}.hook_resid_pre" in every]
 
@@ -63,14 +63,14 @@ class Contributions:
         return [key for key in ("hook_embed", "hook_pos_embed") if key in self.model.hook_names()]
 
     def _stream(self, layer: int, mlp_input: bool, pos_slice: SliceInput) -> Any:
-        """The residual stream that a layer, its MLP, or the final norm reads."""
+        """Returns the residual stream before a layer, before its MLP, or before the final norm."""
         if layer == self.model.cfg.n_layers:
             return self._at(("resid_post", self._layers(layer)[-1]), pos_slice)
         parallel = self.model.cfg.parallel_attn_mlp
         return self._at(("resid_mid" if mlp_input and not parallel else "resid_pre", layer), pos_slice)
 
     def _norm(self, layer: int, mlp_input: bool) -> Any:
-        """The norm that reads the stream before a layer."""
+        """Returns the norm before the attention or MLP of a layer, or the final norm."""
         if layer == self.model.cfg.n_layers:
             return self.model.ln_final
         block = self.model.blocks[layer]
@@ -83,7 +83,7 @@ class Contributions:
         return norm
 
     def _scale(self, layer: int, mlp_input: bool, pos_slice: SliceInput) -> Any:
-        """What the norm before a layer divides by, [..., 1]"""
+        """Returns the divisor of the norm before a layer, [..., 1]."""
         return self._scale_of(self._stream(layer, mlp_input, pos_slice))
 
     def _centred(self, stream: Any) -> Any:
@@ -94,7 +94,7 @@ class Contributions:
         return ((self._centred(stream) ** 2).mean(-1, keepdims=True) + self.model.cfg.eps) ** 0.5
 
     def _read_by(self, layer: int, mlp_input: bool, project: Any) -> Any:
-        """Directions of the stream whose products, over the scale, are those of the normalised stream with project."""
+        """Folds the norm into the directions `project`: stream @ result / scale equals normalised stream @ project."""
         if project is None:
             return None
         weighed = on_host(self._norm(layer, mlp_input).w)[:, None] * on_host(project)
@@ -102,14 +102,14 @@ class Contributions:
         return weighed - weighed.mean(0, keepdims=True) if layer_norm else weighed
 
     def _head_results(self, layer: int, pos_slice: SliceInput) -> Any:
-        """[head, ..., d_model]"""
+        """Returns the output of each head, [head, ..., d_model]."""
         z = self._at(("z", layer), pos_slice, axis=-3)
         W_O = like(self.model.blocks[layer].attn.W_O, z)
         results = stack([z[..., head, :] @ W_O[head] for head in range(len(W_O))])
         return results * self._passed_on(layer, "attn", pos_slice)
 
     def _neurons(self, layer: int, neuron_slice: SliceInput, pos_slice: SliceInput, project: Any) -> Any:
-        """[..., neuron, d_model], or in place of d_model the directions of project"""
+        """Returns the output of each neuron, [..., neuron, d_model], or projected, [..., neuron, directions]."""
         post = self._sliced(self._at(("post", layer), pos_slice), neuron_slice, -1, "neuron_slice")
         W_out = getattr(self.model.blocks[layer].mlp, "W_out", None)
         if W_out is None:
@@ -122,13 +122,13 @@ class Contributions:
             return post[..., None] * (W_out * passed if project is None else W_out @ like(project, W_out) * passed)
         if project is None:
             return post[..., None] * W_out * passed[..., None, :]
-        # One number per position and direction of the stream: the projection comes after it.
+        # The factor differs by position and dimension, so that it is applied before the projection.
         return post[..., None] * (W_out * passed[..., None, :] @ like(project, W_out))
 
     def _passed_on(self, layer: int, part: str, pos_slice: SliceInput) -> Any:
-        """What contributions to attention or MLP are multiplied by on their way to the stream.
+        """Returns the factor of attention or MLP outputs on their way to the residual stream.
 
-        A number, or where a norm comes after them [..., d_model].
+        A number, or [..., d_model] if a norm follows attention or MLP.
         """
         block, factor = self.model.blocks[layer], float(self.model.cfg.residual_scale)
         norm = block.ln1_post if part == "attn" else block.ln2_post
@@ -144,7 +144,7 @@ class Contributions:
         return like(norm.w, added) * factor / self._scale_of(added)
 
     def _biases(self, layer: int, mlp_input: bool, of_mlps: bool, pos_slice: SliceInput) -> Any:
-        """What is in the stream beside heads, neurons and embeddings, [..., d_model]"""
+        """Returns the sum of all biases in the residual stream, [..., d_model]."""
         stream = self._at(("resid_pre", 0), pos_slice)
         total = filled(stream, stream.shape, 0.0)
         for i in self._layers(layer + (1 if mlp_input else 0)):
@@ -159,12 +159,12 @@ class Contributions:
         return concatenate([components, (whole - components.sum(0))[None]])
 
     def _none(self, pos_slice: SliceInput, width: int | None = None) -> Any:
-        """A stack of nothing, [0, ..., d_model]"""
+        """Returns an empty stack, [0, ..., d_model]."""
         stream = self._at(("resid_pre", 0), pos_slice)
         return filled(stream, (0, *stream.shape[:-1], width or stream.shape[-1]), 0.0)
 
     def _check_size(self, function: str, components: int, key: Any, pos_slice: SliceInput) -> None:
-        """Refuses a stack of vectors before it fills the memory; key: an activation that has their positions."""
+        """Raises InputError for stacks above LARGEST bytes. key: an activation with the same positions."""
         if not components:
             return
         rows = int(np.prod(self._at(key, pos_slice).shape[:-1]))
@@ -176,7 +176,7 @@ class Contributions:
 
 
 def projection(directions: Any, d_model: int) -> tuple[Any, bool]:
-    """[d_model, n], and whether one direction [d_model] was given"""
+    """Returns directions [d_model, n], and whether a single direction [d_model] was given."""
     if directions is None:
         return None, False
     shape = list(getattr(directions, "shape", ()))

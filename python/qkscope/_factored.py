@@ -1,4 +1,4 @@
-"""Matrices of low rank as the product of two thin ones."""
+"""Low-rank matrices stored as a product of two factors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ._engine import InputError
 
 
 class FactoredMatrix:
-    """A @ B, never multiplied out: [..., ldim, mdim] @ [..., mdim, rdim], with any leading dimensions.
+    """The matrix A @ B, stored as factors [..., ldim, mdim] and [..., mdim, rdim] with any leading dimensions.
 
-    Norm, eigenvalues and singular values are computed in float64 from the factors, and given in float32. Factors are
-    NumPy arrays or torch tensors; results are what A is.
+    Norm, eigenvalues and singular values are computed in float64 from the factors and returned as float32. Factors are
+    NumPy arrays or torch tensors; results have the type of A.
     """
 
     def __init__(self, A: Any, B: Any):
@@ -53,7 +53,7 @@ class FactoredMatrix:
 
     @property
     def BA(self) -> Any:
-        """The reverse product, [..., mdim, mdim]; of a square matrix"""
+        """The product B @ A of a square matrix, [..., mdim, mdim]"""
         if self.ldim != self.rdim:
             raise InputError(f"FactoredMatrix.BA: the matrix is {self.ldim} x {self.rdim}, expected a square one")
         return self.B @ self.A
@@ -70,7 +70,7 @@ class FactoredMatrix:
     # Products
 
     def __matmul__(self, other: Any) -> Any:
-        """With a matrix or another FactoredMatrix, a FactoredMatrix; with a vector [rdim], the vector [..., ldim]."""
+        """Product with a matrix or FactoredMatrix, as FactoredMatrix; with a vector [rdim], a vector [..., ldim]."""
         if isinstance(other, FactoredMatrix):
             return (self @ other.A) @ other.B
         other = self._operand(other)
@@ -102,10 +102,10 @@ class FactoredMatrix:
             raise InputError(f"FactoredMatrix @ {other}: expected a matrix or a vector; * multiplies with a number")
         return other
 
-    __array_ufunc__ = None  # NumPy leaves array @ FactoredMatrix to us
+    __array_ufunc__ = None  # makes NumPy defer array @ FactoredMatrix to __rmatmul__
 
     def __mul__(self, scalar: float) -> FactoredMatrix:
-        """With a number"""
+        """Product with a number"""
         if np.ndim(scalar) or not isinstance(scalar, (int, float, np.number)) and not is_torch(scalar):
             raise InputError(f"FactoredMatrix * {scalar!r}: expected a number")
         return FactoredMatrix(self.A * scalar, self.B)
@@ -113,7 +113,7 @@ class FactoredMatrix:
     __rmul__ = __mul__
 
     def __getitem__(self, index: Any) -> FactoredMatrix:
-        """Of leading dimensions, then rows, then columns; a single row or column keeps its dimension."""
+        """Indexes leading dimensions, then rows, then columns; a single row or column keeps its dimension."""
         index = index if isinstance(index, tuple) else (index,)
         leading = self.ndim - 2
         if Ellipsis in [i if i is Ellipsis else None for i in index]:
@@ -166,7 +166,7 @@ class FactoredMatrix:
 
     @property
     def eigenvalues(self) -> Any:
-        """[..., mdim], complex: those of B @ A, which are those of A @ B but for zeros"""
+        """Complex eigenvalues of B @ A, [..., mdim]: the nonzero eigenvalues of A @ B"""
         if self.ldim != self.rdim:
             raise InputError(f"eigenvalues: the matrix is {self.ldim} x {self.rdim}, expected a square one")
         values = np.linalg.eigvals(_float64(self.B) @ _float64(self.A)).astype(np.complex64)
@@ -178,28 +178,28 @@ class FactoredMatrix:
         return self._like(np.sqrt(np.einsum("...lm,...ln,...mr,...nr->...", a, a, b, b, optimize=True)))
 
     def make_even(self) -> FactoredMatrix:
-        """The same matrix with the singular values shared: U sqrt(S) and sqrt(S) V^T"""
+        """Returns the same matrix with the factors U sqrt(S) and sqrt(S) V^T"""
         root = self.S**0.5
         return FactoredMatrix(self.U * root[..., None, :], root[..., :, None] * self.Vh)
 
     def collapse_l(self) -> Any:
-        """diag(S) V^T, [..., mdim, rdim]: the matrix without its orthogonal left factor"""
+        """Returns diag(S) V^T, [..., mdim, rdim]: the matrix without its orthogonal left factor"""
         return self.S[..., :, None] * self.Vh
 
     def collapse_r(self) -> Any:
-        """U diag(S), [..., ldim, mdim]"""
+        """Returns U diag(S), [..., ldim, mdim]: the matrix without its orthogonal right factor"""
         return self.U * self.S[..., None, :]
 
     @_options.checked
     def get_corner(self, k: int = 3) -> Any:
-        """The first k rows and columns of the product, and k of each leading dimension"""
+        """Returns the first k rows and columns of the product, and the first k entries of each leading dimension"""
         k = _options.whole("k", k, 0)
         corner = (slice(k),) * (self.ndim - 2)
         return self.A[(*corner, slice(k), slice(None))] @ self.B[(*corner, slice(None), slice(k))]
 
     @_options.checked
     def unsqueeze(self, k: int) -> FactoredMatrix:
-        """With a leading dimension of 1 at k"""
+        """Inserts a leading dimension of size 1 at index k"""
         index = (*[slice(None)] * _options.whole("k", k, 0, self.ndim - 2), None)
         return FactoredMatrix(self.A[index], self.B[index])
 
@@ -222,7 +222,7 @@ def _broadcast(array: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _kept(index: Any) -> Any:
-    """A single row or column as a slice of one."""
+    """Converts an integer index to a slice of length 1."""
     if not isinstance(index, (int, np.integer)):
         return index
     return slice(index, index + 1 or None)

@@ -1,4 +1,4 @@
-"""Hook points by name, and the functions that users hang on them."""
+"""Selection of hook points by name, and calls of hook functions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Functions = dict[str, list[HookFunction]]
 
 @dataclass(frozen=True)
 class HookPoint:
-    """Where a hook function stands."""
+    """The hook point that a hook function is called at."""
 
     name: str
 
     def layer(self) -> int:
-        """The block's number; -1 outside the blocks."""
+        """Returns the layer index; -1 outside the blocks."""
         return layer_of(self.name)
 
 
@@ -34,7 +34,7 @@ def layer_of(name: str) -> int:
 
 
 def select(engine: Engine, names: NamesFilter) -> list[str]:
-    """The hook names that a name, pattern, list of them or function means, in order of firing."""
+    """Returns hook names selected by a name, a pattern, a list or a function, in order of firing."""
     if names is None:
         return engine.hook_names()
     if callable(names):
@@ -56,7 +56,7 @@ def pairs(fwd_hooks: Any) -> list[Any]:
 
 
 def collect(engine: Engine, fwd_hooks: Iterable[FwdHook]) -> Functions:
-    """Functions by hook name, in the order in which they were given."""
+    """Groups hook functions by hook name, in the given order."""
     functions: Functions = {}
     for entry in fwd_hooks:
         try:
@@ -71,10 +71,10 @@ def collect(engine: Engine, fwd_hooks: Iterable[FwdHook]) -> Functions:
 
 
 def with_hook(function: HookFunction, name: str) -> HookFunction:
-    """f(activation, hook=...) as TransformerLens calls it, also for functions of the activation alone."""
+    """Wraps a function of the activation alone, so that it can be called as f(activation, hook=...)."""
     try:
         signature = inspect.signature(function)
-    except ValueError:  # a builtin without one
+    except ValueError:  # builtins have no signature
         return lambda activation, hook: function(activation)
     if _takes(signature, None, hook=None):
         return function
@@ -94,9 +94,9 @@ def _takes(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
 
 
 def apply(function: HookFunction, activation: Any, array: Any, point: HookPoint) -> None:
-    """Calls the function and writes what it returns into the array; None leaves it as it is now.
+    """Calls a hook function and copies its result, unless None, into the array.
 
-    activation is the array as the function sees it.
+    activation: view or padded copy of the array that is passed to the function.
     """
     result = function(activation, hook=point)
     if result is None or result is activation:
@@ -112,7 +112,7 @@ def apply(function: HookFunction, activation: Any, array: Any, point: HookPoint)
 
 @dataclass(frozen=True)
 class Added:
-    """A function that stays with a model until it is taken off."""
+    """A hook function added by add_hook()."""
 
     names: Union[str, Callable[[str], bool]]
     function: HookFunction

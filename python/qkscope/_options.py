@@ -1,4 +1,4 @@
-"""Arguments of the calls that take many: mistakes are an InputError that says what was found and expected."""
+"""Checks of arguments. A wrong argument is an InputError that names the value found and the values expected."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterable, Sequence
 from os import fspath
 from typing import Any, TypeVar, Union
 
-from ._engine import InputError
+from ._engine import AnalysisOption, AnalyzeOptions, InputError, analysis_options
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Layers = Union[str, int, Iterable[int]]
 Heads = Union[str, Iterable[tuple[int, int]]]
 
-_MOST = 1 << 20  # layers, heads and other counts
+_MOST = 1 << 20  # default upper bound of layers, heads and other counts
 
 
 def checked(function: Function) -> Function:
-    """Arguments that the function does not have, or that are missing, are an InputError instead of a TypeError.
+    """Raises InputError, not TypeError, for unknown and missing arguments.
 
-    So is something else in place of a model, where that comes first.
+    A first parameter named `model` must be a Model.
     """
     signature = inspect.signature(function)
     names = [name for name in signature.parameters if name != "self"]
@@ -46,10 +46,12 @@ def checked(function: Function) -> Function:
     return call  # type: ignore[return-value]
 
 
-def check_model(value: Any) -> None:
-    from .model import Model  # which is made of modules that use this one
+class ModelType:
+    """Base of Model: arguments are checked against it, so that this module need not import model.py."""
 
-    if not isinstance(value, Model):
+
+def check_model(value: Any) -> None:
+    if not isinstance(value, ModelType):
         raise InputError(f"model: found {type(value).__name__}, expected what load() gives")
 
 
@@ -59,10 +61,65 @@ def _expected(name: str, names: Iterable[str]) -> str:
 
 
 def _short(signature: inspect.Signature) -> str:
-    """The arguments that may come without their name; the others are told by the documentation."""
+    """The positional parameters of a signature: (data_root, out, *, ...)."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     by_place = [name for name, parameter in signature.parameters.items() if parameter.kind in kinds and name != "self"]
     return f"({', '.join(by_place)}, *, ...)"
+
+
+def takes_analysis_options(*groups: str) -> Callable[[Function], Function]:
+    """Replaces **options in a signature by the rows of the engine's table of options, and documents them."""
+    rows = [row for row in analysis_options() if not groups or row.group in groups]
+
+    def decorate(function: Function) -> Function:
+        signature = inspect.signature(function)
+        own = [one for one in signature.parameters.values() if one.kind != one.VAR_KEYWORD]
+        new = [inspect.Parameter(row.name, inspect.Parameter.KEYWORD_ONLY, default=row.default) for row in rows]
+        function.__signature__ = signature.replace(parameters=own + new)  # type: ignore[attr-defined]
+        if function.__doc__:  # absent under python -OO
+            lines = [f"    {row.name}: {row.help}; {row.expected}." for row in rows]
+            function.__doc__ += "\n" + "\n".join(lines) + "\n    "
+        return checked(function)
+
+    return decorate
+
+
+def set_analysis_options(options: AnalyzeOptions, given: dict[str, Any]) -> None:
+    """Checks the given values against the table of options and stores them."""
+    for row in analysis_options():
+        if row.name in given and not (given[row.name] is None and row.default is None):
+            options.set(row, _value(row, given[row.name]))
+
+
+def _value(row: AnalysisOption, value: Any) -> Any:
+    if row.kind == "flag":
+        return flag(row.name, value)
+    if row.kind == "count":
+        return _count_or_word(row, value) if row.words else whole(row.name, value, row.least, row.most)
+    if row.kind == "number":
+        return number(row.name, value, row.lower, row.upper)
+    if row.kind == "choice":
+        return choice(row.name, value, row.words)
+    if row.kind == "text":
+        return path(row.name, value)
+    if row.kind == "layers":
+        return layers(row.name, value)
+    if row.kind == "heads":
+        return heads(row.name, value)
+    found = wholes(row.name, value, row.least, row.most)
+    if row.length and len(found) != row.length:
+        raise InputError(f"{row.name}={value!r}: expected {row.expected}")
+    return found
+
+
+def _count_or_word(row: AnalysisOption, value: Any) -> int | str:
+    if isinstance(value, str) and value in row.words:
+        return value
+    try:
+        return whole(row.name, value, row.least, row.most)
+    except InputError:
+        words = ", ".join(map(repr, row.words))
+        raise InputError(f"{row.name}={value!r}: expected {row.least} to {row.most}, {words} or None") from None
 
 
 def path(name: str, value: Any) -> str:
@@ -118,7 +175,7 @@ def wholes(name: str, value: Any, least: int, most: int = _MOST) -> list[int]:
 
 
 def layers(name: str, value: Layers) -> list[int]:
-    """Numbers, or a text as the command line takes it: "0,4-7"."""
+    """Layer numbers, or the text of the command line: "0,4-7"."""
     if not isinstance(value, str):
         one = _index(value)
         return [whole(name, one, 0)] if one is not None else wholes(name, value, 0)
@@ -133,7 +190,7 @@ def layers(name: str, value: Layers) -> list[int]:
 
 
 def heads(name: str, value: Heads) -> list[tuple[int, int]]:
-    """Pairs (layer, head), or a text as the command line takes it: "3.5,3.6"."""
+    """Pairs (layer, head), or the text of the command line: "3.5,3.6"."""
     if isinstance(value, str):
         parts = [re.fullmatch(r"(\d{1,6})\.(\d{1,6})", part) for part in value.replace(" ", "").split(",")]
         pairs: list[Any] = [part and (int(part[1]), int(part[2])) for part in parts]

@@ -1,4 +1,4 @@
-"""Progress of long calls: a bar of tqdm where that is installed. By default in notebooks alone."""
+"""Progress bars of long calls, drawn by tqdm if it is installed. By default only in notebooks."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any, Union
 
 from . import _engine, _options
 
-_DELAY = 1  # seconds after which a bar is worth its place
+_DELAY = 1  # seconds before a bar appears
 
-Show = Union[bool, None]  # True: show it; None: in notebooks
-Progress = Union[bool, Callable[[Any], Any], None]  # or a function that is told
+Show = Union[bool, None]  # True: show a bar; None: only in notebooks
+Progress = Union[bool, Callable[[Any], Any], None]  # or a function that is called with the progress
 
 
 @_options.checked
 def show_progress(on: bool = True) -> None:
-    """Whether long operations show their progress on standard error."""
+    """Turns the progress lines of long operations on standard error on or off."""
     _engine.show_progress(_options.flag("on", on))
 
 
 class Bar:
-    """with Bar(120, "patches") as bar: bar.to(3)"""
+    """A progress bar: with Bar(120, "patches") as bar: bar.to(3)"""
 
     def __init__(self, total: int, what: str, show: Show = None):
         self._bar = _tqdm(total, what) if _shown(show) else None
@@ -36,7 +36,7 @@ class Bar:
             self._bar.close()
 
     def to(self, done: int, total: int = 0) -> None:
-        """So many are done, of `total` where that has become known."""
+        """Moves the bar to `done` items; `total` sets the number of all items once it is known."""
         if self._bar is None:
             return
         if total and self._bar.total != total:
@@ -45,7 +45,7 @@ class Bar:
 
 
 class Told:
-    """with Told(progress, "documents") as tell: run(tell): calls the user's function, or moves a bar."""
+    """Calls the user's progress function, or moves a bar: with Told(progress, "documents") as tell: run(tell)."""
 
     def __init__(self, progress: Progress, what: str):
         self._call = progress if callable(progress) else None
@@ -58,7 +58,7 @@ class Told:
         self._bar.__exit__(kind, error, trace)
 
     def _tell(self, done: Any) -> None:
-        """done: what the engine gives, with `examples` and `total`."""
+        """done: a CaptureProgress or StatsProgress with `examples` and `total`."""
         if self._call is not None:
             self._call(done)
         self._bar.to(done.examples, done.total)
@@ -73,7 +73,7 @@ def _shown(show: Show) -> bool:
 
 def _tqdm(total: int, what: str) -> Any:
     try:
-        with warnings.catch_warnings():  # without ipywidgets the bar is a line of text
+        with warnings.catch_warnings():  # tqdm warns if ipywidgets is missing, and draws a text bar
             warnings.simplefilter("ignore")
             from tqdm.auto import tqdm
     except ImportError:

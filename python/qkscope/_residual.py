@@ -1,7 +1,8 @@
-"""What the residual stream of a cache is made of: stacks of contributions, and what they mean for logits.
+"""Decompositions of the residual stream of a cache into contributions, and their effect on logits.
 
-Definitions are those of TransformerLens. A contribution is what is added to the residual stream: of a family with a
-norm after attention or MLP it is taken through that norm, with the norm's own scale, so that contributions add up.
+Definitions follow TransformerLens. A contribution is the vector that a component adds to the residual stream. In
+families with a norm after attention or MLP it includes that norm, with the scale of the whole output, so that
+contributions sum to the stream.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from ._engine import InputError
 
 
 class ResidualMethods(Contributions):
-    """Of ActivationCache. Stacks are [component, pos, d_model], with a batch [component, batch, pos, d_model].
+    """Methods of ActivationCache. Stacks are [component, pos, d_model], with a batch [component, batch, pos, d_model].
 
     layer: contributions of the layers before it; n_layers, -1 and None mean all, the stream before the unembedding.
-    mlp_input: up to the input of that layer's MLP. pos_slice: None, a position (which takes the dimension away),
-    (start, stop), a slice or a list. apply_ln: divided by the scale of the norm that reads the stream there, and
-    multiplied by the norm's weights where the model was not folded.
+    mlp_input: up to the input of the MLP of that layer. pos_slice: None, a position (removes the dimension),
+    (start, stop), a slice or a list. apply_ln: divides by the scale of the norm at that point of the stream, and
+    multiplies by the weights of the norm unless they are folded.
     """
 
     # Stacks
@@ -39,8 +40,8 @@ class ResidualMethods(Contributions):
     ) -> Any:
         """The residual stream before each layer, [layer + 1, ..., d_model]: "0_pre", "1_pre", ..., "final_post".
 
-        incl_mid adds that between attention and MLP. apply_ln with the final layer normalises each entry by itself with
-        the final norm: times W_U this is the logit lens.
+        incl_mid adds the stream between attention and MLP. apply_ln with the final layer normalises each entry with the
+        final norm; the product with W_U is then the logit lens.
         """
         layer, last = self._upto(layer, mlp_input), self.model.cfg.n_layers
         keys, labels = [], []
@@ -70,9 +71,9 @@ class ResidualMethods(Contributions):
         incl_embeds: bool = True,
         return_labels: bool = False,
     ) -> Any:
-        """What each layer adds, [component, ..., d_model]: "embed", "pos_embed", "0_attn_out", "0_mlp_out", ...
+        """Output of each layer part, [component, ..., d_model]: "embed", "pos_embed", "0_attn_out", "0_mlp_out", ...
 
-        They add up to the stream. mode: "all", "attn" or "mlp".
+        The components sum to the stream. mode: "all", "attn" or "mlp".
         """
         if not isinstance(mode, str) or mode not in ("all", "attn", "mlp"):
             raise InputError(f"decompose_resid: found mode {mode!r}, expected 'all', 'attn' or 'mlp'")
@@ -100,9 +101,9 @@ class ResidualMethods(Contributions):
         pos_slice: SliceInput = None,
         apply_ln: bool = False,
     ) -> Any:
-        """What each head of the layers before this one adds, [layer * head, ..., d_model]: "L0H0", "L0H1", ...
+        """Output of each head below `layer`, [layer * head, ..., d_model]: "L0H0", "L0H1", ...
 
-        Follows from z and W_O. incl_remainder adds the rest of the stream: biases, MLPs, embeddings.
+        Computed from z and W_O. incl_remainder appends the rest of the stream: biases, MLPs, embeddings.
         """
         layer = self._upto(layer)
         layers = self._layers(layer)
@@ -126,10 +127,10 @@ class ResidualMethods(Contributions):
         pos_slice: SliceInput = None,
         project_output_onto: Any = None,
     ) -> Any:
-        """What each neuron of a layer's MLP adds, [..., neuron, d_model].
+        """Output of each neuron of the MLP of a layer, [..., neuron, d_model].
 
-        project_output_onto: [d_model] or [d_model, n]; the results are then [..., neuron] or [..., neuron, n], and the
-        vectors themselves are never made.
+        project_output_onto: directions [d_model] or [d_model, n]; the result is then [..., neuron] or [..., neuron, n],
+        computed without the full vectors.
         """
         project, squeeze = projection(project_output_onto, self.model.cfg.d_model)
         results = self._neurons(layer, neuron_slice, pos_slice, project)
@@ -147,10 +148,10 @@ class ResidualMethods(Contributions):
         project_output_onto: Any = None,
         mlp_input: bool = False,
     ) -> Any:
-        """What each neuron of the layers before this one adds, [layer * neuron, ..., d_model]: "L0N0", "L0N1", ...
+        """Output of each neuron below `layer`, [layer * neuron, ..., d_model]: "L0N0", "L0N1", ...
 
-        Every neuron at every position is a vector: choose positions and neurons, or project_output_onto [d_model] or
-        [d_model, n], which takes the place of d_model and is applied before the vectors are made.
+        The result is large: choose positions and neurons, or directions project_output_onto [d_model] or [d_model, n],
+        which replace the axis d_model.
         """
         layer = self._upto(layer, mlp_input)
         if isinstance(neuron_slice, (int, np.integer)):
@@ -187,7 +188,7 @@ class ResidualMethods(Contributions):
         return_labels: bool = False,
         project_output_onto: Any = None,
     ) -> Any:
-        """All heads, all neurons (or MLPs, without expand_neurons), embeddings, "bias": they add up to the stream."""
+        """Stacks heads, neurons (or MLPs, without expand_neurons), embeddings and "bias", which sum to the stream."""
         layer = self._upto(layer, mlp_input)
         project, squeeze = projection(project_output_onto, self.model.cfg.d_model)
 
@@ -218,7 +219,7 @@ class ResidualMethods(Contributions):
         components = components[..., 0] if squeeze else components
         return (components, labels) if return_labels else components
 
-    # What norms and the unembedding make of a stack
+    # Norms and unembedding of a stack
 
     @_options.checked
     def apply_ln_to_stack(
@@ -231,11 +232,11 @@ class ResidualMethods(Contributions):
         has_batch_dim: bool | None = None,
         recompute_ln: bool = False,
     ) -> Any:
-        """A stack as the norm before this layer (n_layers, -1, None: the final norm) passes it on.
+        """Applies the norm before a layer (n_layers, -1, None: the final norm) to a stack.
 
-        The scale is that of the whole stream in the cache, so the result is linear in the stack; with recompute_ln the
-        final norm is applied to each entry by itself, with its own scale and what the norm adds. pos_slice was applied
-        to the stack before; batch_slice is applied to it here.
+        The scale is that of the whole stream in the cache, so the result is linear in the stack. With recompute_ln the
+        final norm is applied to each entry, with its own scale and with the bias of the norm. pos_slice must have been
+        applied to the stack before; batch_slice is applied here.
         """
         layer = self._upto(layer, mlp_input)
         shape, width = list(getattr(residual_stack, "shape", ())), self.model.cfg.d_model
@@ -268,11 +269,11 @@ class ResidualMethods(Contributions):
         batch_slice: SliceInput = None,
         has_batch_dim: bool | None = None,
     ) -> Any:
-        """What each component adds to the logits of tokens, [component, ...]; with incorrect_tokens, to the difference.
+        """Contribution of each component to the logits of tokens, or to the logit difference, [component, ...].
 
-        tokens: one for all (text or id); [batch], one for each sequence; [pos]; or [batch, pos]. Components that add up
-        to the residual stream have attributions that add up to the logits, but for what the final norm adds, a bias of
-        the unembedding and a soft cap.
+        tokens: one token (text or id), or ids [batch], [pos] or [batch, pos]. incorrect_tokens: subtracts their logits.
+        If the components sum to the residual stream, the attributions sum to the logits, except for the bias of the
+        final norm, the bias of the unembedding and a soft cap.
         """
         batched = self.has_batch_dim if has_batch_dim is None else has_batch_dim
         directions = self.model.tokens_to_residual_directions(tokens)

@@ -1,4 +1,4 @@
-"""Captures, statistics, analyses and figures: what the command line does, from Python."""
+"""Captures, statistics, analyses and figures, with the options of the command line."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def capture(
     """Stores query and key vectors of sampled heads and positions; docs/capture.md describes the configuration.
 
     config: a YAML file, or its content as a mapping. overrides: {"capture.min_bucket_size": 256}. limit: the first N
-    examples. ids: what tells examples apart, "column" (dataset.id_column) or "row". shard: (i, n) captures every n-th
-    example from the i-th; merge() joins them. shards: N captures those of N shards that no task has finished, one after
-    another, and joins all. overwrite: start again. non_finite: a vector with NaN or infinity ends
-    the run ("refuse", the default) or is stored and counted ("keep"). publish=False: not, whatever output.hf_repo_id
-    says. dry_run: what the run would give and cost, as a dict; nothing is written.
+    examples. ids: what identifies an example, "column" (dataset.id_column) or "row". shard: (i, n) captures every n-th
+    example from the i-th; merge() joins the shards. shards: N captures, one after another, the shards that no task has
+    finished, and joins all. overwrite: start again. non_finite: a vector with NaN or infinity ends the run ("refuse",
+    the default) or is stored and counted ("keep"). publish=False: do not publish, even if output.hf_repo_id is set.
+    dry_run: returns the plan and its cost as a dict and writes nothing.
 
-    progress: a function that is called after every batch with a CaptureProgress; True: a bar of tqdm; None: that in
-    notebooks. An exception in the function, or Ctrl-C, ends the run with everything kept: the same call continues it.
+    progress: a function that is called after every batch with a CaptureProgress; True: a tqdm bar; None: a bar in
+    notebooks only. An exception in the function, or Ctrl-C, stops the run; the same call resumes it.
 
-    device and dtype stand in place of the configuration's. devices: several that share the texts, "all" (every GPU) or
-    "cuda:0,cuda:1". On CUDA, device_memory (bytes, or "8GiB") is the most that
-    may be taken, batch_tokens how many tokens run together, and deterministic runs every document alone, so that
-    vectors do not depend on what ran beside them; on the CPU they never do.
+    device and dtype override the configuration. devices: several that share the texts, "all" (every GPU) or
+    "cuda:0,cuda:1". On CUDA, device_memory (bytes, or "8GiB") limits the memory, batch_tokens is the number of tokens
+    per batch, and deterministic runs every document alone, so that vectors do not depend on the batch; on the CPU they
+    never do.
     """
     read = _read_config(config, overrides, _engine.read_capture_config, _engine.parse_capture_config)
     apply_choice(read, limit, ids)
@@ -101,11 +101,12 @@ def stats(
     dry_run: bool = False,
     progress: Progress = None,
 ) -> StatsResult | dict[str, Any]:
-    """Adds up statistics over every token of every head; docs/statistics.md describes them; open_stats() reads them.
+    """Accumulates statistics over every token of every head; open_stats() reads them; docs/statistics.md.
 
-    config: a capture's configuration with a section `stats`. groups: some of "A" (moments), "B" (attention to a few
-    keys), "C" (to all keys, with B), also "A,C". min_match: of retrieval, the share of greedy tokens from which a trial
-    counts. exact_rows: so many rows of each document are sorted too. progress is told a StatsProgress. The other options are those of capture().
+    config: configuration of a capture with a section `stats`. groups: some of "A" (moments), "B" (attention to near
+    keys), "C" (to all keys, includes B), also "A,C". min_match: retrieval, the least fraction of correct greedy tokens
+    of a trial that counts. exact_rows: number of rows of each document that are sorted for exact counts. progress is
+    called with a StatsProgress. The other options are those of capture().
     """
     more = _fields(overrides)
     if groups:
@@ -129,9 +130,9 @@ def stats(
 def merge(
     data_root: str | PathLike[str] | Sequence[str | PathLike[str]], out: str | PathLike[str] | None = None
 ) -> CaptureResult | StatsResult:
-    """The final files of a capture or of statistics in shards, once every shard is done.
+    """Writes the final files of a capture or of statistics whose shards are all done.
 
-    With out, data_root is a list of folders of finished statistics, which are joined into that new one.
+    With out, data_root is a list of folders of finished statistics, which are joined into the new folder out.
     """
     if out is not None:
         folders = [data_root] if isinstance(data_root, (str, PathLike)) else list(data_root)
@@ -141,68 +142,25 @@ def merge(
     return _engine.merge_stats_shards(folder) if _engine.holds_statistics(folder) else _engine.merge_capture(folder)
 
 
-@_options.checked
+@_options.takes_analysis_options()
 def analyze(
     data_root: str | PathLike[str],
     out: str | PathLike[str] | None = None,
     *,
     only: str | Sequence[str] = ANALYSES,
-    label: str = "",
-    model: str | PathLike[str] = "",
-    head_counts: tuple[int, int] | None = None,
-    nope_layers: _options.Layers = (),
-    layers: _options.Layers = (),
-    heads: _options.Heads = (),
-    attention: str = "any",
-    max_tokens: int = 0,
-    seed: int = 0,
-    errors: bool = True,
-    scatter: int = 96,
-    planes_of: _options.Heads = (),
-    components: int = 10,
-    separate_pca: int = 5,
-    high: float = 0.7,
-    low: float = 0.3,
-    separation: str = "mean",
-    null_draws: int = 200,
-    pairs: int = 30,
-    active: float = 0.9,
-    max_omega: float = 1.0,
-    query_model: str = "bucket",
-    max_pairs: int = 10_000_000,
-    p_alpha: float = 0.01,
-    profile_bins: int | str | None = None,
-    fifths: str = "range",
-    length_bins: Sequence[int] = (),
-    heatmap_bins: int = 16,
-    stage: str = "post",
-    keys: str | PathLike[str] = "",
     overwrite: bool = False,
+    **options: Any,
 ) -> dict[str, pa.Table]:
-    """The analyses of the heads of a capture, as Arrow tables by name ("qk", ...; table.to_pandas()).
+    """Analyses the heads of a capture and returns Arrow tables by name ("qk", ...; table.to_pandas()).
 
     The options are those of `qkscope analyze`; docs/analysis.md describes them, the tables and the columns. A head that
-    cannot be analysed is an Error once the others are done and written.
+    cannot be analysed is an Error once the other heads are done and written.
 
-    data_root: a folder, or "REPO@BRANCH" of a dataset on the Hugging Face Hub. out: also write the tables there, as the
-    command does; a folder with results of other options is refused, unless overwrite replaces them. only: "pca",
-    "rotation", "plasticity", or some of them. label: the model column.
-    A folder of statistics gives what follows from its sums; other fields are null. stage "pre" takes its vectors before
-    RoPE, and keys is a capture of the same run, whose keys the plasticity compares.
-
-    For captures that do not say it themselves: model, whose config.json tells head counts, RoPE and windows, or
-    head_counts (query, key) and nope_layers.
-
-    Which rows: layers ([0, 4], or "0,4-7"), heads ([(3, 5), (3, 6)], or "3.5,3.6"), attention (layers with "full"
-    attention, with a "sliding" window, or "any"), max_tokens (a sample of at most so many rows per file; 0: all); seed is that of every sample. errors: intervals of the means over heads, by a jackknife
-    over texts. scatter: rows per head and side kept for pictures. planes_of: heads whose rows are kept on every plane.
-
-    PCA: components per head, separate_pca (of queries and of keys alone), high and low (bounds of the classes).
-    Rotation: separation ("mean", "eigen", "eigen-then-project"), null_draws (shuffles; 0: none), pairs (planes of the
-    complement), active (a plane turns above this), max_omega (where RoPE frequencies are not known).
-    Plasticity: query_model ("bucket", "linear"), max_pairs (per cell; above it a sample), p_alpha (of the normality
-    tests), profile_bins (a number, "buckets", or None: about 50 queries in each), fifths ("range", "context"),
-    length_bins (edges), heatmap_bins (per axis).
+    data_root: a folder, or "REPO@BRANCH" of a dataset on the Hugging Face Hub. A folder of statistics gives the numbers
+    that follow from its sums; other fields are null. out: also write the tables to this folder, as the command does; a folder
+    with results of other options is refused, unless overwrite replaces them.
+    only: "pca", "rotation", "plasticity", or several of them. Layers are [0, 4] or "0,4-7"; heads are [(3, 5), (3, 6)]
+    or "3.5,3.6".
     """
     chosen = list(only) if isinstance(only, Iterable) and not isinstance(only, str) else [only]
     for name in chosen:
@@ -210,48 +168,16 @@ def analyze(
             raise InputError(f"only: {name!r} is not an analysis; expected pca, rotation, plasticity")
     if not chosen:
         raise InputError("only: found none; expected some of pca, rotation, plasticity")
-    options = _engine.AnalyzeOptions()
-    options.data_root = _options.path("data_root", data_root)
-    options.quiet = True
+    analysis = _engine.AnalyzeOptions()
+    analysis.data_root = _options.path("data_root", data_root)
+    analysis.quiet = True
     for name in ANALYSES:
-        setattr(options, name, name in chosen)
-    _describe_capture(options, label, model, head_counts, nope_layers)
-    options.pre_rope = _options.choice("stage", stage, ("pre", "post")) == "pre"
-    options.keys = _options.path("keys", keys)
-    options.layers = _options.layers("layers", layers)
-    options.set_heads(_options.heads("heads", heads))
-    options.attention = getattr(
-        _engine.AttentionKind, _options.choice("attention", attention, ("any", "full", "sliding"))
-    )
-    options.max_tokens = _options.whole("max_tokens", max_tokens, 0, 2**62)
-    options.seed = _options.whole("seed", seed, 0, 2**64 - 1)
-    options.errors = _options.flag("errors", errors)
-    options.scatter = _options.whole("scatter", scatter, 0)
-    options.set_planes_of(_options.heads("planes_of", planes_of))
-    options.pca_options.components = _options.whole("components", components, 1)
-    options.pca_options.separate_components = _options.whole("separate_pca", separate_pca, 0)
-    options.taxonomy.high = _options.number("high", high, 0, 1)
-    options.taxonomy.low = _options.number("low", low, 0, 1)
-    rotation = options.rotation_options
-    word = _options.choice("separation", separation, ("mean", "eigen", "eigen-then-project"))
-    rotation.separation = getattr(_engine.Separation, word.replace("-", "_"))
-    rotation.null_draws = _options.whole("null_draws", null_draws, 0)
-    rotation.pairs = _options.whole("pairs", pairs, 1)
-    rotation.active_angle_r = _options.number("active", active, 0, 1)
-    rotation.max_omega = _options.number("max_omega", max_omega, 1e-6, 3.14159)
-    plasticity = options.plasticity_options
-    word = _options.choice("query_model", query_model, ("bucket", "linear"))
-    plasticity.profile_model = getattr(_engine.QueryModel, word)
-    plasticity.max_pairs = _options.whole("max_pairs", max_pairs, 1, 2**62)
-    plasticity.p_alpha = _options.number("p_alpha", p_alpha, 0, 1)
-    plasticity.profile_bins = _profile_bins(profile_bins)
-    plasticity.fifths = getattr(_engine.Fifths, _options.choice("fifths", fifths, ("range", "context")))
-    plasticity.length_bins = _options.wholes("length_bins", length_bins, 0, 2**62)
-    plasticity.heatmap_bins = _options.whole("heatmap_bins", heatmap_bins, 1, 1000)
-    return _run(options, out, _options.flag("overwrite", overwrite))
+        setattr(analysis, name, name in chosen)
+    _options.set_analysis_options(analysis, options)
+    return _run(analysis, out, _options.flag("overwrite", overwrite))
 
 
-@_options.checked
+@_options.takes_analysis_options("Capture")
 def figures(
     results: str | PathLike[str],
     out: str | PathLike[str],
@@ -262,18 +188,14 @@ def figures(
     components: tuple[int, int] = (0, 1),
     head: str = "",
     scores: str | PathLike[str] = "",
-    label: str = "",
-    model: str | PathLike[str] = "",
-    head_counts: tuple[int, int] | None = None,
-    nope_layers: _options.Layers = (),
+    **capture: Any,
 ) -> Drawn:
     """Draws the figures of results that analyze(out=...) or a sweep wrote, and report.html; docs/figures.md.
 
-    results: their folder. A capture (a folder, or "REPO@BRANCH") is analysed first, into OUT/results; label, model,
-    head_counts and nope_layers are those of analyze().
-    only: the name of one figure, without the report. Each figure comes with the CSV and the gnuplot script it is from.
-    formats: some of "svg", "png", "pdf". components: the two that qk_collage and the report show. head: "LAYER.HEAD" of
-    head_planes. scores: a CSV of benchmark scores, for ap_drop_vs_score.
+    results: folder of the results. A capture (a folder, or "REPO@BRANCH") is analysed first, into OUT/results.
+    only: name of one figure, drawn without the report. Each figure comes with its CSV and its gnuplot script.
+    formats: some of "svg", "png", "pdf". components: the two principal components of qk_collage and the report.
+    head: "LAYER.HEAD" of head_planes. scores: CSV of benchmark scores, for ap_drop_vs_score.
     """
     options = _engine.DrawOptions()
     options.results = _options.path("results", results)
@@ -292,39 +214,10 @@ def figures(
         analysis = _engine.AnalyzeOptions()
         analysis.data_root = options.results
         analysis.quiet = True
-        _describe_capture(analysis, label, model, head_counts, nope_layers)
+        _options.set_analysis_options(analysis, capture)
         options.results = options.out + "/results"
         _run(analysis, options.results, overwrite=True)
     return _engine.draw_figures(options)
-
-
-def _describe_capture(
-    options: _engine.AnalyzeOptions,
-    label: str,
-    model: str | PathLike[str],
-    head_counts: tuple[int, int] | None,
-    nope_layers: _options.Layers,
-) -> None:
-    options.label = _options.text("label", label)
-    options.model = _options.path("model", model)
-    options.nope_layers = _options.layers("nope_layers", nope_layers)
-    if head_counts is not None:
-        counts = _options.wholes("head_counts", head_counts, 1)
-        if len(counts) != 2:
-            raise InputError(f"head_counts={head_counts!r}: expected two numbers, of query and of key heads per layer")
-        options.set_head_counts(*counts)
-
-
-def _profile_bins(value: int | str | None) -> int:
-    kinds = _engine.PlasticityOptions
-    if value is None:
-        return 0
-    if value == "buckets":
-        return kinds.BUCKETS
-    try:
-        return _options.whole("profile_bins", value, 1, kinds.MOST_BINS)
-    except InputError:
-        raise InputError(f"profile_bins={value!r}: expected 1 to {kinds.MOST_BINS}, 'buckets' or None") from None
 
 
 def _run(options: _engine.AnalyzeOptions, out: str | PathLike[str] | None, overwrite: bool) -> dict[str, pa.Table]:
@@ -356,7 +249,7 @@ def _read_config(
 def _capture_shards(
     read: _engine.CaptureConfig, compute: _engine.ComputeOptions, count: int, anew: bool, tell: Any
 ) -> CaptureResult:
-    """The shards that no task has finished, one after another, then the files of all."""
+    """Captures, one after another, the shards that no task has finished, then merges all shards."""
     for index in range(count):
         result = _engine.capture(read, compute, (index, count), anew, tell)
         if result.outcome != "part finished":
@@ -378,7 +271,7 @@ def _publish_finished(config: _engine.CaptureConfig) -> None:
 
 
 def override_texts(overrides: Mapping[str, Any] | None) -> list[str]:
-    """KEY=VALUE, as the command line takes them."""
+    """Returns overrides as KEY=VALUE texts of the command line."""
     return [f"{key}={json.dumps(value, default=fspath)}" for key, value in _fields(overrides).items()]
 
 

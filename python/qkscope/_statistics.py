@@ -1,4 +1,4 @@
-"""Statistics over every token: a finished folder of `qkscope stats` as arrays and tables."""
+"""Reads a finished folder of `qkscope stats` as arrays and tables."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _SETS = ("first", "body", "all")
 
 @_options.checked
 def open_stats(folder: str | PathLike[str]) -> Statistics:
-    """The statistics in a folder; docs/statistics.md describes every number."""
+    """Opens a folder of statistics; docs/statistics.md describes every number."""
     return Statistics(_options.path("folder", folder))
 
 
 class Statistics:
-    """Sums over every token, as NumPy arrays with layers as the first axis.
+    """Statistics over every token, as NumPy arrays with layers as the first axis.
 
-    kind: "q", "k" or "v"; stage: "pre" (before RoPE) or "post" (what enters the dot product; values have only "pre");
-    set: "all" rows, the "first" ones of each document, or the "body" without them.
+    kind: "q", "k" or "v"; stage: "pre" (before RoPE) or "post" (as they enter the dot product; values have only "pre");
+    set: "all" rows, the "first" rows of each document, or the "body" without the first rows.
     """
 
     def __init__(self, folder: str) -> None:
@@ -39,8 +39,8 @@ class Statistics:
         self._tensors = _Safetensors(self.folder / "stats.safetensors")
         self.metadata: dict[str, str] = self._tensors.metadata
         self.settings: dict[str, Any] = json.loads(self.metadata["settings"])
-        self.layers: list[int] = self.tensor("layers").tolist()  # that have moments
-        self.lengths: np.ndarray = self.tensor("documents")  # tokens of each document
+        self.layers: list[int] = self.tensor("layers").tolist()  # layers that have moments
+        self.lengths: np.ndarray = self.tensor("documents")  # tokens per document
         self.n_heads = int(self.metadata["num_heads"])
         self.n_key_value_heads = int(self.metadata["num_kv_heads"])
         self.d_head = int(self.metadata["head_dim"])
@@ -53,54 +53,54 @@ class Statistics:
 
     @property
     def names(self) -> list[str]:
-        """Of the tensors in the file."""
+        """Names of the tensors in the file."""
         return list(self._tensors.places)
 
     def tensor(self, name: str) -> np.ndarray:
-        """A tensor of the file as it is, read-only: "q.post.body.m2"."""
+        """Returns a read-only view of a tensor of the file: "q.post.body.m2"."""
         return self._tensors[name]
 
     # ---- Moments, group A.
 
     def n(self, set: str = "all") -> int:
-        """Rows of a set, the same for every head."""
+        """Number of rows of a set, equal for all heads."""
         return sum(int(self.tensor(f"positions.{part}.n")[0]) for part in self._parts(set))
 
     def mean(self, kind: str, stage: str = "post", set: str = "all") -> np.ndarray:
-        """[layer, head, d]"""
+        """Shape [layer, head, d]."""
         return self._moments(kind, stage, set)["mean"]
 
     def cov(self, kind: str, stage: str = "post", set: str = "all", ddof: int = 1) -> np.ndarray:
-        """[layer, head, d, d]; divided by n - ddof."""
+        """Covariance, [layer, head, d, d], divided by n - ddof."""
         return self._unpacked(self._moments(kind, stage, set)["m2"]) / (self.n(set) - ddof)
 
     def second_moment(self, kind: str, stage: str = "post", set: str = "all") -> np.ndarray:
-        """[layer, head, d, d]: mean of x x^T, not centred."""
+        """Mean of x x^T, not centred, [layer, head, d, d]."""
         mean = self.mean(kind, stage, set)
         return self.cov(kind, stage, set, ddof=0) + mean[..., :, None] * mean[..., None, :]
 
     def std(self, kind: str, stage: str = "post", set: str = "all", ddof: int = 1) -> np.ndarray:
-        """[layer, head, d]"""
+        """Shape [layer, head, d]."""
         return np.sqrt(self._squares(self._moments(kind, stage, set)["m2"]) / (self.n(set) - ddof))
 
     def skew(self, kind: str, stage: str = "post", set: str = "all") -> np.ndarray:
-        """[layer, head, d]: third central moment over the variance to the power 3/2; NaN where nothing varies."""
+        """Skewness, [layer, head, d]; NaN for constant dimensions."""
         moments, n = self._moments(kind, stage, set), self.n(set)
         with np.errstate(invalid="ignore", divide="ignore"):
             return moments["m3"] / n / (self._squares(moments["m2"]) / n) ** 1.5
 
     def excess_kurtosis(self, kind: str, stage: str = "post", set: str = "all") -> np.ndarray:
-        """[layer, head, d]"""
+        """Shape [layer, head, d]."""
         moments = self._moments(kind, stage, set)
         with np.errstate(invalid="ignore", divide="ignore"):
             return self.n(set) * moments["m4"] / self._squares(moments["m2"]) ** 2 - 3
 
     def min(self, kind: str, stage: str = "post", set: str = "all") -> np.ndarray:
-        """[layer, head, d], float32: exact values."""
+        """Exact values, [layer, head, d], float32."""
         return np.minimum.reduce([self._field(kind, stage, part, "min") for part in self._parts(set)])
 
     def max(self, kind: str, stage: str = "post", set: str = "all") -> np.ndarray:
-        """[layer, head, d], float32: exact values."""
+        """Exact values, [layer, head, d], float32."""
         return np.maximum.reduce([self._field(kind, stage, part, "max") for part in self._parts(set)])
 
     def absmax(self, kind: str, stage: str = "post", set: str = "all") -> np.ndarray:
@@ -108,11 +108,11 @@ class Statistics:
         return np.maximum(-self.min(kind, stage, set), self.max(kind, stage, set))
 
     def pair_abs(self, kind: str, set: str = "all") -> np.ndarray:
-        """[layer, head, pair]: mean length of each rotary pair before RoPE; 0 on layers without RoPE."""
+        """Mean L2 norm of each rotary pair before RoPE, [layer, head, pair]; 0 on layers without RoPE."""
         return self._weighted(kind, "pre", set, "pair_abs")
 
     def norm_mean(self, kind: str, stage: str = "post", set: str = "all") -> np.ndarray:
-        """[layer, head]: mean Euclidean length."""
+        """Mean L2 norm, [layer, head]."""
         return self._weighted(kind, stage, set, "norm_mean")
 
     def norm_max(self, kind: str, stage: str = "post", set: str = "all") -> np.ndarray:
@@ -120,7 +120,7 @@ class Statistics:
         return np.maximum.reduce([self._field(kind, stage, part, "norm_max") for part in self._parts(set)])
 
     def position_r(self, kind: str, stage: str = "post", set: str = "all") -> np.ndarray:
-        """[layer, head, d]: correlation of each dimension with position; NaN where nothing varies."""
+        """Correlation of each dimension with position, [layer, head, d]; NaN for constant dimensions."""
         moments = self._moments(kind, stage, set)
         with np.errstate(invalid="ignore", divide="ignore"):
             return moments["ct"] / np.sqrt(self._squares(moments["m2"]) * moments["tt"])
@@ -134,7 +134,7 @@ class Statistics:
         return self.tensor("positions.bucket.n")
 
     def bucket_var(self, kind: str, stage: str = "post", ddof: int = 1) -> np.ndarray:
-        """[layer, head, bucket, d]; NaN in buckets with too few rows."""
+        """Variance, [layer, head, bucket, d]; NaN in buckets with too few rows."""
         rows = (self.bucket_rows() - ddof).astype(float)
         rows[rows <= 0] = np.nan
         return self._field(kind, stage, "bucket", "m2") / rows[:, None]
@@ -142,15 +142,15 @@ class Statistics:
     # ---- Tables.
 
     def attention(self) -> pa.Table:
-        """Groups B and C per layer, head and bucket of query positions (null: all of them)."""
+        """Attention statistics (groups B and C) per layer, head and bucket of query positions (null: all positions)."""
         return self._table("attention")
 
     def documents(self) -> pa.Table:
-        """The same per document, with scores of TransformerLens and of sinks."""
+        """Attention statistics per document, with the head scores of TransformerLens and sink scores."""
         return self._table("attention_documents")
 
     def distance(self) -> pa.Table:
-        """How attention is spread over distances (group C)."""
+        """Distribution of attention over distances (group C)."""
         return self._table("distance")
 
     def channels(self) -> pa.Table:
@@ -158,18 +158,18 @@ class Statistics:
         return self._table("channels")
 
     def retrieval(self) -> pa.Table:
-        """Trials of retrieval."""
+        """Retrieval trials, one row each."""
         return self._table("retrieval")
 
     def examples(self) -> pa.Table:
-        """What the example ids stand for."""
+        """Example numbers and ids of the dataset."""
         return self._table("examples")
 
     def key_sums(self, layer: int, head: int) -> pa.Table:
-        """The attention that each key receives in one head (stats.columns)."""
+        """Attention that each key of one head receives, summed over queries (stats.columns)."""
         return self._table(f"columns/l{layer:02}h{head:02}")
 
-    # ---- How it is read.
+    # ---- Reading the file.
 
     def _table(self, name: str) -> pa.Table:
         path = self.folder / f"{name}.parquet"
@@ -196,7 +196,7 @@ class Statistics:
         return np.sum([self._field(kind, stage, part, field) * (self.n(part) / n) for part in parts], axis=0)
 
     def _moments(self, kind: str, stage: str, set: str) -> dict[str, Any]:
-        """Fields of one set, or of both by the formulas of Chan, Golub, LeVeque and Pebay."""
+        """Returns the moments of one set, or of both sets merged by the formulas of Chan, Golub, LeVeque and Pebay."""
         parts = []
         for part in self._parts(set):
             fields: dict[str, Any] = {name: self._field(kind, stage, part, name) for name in ("mean", "m2", "m3", "m4", "ct")}
@@ -230,7 +230,7 @@ class Statistics:
         }
 
     def _squares(self, triangle: np.ndarray) -> np.ndarray:
-        """The diagonal of matrices that are given by their upper triangle."""
+        """Returns the diagonals of matrices stored as packed upper triangles."""
         rows, columns = np.triu_indices(self.d_head)
         return triangle[..., rows == columns]
 
@@ -243,7 +243,7 @@ class Statistics:
 
 
 class _Safetensors:
-    """The tensors of a file, mapped: what is not asked for is not read."""
+    """Memory-mapped tensors of a safetensors file."""
 
     def __init__(self, path: Path) -> None:
         try:

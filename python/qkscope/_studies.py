@@ -1,4 +1,4 @@
-"""Sweeps over checkpoints, comparisons, publishing and exports: what the command line does, from Python."""
+"""Sweeps over checkpoints, comparisons, publishing and exports, with the options of the command line."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ Path = Union[str, "PathLike[str]"]
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What sweep() did."""
+    """Result of sweep()."""
 
     folder: str
-    """RESULTS/NAME, with the tables of all runs; of an address the folder on this machine that the sweep worked in"""
+    """RESULTS/NAME, with the tables of all runs; for an address, the local working folder"""
     runs: pa.Table
     """label, outcome ("done", "already done", "elsewhere", "interrupted"), error, publication, publish_error"""
     overview: pa.Table
     """means over the heads of every run: label, phase, order, layers ("all", "rope", "nope"), heads, measures"""
     drawn: Drawn | None
-    """the figures, where they were asked for"""
+    """the figures; None with figures=False"""
 
     def table(self, name: str) -> pa.Table:
-        """A table over all runs: "qk", "taxonomy", "rotated", "head_metrics", ..."""
+        """Reads a table over all runs: "qk", "taxonomy", "rotated", "head_metrics", ..."""
         try:
             return pq.read_table(f"{self.folder}/{name}.parquet")
         except FileNotFoundError:
@@ -68,18 +68,18 @@ def sweep(
     dry_run: bool = False,
     progress: bool | Callable[[int, int], Any] | None = None,
 ) -> SweepResult | pa.Table:
-    """Captures and analyses a list of checkpoints; docs/sweep.md describes the file. What is done is not done again.
+    """Captures and analyses a list of checkpoints; docs/sweep.md describes the file. Finished runs are not repeated.
 
-    out: folder or address of results; the sweep's name goes below it. only: labels of runs. overrides: fields of every
-    capture. every, log: of checkpoints that the file gives by a rule every n-th, or so many evenly in the log of the
-    step. data: folder in which relative paths are looked up first. jobs: runs at a time. shard: (i, n), every n-th run.
-    part: what one task of a cluster does, "capture" (shard is then of the texts), "merge" (of so many shards), "analyse"
-    or "tables". overwrite: capture again where the configuration is another. evict: weights leave the Hub's cache after their last
-    run. figures=False: tables only. publish=False: nothing is published. dry_run: what would be done, as a table;
-    nothing is written. progress: f(runs done, runs), True for a bar of tqdm, None for that in notebooks. device to
-    deterministic: as capture().
+    out: folder or address of results; the sweep writes to OUT/NAME. only: labels of runs. overrides: fields of every
+    capture. every, log: choose, from the `checkpoints` of the file, every n-th, or so many evenly in the log of the
+    step. data: folder in which relative paths are looked up first. jobs: concurrent runs. shard: (i, n), each n-th run.
+    part: one stage, for a task of a cluster: "capture" (shard then divides the texts), "merge" (of so many shards),
+    "analyse" or "tables". overwrite: capture again if the configuration has changed. evict: remove weights from the Hub
+    cache after their last run. figures=False: tables only. publish=False: publish nothing. dry_run: returns the plan as
+    a table and writes nothing. progress: f(runs done, runs), True for a tqdm bar, None for a bar in notebooks only.
+    device to deterministic: as in capture().
 
-    Runs that failed are an Error at the end, when all others are done; the same call tries them again. So does Ctrl-C.
+    Failed runs raise an Error after all other runs are done. The same call tries failed or interrupted runs again.
     """
     compute = compute_options(device, devices, dtype, device_memory, batch_tokens, deterministic)
     if every and log:
@@ -102,7 +102,7 @@ def sweep(
         reports = to_arrow(read.run(options, progress if callable(progress) else bar.to).columns)
     draws = _options.flag("figures", figures) and part in ("", "tables")
     drawn = draw(read.folder, f"{read.folder}/figures") if draws else None
-    while drawn is not None and not read.put_figures():  # another machine put its tables meanwhile
+    while drawn is not None and not read.put_figures():  # another machine has stored newer tables
         drawn = draw(read.folder, f"{read.folder}/figures")
     _refuse_failed(reports)
     return SweepResult(read.folder, reports, to_arrow(read.overview().columns), drawn)
@@ -119,12 +119,12 @@ def compare(
     all_sources: bool = False,
     out: Path | None = None,
 ) -> pa.Table:
-    """Runs beside published numbers, or beside each other: the rows of `qkscope compare`.
+    """Compares runs with published numbers, or with each other; returns the rows of `qkscope compare`.
 
     results, other: folders of a sweep (RESULTS/NAME) or of analyze(out=...). Without other: published is a set
-    ("smollm3", "models", "profiles", "pooled", "small_models") or a CSV file of one's own, as_ the published name that
-    a single run stands for, only the labels of runs, all_sources every source of a number and not only the most exact.
-    out: also write compare.csv there. What is not known is null.
+    ("smollm3", "models", "profiles", "pooled", "small_models") or your own CSV file, as_ the published name of a single
+    run, only the labels of runs; all_sources uses every source of a number, not only the most exact.
+    out: folder for compare.csv. Unknown numbers are null.
     """
     folder = _options.path("results", results)
     if other is not None:
@@ -143,10 +143,10 @@ def compare(
 
 @_options.checked
 def publish(data_root: Path, *, repo: str = "", branch: str = "", private: bool = False) -> PublishResult:
-    """Puts a finished capture on a branch of a dataset of the Hugging Face Hub; docs/hub.md.
+    """Uploads a finished capture to a branch of a dataset on the Hugging Face Hub; docs/hub.md.
 
-    repo ("org/name") and branch: where the capture's configuration does not say, or otherwise. private: a repository
-    that is made is private. After an interruption the same call continues.
+    repo ("org/name") and branch override the configuration of the capture. private: create the repository as private if
+    it does not exist. After an interruption, the same call resumes the upload.
     """
     words = _options.path("data_root", data_root), _options.text("repo", repo), _options.text("branch", branch)
     return _engine.publish_capture(*words, _options.flag("private", private))
@@ -166,11 +166,11 @@ def export(
     margin: float = 1.0,
     queries: bool = False,
 ) -> str:
-    """Statistics as calibration files that other programs load; docs/exports.md says which. Gives what was written.
+    """Writes statistics as calibration files of other programs; docs/exports.md lists them. Returns the path.
 
     to: "expected-attention", "q-filters", "triattention", "tria", "fp8-kv", "k-ranges", "duo" or "retrieval-heads".
-    set: of k-ranges, rows of "all", "body" or "first". kvpress_name: of q-filters. checkpoint, strategy ("tensor",
-    "attn_head"), margin and queries: of fp8-kv.
+    For k-ranges: set, "all", "body" or "first" rows. For q-filters: kvpress_name. For fp8-kv: checkpoint, strategy
+    ("tensor", "attn_head"), margin and queries.
     """
     options = _engine.ExportOptions()
     options.statistics = _options.path("statistics", statistics)
@@ -191,7 +191,7 @@ def _names(name: str, value: str | Sequence[str]) -> list[str]:
 
 
 def _choose_part(options: _engine.SweepOptions, part: str, shard: tuple[int, int], shards: int) -> None:
-    """shard deals runs, or with part="capture" the texts of every run."""
+    """Applies shard to the runs, or with part="capture" to the texts of every run."""
     options.set_part(_options.text("part", part))
     if shards and part != "merge":
         raise InputError("shards says how many shards are merged: expected part='merge' beside it")

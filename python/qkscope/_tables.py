@@ -1,4 +1,4 @@
-"""Tables of the engine as Arrow tables."""
+"""Converts tables of the engine to Arrow tables."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _ARROW_TYPES = {"integer": pa.int64(), "real": pa.float64(), "boolean": pa.bool_
 
 
 def to_arrow(columns: list[tuple[str, str, Any]]) -> pa.Table:
-    """columns: (name, type, values) as the engine gives them."""
+    """columns: list of (name, type, values)."""
     arrays = [_array(kind, values) for _, kind, values in columns]
     return pa.table(arrays, names=[name for name, _, _ in columns])
 
 
 def _array(kind: str, values: Any) -> pa.Array:
-    if kind in ("integer", "boolean"):  # the smallest integer stands for no value
+    if kind in ("integer", "boolean"):  # the smallest integer means null
         values = np.asarray(values)
         known = values if kind == "integer" else values != 0
         return pa.array(known, type=_ARROW_TYPES[kind], mask=values == np.iinfo(np.int64).min)

@@ -1,11 +1,12 @@
 """The weights of a model in the shapes of TransformerLens.
 
-Everything is float32 and read-only: a view into the mapped checkpoint where it stores float32, otherwise widened when
-asked for. Biases and norms that a family does not have are None.
+All weights are read-only float32: a view of the mapped checkpoint if it stores float32, otherwise converted on access.
+Biases and norms that a family does not have are None.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
@@ -18,18 +19,34 @@ from ._engine import Model as Engine
 from ._factored import FactoredMatrix
 
 MaybeArray = Optional[np.ndarray]
-Shown = Callable[[MaybeArray], np.ndarray]  # a weight as the library that load(arrays=...) asked for shows it
+Shown = Callable[[MaybeArray], np.ndarray]  # converts a weight to the library chosen by load(arrays=...)
 
 
 def _heads(weight: np.ndarray, d_head: int) -> np.ndarray:
-    """[heads * d_head, d_model] -> [heads, d_model, d_head]"""
+    """Reshapes [heads * d_head, d_model] to [heads, d_model, d_head]."""
     return weight.reshape(-1, d_head, weight.shape[1]).transpose(0, 2, 1)
 
 
-class ByLayer(Sequence[Any]):
-    """Something of every layer or expert, made when it is asked for; np.stack makes one array of it.
+def _transposed(weight: MaybeArray) -> MaybeArray:
+    return None if weight is None else weight.T
 
-    W_Q[2] is that of a layer, W_Q[2, 5] a part of it: here, of a head.
+
+def _weight(get: Callable[[Any], MaybeArray], shape: str) -> Any:
+    """A property that converts a weight to the library chosen by load(arrays=...)."""
+    return property(lambda self: self._shown(get(self)), doc=shape)
+
+
+def _each_layer(name: str, shape: str) -> Any:
+    """A property of Model with one weight per layer; name: "attn.W_Q"."""
+    get = operator.attrgetter(name)
+    return property(
+        lambda self: ByLayer(self.cfg.n_layers, lambda layer: get(self.blocks[layer])), doc=f"By layer: {shape}")
+
+
+class ByLayer(Sequence[Any]):
+    """A sequence with one lazily built value per layer or expert; np.stack makes one array.
+
+    W_Q[2] is the value of layer 2, W_Q[2, 5] that of head 5 in layer 2.
     """
 
     def __init__(self, n_layers: int, get: Callable[[int], Any]):
@@ -51,7 +68,7 @@ class ByLayer(Sequence[Any]):
 
 
 class Norm:
-    """w and b, both None where the family has no such norm; b is None where its norms add nothing."""
+    """Weight w and bias b of a norm. Both are None if the family has no such norm; b is None for RMSNorm."""
 
     def __init__(self, norm: Any, shown: Shown):
         self.w: MaybeArray = shown(norm.weight)
@@ -59,62 +76,28 @@ class Norm:
 
 
 class Attention:
-    """Weights of one attention layer. Key and value heads are as the model stores them; expanded() repeats them."""
+    """Weights of one attention layer. Key and value heads are not repeated for GQA; see expanded()."""
 
     def __init__(self, layer: Any, cfg: Config, shown: Shown):
         self._layer = layer
         self._cfg = cfg
         self._shown = shown
 
-    @property
-    def W_Q(self) -> np.ndarray:
-        """[n_heads, d_model, d_head]"""
-        return self._shown(_heads(self._layer.q.weight, self._cfg.d_head))
-
-    @property
-    def W_K(self) -> np.ndarray:
-        """[n_key_value_heads, d_model, d_head]"""
-        return self._shown(_heads(self._layer.k.weight, self._cfg.d_head))
-
-    @property
-    def W_V(self) -> np.ndarray:
-        """[n_key_value_heads, d_model, d_head]"""
-        return self._shown(_heads(self._layer.v.weight, self._cfg.d_head))
-
-    @property
-    def W_O(self) -> np.ndarray:
-        """[n_heads, d_head, d_model]"""
-        weight = self._layer.o.weight
-        return self._shown(weight.T.reshape(self._cfg.n_heads, self._cfg.d_head, weight.shape[0]))
-
-    @property
-    def b_Q(self) -> MaybeArray:
-        """[n_heads, d_head]"""
-        return self._bias(self._layer.q)
-
-    @property
-    def b_K(self) -> MaybeArray:
-        """[n_key_value_heads, d_head]"""
-        return self._bias(self._layer.k)
-
-    @property
-    def b_V(self) -> MaybeArray:
-        """[n_key_value_heads, d_head]"""
-        return self._bias(self._layer.v)
-
-    @property
-    def b_O(self) -> MaybeArray:
-        """[d_model]"""
-        return self._shown(self._layer.o.bias)
-
-    @property
-    def sinks(self) -> MaybeArray:
-        """[n_heads] a score without a value that joins every softmax, or None"""
-        return self._shown(self._layer.sinks)
+    W_Q = _weight(lambda self: _heads(self._layer.q.weight, self._cfg.d_head), "[n_heads, d_model, d_head]")
+    W_K = _weight(lambda self: _heads(self._layer.k.weight, self._cfg.d_head), "[n_key_value_heads, d_model, d_head]")
+    W_V = _weight(lambda self: _heads(self._layer.v.weight, self._cfg.d_head), "[n_key_value_heads, d_model, d_head]")
+    W_O = _weight(lambda self: self._layer.o.weight.T.reshape(self._cfg.n_heads, self._cfg.d_head, -1),
+                  "[n_heads, d_head, d_model]")
+    b_Q = _weight(lambda self: self._by_head(self._layer.q.bias), "[n_heads, d_head], or None")
+    b_K = _weight(lambda self: self._by_head(self._layer.k.bias), "[n_key_value_heads, d_head], or None")
+    b_V = _weight(lambda self: self._by_head(self._layer.v.bias), "[n_key_value_heads, d_head], or None")
+    b_O = _weight(lambda self: self._layer.o.bias, "[d_model], or None")
+    sinks = _weight(lambda self: self._layer.sinks,
+                    "[n_heads]: learned attention sink, a score without a value in every softmax, or None")
 
     @property
     def q_norm(self) -> Norm:
-        """w: [d_head], or [n_heads * d_head] where the norm runs over all heads together"""
+        """w: [d_head], or [n_heads * d_head] if the norm covers all heads together"""
         return Norm(self._layer.q_norm, self._shown)
 
     @property
@@ -124,12 +107,12 @@ class Attention:
 
     @_options.checked
     def expanded(self, name: str) -> Any:
-        """W_K, W_V, b_K or b_V with each head repeated for the query heads that share it: [n_heads, ...]."""
+        """Returns W_K, W_V, b_K or b_V with each head repeated for its group of query heads (GQA): [n_heads, ...]."""
         if not isinstance(name, str) or name not in ("W_K", "W_V", "b_K", "b_V"):
             raise InputError(f"expanded: found {name!r}, expected W_K, W_V, b_K or b_V")
         array = getattr(self, name)
         groups = self._cfg.n_heads // self._cfg.n_key_value_heads
-        # What shares a key head lies side by side: [0, 0, 0, 1, 1, 1, ...].
+        # Query heads of one key head are adjacent: [0, 0, 0, 1, 1, 1, ...].
         return None if array is None else array[np.arange(self._cfg.n_heads) // groups]
 
     @property
@@ -142,69 +125,38 @@ class Attention:
         """W_V W_O by head, [n_heads, d_model, d_model]"""
         return FactoredMatrix(self.expanded("W_V"), self.W_O)
 
-    def _bias(self, linear: Any) -> MaybeArray:
-        return self._shown(None if linear.bias is None else linear.bias.reshape(-1, self._cfg.d_head))
+    def _by_head(self, bias: MaybeArray) -> MaybeArray:
+        return None if bias is None else bias.reshape(-1, self._cfg.d_head)
 
 
 class Mlp:
-    """Weights of one MLP, or of one of a mixture of experts."""
+    """Weights of one MLP, or of one expert of a mixture of experts."""
 
     def __init__(self, layer: Any, shown: Shown):
         self._layer = layer
         self._shown = shown
 
-    @property
-    def W_gate(self) -> MaybeArray:
-        """[d_model, d_mlp], or None where the MLP has no gate"""
-        weight = self._layer.gate.weight
-        return self._shown(None if weight is None else weight.T)
-
-    @property
-    def W_in(self) -> np.ndarray:
-        """[d_model, d_mlp]"""
-        return self._shown(self._layer.up.weight.T)
-
-    @property
-    def W_out(self) -> np.ndarray:
-        """[d_mlp, d_model]"""
-        return self._shown(self._layer.down.weight.T)
-
-    @property
-    def b_gate(self) -> MaybeArray:
-        """[d_mlp]"""
-        return self._shown(self._layer.gate.bias)
-
-    @property
-    def b_in(self) -> MaybeArray:
-        """[d_mlp]"""
-        return self._shown(self._layer.up.bias)
-
-    @property
-    def b_out(self) -> MaybeArray:
-        """[d_model]"""
-        return self._shown(self._layer.down.bias)
+    W_gate = _weight(lambda self: _transposed(self._layer.gate.weight), "[d_model, d_mlp], or None without a gate")
+    W_in = _weight(lambda self: self._layer.up.weight.T, "[d_model, d_mlp]")
+    W_out = _weight(lambda self: self._layer.down.weight.T, "[d_mlp, d_model]")
+    b_gate = _weight(lambda self: self._layer.gate.bias, "[d_mlp], or None")
+    b_in = _weight(lambda self: self._layer.up.bias, "[d_mlp], or None")
+    b_out = _weight(lambda self: self._layer.down.bias, "[d_model], or None")
 
 
 class Experts:
-    """Weights of a mixture of experts: W_gate and b_gate are the router's, and experts has an Mlp for each."""
+    """Weights of a mixture of experts: W_gate and b_gate belong to the router; experts has one Mlp per expert."""
 
     def __init__(self, layer: Any, shown: Shown):
         self._layer = layer
         self._shown = shown
 
-    @property
-    def W_gate(self) -> np.ndarray:
-        """[d_model, n_experts]"""
-        return self._shown(self._layer.router.weight.T)
-
-    @property
-    def b_gate(self) -> MaybeArray:
-        """[n_experts]"""
-        return self._shown(self._layer.router.bias)
+    W_gate = _weight(lambda self: self._layer.router.weight.T, "[d_model, n_experts]")
+    b_gate = _weight(lambda self: self._layer.router.bias, "[n_experts], or None")
 
     @property
     def experts(self) -> ByLayer:
-        """By expert: W_gate, W_in, W_out and their biases."""
+        """One Mlp per expert: W_gate, W_in, W_out and biases."""
         return ByLayer(self._layer.n_experts, lambda i: Mlp(self._layer.expert(i), self._shown))
 
     def __getattr__(self, name: str) -> Any:
@@ -214,7 +166,7 @@ class Experts:
 
 
 class Block:
-    """Weights of one block: ln1, attn, ln1_post, ln2, mlp, ln2_post. Norms that a family lacks have w = None."""
+    """Weights of one block: ln1, attn, ln1_post, ln2, mlp, ln2_post. Missing norms have w = None."""
 
     def __init__(self, layer: Any, cfg: Config, shown: Shown):
         self.attn = Attention(layer, cfg, shown)
@@ -240,7 +192,7 @@ class Block:
 
 
 class WeightMethods:
-    """The weights of Model, by layer or as a whole."""
+    """Properties of Model for its weights."""
 
     _engine: Engine
     arrays: str
@@ -259,95 +211,25 @@ class WeightMethods:
         weights = self._engine.weights
         return ByLayer(self.cfg.n_layers, lambda layer: Block(weights.layer(layer), self.cfg, self._shown))
 
-    def _by_layer(self, part: str, name: str) -> ByLayer:
-        return ByLayer(self.cfg.n_layers, lambda layer: getattr(getattr(self.blocks[layer], part), name))
-
-    @property
-    def W_Q(self) -> ByLayer:
-        """By layer: [n_heads, d_model, d_head]"""
-        return self._by_layer("attn", "W_Q")
-
-    @property
-    def W_K(self) -> ByLayer:
-        """By layer: [n_key_value_heads, d_model, d_head]"""
-        return self._by_layer("attn", "W_K")
-
-    @property
-    def W_V(self) -> ByLayer:
-        """By layer: [n_key_value_heads, d_model, d_head]"""
-        return self._by_layer("attn", "W_V")
-
-    @property
-    def W_O(self) -> ByLayer:
-        """By layer: [n_heads, d_head, d_model]"""
-        return self._by_layer("attn", "W_O")
-
-    @property
-    def W_gate(self) -> ByLayer:
-        """By layer: [d_model, d_mlp], or None where the MLP has no gate; the router's where it has experts"""
-        return self._by_layer("mlp", "W_gate")
-
-    @property
-    def W_in(self) -> ByLayer:
-        """By layer: [d_model, d_mlp]"""
-        return self._by_layer("mlp", "W_in")
-
-    @property
-    def W_out(self) -> ByLayer:
-        """By layer: [d_mlp, d_model]"""
-        return self._by_layer("mlp", "W_out")
-
-    @property
-    def b_Q(self) -> ByLayer:
-        """By layer: [n_heads, d_head], or None"""
-        return self._by_layer("attn", "b_Q")
-
-    @property
-    def b_K(self) -> ByLayer:
-        """By layer: [n_key_value_heads, d_head], or None"""
-        return self._by_layer("attn", "b_K")
-
-    @property
-    def b_V(self) -> ByLayer:
-        """By layer: [n_key_value_heads, d_head], or None"""
-        return self._by_layer("attn", "b_V")
-
-    @property
-    def b_O(self) -> ByLayer:
-        """By layer: [d_model], or None"""
-        return self._by_layer("attn", "b_O")
-
-    @property
-    def b_in(self) -> ByLayer:
-        """By layer: [d_mlp], or None"""
-        return self._by_layer("mlp", "b_in")
-
-    @property
-    def b_out(self) -> ByLayer:
-        """By layer: [d_model], or None"""
-        return self._by_layer("mlp", "b_out")
-
-    @property
-    def W_E(self) -> np.ndarray:
-        """[d_vocab, d_model]; some families have more rows."""
-        return self._shown(self._engine.weights.embedding)
-
-    @property
-    def W_pos(self) -> MaybeArray:
-        """[n_ctx, d_model], or None where positions are not learned"""
-        return self._shown(self._engine.weights.positions)
-
-    @property
-    def W_U(self) -> np.ndarray:
-        """[d_model, d_vocab]"""
-        return self._shown(self._engine.weights.head.weight.T)
-
-    @property
-    def b_U(self) -> MaybeArray:
-        """[d_vocab], where folding left one"""
-        return self._shown(self._engine.weights.head.bias)
+    W_Q = _each_layer("attn.W_Q", "[n_heads, d_model, d_head]")
+    W_K = _each_layer("attn.W_K", "[n_key_value_heads, d_model, d_head]")
+    W_V = _each_layer("attn.W_V", "[n_key_value_heads, d_model, d_head]")
+    W_O = _each_layer("attn.W_O", "[n_heads, d_head, d_model]")
+    W_gate = _each_layer("mlp.W_gate", "[d_model, d_mlp], or None without a gate; of the router with experts")
+    W_in = _each_layer("mlp.W_in", "[d_model, d_mlp]")
+    W_out = _each_layer("mlp.W_out", "[d_mlp, d_model]")
+    b_Q = _each_layer("attn.b_Q", "[n_heads, d_head], or None")
+    b_K = _each_layer("attn.b_K", "[n_key_value_heads, d_head], or None")
+    b_V = _each_layer("attn.b_V", "[n_key_value_heads, d_head], or None")
+    b_O = _each_layer("attn.b_O", "[d_model], or None")
+    b_in = _each_layer("mlp.b_in", "[d_mlp], or None")
+    b_out = _each_layer("mlp.b_out", "[d_model], or None")
+    W_E = _weight(lambda self: self._engine.weights.embedding, "[d_vocab, d_model]; some families have additional rows")
+    W_pos = _weight(lambda self: self._engine.weights.positions, "[n_ctx, d_model], or None without learned positions")
+    W_U = _weight(lambda self: self._engine.weights.head.weight.T, "[d_model, d_vocab]")
+    b_U = _weight(lambda self: self._engine.weights.head.bias, "[d_vocab], a bias that folding created, or None")
 
     @property
     def ln_final(self) -> Norm:
-        """w: [d_model], and b where the norms of the family add one"""
+        """Final norm: w [d_model], and b for LayerNorm"""
         return Norm(self._engine.weights.final_norm, self._shown)

@@ -1,4 +1,4 @@
-"""What the loss loses without some heads, class by class of the taxonomy or any other choice."""
+"""Ablation: the increase of the loss without groups of heads, such as the classes of the taxonomy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Head = tuple[int, int]
 MODES = ("zero", "mean", "resample")
-_BATCH_ROWS = 2048  # tokens that run together
+_BATCH_ROWS = 2048  # tokens per batch
 
 
 @_options.checked
@@ -37,17 +37,18 @@ def ablate(
     seed: int = 0,
     progress: bool | None = None,
 ) -> pa.Table:
-    """The loss of texts, and what it becomes without each group of heads (docs/ablation.md).
+    """Measures the loss of texts, and its increase without each group of heads (docs/ablation.md).
 
-    tokens: as of heads(); at least two tokens each. groups: pairs (layer, head) by name; or a taxonomy: what analyze()
-    gave, its table "taxonomy", a data frame of it, or the folder of its results: a group for each class.
+    tokens: as in heads(), at least two tokens per text. groups: a mapping from names to pairs (layer, head); or a
+    taxonomy, with one group per class: the result of analyze(), its table "taxonomy", a data frame, or a folder of
+    results.
 
-    mode: what a head's output z becomes at every position: "zero"; "mean", its mean over every token of these texts; or
-    "resample", what it is in another of these texts at the same position (drawn by seed; a shorter text is read again
-    from its beginning). controls: for each group so many draws of as many heads from outside of it, by seed.
+    mode: replacement of the output z of a head at every position: "zero"; "mean", the mean over all tokens of these
+    texts; or "resample", z of another of these texts at the same position (chosen by seed; a shorter text starts over).
+    controls: number of random draws, for each group, of as many heads outside the group.
 
-    A row for each group: group, heads, mode, texts, tokens (predicted), loss (mean cross-entropy in nats, of the whole
-    model), loss_without, increase, increase_se (over texts); with controls control_increase, their mean, and
+    One row per group: group, heads, mode, texts, tokens (predicted), loss (mean cross-entropy in nats of the whole
+    model), loss_without, increase, increase_se (over texts); with controls also control_increase, their mean, and
     control_sd.
     """
     _options.choice("mode", mode, MODES)
@@ -66,7 +67,7 @@ def ablate(
 
 
 class _Runs:
-    """Texts that run once whole and once without each group of heads, all together."""
+    """Runs texts with the whole model and without each group of heads, in one batch."""
 
     def __init__(self, model: Model, texts: list[np.ndarray], mode: str, random: np.random.Generator):
         self.model = model
@@ -78,7 +79,7 @@ class _Runs:
         self.means = self._means() if mode == "mean" else {}
 
     def losses(self, conditions: list[list[Head]], progress: bool | None) -> np.ndarray:
-        """[text, 1 + condition]: sums over the predicted tokens; the first is of the whole model."""
+        """Returns losses [text, 1 + condition], summed over predicted tokens; column 0 is the whole model."""
         found = np.zeros((len(self.texts), 1 + len(conditions)))
         every = [[], *conditions]
         with Bar(found.size, "ablation", progress) as bar:
@@ -105,7 +106,7 @@ class _Runs:
         return on_host(losses).sum(1, dtype=np.float64)
 
     def _values(self, text: int) -> dict[str, Any]:
-        """What stands in for z, by hook name: [head, d_head] or [1, pos, head, d_head]; none for zeros."""
+        """Returns replacements of z by hook name, [head, d_head] or [1, pos, head, d_head]; empty for zeros."""
         if self.mode != "resample":
             return self.means
         other = self.texts[self.other[text]]
@@ -114,7 +115,7 @@ class _Runs:
         return {name: array[place.tolist()][None] for name, array in cache.items()}
 
     def _means(self) -> dict[str, Any]:
-        """Over every token of the texts."""
+        """Returns the mean of z over all tokens of the texts, by hook name."""
         sums: dict[str, Any] = {}
         for ids in self.texts:
             for name, z in self.model.run_with_cache(ids, list(self.names.values())).items():
@@ -123,7 +124,7 @@ class _Runs:
 
 
 def classes_of(taxonomy: Any) -> dict[str, list[Head]]:
-    """The heads of each class: of what analyze() gave, its table "taxonomy", a data frame, or a folder of results."""
+    """Returns the heads of each class from a result of analyze(), a table "taxonomy", a data frame or a folder."""
     if isinstance(taxonomy, (str, PathLike)):
         path = Path(fspath(taxonomy)) / "taxonomy.parquet"
         if not path.is_file():
@@ -161,7 +162,7 @@ def _groups(model: Model, groups: Any) -> dict[str, list[Head]]:
 
 
 def _draws(model: Model, heads: list[Head], count: int, random: np.random.Generator) -> list[list[Head]]:
-    """As many heads from outside of the group, or all of those where there are fewer."""
+    """Draws as many heads outside the group, or all of them if there are fewer."""
     inside = set(heads)
     layers = hooks_by_layer(model, "z")
     outside = [(layer, head) for layer in layers for head in range(model.cfg.n_heads) if (layer, head) not in inside]
@@ -179,7 +180,7 @@ def _table(
     for number, (name, heads) in enumerate(groups.items()):
         increase = losses[:, 1 + number] - losses[:, 0]
         mean = increase.sum() / tokens
-        # Of a ratio of sums over texts.
+        # Standard error of a ratio of sums over texts.
         error = np.sqrt(((increase - mean * predicted) ** 2).sum() * len(texts) / max(1, len(texts) - 1)) / tokens
         row = {
             "group": name, "heads": len(heads), "mode": mode, "texts": len(texts), "tokens": tokens, "loss": means[0],

@@ -1,4 +1,4 @@
-"""What the parts of a model say about its logits: the logit lens, and direct logit attribution."""
+"""Logit lens and direct logit attribution."""
 
 from __future__ import annotations
 
@@ -29,15 +29,14 @@ def logit_lens(
     targets: Any = None,
     layers: _options.Layers | None = None,
 ) -> pa.Table:
-    """What the model would predict from the residual stream before each layer and after the last, by its final norm.
+    """Applies the final norm and the unembedding to the residual stream before each layer and after the last.
 
-    tokens: a text or ids [pos]. positions: some of them; None: all. targets: token ids, one for each position, or one
-    for all; None: the token that follows, none at the end. layers: some of 0 to n_layers; n_layers is the model's own
-    prediction.
+    tokens: a text or ids [pos]. positions: positions to show; None: all. targets: token ids, one per position, or one
+    for all; None: the next token of the text. layers: some of 0 to n_layers; n_layers is the prediction of the model.
 
-    A row for each layer and position: layer, position, token (the likeliest id), text (null without a tokenizer),
-    probability, entropy (nats), and of the target its target, target_text, target_probability, target_rank (0 is the
-    likeliest) and target_logit.
+    One row per layer and position: layer, position, token (the most likely id), text (null without a tokenizer),
+    probability, entropy (nats), and target, target_text, target_probability, target_rank (0 is the most likely) and
+    target_logit.
     """
     ids = _one_text(model, tokens)
     rows = _rows(positions, len(ids))
@@ -57,12 +56,12 @@ def direct_logit_attribution(
     position: int = -1,
     by: str = "head",
 ) -> pa.Table:
-    """How much each part of the residual stream adds to the logit of `answer`, less that of `wrong`, at one position.
+    """Contribution of each component to the logit of `answer`, minus that of `wrong`, at one position.
 
     answer, wrong: token ids, or texts of a single token. by: "head" (embedding, every head, every MLP) or "component"
-    (every attention layer whole). The scale of the final norm is that of the whole stream; values add up to the logit
-    (or difference), before a soft cap where the model has one. A row for each part: component ("embed", "L3H2",
-    "3_mlp_out", "bias", ...), layer, head, value. Of a cache with several texts or positions: cache.logit_attrs().
+    (every attention layer as a whole). The scale of the final norm is that of the whole stream; values sum to the logit
+    (or difference) before a soft cap. One row per component: component ("embed", "L3H2", "3_mlp_out", "bias", ...),
+    layer, head, value. For several texts or positions, see cache.logit_attrs().
     """
     _options.choice("by", by, ("head", "component"))
     ids = _one_text(model, tokens)
@@ -112,7 +111,7 @@ def _lens_at(model: Model, layer: int, residual: Any, rows: list[int], wanted: l
 
 
 def _residuals(model: Model, ids: np.ndarray, rows: list[int], layers: Any) -> Iterator[tuple[int, Any]]:
-    """(layer, [row, d_model]): what enters each layer; n_layers is what leaves the last."""
+    """Returns pairs (layer, residual stream [row, d_model] before the layer); n_layers: after the last layer."""
     known = set(model.hook_names())
     last = max(layer_of(name) for name in known)
     names = {}
@@ -128,7 +127,7 @@ def _residuals(model: Model, ids: np.ndarray, rows: list[int], layers: Any) -> I
 
 
 def _added_at_the_end(model: Model, right: int, wrong: int | None) -> float:
-    """What the final norm and the unembedding add whatever the stream is."""
+    """Logits from the biases of the final norm and the unembedding alone."""
     chosen = [(right, 1.0)] if wrong is None else [(right, 1.0), (wrong, -1.0)]
     total = 0.0
     for token, sign in chosen:
@@ -147,7 +146,7 @@ def _one_text(model: Model, tokens: Any) -> np.ndarray:
 
 
 def _text(model: Model, token: int) -> str | None:
-    """None where the checkpoint has no tokenizer."""
+    """Returns the text of a token, or None without a tokenizer."""
     try:
         return model.to_single_str_token(token)
     except Error:

@@ -1,4 +1,4 @@
-"""A model that runs: logits, losses, caches, hooks."""
+"""Model: forward passes, losses, caches and hooks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _engine, _hooks, _options
 from ._arrays import Array, check_kind, is_torch
-from ._batch import Batch, Positions, batch_of_ids
+from ._batch import Batch, Positions, Tokens as Tokens, batch_of_ids
 from ._cache import ActivationCache
 from ._calls import Call, Pass, Start, output
 from ._circuits import CircuitMethods
@@ -21,10 +21,6 @@ from ._engine import InputError
 from ._generate import GenerateMethods
 from ._hooks import Added, FwdHook, Functions, HookFunction, NamesFilter
 from ._tokens import is_texts
-
-# A text, ids of one sequence [pos] or of several [batch, pos], or a list of texts or of ids of any length; arrays on
-# any device. Padding in an array of ids is -1.
-Tokens = Union[str, Iterable[str], Iterable[int], Iterable[Iterable[int]], Array]
 
 
 @_options.checked
@@ -42,29 +38,29 @@ def load(
     center_unembed: bool = False,
     fold_value_biases: bool = False,
 ) -> Model:
-    """A checkpoint folder, a GGUF file, or a model id: what the Hugging Face cache on disk lacks of it is downloaded.
+    """Loads a checkpoint folder, a GGUF file, or a model id; missing files of a model id are downloaded.
 
-    device: "auto" (a GPU where there is one that this build can use), "cpu", "cuda" or "cuda:N". dtype: the type that
-    the GPU computes in, "float32", "bfloat16" or "float16"; None is the checkpoint's where that has 16 bits, else
-    float32. The CPU computes in float32. Activations are float32 arrays everywhere.
+    device: "auto" (a GPU if this build can use one), "cpu", "cuda" or "cuda:N". dtype: the type that the GPU computes
+    in, "float32", "bfloat16" or "float16"; None: the type of the checkpoint if it has 16 bits, else float32. The CPU
+    computes in float32. Activations are always float32 arrays.
 
-    arrays: what they come as. "auto" is NumPy on the CPU and torch tensors on the GPU; "torch" is torch tensors on the
-    CPU too, which show the same memory without a copy; "numpy" is NumPy arrays on the host, wherever they are computed.
+    arrays: type of the activations. "auto": NumPy on the CPU and torch tensors on the GPU; "torch": torch tensors on
+    the CPU too, sharing memory without a copy; "numpy": NumPy arrays on the host for every device.
 
-    Weights stay in the mapped file, and a GPU gets a copy. They can be rewritten as TransformerLens does it;
-    probabilities stay the same up to rounding, and what a family does not allow is refused.
+    Weights stay in the memory-mapped file; a GPU gets a copy. They can be rewritten as in TransformerLens, which keeps
+    probabilities up to rounding; rewritings that a family does not allow raise InputError.
 
-    fold_ln (fold_norms is the same): weights of the norms before attention, MLP and output move into the matrices
-    after them, and `ln1.hook_normalized` shows the vector before those weights; matrices that read a LayerNorm are
-    centred. center_writing_weights (LayerNorm only): nothing writes a mean into the residual stream. center_unembed:
-    the mean over the vocabulary is taken off the logits. fold_value_biases: b_V moves into b_O. config_overrides are
+    fold_ln (also: fold_norms) moves the weights of the norms before attention, MLP and output into the next matrices;
+    `ln1.hook_normalized` is then the vector before those weights, and matrices after a LayerNorm are centred.
+    center_writing_weights (LayerNorm only) removes the mean from all writes to the residual stream. center_unembed
+    subtracts the mean over the vocabulary from the logits. fold_value_biases moves b_V into b_O. config_overrides are
     merged into config.json.
     """
     kind = check_kind(arrays)
     chosen = _engine.choose_device(str(device))
     wanted = _dtype_name(dtype)
     if chosen == "cpu" and wanted not in ("", "float32"):
-        warnings.warn(f"dtype={wanted!r}: the CPU computes in float32", stacklevel=3)  # of who calls load()
+        warnings.warn(f"dtype={wanted!r}: the CPU computes in float32", stacklevel=3)  # the caller of load()
     folder = _engine.fetch_checkpoint(_options.path("name_or_path", name_or_path), _options.text("revision", revision or ""))
     if not isinstance(config_overrides, (Mapping, type(None))):
         raise InputError(f"config_overrides={config_overrides!r}: expected a mapping of keys of config.json")
@@ -79,27 +75,28 @@ def load(
 
 @_options.checked
 def set_threads(count: int) -> None:
-    """Threads for all computing from now on; 0: one per core."""
+    """Sets the number of threads; 0: one per core."""
     _engine.set_threads(_options.whole("count", count, 0, 4096))
 
 
 def _dtype_name(dtype: Any) -> str:
-    """Of a name or a torch.dtype; "" where none is asked for."""
+    """Returns the name of a dtype given as text or torch.dtype; "" for None."""
     name = "" if dtype is None else str(dtype).removeprefix("torch.")
     if name not in ("", "float32", "float16", "bfloat16"):
         raise InputError(f"dtype={name!r}: expected 'float32', 'float16' or 'bfloat16'")
     return name
 
 
-class Model(CircuitMethods, GenerateMethods):
-    """What load() gives. Arrays are float32; with several sequences each has a leading batch dimension.
+class Model(CircuitMethods, GenerateMethods, _options.ModelType):
+    """A loaded model. Arrays are float32; with several sequences they have a leading batch dimension.
 
-    On the CPU they are NumPy arrays, or torch tensors where load(arrays="torch") asked for them. On CUDA they are torch
-    tensors on the GPU, or where torch is missing DeviceArray, which other libraries take through DLPack; scores and
-    patterns are on the host there too.
+    On the CPU, arrays are NumPy arrays, or torch tensors with load(arrays="torch"). On CUDA, they are torch tensors on
+    the GPU, or without torch DeviceArray, which other libraries import through DLPack; attention scores and patterns
+    are on the host.
 
-    Tokens are a text, ids [pos] or [batch, pos], or a list of texts or of ids of any length. Each sequence of a batch
-    has the bits it has alone; shorter ones are padded with NaN on the padding_side. prepend_bos is that of to_tokens.
+    Tokens are a text, ids [pos] or [batch, pos], or a list of texts or of id sequences of any length. Each sequence of
+    a batch gives the same bits as alone; shorter ones are padded with NaN on the padding_side. prepend_bos: as in
+    to_tokens().
     """
 
     def __init__(self, engine: _engine.Model, folder: str, arrays: str = "auto"):
@@ -121,7 +118,7 @@ class Model(CircuitMethods, GenerateMethods):
 
     @property
     def dtype(self) -> str:
-        """What the device computes in: 'float32', 'bfloat16' or 'float16'."""
+        """Compute type of the device: 'float32', 'bfloat16' or 'float16'."""
         return self._engine.dtype
 
     # Running
@@ -139,13 +136,13 @@ class Model(CircuitMethods, GenerateMethods):
         start_at_layer: int | None = None,
         stop_at_layer: int | None = None,
     ) -> Any:
-        """Logits [pos, d_vocab]; with several sequences [batch, pos, d_vocab].
+        """Runs the model and returns logits [pos, d_vocab] or [batch, pos, d_vocab].
 
-        return_type: "logits"; "loss", the mean of -log p of the next token, or with loss_per_token that of each,
-        [pos - 1]; "both", (logits, loss). positions: logits of these alone, which cost less; a position, a slice or a
-        list, counted in each sequence by itself, so -1 is the last token of each. start_at_layer: tokens is the
-        residual stream [pos, d_model] or [batch, pos, d_model] before that layer. stop_at_layer: the residual stream
-        before that layer is returned in place of logits; negative from the end.
+        return_type: "logits"; "loss", the mean of -log p of the next token, or with loss_per_token one value per token,
+        [pos - 1]; "both", (logits, loss). positions: compute logits of these positions only: a position, a slice or a
+        list, relative to each sequence, so that -1 is the last token of each. start_at_layer: tokens is the residual
+        stream [pos, d_model] or [batch, pos, d_model] before that layer. stop_at_layer: return the residual stream
+        before that layer instead of logits; negative values count from the end.
         """
         call = Call(
             return_type, loss_per_token, positions, None, prepend_bos, padding_side, start_at_layer, stop_at_layer)
@@ -166,15 +163,15 @@ class Model(CircuitMethods, GenerateMethods):
         start_at_layer: int | None = None,
         remove_batch_dim: bool = False,
     ) -> Any:
-        """An ActivationCache: hook name -> array, in order of firing; the pass ends after the last one asked for.
+        """Runs the model and returns an ActivationCache: hook name -> array, in order of firing.
 
-        names_filter: a name, a pattern with *, a list of them, or a function of the name; None: all, logits included.
-        positions: a position, a slice or a list; of scores and patterns the query positions, and only those are
-        computed. stop_at_layer: hook points of this layer and later ones are left out; negative from the end.
-        start_at_layer: as in a call; hook points before it are left out.
+        The pass ends after the last recorded hook point. names_filter: a name, a pattern with *, a list, or a function
+        of the name; None: all, including logits. positions: a position, a slice or a list; for scores and patterns the
+        query positions, and only those are computed. stop_at_layer: leave out hook points of this and later layers;
+        negative values count from the end. start_at_layer: as in a call; leaves out earlier hook points.
 
-        return_type: None gives the cache alone; "logits", "loss" and "both" give (that, cache) as TransformerLens does.
-        remove_batch_dim: the cache of a batch of one is without its batch dimension.
+        return_type: None returns the cache alone; "logits", "loss" and "both" return (value, cache) as in
+        TransformerLens. remove_batch_dim: removes the batch dimension of a batch of one.
         """
         call = Call(
             return_type, loss_per_token, positions, None, prepend_bos, padding_side, start_at_layer, stop_at_layer)
@@ -204,13 +201,13 @@ class Model(CircuitMethods, GenerateMethods):
         start_at_layer: int | None = None,
         stop_at_layer: int | None = None,
     ) -> Any:
-        """What a call gives, of a pass in which functions look at activations and change them.
+        """Runs the model with hook functions that read and edit activations; returns the same as a call.
 
-        fwd_hooks: pairs (name, pattern or function of the name; f). f(activation, hook) gets an array of its own: it
-        may keep it, write into it, or return another of the same shape; hook.name and hook.layer() say where it is. A
-        function of the activation alone is fine too. Functions at one point run in the order given, after those of
-        add_hook. positions: those of the logits, and only they are computed. queries: query positions of scores and
-        patterns that functions see; None: all, the whole square. Other activations come whole.
+        fwd_hooks: pairs (name, pattern or function of the name; f). f(activation, hook) gets its own array: it may keep
+        it, write into it, or return another of the same shape; hook.name and hook.layer() name the hook point. f may
+        also take the activation alone. Functions at one point run in the given order, after those of add_hook.
+        positions: compute logits of these positions only. queries: query positions of scores and patterns that
+        functions see; None: all. Other activations have all positions.
         """
         call = Call(
             return_type, loss_per_token, positions, queries, prepend_bos, padding_side, start_at_layer, stop_at_layer)
@@ -218,34 +215,34 @@ class Model(CircuitMethods, GenerateMethods):
 
     @_options.checked
     def hook_names(self, on_request: bool = False) -> list[str]:
-        """Every hook point of this model, in order of firing; or those that fire only where they are asked for.
+        """Lists the hook points of this model in order of firing, or the optional ones.
 
-        These (hook_result, hook_q_input, hook_scale, ...) a name or pattern asks for, or a function that accepts no
-        other.
+        Optional hook points (hook_result, hook_q_input, hook_scale, ...) fire only if a name or pattern selects them,
+        or a function that accepts no other.
         """
         derived = _options.flag("on_request", on_request)
         return self._engine.derived_hook_names() if derived else self._engine.hook_names()
 
-    # Hooks that stay
+    # Persistent hooks
 
     @_options.checked
     def add_hook(
         self, name: str | Callable[[str], bool], hook: HookFunction, is_permanent: bool = False
     ) -> None:
-        """A function for every pass from now on, until reset_hooks(); a permanent one is taken off only on request."""
+        """Adds a hook function to every later pass, until reset_hooks(). Permanent hooks outlast a plain reset."""
         _hooks.collect(self._engine, [(name, hook)])
         self._added.append(Added(name, hook, _options.flag("is_permanent", is_permanent)))
 
     @_options.checked
     def reset_hooks(self, including_permanent: bool = False) -> None:
-        """Takes off what add_hook added."""
+        """Removes the functions added by add_hook()."""
         everything = _options.flag("including_permanent", including_permanent)
         self._added = [added for added in self._added if added.permanent and not everything]
 
     @_options.checked
     @contextlib.contextmanager
     def hooks(self, fwd_hooks: Iterable[FwdHook] = ()) -> Iterator[Model]:
-        """Functions for every pass inside the block: with model.hooks([(name, f)]): model(tokens)"""
+        """Adds hook functions to every pass inside a with block: with model.hooks([(name, f)]): model(tokens)"""
         fwd_hooks = _hooks.pairs(fwd_hooks)
         _hooks.collect(self._engine, fwd_hooks)
         added = [Added(name, function, True) for name, function in fwd_hooks]
@@ -255,12 +252,12 @@ class Model(CircuitMethods, GenerateMethods):
         finally:
             self._added = [one for one in self._added if not any(one is own for own in added)]
 
-    # How calls are made
+    # Implementation of calls
 
     def _run(
         self, tokens: Tokens, call: Call, names: Sequence[str] = (), fwd_hooks: Iterable[FwdHook] = ()
     ) -> tuple[Any, ActivationCache]:
-        """What the call returns, and the cache of the names."""
+        """Returns the result of the call, and the activations of the names."""
         call.check()
         batch, start = self._input(tokens, call)
         last = "logits" if call.stop_at_layer is None else self._residual_before(call.stop_at_layer)
@@ -293,11 +290,11 @@ class Model(CircuitMethods, GenerateMethods):
         sequences, length = shape[0] if len(shape) == 3 else 1, shape[-2]
         values = residual.reshape(-1, width)
         values = values.detach().float().contiguous() if is_torch(values) else np.ascontiguousarray(values, np.float32)
-        nothing = [np.zeros(length, np.int32) for _ in range(sequences)]  # not looked at
+        nothing = [np.zeros(length, np.int32) for _ in range(sequences)]  # unused
         return Batch(nothing, len(shape) == 3), Start(values, layer)
 
     def _functions(self, fwd_hooks: Iterable[FwdHook], call: Call) -> Functions:
-        """By hook point, of those that the call reaches; first what add_hook added."""
+        """Returns functions by hook point that the call reaches; functions of add_hook() come first."""
         added = [(one.names, one.function) for one in self._added]
         functions = _hooks.collect(self._engine, [*added, *_hooks.pairs(fwd_hooks)])
         return {name: functions[name] for name in self._between(list(functions), call)}
@@ -312,14 +309,14 @@ class Model(CircuitMethods, GenerateMethods):
         return int(found)
 
     def _residual_before(self, stop_at_layer: int) -> str:
-        """The hook point of the residual stream before a layer; cross-attention layers have none and change nothing."""
+        """Returns the hook point of the residual stream before a layer; cross-attention layers are skipped."""
         stop = self._layer(stop_at_layer, "stop_at_layer")
         every = self.hook_names()
         before = [name for layer in range(stop) if (name := f"blocks.{layer}.hook_resid_post") in every]
         return before[-1] if before else "blocks.0.hook_resid_pre"
 
     def _between(self, names: list[str], call: Call) -> list[str]:
-        """The hook points that a call which starts or stops at a layer reaches."""
+        """Returns the hook points between start_at_layer and stop_at_layer."""
         if call.start_at_layer is not None:
             start = self._layer(call.start_at_layer, "start_at_layer")
             names = [n for n in names if _hooks.layer_of(n) >= start or n.startswith(("ln_final", "logits"))]

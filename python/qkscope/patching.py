@@ -1,6 +1,6 @@
-"""Activation patching: what changes where one activation of a run is taken from another.
+"""Activation patching: replaces one activation of a run by that of another run and measures the effect.
 
-The functions have the names, arguments and axes of TransformerLens' `patching`; many patches run together as one batch.
+The functions have the names, arguments and axes of `patching` in TransformerLens; patches run in batches.
 
     clean_cache = model.run_with_cache(clean_tokens, "*hook_z")
     patching.get_act_patch_attn_head_out_all_pos(model, corrupted_tokens, clean_cache, metric)  # [layer, head]
@@ -24,12 +24,12 @@ from .heads import text_ids
 if TYPE_CHECKING:
     from .model import Model, Tokens
 
-# metric(logits) -> a number; setter(corrupted, index, clean) edits the first, [batch, pos, ...], or returns another.
+# metric(logits) returns a number; setter(corrupted, index, clean) edits or replaces `corrupted`, [batch, pos, ...].
 Metric = Callable[[Any], Any]
 PatchSetter = Callable[[Any, Sequence[int], Any], Any]
 
-_BATCH_ROWS = 2048  # tokens that run together
-_KEY_ACTIVATIONS = ("k", "v", "k_normed", "rot_k")  # as many heads as keys have
+_BATCH_ROWS = 2048  # tokens per batch
+_KEY_ACTIVATIONS = ("k", "v", "k_normed", "rot_k")  # names of key heads
 
 
 @_options.checked
@@ -48,17 +48,17 @@ def generic_activation_patch(
     batch_size: int | None = None,
     progress: bool | None = None,
 ) -> Any:
-    """The metric after each of many patches, as a float64 array with a dimension for each axis.
+    """Returns the metric after each of many patches, as a float64 array with one dimension per axis.
 
-    corrupted_tokens: a text, [pos] or [batch, pos]. clean_cache: what run_with_cache() gave for tokens of the same
-    shape, or those tokens. patching_metric: f(logits) -> number, with logits [batch, pos, d_vocab], without batch where
-    the tokens have none; positions: only the logits of these, which cost less. patch_setter: f(corrupted, index, clean)
-    with activations [batch, pos, ...] (patterns [batch, head, query, key]) puts a part of the clean one into the
-    corrupted one. activation_name: "resid_pre", "attn_out", "z", "q", "pattern", ...
+    corrupted_tokens: a text, [pos] or [batch, pos]. clean_cache: result of run_with_cache() for tokens of the same
+    shape, or those tokens. patching_metric: f(logits) -> number, with logits [batch, pos, d_vocab], or [pos, d_vocab]
+    for one sequence; positions: compute only these logits. patch_setter: f(corrupted, index, clean), with activations
+    [batch, pos, ...] (patterns [batch, head, query, key]), copies a part of `clean` into `corrupted`. activation_name:
+    "resid_pre", "attn_out", "z", "q", "pattern", ...
 
-    index_axis_names: some of "layer" (first), "pos", "head", "head_index", "src_pos", "dest_pos": every combination is
-    patched. Or index_df: rows of such indices, as a table or an array; the result is then flat. return_index_df: also
-    the rows, an array. batch_size: how many patches run together. Layers that have no such activation give NaN.
+    index_axis_names: some of "layer" (first), "pos", "head", "head_index", "src_pos", "dest_pos"; all combinations are
+    patched. Or index_df: rows of indices, as a table or an array; the result is then flat. return_index_df: also return
+    the rows as an array. batch_size: patches per batch. Layers without such an activation give NaN.
     """
     sweep = _Sweep(model, corrupted_tokens, clean_cache, activation_name, positions)
     if (index_axis_names is None) == (index_df is None):
@@ -76,7 +76,7 @@ def generic_activation_patch(
 
 
 class Run:
-    """A run that is repeated many times with something changed in a layer; what comes before is not run again."""
+    """A run that is repeated with changes in one layer; layers below it are computed once."""
 
     def __init__(self, model: Model, tokens: Any, positions: Positions):
         _options.check_model(model)
@@ -87,24 +87,24 @@ class Run:
         self._residuals = {layer: residuals[name] for layer, name in hooks_by_layer(model, "resid_pre").items()}
 
     def together(self, batch_size: int | None) -> int:
-        """How many copies of the batch run at once."""
+        """Number of copies of the batch per forward pass."""
         if batch_size is not None:
             return _options.whole("batch_size", batch_size, 1)
         return max(1, _BATCH_ROWS // self.ids.size)
 
     def copies_from(self, layer: int, count: int, hooks: list[tuple[str, Any]], **options: Any) -> Any:
-        """What run_with_hooks() gives for copies of the batch that run together from a layer on."""
+        """Calls run_with_hooks() for several copies of the batch, from a layer on."""
         residual = concatenate([self._residuals[layer]] * count)
         return self.model.run_with_hooks(residual, hooks, start_at_layer=layer, **options)
 
     def logits(self, layer: int, count: int, hooks: list[tuple[str, Any]]) -> list[Any]:
-        """Of each copy, as the caller gave the tokens."""
+        """Returns the logits of each copy, with a batch dimension if the tokens have one."""
         found = copies(self.copies_from(layer, count, hooks, positions=self.positions), count)
         return found if self.batched else [copy[0] for copy in found]
 
 
 class _Sweep(Run):
-    """One activation of one corrupted run, to be patched many times."""
+    """Patches of one activation of a corrupted run."""
 
     def __init__(self, model: Model, tokens: Any, clean: Any, activation: str, positions: Positions):
         super().__init__(model, tokens, positions)
@@ -141,7 +141,7 @@ class _Sweep(Run):
         return values
 
     def _together(self, layer: int, cells: list[np.ndarray], setter: PatchSetter, metric: Metric) -> list[float]:
-        """Each cell is patched in a copy of the batch of its own."""
+        """Runs several patches in one pass, each in its own copy of the batch."""
         name = self.names[layer]
 
         def patch(activation: Any, hook: Any) -> None:
@@ -158,9 +158,9 @@ class _Sweep(Run):
 
 
 def _put(activation: Any, patched: Any) -> None:
-    """What a setter gave takes the place of the activation."""
+    """Copies the result of a setter into the activation."""
     try:
-        if isinstance(patched, (str, bytes)):  # NumPy would read a number from it
+        if isinstance(patched, (str, bytes)):  # NumPy would broadcast a number
             raise TypeError
         activation[...] = like(patched, activation)
     except (TypeError, ValueError, RuntimeError):
@@ -181,13 +181,13 @@ def measured(metric: Metric, logits: Any) -> float:
 
 
 def copies(activation: Any, count: int) -> list[Any]:
-    """The parts [batch, ...] of an activation of several copies of a batch."""
+    """Splits an activation of several copies of a batch into parts [batch, ...]."""
     batch = activation.shape[0] // count
     return [activation[i * batch : (i + 1) * batch] for i in range(count)]
 
 
 def same_length(model: Model, tokens: Any) -> tuple[np.ndarray, bool]:
-    """ids [batch, pos], and whether the tokens were a batch."""
+    """Returns ids [batch, pos], and whether the tokens were a batch."""
     texts = text_ids(model, tokens)
     if len({len(ids) for ids in texts}) != 1:
         lengths = ", ".join(str(len(ids)) for ids in texts)
@@ -197,7 +197,7 @@ def same_length(model: Model, tokens: Any) -> tuple[np.ndarray, bool]:
 
 
 def hooks_by_layer(model: Model, activation: str) -> dict[int, str]:
-    """Layer -> hook name of an activation that is named as in TransformerLens: "resid_pre", "z", "mlp_out"."""
+    """Maps layers to the hook names of an activation named as in TransformerLens: "resid_pre", "z", "mlp_out"."""
     names = set(model.hook_names())
     found = {}
     for layer in range(model.cfg.n_layers):
@@ -211,7 +211,7 @@ def hooks_by_layer(model: Model, activation: str) -> dict[int, str]:
 
 
 def clean_activations(model: Model, clean: Any, names: Any, shape: tuple[int, ...]) -> dict[str, Any]:
-    """name -> [batch, pos, ...], from a cache or from tokens."""
+    """Returns activations [batch, pos, ...] by hook name, from a cache or from tokens."""
     names = list(names)
     cache = clean if hasattr(clean, "keys") else model.run_with_cache(same_length(model, clean)[0], names)
     found = {}
@@ -243,40 +243,24 @@ def _every(shape: Sequence[int]) -> np.ndarray:
 # Setters, named as in TransformerLens.
 
 
-def layer_pos_patch_setter(corrupted: Any, index: Sequence[int], clean: Any) -> Any:
-    """index: layer, position"""
-    corrupted[:, index[1]] = clean[:, index[1]]
-    return corrupted
+def _setter(axes: str, place: Callable[[Sequence[int]], tuple[Any, ...]]) -> PatchSetter:
+    """Returns a setter that copies clean[place(index)]; axes: meaning of the index."""
+
+    def setter(corrupted: Any, index: Sequence[int], clean: Any) -> Any:
+        corrupted[place(index)] = clean[place(index)]
+        return corrupted
+
+    setter.__doc__ = f"index: {axes}"
+    return setter
 
 
-def layer_pos_head_vector_patch_setter(corrupted: Any, index: Sequence[int], clean: Any) -> Any:
-    """index: layer, position, head"""
-    corrupted[:, index[1], index[2]] = clean[:, index[1], index[2]]
-    return corrupted
-
-
-def layer_head_vector_patch_setter(corrupted: Any, index: Sequence[int], clean: Any) -> Any:
-    """index: layer, head"""
-    corrupted[:, :, index[1]] = clean[:, :, index[1]]
-    return corrupted
-
-
-def layer_head_pattern_patch_setter(corrupted: Any, index: Sequence[int], clean: Any) -> Any:
-    """index: layer, head"""
-    corrupted[:, index[1]] = clean[:, index[1]]
-    return corrupted
-
-
-def layer_head_pos_pattern_patch_setter(corrupted: Any, index: Sequence[int], clean: Any) -> Any:
-    """index: layer, head, query"""
-    corrupted[:, index[1], index[2]] = clean[:, index[1], index[2]]
-    return corrupted
-
-
-def layer_head_dest_src_pos_pattern_patch_setter(corrupted: Any, index: Sequence[int], clean: Any) -> Any:
-    """index: layer, head, query, key"""
-    corrupted[:, index[1], index[2], index[3]] = clean[:, index[1], index[2], index[3]]
-    return corrupted
+_ALL = slice(None)
+layer_pos_patch_setter = _setter("layer, position", lambda i: (_ALL, i[1]))
+layer_pos_head_vector_patch_setter = _setter("layer, position, head", lambda i: (_ALL, i[1], i[2]))
+layer_head_vector_patch_setter = _setter("layer, head", lambda i: (_ALL, _ALL, i[1]))
+layer_head_pattern_patch_setter = _setter("layer, head", lambda i: (_ALL, i[1]))
+layer_head_pos_pattern_patch_setter = _setter("layer, head, query", lambda i: (_ALL, i[1], i[2]))
+layer_head_dest_src_pos_pattern_patch_setter = _setter("layer, head, query, key", lambda i: (_ALL, i[1], i[2], i[3]))
 
 
 def _named(activation: str, axes: tuple[str, ...], setter: PatchSetter, what: str) -> Callable[..., Any]:
@@ -307,8 +291,8 @@ _HEAD = ("layer", "head")
 
 get_act_patch_resid_pre = _named("resid_pre", _POS, layer_pos_patch_setter, "the residual stream before a block")
 get_act_patch_resid_mid = _named("resid_mid", _POS, layer_pos_patch_setter, "the residual stream after attention")
-get_act_patch_attn_out = _named("attn_out", _POS, layer_pos_patch_setter, "what attention adds")
-get_act_patch_mlp_out = _named("mlp_out", _POS, layer_pos_patch_setter, "what the MLP adds")
+get_act_patch_attn_out = _named("attn_out", _POS, layer_pos_patch_setter, "the output of attention")
+get_act_patch_mlp_out = _named("mlp_out", _POS, layer_pos_patch_setter, "the output of the MLP")
 get_act_patch_attn_head_out_by_pos = _named("z", _POS_HEAD, layer_pos_head_vector_patch_setter, "the output of a head")
 get_act_patch_attn_head_q_by_pos = _named("q", _POS_HEAD, layer_pos_head_vector_patch_setter, "the query of a head")
 get_act_patch_attn_head_k_by_pos = _named("k", _POS_HEAD, layer_pos_head_vector_patch_setter, "the key of a head")
@@ -318,7 +302,7 @@ get_act_patch_attn_head_pattern_by_pos = _named(
 )
 get_act_patch_attn_head_pattern_dest_src_pos = _named(
     "pattern", ("layer", "head", "dest_pos", "src_pos"), layer_head_dest_src_pos_pattern_patch_setter,
-    "one number of the pattern",
+    "one element of the pattern",
 )
 get_act_patch_attn_head_out_all_pos = _named("z", _HEAD, layer_head_vector_patch_setter, "the output of a head")
 get_act_patch_attn_head_q_all_pos = _named("q", _HEAD, layer_head_vector_patch_setter, "the queries of a head")
@@ -333,7 +317,7 @@ get_act_patch_attn_head_pattern_all_pos = _named(
 def get_act_patch_attn_head_all_pos_every(
     model: Model, corrupted_tokens: Tokens, clean_cache: Any, metric: Metric, **options: Any
 ) -> np.ndarray:
-    """[5, layer, head]: out, q, k, v and pattern, at all positions. Where keys have fewer heads, NaN fills k and v."""
+    """[5, layer, head]: out, q, k, v and pattern, at all positions. With GQA, missing key heads are NaN."""
     sweeps = (
         get_act_patch_attn_head_out_all_pos, get_act_patch_attn_head_q_all_pos, get_act_patch_attn_head_k_all_pos,
         get_act_patch_attn_head_v_all_pos, get_act_patch_attn_head_pattern_all_pos,
@@ -345,7 +329,7 @@ def get_act_patch_attn_head_all_pos_every(
 def get_act_patch_attn_head_by_pos_every(
     model: Model, corrupted_tokens: Tokens, clean_cache: Any, metric: Metric, **options: Any
 ) -> np.ndarray:
-    """[5, layer, pos, head]: out, q, k, v and pattern (by query). Where keys have fewer heads, NaN fills k and v."""
+    """[5, layer, pos, head]: out, q, k, v and pattern (by query). With GQA, missing key heads are NaN."""
     sweeps = (
         get_act_patch_attn_head_out_by_pos, get_act_patch_attn_head_q_by_pos, get_act_patch_attn_head_k_by_pos,
         get_act_patch_attn_head_v_by_pos,
@@ -359,13 +343,13 @@ def get_act_patch_attn_head_by_pos_every(
 def get_act_patch_block_every(
     model: Model, corrupted_tokens: Tokens, clean_cache: Any, metric: Metric, **options: Any
 ) -> np.ndarray:
-    """[3, layer, pos]: the residual stream before a block, what attention adds, what the MLP adds."""
+    """[3, layer, pos]: residual stream before a block, attention output, MLP output."""
     sweeps = (get_act_patch_resid_pre, get_act_patch_attn_out, get_act_patch_mlp_out)
     return _stack([sweep(model, corrupted_tokens, clean_cache, metric, **options) for sweep in sweeps])
 
 
 def _stack(arrays: list[np.ndarray]) -> np.ndarray:
-    """One array of all, filled up with NaN where the last dimension is shorter."""
+    """Stacks arrays; a shorter last dimension is padded with NaN."""
     stacked = np.full((len(arrays), *arrays[0].shape), np.nan)
     for i, array in enumerate(arrays):
         stacked[i, ..., : array.shape[-1]] = array

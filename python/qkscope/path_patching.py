@@ -1,7 +1,7 @@
-"""Path patching at the level of heads (Wang et al., arXiv 2211.00593): what one head tells another directly.
+"""Path patching between heads (Wang et al., arXiv 2211.00593): the direct effect of one head on another.
 
-A sender's output is taken from another run, every other head keeps what it gave in the run at hand, and what changes in
-the receivers is carried into that run.
+The output of a sender is taken from the source run while all other heads are frozen; the resulting change of the
+receivers is then patched into the base run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COMPONENTS = ("q", "k", "v")
 
 
 class _Paths(Run):
-    """The run at hand, whose heads are frozen, and the one that senders come from."""
+    """The base run, whose heads are frozen, and the source run of the senders."""
 
     def __init__(self, model: Model, tokens: Any, source: Any, freeze_mlps: bool, positions: Positions):
         super().__init__(model, tokens, positions)
@@ -38,7 +38,7 @@ class _Paths(Run):
         self.source = clean_activations(model, source, self.z.values(), self.ids.shape)
 
     def freezing(self, senders: list[Head], before: int) -> list[tuple[str, Any]]:
-        """Hooks of a run in which copy i has sender i of the source, and all else as it was, up to a layer."""
+        """Hooks that patch sender i in copy i and freeze all other heads up to a layer."""
 
         def freeze(activation: Any, hook: Any) -> None:
             for copy, (layer, head) in zip(copies(activation, len(senders)), senders):
@@ -53,7 +53,7 @@ class _Paths(Run):
         return self.logits(first, len(senders), self.freezing(senders, self.model.cfg.n_layers))
 
     def reach(self, senders: list[Head], names: dict[int, str]) -> dict[str, Any]:
-        """What the activations of these names become: [copy * batch, pos, head, d_head]; the run ends with the last."""
+        """Returns the patched activations of these names, [copy * batch, pos, head, d_head]."""
         seen: dict[str, Any] = {}
 
         def keep(activation: Any, hook: Any) -> None:
@@ -81,13 +81,13 @@ def path_patch(
     batch_size: int | None = None,
     progress: bool | None = None,
 ) -> np.ndarray:
-    """The metric with the paths from each sender to the receivers patched: [layer, head] of the sender, float64.
+    """Returns the metric after patching the paths from each sender to the receivers, float64 [layer, head] of senders.
 
-    tokens: the run at hand. source: the run that senders come from: tokens of the same shape, or a cache with
-    "*hook_z". metric(logits) -> number. receivers: pairs (layer, head), all patched together, or "logits". component:
-    their "q", "k" or "v"; of k and v, head counts key heads. senders: pairs (layer, head); None: all before the last
-    receiver. What has no path to a receiver is NaN. Paths lead through MLPs, as in the paper, unless freeze_mlps.
-    positions: only these logits.
+    tokens: the base run. source: run of the senders, as tokens of the same shape or a cache with "*hook_z".
+    metric(logits) returns a number. receivers: pairs (layer, head), patched together, or "logits". component: "q", "k"
+    or "v" of the receivers; for k and v, heads are key heads. senders: pairs (layer, head); None: all below the last
+    receiver. Senders without a path to a receiver are NaN. Paths lead through MLPs, as in the paper, unless
+    freeze_mlps. positions: compute only these logits.
     """
     paths = _Paths(model, tokens, source, _options.flag("freeze_mlps", freeze_mlps), positions)
     to_logits = isinstance(receivers, str) and receivers == "logits"
@@ -121,11 +121,10 @@ def get_act_patch_direct_path(
     batch_size: int | None = None,
     progress: bool | None = None,
 ) -> np.ndarray:
-    """The metric with the path from one head straight into each later head patched: [layer, head] of the receiver.
+    """Returns the metric after patching the direct path from one head to each later head, [layer, head] of receivers.
 
-    The edge alone, with MLPs frozen too; the same as TransformerLens' function of this name, with NaN where there is no
-    path. Of k and v, heads are key heads. clean_cache: a cache with "*hook_z", or the clean tokens. corrupted_cache is
-    not needed: None will do.
+    MLPs are frozen too. Equal to the function of this name in TransformerLens, with NaN if there is no path. For k and
+    v, heads are key heads. clean_cache: a cache with "*hook_z", or the clean tokens. corrupted_cache is not used.
     """
     paths = _Paths(model, corrupted_tokens, clean_cache, True, positions)
     _options.choice("component", component, _COMPONENTS)
@@ -156,7 +155,7 @@ def get_act_patch_direct_path(
 
 
 def _into(paths: _Paths, senders: list[Head], receivers: list[Head], component: str) -> list[Any]:
-    """Logits of copies, each with what its sender changes in the receivers."""
+    """Returns logits of copies, each with the receivers changed by its sender."""
     layers = sorted({layer for layer, _ in receivers})
     names = {layer: f"blocks.{layer}.attn.hook_{component}" for layer in layers}
     reached = paths.reach(senders, names)

@@ -1,10 +1,10 @@
-"""The hand-over to torch: a model, or one block of it, as a torch.nn.Module through which gradients flow.
+"""Converts a model, or one block, to a torch.nn.Module with gradients.
 
-qkscope itself computes no gradients. The module reproduces its activations and has them at submodules with the names of
-the hook points, so that `module.get_submodule("blocks.3.attn.hook_z").register_forward_hook(f)` sees and edits them.
-Weights are those of the mapped file, without a copy where it stores float32, bfloat16 or float16.
+qkscope computes no gradients. The module reproduces the activations of the model at submodules named like the hook
+points: `module.get_submodule("blocks.3.attn.hook_z").register_forward_hook(f)` sees and edits them. Weights are views
+of the mapped file if it stores float32, bfloat16 or float16.
 
-Import needs torch.
+This module imports torch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .model import Model
 
 _CHECK_TOKENS = 8
-_CHECK_TOLERANCE = 1e-3  # of the largest number; another order of additions stays far below
+_CHECK_TOLERANCE = 1e-3  # relative to the largest value; rounding stays far below
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -34,9 +34,8 @@ def to_torch_module(model: Model, layer: int | None = None, check: bool = True) 
     """The whole model, f(tokens [pos] or [batch, pos]) -> logits, or block `layer`, f(residual [pos, d_model] or
     [batch, pos, d_model]) -> residual; float32, on the CPU.
 
-    Weights are buffers without gradients that lie in the mapped file: they must not be written to. `.to("cuda")` and
-    `.double()` make copies. check: a few tokens go through both, and an Error says where a model computes something
-    that the module does not know.
+    Weights are buffers without gradients in the read-only mapped file. `.to("cuda")` and `.double()` make copies.
+    check: compares model and module on a few tokens; raises an Error that names the first difference.
     """
     layers = range(model.cfg.n_layers)
     if layer is not None and layer not in layers:
@@ -51,7 +50,7 @@ def to_torch_module(model: Model, layer: int | None = None, check: bool = True) 
 
 
 def weight_tensor(linear: Any) -> Tensor | None:
-    """[out, in] of a matrix of the engine in the type it is stored in: a view of the mapped file where possible."""
+    """Returns a matrix [out, in] in its stored type, as a view of the mapped file if possible."""
     stored = linear.stored
     if stored is not None:
         return _view(*stored)
@@ -59,7 +58,7 @@ def weight_tensor(linear: Any) -> Tensor | None:
 
 
 class Module(nn.Module):
-    """Gives a tensor; has hook points, submodules that change nothing."""
+    """Base class of modules; hook points are identity submodules."""
 
     if TYPE_CHECKING:
         __call__: Callable[..., Tensor]
@@ -68,7 +67,7 @@ class Module(nn.Module):
 
 
 class TorchModel(Module):
-    """Tokens to logits. Submodules: hook_embed, hook_pos_embed, blocks.N, ln_final, unembed."""
+    """Computes logits from tokens. Submodules: hook_embed, hook_pos_embed, blocks.N, ln_final, unembed."""
 
     W_E: Tensor  # [d_vocab, d_model]
     W_pos: Tensor | None  # [n_ctx, d_model]
@@ -98,7 +97,7 @@ class TorchModel(Module):
 
 
 class Block(Module):
-    """[batch, pos, d_model] to the same; submodules are named as the hook points of a block."""
+    """One block, [batch, pos, d_model] to [batch, pos, d_model]; submodules are named like its hook points."""
 
     def __init__(self, model: Model, layer: int):
         super().__init__()
@@ -126,7 +125,7 @@ class Block(Module):
 
 
 class Attention(Module):
-    """Attention of one layer, with the whole square of scores."""
+    """Attention of one layer, with all scores [query, key] in memory."""
 
     def __init__(self, model: Model, layer: int):
         super().__init__()
@@ -162,7 +161,7 @@ class Attention(Module):
         return (x.clamp(-clip, clip) if clip else x).reshape(*x.shape[:-1], -1, self.cfg.d_head)
 
     def _rotate(self, x: Tensor) -> Tensor:
-        """x: [..., pos, head, d_head]"""
+        """Applies RoPE to x, [..., pos, head, d_head]."""
         if self.rope is None:
             return x
         length = x.shape[-3]
@@ -192,7 +191,7 @@ class Attention(Module):
 
 
 class Mlp(Module):
-    """MLP of one layer, with a gate where the family has one."""
+    """MLP of one layer, with or without a gate."""
 
     def __init__(self, model: Model, layer: int):
         super().__init__()
@@ -213,7 +212,7 @@ class Mlp(Module):
 
 
 class Linear(Module):
-    """A matrix as the file stores it, widened when it is used."""
+    """A linear layer whose weights are converted to float32 on use."""
 
     weight: Tensor  # [out, in]
     bias: Tensor | None  # [out]
@@ -229,7 +228,7 @@ class Linear(Module):
 
 
 class Norm(Module):
-    """RMSNorm or LayerNorm over the last dimension; nothing where the family has none."""
+    """RMSNorm or LayerNorm over the last dimension, or the identity."""
 
     w: Tensor | None  # [d_model]
     b: Tensor | None  # [d_model]
@@ -255,7 +254,7 @@ class Norm(Module):
 
 
 class HeadNorm(Module):
-    """RMSNorm of queries or keys, of each head or of all together."""
+    """RMSNorm of queries or keys, per head or over all heads together."""
 
     w: Tensor  # [d_head], or of all heads together
 
@@ -309,7 +308,7 @@ def _view(dtype: str, array: np.ndarray) -> Tensor:
 
 
 def _from_numpy(array: np.ndarray) -> Tensor:
-    with warnings.catch_warnings():  # that the memory is read-only is said in the documentation
+    with warnings.catch_warnings():  # torch warns about read-only memory
         warnings.simplefilter("ignore", UserWarning)
         return torch.from_numpy(array)
 

@@ -1,4 +1,4 @@
-// qkscope/analysis.h
+// Bindings of qkscope/analysis.h and qkscope/experimental/options.h.
 #include "qkscope/analysis.h"
 
 #include <tuple>
@@ -9,13 +9,15 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
+#include "error.h"
+#include "qkscope/experimental/options.h"
 #include "tables.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;
 namespace {
 
-// The result tables and the heads that have none: (layer, head, why).
+// An analysis with its options and result tables.
 struct Analysis {
   AnalyzeOptions options;
   AnalysisRun run;
@@ -29,7 +31,7 @@ Analysis analyze(const AnalyzeOptions& options) {
   return analysis;
 }
 
-// {table: [(column, type, values)]}
+// Returns {table: [(column, type, values)]}.
 nb::typed<nb::dict, nb::str, Columns> tables_of(nb::pointer_and_handle<Analysis> analysis) {
   nb::dict tables;
   for (const auto& entry : analysis.p->results.tables)
@@ -37,7 +39,7 @@ nb::typed<nb::dict, nb::str, Columns> tables_of(nb::pointer_and_handle<Analysis>
   return tables;
 }
 
-// (layer, head, what is wrong)
+// Returns (layer, head, error message) of every head that failed.
 std::vector<std::tuple<int, int, std::string>> failures_of(const Analysis& analysis) {
   std::vector<std::tuple<int, int, std::string>> failures;
   for (const auto& head : analysis.run.heads)
@@ -45,88 +47,92 @@ std::vector<std::tuple<int, int, std::string>> failures_of(const Analysis& analy
   return failures;
 }
 
-// (layer, head)
-using Pairs = std::vector<std::pair<int, int>>;
+constexpr const char* kKindNames[] = {"flag", "count",  "number", "choice",
+                                      "text", "counts", "layers", "heads"};
 
-std::vector<HeadId> query_heads(const Pairs& pairs) {
+std::vector<HeadId> query_heads(const std::vector<std::pair<int, int>>& pairs) {
   std::vector<HeadId> heads;
   for (const auto& [layer, head] : pairs) heads.push_back({layer, head, HeadKind::query});
   return heads;
 }
 
-void bind_parts(nb::module_& module) {
-  using Separation = RotationOptions::Separation;
-  nb::enum_<Separation>(module, "Separation")
-      .value("mean", Separation::mean)
-      .value("eigen", Separation::eigen)
-      .value("eigen_then_project", Separation::eigen_then_project);
-  using Kind = PlasticityOptions::QueryModelKind;
-  nb::enum_<Kind>(module, "QueryModel").value("bucket", Kind::bucket).value("linear", Kind::linear);
-  using Fifths = PlasticityOptions::Fifths;
-  nb::enum_<Fifths>(module, "Fifths")
-      .value("range", Fifths::range)
-      .value("context", Fifths::context);
-  nb::enum_<AttentionKind>(module, "AttentionKind")
-      .value("any", AttentionKind::any)
-      .value("full", AttentionKind::full)
-      .value("sliding", AttentionKind::sliding);
-  nb::class_<PcaOptions>(module, "PcaOptions")
-      .def_rw("components", &PcaOptions::components)
-      .def_rw("separate_components", &PcaOptions::separate_components);
-  nb::class_<TaxonomyOptions>(module, "TaxonomyOptions")
-      .def_rw("high", &TaxonomyOptions::high)
-      .def_rw("low", &TaxonomyOptions::low);
-  nb::class_<RotationOptions>(module, "RotationOptions")
-      .def_rw("separation", &RotationOptions::separation)
-      .def_rw("null_draws", &RotationOptions::null_draws)
-      .def_rw("pairs", &RotationOptions::pairs)
-      .def_rw("active_angle_r", &RotationOptions::active_angle_r)
-      .def_rw("max_omega", &RotationOptions::max_omega);
-  nb::class_<PlasticityOptions>(module, "PlasticityOptions")
-      .def_ro_static("BUCKETS", &PlasticityOptions::kBuckets)
-      .def_ro_static("MOST_BINS", &PlasticityOptions::kMostBins)
-      .def_rw("profile_model", &PlasticityOptions::profile_model)
-      .def_rw("max_pairs", &PlasticityOptions::max_pairs)
-      .def_rw("p_alpha", &PlasticityOptions::p_alpha)
-      .def_rw("heatmap_bins", &PlasticityOptions::heatmap_bins)
-      .def_rw("profile_bins", &PlasticityOptions::profile_bins)
-      .def_rw("fifths", &PlasticityOptions::fifths)
-      .def_rw("length_bins", &PlasticityOptions::length_bins);
+// Converts a Python value that the package has checked; heads are pairs (layer, head).
+OptionValue value_from(const AnalysisOption& option, nb::handle value) {
+  switch (option.kind) {
+    case OptionKind::flag:
+      return nb::cast<bool>(value);
+    case OptionKind::count:
+      if (!nb::isinstance<nb::str>(value)) return nb::cast<std::uint64_t>(value);
+      break;
+    case OptionKind::number:
+      return nb::cast<double>(value);
+    case OptionKind::choice:
+    case OptionKind::text:
+      break;
+    case OptionKind::counts:
+    case OptionKind::layers:
+      return nb::cast<std::vector<std::int64_t>>(value);
+    case OptionKind::heads:
+      return query_heads(nb::cast<std::vector<std::pair<int, int>>>(value));
+  }
+  return nb::cast<std::string>(value);
+}
+
+// The default in Python: () for a list, None for a list of fixed length and for a count that has no
+// fixed default.
+nb::object default_of(const AnalysisOption& option) {
+  if (const auto* on = std::get_if<bool>(&option.fallback)) return nb::cast(*on);
+  if (const auto* word = std::get_if<std::string>(&option.fallback)) return nb::cast(*word);
+  if (const auto* real = std::get_if<double>(&option.fallback)) return nb::cast(*real);
+  if (const auto* whole = std::get_if<std::uint64_t>(&option.fallback))
+    return *whole < option.least ? nb::none() : nb::cast(*whole);
+  if (option.length > 0) return nb::none();
+  return nb::tuple();
+}
+
+void set_option(AnalyzeOptions& options, const AnalysisOption& option, nb::handle value) {
+  const auto converted = value_from(option, value);
+  if (!option.allows(converted))
+    bad_input("{}={}: expected {}", option.name, nb::repr(value).c_str(), option.expected());
+  option.store(options, converted);
+}
+
+void bind_options(nb::module_& module) {
+  nb::class_<AnalysisOption>(module, "AnalysisOption")
+      .def_prop_ro("name", [](const AnalysisOption& option) { return std::string(option.name); })
+      .def_prop_ro("group",
+                   [](const AnalysisOption& option) { return std::string(title(option.group)); })
+      .def_prop_ro("kind",
+                   [](const AnalysisOption& option) {
+                     return std::string(kKindNames[static_cast<std::size_t>(option.kind)]);
+                   })
+      .def_prop_ro("help", [](const AnalysisOption& option) { return std::string(option.help); })
+      .def_prop_ro("default", &default_of)
+      .def_ro("least", &AnalysisOption::least)
+      .def_ro("most", &AnalysisOption::most)
+      .def_ro("lower", &AnalysisOption::lower)
+      .def_ro("upper", &AnalysisOption::upper)
+      .def_ro("length", &AnalysisOption::length)
+      .def_prop_ro("words",
+                   [](const AnalysisOption& option) {
+                     return std::vector<std::string>(option.words.begin(), option.words.end());
+                   })
+      .def_prop_ro("expected", &AnalysisOption::expected);
+  module.def("analysis_options", &analysis_options,
+             "The rows of the table of options: qkscope/experimental/options.h.");
 }
 
 }  // namespace
 
 void bind_analysis(nb::module_& module) {
-  bind_parts(module);
+  bind_options(module);
   nb::class_<AnalyzeOptions>(module, "AnalyzeOptions")
       .def(nb::init<>())
       .def_rw("data_root", &AnalyzeOptions::data_root)
-      .def_rw("label", &AnalyzeOptions::label)
-      .def_rw("pre_rope", &AnalyzeOptions::pre_rope)
-      .def_rw("keys", &AnalyzeOptions::keys)
       .def_rw("pca", &AnalyzeOptions::pca)
       .def_rw("rotation", &AnalyzeOptions::rotation)
       .def_rw("plasticity", &AnalyzeOptions::plasticity)
-      .def_rw("pca_options", &AnalyzeOptions::pca_options)
-      .def_rw("taxonomy", &AnalyzeOptions::taxonomy)
-      .def_rw("rotation_options", &AnalyzeOptions::rotation_options)
-      .def_rw("plasticity_options", &AnalyzeOptions::plasticity_options)
-      .def_rw("model", &AnalyzeOptions::model)
-      .def("set_head_counts",
-           [](AnalyzeOptions& options, int query_heads, int key_heads) {
-             options.head_counts = HeadCounts{query_heads, key_heads};
-           })
-      .def_rw("nope_layers", &AnalyzeOptions::nope_layers)
-      .def_rw("max_tokens", &AnalyzeOptions::max_tokens)
-      .def_rw("seed", &AnalyzeOptions::seed)
-      .def_rw("layers", &AnalyzeOptions::layers)
-      .def("set_heads",
-           [](AnalyzeOptions& options, const Pairs& heads) { options.heads = query_heads(heads); })
-      .def_rw("attention", &AnalyzeOptions::attention)
-      .def_rw("errors", &AnalyzeOptions::errors)
-      .def_rw("scatter", &AnalyzeOptions::scatter)
-      .def("set_planes_of", [](AnalyzeOptions& options,
-                               const Pairs& heads) { options.planes_of = query_heads(heads); })
+      .def("set", &set_option, nb::arg("option"), nb::arg("value"))
       .def_rw("quiet", &AnalyzeOptions::quiet);
   nb::class_<Analysis>(module, "Analysis")
       .def_prop_ro("tables", &tables_of)

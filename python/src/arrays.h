@@ -1,4 +1,4 @@
-// Tensors of the engine as NumPy arrays, without a copy.
+// Converts tensors of the engine to NumPy arrays without a copy.
 #pragma once
 
 #include <array>
@@ -14,14 +14,14 @@ namespace qkscope::python {
 using Array = nanobind::ndarray<nanobind::numpy, float>;
 using ReadOnlyArray = nanobind::ndarray<nanobind::numpy, const float>;
 
-// Sizes of a shape as nanobind takes them; those beyond its rank are 0.
+// Converts a shape to sizes for nanobind; sizes beyond its rank are 0.
 std::array<std::size_t, Shape::kMaxRank> sizes_of(const Shape& shape);
 
-// The array owns the tensor's memory from now on.
+// Moves a tensor into an array, which then owns the memory.
 Array to_array(Tensor tensor);
 ReadOnlyArray to_read_only_array(Tensor tensor);
 
-// Float32 memory that `owner` keeps alive.
+// Returns a view of float32 memory that `owner` keeps alive.
 ReadOnlyArray view_of(ConstTensorView tensor, nanobind::handle owner);
 ReadOnlyArray view_of(std::span<const float> values, nanobind::handle owner);
 

@@ -1,4 +1,4 @@
-// One function per part of the engine; each adds its classes to the module.
+// Functions that add the classes of one part of the engine to the Python module.
 #pragma once
 
 #include <nanobind/nanobind.h>

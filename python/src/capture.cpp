@@ -1,3 +1,4 @@
+// Bindings of qkscope/capture.h.
 #include "qkscope/capture.h"
 
 #include <tuple>
@@ -57,7 +58,7 @@ CaptureResult capture(const CaptureConfig& config, const ComputeOptions& compute
   return result;
 }
 
-// What a run would give, as JSON.
+// Returns the plan of a run and its cost as JSON.
 std::string dry_run_json(const CaptureConfig& config, const ComputeOptions& compute, Shard shard) {
   fetch_capture_inputs(config, {.weights = false, .quiet = true});
   const auto plan = make_plan(config, compute);
@@ -65,30 +66,30 @@ std::string dry_run_json(const CaptureConfig& config, const ComputeOptions& comp
 }
 
 void bind_results(nb::module_& module) {
-  nb::class_<CaptureProgress>(module, "CaptureProgress", "How far a capture is.")
+  nb::class_<CaptureProgress>(module, "CaptureProgress", "Progress of a capture.")
       .def_ro("examples", &CaptureProgress::examples)
-      .def_ro("total", &CaptureProgress::total, "0 where it is not known.")
-      .def_ro("rows", &CaptureProgress::rows, "Over all heads.")
+      .def_ro("total", &CaptureProgress::total, "0: unknown.")
+      .def_ro("rows", &CaptureProgress::rows, "Rows of all heads.")
       .def_ro("tokens", &CaptureProgress::tokens)
       .def("__repr__", [](const CaptureProgress& p) {
         return fmt::format("CaptureProgress(examples={}, total={}, rows={}, tokens={})", p.examples,
                            p.total, p.rows, p.tokens);
       });
-  nb::class_<CaptureResult>(module, "CaptureResult", "What a capture gave.")
+  nb::class_<CaptureResult>(module, "CaptureResult", "Result of a capture.")
       .def_prop_ro(
           "outcome",
           [](const CaptureResult& result) { return std::string(outcome_name(result.outcome)); },
           "'finished', 'already finished', 'part finished' or 'interrupted'.")
       .def_ro("examples", &CaptureResult::examples)
-      .def_ro("rows", &CaptureResult::rows, "Over all heads.")
+      .def_ro("rows", &CaptureResult::rows, "Rows of all heads.")
       .def_ro("tokens", &CaptureResult::tokens)
       .def_ro("non_finite", &CaptureResult::non_finite,
-              "Rows with NaN or infinity, where capture.non_finite is 'keep'.")
+              "Rows with NaN or infinity, stored with capture.non_finite 'keep'.")
       .def_ro("seconds", &CaptureResult::seconds)
-      .def_ro("load_seconds", &CaptureResult::load_seconds, "Until the model was ready.")
+      .def_ro("load_seconds", &CaptureResult::load_seconds, "Time to load the model.")
       .def_ro("forward_seconds", &CaptureResult::forward_seconds)
-      .def_ro("input_seconds", &CaptureResult::input_seconds, "Waiting for texts.")
-      .def_ro("assembly_seconds", &CaptureResult::assembly_seconds, "Making the final files.")
+      .def_ro("input_seconds", &CaptureResult::input_seconds, "Time spent waiting for texts.")
+      .def_ro("assembly_seconds", &CaptureResult::assembly_seconds, "Time to write the final files.")
       .def("__repr__", [](const CaptureResult& r) {
         return fmt::format("CaptureResult('{}', examples={}, rows={}, tokens={})",
                            outcome_name(r.outcome), r.examples, r.rows, r.tokens);
@@ -99,7 +100,7 @@ void bind_results(nb::module_& module) {
 
 void bind_capture(nb::module_& module) {
   bind_results(module);
-  const nb::class_<ComputeOptions> handed_on(module, "ComputeOptions");  // Python does not look in
+  const nb::class_<ComputeOptions> handed_on(module, "ComputeOptions");  // opaque to Python
   module.def("compute_options", &compute_options, nb::arg("device"), nb::arg("devices"),
              nb::arg("dtype"), nb::arg("device_memory"), nb::arg("batch_tokens"),
              nb::arg("deterministic"));

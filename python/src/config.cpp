@@ -1,4 +1,4 @@
-// The configuration of qkscope/model.h
+// Bindings of ModelConfig in qkscope/model.h.
 #include <optional>
 #include <tuple>
 
@@ -18,7 +18,7 @@ namespace {
 
 using Layers = std::vector<std::int64_t>;
 
-// A list that says which layers there are where another is asked for.
+// Converts to a list whose IndexError names the existing layers.
 template <typename Value>
 nb::object by_layer(const std::vector<Value>& values) {
   return nb::module_::import_("qkscope._arrays").attr("LayerList")(nb::cast(values));
@@ -89,12 +89,12 @@ void bind_rope(nb::module_& module) {
       .def("__repr__", [](const RopeConfig& rope) { return describe(rope); });
 }
 
-// What few families have.
+// Fields that only few model families use.
 void bind_details(nb::class_<ModelConfig>& of_model) {
   of_model.def_ro("embedding_scale", &ModelConfig::embedding_scale, "Multiplies the embedding.")
       .def_ro("qkv_clip", &ModelConfig::qkv_clip, "q, k and v are clipped to ± this; 0: not.")
       .def_ro("qk_norm_whole", &ModelConfig::qk_norm_whole,
-              "The norm of q and k runs over all heads together.")
+              "Whether the norm of q and k covers all heads together.")
       .def_ro("rope_interleaved", &ModelConfig::rope_interleaved,
               "Rotary pairs are (2i, 2i+1) instead of (i, i + dim/2).")
       .def_prop_ro(
@@ -106,7 +106,7 @@ void bind_details(nb::class_<ModelConfig>& of_model) {
             return by_layer(scales);
           },
           nb::for_getter(nb::sig("def attn_scales(self) -> list[float]")),
-          "By layer: multiplies q·k.")
+          "Scale of q·k, by layer.")
       .def_prop_ro(
           "query_scaling",
           [](const ModelConfig& config) {
@@ -121,8 +121,8 @@ void bind_details(nb::class_<ModelConfig>& of_model) {
 
 void bind_config(nb::module_& module) {
   bind_rope(module);
-  nb::class_<ModelConfig> of_model(module, "Config",
-                                   "What a model is, whatever its family calls it.");
+  nb::class_<ModelConfig> of_model(
+      module, "Config", "Configuration of a model, with the same names for all families.");
   of_model.def_ro("family", &ModelConfig::family)
       .def_ro("n_layers", &ModelConfig::n_layers)
       .def_ro("n_heads", &ModelConfig::n_heads)
@@ -132,7 +132,7 @@ void bind_config(nb::module_& module) {
       .def_ro("d_mlp", &ModelConfig::d_mlp)
       .def_prop_ro(
           "num_experts", [](const ModelConfig& config) { return config.experts.count; },
-          "Of a layer that is a mixture of experts; 0: there is none.")
+          "Experts per mixture-of-experts layer; 0: none.")
       .def_prop_ro("experts_per_token",
                    [](const ModelConfig& config) { return config.experts.per_token; })
       .def_prop_ro(
@@ -146,14 +146,14 @@ void bind_config(nb::module_& module) {
           [](const ModelConfig& config) { return config.norm == NormKind::layer ? "LN" : "RMS"; },
           "'LN' (takes off the mean) or 'RMS', whether folded or not.")
       .def_ro("residual_scale", &ModelConfig::residual_scale,
-              "Multiplies what attention and MLP add.")
+              "Factor of the outputs of attention and MLP.")
       .def_ro("logit_scale", &ModelConfig::logit_scale, "Multiplies logits, before their cap.")
       .def_ro("qk_norm", &ModelConfig::qk_norm, "q and k are normalised before RoPE.")
       .def_ro("attn_scale", &ModelConfig::attention_scale, "Multiplies q·k.")
       .def_ro("attn_scores_soft_cap", &ModelConfig::attention_softcap, "Of scores; 0: none.")
       .def_ro("output_logits_soft_cap", &ModelConfig::logit_softcap, "Of logits; 0: none.")
       .def_ro("parallel_attn_mlp", &ModelConfig::parallel_residual,
-              "Attention and MLP both read what enters the block.")
+              "Whether attention and MLP run in parallel on the input of the block.")
       .def_prop_ro("gated_mlp", &ModelConfig::gated_mlp)
       .def_prop_ro(
           "positional_embedding_type",
@@ -166,7 +166,7 @@ void bind_config(nb::module_& module) {
       .def_prop_ro("act_fn", &activation_name)
       .def_prop_ro("rope", &rope_by_layer,
                    nb::for_getter(nb::sig("def rope(self) -> list[Rope | None]")),
-                   "By layer; None on a layer without RoPE (NoPE).")
+                   "RoPE by layer; None for layers without RoPE (NoPE).")
       .def_prop_ro(
           "window",
           [](const ModelConfig& config) {
@@ -175,7 +175,7 @@ void bind_config(nb::module_& module) {
             return by_layer(windows);
           },
           nb::for_getter(nb::sig("def window(self) -> list[int]")),
-          "By layer: keys that a query sees, itself included; 0: all before it.")
+          "Sliding window by layer, in keys including the query itself; 0: full attention.")
       .def("__repr__", [](const ModelConfig& config) { return describe(config); });
   bind_details(of_model);
 }

@@ -13,7 +13,7 @@ namespace {
 
 using Values = nb::ndarray<const float, nb::c_contig>;
 
-// DLPack's numbers of devices.
+// Device types of DLPack.
 int dlpack_type(Device device) {
   return device.kind == Device::Kind::cpu ? nb::device::cpu::value : nb::device::cuda::value;
 }
@@ -37,7 +37,8 @@ nb::typed<nb::tuple, int, int> device_pair(const DeviceArray& array) {
   return nb::make_tuple(dlpack_type(device), device.index);
 }
 
-// What the array shows is complete before Python sees it, whatever stream the caller computes on.
+// The memory is complete before Python sees the array, so that any stream of the caller may read
+// it.
 nb::object dlpack(nb::pointer_and_handle<DeviceArray> self, const nb::kwargs& options) {
   const auto& view = self.p->copy.view;
   const auto sizes = sizes_of(view.shape());
@@ -107,10 +108,10 @@ void bind_device_array(nb::module_& module) {
           "'cuda:0'")
       .def("numpy", &on_host, "A copy on the host.")
       .def("reshape", &reshape, nb::sig("def reshape(self, *sizes: int) -> DeviceArray"),
-           "The same memory under another shape.")
+           "Returns a view with another shape.")
       .def("assign", &assign, nb::arg("values"),
            nb::sig("def assign(self, values: object) -> None"),
-           "Takes over the values of a float32 array of the same size, on the host or on a GPU.")
+           "Copies the values of a float32 array of the same size, on the host or on a GPU.")
       .def("__dlpack__", &dlpack, nb::sig("def __dlpack__(self, **options: object) -> object"))
       .def("__dlpack_device__", &device_pair)
       .def("__repr__", &describe);

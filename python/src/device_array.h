@@ -1,5 +1,5 @@
-// An activation where the backend computed it, for Python: arrays of other libraries take it
-// through DLPack without a copy.
+// An activation in the memory of its device, for Python. Other libraries import it through DLPack
+// without a copy.
 #pragma once
 
 #include <nanobind/nanobind.h>

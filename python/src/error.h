@@ -1,4 +1,4 @@
-// Errors that the bindings themselves find.
+// Throws errors of the bindings.
 #pragma once
 
 #include <utility>

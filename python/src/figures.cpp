@@ -1,4 +1,4 @@
-// qkscope/figures.h
+// Bindings of qkscope/figures.h.
 #include "qkscope/figures.h"
 
 #include <nanobind/stl/array.h>
@@ -27,7 +27,7 @@ void bind_figures(nb::module_& module) {
       .def_ro("figures", &Drawn::figures, "Names of the figures drawn.")
       .def_ro("left_out", &Drawn::left_out, "(name, why) of those that have no data.")
       .def_ro("of_several", &Drawn::of_several,
-              "Names of those that compare runs, where there is only one.")
+              "Figures that compare runs, left out because there is one run.")
       .def_ro("report", &Drawn::report, "Path of report.html; empty when it was not asked for.");
   module.def(
       "draw_figures", [](const DrawOptions& options) { return draw_figures(options); },

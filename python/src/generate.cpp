@@ -18,7 +18,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-// Logits can be edited too: tokens are chosen from them.
+// Logits can be edited during generation: the next token is chosen from them.
 class GeneratingHooks : public HookRunner {
  public:
   using HookRunner::HookRunner;
@@ -39,7 +39,7 @@ const char* end_name(GenerateEnd end) {
   return "callback";
 }
 
-// [(new ids, their text, why it ended)]
+// Returns (new ids, text, reason of the end) of every prompt.
 using Results = std::vector<std::tuple<Ids, std::string, std::string>>;
 
 Results generate(LoadedModel& model, const std::vector<Ids>& prompts, GenerateOptions options,
@@ -56,7 +56,7 @@ Results generate(LoadedModel& model, const std::vector<Ids>& prompts, GenerateOp
   const auto points = match_hooks(model.model.config(), names);
   GeneratingHooks hooks({.points = points, .score_rows = {}, .logit_rows = {}},
                         nb::borrow<nb::callable>(call), model.keeps_on_device);
-  options.observer = &hooks;  // also where it looks at nothing: Ctrl-C ends a pass
+  options.observer = &hooks;  // even without hooks, so that Ctrl-C ends a pass
   std::vector<Generated> texts;
   {
     const nb::gil_scoped_release other_threads_may_run;
@@ -81,11 +81,12 @@ void bind_generate(nb::module_& module) {
       .def_rw("stop_tokens", &GenerateOptions::stop_tokens)
       .def_rw("stops_at_end", &GenerateOptions::stops_at_end)
       .def_rw("stop_texts", &GenerateOptions::stop_texts);
-  module.def("generate", &generate, nb::arg("model"), nb::arg("prompts"), nb::arg("options"),
-             nb::arg("tokenizer").none(), nb::arg("on_token").none(), nb::arg("names"),
-             nb::arg("call").none(),
-             "Goes on with each prompt: (new ids, their text, why it ended). on_token(prompt, id, "
-             "text) ends a text with False; call(number of the point, array) as in Model.run.");
+  module.def(
+      "generate", &generate, nb::arg("model"), nb::arg("prompts"), nb::arg("options"),
+      nb::arg("tokenizer").none(), nb::arg("on_token").none(), nb::arg("names"),
+      nb::arg("call").none(),
+      "Continues each prompt; returns (new ids, text, reason of the end). on_token(prompt, id, "
+      "text) may return False to end a text; call(hook point index, array) as in Model.run.");
 }
 
 }  // namespace qkscope::python

@@ -1,4 +1,4 @@
-// qkscope/experimental/heads.h
+// Bindings of qkscope/experimental/heads.h.
 #include "qkscope/experimental/heads.h"
 
 #include <utility>
@@ -29,7 +29,7 @@ HeadScoreOptions options_of(bool exclude_bos, bool exclude_current_token,
   return options;
 }
 
-// `progress` is called with the texts that are done; an exception there, or Ctrl-C, comes out.
+// Calls `progress` with the number of finished texts. Rethrows its exceptions and Ctrl-C.
 HeldTable score(const LoadedModel& model, const std::vector<Ids>& texts, bool exclude_bos,
                 bool exclude_current_token, const std::string& measure, bool all_keys,
                 nb::object progress) {
@@ -54,7 +54,7 @@ HeldTable score(const LoadedModel& model, const std::vector<Ids>& texts, bool ex
 
 using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-// [layer * n_heads + head]
+// Returns scores with index layer * n_heads + head.
 std::vector<double> score_own(const LoadedModel& model, const Ids& text, const Matrix& pattern,
                               bool exclude_bos, bool exclude_current_token,
                               const std::string& measure) {

@@ -1,4 +1,4 @@
-// Observers that live in Python: each ends the pass on Ctrl-C.
+// Observers that call Python functions; Ctrl-C ends the forward pass.
 #pragma once
 
 #include <utility>
@@ -10,7 +10,7 @@
 
 namespace qkscope::python {
 
-// Throws KeyboardInterrupt, or what another handler raised, where a signal has come.
+// Runs pending Python signal handlers; throws KeyboardInterrupt, or the exception of a handler.
 void check_signals();
 
 class InterruptibleCollector : public Collector {
@@ -19,7 +19,7 @@ class InterruptibleCollector : public Collector {
   void begin_layer(std::int64_t) override { check_signals(); }
 };
 
-// Keeps copies on the device that computes them; scores and patterns are on the host.
+// Copies activations on the device that computes them; scores and patterns go to the host.
 class DeviceCollector : public InterruptibleCollector {
  public:
   using InterruptibleCollector::InterruptibleCollector;
@@ -34,29 +34,29 @@ class DeviceCollector : public InterruptibleCollector {
   std::vector<std::pair<HookPoint, ActivationCopy>> copies_;
 };
 
-// Hands every point it wants to a Python function.
+// Calls a Python function with the activation of every chosen hook point.
 class HookRunner : public Observer {
  public:
   struct Wanted {
     std::vector<HookPoint> points;
-    std::vector<std::int64_t> score_rows;  // of scores and patterns; empty: all
+    std::vector<std::int64_t> score_rows;  // query rows of scores and patterns; empty: all
     std::vector<std::int64_t> logit_rows;  // empty: all
   };
 
-  // call(number of the point, array) gets an array of its own, which it may keep; what it holds
-  // when the call returns goes back into the pass. With `on_device` it is a DeviceArray but for
-  // scores and patterns, otherwise a NumPy array.
+  // `call(index of the hook point, array)` gets its own copy of the activation. The content of the
+  // array after the call replaces the activation in the forward pass. The array is a DeviceArray
+  // with `on_device`, except for scores and patterns, otherwise a NumPy array.
   HookRunner(Wanted wanted, nanobind::callable call, bool on_device)
       : wanted_(std::move(wanted)), call_(std::move(call)), on_device_(on_device) {}
 
   void begin_layer(std::int64_t) override { check_signals(); }
   bool wants(HookPoint point) const override { return number_of(point) < wanted_.points.size(); }
   bool wants_derived() const override { return true; }
-  // Nothing is computed from the logits: there is nothing to take back.
+  // Edits of the logits need no write-back: nothing is computed from them.
   bool edits(HookPoint point) const override {
     return point.stage != Stage::logits && can_be_edited(point.stage);
   }
-  // What can be edited comes whole.
+  // Activations that can be edited are passed with all rows.
   Selection selection(HookPoint point) const override {
     if (point.stage != Stage::logits) return {};
     return {.rows = wanted_.logit_rows, .heads = {}};

@@ -1,4 +1,4 @@
-// A model as Python holds it.
+// The model object behind qkscope.Model.
 #pragma once
 
 #include "qkscope/model.h"
@@ -7,7 +7,7 @@ namespace qkscope::python {
 
 struct LoadedModel {
   Model model;
-  // Whether Python gets activations where they were computed (DeviceArray) or as NumPy arrays.
+  // Whether Python gets activations as DeviceArray or as NumPy arrays.
   bool keeps_on_device;
 };
 

@@ -1,4 +1,4 @@
-// qkscope/model.h and qkscope/forward.h
+// Bindings of qkscope/model.h and qkscope/forward.h.
 #include "qkscope/model.h"
 
 #include <optional>
@@ -21,11 +21,11 @@ namespace qkscope::python {
 namespace nb = nanobind;
 namespace {
 
-// Ids of each sequence: an array [sequence, position], or a list of arrays of any lengths.
+// Token ids: an array (sequences, positions), or a list of arrays of any lengths.
 using Ids = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Tokens = std::vector<Ids>;
 using Rows = std::vector<std::int64_t>;
-// [row of the batch, d_model], on the host or a GPU
+// Shape (rows of the batch, d_model), on the host or a GPU.
 using Residual = std::optional<nb::ndarray<const float, nb::ndim<2>, nb::c_contig>>;
 
 Batch batch_of(const Tokens& tokens) {
@@ -54,14 +54,14 @@ std::vector<std::string> names_of(const std::vector<HookPoint>& points) {
   return names;
 }
 
-// `how` says where query positions are chosen.
+// `how` names, in the error message, the argument that chooses query positions.
 void check_run(const Model& model, const Batch& batch, const std::vector<HookPoint>& points,
                const Rows& rows, const char* how) {
   const auto queries = rows.empty() ? batch.rows() : static_cast<std::int64_t>(rows.size());
   check_score_size(model.config(), points, queries, batch.longest(), how);
 }
 
-// How the weights are rewritten, as ModelOptions says.
+// Rewriting of the weights; see ModelOptions.
 struct Rewriting {
   bool fold_norms = false;
   bool center_writing_weights = false;
@@ -84,7 +84,7 @@ LoadedModel load(const std::string& folder, const std::string& overrides,
   return {std::move(model), on_gpu};
 }
 
-// What a collector of this kind has after a pass.
+// Runs a forward pass and returns the activations that the collector kept.
 template <typename Kind>
 Kind collect(LoadedModel& model, const Tokens& tokens, const std::vector<std::string>& names,
              const Rows& rows, const RunOptions& options) {
@@ -150,8 +150,7 @@ void bind_model(nb::module_& module) {
       .def_prop_ro("device", [](const LoadedModel& m) { return device_name(m.model.device()); })
       .def_prop_ro("dtype", [](const LoadedModel& m) { return dtype_name(m.model.dtype()); })
       .def_rw("keeps_on_device", &LoadedModel::keeps_on_device,
-              "Activations are given as DeviceArray, where they were computed, and not as "
-              "NumPy arrays; true on CUDA.")
+              "Whether activations are DeviceArray instead of NumPy arrays; true on CUDA.")
       .def("hook_names",
            [](const LoadedModel& m) { return names_of(hook_points(m.model.config())); })
       .def("derived_hook_names",
@@ -165,17 +164,18 @@ void bind_model(nb::module_& module) {
       .def("record", &record, nb::arg("tokens"), nb::arg("names"), nb::arg("rows"),
            nb::arg("residual") = nb::none(), nb::arg("start_at_layer") = 0,
            "Runs tokens, int32 [sequence, position] or a list of [position] of any lengths, and "
-           "keeps what the points show at the rows, by name. With a residual [row, d_model] the "
-           "pass starts from it at a layer and does not look at the tokens.")
+           "returns the activations of the hook points at the rows, by name. With a residual "
+           "stream [row, d_model] the pass starts from it at a layer and ignores the tokens.")
       .def("run", &run, nb::arg("tokens"), nb::arg("names"), nb::arg("score_rows"),
            nb::arg("logit_rows"), nb::arg("call"), nb::arg("residual") = nb::none(),
            nb::arg("start_at_layer") = 0,
-           "Runs tokens and calls call(number of the point, array) at each; what the array holds "
-           "then goes on. Scores and patterns are those of score_rows, logits those of logit_rows "
-           "(none: all), and only they are computed.");
+           "Runs tokens and calls call(hook point index, array) at each hook point; the array "
+           "after the call replaces the activation. Only score_rows of scores and patterns and "
+           "logit_rows of logits are computed (empty: all).");
   module.def(
       "choose_device", [](const std::string& wanted) { return device_name(choose_device(wanted)); },
-      nb::arg("wanted"), "The device that auto, cpu, cuda or cuda:N means here.");
+      nb::arg("wanted"),
+      "Returns the device that auto, cpu, cuda or cuda:N selects on this machine.");
   nb::class_<Rewriting>(module, "Rewriting", "How weights are rewritten when a model is loaded.")
       .def(nb::init<>())
       .def_rw("fold_norms", &Rewriting::fold_norms)

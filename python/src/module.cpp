@@ -1,4 +1,4 @@
-// qkscope._engine: the engine as Python sees it. The package around it is in python/qkscope.
+// The extension module qkscope._engine. The Python package around it is in python/qkscope.
 #include <cstdio>
 
 #include <nanobind/stl/string.h>
@@ -14,7 +14,7 @@ namespace nb = nanobind;
 namespace qkscope::python {
 namespace {
 
-// Levels of Python's logging.
+// Level numbers of the Python module logging.
 int logging_level(LogLevel level) {
   switch (level) {
     case LogLevel::debug:
@@ -29,7 +29,7 @@ int logging_level(LogLevel level) {
   return 40;
 }
 
-// What the library says goes to the logger "qkscope", until Python ends.
+// Forwards log lines of the library to the logger "qkscope" until the interpreter exits.
 void send_messages_to_logging() {
   set_log_callback(
       [](LogLevel level, std::string_view message) {
@@ -41,15 +41,16 @@ void send_messages_to_logging() {
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { set_log_callback({}); }));
 }
 
-// Error, and InputError(Error) for what the caller can mend: both carry the library's message.
+// Maps qkscope::Error to the Python exceptions Error and, for bad input, InputError(Error).
 void bind_errors(nb::module_& module) {
   nb::exception<Error> error(module, "Error");
   error.attr("__doc__") =
-      "Everything qkscope complains about: what was found, what was expected, what to do.";
+      "Base of all errors of qkscope. Messages name the value found, the value expected and the "
+      "remedy.";
   error.attr("__module__") = "qkscope";
   auto* const input_error = PyErr_NewExceptionWithDoc(
       "qkscope.InputError",
-      "An Error about what was given: an argument, a file, data. The command line exits with 2.",
+      "Error caused by the input: an argument, a file, data. The command line exits with code 2.",
       error.ptr(), nullptr);
   if (input_error == nullptr) throw nb::python_error();
   module.attr("InputError") = nb::steal(input_error);
@@ -75,7 +76,7 @@ NB_MODULE(_engine, module) {
   python::bind_errors(module);
   module.def("set_threads", &set_thread_count, nb::arg("count"),
              nb::call_guard<nb::gil_scoped_release>(),
-             "Threads for all computing from now on; 0: one per core.");
+             "Sets the number of threads; 0: one per core.");
   module.def("threads", &thread_count, "Threads that computing uses.");
   module.def(
       "show_progress", [](bool on) { set_progress_output(on ? stderr : nullptr); },

@@ -1,5 +1,4 @@
-// qkscope/statistics.h and qkscope/experimental/exports.h: making statistics, and files of them for
-// others
+// Bindings of qkscope/statistics.h and qkscope/experimental/exports.h.
 #include "qkscope/statistics.h"
 
 #include <fmt/core.h>
@@ -36,7 +35,7 @@ StatsResult stats(const StatsConfig& config, const ComputeOptions& compute, Pair
   return result;
 }
 
-// What a run would give, as JSON.
+// Returns the plan of a run and its cost as JSON.
 std::string dry_run_json(const StatsConfig& config, const ComputeOptions& compute, Pair shard) {
   fetch_capture_inputs(config.run, {.weights = false, .quiet = true});
   const auto plan = make_stats_plan(config, compute);
@@ -44,15 +43,15 @@ std::string dry_run_json(const StatsConfig& config, const ComputeOptions& comput
 }
 
 void bind_results(nb::module_& module) {
-  nb::class_<StatsProgress>(module, "StatsProgress", "How far statistics are.")
+  nb::class_<StatsProgress>(module, "StatsProgress", "Progress of statistics.")
       .def_ro("examples", &StatsProgress::examples)
-      .def_ro("total", &StatsProgress::total, "0 where it is not known.")
+      .def_ro("total", &StatsProgress::total, "0: unknown.")
       .def_ro("tokens", &StatsProgress::tokens)
       .def("__repr__", [](const StatsProgress& p) {
         return fmt::format("StatsProgress(examples={}, total={}, tokens={})", p.examples, p.total,
                            p.tokens);
       });
-  nb::class_<StatsResult>(module, "StatsResult", "What a run of statistics gave.")
+  nb::class_<StatsResult>(module, "StatsResult", "Result of a run of statistics.")
       .def_prop_ro(
           "outcome",
           [](const StatsResult& result) { return std::string(outcome_name(result.outcome)); },
@@ -60,7 +59,7 @@ void bind_results(nb::module_& module) {
       .def_ro("examples", &StatsResult::examples)
       .def_ro("tokens", &StatsResult::tokens)
       .def_ro("seconds", &StatsResult::seconds)
-      .def_ro("load_seconds", &StatsResult::load_seconds, "Until the model was ready.")
+      .def_ro("load_seconds", &StatsResult::load_seconds, "Time to load the model.")
       .def_ro("forward_seconds", &StatsResult::forward_seconds)
       .def("__repr__", [](const StatsResult& r) {
         return fmt::format("StatsResult('{}', examples={}, tokens={})", outcome_name(r.outcome),

@@ -1,4 +1,4 @@
-// qkscope/experimental/study.h and publishing of qkscope/hub.h
+// Bindings of qkscope/experimental/study.h and of publishing in qkscope/hub.h.
 #include <algorithm>
 #include <chrono>
 #include <future>
@@ -16,7 +16,7 @@ namespace qkscope::python {
 namespace nb = nanobind;
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenLooks(200);  // at Ctrl-C and at what is done
+constexpr std::chrono::milliseconds kPollInterval(200);  // for Ctrl-C and finished runs
 
 const char* outcome_word(RunReport::Outcome outcome) {
   switch (outcome) {
@@ -50,7 +50,7 @@ const char* publication_word(RunReport::Publication publication) {
   return "";
 }
 
-// label, outcome, error, publication, publish_error
+// Returns the columns label, outcome, error, publication, publish_error.
 Table report_table(const std::vector<RunReport>& reports) {
   Table table;
   for (const char* name : {"label", "outcome", "error", "publication", "publish_error"})
@@ -102,8 +102,8 @@ Table overview_table(const std::vector<OverviewRow>& rows) {
   return table;
 }
 
-// The sweep runs on a thread of its own; this one tells Python how many runs are done, and takes
-// Ctrl-C.
+// Runs the sweep on another thread. This thread reports the number of finished runs to Python and
+// handles Ctrl-C.
 HeldTable run_sweep(const Sweep& sweep, SweepOptions options, nb::object progress) {
   Watcher watcher(std::move(progress));
   options.stop = watcher.stop();
@@ -112,7 +112,7 @@ HeldTable run_sweep(const Sweep& sweep, SweepOptions options, nb::object progres
   {
     const nb::gil_scoped_release other_threads_may_run;
     auto running = std::async(std::launch::async, [&] { return sweep.run(options); });
-    while (running.wait_for(kBetweenLooks) != std::future_status::ready) {
+    while (running.wait_for(kPollInterval) != std::future_status::ready) {
       const auto runs = sweep.runs();
       const auto done = std::count_if(runs.begin(), runs.end(), [](const RunEntry& run) {
         return run.state != RunState::pending;

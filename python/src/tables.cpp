@@ -1,4 +1,4 @@
-// qkscope/tables.h
+// Bindings of qkscope/tables.h.
 #include "tables.h"
 
 #include <nanobind/ndarray.h>
@@ -25,7 +25,7 @@ const char* type_name(Table::Type type) {
   return "text";
 }
 
-// A view of numbers that `owner` keeps alive.
+// Returns a view of numbers that `owner` keeps alive.
 template <typename T>
 nb::object numbers(const std::vector<T>& values, nb::handle owner) {
   const std::size_t size = values.size();

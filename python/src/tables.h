@@ -1,4 +1,4 @@
-// Tables of the library for Python: columns as they are, without a copy of numbers.
+// Converts tables to columns for Python, without copies of numbers.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,17 +7,17 @@
 
 namespace qkscope::python {
 
-// [(name, type, values)]
+// List of (name, type, values).
 using Columns =
     nanobind::typed<nanobind::list,
                     nanobind::typed<nanobind::tuple, nanobind::str, nanobind::str, nanobind::any>>;
 
-// A table that Python holds on to while it reads the columns.
+// A table that Python keeps alive while it reads the columns.
 struct HeldTable {
   Table table;
 };
 
-// Values of numbers are views that `owner` keeps alive.
+// Returns the columns; numbers are views of memory that `owner` keeps alive.
 Columns columns_of(const Table& table, nanobind::handle owner);
 
 }  // namespace qkscope::python

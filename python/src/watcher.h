@@ -1,4 +1,4 @@
-// Tells Python how far a run is, and ends it on Ctrl-C.
+// Reports the progress of a run to Python and stops the run on Ctrl-C.
 #pragma once
 
 #include <atomic>
@@ -11,15 +11,15 @@
 
 namespace qkscope::python {
 
-// An exception in the caller's function ends the run as an interruption would, with everything
-// kept, and comes out afterwards.
+// An exception of the progress function stops the run like an interruption: finished work is kept,
+// and the exception is rethrown after the run.
 class Watcher {
  public:
   explicit Watcher(nanobind::object call) : call_(std::move(call)) {}
 
   const std::atomic<bool>* stop() const { return &stop_; }
 
-  // Takes Ctrl-C and calls the function, where there is one; may be called without the GIL.
+  // Handles Ctrl-C and calls the progress function, if any; takes the GIL itself.
   template <typename... Progress>
   void tell(const Progress&... progress) {
     const nanobind::gil_scoped_acquire python;

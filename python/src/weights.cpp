@@ -1,4 +1,4 @@
-// Weights of qkscope/model.h
+// Bindings of the weights in qkscope/model.h.
 #include <tuple>
 
 #include <nanobind/stl/optional.h>
@@ -15,10 +15,10 @@ namespace qkscope::python {
 namespace nb = nanobind;
 namespace {
 
-// None where a family has no such weight. Type checkers see Any, as the package knows which it has.
+// None if the family has no such weight. Typed as Any: the package knows which weights exist.
 using MaybeArray = nb::typed<nb::object, nb::any>;
 
-// float32 as it lies in the file is shown; anything else is widened into an array of its own.
+// Returns float32 weights as a view of the mapped file; other types are converted to a new array.
 MaybeArray matrix_array(const WeightMatrix& matrix, nb::handle owner) {
   if (matrix.values.empty()) return nb::none();
   const bool as_it_lies = matrix.values.dtype() == DType::f32 && matrix.values.is_contiguous();
@@ -26,8 +26,8 @@ MaybeArray matrix_array(const WeightMatrix& matrix, nb::handle owner) {
   return nb::cast(to_read_only_array(to_float32(matrix)));
 }
 
-// (type, [out, in]) as the file stores it, without a copy; numbers of 16 bits as integers. None
-// where there is no such matrix, or where it lies otherwise (FP8, between others): widened then.
+// Returns (type, matrix of shape (out, in)) as a view of the file; 16-bit floats appear as
+// integers. Returns None if the matrix does not exist or is stored differently (FP8, interleaved).
 MaybeArray stored_array(const WeightMatrix& matrix, nb::handle owner) {
   const auto& values = matrix.values;
   if (values.empty() || values.rank() != 2 || matrix.scale != 1.0f) return nb::none();
@@ -57,7 +57,7 @@ const LayerWeights& layer_of(const ModelWeights& weights, std::size_t index) {
   return layer;
 }
 
-// A getter of a field that needs its owner to stay.
+// Getter of a field that keeps its owner alive.
 template <typename Owner, typename Field, typename Show>
 auto shown(Field Owner::*field, Show show) {
   return [field, show](nb::pointer_and_handle<Owner> self) { return show(self.p->*field, self.h); };

@@ -1,4 +1,4 @@
-// Analyses as a user types them: chosen heads, few rows, several results together.
+// Commands analyze and pool: selected heads, few rows, several results.
 #include <gmock/gmock.h>
 
 #include "base/io/json.h"
@@ -15,8 +15,7 @@ class Analyze : public testing::Test {
   Outcome synth(const std::string& name, const std::string& options) const {
     return run_program(
         "qkscope synth " + folder_.file(name) +
-        " --layers 3 --q-heads 4 --k-heads 2 --context 512 --buckets 8 --planes 1 --quiet " +
-        options);
+        " --layers 3 --head-counts 4,2 --context 512 --buckets 8 --planes 1 --quiet " + options);
   }
   Outcome run(const std::string& command, const std::string& capture, const std::string& out,
               const std::string& options) const {
@@ -30,9 +29,10 @@ class Analyze : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(Analyze, TakesSomeLayersAndHeads) {
+TEST_F(Analyze, SelectsLayersAndHeads) {
   ASSERT_EQ(synth("capture", "--dim 8 --examples 12").status, 0);
-  auto outcome = run("rotation", "capture", "some", "--layers 0,2 --heads '(0,1),(2,3),(1,1)'");
+  auto outcome =
+      run("analyze --only rotation", "capture", "some", "--layers 0,2 --heads '(0,1),(2,3),(1,1)'");
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(load_json(folder_.file("some") + "/summary.json").at("counts").at("heads"), 2);
   for (const auto& [options, message] : std::vector<std::pair<std::string, std::string>>{
@@ -41,7 +41,7 @@ TEST_F(Analyze, TakesSomeLayersAndHeads) {
            {"--heads 17", "'17' is not a head; expected LAYER.HEAD"},
            {"--layers 3-1", "'3-1' is not a layer; expected numbers and ranges"},
            {"--layers 0 --heads 1.1", "the chosen layers and heads have no head in common"}}) {
-    for (const char* command : {"analyze", "pca", "plasticity"}) {
+    for (const char* command : {"analyze", "analyze --only pca", "analyze --only plasticity"}) {
       outcome = run(command, "capture", "none", options);
       EXPECT_EQ(outcome.status, 2) << options;
       EXPECT_THAT(outcome.err, HasSubstr(message));
@@ -49,8 +49,8 @@ TEST_F(Analyze, TakesSomeLayersAndHeads) {
   }
 }
 
-TEST_F(Analyze, WarnsOnceWhereRowsAreFew) {
-  ASSERT_EQ(synth("few", "--dim 64 --examples 2 --drift-q 0 --drift-k 0").status, 0);
+TEST_F(Analyze, WarnsOnceAboutFewRows) {
+  ASSERT_EQ(synth("few", "--dim 64 --examples 2 --set drift_q=0 --set drift_k=0").status, 0);
   const auto outcome = run("analyze", "few", "results", "");
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   const auto first = outcome.err.find("in 12 of 12 heads rows are few");
@@ -58,11 +58,11 @@ TEST_F(Analyze, WarnsOnceWhereRowsAreFew) {
   EXPECT_EQ(outcome.err.find("rows are few", first + 20), std::string::npos) << outcome.err;
   EXPECT_THAT(text("results/rotated.csv"), HasSubstr("position_r_null"));
   EXPECT_EQ(load_json(folder_.file("results") + "/summary.json").at("warnings").size(), 1);
-  ASSERT_EQ(synth("many", "--dim 4 --examples 20 --drift-q 0.01 --drift-k 0.01").status, 0);
+  ASSERT_EQ(synth("many", "--dim 4 --examples 20 --set drift_q=0.01 --set drift_k=0.01").status, 0);
   EXPECT_THAT(run("analyze", "many", "enough", "").err, Not(HasSubstr("warning")));
 }
 
-TEST_F(Analyze, LeavesErrorsAndNullsOutWhenTold) {
+TEST_F(Analyze, OptionsTurnOffErrorsAndNullDistributions) {
   ASSERT_EQ(synth("capture", "--dim 8 --examples 12").status, 0);
   ASSERT_EQ(run("analyze", "capture", "with", "--quiet").status, 0);
   EXPECT_THAT(text("with/errors.csv"), HasSubstr("planted,ap_drop,all,"));
@@ -76,7 +76,7 @@ TEST_F(Analyze, LeavesErrorsAndNullsOutWhenTold) {
   EXPECT_EQ(summary.at("undefined").at("rotated.csv").at("position_r_p").at("no_shuffles"), 12);
 }
 
-TEST_F(Analyze, PoolsSeveralResults) {
+TEST_F(Analyze, PoolWritesTablesOverSeveralResults) {
   std::string results;
   for (const std::string label : {"a", "b", "c"}) {
     ASSERT_EQ(

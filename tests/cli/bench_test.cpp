@@ -15,7 +15,7 @@ Outcome bench(const std::string& options) {
   return run_program("qkscope bench --device cpu --ceiling-seconds 0.02 --repeats 2 " + options);
 }
 
-TEST(Bench, SaysHowFastAModelRunsAndWhereItsTimeGoes) {
+TEST(Bench, PrintsSpeedAndTimePerPart) {
   const auto outcome = bench("--model " + kModel + " --batch 16,2x300");
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   for (const auto* part : {"ceiling", "FLOP/s", "1 x 16", "2 x 300", "tokens/s", "tiles of",
@@ -23,8 +23,8 @@ TEST(Bench, SaysHowFastAModelRunsAndWhereItsTimeGoes) {
     EXPECT_THAT(outcome.out, HasSubstr(part));
 }
 
-// Rows 255 and 299 of both documents are sampled: from the attention of layer 2 on they run alone.
-TEST(Bench, CountsWhatRan) {
+// Rows 255 and 299 of both documents are sampled: after the attention of layer 2 only they are computed.
+TEST(Bench, CountsTheFlopOfEachPart) {
   const auto outcome = bench("--model " + kModel + " --batch 2x300 --json");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const auto report = Json::parse(outcome.out);
@@ -59,7 +59,7 @@ TEST(Bench, DefaultLengthsStayWithinTheContext) {
   EXPECT_EQ(report["batches"][1]["tokens"], 1024);
 }
 
-TEST(Bench, BadInputIsNamed) {
+TEST(Bench, BadInputIsRefused) {
   const auto expect = [](const std::string& options, const std::string& part) {
     const auto outcome = bench(options);
     EXPECT_EQ(outcome.status, 2) << options;

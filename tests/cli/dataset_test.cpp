@@ -33,7 +33,7 @@ TEST(Dataset, ShowsRowsColumnsAndTokenLengths) {
   EXPECT_EQ(json["tokens"]["histogram"], bins);
   const Json part = Json::parse(run_program(command + " --json --limit 3 --shard 1/2").out);
   EXPECT_EQ(part["rows"], 1);
-  EXPECT_EQ(Json::parse(run_program(command + " --json --max-length 2").out)["tokens"]["truncated"],
+  EXPECT_EQ(Json::parse(run_program(command + " --json --max-tokens 2").out)["tokens"]["truncated"],
             1);
 }
 
@@ -62,12 +62,11 @@ TEST(Dataset, WritesLongTexts) {
   };
   refused(out, "--tokenizer is missing");
   refused(kTokenizer + " --min-tokens 3", "--out");
-  refused(kTokenizer + out + " --max-length 9", "--max-tokens cuts");
   refused(kTokenizer + " --out " + folder.file("long.txt"), ".parquet or .jsonl");
   refused(kTokenizer + out + "00", "none of 2 texts has 200 tokens");
 }
 
-TEST(Dataset, BadInput) {
+TEST(Dataset, BadInputIsRefused) {
   const TemporaryFolder folder;
   write_file(folder.file("a.csv"), "body\nx\n");
   const auto column = run_program("qkscope dataset " + folder.file("a.csv"));

@@ -1,5 +1,5 @@
-// What the programs say about GPUs, with drivers and modules that are fakes
-// (tests/engine/device/fakes).
+// Messages of the programs about GPUs, with the fake drivers and modules of
+// tests/engine/device/fakes.
 #include <gmock/gmock.h>
 
 #include "run_program.h"
@@ -11,7 +11,7 @@ using testing::HasSubstr;
 
 class DeviceChoice : public testing::Test {
  protected:
-  // `driver` is a folder of the fakes; the module is one of them, or is missing.
+  // `driver` is a folder of fake drivers; the module is a fake module, or is missing.
   Outcome run(const std::string& driver, const std::string& module, const std::string& options) {
     const auto fakes = program_folder() + "/../tests/fakes/";
     return run_program("env -u CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH=" + fakes + driver +
@@ -32,14 +32,14 @@ class DeviceChoice : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(DeviceChoice, AGpuThatIsAskedForIsRefusedWithTheReason) {
+TEST_F(DeviceChoice, AnUnusableGpuIsRefusedWithTheReason) {
   expect_refused("no_gpu", "libgood.so", "the NVIDIA driver finds no GPU");
   expect_refused("old_gpu", "libgood.so", "the GPU has compute capability 7.0, and 8.0 or later");
   expect_refused("one_gpu", "none.so", "this package has no part for NVIDIA GPUs");
   expect_refused("one_gpu", "libgood.so", "it is a fake");
 }
 
-TEST_F(DeviceChoice, AGpuThatIsLookedForIsDoneWithoutAndSaysWhyOnce) {
+TEST_F(DeviceChoice, AutoFallsBackToTheCpuAndWarnsOnce) {
   const auto outcome = run("old_gpu", "libgood.so", "");
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(outcome.err,
@@ -48,7 +48,7 @@ TEST_F(DeviceChoice, AGpuThatIsLookedForIsDoneWithoutAndSaysWhyOnce) {
   EXPECT_EQ(run("old_gpu", "libgood.so", "--device cpu").err, "");
 }
 
-TEST_F(DeviceChoice, ProgramsNeedNothingOfCuda) {
+TEST_F(DeviceChoice, ProgramsDoNotLinkCuda) {
   const auto needed = run_program("ldd " + program_folder() + "/qkscope");
   EXPECT_EQ(needed.status, 0);
   for (const auto* library : {"libcuda", "libcublas", "libcudnn", "libnvrtc"})

@@ -1,4 +1,4 @@
-// What holds for every command.
+// Behaviour that all commands share.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(Cli, VersionAndHelp) {
+TEST(Cli, VersionAndHelpArePrinted) {
   EXPECT_EQ(run_program("qkscope --version").out,
             std::string("qkscope ") + version_string() + " (" + cpu_target() + ")\n");
   const auto help = run_program("qkscope --help");
@@ -26,7 +26,7 @@ TEST(Cli, VersionAndHelp) {
   }
 }
 
-TEST(Cli, QkscopeCpuNamesTheTarget) {
+TEST(Cli, QkscopeCpuSelectsTheCpuTarget) {
   for (const auto& target : cpu_targets())
     EXPECT_THAT(run_program("QKSCOPE_CPU=" + target + " qkscope --version").out,
                 HasSubstr("(" + target + ")"));
@@ -53,16 +53,49 @@ TEST(Cli, WrongCommandsAndOptionsAreBadInput) {
 }
 
 TEST(Cli, NumbersOutOfRangeAreNamed) {
-  const auto zero = run_program("qkscope rotation folder --out results --pairs 0");
+  const auto zero = run_program("qkscope analyze folder --out results --pairs 0");
   EXPECT_EQ(zero.status, 2);
-  EXPECT_THAT(zero.err, HasSubstr("--pairs: found '0'; expected a number above 0\n"));
+  EXPECT_THAT(zero.err,
+              HasSubstr("--pairs: found '0'; expected a whole number from 1 to 1048576\n"));
   const auto negative = run_program("qkscope generate model --top-k -1");
   EXPECT_EQ(negative.status, 2);
   EXPECT_THAT(negative.err, HasSubstr("--top-k: found '-1'; expected 0 or a number above it\n"));
 }
 
-TEST(Cli, OutputThatCannotBeWrittenIsAFailure) {
-  for (const auto* command : {"qkscope --version", "qkscope --help", "qkscope cache --json"}) {
+TEST(Cli, HelpShowsGroupsAndAnExampleOfEach) {
+  const auto help = run_program("qkscope --help").out;
+  for (const auto* group : {"Model:", "Capture:", "Analyse:", "Study:", "Store:", "Tools:"})
+    EXPECT_THAT(help, HasSubstr(std::string("\n") + group + "\n"));
+  EXPECT_THAT(help, HasSubstr("\nExamples:\n  qkscope inspect "));
+  EXPECT_THAT(run_program("qkscope merge --help").out, HasSubstr("Example: qkscope merge data"));
+}
+
+TEST(Cli, RemovedCommandsNameTheirReplacement) {
+  for (const auto& [old_line, new_line] : std::vector<std::pair<std::string, std::string>>{
+           {"pca data --out results", "analyze data --out results --only pca"},
+           {"rotation data", "analyze data --only rotation"},
+           {"plasticity data", "analyze data --only plasticity"},
+           {"download org/name", "hub download org/name"},
+           {"branches org/name --match 'a b*'", "hub branches org/name --match 'a b*'"},
+           {"cache --json", "hub cache --json"},
+           {"cache remove org/name", "hub remove org/name"},
+           {"publish data", "hub publish data"},
+           {"status sweep --watch 5", "sweep sweep --watch 5 --status"}}) {
+    const auto outcome = run_program("qkscope " + old_line);
+    EXPECT_EQ(outcome.status, 2) << old_line;
+    EXPECT_THAT(outcome.err, HasSubstr("type\n  qkscope " + new_line + "\n")) << old_line;
+  }
+}
+
+TEST(Cli, DocumentedAnalysisOptionsAreThoseOfTheTable) {
+  const auto page = run_program("qkscope options");
+  EXPECT_EQ(page.status, 0);
+  EXPECT_EQ(page.out, MappedFile(source_path("docs/analysis-options.md")).text())
+      << "'qkscope options > docs/analysis-options.md' updates the page";
+}
+
+TEST(Cli, UnwritableStandardOutputIsAFailure) {
+  for (const auto* command : {"qkscope --version", "qkscope --help", "qkscope hub cache --json"}) {
     const auto full = run_program(std::string(command) + " >/dev/full");
     EXPECT_EQ(full.status, 1) << command;
     EXPECT_THAT(full.err, HasSubstr("standard output: cannot write")) << command;
@@ -72,13 +105,13 @@ TEST(Cli, OutputThatCannotBeWrittenIsAFailure) {
   }
 }
 
-TEST(Cli, MessagesThatCannotBeWrittenChangeNothing) {
+TEST(Cli, UnwritableStandardErrorKeepsTheExitCode) {
   EXPECT_EQ(run_program("qkscope inspect /no/such/folder 2>/dev/full").status, 2);
   EXPECT_EQ(run_program("qkscope inspect /no/such/folder 2>&-").status, 2);
   EXPECT_EQ(run_program("qkscope no-such-command 2>/dev/full").status, 2);
 }
 
-// A file that is opened for writing must not get the number of a closed stream.
+// A file opened for writing must not get the descriptor of a closed standard stream.
 TEST(Cli, ClosedStreamsDoNotLeakIntoFiles) {
   const TemporaryFolder folder;
   const auto out = folder.file("capture");
@@ -89,14 +122,14 @@ TEST(Cli, ClosedStreamsDoNotLeakIntoFiles) {
   EXPECT_EQ(grep.out, "");
 }
 
-TEST(Cli, NamesFromOutsideDoNotReachTheTerminalRaw) {
+TEST(Cli, ControlCharactersInMessagesAreEscaped) {
   const auto result = run_program("qkscope inspect $(printf '/no/\\033[2Jsuch')");
   EXPECT_EQ(result.status, 2);
   EXPECT_THAT(result.err, HasSubstr("/no/\\x1b[2Jsuch"));
 }
 
-// Nobody writes into the pipe: it would be waited for.
-TEST(Cli, APipeIsNotAFile) {
+// Nothing writes to the named pipe: opening it would block.
+TEST(Cli, NamedPipesAreRefused) {
   const TemporaryFolder folder;
   for (const auto* name : {"tokenizer.json", "texts.jsonl", "texts.parquet", "run.yaml"})
     run_program("mkfifo " + folder.file(name));
@@ -110,7 +143,7 @@ TEST(Cli, APipeIsNotAFile) {
   }
 }
 
-TEST(Cli, ResultsThatCannotBeWrittenAreNoticedBeforeComputing) {
+TEST(Cli, UnwritableOutputFoldersAreRefusedBeforeComputing) {
   const TemporaryFolder folder;
   write_file(folder.file("file"), "");
   const auto result =
@@ -119,8 +152,8 @@ TEST(Cli, ResultsThatCannotBeWrittenAreNoticedBeforeComputing) {
   EXPECT_THAT(result.err, HasSubstr("cannot be a folder for results"));
 }
 
-// Where memory ends the program says so, whichever allocation it was.
-TEST(Cli, MemoryThatEndsIsAMessage) {
+// Any failed allocation ends the program with a message.
+TEST(Cli, OutOfMemoryIsReported) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory does not fit into the limit";
   const TemporaryFolder folder;
   write_file(folder.file("config.json"),
@@ -134,7 +167,7 @@ TEST(Cli, MemoryThatEndsIsAMessage) {
   const auto run = [](int megabytes, const std::string& arguments) {
     return run_program(fmt::format("ulimit -v {}; qkscope {}", megabytes * 1000, arguments));
   };
-  int least = 60;  // what the program needs to start depends on its libraries
+  int least = 60;  // megabytes; the program needs more to start, depending on its libraries
   for (bool starts = false; !starts && least < 4000; ++least) {
     const auto version = run(least, "--version");
     starts = version.status == 0;

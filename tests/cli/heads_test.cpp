@@ -12,13 +12,13 @@ namespace {
 
 using testing::HasSubstr;
 
-// Runs heads on the demo's model.
+// Runs `qkscope heads` on the demo model.
 Outcome heads(const std::string& options) {
   return run_program("qkscope heads --device cpu --quiet --model " +
                      source_path("share/demo/checkpoints/S3-4720") + " " + options);
 }
 
-TEST(Heads, ShowsTheBestHeadsOfEveryKind) {
+TEST(Heads, PrintsTheBestHeadsOfEveryPattern) {
   const auto outcome = heads("--top 3");
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   for (const auto* part :
@@ -36,10 +36,10 @@ TEST(Heads, RandomTextsBeginWithTheTokensThatTheTokenizerAdds) {
   EXPECT_THAT(run_program("qkscope heads --no-bos" + model).out, HasSubstr(",8,64,"));
 }
 
-TEST(Heads, WritesTablesAndMaps) {
+TEST(Heads, WritesTablesAndFigures) {
   const TemporaryFolder folder;
   const auto outcome = heads("--dataset " + source_path("share/demo/corpus.jsonl") +
-                             " --limit 3 --max-length 64 --format svg --out " + folder.file("out"));
+                             " --limit 3 --max-tokens 64 --format svg --out " + folder.file("out"));
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("3 texts of "));
   const auto table = read_parquet_table(folder.file("out/attention.parquet"));
@@ -51,7 +51,7 @@ TEST(Heads, WritesTablesAndMaps) {
         << name;
 }
 
-TEST(Heads, TakesAPatternOfOnesOwn) {
+TEST(Heads, ScoresAPatternFromAFile) {
   const TemporaryFolder folder;
   write_file(folder.file("self.csv"), "1,0,0\n0,1,0\n0,0,1\n");
   const auto outcome = heads("--token-ids 5,6,7 --csv --pattern " + folder.file("self.csv"));
@@ -60,7 +60,7 @@ TEST(Heads, TakesAPatternOfOnesOwn) {
   EXPECT_EQ(heads("--csv --pattern " + folder.file("self.csv")).status, 2);
 }
 
-TEST(Heads, MistakesAreNamed) {
+TEST(Heads, BadInputIsRefused) {
   const auto pattern = heads("--pattern inducton");
   EXPECT_EQ(pattern.status, 2);
   EXPECT_THAT(pattern.err, HasSubstr("previous, duplicate or induction"));

@@ -11,7 +11,7 @@ using testing::HasSubstr;
 
 const std::string kGolden = source_path("tests/golden/");
 
-TEST(Inspect, SaysWhatACheckpointIs) {
+TEST(Inspect, DescribesACheckpoint) {
   const auto outcome = run_program("qkscope inspect " + kGolden + "smollm3_list --length 1000");
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   for (const auto* part :
@@ -19,7 +19,7 @@ TEST(Inspect, SaysWhatACheckpointIs) {
     EXPECT_THAT(outcome.out, HasSubstr(part));
 }
 
-TEST(Inspect, JsonHoldsEveryLayer) {
+TEST(Inspect, JsonListsEveryLayer) {
   const auto outcome = run_program("qkscope inspect " + kGolden + "gemma3_text --json");
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   const Json json = parse_json(outcome.out, "output");
@@ -30,7 +30,7 @@ TEST(Inspect, JsonHoldsEveryLayer) {
   EXPECT_GT(json["memory"]["activation_bytes"].get<std::int64_t>(), 0);
 }
 
-TEST(Inspect, OfAGgufFileTheMemoryOfItsBlocksIsSaid) {
+TEST(Inspect, PrintsTheMemoryOfGgufBlocks) {
   const auto outcome = run_program("qkscope inspect " + kGolden + "gguf_llama/model.gguf");
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   for (const auto* part : {"llama", "5 F32", "Q4_0", "of them as float32"})
@@ -40,12 +40,12 @@ TEST(Inspect, OfAGgufFileTheMemoryOfItsBlocksIsSaid) {
   EXPECT_GT(json["memory"]["widened_bytes"], json["memory"]["weight_bytes"]);
 }
 
-TEST(Inspect, EveryTensorIsListedWhenAsked) {
+TEST(Inspect, TensorsOptionListsEveryTensor) {
   EXPECT_THAT(run_program("qkscope inspect " + kGolden + "glm --tensors").out,
               HasSubstr("mlp.gate_up_proj.weight ["));
 }
 
-TEST(Inspect, BadFoldersAreNamed) {
+TEST(Inspect, BadFoldersAreRefused) {
   const auto missing = run_program("qkscope inspect no/such/folder");
   EXPECT_EQ(missing.status, 2);
   EXPECT_THAT(missing.err, HasSubstr("no/such/folder"));

@@ -1,4 +1,4 @@
-// Runs a program of the project as a user would, and keeps what it printed.
+// Runs programs of the build through a shell and captures their output.
 #pragma once
 
 #include <cstdlib>
@@ -20,7 +20,7 @@ struct Outcome {
   std::string err;
 };
 
-// `command` is a line for the shell; the programs of the build come first on its path.
+// Runs a shell command; the programs of the build are first on its PATH.
 inline Outcome run_program(const std::string& command) {
   const TemporaryFolder folder;
   const auto line = "PATH=\"" + program_folder() + ":$PATH\"; " + command;
@@ -32,8 +32,8 @@ inline Outcome run_program(const std::string& command) {
           std::string(MappedFile(folder.file("err")).text())};
 }
 
-// Starts one program and leaves it running: the shell is replaced by it, so the number is the
-// program's. What it prints goes to the file `output`.
+// Starts one program in the background and returns its process id. The shell is replaced by the
+// program. Standard output and error go to the file `output`.
 inline pid_t start_program(const std::string& command, const std::string& output) {
   const pid_t child = ::fork();
   if (child != 0) return child;
@@ -45,7 +45,7 @@ inline pid_t start_program(const std::string& command, const std::string& output
   ::_exit(127);
 }
 
-// The status as waitpid gives it.
+// Waits for the program and returns the status of waitpid.
 inline int wait_for_program(pid_t child) {
   int status = 0;
   ::waitpid(child, &status, 0);

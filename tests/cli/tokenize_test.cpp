@@ -14,7 +14,7 @@ using testing::HasSubstr;
 const std::string kTokenize =
     "qkscope tokenize --tokenizer " + source_path("tests/input/tokenizer/data/llama3.json") + " ";
 
-TEST(Tokenize, IdsThereAndBack) {
+TEST(Tokenize, EncodesAndDecodes) {
   const auto ids = run_program(kTokenize + "--text 'the house'");
   EXPECT_EQ(ids.status, 0) << ids.err;
   const auto back = run_program(kTokenize + "--decode --no-special --text '" + ids.out + "'");
@@ -25,12 +25,12 @@ TEST(Tokenize, IdsThereAndBack) {
   EXPECT_EQ(run_program(kTokenize + "--text-file " + folder.file("text")).out, ids.out);
 }
 
-TEST(Tokenize, TokensOffsetsAndJson) {
+TEST(Tokenize, PrintsTokensOffsetsAndJson) {
   const auto lines = run_program(kTokenize + "--text 'the' --tokens --offsets");
   EXPECT_THAT(lines.out, HasSubstr("\t<s>\t0-0\n"));
   EXPECT_THAT(lines.out, HasSubstr("\tthe\t0-3\n"));
   const auto answer =
-      run_program(kTokenize + "--text 'the' --tokens --offsets --json --max-length 9");
+      run_program(kTokenize + "--text 'the' --tokens --offsets --json --max-tokens 9");
   const Json json = Json::parse(answer.out);
   EXPECT_EQ(json["tokens"], (Json{"<s>", "the"}));
   EXPECT_EQ(json["offsets"][1], (Json{0, 3}));
@@ -39,7 +39,7 @@ TEST(Tokenize, TokensOffsetsAndJson) {
   EXPECT_EQ(Json::parse(plain.out)["ids"].size(), 1u);
 }
 
-TEST(Tokenize, JsonLinesInOrder) {
+TEST(Tokenize, JsonLinesKeepTheirOrder) {
   const TemporaryFolder folder;
   std::string lines;
   for (int i = 0; i < 600; ++i) lines += fmt::format("{{\"text\": \"{}\"}}\n", i);
@@ -57,7 +57,7 @@ TEST(Tokenize, JsonLinesInOrder) {
   EXPECT_THAT(bad.err, HasSubstr("bad.jsonl: line 2"));
 }
 
-TEST(Tokenize, InvalidUtf8) {
+TEST(Tokenize, InvalidUtf8IsRefusedOrReplaced) {
   const auto refused = run_program("printf 'ab\\377' | " + kTokenize);
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.err, HasSubstr("byte 2"));
@@ -65,7 +65,7 @@ TEST(Tokenize, InvalidUtf8) {
   EXPECT_EQ(replaced.status, 0) << replaced.err;
 }
 
-TEST(Tokenize, BadOptionsAreBadInput) {
+TEST(Tokenize, BadOptionsAreRefused) {
   EXPECT_EQ(run_program("qkscope tokenize --text x").status, 2);
   EXPECT_EQ(run_program("qkscope tokenize --tokenizer /nowhere --text x").status, 2);
   EXPECT_EQ(run_program(kTokenize + "--text x --jsonl y").status, 2);

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 const std::string kModel = source_path("tests/golden/smollm3_list");
 
-// Runs trace with these options and opens what it wrote.
+// Runs `qkscope trace` and opens the written file.
 class Trace : public testing::Test {
  protected:
   Outcome run(const std::string& options) {
@@ -32,7 +32,7 @@ class Trace : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(Trace, AGgufFileIsAModelWithItsTokenizer) {
+TEST_F(Trace, GgufFilesHoldModelAndTokenizer) {
   const auto outcome =
       run_program("qkscope trace --model " + source_path("tests/golden/gguf_llama/model.gguf") +
                   " --device cpu --text 'a b' --hooks logits --out " + file());
@@ -42,7 +42,7 @@ TEST_F(Trace, AGgufFileIsAModelWithItsTokenizer) {
   EXPECT_EQ(stored.header().metadata.at("token_texts"), R"(["<s>","a"," ","b"])");
 }
 
-TEST_F(Trace, StoresHookedTensorsUnderTheirNames) {
+TEST_F(Trace, StoresActivationsByHookName) {
   const auto outcome = run("--token-ids 1,2,3,4,5 --hooks 'blocks.*.attn.hook_rot_q,logits'");
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("5 tokens, 5 tensors"));
@@ -51,7 +51,7 @@ TEST_F(Trace, StoresHookedTensorsUnderTheirNames) {
   EXPECT_EQ(SafetensorsFile(file()).header().tensors.size(), 7u);  // with token_ids and positions
 }
 
-TEST_F(Trace, CarriesTokenIdsPositionsAndTexts) {
+TEST_F(Trace, StoresTokenIdsPositionsAndTexts) {
   ASSERT_EQ(run("--token-ids 1,2,3,4,5 --positions 1,-1 --hooks logits").status, 0);
   {
     const SafetensorsFile trace(file());
@@ -78,7 +78,7 @@ TEST_F(Trace, CarriesTokenIdsPositionsAndTexts) {
   EXPECT_EQ(Json::parse(metadata.at("token_texts")).size(), 2u);
 }
 
-TEST_F(Trace, PositionsKeepTheirRowsAndQueryRows) {
+TEST_F(Trace, PositionsSelectRowsAndQueries) {
   ASSERT_EQ(
       run("--token-ids 1,2,3,4,5 --hooks 'blocks.0.attn.hook_k,blocks.0.attn.hook_pattern'").status,
       0);
@@ -99,7 +99,7 @@ TEST_F(Trace, PositionsKeepTheirRowsAndQueryRows) {
   EXPECT_TRUE(std::equal(kept + 16, kept + 32, all.begin() + 64));
 }
 
-TEST_F(Trace, TokenIdsFromAJsonFile) {
+TEST_F(Trace, TokenIdsMayComeFromAJsonFile) {
   write_file(folder_.file("ids.json"), "{\"ids\": [7, 8, 9]}");
   EXPECT_EQ(run("--hooks hook_embed --token-ids " + folder_.file("ids.json")).status, 0);
   EXPECT_EQ(shape("hook_embed"), Shape({3, 32}));
@@ -108,14 +108,12 @@ TEST_F(Trace, TokenIdsFromAJsonFile) {
 TEST_F(Trace, ConfigurationOverridesChangeTheModel) {
   ASSERT_EQ(run("--token-ids 1,2,3 --hooks blocks.0.attn.hook_rot_q").status, 0);
   const std::string before(MappedFile(file()).text());
-  ASSERT_EQ(
-      run("--token-ids 1,2,3 --hooks blocks.0.attn.hook_rot_q --config-override rope_theta=100")
-          .status,
-      0);
+  ASSERT_EQ(run("--token-ids 1,2,3 --hooks blocks.0.attn.hook_rot_q --set rope_theta=100").status,
+            0);
   EXPECT_NE(MappedFile(file()).text(), before);
 }
 
-TEST_F(Trace, BadInputIsNamedAndNothingIsWritten) {
+TEST_F(Trace, BadInputWritesNothing) {
   const auto expect = [&](const std::string& options, const std::string& part) {
     const auto outcome = run(options);
     EXPECT_EQ(outcome.status, 2) << options;
@@ -137,11 +135,11 @@ TEST_F(Trace, BadInputIsNamedAndNothingIsWritten) {
   expect("--token-ids 1 --hooks logits --device cuda:99", "device cuda:99");
   expect("--token-ids 1 --hooks logits --dtype int8", "--dtype");
   expect("--token-ids 1 --hooks logits --device-memory lots", "--device-memory: found");
-  expect("--token-ids 1 --hooks logits --config-override x", "KEY=VALUE");
+  expect("--token-ids 1 --hooks logits --set x", "KEY=VALUE");
   expect("--text hello --hooks logits", "tokenizer");
 }
 
-TEST_F(Trace, OutputThatCannotBeWrittenIsSaid) {
+TEST_F(Trace, UnwritableOutputIsReported) {
   const auto outcome = run_program("qkscope trace --model " + kModel +
                                    " --device cpu --token-ids 1 --hooks logits --out "
                                    "/no/such/x.safetensors");

@@ -1,4 +1,4 @@
-// What leaves the library when something is wrong: qkscope::Error, and nothing else.
+// The library throws qkscope::Error and no other exception type.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -40,14 +40,14 @@ void expect_error(const std::string& what, const std::function<void()>& call) {
   }
 }
 
-// Paths that the standard library answers with exceptions of its own.
+// Paths for which std::filesystem throws its own exceptions.
 std::vector<std::string> bad_paths(const std::string& folder) {
   const std::string file = folder + "/file";
   std::ofstream(file) << "not a model";
   return {folder + "/absent", file, file + "/below", folder + "/" + std::string(300, 'x'), folder};
 }
 
-TEST(Edge, BadPathsAreErrors) {
+TEST(Edge, BadPathsThrowErrors) {
   const TemporaryFolder folder;
   for (const auto& path : bad_paths(folder.path())) {
     expect_error("Model::load " + path, [&] { Model::load(path); });
@@ -73,7 +73,7 @@ TEST(Edge, BadPathsAreErrors) {
   }
 }
 
-TEST(Edge, TensorsRefuseWhatTheyAreNot) {
+TEST(Edge, TensorsRefuseWrongTypesAndShapes) {
   const Tensor tensor({2, 3});
   expect_error("type", [&] { tensor.data<double>(); });
   expect_error("rows", [&] { tensor.view().rows(1, 3); });
@@ -86,7 +86,7 @@ TEST(Edge, HeadersAndLibraryHaveTheSameVersion) {
   EXPECT_EQ(library_version(), kHeaderVersion);
 }
 
-TEST(Edge, WhatAnObserverThrowsComesOutAsItIs) {
+TEST(Edge, ExceptionsOfObserversPassThroughUnchanged) {
   class Throwing : public Observer {
     bool wants(HookPoint) const override { return true; }
     void see(HookPoint, ConstTensorView) override { throw 42; }
@@ -98,7 +98,7 @@ TEST(Edge, WhatAnObserverThrowsComesOutAsItIs) {
   EXPECT_THROW(model.run(batch, observer), int);
 }
 
-TEST(Edge, BadTokensAreAnError) {
+TEST(Edge, BadTokensThrowErrors) {
   const auto model = Model::load(demo_model(), {.device = "cpu"});
   Collector nothing(match_hooks(model.config(), std::vector<std::string>{"logits"}), {});
   Batch batch;

@@ -1,4 +1,4 @@
-// The process that uses the library stays as it was: no output, no lost threads after fork.
+// Effects of the library on its process: no output, and fork() works.
 #include <cstdlib>
 #include <mutex>
 #include <thread>
@@ -30,7 +30,7 @@ Model demo() {
   return Model::load(source_path("share/demo/checkpoints/LC2-1200"), {.device = "cpu"});
 }
 
-TEST(Host, AChildProcessComputesToo) {
+TEST(Host, ForkedChildrenCanCompute) {
   set_thread_count(4);
   const auto model = demo();
   const auto expected = logits_of(model);
@@ -46,7 +46,7 @@ TEST(Host, AChildProcessComputesToo) {
   EXPECT_EQ(logits_of(model), expected);  // the parent's threads are still there
 }
 
-TEST(Host, AForkAmongRunningThreadsIsSafe) {
+TEST(Host, ForkDuringComputationIsSafe) {
   set_thread_count(2);
   const auto model = demo();
   const auto expected = logits_of(model);
@@ -68,7 +68,7 @@ TEST(Host, AForkAmongRunningThreadsIsSafe) {
   busy.join();
 }
 
-TEST(Host, NothingIsPrintedUnlessAsked) {
+TEST(Host, NothingIsPrintedByDefault) {
   testing::internal::CaptureStderr();
   testing::internal::CaptureStdout();
   logits_of(demo());
@@ -76,7 +76,7 @@ TEST(Host, NothingIsPrintedUnlessAsked) {
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
 }
 
-TEST(Host, MessagesGoToTheCallback) {
+TEST(Host, LogMessagesGoToTheCallback) {
   std::vector<std::string> heard;
   set_log_callback([&](LogLevel, std::string_view message) { heard.emplace_back(message); },
                    LogLevel::debug);

@@ -1,4 +1,4 @@
-"""Installs the build, builds examples/cpp against it as a project of somebody else's, runs them, and moves it.
+"""Installs the build, builds examples/cpp against it as an external project, runs them, and moves the installation.
 
     installed_test.py BUILD_FOLDER SOURCE_FOLDER
 """
@@ -14,7 +14,7 @@ build, source = map(pathlib.Path, sys.argv[1:])
 demo = source / "share/demo/checkpoints/LC2-1200"
 
 
-environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}  # on the CPU: in float32, the same everywhere
+environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}  # float32 on the CPU, equal on all machines
 
 
 def run(*command):
@@ -49,14 +49,14 @@ with tempfile.TemporaryDirectory() as folder:
     check(run(programs / "ablate_head", demo, 2, 1, "Entry 1, day 4.").splitlines() == [whole, ablated], "same twice")
 
     capture = folder / "capture"
-    run(prefix / "bin/qkscope", "synth", capture, "--layers", 2, "--q-heads", 4, "--k-heads", 2, "--quiet")
+    run(prefix / "bin/qkscope", "synth", capture, "--layers", 2, "--head-counts", "4,2", "--quiet")
     table = run(programs / "taxonomy", capture)
     check(re.search(r"^ *\d+ [a-z_ -]+$", table, re.MULTILINE), table)
 
     bad = subprocess.run([programs / "last_token", folder / "absent", "text"], capture_output=True, text=True)
     check(bad.returncode == 2 and bad.stderr.startswith("error: "), bad)
 
-    # The folder may be moved, and a gnuplot that lies in it is preferred to the system's.
+    # A moved installation works, and prefers its own gnuplot to that of the system.
     moved = prefix.rename(folder / "moved")
     for file in [moved / "bin/qkscope", moved / "bin/sniff-qk", next(moved.rglob("libqkscope.so.*"))]:
         places = re.search(r"RUNPATH.*\[(.*)\]", run("readelf", "-d", file)).group(1).split(":")
@@ -65,7 +65,7 @@ with tempfile.TemporaryDirectory() as folder:
     helper.parent.mkdir(parents=True)
     helper.write_text(f'#!/bin/sh\necho drawn >>{folder}/drawn\nexec gnuplot "$@"\n')
     helper.chmod(0o755)
-    run(moved / "bin/qkscope", "pca", capture, "--out", folder / "results", "--quiet")
+    run(moved / "bin/qkscope", "analyze", capture, "--only", "pca", "--out", folder / "results", "--quiet")
     run(moved / "bin/qkscope", "figures", folder / "results", "--out", folder / "figures", "--only",
         "position_signal", "--quiet")
     check((folder / "drawn").exists(), "the gnuplot of the installation was not asked")
@@ -77,12 +77,12 @@ with tempfile.TemporaryDirectory() as folder:
     needed = run("nm", "-D", "-u", library)
     check("mallopt" not in needed, "the library changes how its host allocates memory")
     check(not re.search("libcu(da|blas|dnn)|libnvrtc", run("readelf", "-d", library)), "the library needs CUDA")
-    for module in moved.rglob("libqkscope_cuda.so"):  # where nvcc is
+    for module in moved.rglob("libqkscope_cuda.so"):  # if nvcc is installed
         shown = sorted(line.split()[2] for line in run("nm", "-D", "--defined-only", module).splitlines())
         check(shown == ["qkscope_cuda_module", "qkscope_cuda_stamp"], shown)
     version = re.search(r"project\(qkscope VERSION (\d+\.\d+)", (source / "CMakeLists.txt").read_text())[1]
     check(f"libqkscope.so.{version}]" in run("readelf", "-d", library), "the SONAME does not hold major.minor")
     for header in (moved / "include/qkscope").rglob("*.h"):
-        outside = re.findall(r"#include [<\"](fmt|nlohmann|arrow|yaml|cuda|spdlog|CLI)", header.read_text())
+        outside = re.findall(r"#include [<\"](fmt|nlohmann|arrow|yaml|cuda|CLI)", header.read_text())
         check(not outside, f"{header.name} includes {outside}")
 print("1 passed, 0 failed")

@@ -1,4 +1,4 @@
-"""What the tests share. PYTHONPATH points at the package in the build tree."""
+"""Fixtures of the tests. PYTHONPATH points to the package in the build tree."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def demo():
 
 @pytest.fixture(params=FAMILIES)
 def tiny(request):
-    """A tiny checkpoint of every family."""
+    """One tiny model per family."""
     return qkscope.load(GOLDEN / request.param, device="cpu")
 
 

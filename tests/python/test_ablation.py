@@ -1,4 +1,4 @@
-"""Losses without groups of heads, against hooks by hand."""
+"""Ablation losses, compared with hand-written hooks."""
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ def loss(logits, ids):
 
 
 def by_hand(model, texts, heads, stand_in):
-    """stand_in(text, layer): [pos, head, d_head]"""
+    """Loss with z replaced by stand_in(text, layer), [pos, head, d_head]."""
     total = 0.0
     for number, ids in enumerate(texts):
         def ablate(z, hook):
@@ -34,7 +34,7 @@ def by_hand(model, texts, heads, stand_in):
     return total / sum(len(ids) - 1 for ids in texts)
 
 
-def test_zero_and_mean(demo, texts):
+def test_zero_and_mean_ablation_match_hooks(demo, texts):
     caches = [demo.run_with_cache(ids, "*hook_z") for ids in texts]
     whole = {layer: np.concatenate([cache["z", layer] for cache in caches]).mean(0) for layer in range(8)}
     ways = {"zero": lambda text, layer: np.zeros((8, 16)), "mean": lambda text, layer: whole[layer]}
@@ -42,7 +42,7 @@ def test_zero_and_mean(demo, texts):
         table = qkscope.ablate(demo, texts, GROUPS, mode=mode).to_pandas().set_index("group")
         plain = sum(loss(demo(ids), ids) for ids in texts) / 38
         assert set(table["tokens"]) == {38}
-        assert table["loss"].iloc[0] == pytest.approx(plain, rel=1e-6)  # losses of tokens are float32
+        assert table["loss"].iloc[0] == pytest.approx(plain, rel=1e-6)  # losses per token are float32
         for name, heads in GROUPS.items():
             assert table.loc[name, "loss_without"] == pytest.approx(by_hand(demo, texts, heads, stand_in), rel=1e-6)
             increase = table.loc[name, "loss_without"] - plain
@@ -50,7 +50,7 @@ def test_zero_and_mean(demo, texts):
             assert table.loc[name, "increase_se"] > 0 and table.loc[name, "heads"] == len(heads)
 
 
-def test_resample_takes_another_text(demo, texts):
+def test_resampling_uses_another_text(demo, texts):
     pair = texts[:2]
     caches = [demo.run_with_cache(ids, "*hook_z") for ids in pair]
 
@@ -63,13 +63,13 @@ def test_resample_takes_another_text(demo, texts):
         assert table.loc[name, "loss_without"] == pytest.approx(by_hand(demo, pair, heads, stand_in), rel=1e-6)
 
 
-def test_controls_are_of_the_same_size_and_seeded(demo, texts):
+def test_control_groups_have_the_same_size_and_depend_on_the_seed(demo, texts):
     one, two, other = (qkscope.ablate(demo, texts, GROUPS, controls=3, seed=seed).to_pandas() for seed in (1, 1, 2))
     assert one.equals(two) and not one.equals(other)
     assert (one["control_sd"] > 0).all()
 
 
-def test_a_taxonomy_in_every_form(demo, texts, tmp_path):
+def test_taxonomy_may_be_a_table_a_data_frame_or_a_folder(demo, texts, tmp_path):
     classes = ["content_focused", "mixed", "content_focused"]
     table = pa.table({"layer": [0, 0, 1], "q_head": [0, 1, 2], "class": classes})
     pa.parquet.write_table(table, tmp_path / "taxonomy.parquet")
@@ -95,6 +95,6 @@ def test_a_taxonomy_in_every_form(demo, texts, tmp_path):
         ({"groups": GROUPS, "tokens": [1, 2, 3], "mode": "resample"}, "expected at least two"),
     ],
 )
-def test_mistakes_are_named(demo, options, message):
+def test_wrong_arguments_raise_input_errors(demo, options, message):
     with pytest.raises(qkscope.Error, match=message):
         qkscope.ablate(demo, options.pop("tokens", [[1, 2, 3], [4, 5]]), **options)

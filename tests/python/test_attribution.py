@@ -1,4 +1,4 @@
-"""The logit lens and direct logit attribution, against the model's own logits."""
+"""Logit lens and direct logit attribution, compared with the logits of the model."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from conftest import GOLDEN, some_ids
 
 import qkscope
 
-# RMSNorm and LayerNorm, biases, norms after attention, scaled residuals and logits, soft caps, MLP beside attention.
+# Families with RMSNorm, LayerNorm, biases, post-norms, scaled residuals and logits, soft caps, parallel blocks.
 FAMILIES = ("llama_gqa", "llama_bias", "qwen3", "smollm3_list", "gemma2", "gemma3_text", "glm4", "gpt2", "gpt_neox",
             "granite", "olmo", "olmo2", "starcoder2", "mllama_text")
 
@@ -21,7 +21,7 @@ def uncapped(model, logits):
     return cap * np.arctanh(logits / cap) if cap else logits
 
 
-def test_the_end_of_the_lens_is_the_model(family):
+def test_last_layer_of_the_logit_lens_equals_the_model(family):
     ids = some_ids(family, 9)
     lens = qkscope.logit_lens(family, ids).to_pandas()
     assert len(lens) == 9 * lens["layer"].nunique() and lens["layer"].max() == family.cfg.n_layers
@@ -37,7 +37,7 @@ def test_the_end_of_the_lens_is_the_model(family):
     assert last["target"].isna().iloc[-1]
 
 
-def test_parts_of_the_lens(demo):
+def test_logit_lens_of_chosen_layers_and_positions(demo):
     ids = some_ids(demo, 9)
     whole = qkscope.logit_lens(demo, ids).to_pandas()
     part = qkscope.logit_lens(demo, ids, positions=[2, -1], layers=[0, 8], targets=5).to_pandas()
@@ -49,7 +49,7 @@ def test_parts_of_the_lens(demo):
 
 
 @pytest.mark.parametrize("by", ["head", "component"])
-def test_parts_add_up(family, by):
+def test_attributions_sum_to_the_logit(family, by):
     ids = some_ids(family, 9)
     for position in (-1, 3):
         logits = uncapped(family, family(ids).astype(np.float64)[position])
@@ -62,7 +62,7 @@ def test_parts_add_up(family, by):
     assert heads == (layers * family.cfg.n_heads if by == "head" else 0)
 
 
-def test_words(demo):
+def test_answers_may_be_texts(demo):
     table = qkscope.direct_logit_attribution(demo, "Entry 1, day", demo.to_string(300), 301)
     again = qkscope.direct_logit_attribution(demo, "Entry 1, day", 300, 301)
     assert table.equals(again)
@@ -80,6 +80,6 @@ def test_words(demo):
         (lambda m: qkscope.logit_lens(m, [1, 2, 3], targets=[1, 2]), "targets: found 2, expected one, or 3"),
     ],
 )
-def test_mistakes_are_named(demo, call, message):
+def test_wrong_arguments_raise_input_errors(demo, call, message):
     with pytest.raises(qkscope.Error, match=message):
         call(demo)

@@ -1,4 +1,4 @@
-"""Caches: keys, batches, and what the residual stream is made of."""
+"""Activation caches: keys, batches, decompositions of the residual stream."""
 
 import numpy as np
 import pytest
@@ -6,18 +6,18 @@ from conftest import GOLDEN, some_ids
 
 import qkscope
 
-# Sums of float32 in another order; streams of these checkpoints are of the order of 10.
+# Float32 sums in a different order; residual streams of these checkpoints are about 10.
 TOLERANCE = 2e-4
 
 
 @pytest.fixture(params=["gemma2", "glm4", "olmo2", "granite", "gpt2", "gpt_neox", "mllama_text", "llama_bias", "qwen3"])
 def family(request):
-    """Norms after attention and MLP, a factor on both, learned positions, parallel blocks, layers that do not run."""
+    """Families with post-norms, residual factors, learned positions, parallel blocks, skipped layers."""
     return qkscope.load(GOLDEN / request.param, device="cpu")
 
 
 def capped(model, logits):
-    """Gemma 2 caps its logits after the sum."""
+    """Gemma 2 applies a soft cap to the summed logits."""
     cap = model.cfg.output_logits_soft_cap
     return cap * np.tanh(logits / cap) if cap else logits
 
@@ -38,7 +38,7 @@ def capped(model, logits):
     ("resid_pre5", "blocks.5.hook_resid_pre"),
     ("logits", "logits"),
 ])
-def test_short_keys(demo, short, name):
+def test_short_keys_name_hook_points(demo, short, name):
     cache = demo.run_with_cache([1, 2, 3])
     assert cache[short] is cache[name] and short in cache
 
@@ -55,7 +55,7 @@ def test_a_cache_is_a_mapping(demo):
     assert "blocks.1.attn.hook_q" in repr(cache)
 
 
-def test_batches(demo):
+def test_batch_dimension_can_be_sliced_and_removed(demo):
     ids = np.stack([some_ids(demo, 5), some_ids(demo, 5, 1), some_ids(demo, 5, 2)])
     cache = demo.run_with_cache(ids)
     alone = demo.run_with_cache(ids[1])
@@ -77,14 +77,14 @@ def test_batches(demo):
         cache.remove_batch_dim()
 
 
-def test_numpy_and_to(demo):
+def test_caches_convert_to_numpy_and_back(demo):
     cache = demo.run_with_cache([1, 2, 3], "blocks.0.*")
     np.testing.assert_array_equal(cache.numpy()["q", 0], cache["q", 0])
     assert cache.to("numpy") is cache
 
 
-def test_contributions_add_up_to_the_stream(family):
-    """Also of families with a norm after attention and MLP, which contributions pass through."""
+def test_contributions_sum_to_the_residual_stream(family):
+    """Includes families with a norm after attention and MLP."""
     ids = some_ids(family, 6)
     cache = family.run_with_cache(ids)
     layers = [i for i in range(family.cfg.n_layers) if ("resid_post", i) in cache]
@@ -104,7 +104,7 @@ def test_contributions_add_up_to_the_stream(family):
         np.testing.assert_allclose(part, cache["resid_mid", layers[1]], atol=TOLERANCE)
 
 
-def test_attributions_add_up_to_the_logits(family):
+def test_attributions_sum_to_the_logits(family):
     ids = some_ids(family, 6)
     logits, cache = family.run_with_cache(ids, return_type="logits")
     attrs = cache.logit_attrs(cache.get_full_resid_decomposition(expand_neurons=False), ids)
@@ -114,15 +114,15 @@ def test_attributions_add_up_to_the_logits(family):
     np.testing.assert_allclose(total, logits[np.arange(6), ids], atol=TOLERANCE)
 
 
-def test_the_final_norm_of_each_entry_is_the_logit_lens(family):
+def test_recomputed_final_norm_equals_the_logit_lens(family):
     ids = some_ids(family, 6)
     logits, cache = family.run_with_cache(ids, return_type="logits")
     lens = cache.accumulated_resid(apply_ln=True) @ family.W_U * family.cfg.logit_scale
     np.testing.assert_allclose(capped(family, lens[-1]), logits, atol=TOLERANCE)
 
 
-def test_projections_are_products_that_were_not_made(family):
-    """With and without the norm, with one direction and several."""
+def test_projected_neuron_results_equal_full_products(family):
+    """Covers apply_ln on and off, one direction and several."""
     cache = family.run_with_cache(some_ids(family, 5))
     rng = np.random.default_rng(0)
     for direction in (rng.normal(size=family.cfg.d_model), rng.normal(size=(family.cfg.d_model, 3))):
@@ -159,12 +159,12 @@ def test_projections_are_products_that_were_not_made(family):
         (lambda c: c.accumulated_resid(8, mlp_input=True), "the unembedding, expected one below it"),
     ],
 )
-def test_mistakes_are_named(demo, call, message):
+def test_wrong_arguments_raise_input_errors(demo, call, message):
     with pytest.raises(qkscope.InputError, match=message):
         call(demo.run_with_cache([1, 2, 3]))
 
 
-def test_a_stack_that_would_fill_the_memory_is_refused(demo, monkeypatch):
+def test_stacks_above_the_memory_limit_are_refused(demo, monkeypatch):
     monkeypatch.setattr("qkscope._contributions.LARGEST", 1 << 20)
     cache = demo.run_with_cache(some_ids(demo, 8))
     with pytest.raises(qkscope.InputError, match="GiB.*pos_slice"):
@@ -172,7 +172,7 @@ def test_a_stack_that_would_fill_the_memory_is_refused(demo, monkeypatch):
     assert cache.stack_neuron_results(-1, pos_slice=-1).shape == (8 * 224, 128)
 
 
-def test_norms_that_are_not_there():
+def test_missing_norms_are_refused():
     model = qkscope.load(GOLDEN / "olmo2", device="cpu")
     cache = model.run_with_cache(some_ids(model, 4))
     with pytest.raises(qkscope.InputError, match="no norm before its attention"):

@@ -1,4 +1,4 @@
-"""What calls take and return: losses, batches of texts of any length, hooks that stay, passes that start or stop."""
+"""Calls of a model: losses, batches of texts of any length, persistent hooks, passes over some layers."""
 
 import json
 
@@ -24,7 +24,7 @@ def log_softmax(logits):
 # Losses
 
 
-def test_loss_is_that_of_the_next_token(demo):
+def test_loss_is_the_cross_entropy_of_the_next_token(demo):
     ids = some_ids(demo, 9)
     expected = -log_softmax(demo(ids))[np.arange(8), ids[1:]]
     each = demo(ids, return_type="loss", loss_per_token=True)
@@ -37,7 +37,7 @@ def test_loss_is_that_of_the_next_token(demo):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_loss_of_texts_counts_every_token_once(demo, side):
+def test_mean_loss_weighs_all_tokens_equally(demo, side):
     alone = [demo(text, "loss", loss_per_token=True) for text in TEXTS]
     together = demo(TEXTS, "loss", loss_per_token=True, padding_side=side)
     for row, own in zip(together, alone):
@@ -45,11 +45,11 @@ def test_loss_of_texts_counts_every_token_once(demo, side):
     np.testing.assert_allclose(demo(TEXTS, "loss", padding_side=side), np.concatenate(alone).mean(), rtol=1e-6)
 
 
-# Texts of different length
+# Texts of different lengths
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_each_row_has_the_bits_it_has_alone(tiny, side):
+def test_each_sequence_of_a_batch_has_the_bits_it_has_alone(tiny, side):
     sequences = [some_ids(tiny, length, length) for length in (5, 12, 1)]
     together = tiny.run_with_cache(sequences, padding_side=side)
     for row, ids in enumerate(sequences):
@@ -67,7 +67,7 @@ def test_each_row_has_the_bits_it_has_alone(tiny, side):
             assert np.isnan(outside).all(), name
 
 
-def test_padded_ids_are_the_texts_that_were_padded(demo):
+def test_padding_of_ids_is_ignored(demo):
     for side in ("right", "left"):
         ids = demo.to_tokens(TEXTS, padding_side=side)
         assert ids.shape == (3, 19) and (ids == -1).sum() == 11 + 17
@@ -76,7 +76,7 @@ def test_padded_ids_are_the_texts_that_were_padded(demo):
         assert demo.to_str_tokens(ids) == demo.to_str_tokens(TEXTS)
 
 
-def test_positions_are_counted_in_each_text(demo):
+def test_positions_are_relative_to_each_text(demo):
     logits = demo(TEXTS, positions=-1)
     assert logits.shape == (3, 1, 1024)
     for row, text in enumerate(TEXTS):
@@ -93,7 +93,7 @@ def test_positions_are_counted_in_each_text(demo):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_hooks_edit_rows_of_different_length(tiny, side):
+def test_hooks_edit_sequences_of_different_lengths(tiny, side):
     sequences = [some_ids(tiny, length, length) for length in (4, 9)]
     batched = []
 
@@ -113,7 +113,7 @@ def test_hooks_edit_rows_of_different_length(tiny, side):
     assert batched == [True, False, False]
 
 
-# Hooks that stay
+# Persistent hooks
 
 
 def zero(activation, hook):
@@ -138,7 +138,7 @@ def test_added_hooks_stay_until_they_are_reset(demo):
     assert same_bits(demo(ids), plain)
 
 
-def test_hooks_of_a_block_end_with_it(demo):
+def test_hooks_of_a_with_block_end_with_the_block(demo):
     ids = some_ids(demo, 6)
     plain = demo(ids)
     with demo.hooks([("blocks.*.hook_mlp_out", zero)]) as model:
@@ -150,8 +150,8 @@ def test_hooks_of_a_block_end_with_it(demo):
 
 
 @pytest.mark.parametrize("positions", [-1, [0, 3], slice(2, None)])
-def test_a_cache_beside_hooks_has_the_positions_of_the_whole(demo, positions):
-    """A function that edits patterns sees the whole square, whatever positions are kept."""
+def test_hooks_see_all_queries_while_positions_are_cached(demo, positions):
+    """A hook on patterns sees all queries and keys, even if only some positions are cached."""
     ids = np.stack([some_ids(demo, 6), some_ids(demo, 6, 1)])
     seen = []
 
@@ -172,7 +172,7 @@ def test_a_cache_beside_hooks_has_the_positions_of_the_whole(demo, positions):
 # Passes that start or stop at a layer
 
 
-def test_a_pass_in_two_parts_has_the_bits_of_the_whole(tiny):
+def test_a_pass_in_two_parts_has_the_bits_of_one_pass(tiny):
     ids = np.stack([some_ids(tiny, 7), some_ids(tiny, 7, 1)])
     middle = tiny(ids, stop_at_layer=1)
     np.testing.assert_array_equal(middle, tiny.run_with_cache(ids, "blocks.0.hook_resid_post")["resid_post", 0])
@@ -193,13 +193,13 @@ def test_residuals_start_and_stop_at_the_ends(demo):
     out, cache = demo.run_with_cache(ids, stop_at_layer=2, return_type="logits")
     assert same_bits(out, whole["resid_post", 1]) and list(cache)[-1] == "blocks.1.hook_resid_post"
     edited = demo.run_with_hooks(whole["resid_pre", 4], [("blocks.2.attn.hook_z", zero)], start_at_layer=4)
-    assert same_bits(edited, whole["logits"])  # a hook before the start does not fire
+    assert same_bits(edited, whole["logits"])  # hooks before the start do not fire
 
 
 # Text
 
 
-def test_the_token_that_begins_texts_is_the_models_default(demo):
+def test_bos_follows_the_tokenizer_by_default(demo):
     assert demo.bos_token_id is None and demo.eos_token_id == demo.to_single_token("<|end_of_text|>")
     with pytest.raises(qkscope.InputError, match="no token that begins texts"):
         demo.to_tokens("a", prepend_bos=True)
@@ -208,7 +208,7 @@ def test_the_token_that_begins_texts_is_the_models_default(demo):
 
 @pytest.fixture(params=["knows", "adds"])
 def with_bos(request, tmp_path):
-    """The demo's model with a tokenizer that has a token to begin texts, and one that adds it by itself."""
+    """The demo model with a tokenizer that has a BOS token, and with one that adds BOS itself."""
     for path in DEMO.iterdir():
         (tmp_path / path.name).symlink_to(path)
     for name, change in (
@@ -229,7 +229,7 @@ BEGINS_TEXTS = {
 }
 
 
-def test_a_token_that_begins_texts_is_there_once_or_not_at_all(with_bos, demo):
+def test_bos_is_prepended_once_or_not_at_all(with_bos, demo):
     model, adds = with_bos
     alone = demo.to_tokens(TEXTS[0]).tolist()
     bos = model.bos_token_id
@@ -312,13 +312,13 @@ def test_a_token_that_begins_texts_is_there_once_or_not_at_all(with_bos, demo):
         (lambda m: qkscope.load(DEMO, arrays="jax"), "arrays: found 'jax', expected 'auto', 'numpy' or 'torch'"),
     ],
 )
-def test_mistakes_are_input_errors_that_say_what_was_expected(demo, call, message):
+def test_wrong_arguments_raise_input_errors(demo, call, message):
     with pytest.raises(qkscope.InputError, match=message):
         call(demo)
 
 
-def test_error_kinds():
-    """What the engine calls bad input arrives as InputError, which is an Error."""
+def test_bad_input_of_the_engine_raises_input_error():
+    """InputError is a subclass of Error."""
     assert issubclass(qkscope.InputError, qkscope.Error)
     with pytest.raises(qkscope.InputError, match="cuda:x"):
         qkscope.load(DEMO, device="cuda:x")

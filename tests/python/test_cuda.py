@@ -1,6 +1,6 @@
 """Models on an NVIDIA GPU. Runs with pytest and by itself: python3 tests/python/test_cuda.py
 
-Without a GPU everything is skipped with the reason; without torch what needs torch. DEVICE chooses the GPU.
+Tests are skipped, with the reason, without a GPU; tests that need torch also without torch. DEVICE selects the GPU.
 """
 
 import os
@@ -27,7 +27,7 @@ FAMILIES = ("llama_gqa", "llama_bias", "mistral_window", "ministral3", "qwen2", 
 DEVICE = os.environ.get("DEVICE", "cuda")
 TYPES = ("float32", "bfloat16", "float16")
 
-# Sums of the same float32 products in another order; the project's bound for a GPU.
+# Float32 sums in a different order; bound of the project for GPU results.
 TOLERANCE = 1e-3
 
 
@@ -48,7 +48,7 @@ def some_ids(model, length, seed=0):
 
 
 def host(array):
-    """A NumPy copy of what is on the GPU."""
+    """Copies an array from the GPU to NumPy."""
     if isinstance(array, np.ndarray):
         return array
     return array.cpu().numpy() if hasattr(array, "cpu") else array.numpy()
@@ -63,7 +63,7 @@ class CardTest(unittest.TestCase):
             raise unittest.SkipTest(str(error)) from None
 
     def assert_close(self, ours, theirs, name="", tolerance=TOLERANCE):
-        """Masked scores are -infinity on both sides."""
+        """Compares arrays; masked scores must be -inf in both."""
         ours, theirs = host(ours), host(theirs)
         self.assertEqual(ours.shape, theirs.shape, name)
         np.testing.assert_array_equal(np.isneginf(ours), np.isneginf(theirs), err_msg=name)
@@ -75,7 +75,7 @@ class CardTest(unittest.TestCase):
 
 
 class Load(CardTest):
-    def test_the_type_is_the_checkpoints_where_it_has_16_bits(self):
+    def test_default_dtype_is_a_16_bit_type_of_the_checkpoint(self):
         golden = ROOT / "tests/golden"
         stored = {"llama_gqa": "bfloat16", "qwen2": "float16", "llama_mha": "float32", "mistral3_fp8": "bfloat16"}
         for name, dtype in stored.items():
@@ -84,13 +84,13 @@ class Load(CardTest):
         self.assertTrue(on_gpu().device.startswith("cuda:"))
         self.assertEqual(qkscope.load(DEMO).device, "cuda:0")
 
-    def test_a_card_that_is_not_there(self):
+    def test_missing_gpus_are_refused(self):
         with self.assertRaisesRegex(qkscope.Error, "no such GPU"):
             qkscope.load(DEMO, device="cuda:99")
 
     @needs_torch
-    def test_torch_may_come_first_or_last(self):
-        """Both bring CUDA's libraries; whoever comes first decides which are used."""
+    def test_torch_may_be_imported_before_or_after(self):
+        """Both load CUDA libraries; the first import decides which are used."""
         ours = f"import qkscope; m = qkscope.load({str(DEMO)!r}, device={DEVICE!r}); m._engine.keeps_on_device = False; m([1, 2])"
         theirs = f"import torch; a = torch.ones(64, 64, device={DEVICE!r}); assert float((a @ a)[0, 0]) == 64"
         for script in (f"{ours}\n{theirs}\n{ours}", f"{theirs}\n{ours}"):
@@ -98,12 +98,12 @@ class Load(CardTest):
             self.assertEqual(done.returncode, 0, done.stderr)
 
     @needs_torch
-    def test_types_and_devices_of_torch(self):
+    def test_torch_dtypes_and_devices_are_accepted(self):
         self.assertEqual(qkscope.load(DEMO, device=torch.device(DEVICE), dtype=torch.bfloat16).dtype, "bfloat16")
 
 
 class Values(CardTest):
-    def test_every_point_of_every_family_is_the_cpus(self):
+    def test_every_hook_point_of_every_family_matches_the_cpu(self):
         for family in FAMILIES:
             with self.subTest(family):
                 folder = ROOT / "tests/golden" / family
@@ -115,8 +115,8 @@ class Values(CardTest):
                     for name, array in expected.items():
                         self.assert_close(cache[name], array, f"{family} {name}")
 
-    def test_rewritten_weights(self):
-        """Also where folding gives matrices a bias that the family does not have."""
+    def test_rewritten_weights_match_the_cpu(self):
+        """Includes families in which folding adds a bias to matrices."""
         for family, layer_norm in (("gpt2", True), ("gpt_neox", True), ("starcoder2_no_bias", True), ("qwen2", False)):
             with self.subTest(family):
                 options = {"fold_ln": True, "center_unembed": True, "fold_value_biases": True,
@@ -126,7 +126,7 @@ class Values(CardTest):
                 ids = some_ids(cpu, 20)
                 self.assert_close(gpu(ids), cpu(ids))
 
-    def test_losses(self):
+    def test_losses_match_the_cpu(self):
         cpu, gpu = qkscope.load(DEMO, device="cpu"), on_gpu(dtype="float32")
         texts = ["The sea was calm.", "Entry 1, day 5: the old man sat by the fire."]
         self.assertLess(abs(float(gpu(texts, "loss")) - float(cpu(texts, "loss"))), TOLERANCE)
@@ -134,7 +134,7 @@ class Values(CardTest):
         self.assert_close(each, expected)
 
     @needs_torch
-    def test_texts_of_different_length(self):
+    def test_texts_of_different_lengths_match_the_cpu(self):
         cpu, gpu = qkscope.load(DEMO, device="cpu"), on_gpu(dtype="float32")
         sequences = [some_ids(cpu, length, length) for length in (5, 12, 1)]
         half = np.float32(0.5)
@@ -149,7 +149,7 @@ class Values(CardTest):
                 self.assert_close(np.nan_to_num(host(edited)), np.nan_to_num(expected))
 
     @needs_torch
-    def test_a_pass_in_two_parts(self):
+    def test_a_pass_in_two_parts_matches_one_pass(self):
         gpu = on_gpu(dtype="float32")
         ids = np.stack([some_ids(gpu, 9), some_ids(gpu, 9, 1)])
         middle = gpu(ids, stop_at_layer=3)
@@ -157,7 +157,7 @@ class Values(CardTest):
         self.assert_close(gpu(middle.cpu(), start_at_layer=3), host(gpu(ids)))
 
     @needs_torch
-    def test_what_a_cache_says(self):
+    def test_cache_methods_match_the_cpu(self):
         cpu, gpu = qkscope.load(DEMO, device="cpu"), on_gpu(dtype="float32")
         ids = np.stack([some_ids(cpu, 9), some_ids(cpu, 9, 1)])
         ours, theirs = gpu.run_with_cache(ids), cpu.run_with_cache(ids)
@@ -174,13 +174,13 @@ class Values(CardTest):
         self.assert_close(ours.numpy()["q", 3], theirs["q", 3])
         self.assertIsInstance(qkscope.load(DEMO, device=DEVICE, arrays="numpy")(ids), np.ndarray)
 
-    def test_folded_norms(self):
+    def test_folded_norms_match_the_cpu(self):
         cpu, gpu = qkscope.load(DEMO, device="cpu", fold_ln=True), on_gpu(dtype="float32", fold_ln=True)
         name, ids = "blocks.2.ln1.hook_normalized", some_ids(cpu, 40)
         self.assert_close(gpu.run_with_cache(ids, name)[name], cpu.run_with_cache(ids, name)[name])
         self.assert_close(gpu(ids), cpu(ids))
 
-    def test_chosen_positions(self):
+    def test_chosen_positions_match_all_positions(self):
         for dtype in TYPES:
             with self.subTest(dtype):
                 gpu = on_gpu(dtype=dtype)
@@ -190,16 +190,16 @@ class Values(CardTest):
                 for name, array in gpu.run_with_cache(ids, names, positions=[4, -1, 2]).items():
                     axis = 2 if name.endswith(("pattern", "scores")) else 1
                     expected = np.take(host(whole[name]), [4, 29, 2], axis)
-                    # After the rows are chosen other kernels may run: equal up to the type's rounding.
+                    # Fewer rows may select other kernels: results are equal up to rounding of the dtype.
                     self.assert_close(array, expected, name, 1e-3 if dtype == "float32" else 0.1)
 
-    def test_logits_of_chosen_positions(self):
+    def test_logits_of_chosen_positions_match_all_logits(self):
         gpu = on_gpu(dtype="float32")
         ids = some_ids(gpu, 30)
         self.assert_close(gpu(ids, positions=[2, -1]), host(gpu(ids))[[2, 29]])
 
     @needs_torch
-    def test_tokens_on_any_device(self):
+    def test_tokens_may_be_on_any_device(self):
         gpu = on_gpu()
         ids = some_ids(gpu, 12)
         expected = gpu(ids)
@@ -210,7 +210,7 @@ class Values(CardTest):
 
 @needs_torch
 class Tensors(CardTest):
-    def test_activations_are_float32_tensors_on_the_card(self):
+    def test_activations_are_float32_tensors_on_the_gpu(self):
         gpu = on_gpu(dtype="bfloat16")
         cache = gpu.run_with_cache(some_ids(gpu, 9))
         for name, array in cache.items():
@@ -229,9 +229,9 @@ class Tensors(CardTest):
         self.assertEqual(shown.data_ptr(), again.data_ptr())
         shown.fill_(7)
         self.assertTrue((array.numpy() == 7).all())
-        array.assign(np.full(array.shape, 5, np.float32))  # from the host
+        array.assign(np.full(array.shape, 5, np.float32))  # tokens on the host
         self.assertTrue(bool((again == 5).all()))
-        array.assign(torch.full(array.shape, 3.0, device=DEVICE))  # from the GPU
+        array.assign(torch.full(array.shape, 3.0, device=DEVICE))  # tokens on the GPU
         del array
         self.assertTrue(bool((again == 3).all()))
 
@@ -246,7 +246,7 @@ class Tensors(CardTest):
         gpu.run_with_hooks([1, 2, 3], [("blocks.0.hook_resid_pre", look), ("blocks.0.hook_resid_pre", look)])
         self.assertEqual(len(set(places)), 1)
 
-    def test_cupy_takes_them(self):
+    def test_cupy_imports_device_arrays(self):
         try:
             import cupy
         except ImportError:
@@ -262,7 +262,7 @@ class Tensors(CardTest):
 
 @needs_torch
 class Hooks(CardTest):
-    def test_looking_and_writing_back_change_no_bit(self):
+    def test_reading_and_writing_back_change_no_bit(self):
         def rewrite(activation):
             kept = activation.copy() if isinstance(activation, np.ndarray) else activation.clone()
             activation[...] = 0
@@ -283,7 +283,7 @@ class Hooks(CardTest):
                         with self.subTest(f"{family} {dtype} {function.__name__}"):
                             self.assert_same_bits(gpu.run_with_hooks(ids, [(everything, function)]), plain)
 
-    def test_edits_have_the_cpus_effect(self):
+    def test_edits_match_the_cpu(self):
         cpu, gpu = qkscope.load(DEMO, device="cpu"), on_gpu(dtype="float32")
         ids, other = some_ids(cpu, 40), some_ids(cpu, 40, 1)
         names = ["blocks.4.hook_resid_pre", "blocks.*.attn.hook_pattern"]
@@ -321,7 +321,7 @@ class Hooks(CardTest):
                 self.assert_close(logits, cpu.run_with_hooks(ids, theirs, queries=where), kind)
                 self.assertGreater(np.abs(host(logits) - plain).max(), 1e-2, kind)
 
-    def test_an_answer_may_lie_anywhere(self):
+    def test_hooks_may_return_arrays_on_any_device(self):
         gpu = on_gpu(dtype="float32")
         ids = some_ids(gpu, 20)
         zero = torch.zeros(20, gpu.cfg.d_model)
@@ -331,7 +331,7 @@ class Hooks(CardTest):
             edited = gpu.run_with_hooks(ids, [("blocks.1.hook_mlp_out", lambda a, answer=answer: answer)])
             self.assert_same_bits(edited, expected)
 
-    def test_a_wrong_answer_says_which(self):
+    def test_wrong_results_of_hooks_name_the_hook_point(self):
         gpu = on_gpu()
         for function, message in (
             (lambda z: z[:2], r"blocks.2.attn.hook_z.*shape \[2, 8, 16\], expected \[5, 8, 16\]"),
@@ -356,14 +356,14 @@ class Hooks(CardTest):
                 self.assertIn("broken_hook", "".join(traceback.format_tb(error.__traceback__)))
             self.assert_same_bits(gpu([1, 2, 3]), before)
 
-    def test_a_hook_that_runs_its_model_is_told(self):
+    def test_a_hook_that_runs_its_model_is_refused(self):
         gpu = on_gpu()
         before = gpu([1, 2])
         with self.assertRaisesRegex(qkscope.Error, "one pass at a time"):
             gpu.run_with_hooks([1, 2], [("hook_embed", lambda a: gpu([1, 2]))])
         self.assert_same_bits(gpu([1, 2]), before)
 
-    def test_threads_wait_for_each_other(self):
+    def test_concurrent_threads_get_correct_results(self):
         gpu = on_gpu()
         ids = [some_ids(gpu, 200, seed) for seed in range(4)]
         alone = [gpu(sequence) for sequence in ids]
@@ -386,12 +386,12 @@ TEXT = "Entry 1, day 5. A letter came for Orn: the road by the river is closed."
 
 class Generate(CardTest):
     def assert_most_likely(self, cpu, ids, length, hooks=()):
-        """Every token after the prompt is the CPU's first choice, or as good as that within rounding."""
+        """Every new token is the argmax of the CPU, or equal to it within rounding."""
         logits = cpu.run_with_hooks(ids, hooks)[length - 1 : -1]
         chosen = np.take_along_axis(logits, np.asarray(ids)[length:, None], 1)[:, 0]
         self.assertLess((logits.max(-1) - chosen).max(), TOLERANCE)
 
-    def test_the_most_likely_tokens_are_the_cpus(self):
+    def test_greedy_tokens_match_the_cpu(self):
         cpu, gpu = qkscope.load(DEMO, device="cpu"), on_gpu(dtype="float32")
         prompts = [cpu.to_tokens(TEXT), cpu.to_tokens(TEXT)[:5]]
         for prompt, ids in zip(prompts, gpu.generate(prompts, 24)):
@@ -401,7 +401,7 @@ class Generate(CardTest):
         text = gpu.generate(TEXT, 24, stream=pieces.append)
         self.assertEqual(TEXT + "".join(pieces), text)
 
-    def test_a_seed_gives_the_same_text(self):
+    def test_equal_seeds_give_equal_text(self):
         for dtype in TYPES:
             with self.subTest(dtype):
                 gpu = on_gpu(dtype=dtype)
@@ -409,7 +409,7 @@ class Generate(CardTest):
                 self.assertEqual(first, second)
 
     @needs_torch
-    def test_hooks_on_the_way(self):
+    def test_hooks_edit_during_generation(self):
         cpu, gpu = qkscope.load(DEMO, device="cpu"), on_gpu(dtype="float32")
         prompt = cpu.to_tokens(TEXT)
         hooks = [("blocks.2.attn.hook_z", lambda z: z * 0)]
@@ -422,7 +422,7 @@ class Generate(CardTest):
 
 
 class Desk(CardTest):
-    """What is done around hooks gives on a GPU what it gives on the CPU."""
+    """Heads, patching, attribution and ablation on the GPU match the CPU."""
 
     @staticmethod
     def metric(logits):
@@ -442,8 +442,8 @@ class Desk(CardTest):
             else:
                 self.assertEqual(found, expected, name)
 
-    def test_heads(self):
-        """gemma2 caps its scores."""
+    def test_head_scores_match_the_cpu(self):
+        """gemma2 has soft-capped attention scores."""
         for family in ("llama_gqa", "mistral_window", "gemma2"):
             with self.subTest(family):
                 folder = ROOT / "tests/golden" / family
@@ -454,7 +454,7 @@ class Desk(CardTest):
                 self.assert_same_table(qkscope.heads(gpu, texts, **options), qkscope.heads(cpu, texts, **options))
 
     @needs_torch
-    def test_patching(self):
+    def test_patching_matches_the_cpu(self):
         from qkscope import patching
 
         cpu, gpu, clean, corrupted = self.pair()
@@ -469,11 +469,11 @@ class Desk(CardTest):
         np.testing.assert_allclose(ours, theirs, atol=TOLERANCE, rtol=TOLERANCE)
 
     @needs_torch
-    def test_attribution_and_ablation(self):
+    def test_attribution_and_ablation_match_the_cpu(self):
         cpu, gpu, tokens, other = self.pair()
         parts = [qkscope.direct_logit_attribution(model, tokens, " road", " river") for model in (gpu, cpu)]
         self.assert_same_table(*parts)
-        by_order = ["token", "text", "target_rank"]  # tokens that are as likely as each other may change places
+        by_order = ["token", "text", "target_rank"]  # equally likely tokens may be swapped
         lenses = [qkscope.logit_lens(model, tokens, positions=[3, -2]).drop(by_order) for model in (gpu, cpu)]
         self.assert_same_table(*lenses)
         groups = {"first": [(0, 0), (0, 1)], "last": [(7, 1)]}
@@ -485,7 +485,7 @@ class Desk(CardTest):
 
 @needs_torch
 class Memory(CardTest):
-    def test_a_hundred_calls_do_not_grow(self):
+    def test_a_hundred_calls_leak_no_memory(self):
         gpu = on_gpu()
         ids = some_ids(gpu, 2000)
 
@@ -506,7 +506,7 @@ class Memory(CardTest):
             run()
         grown = before - free()
         print(f"100 caches of {size / 2**20:.0f} MiB: {grown / 2**20:+.1f} MiB on the GPU")
-        self.assertLess(grown, size)  # a leak would be a hundred times that
+        self.assertLess(grown, size)  # a leak would be a hundred times larger
 
     def test_a_tensor_outlives_its_model(self):
         gpu = on_gpu(dtype="float32")

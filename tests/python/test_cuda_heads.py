@@ -1,7 +1,8 @@
-"""Attention on an NVIDIA GPU for the sizes of heads and forms of scores that kernels are made for, beside the CPU in
-float32. Runs with pytest and by itself: python3 tests/python/test_cuda_heads.py
+"""Attention on an NVIDIA GPU for all head sizes and score variants of the kernels, compared with float32 on the CPU.
 
-Without a GPU or transformers everything is skipped with the reason. DEVICE chooses the GPU.
+Runs with pytest and by itself: python3 tests/python/test_cuda_heads.py
+
+Tests are skipped, with the reason, without a GPU or transformers. DEVICE selects the GPU.
 """
 
 import os
@@ -24,7 +25,7 @@ COMMON = {"vocab_size": 300, "hidden_size": 384, "intermediate_size": 256, "num_
           "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 1024,
           "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 
-# Family, size of heads, and what is special about its scores. The factors of q and k give scores a spread of about 2.
+# Family, head size, and special score options. The factors of q and k give scores a standard deviation of about 2.
 CASES = {
     "llama 64": ("Llama", {"head_dim": 64}),
     "llama 96": ("Llama", {"head_dim": 96}),
@@ -38,9 +39,9 @@ CASES = {
                                      "num_experts_per_tok": 2}),
 }
 
-# The largest difference of half a million elements, as a share of the largest one. z is rounded to 8 bits (11 with
-# float16), and so are the residual, the q, k, v and the weights it is made of, each to 1/256 of itself at most: 3.0e-2 was
-# seen on an H200, and 3.0e-3 with float16; the bounds are set somewhat above. Without the cap of gemma2 it is 0.75.
+# Bounds of the largest difference of half a million elements, relative to the largest element. z, residual, q, k, v and
+# weights are rounded to 8 bits (float16: 11). An H200 gave 3.0e-2 for bfloat16 and 3.0e-3 for float16; the bounds are
+# somewhat larger. Without the soft cap of gemma2 the difference would be 0.75.
 TOLERANCE = {"bfloat16": 5e-2, "float16": 6e-3}
 
 
@@ -51,16 +52,16 @@ def save_model(family, options, folder):
     with torch.no_grad():
         for name, values in model.named_parameters():
             if name.endswith(("q_proj.weight", "k_proj.weight")):
-                values.mul_(2.7 if family == "GptOss" else 3.6)  # YaRN makes those of gpt-oss larger
+                values.mul_(2.7 if family == "GptOss" else 3.6)  # YaRN scales the scores of gpt-oss up
             if name.endswith("sinks"):
                 values.normal_(std=2.0)
             if ".experts.down_proj" in name:
-                values.zero_()  # which experts a row takes may hang on a rounding: nothing of them is added
+                values.zero_()  # rounding may change the chosen experts, so that their output is set to zero
     model.save_pretrained(folder)
 
 
 def values_of_heads(folder, ids, **options):
-    """Of both layers: one may have a window and the other none."""
+    """Returns z of both layers: one may have a sliding window."""
     cache = qkscope.load(folder, arrays="numpy", **options).run_with_cache(ids, "blocks.*.attn.hook_z")
     return np.stack([np.asarray(cache["z", layer], np.float32) for layer in range(2)])
 
@@ -75,7 +76,7 @@ class Heads(unittest.TestCase):
         except qkscope.Error as error:
             raise unittest.SkipTest(str(error)) from None
 
-    def test_values_are_the_cpus(self):
+    def test_attention_values_match_the_cpu(self):
         for case, (family, options) in CASES.items():
             with self.subTest(case), tempfile.TemporaryDirectory() as folder:
                 save_model(family, options, folder)
@@ -88,7 +89,7 @@ class Heads(unittest.TestCase):
                     print(f"{case}, {dtype}: {error:.1e} of the largest value")
                     self.assertLess(error, tolerance, f"{case}, {dtype}")
 
-    def test_it_would_be_seen_if_a_cap_were_missing(self):
+    def test_a_missing_soft_cap_would_fail_the_bound(self):
         with tempfile.TemporaryDirectory() as folder:
             family, options = CASES["gemma2 256, cap"]
             save_model(family, options, folder)

@@ -1,6 +1,6 @@
-"""Activations that stay where they are computed, as on CUDA; here the place is the CPU, where every bit must be the same.
+"""Activations in device memory, as on CUDA; here the device is the CPU, so that every bit must be equal.
 
-Without torch they are DeviceArray, with torch tensors. test_cuda.py is the same on a GPU.
+Without torch they are DeviceArray, with torch tensors. test_cuda.py has the same tests for a GPU.
 """
 
 import threading
@@ -27,7 +27,7 @@ def holding():
     return model
 
 
-def test_an_array_describes_itself(holding):
+def test_device_arrays_have_shape_dtype_and_device(holding):
     array = holding._engine.record(np.array([[1, 2, 3]], np.int32), ["hook_embed"], [])["hook_embed"]
     assert array.shape == (3, 128) and array.dtype == "float32" and array.device == "cpu"
     assert repr(array) == "DeviceArray(shape=[3, 128], dtype='float32', device='cpu')"
@@ -47,7 +47,7 @@ def test_dlpack_shows_the_same_memory(holding):
     shown, again, copy = np.from_dlpack(array), np.from_dlpack(array.reshape(1, 3, 128)), array.numpy()
     assert shown.ctypes.data == again.ctypes.data != copy.ctypes.data
     array.assign(np.full((3, 128), 7, np.float32))
-    del array  # whoever looks keeps the memory
+    del array  # the view keeps the memory alive
     assert (shown == 7).all() and (again == 7).all() and not (copy == 7).any()
 
 
@@ -62,7 +62,7 @@ def test_the_cache_has_the_same_bits(demo, holding, positions):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_sequences_of_different_length(demo, holding, side):
+def test_sequences_of_different_lengths_are_padded(demo, holding, side):
     sequences = [some_ids(demo, length, length) for length in (4, 9)]
     expected = demo.run_with_cache(sequences, padding_side=side)
     for name, array in holding.run_with_cache(sequences, padding_side=side).items():
@@ -81,12 +81,12 @@ def test_sequences_of_different_length(demo, holding, side):
 
 @pytest.mark.parametrize(
     "function", [lambda a: None, lambda a: a, lambda a: numpy(a).copy()], ids=["looks", "returns", "writes"])
-def test_what_is_not_changed_keeps_every_bit(demo, holding, function):
+def test_hooks_without_edits_change_no_bit(demo, holding, function):
     ids = np.stack([some_ids(demo, 33), some_ids(demo, 33, 1)])
     assert same_bits(holding.run_with_hooks(ids, [(lambda name: True, function)]), demo(ids))
 
 
-def test_edits_are_the_same_in_place_and_returned(demo, holding):
+def test_in_place_edits_equal_returned_arrays(demo, holding):
     ids = some_ids(demo, 12)
     name = "blocks.2.attn.hook_z"
 
@@ -100,7 +100,7 @@ def test_edits_are_the_same_in_place_and_returned(demo, holding):
 
     expected = demo.run_with_hooks(ids, [(name, in_place)])
     assert not same_bits(expected, demo(ids))
-    # np.from_dlpack gives a writable array from NumPy 2.1 on.
+    # np.from_dlpack returns a writable array since NumPy 2.1.
     if numpy(holding(ids)).flags.writeable:
         assert same_bits(holding.run_with_hooks(ids, [(name, in_place)]), expected)
     assert same_bits(holding.run_with_hooks(ids, [(name, returned)]), expected)
@@ -120,12 +120,12 @@ def test_a_pattern_is_edited_on_the_host(demo, holding):
         (lambda z: "z", "expected float32"),
     ],
 )
-def test_a_wrong_answer_says_which(holding, function, message):
+def test_wrong_results_of_hooks_name_the_hook_point(holding, function, message):
     with pytest.raises(qkscope.Error, match=message):
         holding.run_with_hooks([1, 2, 3, 4, 5], [("blocks.2.attn.hook_z", function)])
 
 
-def test_threads_keep_what_is_theirs(demo, holding):
+def test_concurrent_threads_get_their_own_activations(demo, holding):
     ids = [some_ids(demo, 100, seed) for seed in range(4)]
     caches = [None] * 4
 

@@ -1,4 +1,4 @@
-"""The Python of the documentation runs as it is written, on the demo's model."""
+"""Runs the Python code of the documentation on the demo model."""
 
 import json
 import shutil
@@ -13,14 +13,14 @@ from test_studies import PROGRAM
 
 import qkscope
 
-# Blocks with these words need a GPU or torch (beside_torch has those), lines with these a Hub.
+# Blocks with these words need a GPU or torch (see beside_torch); lines with these words need the Hub.
 ELSEWHERE = ('device="cuda"', "to_torch_module")
 AT_A_HUB = '"org/'
 
 
 @pytest.fixture
 def names(demo):
-    """What the pages take for granted."""
+    """Variables that the pages assume."""
     tokens = demo.to_tokens("Entry 1, day 5. A letter came for Orn: the road by the river is closed.")
     return {
         "np": np, "qkscope": qkscope, "model": demo, "tokens": tokens, "ids": tokens, "ablate": lambda z: z * 0,
@@ -30,7 +30,7 @@ def names(demo):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with the files that the pages name, made of little."""
+    """A folder with small versions of the files that the pages name."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "share").symlink_to(ROOT / "share")
     config = configuration("stats/model")
@@ -52,7 +52,7 @@ def capture_and_analyse(folder):
 
 
 @pytest.mark.parametrize("page", ["python.md", "heads.md", "patching.md", "generate.md", "../README.md"])
-def test_page(page, names, folder):
+def test_code_of_the_page_runs(page, names, folder):
     blocks = python_blocks(page)
     if any('analyze("data")' in block or 'compare("' in block for block in blocks):
         capture_and_analyse(folder)
@@ -64,14 +64,14 @@ def test_page(page, names, folder):
             run_block(page, "".join(line for line in block.splitlines(True) if AT_A_HUB not in line), names)
 
 
-# Each row of the page's first table; the others tell differences.
+# Rows of the first table of the page; other tables list differences.
 MOVED = [row for row in table_rows("coming-from-transformerlens.md", 2) if "`" in row[0] + row[1]]
 MOVED = MOVED[: next(i for i, row in enumerate(MOVED) if row[0] == "`run_with_cache`")]
 
 
 @pytest.fixture
 def moving(names, folder, demo):
-    """What the code for users of TransformerLens is about."""
+    """Variables of the code for users of TransformerLens."""
     (folder / "gpt2").symlink_to(GOLDEN / "gpt2")
     tokens = names["tokens"]
     cache = demo.run_with_cache(tokens[None])
@@ -85,7 +85,7 @@ def moving(names, folder, demo):
 
 
 @pytest.mark.parametrize("row", MOVED, ids=lambda row: row[0][:40])
-def test_moving_from_transformer_lens(row, moving):
+def test_code_of_the_transformer_lens_table_runs(row, moving):
     left, right = row
     for code in code_spans(left if right.startswith("the same") else right):
         if code == 'cache.to("cpu")':

@@ -1,4 +1,4 @@
-"""Factored matrices, circuits and composition, against the matrices multiplied out."""
+"""Factored matrices, circuits and composition, compared with full products."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ def factors(*leading, ldim=7, mdim=3, rdim=7, seed=0):
             rng.normal(size=(*leading, mdim, rdim)).astype(np.float32))
 
 
-def test_what_a_factored_matrix_is():
+def test_properties_match_the_full_matrix():
     a, b = factors(2, 4)
     matrix = FactoredMatrix(a, b)
     product = a @ b
@@ -34,7 +34,7 @@ def test_what_a_factored_matrix_is():
     assert repr(matrix) == "FactoredMatrix(shape=[2, 4, 7, 7], mdim=3)"
 
 
-def test_products():
+def test_products_match_the_full_matrix():
     a, b = factors(4)
     matrix, product = FactoredMatrix(a, b), a @ b
     other = FactoredMatrix(*factors(4, seed=1))
@@ -48,7 +48,7 @@ def test_products():
     assert (matrix @ other).mdim == 3
 
 
-def test_indices():
+def test_indexing_matches_the_full_matrix():
     a, b = factors(2, 4)
     matrix, product = FactoredMatrix(a, b), a @ b
     np.testing.assert_allclose(matrix[1].AB, product[1], rtol=1e-5)
@@ -85,7 +85,7 @@ def test_circuits_of_grouped_heads(demo):
     assert demo.all_head_labels[:2] == ["L0H0", "L0H1"] and len(demo.all_head_labels) == 64
 
 
-def test_composition_scores_are_those_of_the_products(demo):
+def test_composition_scores_match_full_products(demo):
     for mode in "QKV":
         scores = demo.all_composition_scores(mode)
         assert scores.shape == (8, 8, 8, 8) and (scores[3, :, :4] == 0).all()
@@ -111,16 +111,16 @@ def test_composition_scores_are_those_of_the_products(demo):
         (lambda m: m.unsqueeze("x"), "k='x': expected a whole number from 0 to 0"),
     ],
 )
-def test_mistakes_are_named(call, message):
+def test_wrong_arguments_raise_input_errors(call, message):
     with pytest.raises(qkscope.InputError, match=message):
         call(qkscope.FactoredMatrix(np.ones((5, 2)), np.ones((2, 5))))
 
 
-def test_loops_end(demo):
+def test_iteration_ends_at_the_last_element(demo):
     assert len(list(demo.OV)) == len(list(demo.W_Q)) == 8
 
 
-def test_singular_vectors_as_tokens(demo):
+def test_singular_vectors_are_projected_onto_tokens(demo):
     interpreter = qkscope.SVDInterpreter(demo)
     vectors = interpreter.get_singular_vectors("OV", 2, num_vectors=4, head_index=3)
     assert vectors.shape == (1024, 1, 4)

@@ -1,4 +1,4 @@
-"""Generating: with a cache, and as the passes without one say."""
+"""Generation with a KV cache, compared with passes without one."""
 
 import numpy as np
 import pytest
@@ -8,14 +8,14 @@ from conftest import GOLDEN, some_ids
 
 
 def greedy(model, ids, count, hooks=()):
-    """The most likely tokens by passes over the whole text."""
+    """Returns greedy tokens computed by passes over the whole text."""
     ids = list(ids)
     for _ in range(count):
         ids.append(int(np.argmax(model.run_with_hooks(ids, hooks, positions=-1)[0])))
     return ids
 
 
-def test_tokens_are_those_of_whole_passes(tiny):
+def test_tokens_match_passes_without_a_cache(tiny):
     ids = some_ids(tiny, 7)
     found = tiny.generate(ids, 12, stop_at_eos=False)
     assert found.dtype == np.int32
@@ -23,7 +23,7 @@ def test_tokens_are_those_of_whole_passes(tiny):
     assert tiny.generate(ids, 12, stop_at_eos=False, return_type="new_tokens").tolist() == found.tolist()[7:]
 
 
-def test_a_text_goes_on_as_text(demo):
+def test_text_prompts_return_text(demo):
     prompt = "Entry 1, day 5."
     text = demo.generate(prompt, 20, stop_at_eos=False)
     assert text.startswith(prompt)
@@ -38,12 +38,12 @@ def test_a_text_goes_on_as_text(demo):
     assert stopped == text[: text.index(stop, len(prompt))]
 
 
-def test_printing(demo, capsys):
+def test_verbose_prints_the_text(demo, capsys):
     text = demo.generate("Entry 1", 8, stop_at_eos=False, stream=True, return_type="new_text")
     assert capsys.readouterr().out == text + "\n"
 
 
-def test_several_prompts_of_different_length(demo):
+def test_prompts_of_different_lengths_match_single_prompts(demo):
     prompts = ["Entry 1, day 5.", "The", "A house by the sea"]
     together = demo.generate(prompts, 10, stop_at_eos=False)
     assert together == [demo.generate(prompt, 10, stop_at_eos=False) for prompt in prompts]
@@ -51,7 +51,7 @@ def test_several_prompts_of_different_length(demo):
     assert [len(row) for row in demo.generate(ids, 4, stop_at_eos=False)] == [7, 13]
 
 
-def test_seeds(demo):
+def test_equal_seeds_give_equal_tokens(demo):
     def draw(seed, **options):
         return demo.generate("Entry 1", 20, temperature=1.5, seed=seed, stop_at_eos=False, **options)
 
@@ -81,7 +81,7 @@ def test_hooks_see_each_position_once(demo):
     assert patterns == [(6, 6), (1, 7), (1, 8), (1, 9)]
 
 
-def test_logits_can_be_steered(demo):
+def test_edited_logits_change_the_tokens(demo):
     def only(logits, hook):  # [text, d_vocab]
         logits[:] = -np.inf
         logits[:, 17] = 0
@@ -90,7 +90,7 @@ def test_logits_can_be_steered(demo):
     assert found.tolist() == [1, 2, 3, 17, 17, 17, 17]
 
 
-def test_stopping(demo):
+def test_stop_tokens_and_texts_end_generation(demo):
     ids = [1, 2, 3]
     whole = demo.generate(ids, 10, stop_at_eos=False).tolist()
     stopped = demo.generate(ids, 10, stop_at_eos=False, stop_tokens=[whole[6]]).tolist()
@@ -105,7 +105,7 @@ def test_stopping(demo):
     assert len(calls) == 1
 
 
-def test_an_exception_arrives(demo):
+def test_exceptions_of_hooks_are_raised(demo):
     def fail(text):
         raise KeyError(text)
 
@@ -136,12 +136,12 @@ def test_an_exception_arrives(demo):
         (lambda m: m.generate([1], 10**13), "take fewer texts or fewer new tokens"),
     ],
 )
-def test_wrong_arguments_are_answered(demo, call, message):
+def test_wrong_arguments_raise_input_errors(demo, call, message):
     with pytest.raises(qkscope.InputError, match=message):
         call(demo)
 
 
-def test_ids_without_a_tokenizer():
+def test_ids_are_generated_without_a_tokenizer():
     model = qkscope.load(GOLDEN / "gpt2", device="cpu")
     assert len(model.generate([1, 2], 5, stop_at_eos=False)) == 7
     assert len(model.generate(some_ids(model, 60), 50, stop_at_eos=False)) == model.cfg.n_ctx

@@ -1,4 +1,4 @@
-"""The numbers of transformers and of TransformerLens, through the package."""
+"""Activations compared with stored values of transformers and TransformerLens."""
 
 import numpy as np
 import pytest
@@ -12,14 +12,14 @@ LENS = sorted((ROOT / "tests/python/transformer_lens").glob("*.safetensors"))
 
 
 def assert_close(ours, theirs, tolerance, name):
-    """Masked scores are -infinity here, and that or a huge negative number there."""
+    """Compares arrays; masked scores are -inf here, and -inf or a huge negative number in the reference."""
     hidden = theirs < -1e30
     np.testing.assert_array_equal(np.isneginf(ours), hidden, err_msg=name)
     np.testing.assert_allclose(ours[~hidden], theirs[~hidden], atol=tolerance, rtol=0, err_msg=name)
 
 
 @pytest.mark.parametrize("case", TRANSFORMERS)
-def test_transformers(case):
+def test_activations_match_transformers(case):
     golden = load_file(GOLDEN / case / "golden.safetensors")
     rows, pattern_rows = golden.pop("rows"), golden.pop("pattern_rows")
     ids = golden.pop("token_ids")
@@ -33,12 +33,12 @@ def test_transformers(case):
 
 
 @pytest.mark.parametrize("path", LENS, ids=lambda path: path.stem)
-def test_transformer_lens_values(path):
-    """The same names and shapes, and values within 1e-4."""
+def test_activations_match_transformer_lens(path):
+    """Names and shapes are equal, values agree within 1e-4."""
     golden = load_file(path)
     model = qkscope.load(GOLDEN / path.stem, device="cpu")
     ours = model.run_with_cache(golden["token_ids"])
-    # TransformerLens shows norms before their weights, as a model with folded norms does.
+    # hook_normalized of TransformerLens excludes the weights of the norm, as in a model with folded norms.
     folded = qkscope.load(GOLDEN / path.stem, device="cpu", fold_ln=True).run_with_cache(golden["token_ids"])
     names = [name for name in golden if "hook_" in name or name == "logits"]
     assert len(names) > 30
@@ -49,7 +49,7 @@ def test_transformer_lens_values(path):
 
 
 @pytest.mark.parametrize("path", LENS, ids=lambda path: path.stem)
-def test_transformer_lens_edits(path):
+def test_edits_match_transformer_lens(path):
     golden = load_file(path)
     model = qkscope.load(GOLDEN / path.stem, device="cpu")
     ids = golden["token_ids"]

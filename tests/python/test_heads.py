@@ -1,4 +1,4 @@
-"""Scores of heads, against the patterns themselves."""
+"""Head scores, compared with scores computed from attention patterns."""
 
 import csv
 import json
@@ -12,7 +12,7 @@ import qkscope
 
 
 def known_patterns(ids):
-    """TransformerLens' three, as matrices."""
+    """The three detection patterns of TransformerLens as matrices."""
     n = len(ids)
     duplicate = np.tril(ids[:, None] == ids, -1).astype(float)
     induction = np.zeros((n, n))
@@ -23,7 +23,7 @@ def known_patterns(ids):
 
 
 def score(attention, pattern, measure, bos, current):
-    """As TransformerLens' head detector."""
+    """Score of the head detector of TransformerLens."""
     attention, pattern = attention.astype(float), pattern.copy()
     for array in (attention, pattern):
         if bos:
@@ -43,11 +43,11 @@ def twice(demo):
 
 @pytest.mark.parametrize("measure", ["mul", "abs"])
 @pytest.mark.parametrize(("bos", "current"), [(False, False), (True, False), (True, True)])
-def test_scores_are_those_of_the_patterns(demo, twice, measure, bos, current):
+def test_scores_match_the_attention_patterns(demo, twice, measure, bos, current):
     options = {"error_measure": measure, "exclude_bos": bos, "exclude_current_token": current}
     table = qkscope.heads(demo, twice, pattern={"mine": lambda ids: known_patterns(ids)["induction_head"]}, **options)
     cache = demo.run_with_cache(twice, "*hook_pattern")
-    tolerance = 1e-5 if measure == "mul" else 1.001e-3  # three decimals, which may be rounded otherwise
+    tolerance = 1e-5 if measure == "mul" else 1.001e-3  # three decimals; rounding may differ
     for name, pattern in [*known_patterns(twice).items(), ("mine", known_patterns(twice)["induction_head"])]:
         for layer, head, found in zip(*(table[c].to_pylist() for c in ("layer", "head", name))):
             attention = cache[f"blocks.{layer}.attn.hook_pattern"][head]
@@ -55,8 +55,8 @@ def test_scores_are_those_of_the_patterns(demo, twice, measure, bos, current):
 
 
 @pytest.mark.parametrize("family", ["gemma2", "mistral_window", "gpt2"])
-def test_measures_are_those_of_the_patterns(family):
-    """gemma2 caps its scores and takes another way."""
+def test_entropy_and_distance_match_the_attention_patterns(family):
+    """gemma2 has soft-capped scores and uses a different kernel."""
     model = qkscope.load(GOLDEN / family, device="cpu")
     ids = some_ids(model, 20)
     table = qkscope.heads(model, ids).to_pandas().set_index(["layer", "head"])
@@ -70,7 +70,7 @@ def test_measures_are_those_of_the_patterns(family):
             assert row["distance_mean"] == pytest.approx((p * (i[:, None] - i)).sum(1).mean(), rel=1e-4)
 
 
-def test_several_texts_and_texts_as_such(demo):
+def test_several_texts_give_mean_scores(demo):
     texts = ["Entry 1, day 5.", "Entry 2, day 6: paid 5 crowns."]
     table = qkscope.heads(demo, texts)
     each = [qkscope.heads(demo, text) for text in texts]
@@ -82,8 +82,8 @@ def test_several_texts_and_texts_as_such(demo):
     assert "entropy" not in qkscope.heads(demo, batch, all_keys=False).column_names
 
 
-def test_heads_of_the_demo(demo):
-    """It finds again what account books repeat, and knows nothing of random tokens."""
+def test_induction_heads_of_the_demo_model_are_found(demo):
+    """The demo model copies repeated entries of account books, but not random tokens."""
     with open(ROOT / "share/demo/corpus.jsonl") as file:
         texts = [demo.to_tokens(json.loads(line)["text"], max_length=128) for line, _ in zip(file, range(4))]
     table = qkscope.heads(demo, texts)
@@ -110,7 +110,7 @@ def test_a_gguf_file_names_the_tokens_that_begin_and_end_texts():
     assert qkscope.heads(model, prepend_bos=False)["tokens"][0].as_py() == 8 * 2 * 64
 
 
-def test_detect_head(demo, twice):
+def test_detect_head_matches_transformer_lens(demo, twice):
     table = qkscope.heads(demo, twice)
     found = qkscope.detect_head(demo, twice, "induction_head", heads=[(2, 3)])
     assert found.shape == (8, 8) and (found == -1).sum() == 63
@@ -134,12 +134,12 @@ def test_detect_head(demo, twice):
         (lambda m: qkscope.detect_head(m, [1, 2], "induction_head", heads=[(9, 9)]), "no head 9 of layer 9"),
     ],
 )
-def test_mistakes_are_named(demo, call, message):
+def test_wrong_arguments_raise_input_errors(demo, call, message):
     with pytest.raises(qkscope.Error, match=message):
         call(demo)
 
 
-def test_what_progress_raises_comes_out(demo, monkeypatch):
+def test_exceptions_of_the_progress_function_are_raised(demo, monkeypatch):
     class Enough(Exception):
         pass
 

@@ -1,4 +1,4 @@
-"""Hooks that look, hooks that change."""
+"""Hooks that read and edit activations."""
 
 import functools
 import signal
@@ -22,12 +22,12 @@ def same_bits(a, b):
 
 @pytest.mark.parametrize(
     "function", [lambda a: None, lambda a: a, lambda a: a.copy()], ids=["looks", "returns", "writes"])
-def test_what_is_not_changed_keeps_every_bit(tiny, function):
+def test_hooks_without_edits_change_no_bit(tiny, function):
     for ids in (some_ids(tiny, 33), np.stack([some_ids(tiny, 33), some_ids(tiny, 33, 1)])):
         assert same_bits(tiny.run_with_hooks(ids, [(everything, function)]), tiny(ids))
 
 
-def test_writing_back_in_place_keeps_every_bit(tiny):
+def test_writing_back_changes_no_bit(tiny):
     def rewrite(activation, hook):
         kept = activation.copy()
         activation[...] = 0
@@ -37,7 +37,7 @@ def test_writing_back_in_place_keeps_every_bit(tiny):
     assert same_bits(tiny.run_with_hooks(ids, [(everything, rewrite)]), tiny(ids))
 
 
-def test_in_place_and_returned_are_the_same_edit(tiny):
+def test_in_place_edits_equal_returned_arrays(tiny):
     ids = some_ids(tiny, 12)
 
     def in_place(z, hook):
@@ -52,7 +52,7 @@ def test_in_place_and_returned_are_the_same_edit(tiny):
     assert not same_bits(edited, tiny(ids))
 
 
-def test_a_zero_pattern_is_a_zero_z(tiny):
+def test_a_zero_pattern_gives_zero_z(tiny):
     ids = some_ids(tiny, 12)
     zero = lambda activation: activation * 0  # noqa: E731
     assert same_bits(
@@ -62,7 +62,7 @@ def test_a_zero_pattern_is_a_zero_z(tiny):
 
 
 def test_masking_scores_hides_a_key(demo):
-    """Scores are edited before the softmax; only the query that was asked for changes."""
+    """Scores are edited before the softmax; only the selected query changes."""
     ids = some_ids(demo, 12)
     patterns = []
 
@@ -89,7 +89,7 @@ def test_logits_of_chosen_positions_beside_hooks(demo):
     assert same_bits(chosen, demo.run_with_hooks(ids, hooks)[[2, 9]])
 
 
-def test_functions_at_one_point_follow_each_other(demo):
+def test_functions_at_one_hook_point_run_in_order(demo):
     ids = some_ids(demo, 6)
     seen = []
     hooks = [
@@ -123,12 +123,12 @@ def test_logits_can_be_edited(demo):
         (lambda z: "z", "expected float32"),
     ],
 )
-def test_a_wrong_answer_says_which(demo, function, message):
+def test_wrong_results_of_hooks_name_the_hook_point(demo, function, message):
     with pytest.raises(qkscope.Error, match=message):
         demo.run_with_hooks([1, 2, 3, 4, 5], [("blocks.2.attn.hook_z", function)])
 
 
-def test_hooks_that_are_no_pairs(demo):
+def test_hooks_must_be_pairs(demo):
     with pytest.raises(qkscope.Error, match="pairs"):
         demo.run_with_hooks([1], ["blocks.0.attn.hook_z"])
     with pytest.raises(qkscope.Error, match="not a function"):
@@ -142,13 +142,13 @@ def of_three(activation, hook, factor):
 
 
 @pytest.mark.parametrize("function", [of_three, lambda: None, lambda z, other: z])
-def test_hooks_with_other_arguments(demo, function):
+def test_hooks_may_take_one_or_two_arguments(demo, function):
     expected = r"hook at blocks.0.attn.hook_z: found .*, expected f\(activation\) or f\(activation, hook\)"
     with pytest.raises(qkscope.InputError, match=expected):
         demo.run_with_hooks([1], [("blocks.0.attn.hook_z", function)])
 
 
-def test_what_a_hook_is_given_before(demo):
+def test_hooks_may_be_partial_functions(demo):
     none = demo.run_with_hooks([1], [("blocks.0.attn.hook_z", functools.partial(of_three, factor=0))])
     assert same_bits(none, demo.run_with_hooks([1], [("blocks.0.attn.hook_z", lambda z: z * 0)]))
 
@@ -185,8 +185,8 @@ def test_ctrl_c_ends_a_pass(demo, run):
     assert same_bits(demo([1, 2]), before)
 
 
-def test_other_threads_run_meanwhile(demo):
-    """The GIL is free while the engine computes: a thread counts on."""
+def test_the_gil_is_released_during_a_pass(demo):
+    """A counting thread makes progress while the engine computes."""
     ids = some_ids(demo, 3000)
     done = threading.Event()
     counted = []
@@ -203,7 +203,7 @@ def test_other_threads_run_meanwhile(demo):
     assert len(counted) > 5
 
 
-def test_threads_run_one_model_side_by_side(demo):
+def test_threads_may_share_one_model(demo):
     ids = [some_ids(demo, 200, seed) for seed in range(4)]
     alone = [demo(sequence) for sequence in ids]
     together = [None] * 4
@@ -219,14 +219,14 @@ def test_threads_run_one_model_side_by_side(demo):
     assert all(same_bits(a, b) for a, b in zip(alone, together))
 
 
-def test_derived_points_come_when_they_are_asked_for(demo):
+def test_optional_hook_points_fire_only_if_selected(demo):
     ids = some_ids(demo, 9)
     assert "blocks.0.attn.hook_result" not in demo.hook_names()
     assert "blocks.0.attn.hook_result" not in demo.run_with_cache(ids)
     cache = demo.run_with_cache(ids, ["blocks.1.attn.hook_result", "blocks.1.hook_attn_out", "*hook_scale",
                                       "blocks.1.hook_q_input", "blocks.1.hook_resid_pre"])
     assert cache["blocks.1.attn.hook_result"].shape == (9, demo.cfg.n_heads, demo.cfg.d_model)
-    # Another order of the same float32 sums, whose terms are of the order of 50.
+    # Float32 sums in a different order, with terms of about 50.
     total = cache["blocks.1.attn.hook_result"].sum(1)
     np.testing.assert_allclose(total, cache["blocks.1.hook_attn_out"], rtol=1e-6, atol=5e-5)
     assert cache["ln_final.hook_scale"].shape == (9, 1)
@@ -250,7 +250,7 @@ def test_an_edited_input_of_a_head_changes_that_head(demo):
     assert same_bits(seen["q"], plain) and not same_bits(edited, demo(ids))
 
 
-def test_results_of_heads_are_looked_at_only(demo):
+def test_hook_result_cannot_be_edited(demo):
     def ablate(result, hook):
         result[:, 0] = 0
 

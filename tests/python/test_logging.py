@@ -1,4 +1,4 @@
-"""What the engine says goes to Python's logging, and nowhere unless a program asks."""
+"""Log messages of the engine go to the Python logger, and are silent by default."""
 
 import logging
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import qkscope
 from conftest import ROOT
 
-WARNS = ROOT / "tests/golden/gemma3_softcaps"  # a setting that transformers ignores too, with a warning
+WARNS = ROOT / "tests/golden/gemma3_softcaps"  # a setting that transformers also ignores with a warning
 
 
 def test_messages_go_to_the_logger(caplog):

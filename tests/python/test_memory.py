@@ -1,4 +1,4 @@
-"""What runs cost in memory. Each measurement is a process of its own, so that its peak is its own."""
+"""Peak memory of runs. Each measurement uses its own process."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ ids = np.arange({length}) % model.cfg.d_vocab
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 
-# Pages that the allocator and the interpreter round up to.
+# Slack for pages of the allocator and the interpreter.
 SLACK = 3 << 20
 
 
@@ -25,8 +25,8 @@ def peak(length, run):
     return int(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
 
 
-def test_one_layer_at_32k_costs_its_tensor():
-    """Against a pass over the same rows that keeps one of them: a row of the pattern needs every key."""
+def test_caching_one_layer_at_32k_tokens_costs_one_tensor():
+    """Compared with a pass that keeps a single row."""
     name, length = "blocks.0.attn.hook_rot_q", 32768
     tensor = length * 8 * 16 * 4
     one_row = peak(length, f"model.run_with_cache(ids, [{name!r}, 'blocks.0.attn.hook_pattern'], positions=0)")
@@ -35,10 +35,10 @@ def test_one_layer_at_32k_costs_its_tensor():
     assert whole - one_row < tensor + SLACK
 
 
-def test_an_editing_hook_costs_its_tensor():
+def test_an_editing_hook_costs_one_tensor():
     name, length = "blocks.1.mlp.hook_pre", 2048  # wide: [pos, d_mlp]
     tensor = length * 224 * 4
-    looked = peak(length, f"model.run_with_cache(ids, [{name!r}, 'logits'])")  # both keep all logits
+    looked = peak(length, f"model.run_with_cache(ids, [{name!r}, 'logits'])")  # both runs keep all logits
     edited = peak(length, f"model.run_with_hooks(ids, [({name!r}, lambda a: None)])")
     print(f"2048 tokens: {(edited - looked) / 2**20:.1f} MiB more than looking at {tensor / 2**20:.1f} MiB")
     assert edited - looked < tensor + SLACK
@@ -49,7 +49,7 @@ def resident():
         return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
-def test_a_hundred_caches_do_not_grow(demo):
+def test_a_hundred_caches_leak_no_memory(demo):
     ids = list(range(200))
 
     def run():
@@ -64,4 +64,4 @@ def test_a_hundred_caches_do_not_grow(demo):
         run()
     grown = resident() - before
     print(f"100 caches of {size / 2**20:.1f} MiB: {grown / 2**20:+.1f} MiB")
-    assert grown < size  # a leak would be a hundred times that
+    assert grown < size  # a leak would be a hundred times larger

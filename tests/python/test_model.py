@@ -1,4 +1,4 @@
-"""Loading, tokens, caches."""
+"""Loading of models, tokens and caches."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ import qkscope
 TEXT = "The sea was calm and the old man sat by the fire."
 
 
-def test_cfg_says_what_the_model_is(demo):
+def test_cfg_describes_the_model(demo):
     cfg = demo.cfg
     assert (cfg.n_layers, cfg.n_heads, cfg.n_key_value_heads) == (8, 8, 2)
     assert (cfg.d_model, cfg.d_head, cfg.d_mlp, cfg.d_vocab) == (128, 16, 224, 1024)
@@ -18,7 +18,7 @@ def test_cfg_says_what_the_model_is(demo):
     np.testing.assert_allclose(cfg.rope[0].inv_freq(), expected, rtol=1e-6)
 
 
-def test_tokens_go_there_and_back(demo):
+def test_tokens_convert_to_text_and_back(demo):
     tokens = demo.to_tokens(TEXT)
     assert tokens.dtype == np.int32 and demo.to_string(tokens) == TEXT
     assert "".join(demo.to_str_tokens(TEXT)) == TEXT
@@ -46,7 +46,7 @@ def test_a_batch_has_a_leading_dimension_and_the_bits_of_each_alone(tiny):
 
 
 @pytest.mark.parametrize("positions", [3, -1, [0, 5, 2], slice(1, 8, 2), np.array([4, 4])])
-def test_positions_are_rows_of_the_whole(demo, positions):
+def test_chosen_positions_equal_rows_of_the_full_cache(demo, positions):
     ids = np.stack([some_ids(demo, 10), some_ids(demo, 10, 1)])
     chosen = np.atleast_1d(np.arange(10)[positions])
     whole = demo.run_with_cache(ids, ["blocks.0.*", "logits"])
@@ -60,7 +60,7 @@ def test_logits_of_chosen_positions(demo):
     np.testing.assert_array_equal(demo(ids, positions=[2, -1]), demo(ids)[[2, -1]])
 
 
-def test_names_are_names_patterns_lists_and_functions(demo):
+def test_names_filter_accepts_names_patterns_lists_and_functions(demo):
     ids = some_ids(demo, 4)
     every_q = [f"blocks.{layer}.attn.hook_q" for layer in range(8)]
     assert list(demo.run_with_cache(ids, "blocks.*.attn.hook_q")) == every_q
@@ -68,14 +68,14 @@ def test_names_are_names_patterns_lists_and_functions(demo):
     assert list(demo.run_with_cache(ids, ["logits", "blocks.2.attn.hook_q"])) == ["blocks.2.attn.hook_q", "logits"]
 
 
-def test_stop_at_layer_leaves_later_ones_out(demo):
+def test_stop_at_layer_leaves_out_later_hook_points(demo):
     ids = some_ids(demo, 4)
     names = demo.run_with_cache(ids, stop_at_layer=2)
     assert list(names)[0] == "hook_embed" and list(names)[-1] == "blocks.1.hook_resid_post"
     assert list(demo.run_with_cache(ids, stop_at_layer=-6)) == list(names)
 
 
-def test_input_of_other_libraries_is_taken(demo):
+def test_tokens_of_other_libraries_are_accepted(demo):
     ids = some_ids(demo, 5)
     np.testing.assert_array_equal(demo(ids.tolist()), demo(ids.astype(np.uint16)))
     np.testing.assert_array_equal(demo(TEXT), demo(demo.to_tokens(TEXT)))
@@ -108,12 +108,12 @@ def test_input_of_other_libraries_is_taken(demo):
         (lambda m: qkscope.load(DEMO, config_overrides={"hidden_size": 7}), "hidden_size|shape"),
     ],
 )
-def test_mistakes_are_named(demo, call, message):
+def test_wrong_arguments_raise_input_errors(demo, call, message):
     with pytest.raises(qkscope.Error, match=message):
         call(demo)
 
 
-def test_half_types_are_accepted_with_a_warning():
+def test_half_precision_on_the_cpu_warns():
     with pytest.warns(UserWarning, match="computes in float32") as warned:
         assert qkscope.load(DEMO, device="cpu", dtype="bfloat16").dtype == "float32"
     assert warned[0].filename == __file__

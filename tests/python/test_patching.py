@@ -1,4 +1,4 @@
-"""Sweeps of patches, against one patch at a time by hooks."""
+"""Batched patching, compared with single patches by hooks."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def metric(logits):
 
 
 def by_hand(model, clean, corrupted, name, put):
-    """One patch, without a batch."""
+    """Returns the metric of a single patch."""
     cache = model.run_with_cache(clean, name)
 
     def patch(activation, hook):
@@ -52,7 +52,7 @@ def by_hand(model, clean, corrupted, name, put):
 
 
 @pytest.mark.parametrize("case", SWEEPS)
-def test_sweeps_are_single_patches(pair, case):
+def test_batched_patches_equal_single_patches(pair, case):
     model, clean, corrupted = pair
     sweep, axes = SWEEPS[case]
     found = sweep(model, corrupted, clean, metric)
@@ -74,7 +74,7 @@ def test_sweeps_are_single_patches(pair, case):
         assert found[index] == by_hand(model, clean, corrupted, name, put)
 
 
-def test_batches_give_the_same_bits(pair):
+def test_batch_size_changes_no_bit(pair):
     model, clean, corrupted = pair
     cache = model.run_with_cache(clean, "*hook_z")
     whole = patching.get_act_patch_attn_head_out_all_pos(model, corrupted, cache, metric)
@@ -88,7 +88,7 @@ def test_batches_give_the_same_bits(pair):
     np.testing.assert_array_equal(whole, both)
 
 
-def test_an_index_of_ones_own(pair):
+def test_index_tables_select_patches(pair):
     model, clean, corrupted = pair
     whole = patching.get_act_patch_attn_head_out_by_pos(model, corrupted, clean, metric)
     rows = [(1, 2, 3), (0, 5, 1)]
@@ -98,7 +98,7 @@ def test_an_index_of_ones_own(pair):
     np.testing.assert_array_equal(index, rows)
 
 
-def test_every(pair):
+def test_every_functions_stack_single_results(pair):
     model, clean, corrupted = pair
     heads = patching.get_act_patch_attn_head_all_pos_every(model, corrupted, clean, metric)
     assert heads.shape == (5, model.cfg.n_layers, model.cfg.n_heads)
@@ -112,8 +112,8 @@ def test_every(pair):
     np.testing.assert_array_equal(blocks[0], patching.get_act_patch_resid_pre(model, corrupted, clean, metric))
 
 
-def test_the_clean_run_comes_back(pair):
-    """All of the residual stream before a layer is all there is."""
+def test_patching_the_whole_stream_restores_the_clean_run(pair):
+    """The residual stream before a layer determines the output."""
     model, clean, corrupted = pair
 
     def everything(activation, index, clean_activation):
@@ -129,7 +129,7 @@ def with_setter(model, clean, corrupted, answer):
         model, corrupted, clean, metric, lambda activation, index, clean_activation: answer, "z", ("layer",))
 
 
-def test_sweeps_know_their_names():
+def test_patching_functions_have_names_and_documentation():
     names = [name for name in dir(patching) if name.startswith("get_act_patch_")]
     assert len(names) == 18 and [getattr(patching, name).__name__ for name in names] == names
 
@@ -164,16 +164,16 @@ def test_sweeps_know_their_names():
         (lambda m, a, b: qkscope.path_patch(m, b, a, metric, "logits", senders=[(0, 99)]), "no head 99 of layer 0"),
     ],
 )
-def test_mistakes_are_named(pair, call, message):
+def test_wrong_arguments_raise_input_errors(pair, call, message):
     with pytest.raises(qkscope.Error, match=message):
         call(*pair)
 
 
-# Paths
+# Path patching
 
 
-def test_paths_to_the_logits(pair):
-    """From the last layer there is one path, through its MLP: that of an ordinary patch."""
+def test_last_layer_path_equals_activation_patching(pair):
+    """From the last layer the only path leads through its MLP, as in activation patching."""
     model, clean, corrupted = pair
     paths = qkscope.path_patch(model, corrupted, clean, metric, "logits")
     patches = patching.get_act_patch_attn_head_out_all_pos(model, corrupted, clean, metric)
@@ -182,7 +182,7 @@ def test_paths_to_the_logits(pair):
 
 
 def edge_by_hand(model, clean, corrupted, sender, receiver, component):
-    """The direct edge in NumPy: the residual before the receiver with the sender's change, normed and projected."""
+    """The direct path in NumPy: adds the change of the sender to the residual stream, normalises and projects it."""
     (source, head), (layer, to) = sender, receiver
     names = [f"blocks.{source}.attn.hook_z", f"blocks.{layer}.hook_resid_pre"]
     ours, theirs = (model.run_with_cache(tokens, names) for tokens in (corrupted, clean))
@@ -199,7 +199,7 @@ def edge_by_hand(model, clean, corrupted, sender, receiver, component):
 
 
 @pytest.mark.parametrize("component", ["q", "k", "v"])
-def test_direct_edges(pair, component):
+def test_direct_paths_match_numpy(pair, component):
     model, clean, corrupted = pair
     found = get_act_patch_direct_path(model, corrupted, clean, None, metric, 0, 2, component)
     assert np.isnan(found[0]).all()
@@ -211,7 +211,7 @@ def test_direct_edges(pair, component):
         assert one[0, 2] == found[1, head] and np.isnan(one).sum() == one.size - 1
 
 
-def test_paths_through_mlps_and_several_receivers(demo):
+def test_paths_lead_through_mlps_to_several_receivers(demo):
     ids = some_ids(demo, 12)
     other = ids.copy()
     other[4] = (other[4] + 1) % demo.cfg.d_vocab

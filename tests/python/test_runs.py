@@ -1,9 +1,7 @@
-"""Captures, analyses and figures from Python: the files and tables of the command line."""
+"""Captures, analyses and figures from Python, compared with the files of the command line."""
 
 import inspect
 import json
-import re
-import subprocess
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -36,7 +34,7 @@ def files(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(Path(folder).rglob("*.parquet"))}
 
 
-def test_a_capture_tells_how_far_it_is(captured):
+def test_capture_reports_progress(captured):
     folder, result, seen = captured
     assert result.outcome == "finished" and result.examples == 8 and result.rows > 0
     assert [progress.examples for progress in seen] == [2, 4, 6, 8]
@@ -46,7 +44,7 @@ def test_a_capture_tells_how_far_it_is(captured):
     assert again.outcome == "already finished"
 
 
-def test_a_file_and_overrides_give_the_same(captured, tmp_path):
+def test_file_with_overrides_equals_mapping(captured, tmp_path):
     config = configuration("elsewhere")
     path = tmp_path / "run.yaml"
     path.write_text(json.dumps(config))
@@ -54,7 +52,7 @@ def test_a_file_and_overrides_give_the_same(captured, tmp_path):
     assert files(tmp_path / "data") == files(captured[0])
 
 
-def test_options_of_a_card_change_nothing_on_the_cpu(captured, tmp_path):
+def test_gpu_options_change_nothing_on_the_cpu(captured, tmp_path):
     options = {"device": "cpu", "deterministic": True, "device_memory": "8GiB", "batch_tokens": 64}
     result = qkscope.capture(configuration(tmp_path / "data"), limit=8, **options)
     assert files(tmp_path / "data") == files(captured[0])
@@ -62,7 +60,7 @@ def test_options_of_a_card_change_nothing_on_the_cpu(captured, tmp_path):
     assert 0 < parts <= result.seconds
 
 
-def test_an_exception_interrupts_and_the_same_call_continues(captured, tmp_path):
+def test_interrupted_capture_resumes(captured, tmp_path):
     class Enough(Exception):
         pass
 
@@ -76,7 +74,7 @@ def test_an_exception_interrupts_and_the_same_call_continues(captured, tmp_path)
     assert files(tmp_path / "data") == files(captured[0])
 
 
-def test_shards_merge(captured, tmp_path):
+def test_merged_shards_equal_one_capture(captured, tmp_path):
     config = configuration(tmp_path / "data")
     for index in range(2):
         assert qkscope.capture(config, limit=8, shard=(index, 2)).outcome == "part finished"
@@ -84,7 +82,7 @@ def test_shards_merge(captured, tmp_path):
     assert files(tmp_path / "data") == files(captured[0])
 
 
-def test_what_is_left_of_shards_is_captured_and_merged(captured, tmp_path):
+def test_missing_shards_are_captured_and_merged(captured, tmp_path):
     config = configuration(tmp_path / "data")
     assert qkscope.capture(config, limit=8, shard=(1, 3)).outcome == "part finished"
     assert qkscope.capture(config, limit=8, shards=3).outcome == "finished"
@@ -93,7 +91,7 @@ def test_what_is_left_of_shards_is_captured_and_merged(captured, tmp_path):
         qkscope.capture(config, limit=8, shard=(0, 3), shards=3)
 
 
-def test_analyses_are_arrow_tables(captured, tmp_path):
+def test_analyze_returns_the_written_tables(captured, tmp_path):
     tables = qkscope.analyze(captured[0], out=tmp_path)
     assert "qk" in tables
     for name, table in tables.items():
@@ -102,11 +100,11 @@ def test_analyses_are_arrow_tables(captured, tmp_path):
     assert set(heads["layer"]) == {0, 3}
 
 
-def test_one_analysis_alone(captured):
+def test_only_selects_analyses(captured):
     assert set(qkscope.analyze(captured[0], only="pca")) < set(qkscope.analyze(captured[0]))
 
 
-# What an option must leave its trace in: (the call's argument, summary.json's options, or a table's content).
+# Option: (value, check of the tables and of the options in summary.json).
 OPTIONS = {
     "layers": ([3], lambda t, o: set(t["qk"]["layer"].to_pylist()) == {3}),
     "heads": ([(0, 1), (3, 2)], lambda t, o: o["heads"] == [[0, 1], [3, 2]]),
@@ -136,7 +134,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_options_are_those_of_the_command_line(captured, tmp_path, name):
+def test_option_changes_the_result(captured, tmp_path, name):
     value, holds = OPTIONS[name]
     tables = qkscope.analyze(captured[0], tmp_path, **{name: value})
     assert holds(tables, json.loads((tmp_path / "summary.json").read_text())["options"])
@@ -152,27 +150,24 @@ def test_a_folder_holds_results_of_one_set_of_options(captured, tmp_path):
     assert not (tmp_path / "qk.parquet").exists()
 
 
-def test_every_option_of_the_command_is_there():
-    parameters = set(inspect.signature(qkscope.analyze).parameters)
-    assert set(OPTIONS) < parameters
-    program = Path(qkscope.__file__).parents[2] / "bin/qkscope"
-    if not program.exists():
-        pytest.skip("the command line is not built here")
-    told = subprocess.run([program, "analyze", "--help"], capture_output=True, text=True, check=True).stdout
-    # In the package these are other things: head_counts, errors, set_threads() and logging.
-    elsewhere = {"help", "q_heads", "k_heads", "no_errors", "threads", "quiet", "verbose"}
-    options = {name.replace("-", "_") for name in re.findall(r"--([a-z][a-z-]+)", told)}
-    assert options - elsewhere <= parameters
+def test_every_row_of_the_table_of_options_is_tested_and_documented():
+    rows = {row.name: row for row in qkscope._engine.analysis_options()}
+    elsewhere = {"label", "model", "head_counts", "nope_layers", "stage", "keys"}  # tested elsewhere
+    assert set(OPTIONS) | elsewhere == set(rows)
+    parameters = inspect.signature(qkscope.analyze).parameters
+    for name, row in rows.items():
+        assert parameters[name].default == row.default and parameters[name].kind == inspect.Parameter.KEYWORD_ONLY
+        assert f"{name}: {row.help}" in qkscope.analyze.__doc__
 
 
-def test_layers_and_heads_may_be_written_as_for_the_command(captured):
+def test_layers_and_heads_may_be_texts(captured):
     written = qkscope.analyze(captured[0], only="pca", layers="0, 3-3", heads="3.1,3.2")
     listed = qkscope.analyze(captured[0], only="pca", layers=[0, 3], heads=[(3, 1), (3, 2)])
     assert written["qk"].equals(listed["qk"]) and set(written["qk"]["head"].to_pylist()) == {1, 2}
 
 
-def test_captures_that_say_nothing_of_themselves(captured, tmp_path):
-    """As other programs write them: head files without metadata, and no state."""
+def test_captures_without_metadata_need_a_model_or_head_counts(captured, tmp_path):
+    """Head files without metadata and without a state file, as other programs write them."""
     bare = tmp_path / "bare"
     for path in sorted(captured[0].glob("l*/data.parquet")):
         (bare / path.parent.name).mkdir(parents=True)
@@ -188,14 +183,14 @@ def test_captures_that_say_nothing_of_themselves(captured, tmp_path):
     assert counted["qk"]["r_q"].equals(told["qk"]["r_q"])
 
 
-def test_figures(captured, tmp_path):
+def test_one_figure_is_drawn(captured, tmp_path):
     qkscope.analyze(captured[0], out=tmp_path / "results")
     drawn = qkscope.figures(tmp_path / "results", tmp_path / "figures", only="rq_rk_scatter", formats=["svg"])
     assert drawn.figures == ["rq_rk_scatter"] and drawn.report == ""
     assert (tmp_path / "figures/rq_rk_scatter.svg").read_text().startswith("<?xml")
 
 
-def test_figures_of_a_capture(captured, tmp_path):
+def test_figures_analyse_a_capture_first(captured, tmp_path):
     drawn = qkscope.figures(captured[0], tmp_path, only="rq_rk_scatter", formats="svg", label="mine")
     assert drawn.figures == ["rq_rk_scatter"]
     assert set(pq.read_table(tmp_path / "results/qk.parquet")["model"].to_pylist()) == {"mine"}
@@ -240,6 +235,6 @@ def test_figures_of_a_capture(captured, tmp_path):
         (lambda: qkscope.figures("x", "y", components=(1, 2, 3)), "expected two numbers from 0 on"),
     ],
 )
-def test_mistakes_are_named(call, message):
+def test_wrong_arguments_raise_errors(call, message):
     with pytest.raises(qkscope.Error, match=message):
         call()

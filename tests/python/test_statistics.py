@@ -1,4 +1,4 @@
-"""Statistics over every token as arrays, against the vectors themselves."""
+"""Statistics over every token, compared with NumPy on the vectors."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def rows():
-    """Queries of layer 2 before and after RoPE, document after document, with their positions."""
+    """Queries of layer 2 before and after RoPE, concatenated over documents, with positions."""
     model = qkscope.load(DEMO)
     texts = [json.loads(line)["text"] for line in open(ROOT / "share/demo/corpus.jsonl")][:3]
     found = {"hook_q": [], "hook_rot_q": []}
@@ -43,7 +43,7 @@ def rows():
     return {name: np.concatenate(parts) for name, parts in found.items()}, np.concatenate(positions)
 
 
-def test_moments_are_those_of_the_vectors(folder, rows):
+def test_moments_match_numpy(folder, rows):
     stats = qkscope.open_stats(folder)
     vectors, positions = rows
     assert stats.n() == len(positions) and stats.n("first") == 12
@@ -70,7 +70,7 @@ def test_moments_are_those_of_the_vectors(folder, rows):
     np.testing.assert_allclose(stats.second_moment("q")[2], second, atol=1e-11)
 
 
-def test_shapes_tables_and_facts(folder):
+def test_shapes_and_tables(folder):
     stats = qkscope.open_stats(folder)
     assert stats.cov("k").shape == (8, 2, 16, 16) and stats.bucket_mean("k").shape == (8, 2, 16, 16)
     assert len(stats.layers) == 8 and stats.settings["groups"] == ["A", "B"]
@@ -80,7 +80,7 @@ def test_shapes_tables_and_facts(folder):
     assert tables["qk"].num_rows == 640 and tables["rotated"]["active_planes"].null_count == 64
 
 
-def test_mistakes_are_errors(folder, tmp_path):
+def test_wrong_arguments_raise_errors(folder, tmp_path):
     with pytest.raises(qkscope.Error, match="stats_state.json"):
         qkscope.open_stats(tmp_path)
     stats = qkscope.open_stats(folder)

@@ -1,4 +1,4 @@
-"""Statistics, sweeps, comparisons, exports and publishing from Python: the files and options of the command line."""
+"""Statistics, sweeps, comparisons, exports and publishing from Python, with the options of the command line."""
 
 import inspect
 import json
@@ -13,12 +13,12 @@ from test_runs import configuration
 import qkscope
 
 PROGRAM = ROOT / "build" / "bin" / "qkscope"
-# In the package these are other things: logging, set_threads(), the value that is returned, arguments without a name.
-# A plan's times at a speed are arithmetic on the table that dry_run gives.
-ELSEWHERE = {"help", "threads", "quiet", "verbose", "json", "csv", "resume", "speed", "bandwidth"}
+# Options without a Python keyword: logging, set_threads(), return values, positional arguments. Times at a given speed
+# can be computed from the table of dry_run.
+ELSEWHERE = {"help", "threads", "quiet", "verbose", "json", "csv", "resume", "speed", "bandwidth", "status", "watch"}
 RENAMED = {
     "set": "overrides", "no_publish": "publish", "no_figures": "figures", "no_report": "report", "as": "as_",
-    "format": "formats", "q_heads": "head_counts", "k_heads": "head_counts", "no_errors": "errors",
+    "format": "formats", "no_errors": "errors",
 }
 
 
@@ -26,13 +26,15 @@ COMMANDS = ("analyze", "capture", "compare", "export", "figures", "merge", "publ
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_of_the_command_is_there(name):
+def test_python_has_every_option_of_the_command(name):
     parameters = inspect.signature(getattr(qkscope, name)).parameters
-    told = subprocess.run([PROGRAM, name, "--help"], capture_output=True, text=True, check=True).stdout
+    command = ["hub", name] if name == "publish" else [name]
+    told = subprocess.run([PROGRAM, *command, "--help"], capture_output=True, text=True, check=True).stdout
     named = re.findall(r"^  *(?:-\w, *)?--([a-z][a-z-]+)", told, re.MULTILINE)
     options = {option.replace("-", "_") for option in named}
     assert len(options) > 3
-    renamed = {} if name == "export" else RENAMED  # its --set is a set of rows
+    own = {"export": {"set": "set", "model": "checkpoint"}, "figures": {"heads": "head"}}  # --set of export is a set of rows
+    renamed = RENAMED | own.get(name, {})
     missing = {option for option in options - ELSEWHERE if renamed.get(option, option) not in parameters}
     assert not missing
     by_place = [p for p in parameters.values() if p.kind != p.KEYWORD_ONLY]
@@ -51,7 +53,7 @@ def statistics(tmp_path_factory):
     return folder, result, seen
 
 
-def test_stats(statistics):
+def test_stats_accumulates_and_resumes(statistics):
     folder, result, seen = statistics
     assert result.outcome == "finished" and result.examples == 4 and result.seconds > result.load_seconds > 0
     assert [progress.examples for progress in seen] == [2, 4] and seen[-1].tokens == result.tokens
@@ -60,7 +62,7 @@ def test_stats(statistics):
     assert qkscope.stats(stats_configuration(folder), limit=4, groups=["A", "B"]).outcome == "already finished"
 
 
-def test_stats_in_shards_and_joined(statistics, tmp_path):
+def test_joined_statistics_equal_one_run(statistics, tmp_path):
     config = stats_configuration(tmp_path / "parts")
     for index in range(2):
         assert qkscope.stats(config, limit=4, groups="A,B", shard=(index, 2)).outcome == "part finished"
@@ -82,7 +84,7 @@ def test_an_exception_interrupts_statistics(tmp_path):
     assert qkscope.stats(config, limit=4).outcome == "finished"
 
 
-def test_dry_runs_say_what_would_be_done(tmp_path):
+def test_dry_runs_return_the_plan(tmp_path):
     planned = qkscope.capture(configuration(tmp_path / "data"), limit=3, dry_run=True)
     assert planned["examples"] == 3 and planned["rows"] > 0
     planned = qkscope.stats(stats_configuration(tmp_path / "data"), limit=3, dry_run=True)
@@ -90,7 +92,7 @@ def test_dry_runs_say_what_would_be_done(tmp_path):
     assert not (tmp_path / "data").exists()
 
 
-def test_export(statistics, tmp_path):
+def test_export_writes_files(statistics, tmp_path):
     written = qkscope.export(statistics[0], "k-ranges", tmp_path / "ranges.safetensors", set="body")
     assert (tmp_path / "ranges.safetensors").exists() and str(tmp_path) in written
     with pytest.raises(qkscope.Error, match="overwrite|exists|there"):
@@ -110,7 +112,7 @@ def swept(tmp_path_factory):
     return file, folder, qkscope.sweep(file, folder / "results", figures=False)
 
 
-def test_sweep(swept):
+def test_sweep_returns_tables_and_figures(swept):
     file, folder, result = swept
     assert result.folder == str(folder / "results/small") and result.drawn is None
     assert result.runs.to_pydict()["outcome"] == ["done", "done"]
@@ -124,7 +126,7 @@ def test_sweep(swept):
         result.table("nothing")
 
 
-def test_parts_of_a_sweep_make_the_whole(swept, tmp_path):
+def test_stages_of_a_sweep_equal_one_run(swept, tmp_path):
     file, folder, whole = swept
     for index in range(2):
         qkscope.sweep(file, tmp_path, part="capture", shard=(index, 2))
@@ -136,13 +138,13 @@ def test_parts_of_a_sweep_make_the_whole(swept, tmp_path):
             qkscope.sweep(file, tmp_path, **wrong)
 
 
-def test_what_a_sweep_would_do(swept, tmp_path):
+def test_dry_run_of_a_sweep_returns_the_plan(swept, tmp_path):
     plan = qkscope.sweep(swept[0], tmp_path, dry_run=True, overrides={"capture.layers": [0]})
     assert plan["label"].to_pylist() == ["S1-40", "S3-4720"] and plan["captured"].to_pylist() == [False, False]
     assert plan["files"].to_pylist() == [10, 10] and not (tmp_path / "small").exists()
 
 
-def test_failed_runs_are_an_error(swept, tmp_path):
+def test_failed_runs_raise_an_error(swept, tmp_path):
     broken = json.loads(swept[0].read_text())
     broken["runs"][0]["overrides"]["model.name"] = str(tmp_path / "nowhere")
     file = tmp_path / "small.yaml"
@@ -151,7 +153,7 @@ def test_failed_runs_are_an_error(swept, tmp_path):
         qkscope.sweep(file, tmp_path / "results", figures=False)
 
 
-def test_compare(swept, tmp_path):
+def test_compare_with_published_and_with_runs(swept, tmp_path):
     runs = swept[1] / "results/small/runs"
     table = qkscope.compare(runs / "S1-40", runs / "S3-4720", out=tmp_path)
     assert isinstance(table, pa.Table) and {"measure", "a", "b", "difference", "z"} <= set(table.column_names)
@@ -160,14 +162,14 @@ def test_compare(swept, tmp_path):
     assert {"published", "ours", "note"} <= set(published.column_names)
 
 
-def test_publishing_needs_a_capture(tmp_path, monkeypatch):
+def test_publishing_refuses_other_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(qkscope.Error):
         qkscope.publish(tmp_path, repo="org/name", private=True)
 
 
-def test_openssl_comes_after_the_package():
-    """Of pyarrow's libparquet it would take functions that are not its own."""
+def test_openssl_works_after_the_package_is_imported():
+    """libparquet of pyarrow exports OpenSSL symbols that must not be used."""
     import sys
 
     subprocess.run([sys.executable, "-c", "import qkscope, hashlib, numpy.random; hashlib.sha256(b'')"], check=True)
@@ -189,6 +191,6 @@ def test_openssl_comes_after_the_package():
         (lambda: qkscope.export("x", "gguf", "y"), "to='gguf': expected 'expected-attention'"),
     ],
 )
-def test_mistakes_are_named(call, message):
+def test_wrong_arguments_raise_errors(call, message):
     with pytest.raises(qkscope.Error, match=message):
         call()

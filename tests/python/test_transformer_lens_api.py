@@ -1,4 +1,4 @@
-"""Functions that TransformerLens has too, by value: tools/make_transformer_lens_api_golden.py made the numbers."""
+"""Functions shared with TransformerLens, compared with values of tools/make_transformer_lens_api_golden.py."""
 
 import json
 
@@ -12,7 +12,7 @@ import qkscope
 
 FOLDER = ROOT / "tests/python/transformer_lens_api"
 CASES = sorted(path.stem for path in FOLDER.glob("*.safetensors") if path.stem != "demo")
-# Both sides compute in float32, in different orders; logits of these checkpoints are of the order of 10.
+# Float32 sums in a different order; logits of these checkpoints are about 10.
 TOLERANCE = 1e-4
 
 
@@ -22,7 +22,7 @@ def metadata(case):
 
 
 class Golden:
-    """What TransformerLens gave in one state of the weights."""
+    """Values of TransformerLens for one rewriting of the weights."""
 
     def __init__(self, case, kind):
         self.values = load_file(FOLDER / f"{case}.safetensors")
@@ -53,7 +53,7 @@ def check_calls(golden, model):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_calls(case):
+def test_calls_match_transformer_lens(case):
     golden = Golden(case, "plain")
     check_calls(golden, qkscope.load(GOLDEN / case, device="cpu"))
     assert golden.compared == 5
@@ -72,13 +72,13 @@ def check_weights(golden, model):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_weights(case):
+def test_weights_match_transformer_lens(case):
     check_weights(Golden(case, "plain"), qkscope.load(GOLDEN / case, device="cpu"))
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_rewritten_weights(case):
-    """All that enable_compatibility_mode does; without LayerNorm it does not centre what writes."""
+def test_rewritten_weights_match_transformer_lens(case):
+    """Rewriting of enable_compatibility_mode; writing weights are centred only with LayerNorm."""
     golden = Golden(case, "processed")
     layer_norm = qkscope.load(GOLDEN / case, device="cpu").cfg.normalization_type == "LN"
     model = qkscope.load(
@@ -89,7 +89,7 @@ def test_rewritten_weights(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_stacks(case):
+def test_residual_stacks_match_transformer_lens(case):
     golden = Golden(case, "folded")
     model = qkscope.load(GOLDEN / case, device="cpu", fold_ln=True)
     check_calls(golden, model)
@@ -126,7 +126,7 @@ def check_stacks(golden, model, cache):
     check("get_full_resid_decomposition_onto",
           cache.get_full_resid_decomposition(apply_ln=True, project_output_onto=direction, **last))
     check("apply_ln_to_stack", cache.apply_ln_to_stack(decomposed, layer=1))
-    # TransformerLens leaves Granite's factor on logits out.
+    # TransformerLens ignores the logit factor of Granite.
     scale = model.cfg.logit_scale
     check("logit_attrs", cache.logit_attrs(decomposed, 5) / scale)
     check("logit_attrs_difference", cache.logit_attrs(decomposed, 5, incorrect_tokens=7) / scale)
@@ -135,13 +135,13 @@ def check_stacks(golden, model, cache):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_hook_points_on_request(case):
+def test_optional_hook_points_match_transformer_lens(case):
     golden = Golden(case, "asked")
     model = qkscope.load(GOLDEN / case, device="cpu")
     names = [key.removeprefix("asked.") for key in golden.values if key.startswith("asked.") and "hook_" in key]
-    if model.cfg.parallel_attn_mlp:  # its MLP reads what enters the block: resid_pre
+    if model.cfg.parallel_attn_mlp:  # parallel block: the MLP reads resid_pre
         names = [name for name in names if not name.endswith(("ln2.hook_scale", "hook_mlp_in"))]
-    # TransformerLens has the factor of what is added (Granite's) in W_O already.
+    # TransformerLens includes the residual factor of Granite in W_O.
     factor = json.loads((GOLDEN / case / "config.json").read_text()).get("residual_multiplier", 1.0)
     for name, array in model.run_with_cache(golden.ids, names).items():
         golden.check(name, array * factor if name.endswith("hook_result") else array)
@@ -153,7 +153,7 @@ def test_hook_points_on_request(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_edited_input_of_attention(case):
+def test_edited_attention_input_matches_transformer_lens(case):
     golden = Golden(case, "asked")
     model = qkscope.load(GOLDEN / case, device="cpu")
 
@@ -165,7 +165,7 @@ def test_an_edited_input_of_attention(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_circuits(case):
+def test_circuits_match_transformer_lens(case):
     golden = Golden(case, "folded")
     model = qkscope.load(GOLDEN / case, device="cpu", fold_ln=True)
     golden.check("QK.norm", model.QK.norm())
@@ -184,7 +184,7 @@ def test_circuits(case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_attributions_do_not_depend_on_folding(case):
-    """Where the norms keep their weights these are applied: what TransformerLens gives once it has folded."""
+    """Attributions of an unfolded model equal those of the folded model of TransformerLens."""
     golden = Golden(case, "folded")
     model = qkscope.load(GOLDEN / case, device="cpu")
     cache = model.run_with_cache(golden.ids)
@@ -193,7 +193,7 @@ def test_attributions_do_not_depend_on_folding(case):
     golden.check("logit_attrs_difference", cache.logit_attrs(decomposed, 5, 7) / model.cfg.logit_scale)
 
 
-def test_text():
+def test_token_functions_match_transformer_lens():
     golden = metadata("demo")["text"]
     model = qkscope.load(DEMO, device="cpu")
     texts = golden["texts"]

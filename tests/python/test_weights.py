@@ -1,4 +1,4 @@
-"""Weights in the shapes of TransformerLens: what the hook points show follows from them."""
+"""Weights in the shapes of TransformerLens reproduce the activations of the hook points."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from conftest import DEMO, GOLDEN, some_ids
 
 import qkscope
 
-# Both sides sum in float32, in different orders.
+# Float32 sums in a different order.
 TOLERANCE = 2e-4
 
 
@@ -38,8 +38,8 @@ def test_the_mlp_follows_from_the_weights(tiny):
         np.testing.assert_allclose(cache[at + "mlp.hook_pre_linear"], plus(x @ mlp.W_in, mlp.b_in), atol=TOLERANCE)
 
 
-def test_output_projection_and_ends():
-    model = qkscope.load(GOLDEN / "llama_bias", device="cpu")  # has no norm after the output projection
+def test_output_projection_and_unembedding_follow_from_the_weights():
+    model = qkscope.load(GOLDEN / "llama_bias", device="cpu")  # no norm after the output projection
     ids = some_ids(model, 7)
     cache = model.run_with_cache(ids)
     attn, mlp = model.blocks[1].attn, model.blocks[1].mlp
@@ -51,8 +51,8 @@ def test_output_projection_and_ends():
     np.testing.assert_allclose(cache["logits"], cache["ln_final.hook_normalized"] @ model.W_U, atol=TOLERANCE)
 
 
-def test_matrices_are_shown_as_the_file_stores_them():
-    """What a hand-over to torch takes: (type, array); numbers of 16 bits as integers, None where they lie otherwise."""
+def test_stored_matrices_are_views_of_the_file():
+    """Stored matrices for torch: (type, array); 16-bit floats appear as integers, other layouts as None."""
     for name, kind, number in (("qwen3_yarn", "float32", np.float32), ("llama_gqa", "bfloat16", np.uint16)):
         weights = qkscope.load(GOLDEN / name, device="cpu")._engine.weights
         linear = weights.layer(0).q
@@ -65,7 +65,7 @@ def test_matrices_are_shown_as_the_file_stores_them():
 
 
 def test_weights_of_families_with_other_layouts():
-    """One matrix for q, k and v, matrices stored (in, out), LayerNorm with bias, learned positions, no gate."""
+    """Fused qkv matrices, transposed matrices, LayerNorm with bias, learned positions, no gate."""
     for name in ("gpt2", "gpt_neox", "phi3"):
         model = qkscope.load(GOLDEN / name, device="cpu")
         ids = some_ids(model, 7)
@@ -112,7 +112,7 @@ def test_weights_of_a_mixture_of_experts():
             mlp.W_in
 
 
-def test_norms_are_there(tiny):
+def test_norms_follow_from_the_weights(tiny):
     cfg, block = tiny.cfg, tiny.blocks[runs_on_text(tiny)[0]]
     assert block.ln1.w.shape == block.ln2.w.shape == tiny.ln_final.w.shape == (cfg.d_model,)
     assert (block.attn.q_norm.w is not None) == (block.attn.k_norm.w is not None) == cfg.qk_norm
@@ -130,14 +130,14 @@ def test_weights_by_layer(demo):
         demo.W_Q[-9]
 
 
-def test_cross_attention_layers_say_so():
+def test_cross_attention_layers_raise_errors():
     model = qkscope.load(GOLDEN / "mllama_text", device="cpu")
     layer = next(i for i in range(model.cfg.n_layers) if i not in runs_on_text(model))
     with pytest.raises(qkscope.Error, match="cross-attention"):
         model.blocks[layer]
 
 
-def test_grouped_heads_expand(demo):
+def test_key_heads_are_repeated_for_their_group(demo):
     attn = demo.blocks[0].attn
     expanded = attn.expanded("W_K")
     assert attn.W_K.shape == (2, 128, 16) and expanded.shape == (8, 128, 16)
@@ -162,7 +162,7 @@ def test_weights_are_read_only(demo):
             weight[0] = 0
 
 
-def test_folded_norms_are_ones_and_the_logits_stay(demo):
+def test_folding_sets_norms_to_one_and_keeps_logits(demo):
     folded = qkscope.load(DEMO, device="cpu", fold_ln=True)
     ids = some_ids(demo, 40)
     np.testing.assert_allclose(folded(ids), demo(ids), atol=TOLERANCE)
@@ -192,6 +192,6 @@ def test_rewritten_weights_give_the_same_probabilities(family):
 @pytest.mark.parametrize(("family", "option"), [
     ("llama_gqa", "center_writing_weights"), ("gemma2", "center_unembed"), ("gpt_oss", "fold_value_biases"),
 ])
-def test_rewriting_that_would_change_the_model_is_refused(family, option):
+def test_rewritings_that_change_the_model_are_refused(family, option):
     with pytest.raises(qkscope.InputError, match=f"{option}: .*leave it out"):
         qkscope.load(GOLDEN / family, device="cpu", **{option: True})

@@ -207,8 +207,8 @@ void check_options(const AnalyzeOptions& options) {
               options.data_root);
   if (options.head_counts || !options.model.empty() || !options.nope_layers.empty())
     bad_input(
-        "{}: statistics tell head counts and RoPE themselves; leave out --model, --q-heads, "
-        "--k-heads and --nope-layers",
+        "{}: statistics tell head counts and RoPE themselves; leave out --model, "
+        "--head-counts and --nope-layers",
         options.data_root);
 }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <limits>
 #include <map>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
@@ -15,6 +15,7 @@
 #include "base/yaml/yaml_config.h"
 #include "capture/stats_run/stats_config.h"
 #include "input/checkpoint/hub_cache.h"
+#include "qkscope/experimental/options.h"
 #include "qkscope/hub.h"
 #include "study/cluster/slurm_section.h"
 
@@ -26,68 +27,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t kLongestName = 100;
 constexpr std::int64_t kMost = 1 << 20;  // heads and layers
 
-// 0 to 1
-void read_share(YamlSection& section, const std::string& key, double& value) {
-  const auto found = section.positive_number(key);
-  if (found && *found > 1.0) section.expected(key, "a number above 0, at most 1");
-  value = found.value_or(value);
-}
-
-// Whether the value is the second of two words; the first is the default.
-bool read_choice(YamlSection& section, const std::string& key, const std::string& first,
-                 const std::string& second) {
-  const auto word = section.text(key).value_or(first);
-  if (word != first && word != second) section.expected(key, first + " or " + second);
-  return word == second;
-}
-
-template <typename T>
-void read_count(YamlSection& section, const std::string& key, T& value,
-                std::int64_t most = std::numeric_limits<T>::max()) {
-  const auto found = section.integer(key, 1);
-  if (found && *found > most) section.expected(key, fmt::format("at most {}", most));
-  if (found) value = static_cast<T>(*found);
-}
-
-void read_from_zero(YamlSection& section, const std::string& key, int& value) {
-  const auto found = section.integer(key, 0);
-  if (found && *found > std::numeric_limits<int>::max()) section.expected(key, "fewer");
-  if (found) value = static_cast<int>(*found);
-}
-
-RotationOptions::Separation read_separation(YamlSection& section) {
-  using Separation = RotationOptions::Separation;
-  const auto word = section.text("separation").value_or("mean");
-  if (word == "mean") return Separation::mean;
-  if (word == "eigen") return Separation::eigen;
-  if (word == "eigen-then-project") return Separation::eigen_then_project;
-  section.expected("separation", "mean, eigen or eigen-then-project");
-}
-
-AttentionKind read_attention(YamlSection& section) {
-  const auto word = section.text("attention").value_or("any");
-  if (word == "any") return AttentionKind::any;
-  if (word == "full") return AttentionKind::full;
-  if (word == "sliding") return AttentionKind::sliding;
-  section.expected("attention", "full, sliding or any");
-}
-
-// Query heads as pairs: [[3, 5], [3, 6]].
-std::vector<HeadId> read_query_heads(YamlSection& section, const std::string& key) {
-  std::vector<HeadId> heads;
-  const auto list = section.node(key);
-  if (!list || list.IsNull()) return heads;
-  if (!list.IsSequence()) section.expected(key, "pairs [layer, head], as [[3, 5], [3, 6]]");
-  for (const auto& item : list) {
-    HeadId id{0, 0, HeadKind::query};
-    if (!item.IsSequence() || item.size() != 2 || !YAML::convert<int>::decode(item[0], id.layer) ||
-        !YAML::convert<int>::decode(item[1], id.head) || id.layer < 0 || id.head < 0)
-      section.expected(key, "pairs [layer, head], as [[3, 5], [3, 6]]");
-    heads.push_back(id);
-  }
-  return heads;
-}
-
 std::vector<int> read_layers(YamlSection& section, const std::string& key) {
   std::vector<int> layers;
   for (const auto layer : section.integers(key).value_or(std::vector<std::int64_t>{})) {
@@ -97,7 +36,53 @@ std::vector<int> read_layers(YamlSection& section, const std::string& key) {
   return layers;
 }
 
-// The section `analysis`: the options of `qkscope analyze` under the same names.
+// Query heads are written as pairs: [[3, 5], [3, 6]].
+std::optional<OptionValue> decode_heads(const YAML::Node& list) {
+  if (!list.IsSequence()) return {};
+  std::vector<HeadId> heads;
+  for (const auto& item : list) {
+    HeadId id{0, 0, HeadKind::query};
+    if (!item.IsSequence() || item.size() != 2 || !YAML::convert<int>::decode(item[0], id.layer) ||
+        !YAML::convert<int>::decode(item[1], id.head) || id.layer < 0 || id.head < 0)
+      return {};
+    heads.push_back(id);
+  }
+  return heads;
+}
+
+template <typename T>
+std::optional<OptionValue> decode_as(const YAML::Node& node) {
+  T value{};
+  if (!YAML::convert<T>::decode(node, value)) return {};
+  return OptionValue(std::move(value));
+}
+
+// Returns nullopt where the node is not of the option's kind.
+std::optional<OptionValue> decode(const AnalysisOption& option, const YAML::Node& node) {
+  switch (option.kind) {
+    case OptionKind::flag:
+      return decode_as<bool>(node);
+    case OptionKind::count:
+      if (node.IsScalar() && std::ranges::count(option.words, node.Scalar()) > 0)
+        return node.Scalar();
+      return node.IsScalar() && !node.Scalar().starts_with('-') ? decode_as<std::uint64_t>(node)
+                                                                : std::nullopt;
+    case OptionKind::number:
+      return decode_as<double>(node);
+    case OptionKind::choice:
+    case OptionKind::text:
+      return decode_as<std::string>(node);
+    case OptionKind::counts:
+    case OptionKind::layers:
+      return node.IsSequence() ? decode_as<std::vector<std::int64_t>>(node) : std::nullopt;
+    case OptionKind::heads:
+      return decode_heads(node);
+  }
+  return {};
+}
+
+// The section `analysis` has the options of `qkscope analyze` under the same names. Options that
+// describe a capture stand in its run, and statistics have none here.
 AnalyzeOptions read_analysis(YamlSection section) {
   AnalyzeOptions options;
   options.pca = section.boolean("pca").value_or(true);
@@ -105,37 +90,15 @@ AnalyzeOptions read_analysis(YamlSection section) {
   options.plasticity = section.boolean("plasticity").value_or(true);
   if (!options.pca && !options.rotation && !options.plasticity)
     section.expected("pca", "true, or rotation or plasticity true: one of them is run");
-  read_count(section, "components", options.pca_options.components);
-  read_from_zero(section, "separate_pca", options.pca_options.separate_components);
-  options.errors = section.boolean("errors").value_or(true);
-  read_share(section, "high", options.taxonomy.high);
-  read_share(section, "low", options.taxonomy.low);
-  auto& rotation = options.rotation_options;
-  rotation.separation = read_separation(section);
-  read_from_zero(section, "null_draws", rotation.null_draws);
-  read_count(section, "pairs", rotation.pairs);
-  read_share(section, "active", rotation.active_angle_r);
-  rotation.max_omega = section.positive_number("max_omega").value_or(rotation.max_omega);
-  auto& plasticity = options.plasticity_options;
-  if (read_choice(section, "query_model", "bucket", "linear"))
-    plasticity.profile_model = PlasticityOptions::QueryModelKind::linear;
-  read_count(section, "max_pairs", plasticity.max_pairs);
-  read_share(section, "p_alpha", plasticity.p_alpha);
-  read_count(section, "heatmap_bins", plasticity.heatmap_bins, 1000);
-  if (section.text("profile_bins") == "buckets")
-    plasticity.profile_bins = PlasticityOptions::kBuckets;
-  else
-    read_count(section, "profile_bins", plasticity.profile_bins, PlasticityOptions::kMostBins);
-  if (read_choice(section, "fifths", "range", "context"))
-    plasticity.fifths = PlasticityOptions::Fifths::context;
-  plasticity.length_bins = section.integers("length_bins").value_or(std::vector<std::int64_t>{});
-  read_count(section, "max_tokens", options.max_tokens);
-  options.layers = read_layers(section, "layers");
-  options.heads = read_query_heads(section, "heads");
-  options.attention = read_attention(section);
-  options.planes_of = read_query_heads(section, "planes_of");
-  read_from_zero(section, "scatter", options.scatter);
-  options.seed = static_cast<std::uint64_t>(section.integer("seed", 0).value_or(0));
+  for (const auto& option : analysis_options()) {
+    if (option.group == OptionGroup::capture || option.group == OptionGroup::statistics) continue;
+    const std::string key(option.name);
+    const auto node = section.node(key);
+    if (!node || node.IsNull()) continue;
+    const auto value = decode(option, node);
+    if (!value || !option.allows(*value)) section.expected(key, option.expected());
+    option.store(options, *value);
+  }
   section.finish();
   return options;
 }
@@ -159,7 +122,7 @@ ComputeOptions read_compute(YamlSection section) {
     } catch (const Error&) {
       section.expected("device_memory", "a size like 8GiB");
     }
-  read_count(section, "batch_tokens", compute.batch_tokens);
+  compute.batch_tokens = section.integer("batch_tokens", 1).value_or(compute.batch_tokens);
   compute.deterministic = section.boolean("deterministic").value_or(false);
   section.finish();
   return compute;

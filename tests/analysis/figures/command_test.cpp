@@ -153,9 +153,9 @@ TEST_F(Figures, EveryPlaneOfAHead) {
   analyze("--planes-of 1.0,2.1 --pairs 3");
   EXPECT_EQ(figures("--format svg --only head_planes").status, 0);
   EXPECT_THAT(caption("head_planes"), HasSubstr("layer 1, head 0"));
-  EXPECT_EQ(figures("--format svg --only head_planes --head 2.1").status, 0);
+  EXPECT_EQ(figures("--format svg --only head_planes --heads 2.1").status, 0);
   EXPECT_THAT(caption("head_planes"), HasSubstr("layer 2, head 1"));
-  const auto other = figures("--format svg --only head_planes --head 0.0");
+  const auto other = figures("--format svg --only head_planes --heads 0.0");
   EXPECT_EQ(other.status, 2);
   EXPECT_THAT(other.err, HasSubstr("--planes-of 0.0"));
 }
@@ -209,7 +209,7 @@ TEST_F(Figures, TheSummaryHasTheCaptureStateWithoutPaths) {
   write_file(folder_.file("capture") + "/_saver_state.json",
              R"({"model_name": "/on/a/machine/little", "bucket_counts": {},
                  "configuration": {"dataset": {"path": "/on/a/machine/texts.jsonl", "split": "a/b"}}})");
-  analyze("--q-heads 2 --k-heads 1");
+  analyze("--head-counts 2,1");
   const std::string summary(MappedFile(results() + "/summary.json").text());
   EXPECT_THAT(summary, AllOf(HasSubstr("\"path\": \"texts.jsonl\""),
                              HasSubstr("\"split\": \"a/b\""), Not(HasSubstr("/on/a/machine"))));

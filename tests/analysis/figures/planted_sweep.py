@@ -37,9 +37,9 @@ def make_run(qkscope, out, index, options):
     label, phase, drift_q, drift_k, distance = RUNS[index]
     capture = out / "captures" / label
     results = out / "runs" / label
-    run(qkscope, "synth", capture, "--layers", options.layers, "--q-heads", options.heads,
-        "--k-heads", 2, "--dim", 16, "--planes", 2, "--examples", options.examples, "--context", 2048,
-        "--buckets", 8, "--drift-q", drift_q, "--drift-k", drift_k, "--distance", distance,
+    run(qkscope, "synth", capture, "--layers", options.layers, "--head-counts", f"{options.heads},2",
+        "--dim", 16, "--planes", 2, "--examples", options.examples, "--context", 2048,
+        "--buckets", 8, "--set", f"drift_q={drift_q}", "--set", f"drift_k={drift_k}", "--set", f"distance={distance}",
         "--seed", index, "--quiet")
     run(qkscope, "analyze", capture, "--out", results, "--label", label, "--pairs", 5,
         "--heatmap-bins", 6, "--scatter", 48, "--planes-of", "1.0,2.3", "--quiet")

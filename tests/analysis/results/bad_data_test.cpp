@@ -218,7 +218,7 @@ TEST_F(BadData, ConstantPositionsGiveEmptyFieldsWithAReason) {
 TEST_F(BadData, OptionsAreChecked) {
   EXPECT_EQ(analyze("--only pca,rotatoin").code, 2);
   EXPECT_THAT(analyze("--only pca,rotatoin").output, HasSubstr("'rotatoin' is not an analysis"));
-  EXPECT_EQ(analyze("--q-heads 4").code, 2);
+  EXPECT_EQ(analyze("--head-counts 4").code, 2);
   EXPECT_EQ(analyze("--separation best").code, 2);
   EXPECT_EQ(analyze("--max-pairs 0").code, 2);
   for (const char* bins : {"0", "-1", "9000", "many", "4.5"}) {
@@ -231,7 +231,7 @@ TEST_F(BadData, OptionsAreChecked) {
     EXPECT_EQ(analyze(std::string("--length-bins ") + edges).code, 2) << edges;
   EXPECT_THAT(analyze("--length-bins 0,10,5").output, HasSubstr("edge 5 follows 10"));
   EXPECT_EQ(run("analyze " + folder_.file("nowhere") + " --out " + results()).code, 2);
-  EXPECT_EQ(run("synth " + folder_.file("s") + " --q-heads 3 --k-heads 2").code, 2);
+  EXPECT_EQ(run("synth " + folder_.file("s") + " --head-counts 3,2").code, 2);
   EXPECT_EQ(run("synth " + folder_.file("s") + " --dim 4 --planes 3").code, 2);
 }
 
@@ -290,21 +290,21 @@ TEST_F(BadData, HeadsShareTheBinsOfTheProfile) {
 }
 
 TEST_F(BadData, OneAnalysisWritesOnlyItsFiles) {
-  ASSERT_EQ(run("pca " + root() + " --components 3 --label mine --out " + results()).code, 0);
+  ASSERT_EQ(run("analyze " + root() + " --only pca --components 3 --label mine --out " + results()).code, 0);
   EXPECT_EQ(lines("qk.csv"), 1 + 4 * 3);
   EXPECT_FALSE(std::filesystem::exists(results() + "/rotated.csv"));
   EXPECT_EQ(summary()["model"], "mine");
   const std::string other = folder_.file("other");
-  ASSERT_EQ(run("rotation " + root() + " --pairs 1 --out " + other).code, 0);
+  ASSERT_EQ(run("analyze " + root() + " --only rotation --pairs 1 --out " + other).code, 0);
   EXPECT_TRUE(std::filesystem::exists(other + "/complement.csv"));
   const std::string third = folder_.file("third");
-  ASSERT_EQ(run("plasticity " + root() + " --max-tokens 20 --seed 4 --out " + third).code, 0);
+  ASSERT_EQ(run("analyze " + root() + " --only plasticity --max-tokens 20 --seed 4 --out " + third).code, 0);
   EXPECT_TRUE(std::filesystem::exists(third + "/head_metrics.csv"));
   EXPECT_THAT(std::string(MappedFile(third + "/head_metrics.csv").text()), HasSubstr(",20,20,6,"));
 }
 
 TEST_F(BadData, AFolderHoldsResultsOfOneSetOfOptions) {
-  ASSERT_EQ(run("plasticity " + root() + " --layers 1 --out " + results()).code, 0);
+  ASSERT_EQ(run("analyze " + root() + " --only plasticity --layers 1 --out " + results()).code, 0);
   const auto refused = analyze("--layers 0 --only pca");
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.output, AllOf(HasSubstr("layers is [1] there, [0] here"),
@@ -315,8 +315,8 @@ TEST_F(BadData, AFolderHoldsResultsOfOneSetOfOptions) {
   EXPECT_THAT(analyze("--layers 1 --only plasticity --max-pairs 7").output,
               HasSubstr("max_pairs is 10000000 there, 7 here"));
   // Another analysis with its own options, and the same one again.
-  ASSERT_EQ(run("pca " + root() + " --layers 1 --components 3 --out " + results()).code, 0);
-  ASSERT_EQ(run("plasticity " + root() + " --layers 1 --out " + results()).code, 0);
+  ASSERT_EQ(run("analyze " + root() + " --only pca --layers 1 --components 3 --out " + results()).code, 0);
+  ASSERT_EQ(run("analyze " + root() + " --only plasticity --layers 1 --out " + results()).code, 0);
   EXPECT_EQ(summary()["options"]["analyses"], Json({"pca", "plasticity"}));
   EXPECT_EQ(summary()["options"]["components"], 3);
   EXPECT_TRUE(summary().contains("taxonomy") && summary().contains("profile"));
@@ -331,13 +331,13 @@ TEST_F(BadData, AChangedCaptureIsAnotherSetOfResults) {
   ASSERT_EQ(analyze().code, 0);
   change(file(0, 0, HeadKind::query), [](HeadRows& rows) { rows.vectors[0] += 1; });
   std::filesystem::remove(root() + "/_saver_state.json");
-  EXPECT_THAT(analyze("--q-heads 2 --k-heads 1 --label planted").output,
+  EXPECT_THAT(analyze("--head-counts 2,1 --label planted").output,
               HasSubstr("the capture has changed since"));
 }
 
 // Tables of a run that ended before its summary was written belong to nothing.
 TEST_F(BadData, TablesOfAnInterruptedRunAreRemoved) {
-  ASSERT_EQ(run("pca " + root() + " --layers 1 --out " + results()).code, 0);
+  ASSERT_EQ(run("analyze " + root() + " --only pca --layers 1 --out " + results()).code, 0);
   std::filesystem::remove(results() + "/summary.json");
   ASSERT_EQ(analyze("--layers 0 --only rotation").code, 0);
   EXPECT_FALSE(std::filesystem::exists(results() + "/qk.csv"));

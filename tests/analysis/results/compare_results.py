@@ -459,9 +459,9 @@ def compare(name, synth, analyze=(), **setting):
     """setting: what the options of `analyze` mean for the profile."""
     with tempfile.TemporaryDirectory() as folder:
         root, out = Path(folder) / "capture", Path(folder) / "results"
-        size = ["--layers", "2", "--q-heads", "4", "--k-heads", "2", "--heads", "3", "--nope-every", "2",
+        size = ["--layers", "2", "--head-counts", "4,2", "--heads", "3", "--set", "nope_every=2",
                 "--dim", "12", "--planes", "2", "--examples", "9", "--context", "512", "--buckets", "8",
-                "--drift-q", "0.004", "--drift-k", "0.003", "--quiet"]
+                "--set", "drift_q=0.004", "--set", "drift_k=0.003", "--quiet"]
         subprocess.run([QKSCOPE, "synth", str(root), *size, *synth], check=True)
         subprocess.run([QKSCOPE, "analyze", str(root), "--out", str(out), "--quiet", *analyze], check=True)
         csv = {path.stem: pd.read_csv(path, keep_default_na=True, float_precision="round_trip") for path in out.glob("*.csv")}
@@ -503,10 +503,10 @@ compare("buckets as bins, fifths of the context", ["--seed", "1"],
 compare("eigen separation, linear queries", ["--seed", "2"],
         ["--separation", "eigen", "--query-model", "linear", "--profile-bins", "40"], bins=40)
 compare("eigenvector projected off a", ["--seed", "2"], ["--separation", "eigen-then-project"])
-compare("sliding window", ["--seed", "3", "--sliding-window", "150"],
+compare("sliding window", ["--seed", "3", "--set", "sliding_window=150"],
         ["--profile-bins", "29", "--length-bins", "0,100,256,512"], bins=29, lengths=[0, 100, 256, 512])
-compare("no metadata, strong drift", ["--seed", "4", "--no-metadata", "--noise", "0.2"],
-        ["--q-heads", "4", "--k-heads", "2", "--profile-bins", "64"], bins=64)
+compare("no metadata, strong drift", ["--seed", "4", "--set", "metadata=false", "--set", "noise=0.2"],
+        ["--head-counts", "4,2", "--profile-bins", "64"], bins=64)
 for name, error in sorted(worst.items()):
     print(f"{name}: largest relative difference {error:.2e}")
 if failures:

@@ -228,7 +228,7 @@ TEST(CaptureIndex, FindsTheKeyHeadOfAQueryHead) {
     key_head_of(index, query, {});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("--q-heads"));
+    EXPECT_THAT(error.what(), HasSubstr("name its model (--model)"));
   }
   EXPECT_THROW(key_head_of(index, query, HeadCounts{7, 2}), Error);
   EXPECT_THROW(key_head_of(index, query, HeadCounts{4, 2}), Error);

@@ -168,7 +168,7 @@ TEST_F(Devices, NamesAFailingTextAsWithOneDevice) {
              "{\"id\": 1, \"text\": \"one\"}\n{\"id\": 2, \"text\": \"two\"}\n"
              "{\"id\": 3, \"text\": \"\xff\"}\n{\"id\": 4, \"text\": \"four\"}\n");
   const auto one = capture("one", "--ids row");
-  const auto two = capture("two", "--ids row --devices cpu,cpu");
+  const auto two = capture("two", "--ids row --device cpu,cpu");
   EXPECT_EQ(one.status, 2);
   EXPECT_EQ(two.status, 2);
   EXPECT_EQ(one.err, two.err);
@@ -176,7 +176,7 @@ TEST_F(Devices, NamesAFailingTextAsWithOneDevice) {
 
 TEST_F(Devices, DevicesOptionAcceptsListsAndAll) {
   ASSERT_EQ(capture("one").status, 0);
-  const auto two = capture("two", "--devices cpu,cpu");
+  const auto two = capture("two", "--device cpu,cpu");
   ASSERT_EQ(two.status, 0) << two.err;
   expect_same("two", contents("one"));
   const auto refused = [&](const std::string& options, const std::string& why) {
@@ -184,11 +184,10 @@ TEST_F(Devices, DevicesOptionAcceptsListsAndAll) {
     EXPECT_EQ(outcome.status, 2) << options;
     EXPECT_THAT(outcome.err, HasSubstr(why)) << options;
   };
-  refused("--devices cpu,tpu", "expected auto, cpu, cuda or cuda:N");
-  refused("--devices cpu,,cpu", "device: found ''");
-  refused("--devices all,cpu", "'all' stands alone");
-  refused("--device cpu --devices cpu,cpu", "--device");
-  if (cuda_device_count() == 0) refused("--devices all", "devices all: ");
+  refused("--device cpu,tpu", "expected auto, cpu, cuda or cuda:N");
+  refused("--device cpu,,cpu", "device: found ''");
+  refused("--device all,cpu", "'all' stands alone");
+  if (cuda_device_count() == 0) refused("--device all", "devices all: ");
 }
 
 TEST_F(Devices, OneGpuListedTwiceGivesTheBytesOfOneGpu) {

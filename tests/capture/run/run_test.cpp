@@ -38,7 +38,7 @@ TEST_F(CaptureRun, AssemblingAheadGivesTheSameBytes) {
   ASSERT_EQ(capture("after").status, 0);
   const auto expected = contents("after");
   const std::string ahead = "--set output.assemble_ahead=true ";
-  for (const std::string options : {"--threads 1", "--threads 4", "--devices cpu,cpu"}) {
+  for (const std::string options : {"--threads 1", "--threads 4", "--device cpu,cpu"}) {
     const auto outcome = capture("ahead", ahead + options);
     ASSERT_EQ(outcome.status, 0) << outcome.err;
     expect_same("ahead", expected);

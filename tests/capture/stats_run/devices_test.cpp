@@ -55,10 +55,10 @@ TEST_F(StatsDevices, StoppedRunResumesWithAnotherNumberOfDevices) {
 
 TEST_F(StatsDevices, DevicesOptionAcceptsListsAndAll) {
   ASSERT_EQ(stats("one").status, 0);
-  const auto two = stats("two", "--devices cpu,cpu");
+  const auto two = stats("two", "--device cpu,cpu");
   ASSERT_EQ(two.status, 0) << two.err;
   expect_same("two", contents("one"));
-  EXPECT_EQ(stats("three", "--devices cpu,tpu").status, 2);
+  EXPECT_EQ(stats("three", "--device cpu,tpu").status, 2);
 }
 
 TEST_F(StatsDevices, OneGpuListedTwiceGivesTheBytesOfOneGpu) {

@@ -172,7 +172,7 @@ class Cost(AtlasTestCase):
         _, both_tokens, both_flop, _ = self.cost(self.sweep("--dry-run", "--log", "1"))
         self.assertEqual(both_tokens, tokens)  # the same passes
         self.assertGreater(both_flop, flop)
-        _, apart_tokens, apart_flop, _ = self.cost(self.sweep("--dry-run", "--log", "1", "--devices", "cpu,cpu"))
+        _, apart_tokens, apart_flop, _ = self.cost(self.sweep("--dry-run", "--log", "1", "--device", "cpu,cpu"))
         self.assertEqual(apart_tokens, 2 * tokens)
         self.assertAlmostEqual(apart_flop, both_flop + flop, delta=0.01 * apart_flop)
         self.write_sweep(more="capture: false\nstatistics: true\nstats: {groups: [A]}\n")

@@ -30,7 +30,7 @@ class Branches(HubTestCase):
         (self.folder / "texts.jsonl").write_text('{"text": "the river and the stone"}\n' * 4)
 
     def branches(self, *options, **more):
-        return self.run_program("branches", "org/tiny", *options, **more)
+        return self.run_program("hub", "branches", "org/tiny", *options, **more)
 
     def listed(self, out):
         return [line.split()[-1] for line in out.splitlines() if line.split()[-1] in [*BRANCHES, "main"]]
@@ -66,11 +66,11 @@ class Branches(HubTestCase):
 
     def test_branches_of_a_dataset_are_listed(self):
         self.hub.dataset("org/captures").put({"README.md": b""}, branch="step-1")
-        self.assertIn("step-1", self.run_program("branches", "org/captures", "--dataset"))
+        self.assertIn("step-1", self.run_program("hub", "branches", "org/captures", "--dataset"))
 
     def test_invalid_arguments_are_reported(self):
-        self.assertIn("has no such model", self.run_program("branches", "org/none", status=2))
-        self.assertIn("not the name of a repository", self.run_program("branches", "a/b/c", status=2))
+        self.assertIn("has no such model", self.run_program("hub", "branches", "org/none", status=2))
+        self.assertIn("not the name of a repository", self.run_program("hub", "branches", "a/b/c", status=2))
         self.assertIn("none of its 6 branches matches", self.branches("--match", "x*", status=2))
         self.assertIn("expected --config FILE", self.branches("--write-sweep", "s.yaml", status=2))
         self.assertIn("--every excludes --log", self.branches("--every", 2, "--log", 2, status=2))

@@ -18,7 +18,7 @@ from stand_in_server import Body, Status  # noqa: E402
 
 REPO, BRANCH = "org/sniffed-qk", "tiny-texts"
 NAME = f"{REPO}@{BRANCH}"
-COUNTS = ("--q-heads", "4", "--k-heads", "2")
+COUNTS = ("--head-counts", "4,2")
 CONTEXT, BUCKET, EXAMPLES, WIDTH = 256, 32, 6, 8
 QUERIES = ("l00h01q", "l00h03q", "l01h00q")
 KEYS = ("l00h00k", "l00h01k", "l01h00k")
@@ -428,7 +428,7 @@ class Sample(HubTestCase):
                          for i in range(3))
         self.hub.dataset("viktoroo/longbench-pro-128k-plus").put({"data/test.jsonl": texts})
         out = self.run_program("--config", ROOT / "configs/sample.yaml", program="sniff-qk", token=None)
-        self.assertIn("qkscope publish", out)
+        self.assertIn("qkscope hub publish", out)
         state = json.loads((self.folder / "data/attention-plasticity/_saver_state.json").read_text())
         details = state["model_metadata"]
         self.assertEqual(details["attention_scope"], "full_only")

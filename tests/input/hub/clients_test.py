@@ -16,7 +16,7 @@ class Caches(ClientTestCase):
         self.hub.model("org/tiny").put({**tiny_checkpoint(), "README.md": b"# Tiny"})
 
     def test_the_client_opens_our_cache_offline(self):
-        self.run_program("download", "org/tiny")
+        self.run_program("hub", "download", "org/tiny")
         folder = self.python("""
 import huggingface_hub as hub
 path = hub.snapshot_download("org/tiny", allow_patterns=["*.json", "*.safetensors"])
@@ -28,7 +28,7 @@ print(path)""", HF_HUB_OFFLINE="1")
         self.assertEqual(folder, str(self.snapshot()))
 
     def test_the_client_adds_to_our_cache(self):
-        self.run_program("download", "org/tiny", "--no-weights")
+        self.run_program("hub", "download", "org/tiny", "--only", "config")
         self.hub.requests.clear()
         self.python("import huggingface_hub as hub; hub.snapshot_download('org/tiny')")
         self.assertEqual(self.hub.asked("tokenizer.json", "GET"), [], "what was there is not fetched again")
@@ -45,14 +45,14 @@ print(path)""", HF_HUB_OFFLINE="1")
 
     def test_we_resume_downloads_of_the_client(self):
         self.python("import huggingface_hub as hub; hub.hf_hub_download('org/tiny', 'config.json')")
-        self.run_program("download", "org/tiny")
+        self.run_program("hub", "download", "org/tiny")
         self.assert_snapshot(set(tiny_checkpoint()))
 
     def test_both_clients_can_download_concurrently(self):
         script = "import huggingface_hub as hub; hub.snapshot_download('org/tiny')"
         client = subprocess.Popen([sys.executable, "-c", script], env=self.environment(HF_HUB_DISABLE_XET="1"),
                                   stderr=subprocess.DEVNULL)
-        self.run_program("download", "org/tiny")
+        self.run_program("hub", "download", "org/tiny")
         self.assertEqual(client.wait(timeout=60), 0)
         self.assert_snapshot({*tiny_checkpoint(), "README.md"})
 

@@ -111,7 +111,7 @@ class Files(HubTestCase):
     def test_concurrent_downloads_fetch_each_file_once(self):
         self.hub.model("org/tiny").put(tiny_checkpoint())
         self.hub.throttle = Body(piece=50_000, pause=0.05)
-        processes = [self.start("download", "org/tiny") for _ in range(3)]
+        processes = [self.start("hub", "download", "org/tiny") for _ in range(3)]
         for process in processes:
             out, err = process.communicate(timeout=60)
             self.assertEqual(process.returncode, 0, out + err)
@@ -124,18 +124,18 @@ class Files(HubTestCase):
         self.download("org/tiny", "--revision", first)
         repository.put({"config.json": tiny_checkpoint()["config.json"] + b"\n"})
         self.download("org/tiny")
-        listed = json.loads(self.run_program("cache", "--json"))["repositories"][0]
+        listed = json.loads(self.run_program("hub", "cache", "--json"))["repositories"][0]
         content = {**tiny_checkpoint(), "second": tiny_checkpoint()["config.json"] + b"\n"}
         self.assertEqual(listed["id"], "org/tiny")
         self.assertEqual(listed["bytes"], sum(map(len, content.values())))
         self.assertEqual({r["commit"]: r["refs"] for r in listed["revisions"]},
                          {first: [], repository.branches["main"]: ["main"]})
-        self.run_program("cache", "remove", "org/tiny", "--revision", "main")
+        self.run_program("hub", "remove", "org/tiny", "--revision", "main")
         self.assert_snapshot(NEEDED, revision=first)
         self.assertFalse(self.snapshot().exists())
-        self.run_program("cache", "remove", "org/tiny")
+        self.run_program("hub", "remove", "org/tiny")
         self.assertFalse((self.cache / "models--org--tiny").exists())
-        self.assertIn("no such model in the cache", self.run_program("cache", "remove", "org/tiny", status=2))
+        self.assertIn("no such model in the cache", self.run_program("hub", "remove", "org/tiny", status=2))
 
 
     def test_evicted_weights_are_downloaded_again(self):
@@ -145,11 +145,11 @@ class Files(HubTestCase):
         repository.branches["main"] = first
         self.download("org/tiny")
         self.download("org/tiny", "--revision", "other")
-        out = self.run_program("cache", "remove", "org/tiny", "--weights")
+        out = self.run_program("hub", "remove", "org/tiny", "--only", "weights")
         self.assertRegex(out, r"^32\d\.\d KiB freed")
         self.assert_snapshot(NEEDED - {"model.safetensors"})
         self.assert_snapshot(NEEDED, revision="other")
-        self.assertIn("0 B freed", self.run_program("cache", "remove", "org/tiny", "--weights"))
+        self.assertIn("0 B freed", self.run_program("hub", "remove", "org/tiny", "--only", "weights"))
         self.hub.requests.clear()
         self.run_program("trace", "--model", "org/tiny", "--text", "hi", "--hooks", "logits", "--out", "out")
         self.assert_snapshot(NEEDED)
@@ -340,7 +340,7 @@ class Refusals(HubTestCase):
         self.hub.model("org/tiny").put(tiny_checkpoint())
         offline = {"HF_HUB_OFFLINE": "1"}
         self.assertIn("'qkscope download org/tiny'", self.run_program("inspect", "org/tiny", status=2, **offline))
-        self.download("org/tiny", "--no-weights")
+        self.download("org/tiny", "--only", "config")
         self.hub.requests.clear()
         self.run_program("inspect", "org/tiny", **offline)
         out = self.run_program("trace", "--model", "org/tiny", "--text", "a", "--hooks", "logits", "--out", "x",

@@ -77,7 +77,7 @@ class HubTestCase(unittest.TestCase):
         return out + err
 
     def download(self, *arguments, **options):
-        return self.run_program("download", *arguments, **options)
+        return self.run_program("hub", "download", *arguments, **options)
 
     def capture(self, root="capture", heads=3, publish="", model=None, status=0, options=(), **environment):
         """Runs a capture with the tiny checkpoint; `publish` is appended to the output section."""

@@ -70,7 +70,7 @@ class KilledDownload(KillTestCase):
             self.assert_whole()
             shutil.rmtree(self.cache)
 
-        self.kill_often(("download", "org/tiny"), check, finished)
+        self.kill_often(("hub", "download", "org/tiny"), check, finished)
 
     def assert_whole(self):
         folder = self.snapshot()
@@ -98,7 +98,7 @@ class KilledUpload(PublishTestCase, KillTestCase):
             self.hub.repositories.clear()
             self.hub.objects.clear()
 
-        command = ("publish", self.folder / "capture", "--repo", "org/vectors", "--branch", "tiny-texts")
+        command = ("hub", "publish", self.folder / "capture", "--repo", "org/vectors", "--branch", "tiny-texts")
         self.kill_often(command, check, finished)
 
 

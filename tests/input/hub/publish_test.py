@@ -15,7 +15,7 @@ REPO = "org/vectors"
 
 class PublishTestCase(HubTestCase):
     def publish(self, root="capture", branch="tiny-texts", **options):
-        return self.run_program("publish", self.folder / root, "--repo", REPO, "--branch", branch, **options)
+        return self.run_program("hub", "publish", self.folder / root, "--repo", REPO, "--branch", branch, **options)
 
     @property
     def repository(self):
@@ -79,16 +79,16 @@ class Publishing(PublishTestCase):
 
     def test_main_when_no_branch_is_named(self):
         self.capture()
-        self.run_program("publish", self.folder / "capture", "--repo", REPO)
+        self.run_program("hub", "publish", self.folder / "capture", "--repo", REPO)
         self.assert_published(branch="main")
         self.assertEqual(set(self.repository.branches), {"main"})
 
     def test_private_repositories(self):
         self.capture()
-        self.run_program("publish", self.folder / "capture", "--repo", REPO, "--private")
+        self.run_program("hub", "publish", self.folder / "capture", "--repo", REPO, "--private")
         self.assertTrue(self.repository.private)
         self.repository.private = False
-        out = self.run_program("publish", self.folder / "capture", "--repo", REPO, "--private", status=2)
+        out = self.run_program("hub", "publish", self.folder / "capture", "--repo", REPO, "--private", status=2)
         self.assertIn("it exists and is public", out)
 
     def test_a_capture_publishes_when_it_ends(self):
@@ -102,9 +102,9 @@ class Publishing(PublishTestCase):
 
     def test_a_capture_without_a_token_gives_advice(self):
         out = self.capture(publish=f", hf_repo_id: {REPO}, hf_branch: tiny-texts", token=None)
-        self.assertIn(f"'qkscope publish {self.folder}/capture'", out)
+        self.assertIn(f"'qkscope hub publish {self.folder}/capture'", out)
         self.assertEqual(self.hub.repositories, {})
-        self.run_program("publish", self.folder / "capture")  # the state knows where to
+        self.run_program("hub", "publish", self.folder / "capture")  # the state knows where to
         self.assert_published()
 
     def test_publishing_can_be_disabled(self):
@@ -119,7 +119,7 @@ class Publishing(PublishTestCase):
         self.assertIn("the capture is whole in", out)
         self.assertIn("does not allow to write to it", out)
         self.hub.may_write = True
-        self.run_program("publish", self.folder / "capture")
+        self.run_program("hub", "publish", self.folder / "capture")
         self.assert_published(branch="main")
 
     def test_unrelated_files_are_not_uploaded(self):
@@ -176,8 +176,8 @@ class Unfinished(PublishTestCase):
         self.assertIn("HF_HUB_OFFLINE is set", self.publish(status=2, HF_HUB_OFFLINE="1"))
 
     def test_publishing_requires_a_repository(self):
-        self.assertIn("give --repo org/name", self.run_program("publish", self.root, status=2))
-        self.assertIn("no such folder", self.run_program("publish", self.folder / "absent", status=2))
+        self.assertIn("give --repo org/name", self.run_program("hub", "publish", self.root, status=2))
+        self.assertIn("no such folder", self.run_program("hub", "publish", self.folder / "absent", status=2))
 
 
 class Faults(PublishTestCase):

@@ -83,7 +83,7 @@ def compare(program, path, texts, check):
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "tokenizer.json").symlink_to(path)
             pathlib.Path(folder, "tokenizer_config.json").write_text(json.dumps({"truncation_side": side}))
-            found = run(program, folder, lines, "--max-length", str(MAX_LENGTH))
+            found = run(program, folder, lines, "--max-tokens", str(MAX_LENGTH))
         for text, mine, theirs in zip(texts, found, hf.encode_batch(texts), strict=True):
             check.equal(f"ids cut on the {side}", text, mine["ids"], theirs.ids)
 

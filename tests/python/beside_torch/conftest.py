@@ -1,4 +1,4 @@
-"""What needs torch and TransformerLens: `./run.sh test-torch`."""
+"""Tests that need torch and TransformerLens: `./run.sh test-torch`."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ GOLDEN = ROOT / "tests/golden"
 
 sys.path.append(str(ROOT / "tests/python"))  # documentation.py
 
-torch.set_num_threads(1)  # of tiny models: threads would wait for each other on a busy machine
+torch.set_num_threads(1)  # tiny models: more threads would only slow down a busy machine
 
 
 def some_ids(model, length, seed=0):

@@ -1,4 +1,4 @@
-"""load(arrays="torch"): tensors of the same memory, in calls, hooks, caches and circuits."""
+"""load(arrays="torch"): calls, hooks, caches and circuits return tensors that share memory."""
 
 import numpy as np
 import torch

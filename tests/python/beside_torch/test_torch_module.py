@@ -1,4 +1,4 @@
-"""The torch module reproduces the engine's activations and lets gradients through."""
+"""The torch module reproduces the activations of the engine and computes gradients."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ FAMILIES = ("llama_gqa", "llama_bias", "llama_tied", "mistral_window", "ministra
             "smollm3_list", "mllama_text", "gemma2", "gemma3_text", "glm", "glm4", "mistral3_fp8", "gpt2",
             "gpt2_scaled_by_layer", "gpt_neox", "gpt_neox_one_after_another", "granite", "granite_bias", "olmo",
             "olmo2", "olmo3", "phi3", "phi3_longrope_long", "rope_dynamic_long", "rope_llama3", "starcoder2", "apertus")
-TOLERANCE = 1e-4  # of the largest number: float32 in another order of additions
+TOLERANCE = 1e-4  # relative to the largest value; float32 sums in a different order
 
 
 def close(found, expected):
@@ -26,7 +26,7 @@ def close(found, expected):
 
 
 def watch(module, names):
-    """name -> activation, from hooks with the names of the engine's."""
+    """Records activations of the module by hook name."""
     seen = {}
 
     def keep(name):
@@ -66,7 +66,7 @@ def test_one_block(family):
 
 
 def test_gradients_are_slopes():
-    """The derivative of a logit along one head's output, against a small step taken by a hook of the engine."""
+    """Gradients match finite differences computed with hooks of the engine."""
     model = qkscope.load(DEMO, device="cpu")
     ids = some_ids(model, 20)
     module = to_torch_module(model).double()

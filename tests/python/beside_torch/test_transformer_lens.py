@@ -1,4 +1,4 @@
-"""Heads and patching beside TransformerLens itself, on the demo's model."""
+"""Heads and patching compared with TransformerLens on the demo model."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ import qkscope
 from qkscope import patching
 from qkscope.path_patching import get_act_patch_direct_path
 
-TOLERANCE = 2e-4  # logits of both in float32
+TOLERANCE = 2e-4  # float32 logits of both
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def both():
 
 @pytest.fixture(scope="module")
 def runs(both):
-    """Clean and corrupted tokens, a metric for each, and TransformerLens' cache."""
+    """Clean and corrupted tokens, a metric for each library, and the cache of TransformerLens."""
     model, lens = both
     clean = some_ids(model, 6)
     corrupted = clean.copy()

@@ -43,7 +43,7 @@ class Submits : public SweepFixture {
                                    options));
   }
   Outcome status(const std::string& options = "") {
-    return run_program(fmt::format("PATH={}:$PATH qkscope status {} --out {} {}", file("bin"),
+    return run_program(fmt::format("PATH={}:$PATH qkscope sweep {} --out {} --status {}", file("bin"),
                                    file("sweep.yaml"), file("out"), options));
   }
   std::string calls() const {
@@ -95,7 +95,7 @@ TEST_F(Submits, WhereOneIsRefusedNothingIsSubmitted) {
 }
 
 TEST_F(Submits, APartitionThatIsNotThereIsBadInput) {
-  const auto outcome = submit("--partition gpu", "LAST=0 WHY='Invalid partition name specified'");
+  const auto outcome = submit("--slurm partition=gpu", "LAST=0 WHY='Invalid partition name specified'");
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.err, HasSubstr("Invalid partition name specified; nothing was submitted\n"));
 }

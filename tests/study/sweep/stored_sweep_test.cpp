@@ -77,7 +77,7 @@ TEST_F(StoredSweeps, HaveTheBytesOfALocalOneAndContinueAnywhere) {
     EXPECT_THAT(again.out, HasSubstr("0 done, 3 were done before, 0 failed"));
   }
   const auto planned = on("four", stored("--dry-run"));
-  const auto status = on("five", fmt::format("status {} --out {}", file("sweep.yaml"), address()));
+  const auto status = on("five", fmt::format("sweep {} --out {} --status", file("sweep.yaml"), address()));
   std::filesystem::rename(tiny_checkpoint() + ".away", tiny_checkpoint());
   EXPECT_EQ(StoredFolder(*parse_store_address(address() + "/small")).hash(), before);
   EXPECT_THAT(planned.out, HasSubstr("third            captured, analysed")) << planned.err;
@@ -135,7 +135,7 @@ TEST_F(StoredSweeps, FailuresAreKeptUntilTheRunSucceeds) {
   const auto failed = on("one", stored());
   EXPECT_EQ(failed.status, 2);
   EXPECT_THAT(failed.err, HasSubstr("1 of 2 runs failed: gone"));
-  const auto status = on("two", fmt::format("status {} --out {}", file("sweep.yaml"), address()));
+  const auto status = on("two", fmt::format("sweep {} --out {} --status", file("sweep.yaml"), address()));
   EXPECT_THAT(status.out, HasSubstr("1 of 2 runs done, 1 failed")) << status.err;
   EXPECT_THAT(status.out, HasSubstr(checkpoint));
   std::filesystem::create_symlink(tiny_checkpoint(), checkpoint);

@@ -200,9 +200,13 @@ TEST_F(SweepFile, AnalysisOptionsAreChecked) {
   EXPECT_EQ(with("component: 3"),
             "sweep.yaml:5: analysis.component: there is no such key; did you mean "
             "analysis.components?");
-  EXPECT_THAT(with("components: 0"), HasSubstr("a whole number from 1 on"));
-  EXPECT_THAT(with("components: 5000000000"), HasSubstr("at most 2147483647"));
-  EXPECT_THAT(with("high: 1.5"), HasSubstr("at most 1"));
+  EXPECT_THAT(with("components: 0"), HasSubstr("a whole number from 1 to 1048576"));
+  EXPECT_THAT(with("components: 5000000000"), HasSubstr("a whole number from 1 to 1048576"));
+  EXPECT_THAT(with("high: 1.5"), HasSubstr("a number from 0 to 1"));
+  EXPECT_THAT(with("max_omega: 3.2"), HasSubstr("a number from 1e-06 to 3.14159"));
+  EXPECT_THAT(with("seed: -1"), HasSubstr("a whole number from 0 on"));
+  EXPECT_THAT(with("profile_bins: 9000"), HasSubstr("from 1 to 8192, or buckets"));
+  EXPECT_THAT(with("label: x"), HasSubstr("there is no such key"));
   EXPECT_THAT(with("layers: [-1]"), HasSubstr("numbers of layers, from 0 on"));
   EXPECT_THAT(with("heads: [3, 5]"), HasSubstr("analysis.heads"));
   EXPECT_THAT(with("planes_of: 3.5"), HasSubstr("pairs [layer, head], as [[3, 5], [3, 6]]"));

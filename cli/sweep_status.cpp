@@ -1,34 +1,23 @@
-// qkscope status: how far a sweep is, on one machine or on a cluster.
 #include <algorithm>
 #include <chrono>
-#include <memory>
 #include <thread>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include "cli/commands.h"
-#include "cli/common_options.h"
 #include "cli/json.h"
 #include "cli/numbers.h"
-#include "cli/sweep_options.h"
+#include "cli/sweep_command.h"
 #include "qkscope/experimental/cluster.h"
 #include "qkscope/experimental/text.h"
 
 namespace qkscope::cli {
 namespace {
 
-struct StatusArguments {
-  CommonOptions common;
-  SweepOptionsOfFile file;
-  double watch = 0;  // seconds
-  bool json = false;
-};
-
 using ShardState = ShardStatus::State;
 
-// "5 done, 2 running, 1 waiting"
+// Formats the states of shards: "5 done, 2 running, 1 waiting".
 std::string shown_shards(const RunStatus& run) {
   std::vector<std::string> parts;
   for (const auto state :
@@ -142,48 +131,32 @@ void print_json(const SweepStatus& status) {
                     {"seconds_left", status.seconds_left},
                     {"runs", runs},
                     {"problems", problems}};
-  fmt::print("{}\n", all.dump(-1, ' ', false, Json::error_handler_t::replace));
+  fmt::print("{}\n", dump_json(all));
 }
 
-// Of a sweep that was not submitted: what its runs will have.
+// Plans the runs of a sweep that was not submitted, so that their totals are known.
 std::vector<PlannedRun> plan_of(const Sweep& sweep) {
   const auto status = sweep_status(sweep);
   if (status.submitted || status.finished()) return {};
   return sweep.plan();
 }
 
-void run(StatusArguments& options) {
-  options.common.apply();
-  const auto sweep = options.file.read();
+}  // namespace
+
+void print_sweep_status(const Sweep& sweep, double watch_seconds, bool json) {
   const auto plan = plan_of(sweep);
   while (true) {
     const auto status = sweep_status(sweep, plan);
-    const bool clears = options.watch > 0 && !options.json && ::isatty(STDOUT_FILENO) == 1;
+    const bool clears = watch_seconds > 0 && !json && ::isatty(STDOUT_FILENO) == 1;
     if (clears) fmt::print("\033[H\033[2J");
-    if (options.json)
+    if (json)
       print_json(status);
     else
       print_status(status);
     std::fflush(stdout);
-    if (options.watch <= 0 || status.finished()) return;
-    std::this_thread::sleep_for(std::chrono::duration<double>(options.watch));
+    if (watch_seconds <= 0 || status.finished()) return;
+    std::this_thread::sleep_for(std::chrono::duration<double>(watch_seconds));
   }
-}
-
-}  // namespace
-
-void add_status(CLI::App& app) {
-  auto options = std::make_shared<StatusArguments>();
-  auto* command =
-      app.add_subcommand("status", "How far a sweep is, on one machine or on a cluster");
-  options->file.add_source_to(*command);
-  command
-      ->add_option("--watch", options->watch,
-                   "Say it again every so many seconds, until all runs are done")
-      ->check(CLI::Range(0.1, 86400.0));
-  command->add_flag("--json", options->json, "Print one JSON object");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace qkscope::cli

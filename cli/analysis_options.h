@@ -1,0 +1,17 @@
+// The options of analyses on the command line, made from the table in experimental/options.h.
+#pragma once
+
+#include <initializer_list>
+
+#include <CLI/CLI.hpp>
+
+#include "qkscope/experimental/options.h"
+
+namespace qkscope::cli {
+
+// Adds the options of the given groups to the command. Parsing the command line stores their values
+// in `options`, which must outlive the parse.
+void add_analysis_options(CLI::App& command, AnalyzeOptions& options,
+                          std::initializer_list<OptionGroup> groups);
+
+}  // namespace qkscope::cli

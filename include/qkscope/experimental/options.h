@@ -1,0 +1,71 @@
+// One table of the options of analyses. The command line, the `analysis:` section of a sweep file,
+// the Python package and docs/analysis-options.md are made from its rows: a new option is one row.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "qkscope/analysis.h"
+#include "qkscope/captures.h"
+#include "qkscope/version.h"
+
+namespace qkscope {
+
+// The type of an option's value, with the alternative of OptionValue that holds it.
+enum class OptionKind {
+  flag,    // bool
+  count,   // uint64; a string where one of `words` is given instead of a number
+  number,  // double
+  choice,  // string: one of `words`
+  text,    // string: a name, a path or an address
+  counts,  // list of non-negative integers
+  layers,  // list of layer numbers
+  heads,   // list of query heads
+};
+using OptionValue = std::variant<bool, std::uint64_t, double, std::string,
+                                 std::vector<std::int64_t>, std::vector<HeadId>>;
+
+// What an option belongs to. Sweep files take the options of rows, pca, rotation and plasticity.
+enum class OptionGroup { capture, rows, pca, rotation, plasticity, statistics };
+
+struct AnalysisOption {
+  std::string_view name;  // Python keyword and YAML key: "max_omega"
+  OptionGroup group;
+  OptionKind kind;
+  std::string_view help;
+  OptionValue fallback = {};  // value when the option is not given
+  // Inclusive bounds of a count, or of each element of a list.
+  std::uint64_t least = 0;
+  std::uint64_t most = 1 << 20;
+  // Inclusive bounds of a number.
+  double lower = 0;
+  double upper = 1;
+  std::size_t length = 0;                    // exact length of a list; 0: any
+  std::vector<std::string_view> words = {};  // of a choice, in the order of its enum's values
+  // Writes an allowed value into its field of the options.
+  std::function<void(AnalyzeOptions& options, const OptionValue& value)> store = {};
+
+  // "--max-omega"; for a flag that is on by default "--no-errors".
+  QKSCOPE_API std::string command_line_name() const;
+  // The default as text; "" where it is an empty list, or no fixed value.
+  QKSCOPE_API std::string default_text() const;
+  // Describes the allowed values: "a whole number from 1 to 1000".
+  QKSCOPE_API std::string expected() const;
+  // Whether `value` has the option's kind and lies within its bounds.
+  QKSCOPE_API bool allows(const OptionValue& value) const;
+};
+
+// All rows, in the order of the documentation.
+QKSCOPE_API const std::vector<AnalysisOption>& analysis_options();
+
+// "PCA", "Rotation": the heading of a group in help texts and documentation.
+QKSCOPE_API std::string_view title(OptionGroup group);
+
+// Returns the content of docs/analysis-options.md.
+QKSCOPE_API std::string analysis_options_markdown();
+
+}  // namespace qkscope
