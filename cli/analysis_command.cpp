@@ -118,16 +118,32 @@ void AnalysisCommand::add_rotation_options(CLI::App& command) {
 
 void AnalysisCommand::add_plasticity_options(CLI::App& command) {
   using Kind = PlasticityOptions::QueryModelKind;
-  static const std::map<std::string, Kind> kNames = {{"bucket", Kind::bucket},
+  static const std::map<std::string, Kind> kNames = {{"local", Kind::local},
+                                                     {"bin", Kind::bin},
+                                                     {"bucket", Kind::bucket},
                                                      {"linear", Kind::linear}};
+  using Covariance = PlasticityOptions::Covariance;
+  static const std::map<std::string, Covariance> kCovariances = {{"diagonal", Covariance::diagonal},
+                                                                 {"full", Covariance::full}};
   using Fifths = PlasticityOptions::Fifths;
   static const std::map<std::string, Fifths> kFifths = {{"range", Fifths::range},
                                                         {"context", Fifths::context}};
   auto& plasticity = options_.plasticity_options;
   command
       .add_option("--query-model", plasticity.profile_model,
-                  "Queries of the profile: each bucket's own, or the linear drift")
+                  "Model of the queries in a bin of the profile: local regression on position, the "
+                  "bin's or the bucket's own queries, or one line (default: local)")
       ->transform(CLI::CheckedTransformer(kNames));
+  command
+      .add_option("--covariance", plasticity.covariance,
+                  "Residual covariance of the queries: its diagonal, or the full matrix, shrunk "
+                  "(default: diagonal)")
+      ->transform(CLI::CheckedTransformer(kCovariances));
+  command
+      .add_option("--free-keys", plasticity.free_keys,
+                  "Keys per bin up to which the model-free plasticity is exact")
+      ->check(positive())
+      ->capture_default_str();
   command
       .add_option("--max-pairs", plasticity.max_pairs,
                   "Pairs per cell up to which averages are exact")

@@ -167,7 +167,9 @@ def analyze(
     pairs: int = 30,
     active: float = 0.9,
     max_omega: float = 1.0,
-    query_model: str = "bucket",
+    query_model: str = "local",
+    covariance: str = "diagonal",
+    free_keys: int = 64,
     max_pairs: int = 10_000_000,
     p_alpha: float = 0.01,
     profile_bins: int | str | None = None,
@@ -197,7 +199,8 @@ def analyze(
     PCA: components per head, separate_pca (of queries and of keys alone), high and low (bounds of the classes).
     Rotation: separation ("mean", "eigen", "eigen-then-project"), null_draws (shuffles; 0: none), pairs (planes of the
     complement), active (a plane turns above this), max_omega (where RoPE frequencies are not known).
-    Plasticity: query_model ("bucket", "linear"), max_pairs (per cell; above it a sample), p_alpha (of the normality
+    Plasticity: query_model ("local", "bin", "bucket", "linear"), covariance ("diagonal", "full"), free_keys (keys per
+    bin up to which the model-free plasticity is exact), max_pairs (per cell; above it a sample), p_alpha (of the normality
     tests), profile_bins (a number, "buckets", or None: about 50 queries in each), fifths ("range", "context"),
     length_bins (edges), heatmap_bins (per axis).
     """
@@ -234,8 +237,11 @@ def analyze(
     rotation.active_angle_r = _options.number("active", active, 0, 1)
     rotation.max_omega = _options.number("max_omega", max_omega, 1e-6, 3.14159)
     plasticity = options.plasticity_options
-    word = _options.choice("query_model", query_model, ("bucket", "linear"))
+    word = _options.choice("query_model", query_model, ("local", "bin", "bucket", "linear"))
     plasticity.profile_model = getattr(_engine.QueryModel, word)
+    word = _options.choice("covariance", covariance, ("diagonal", "full"))
+    plasticity.covariance = getattr(_engine.Covariance, word)
+    plasticity.free_keys = _options.whole("free_keys", free_keys, 1, 2**62)
     plasticity.max_pairs = _options.whole("max_pairs", max_pairs, 1, 2**62)
     plasticity.p_alpha = _options.number("p_alpha", p_alpha, 0, 1)
     plasticity.profile_bins = _profile_bins(profile_bins)

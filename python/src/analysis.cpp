@@ -61,7 +61,15 @@ void bind_parts(nb::module_& module) {
       .value("eigen", Separation::eigen)
       .value("eigen_then_project", Separation::eigen_then_project);
   using Kind = PlasticityOptions::QueryModelKind;
-  nb::enum_<Kind>(module, "QueryModel").value("bucket", Kind::bucket).value("linear", Kind::linear);
+  nb::enum_<Kind>(module, "QueryModel")
+      .value("local", Kind::local)
+      .value("bin", Kind::bin)
+      .value("bucket", Kind::bucket)
+      .value("linear", Kind::linear);
+  using Covariance = PlasticityOptions::Covariance;
+  nb::enum_<Covariance>(module, "Covariance")
+      .value("diagonal", Covariance::diagonal)
+      .value("full", Covariance::full);
   using Fifths = PlasticityOptions::Fifths;
   nb::enum_<Fifths>(module, "Fifths")
       .value("range", Fifths::range)
@@ -82,6 +90,8 @@ void bind_parts(nb::module_& module) {
       .def_ro_static("BUCKETS", &PlasticityOptions::kBuckets)
       .def_ro_static("MOST_BINS", &PlasticityOptions::kMostBins)
       .def_rw("profile_model", &PlasticityOptions::profile_model)
+      .def_rw("covariance", &PlasticityOptions::covariance)
+      .def_rw("free_keys", &PlasticityOptions::free_keys)
       .def_rw("max_pairs", &PlasticityOptions::max_pairs)
       .def_rw("p_alpha", &PlasticityOptions::p_alpha)
       .def_rw("heatmap_bins", &PlasticityOptions::heatmap_bins)

@@ -230,7 +230,14 @@ void check_keys(const AnalyzeOptions& options, const Statistics& s) {
         "plasticity takes equal ones; make them with fewer settings: leave out stats.bucket_size",
         options.keys);
   using Kind = PlasticityOptions::QueryModelKind;
-  if (options.plasticity_options.profile_model == Kind::linear) return;
+  const auto kind = options.plasticity_options.profile_model;
+  if (kind == Kind::bin ||
+      options.plasticity_options.covariance == PlasticityOptions::Covariance::full)
+    bad_input(
+        "--keys {}: --query-model bin and --covariance full take the rows of a capture, which "
+        "statistics do not have; expected local, bucket or linear, and diagonal",
+        options.keys);
+  if (kind == Kind::linear) return;
   const auto& kept = s.settings.bucket_covariance;
   if (std::find(kept.begin(), kept.end(), VectorKind::query) == kept.end())
     bad_input(

@@ -22,7 +22,8 @@ class RowBuilder {
 
   RowBuilder(const AnalysisRun& run, std::string name, const std::vector<ColumnSpec>& columns);
 
-  // `reason` says why numbers of this row may not exist, `no_error` why its column se may not.
+  // `reason` says why numbers of this row may not exist, `no_error` why its columns se and se_free
+  // may not.
   void add(std::vector<Table::Cell> cells, const std::string& reason,
            const std::string& no_error = "");
   // Moves the table to the results.

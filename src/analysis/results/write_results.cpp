@@ -107,13 +107,16 @@ std::string fifths_name(const AnalyzeOptions& options) {
 // Over which bins the profile was taken, the same in all heads, and its means.
 Json profile_summary(const AnalysisRun& run, const AnalyzeOptions& options) {
   Json profile = {{"fifths", fifths_name(options)}, {"means", profile_bin_means(run)}};
+  std::map<bool, int> gaussian;
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     const auto& p = *head.plasticity;
     profile["bins"] = p.profile_bins > 0 ? Json(p.profile_bins) : Json("buckets");
     profile["context"] = p.profile_context;
-    break;
+    if (p.gaussian) ++gaussian[*p.gaussian];
   }
+  // Heads whose Gaussian and model-free plasticity agree within their errors, and whose do not.
+  if (!gaussian.empty()) profile["gaussian"] = {{"yes", gaussian[true]}, {"no", gaussian[false]}};
   return profile;
 }
 
@@ -204,7 +207,7 @@ Json heads_json(const std::vector<HeadId>& heads) {
 
 Json options_json(const AnalyzeOptions& options) {
   const auto& p = options.plasticity_options;
-  using Kind = PlasticityOptions::QueryModelKind;
+  const bool full = p.covariance == PlasticityOptions::Covariance::full;
   Json analyses = Json::array();
   if (options.pca) analyses.push_back("pca");
   if (options.rotation) analyses.push_back("rotation");
@@ -219,7 +222,9 @@ Json options_json(const AnalyzeOptions& options) {
                {"active_angle_r", options.rotation_options.active_angle_r},
                {"max_omega", options.rotation_options.max_omega},
                {"null_draws", options.rotation_options.null_draws},
-               {"query_model", p.profile_model == Kind::bucket ? "bucket" : "linear"},
+               {"query_model", to_string(p.profile_model)},
+               {"covariance", full ? "full" : "diagonal"},
+               {"free_keys", p.free_keys},
                {"max_pairs", p.max_pairs},
                {"p_alpha", p.p_alpha},
                {"heatmap_bins", p.heatmap_bins},

@@ -64,6 +64,14 @@ RotationOptions::Separation read_separation(YamlSection& section) {
   section.expected("separation", "mean, eigen or eigen-then-project");
 }
 
+PlasticityOptions::QueryModelKind read_query_model(YamlSection& section) {
+  using Kind = PlasticityOptions::QueryModelKind;
+  const auto word = section.text("query_model").value_or("local");
+  for (const auto kind : {Kind::local, Kind::bin, Kind::bucket, Kind::linear})
+    if (word == to_string(kind)) return kind;
+  section.expected("query_model", "local, bin, bucket or linear");
+}
+
 // Query heads as pairs: [[3, 5], [3, 6]].
 std::vector<HeadId> read_query_heads(YamlSection& section, const std::string& key) {
   std::vector<HeadId> heads;
@@ -109,8 +117,10 @@ AnalyzeOptions read_analysis(YamlSection section) {
   read_share(section, "active", rotation.active_angle_r);
   rotation.max_omega = section.positive_number("max_omega").value_or(rotation.max_omega);
   auto& plasticity = options.plasticity_options;
-  if (read_choice(section, "query_model", "bucket", "linear"))
-    plasticity.profile_model = PlasticityOptions::QueryModelKind::linear;
+  plasticity.profile_model = read_query_model(section);
+  if (read_choice(section, "covariance", "diagonal", "full"))
+    plasticity.covariance = PlasticityOptions::Covariance::full;
+  read_count(section, "free_keys", plasticity.free_keys);
   read_count(section, "max_pairs", plasticity.max_pairs);
   read_share(section, "p_alpha", plasticity.p_alpha);
   read_count(section, "heatmap_bins", plasticity.heatmap_bins, 1000);
