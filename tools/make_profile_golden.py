@@ -7,17 +7,28 @@ Needs numpy and scipy. Writes rows and profiles; run again only when a case is a
 """
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
-from scipy.special import ndtr
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/analysis/results"))
+import query_models
 
 DIM, TEXTS, CONTEXT, BUCKET = 5, 6, 256, 32
 CASES = [
-    {"bins": 8, "linear": False, "window": None},
-    {"bins": 37, "linear": False, "window": None},
-    {"bins": 64, "linear": True, "window": None},
-    {"bins": 50, "linear": False, "window": 70},
-    {"bins": 1, "linear": False, "window": None},
+    {"bins": 8, "model": "local", "window": None},
+    {"bins": 64, "model": "local", "window": None},
+    {"bins": 50, "model": "local", "window": 70},
+    {"bins": 8, "model": "local", "window": None, "covariance": "full"},
+    {"bins": 1, "model": "local", "window": None},
+    {"bins": 8, "model": "bin", "window": None},
+    {"bins": 37, "model": "bin", "window": None, "covariance": "full"},
+    {"bins": 8, "model": "bucket", "window": None},
+    {"bins": 37, "model": "bucket", "window": None},
+    {"bins": 50, "model": "bucket", "window": 70},
+    {"bins": 8, "model": "bucket", "window": None, "covariance": "full"},
+    {"bins": 64, "model": "linear", "window": None},
+    {"bins": 8, "model": "linear", "window": None, "covariance": "full"},
 ]
 
 
@@ -51,30 +62,29 @@ def rotated(q, k):
 
 def profile(q, k, case):
     qx, kx, start, slope, variance = rotated(q, k)
+    t = q["position"].astype(float)
     q_bin, k_bin = q["position"] * case["bins"] // CONTEXT, k["position"] * case["bins"] // CONTEXT
-    q_bucket = q["position"] // BUCKET
+    width = CONTEXT / case["bins"]
+    bins = [{"low": b * width, "high": (b + 1) * width, "rows": np.flatnonzero(q_bin == b)} for b in np.unique(q_bin)]
+    z = query_models.z_of_bins(case["model"], qx, t, q["position"] // BUCKET, bins, BUCKET, (start, slope, variance),
+                               case.get("covariance") == "full")
+    moved = query_models.moved_queries(qx, t, bins, BUCKET)
     points = []
-    for number in np.unique(q_bin):
-        mine = q_bin == number
-        t = q["position"][mine].mean()
-        mean, spread = start + slope * t, variance.copy()
-        if not case["linear"]:
-            buckets, sizes = np.unique(q_bucket[mine], return_counts=True)
-            own = q_bucket == buckets[np.argmax(sizes)]
-            mean[1:], spread[1:] = qx[own].mean(0)[1:], qx[own].var(0, ddof=1)[1:]
-        total, pairs = 0.0, 0
+    for b, number, z_of, queries in zip(bins, np.unique(q_bin), z, moved):
+        values, free = [], []
         for i in range(len(kx)):
             for j in range(i):
                 if k["example"][i] != k["example"][j] or max(k_bin[i], k_bin[j]) >= number:
                     continue
-                if case["window"] and min(k["position"][i], k["position"][j]) <= t - case["window"]:
+                if case["window"] and min(k["position"][i], k["position"][j]) <= t[b["rows"]].mean() - case["window"]:
                     continue
                 delta = kx[i] - kx[j]
-                p = ndtr(mean @ delta / np.sqrt(spread @ delta**2))
-                total += 4 * p * (1 - p)
-                pairs += 1
-        points.append({"bin": int(number), "queries": int(mine.sum()), "pairs": pairs,
-                       "ap": total / pairs if pairs else None})
+                values.append(query_models.plasticity(z_of(delta)) if z_of else np.nan)
+                if len(b["rows"]) > 1:
+                    free.append(query_models.free_plasticity(queries, delta))
+        points.append({"bin": int(number), "queries": len(b["rows"]), "pairs": len(values) if z_of else 0,
+                       "ap": float(np.mean(values)) if values and z_of else None,
+                       "ap_free": float(np.mean(free)) if free else None})
     return points
 
 

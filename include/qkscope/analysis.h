@@ -182,8 +182,16 @@ struct RotationResult {
 // many.
 
 struct PlasticityOptions {
-  enum class QueryModelKind { bucket, linear };
-  QueryModelKind profile_model = QueryModelKind::bucket;
+  // Gaussian model of the queries at a bin of the profile. local: local linear regression on
+  // position around the bin's centre; bin: mean and variance of the bin's own queries; bucket:
+  // those of the capture bucket, the drift coordinate from the line at the bucket's centre; linear:
+  // one line through all queries.
+  enum class QueryModelKind { local, bin, bucket, linear };
+  QueryModelKind profile_model = QueryModelKind::local;
+  // Residual covariance of the queries: its diagonal in rotated coordinates, or the full matrix
+  // with correlations shrunk towards 0 (Ledoit-Wolf).
+  enum class Covariance { diagonal, full };
+  Covariance covariance = Covariance::diagonal;
   std::int64_t max_pairs = 10'000'000;  // per cell; above it a seeded sample of this size
   std::uint64_t seed = 0;
   double p_alpha = 0.01;  // of the normality tests
@@ -204,10 +212,15 @@ struct PlasticityOptions {
   // The first text (its key) of each group of texts; empty: up to 20 groups of the head's own.
   std::vector<std::int64_t> text_groups;
   bool replicates = true;  // also the profile without each group, for errors
-  // Pairs of keys, about, at which the model of the queries without a group is compared with that
-  // of all. With 1,024 of them errors are found to a few percent.
-  std::int64_t replicate_pairs = 1024;
+  // Pairs of keys per bin, about, at which the gradient behind the errors is taken.
+  std::int64_t replicate_pairs = 256;
+  // Keys per bin, about, whose pairs ap_free compares: all pairs of a seeded sample of texts.
+  // kAllKeys: every pair.
+  static constexpr std::int64_t kAllKeys = std::int64_t{1} << 40;
+  std::int64_t free_keys = 64;
 };
+
+QKSCOPE_API std::string to_string(PlasticityOptions::QueryModelKind kind);  // "local"
 
 struct MeanPlasticity {
   double ap = 0;              // NaN when there is no pair
@@ -231,8 +244,13 @@ struct ProfilePoint {
   double position = 0;  // mean over the bin's queries
   std::int64_t queries = 0;
   MeanPlasticity mean;
-  // Over texts, of keys and queries alike, by a jackknife; NaN where no replicates are wanted.
-  double se = 0;
+  // Standard error over texts, of keys and queries alike, by a jackknife; NaN without replicates.
+  double se = std::numeric_limits<double>::quiet_NaN();
+  // Model-free estimate: mean over pairs of 4 n / (n - 1) p (1 - p), p the share of the bin's n
+  // queries that prefer the first key. NaN without rows or below two queries.
+  double ap_free = std::numeric_limits<double>::quiet_NaN();
+  double se_free = std::numeric_limits<double>::quiet_NaN();
+  std::int64_t free_pairs = 0;  // compared
 
   double centre() const { return 0.5 * (low + high); }
 };
@@ -275,6 +293,7 @@ struct ResidualNormality {
 struct ProfileReplicates {
   int groups = 0;
   std::vector<double> value;    // (groups, points of the profile); NaN where there is none
+  std::vector<double> free;     // (groups, points of the profile): model-free
   std::vector<double> queries;  // (groups, points of the profile): that are left in each bin
 };
 
@@ -291,6 +310,13 @@ struct PlasticityResult {
   double ap_first20 = 0;          // mean of the profile's bins in the first fifth
   double ap_last20 = 0;           // and in the last
   double ap_drop = 0;             // ap_first20 - ap_last20
+  double ap_free_overall = 0;     // the same means of the model-free profile
+  double ap_free_first20 = 0;
+  double ap_free_last20 = 0;
+  double ap_free_drop = 0;
+  // Whether ap_profile_overall and ap_free_overall agree within their standard errors (added in
+  // quadrature); empty where there are no errors.
+  std::optional<bool> gaussian;
   std::vector<BucketCell> table;
   std::vector<ProfilePoint> profile;  // bins that hold queries
   int profile_bins = 0;               // over the context; 0: the capture's buckets

@@ -124,6 +124,8 @@ OPTIONS = {
     "active": (0.4, lambda t, o: o["active_angle_r"] == 0.4),
     "max_omega": (0.5, lambda t, o: o["max_omega"] == 0.5),
     "query_model": ("linear", lambda t, o: o["query_model"] == "linear"),
+    "covariance": ("full", lambda t, o: o["covariance"] == "full"),
+    "free_keys": (5, lambda t, o: o["free_keys"] == 5),
     "max_pairs": (9, lambda t, o: max(t["head_profile"]["n_pairs"].to_pylist()) == 9),
     "p_alpha": (0.2, lambda t, o: o["p_alpha"] == 0.2),
     "profile_bins": (4, lambda t, o: max(t["head_profile"]["bin"].to_pylist()) == 3),

@@ -47,13 +47,21 @@ void active_without(const RotationResult& all, const PooledMoments& pooled,
 
 // The means of the profile; what needs the rows again has none.
 PlasticityResult plasticity_without(const PlasticityResult& all, int group) {
-  const auto means = profile_means_without(all, group);
+  const auto means = profile_means_without(all, ProfileKind::gaussian, group);
   PlasticityResult result;
   result.r2_pos = result.beta_norm = result.r2_scalar = result.mae_ratio = result.ap_overall = kNan;
   result.ap_profile_overall = means.overall;
   result.ap_first20 = means.first20;
   result.ap_last20 = means.last20;
   result.ap_drop = means.drop;
+  result.ap_free_overall = result.ap_free_first20 = kNan;
+  result.ap_free_last20 = result.ap_free_drop = kNan;
+  if (all.profile_without.free.empty()) return result;
+  const auto free = profile_means_without(all, ProfileKind::free, group);
+  result.ap_free_overall = free.overall;
+  result.ap_free_first20 = free.first20;
+  result.ap_free_last20 = free.last20;
+  result.ap_free_drop = free.drop;
   return result;
 }
 

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
-#include "analysis/methods/kernels/pair_tables.h"
-#include "analysis/methods/profile_bins.h"
+#include "analysis/methods/free_plasticity.h"
 #include "analysis/methods/profile_means.h"
+#include "analysis/methods/profile_models.h"
 #include "analysis/methods/profile_replicates.h"
 #include "base/core/nan.h"
 #include "base/numerics/normality.h"
@@ -39,64 +40,6 @@ ResidualNormality residual_normality(const QueryModel& model, double p_alpha) {
   return result;
 }
 
-// Queries that drift with position and have the same variance everywhere.
-QueryColumns linear_columns(const QueryModel& model) {
-  QueryColumns columns{Matrix(1, std::ssize(model.alpha)),
-                       Matrix(1, std::ssize(model.alpha)),
-                       model.beta.front(),
-                       {}};  // the rotation leaves none on the others
-  columns.mean.data.assign(model.alpha.begin(), model.alpha.end());
-  columns.variance.data.assign(model.residual_variance.begin(), model.residual_variance.end());
-  return columns;
-}
-
-// The linear model at every bucket's mean position.
-QuerySide linear_at_buckets(const QueryModel& model) {
-  QuerySide side{linear_columns(model), {}};
-  for (const auto& bucket : model.buckets) side.points.add(bucket.bucket, bucket.position, 0, 0);
-  return side;
-}
-
-// The drift on the first coordinate only; the others as the bucket's own queries have them. One
-// column per bucket that has a variance, at its queries' mean position.
-QueryColumns bucket_columns(const QueryModel& model, std::vector<const QueryBucket*>& buckets) {
-  QueryColumns columns;
-  columns.drift = model.beta[0];
-  for (const auto& bucket : model.buckets) {
-    if (bucket.variance.empty()) continue;
-    buckets.push_back(&bucket);
-    columns.bucket.push_back(bucket.bucket);
-    auto& mean = columns.mean.data;
-    mean.push_back(model.alpha[0] + model.beta[0] * bucket.position);
-    mean.insert(mean.end(), bucket.mean.begin() + 1, bucket.mean.end());
-    auto& variance = columns.variance.data;
-    variance.push_back(model.residual_variance[0]);
-    variance.insert(variance.end(), bucket.variance.begin() + 1, bucket.variance.end());
-  }
-  columns.mean.rows = columns.variance.rows = std::ssize(buckets);
-  columns.mean.cols = columns.variance.cols = std::ssize(model.alpha);
-  return columns;
-}
-
-// Every bin that has a model, at its own queries' mean position. A bin is too small to tell the
-// variance of a hundred coordinates: it has the model of the bucket that it lies in.
-QuerySide profile_side(const QueryModel& model, std::span<const QueryBin> bins,
-                       PlasticityOptions::QueryModelKind kind) {
-  const bool linear = kind == PlasticityOptions::QueryModelKind::linear;
-  std::vector<const QueryBucket*> buckets;
-  QuerySide side{linear ? linear_columns(model) : bucket_columns(model, buckets), {}};
-  for (const auto& bin : bins) {
-    const auto found = std::lower_bound(
-        buckets.begin(), buckets.end(), bin.bucket,
-        [](const QueryBucket* bucket, std::int32_t number) { return bucket->bucket < number; });
-    if (!linear && (found == buckets.end() || (*found)->bucket != bin.bucket)) continue;
-    side.points.add(bin.bin, bin.position,
-                    linear ? 0 : static_cast<std::int32_t>(found - buckets.begin()),
-                    linear ? 0 : (*found)->position);
-  }
-  return side;
-}
-
 double mean_of_table(const std::vector<BucketCell>& table) {
   double sum = 0;
   double count = 0;
@@ -121,8 +64,14 @@ void take_profile(std::span<const QueryBin> bins, const QueryPoints& points,
                   const ProfileTables& tables, PlasticityResult& result) {
   std::size_t next = 0;  // point
   for (const auto& bin : bins) {
-    result.profile.push_back(
-        {bin.bin, bin.low, bin.high, bin.position, bin.queries, {kNan, kNan, 0, 0}, kNan});
+    result.profile.emplace_back();
+    ProfilePoint& point = result.profile.back();
+    point.bin = bin.bin;
+    point.low = bin.low;
+    point.high = bin.high;
+    point.position = bin.position;
+    point.queries = bin.queries;
+    point.mean = {kNan, kNan, 0, 0};
     if (next == points.bin.size() || points.bin[next] != bin.bin) continue;
     result.profile.back().mean = tables.profile[next++];
   }
@@ -156,6 +105,8 @@ PlasticityResult plasticity_of_model(const QueryModel& model, const PlasticityOp
   weigh_components(result);
   result.ap_overall = result.ap_profile_overall = kNan;
   result.ap_first20 = result.ap_last20 = result.ap_drop = kNan;
+  result.ap_free_overall = result.ap_free_first20 = kNan;
+  result.ap_free_last20 = result.ap_free_drop = kNan;
   return result;
 }
 
@@ -170,21 +121,28 @@ PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const Cent
   result.profile_bins = grid.bins;
   result.profile_context = static_cast<double>(grid.context);
   const auto bins = query_bins(grid, queries.positions, buckets, queries.times);
-  const QuerySide side = profile_side(model, bins, options.profile_model);
-  const TextGroups groups = options.text_groups.empty() ? TextGroups(queries.positions, keys.source)
-                                                        : TextGroups(options.text_groups);
+  const TextGroups texts = options.text_groups.empty() ? TextGroups(queries.positions, keys.source)
+                                                       : TextGroups(options.text_groups);
+  std::optional<SortedQueries> rows;
+  if (queries.rows != nullptr) rows.emplace(sort_queries(*queries.rows, model, grid, texts));
+  const ProfileModel profile =
+      profile_model(model, bins, buckets, rows ? &*rows : nullptr, texts.size(), options);
   const SortedKeys by_bucket = sort_keys(keys.source, keys.source.bucket);
   const SortedKeys by_bin = sort_by_bin(keys.source, grid, by_bucket);
-  auto tables = pair_tables({keys, model, by_bucket, by_bin, linear_at_buckets(model), side,
-                             buckets, groups, result.profile_context},
+  const TurnedKeys turned(keys, model, by_bin);
+  auto tables = pair_tables({turned.all(), keys, model, by_bucket, by_bin, linear_at_buckets(model),
+                             profile.side, buckets, texts, result.profile_context},
                             options);
   result.table = std::move(tables.buckets);
   result.ap_overall = mean_of_table(result.table);
-  take_profile(bins, side.points, tables.profile, result);
-  if (options.replicates && queries.rows != nullptr)
-    result.profile_without = profile_without_groups(
-        {*queries.rows, keys, model, by_bin, side, grid, bins, groups, tables.profile.groups},
-        options);
+  take_profile(bins, profile.side.points, tables.profile, result);
+  if (rows) {
+    if (options.replicates)
+      result.profile_without = profile_without_groups(
+          {*rows, profile, bins, turned.all(), by_bin, texts, tables.profile.groups}, options);
+    add_free_profile({*rows, profile, bins, turned.all(), by_bin, texts, tables.profile}, options,
+                     result);
+  }
   summarise_profile(options, result);
   result.heatmap = std::move(tables.profile.heatmap);
   return result;

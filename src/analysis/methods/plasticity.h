@@ -21,7 +21,7 @@ struct ModelledQueries {
   Rows positions;                       // distinct positions and their buckets; no vectors
   std::span<const std::int64_t> times;  // (positions): queries at each
   std::int64_t count = 0;               // of all queries
-  const CentredRows* rows = nullptr;    // null: the profile has no replicates
+  const CentredRows* rows = nullptr;    // null: neither ap_free nor replicates
 };
 
 // With keys of a capture.

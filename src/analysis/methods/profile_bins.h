@@ -48,6 +48,8 @@ struct QueryBin {
   double position = 0;  // mean over its queries
   std::int64_t queries = 0;
   std::int32_t bucket = 0;  // that most of its queries are in; the first of several
+
+  double centre() const { return 0.5 * (low + high); }
 };
 
 // Bins that hold queries, ascending. `times` (rows): how many queries each row stands for; empty:

@@ -12,10 +12,10 @@ namespace {
 
 using Kind = ProfileBinMean::Kind;
 
-// The profile's values in the order of its points.
-std::vector<double> values_of(const PlasticityResult& result) {
+std::vector<double> values_of(const PlasticityResult& result, ProfileKind kind) {
   std::vector<double> values;
-  for (const auto& point : result.profile) values.push_back(point.mean.ap);
+  for (const auto& point : result.profile)
+    values.push_back(kind == ProfileKind::free ? point.ap_free : point.mean.ap);
   return values;
 }
 
@@ -25,16 +25,15 @@ std::vector<double> queries_of(const PlasticityResult& result) {
   return queries;
 }
 
-// The same without a group of texts.
-std::span<const double> values_without(const PlasticityResult& result, int group) {
+// A group's part of numbers by (groups, points of the profile).
+std::span<const double> part_of(const PlasticityResult& result, const std::vector<double>& numbers,
+                                int group) {
   const auto points = result.profile.size();
-  return std::span(result.profile_without.value)
-      .subspan(static_cast<std::size_t>(group) * points, points);
+  return std::span(numbers).subspan(static_cast<std::size_t>(group) * points, points);
 }
-std::span<const double> queries_without(const PlasticityResult& result, int group) {
-  const auto points = result.profile.size();
-  return std::span(result.profile_without.queries)
-      .subspan(static_cast<std::size_t>(group) * points, points);
+
+const std::vector<double>& replicates_of(const PlasticityResult& result, ProfileKind kind) {
+  return kind == ProfileKind::free ? result.profile_without.free : result.profile_without.value;
 }
 
 struct BinsMean {
@@ -83,13 +82,20 @@ ProfileMeans means_of(const PlasticityResult& result, std::span<const double> va
   return means;
 }
 
-// The jackknife's error of a number that of(values) makes of a profile's values.
+// Jackknife standard error of the number that `of` computes from the profile's values.
 template <typename Of>
-double error_of(const PlasticityResult& result, const Of& of) {
+double error_of(const PlasticityResult& result, ProfileKind kind, const Of& of) {
+  const auto& replicates = replicates_of(result, kind);
   std::vector<double> numbers;
-  numbers.reserve(static_cast<std::size_t>(result.profile_without.groups));
+  for (int group = 0; group < result.profile_without.groups && !replicates.empty(); ++group)
+    numbers.push_back(of(part_of(result, replicates, group)));
+  return jackknife_error(numbers);
+}
+
+double overall_error(const PlasticityResult& result, ProfileKind kind) {
+  std::vector<double> numbers;
   for (int group = 0; group < result.profile_without.groups; ++group)
-    numbers.push_back(of(values_without(result, group)));
+    numbers.push_back(profile_means_without(result, kind, group).overall);
   return jackknife_error(numbers);
 }
 
@@ -101,8 +107,8 @@ void add_bin_means(Kind kind, std::span<const double> edges, std::span<const dou
       return mean_between(result.profile, some, edges[i], edges[i + 1]);
     };
     const auto mean = between(values);
-    const double se =
-        error_of(result, [&](std::span<const double> some) { return between(some).ap; });
+    const double se = error_of(result, ProfileKind::gaussian,
+                               [&](std::span<const double> some) { return between(some).ap; });
     result.profile_bin_means.push_back(
         {kind, static_cast<int>(i), edges[i], edges[i + 1], mean.ap, mean.bins, se});
   }
@@ -131,12 +137,13 @@ std::string to_string(ProfileBinMean::Kind kind) {
   });
 }
 
-ProfileMeans profile_means_without(const PlasticityResult& result, int group) {
-  return means_of(result, values_without(result, group), queries_without(result, group));
+ProfileMeans profile_means_without(const PlasticityResult& result, ProfileKind kind, int group) {
+  return means_of(result, part_of(result, replicates_of(result, kind), group),
+                  part_of(result, result.profile_without.queries, group));
 }
 
 void summarise_profile(const PlasticityOptions& options, PlasticityResult& result) {
-  const auto values = values_of(result);
+  const auto values = values_of(result, ProfileKind::gaussian);
   result.profile_low = 0;
   result.profile_high = result.profile_context;
   if (options.fifths == PlasticityOptions::Fifths::range) {
@@ -153,8 +160,22 @@ void summarise_profile(const PlasticityOptions& options, PlasticityResult& resul
   result.ap_first20 = means.first20;
   result.ap_last20 = means.last20;
   result.ap_drop = means.drop;
-  for (std::size_t i = 0; i < values.size(); ++i)
-    result.profile[i].se = error_of(result, [i](std::span<const double> some) { return some[i]; });
+  const auto free = means_of(result, values_of(result, ProfileKind::free), queries_of(result));
+  result.ap_free_overall = free.overall;
+  result.ap_free_first20 = free.first20;
+  result.ap_free_last20 = free.last20;
+  result.ap_free_drop = free.drop;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto at = [i](std::span<const double> some) { return some[i]; };
+    result.profile[i].se = error_of(result, ProfileKind::gaussian, at);
+    result.profile[i].se_free = error_of(result, ProfileKind::free, at);
+  }
+  if (!result.profile_without.free.empty()) {
+    const double error = std::hypot(overall_error(result, ProfileKind::gaussian),
+                                    overall_error(result, ProfileKind::free));
+    const double apart = std::fabs(means.overall - free.overall);
+    if (!std::isnan(apart + error)) result.gaussian = apart <= error;
+  }
   const double low = result.profile_low;
   const double high = result.profile_high;
   add_bin_means(Kind::decile, equal_edges(low, high, 10), values, result);

@@ -14,8 +14,10 @@ struct ProfileMeans {
   double drop = 0;     // first20 - last20
 };
 
-// Without the texts of one group. Points without a value do not count.
-ProfileMeans profile_means_without(const PlasticityResult& result, int group);
+// Means of the Gaussian or of the model-free profile without the texts of one group. Points without
+// a value do not count.
+enum class ProfileKind { gaussian, free };
+ProfileMeans profile_means_without(const PlasticityResult& result, ProfileKind kind, int group);
 
 // Fills profile_low and _high, profile_bin_means, the means of the head and the errors of its bins
 // from its profile.

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <vector>
 
-#include "analysis/methods/kernels/eligible_keys.h"
-#include "analysis/methods/kernels/query_replicates.h"
 #include "base/core/nan.h"
 #include "base/numerics/normal.h"
 #include "base/numerics/random.h"
@@ -13,288 +12,169 @@
 namespace qkscope {
 namespace {
 
-// A pair of keys, the points at which it counts, and how many pairs it stands for.
-struct SampledPair {
-  Pair pair;
-  std::int64_t first = 0;
-  std::int64_t end = 0;
-  double weight = 0;
-  int group = 0;  // of its text
+// d/dz of 4 Phi(z) (1 - Phi(z)).
+double plasticity_slope(double z) {
+  const double density = std::exp(-0.5 * z * z) * std::numbers::inv_sqrtpi / std::numbers::sqrt2;
+  return 4 * density * (1 - 2 * normal_cdf(z));
+}
+
+// Gradient of the mean plasticity at one point by the mean and the variance of its queries.
+struct Gradient {
+  std::vector<double> mean;      // (dim)
+  std::vector<double> variance;  // (dim)
 };
 
-// The pairs that first count at one point: those of each of `keys` with the keys before it.
-struct Stratum {
-  std::vector<std::int64_t> keys;
-  std::vector<std::int64_t> pairs;  // (keys): that each has
-  std::int64_t total = 0;
-};
-
-// Few pairs count at the first points: some of every point's own, whatever share of all they are.
-constexpr std::int64_t kLeastOfPoint = 8;
-
-class PairSampler {
+class GradientSampler {
  public:
-  PairSampler(const ProfileSource& source, const EligibleKeys& eligible)
+  GradientSampler(const ProfileSource& source, const PlasticityOptions& options)
       : source_(source),
-        eligible_(eligible),
-        strata_(static_cast<std::size_t>(source.side.points.size())) {
-    const SortedKeys& keys = source.sorted;
-    for (std::int64_t j = 0; j < std::ssize(keys.row); ++j) {
-      const auto first = eligible.first(j);
-      if (first == source.side.points.size()) continue;
-      const auto before = j - earliest(j, first);
-      if (before <= 0) continue;
-      Stratum& stratum = strata_[static_cast<std::size_t>(first)];
-      stratum.keys.push_back(j);
-      stratum.pairs.push_back(before);
-      stratum.total += before;
-      total_ += before;
-    }
-  }
+        options_(options),
+        points_(source.model.side.points),
+        eligible_(source.sorted, points_, options.sliding_window) {}
 
-  // About `size` pairs, or all where there are no more; ascending by their first point.
-  std::vector<SampledPair> draw(std::int64_t size, std::uint64_t seed) const {
-    std::vector<SampledPair> sample;
-    for (std::size_t point = 0; point < strata_.size(); ++point) {
-      const auto total = strata_[point].total;
-      if (total == 0) continue;
-      const auto share = static_cast<std::int64_t>(std::ceil(
-          static_cast<double>(size) * static_cast<double>(total) / static_cast<double>(total_)));
-      Random random(seed ^ (static_cast<std::uint64_t>(point + 1) << 32));
-      draw_at(static_cast<std::int64_t>(point), std::min(total, std::max(share, kLeastOfPoint)),
-              random.uniform(), sample);
-    }
-    return sample;
-  }
-
- private:
-  std::int64_t earliest(std::int64_t key, std::int64_t point) const {
-    return eligible_.at(source_.sorted.example[static_cast<std::size_t>(key)], point).begin;
-  }
-
-  // At even steps through the point's pairs, from a random start: spread over the texts.
-  void draw_at(std::int64_t point, std::int64_t count, double start,
-               std::vector<SampledPair>& sample) const {
-    const Stratum& stratum = strata_[static_cast<std::size_t>(point)];
-    const double step = static_cast<double>(stratum.total) / static_cast<double>(count);
-    std::size_t key = 0;
-    std::int64_t before = 0;  // pairs of earlier keys
-    for (std::int64_t n = 0; n < count; ++n) {
-      const auto wanted = std::min(
-          stratum.total - 1, static_cast<std::int64_t>((static_cast<double>(n) + start) * step));
-      while (wanted >= before + stratum.pairs[key]) before += stratum.pairs[key++];
-      const auto second = stratum.keys[key];
-      const auto first = earliest(second, point) + wanted - before;
-      const auto example = source_.sorted.example[static_cast<std::size_t>(second)];
-      sample.push_back({{first, second},
-                        point,
-                        eligible_.end(first),
-                        step,
-                        source_.texts.of(source_.sorted.text[static_cast<std::size_t>(example)])});
-    }
-  }
-
-  const ProfileSource& source_;
-  const EligibleKeys& eligible_;
-  std::vector<Stratum> strata_;  // (points)
-  std::int64_t total_ = 0;
-};
-
-// Where the queries that are left stand in the profile's bins.
-struct BinsWithout {
-  std::vector<double> queries;   // (groups, bins)
-  std::vector<double> position;  // (groups, bins): mean; that of all queries where none are left
-
-  BinsWithout(const ProfileSource& source, std::size_t groups) {
-    const auto bins = source.bins.size();
-    for (std::size_t g = 0; g < groups; ++g)
-      for (const auto& bin : source.bins) {
-        queries.push_back(static_cast<double>(bin.queries));
-        position.push_back(bin.position * static_cast<double>(bin.queries));
+  Gradient at(std::int64_t point) const {
+    const auto dim = static_cast<std::size_t>(source_.keys.dim);
+    const auto& columns = source_.model.side.columns;
+    const auto mean = between(columns.mean, point);
+    const auto variance = between(columns.variance, point);
+    Gradient gradient{std::vector<double>(dim), std::vector<double>(dim)};
+    std::vector<double> delta(dim);
+    std::vector<double> squares(dim);
+    double pairs = 0;
+    for_each_pair(point, [&](const Pair& pair) {
+      const double* const x = source_.keys.row(pair.first);
+      const double* const y = source_.keys.row(pair.second);
+      for (std::size_t j = 0; j < dim; ++j) {
+        delta[j] = x[j] - y[j];
+        squares[j] = delta[j] * delta[j];
       }
-    const Rows& rows = source.queries.source;
-    const auto bin_of = profile_bins_of(source.grid, rows);
-    for (std::size_t i = 0; i < bin_of.size(); ++i) {
-      const auto found = std::lower_bound(
-          source.bins.begin(), source.bins.end(), bin_of[i],
-          [](const QueryBin& bin, std::int32_t number) { return bin.bin < number; });
-      const auto at = static_cast<std::size_t>(source.texts.of(rows.example(i))) * bins +
-                      static_cast<std::size_t>(found - source.bins.begin());
-      queries[at] -= 1;
-      position[at] -= rows.position[i];
+      pairs += 1;
+      const double v = dot(variance, squares);
+      if (!(v > 0)) return;
+      const double inverse = 1 / std::sqrt(v);
+      const double z = dot(mean, delta) * inverse;
+      const double slope = plasticity_slope(z);
+      add_scaled(slope * inverse, delta, gradient.mean);
+      add_scaled(-0.5 * slope * z / v, squares, gradient.variance);
+    });
+    for (std::size_t j = 0; j < dim && pairs > 0; ++j) {
+      gradient.mean[j] /= pairs;
+      gradient.variance[j] /= pairs;
     }
-    for (std::size_t at = 0; at < queries.size(); ++at)
-      position[at] = queries[at] > 0 ? position[at] / queries[at] : source.bins[at % bins].position;
+    return gradient;
   }
-};
 
-// Sums over groups of texts, and without one of them.
-class PointSums {
- public:
-  PointSums(std::size_t groups, std::size_t points)
-      : groups_(groups), points_(points), sums_(groups * points) {}
-  PointSums(std::size_t points, std::span<const double> sums)
-      : groups_(sums.size() / points), points_(points), sums_(sums.begin(), sums.end()) {}
-
-  double* of(int group) { return sums_.data() + static_cast<std::size_t>(group) * points_; }
-  double without(std::size_t group, std::size_t point) const {
-    double sum = 0;
-    for (std::size_t g = 0; g < groups_; ++g)
-      if (g != group) sum += sums_[g * points_ + point];
-    return sum;
+  // A column's numbers on the line to the next column, at the point.
+  std::vector<double> between(const Matrix& columns, std::int64_t point) const {
+    const auto at = static_cast<std::size_t>(point);
+    const auto column = points_.column[at];
+    const double fraction = points_.fraction[at];
+    std::vector<double> values(columns.row(column), columns.row(column) + columns.cols);
+    if (fraction == 0) return values;
+    for (double& x : values) x *= 1 - fraction;
+    add_scaled(fraction, {columns.row(column + 1), values.size()}, values);
+    return values;
   }
 
  private:
-  std::size_t groups_;
-  std::size_t points_;
-  std::vector<double> sums_;  // (groups, points)
-};
-
-// Sums over the sampled pairs, point by point.
-class SampleSums {
- public:
-  SampleSums(const ProfileSource& source, std::vector<SampledPair> sample)
-      : source_(source),
-        sample_(std::move(sample)),
-        points_(static_cast<std::size_t>(source.side.points.size())),
-        column_end_(source.side.points.column_ends()),
-        first_column_(source.side.points.column),
-        values_(points_),
-        differences_(std::ssize(sample_) + 1, source.keys.dim()) {
-    for (auto p = points_; p > 1; --p)
-      first_column_[p - 2] = std::min(first_column_[p - 2], first_column_[p - 1]);
-    const auto dim = differences_.cols;
-    const auto row = [&](std::int64_t key) {
-      return source.keys.source.vectors.data() +
-             dim * source.sorted.row[static_cast<std::size_t>(key)];
-    };
-    for (std::size_t i = 0; i < sample_.size(); ++i) {
-      const float* const first = row(sample_[i].pair.first);
-      const float* const second = row(sample_[i].pair.second);
-      double* const x = differences_.row(static_cast<std::int64_t>(i));
-      for (std::int64_t j = 0; j < dim; ++j) x[j] = static_cast<double>(first[j]) - second[j];
+  // replicate_pairs of the point's pairs, at even steps from a random start; or all.
+  template <typename Body>
+  void for_each_pair(std::int64_t point, const Body& body) const {
+    std::int64_t total = 0;
+    for (std::int64_t e = 0; e < source_.sorted.examples(); ++e)
+      total += eligible_.at(e, point).pairs();
+    if (total == 0) return;
+    const double step =
+        std::max(1.0, static_cast<double>(total) / static_cast<double>(options_.replicate_pairs));
+    Random random(options_.seed ^ (static_cast<std::uint64_t>(point + 1) << 32));
+    double next = step > 1 ? step * random.uniform() : 0;
+    std::int64_t before = 0;
+    for (std::int64_t e = 0; e < source_.sorted.examples(); ++e) {
+      const KeyRange range = eligible_.at(e, point);
+      for (; next < static_cast<double>(before + range.pairs()); next += step)
+        body(range.pair(std::min(static_cast<std::int64_t>(next), total - 1) - before));
+      before += range.pairs();
     }
   }
 
-  // How many pairs the sampled ones stand for.
-  PointSums weights() const {
-    PointSums result(static_cast<std::size_t>(source_.texts.size()), points_);
-    for (const auto& pair : sample_)
-      for (auto p = pair.first; p < pair.end; ++p) result.of(pair.group)[p] += pair.weight;
-    return result;
-  }
-
-  // Adds the plasticity of all pairs but those of group `left_out` to `sums`. `shift` (points):
-  // from the column's position to the point's.
-  void add(const QueryReplicate& model, std::span<const double> shift, int left_out,
-           PointSums& sums);
-
- private:
   const ProfileSource& source_;
-  std::vector<SampledPair> sample_;
-  std::size_t points_;
-  std::vector<std::int32_t> column_end_;    // (points)
-  std::vector<std::int32_t> first_column_;  // (points): least column of this and later points
-  std::vector<double> values_;              // (points)
-  Matrix differences_;                      // (pairs + 1, dim): of the two keys; the last row is 0
+  const PlasticityOptions& options_;
+  const QueryPoints& points_;
+  EligibleKeys eligible_;
 };
 
-void SampleSums::add(const QueryReplicate& model, std::span<const double> shift, int left_out,
-                     PointSums& sums) {
-  // A pair of keys is as good as its difference beside a key at 0.
-  KeyTile turned;
-  turned.vectors = differences_;
-  const auto dim = model.sign.size();
-  for (std::int64_t i = 0; i + 1 < turned.vectors.rows; ++i) {
-    double* const x = turned.vectors.row(i);
-    for (std::size_t j = 0; j < dim; ++j) x[j] *= model.sign[j];
-    reflect({x, dim}, model.reflection);
-  }
-  const auto& points = source_.side.points;
-  PairEvaluator evaluator(model.columns, [&](const PairLines& lines) {
-    for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
-      const auto& pair = sample_[static_cast<std::size_t>(lines.pairs[p].first)];
-      const auto at = p * static_cast<std::size_t>(lines.columns);
-      plasticity_along({lines.start.data() + at, lines.slope.data() + at,
-                        static_cast<std::int32_t>(lines.first_column), points.column.data(),
-                        column_end_.data(), shift.data(), pair.first, pair.end},
-                       values_.data());
-      double* const sum = sums.of(pair.group) + pair.first;
-      for (std::int64_t i = 0; i < pair.end - pair.first; ++i)
-        sum[i] += pair.weight * values_[static_cast<std::size_t>(i)];
+// Change of the profile at the model's points without the queries of each group: (groups, points).
+// Gradients are taken at points that stand at a column, and the change is interpolated between
+// them; at every point where the model has no more than two columns.
+Matrix model_changes(const ProfileSource& source, const PlasticityOptions& options) {
+  const auto& points = source.model.side.points;
+  const GradientSampler sampler(source, options);
+  std::vector<std::int64_t> anchors;
+  std::vector<Gradient> gradients;
+  for (std::int64_t p = 0; p < points.size(); ++p)
+    if (points.fraction[static_cast<std::size_t>(p)] == 0 || p + 1 == points.size() ||
+        source.model.side.columns.size() <= 2) {
+      anchors.push_back(p);
+      gradients.push_back(sampler.at(p));
     }
-  });
-  evaluator.set_keys(turned);
-  std::int32_t column = -1;
-  for (std::size_t i = 0; i < sample_.size(); ++i) {
-    if (sample_[i].group == left_out) continue;
-    const auto first = first_column_[static_cast<std::size_t>(sample_[i].first)];
-    if (first != column) evaluator.set_columns(first, model.columns.size());
-    column = first;
-    evaluator.add({static_cast<std::int64_t>(i), turned.vectors.rows - 1});
+  Matrix changes(source.texts.size(), points.size());
+  for (int g = 0; g < source.texts.size(); ++g) {
+    const ColumnFits moved = source.model.deviation(g);
+    double* const change = changes.row(g);
+    for (std::size_t a = 0; a < anchors.size(); ++a) {
+      const auto at = anchors[a];
+      change[at] = dot(gradients[a].mean, sampler.between(moved.mean, at)) +
+                   dot(gradients[a].variance, sampler.between(moved.variance, at));
+      if (a == 0) continue;
+      const auto before = anchors[a - 1];
+      for (auto p = before + 1; p < at; ++p)
+        change[p] = change[before] +
+                    points.fraction[static_cast<std::size_t>(p)] * (change[at] - change[before]);
+    }
   }
-  evaluator.flush();
+  return changes;
 }
 
-std::vector<std::size_t> bins_of_points(const ProfileSource& source) {
-  std::vector<std::size_t> result;
-  const auto& bins = source.side.points.bin;
-  for (std::size_t i = 0; i < source.bins.size(); ++i)
-    if (result.size() < bins.size() && bins[result.size()] == source.bins[i].bin)
-      result.push_back(i);
-  return result;
-}
-
-// From where each point's column stands without a group of texts to where its queries do.
-std::vector<double> shifts_of(const ProfileSource& source, const QueryReplicate& model,
-                              std::span<const double> position,
-                              std::span<const std::size_t> bin_of_point) {
-  std::vector<double> shifts;
-  for (std::size_t p = 0; p < bin_of_point.size(); ++p) {
-    const auto column = static_cast<std::size_t>(source.side.points.column[p]);
-    shifts.push_back(position[bin_of_point[p]] - model.position[column]);
-  }
-  return shifts;
+// Queries that are left in every bin without each group: (groups, bins).
+std::vector<double> queries_left(const ProfileSource& source) {
+  const auto bins = source.bins.size();
+  std::vector<double> left(static_cast<std::size_t>(source.texts.size()) * bins);
+  for (std::size_t at = 0; at < left.size(); ++at)
+    left[at] = static_cast<double>(source.bins[at % bins].queries);
+  for (std::size_t b = 0; b < bins; ++b)
+    for (const auto row : source.queries.rows_of_bin[b])
+      left[static_cast<std::size_t>(source.queries.group[static_cast<std::size_t>(row)]) * bins +
+           b] -= 1;
+  return left;
 }
 
 }  // namespace
 
 ProfileReplicates profile_without_groups(const ProfileSource& source,
                                          const PlasticityOptions& options) {
-  const auto& points = source.side.points;
-  const auto groups = static_cast<std::size_t>(source.texts.size());
-  const auto count = static_cast<std::size_t>(points.size());
   const auto bins = source.bins.size();
-  const BinsWithout left(source, groups);
-  ProfileReplicates result{source.texts.size(), std::vector<double>(groups * bins, kNan),
-                           left.queries};
-  if (count == 0) return result;
-  const auto bin_of_point = bins_of_points(source);
-  const EligibleKeys eligible(source.sorted, points, options.sliding_window);
-  SampleSums sample(source,
-                    PairSampler(source, eligible).draw(options.replicate_pairs, options.seed));
-  const PointSums weights = sample.weights();
-  PointSums with_all(groups, count);
-  sample.add({source.model.sign, source.model.reflection, source.side.columns, {}}, points.shift,
-             -1, with_all);
-  const PointSums key_sums(count, source.pairs.sum);
-  const PointSums key_weights(count, source.pairs.weight);
-  const auto models = fit_queries_without_groups(source.queries, source.keys, source.texts,
-                                                 source.side.columns.bucket);
-  for (std::size_t g = 0; g < groups; ++g) {
-    const auto shifts = shifts_of(source, models[g],
-                                  std::span(left.position).subspan(g * bins, bins), bin_of_point);
-    PointSums with_rest(groups, count);
-    sample.add(models[g], shifts, static_cast<int>(g), with_rest);
-    for (std::size_t p = 0; p < count; ++p) {
-      const auto at = g * bins + bin_of_point[p];
-      const double pairs = key_weights.without(g, p);
-      if (pairs == 0 || left.queries[at] == 0 || std::isnan(shifts[p])) continue;
-      const double weight = weights.without(g, p);
-      const double moved =
-          weight > 0 ? (with_rest.without(g, p) - with_all.without(g, p)) / weight : 0;
-      result.value[at] = key_sums.without(g, p) / pairs + moved;
+  const auto groups = static_cast<std::size_t>(source.texts.size());
+  const auto& points = source.model.side.points.bin;
+  ProfileReplicates result{
+      source.texts.size(), std::vector<double>(groups * bins, kNan), {}, queries_left(source)};
+  if (points.empty()) return result;
+  const Matrix changes = model_changes(source, options);
+  std::size_t point = 0;
+  for (std::size_t b = 0; b < bins && point < points.size(); ++b) {
+    if (points[point] != source.bins[b].bin) continue;
+    for (std::size_t g = 0; g < groups; ++g) {
+      double sum = 0;
+      double weight = 0;
+      for (std::size_t other = 0; other < groups; ++other) {
+        if (other == g) continue;
+        sum += source.pairs.sum[other * points.size() + point];
+        weight += source.pairs.weight[other * points.size() + point];
+      }
+      if (weight == 0 || result.queries[g * bins + b] == 0) continue;
+      result.value[g * bins + b] =
+          sum / weight + changes(static_cast<std::int64_t>(g), static_cast<std::int64_t>(point));
     }
+    ++point;
   }
   return result;
 }

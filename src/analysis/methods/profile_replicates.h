@@ -4,29 +4,26 @@
 #include <cstdint>
 #include <span>
 
-#include "analysis/methods/kernels/pair_tables.h"
-#include "analysis/methods/profile_bins.h"
+#include "analysis/methods/kernels/eligible_keys.h"
+#include "analysis/methods/profile_models.h"
 #include "analysis/methods/text_groups.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {
 
-// A head's profile, and what it was made from.
 struct ProfileSource {
-  const CentredRows& queries;
-  const CentredRows& keys;
-  const QueryModel& model;
-  const SortedKeys& sorted;  // keys, by the profile's bins
-  const QuerySide& side;     // of all queries
-  const ProfileGrid& grid;
+  const SortedQueries& queries;
+  const ProfileModel& model;
   std::span<const QueryBin> bins;
+  KeyTile keys;  // all
+  const SortedKeys& sorted;
   const TextGroups& texts;
-  const PairGroups& pairs;  // over the side's points
+  const PairGroups& pairs;  // over the model's points
 };
 
-// The keys of a group leave the profile's sums. What the model of the other queries changes is
-// found at a seeded sample of pairs (replicate_pairs) and added: with the model of all queries
-// and with that of the others, at the same pairs, so that little but the difference is left.
+// Keys of a group leave the profile's sums exactly. What the model without the group's queries
+// changes is taken to first order: the gradient of the mean plasticity by the model's means and
+// variances, from a seeded sample of pairs (options.replicate_pairs per point), times their change.
 ProfileReplicates profile_without_groups(const ProfileSource& source,
                                          const PlasticityOptions& options);
 

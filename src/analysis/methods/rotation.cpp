@@ -279,7 +279,8 @@ RotationResult planar_rotation(const CentredRows& queries, const CentredRows& ke
   const auto wave = search.best_sinusoid(units.on_line());
   result.omega = wave.omega;
   result.omega_r_squared = wave.r_squared;
-  search_planes(queries, keys, pooled, axes, {search, units}, options, result.complement);
+  if (!result.complement.empty())
+    search_planes(queries, keys, pooled, axes, {search, units}, options, result.complement);
   sum_active(complement, result);
   return result;
 }

@@ -126,9 +126,14 @@ const std::vector<AnalysisOption> kRows = {
   row({"planes_of", Group::rotation, heads, "Keep the rows of these heads, LAYER.HEAD,..., on every plane of the "
        "complement, for the figure head_planes"}, FIELD(planes_of)),
 
-  row({.name = "query_model", .group = Group::plasticity, .kind = choice, .help = "Query distribution of the "
-       "profile: fitted in each bucket, or the linear drift", .words = {"bucket", "linear"}},
-      FIELD(plasticity_options.profile_model)),
+  row({.name = "query_model", .group = Group::plasticity, .kind = choice, .help = "Model of the queries in a bin "
+       "of the profile: local regression on position, the queries of the bin, the queries of the bucket, or one "
+       "line", .words = {"local", "bin", "bucket", "linear"}}, FIELD(plasticity_options.profile_model)),
+  row({.name = "covariance", .group = Group::plasticity, .kind = choice, .help = "Residual covariance of the "
+       "queries: its diagonal, or the full matrix with Ledoit-Wolf shrinkage", .words = {"diagonal", "full"}},
+      FIELD(plasticity_options.covariance)),
+  row({.name = "free_keys", .group = Group::plasticity, .kind = count, .help = "Keys per bin up to which the "
+       "model-free plasticity is exact", .least = 1, .most = kUnlimited}, FIELD(plasticity_options.free_keys)),
   row({.name = "max_pairs", .group = Group::plasticity, .kind = count, .help = "Key pairs per cell up to which "
        "averages are exact; above it a sample of this size", .least = 1, .most = kUnlimited},
       FIELD(plasticity_options.max_pairs)),

@@ -226,7 +226,14 @@ void check_keys(const AnalyzeOptions& options, const Statistics& s) {
         "plasticity takes equal ones; make them with fewer settings: leave out stats.bucket_size",
         options.keys);
   using Kind = PlasticityOptions::QueryModelKind;
-  if (options.plasticity_options.profile_model == Kind::linear) return;
+  const auto kind = options.plasticity_options.profile_model;
+  if (kind == Kind::bin ||
+      options.plasticity_options.covariance == PlasticityOptions::Covariance::full)
+    bad_input(
+        "--keys {}: --query-model bin and --covariance full take the rows of a capture, which "
+        "statistics do not have; expected local, bucket or linear, and diagonal",
+        options.keys);
+  if (kind == Kind::linear) return;
   if (std::ranges::count(s.settings.bucket_covariance, VectorKind::query) == 0)
     bad_input(
         "--keys {}: the profile takes the covariance of the queries of each bucket, which "

@@ -252,7 +252,11 @@ std::vector<Measure> plasticity_measures() {
           {.name = "ap_profile_overall", .of = field(&P::ap_profile_overall)},
           {.name = "ap_first20", .of = field(&P::ap_first20)},
           {.name = "ap_last20", .of = field(&P::ap_last20)},
-          {.name = "ap_drop", .of = field(&P::ap_drop)}};
+          {.name = "ap_drop", .of = field(&P::ap_drop)},
+          {.name = "ap_free_overall", .of = field(&P::ap_free_overall)},
+          {.name = "ap_free_first20", .of = field(&P::ap_free_first20)},
+          {.name = "ap_free_last20", .of = field(&P::ap_free_last20)},
+          {.name = "ap_free_drop", .of = field(&P::ap_free_drop)}};
 }
 
 std::vector<double> values_of(const AnalysisRun& run, const Measure& measure,

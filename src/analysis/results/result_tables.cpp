@@ -49,7 +49,12 @@ void add_metrics(const AnalysisRun& run, ResultTables& results) {
                    {"ap_first20", Type::real, RowBuilder::kNeedsKeys},
                    {"ap_last20", Type::real, RowBuilder::kNeedsKeys},
                    {"ap_drop", Type::real, RowBuilder::kNeedsKeys},
-                   {"head", Type::integer}});
+                   {"head", Type::integer},
+                   {"ap_free_overall", Type::real, RowBuilder::kNeedsRows},
+                   {"ap_free_first20", Type::real, RowBuilder::kNeedsRows},
+                   {"ap_free_last20", Type::real, RowBuilder::kNeedsRows},
+                   {"ap_free_drop", Type::real, RowBuilder::kNeedsRows},
+                   {"gaussian", Type::text}});
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     const PlasticityResult& p = *head.plasticity;
@@ -81,7 +86,12 @@ void add_metrics(const AnalysisRun& run, ResultTables& results) {
               p.ap_first20,
               p.ap_last20,
               p.ap_drop,
-              std::int64_t{head.query.head}},
+              std::int64_t{head.query.head},
+              p.ap_free_overall,
+              p.ap_free_first20,
+              p.ap_free_last20,
+              p.ap_free_drop,
+              p.gaussian ? (*p.gaussian ? "yes" : "no") : ""},
              undefined_reason(head));
   }
   rows.finish(results);
@@ -133,18 +143,22 @@ void add_profile(const AnalysisRun& run, ResultTables& results) {
                                 {"n_pairs", Type::integer},
                                 {"stderr", Type::real},
                                 {"n_eligible", Type::integer},
-                                {"se", Type::real, RowBuilder::kNeedsRows}}));
+                                {"se", Type::real, RowBuilder::kNeedsRows},
+                                {"ap_free", Type::real, RowBuilder::kNeedsRows},
+                                {"n_pairs_free", Type::integer},
+                                {"se_free", Type::real, RowBuilder::kNeedsRows}}));
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& point : head.plasticity->profile)
-      rows.add(head_cells(run, head,
-                          {std::int64_t{point.bin}, point.low, point.high, point.position,
-                           point.queries, point.mean.ap, point.mean.pairs, point.mean.stderr_ap,
-                           point.mean.eligible, point.se}),
-               point.mean.pairs > 0 ? "pairs_in_one_example"
-               : point.queries < 2  ? "single_query"
-                                    : "no_pairs",
-               no_error_reason(*head.plasticity, point.mean.ap));
+      rows.add(
+          head_cells(run, head,
+                     {std::int64_t{point.bin}, point.low, point.high, point.position, point.queries,
+                      point.mean.ap, point.mean.pairs, point.mean.stderr_ap, point.mean.eligible,
+                      point.se, point.ap_free, point.free_pairs, point.se_free}),
+          point.mean.pairs > 0 ? "pairs_in_one_example"
+          : point.queries < 2  ? "single_query"
+                               : "no_pairs",
+          no_error_reason(*head.plasticity, point.mean.ap));
   }
   rows.finish(results);
 }

@@ -24,7 +24,7 @@ void RowBuilder::add(std::vector<Table::Cell> cells, const std::string& reason,
     const auto* number = std::get_if<double>(&cells[i]);
     if (number == nullptr || !std::isnan(*number)) continue;
     const std::string& name = table_.columns()[i].name;
-    const auto& why = name == "se" && !no_error.empty() ? no_error : reason;
+    const auto& why = name.starts_with("se") && !no_error.empty() ? no_error : reason;
     ++undefined_[name][lacks_rows_[i] ? kNeedsRowsReason : why];
   }
   table_.add(std::move(cells));

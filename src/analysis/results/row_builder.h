@@ -22,8 +22,8 @@ class RowBuilder {
 
   RowBuilder(const AnalysisRun& run, std::string name, const std::vector<ColumnSpec>& columns);
 
-  // `reason` is counted for every NaN of the row; a NaN in column `se` counts as `no_error`, if
-  // set.
+  // `reason` is counted for every NaN of the row; NaN in the columns `se` and `se_free` counts as
+  // `no_error`, if set.
   void add(std::vector<Table::Cell> cells, const std::string& reason,
            const std::string& no_error = "");
   // Moves the table and its counts of empty fields to `results`.

@@ -93,13 +93,17 @@ std::string fifths_name(const AnalyzeOptions& options) {
 // Bins of the profile, the same in all heads, and means over heads.
 Json profile_summary(const AnalysisRun& run, const AnalyzeOptions& options) {
   Json profile = {{"fifths", fifths_name(options)}, {"means", profile_bin_means(run)}};
+  std::map<bool, int> gaussian;
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     const auto& p = *head.plasticity;
     profile["bins"] = p.profile_bins > 0 ? Json(p.profile_bins) : Json("buckets");
     profile["context"] = p.profile_context;
-    break;
+    if (p.gaussian) ++gaussian[*p.gaussian];
   }
+  // Heads whose Gaussian and model-free plasticity agree within their errors, and heads where they
+  // do not.
+  if (!gaussian.empty()) profile["gaussian"] = {{"yes", gaussian[true]}, {"no", gaussian[false]}};
   return profile;
 }
 
@@ -188,7 +192,7 @@ Json capture_state(const AnalysisRun& run) {
 
 Json options_json(const AnalyzeOptions& options) {
   const auto& p = options.plasticity_options;
-  using Kind = PlasticityOptions::QueryModelKind;
+  const bool full = p.covariance == PlasticityOptions::Covariance::full;
   Json analyses = Json::array();
   if (options.pca) analyses.push_back("pca");
   if (options.rotation) analyses.push_back("rotation");
@@ -203,7 +207,9 @@ Json options_json(const AnalyzeOptions& options) {
                {"active_angle_r", options.rotation_options.active_angle_r},
                {"max_omega", options.rotation_options.max_omega},
                {"null_draws", options.rotation_options.null_draws},
-               {"query_model", p.profile_model == Kind::bucket ? "bucket" : "linear"},
+               {"query_model", to_string(p.profile_model)},
+               {"covariance", full ? "full" : "diagonal"},
+               {"free_keys", p.free_keys},
                {"max_pairs", p.max_pairs},
                {"p_alpha", p.p_alpha},
                {"heatmap_bins", p.heatmap_bins},

@@ -130,6 +130,7 @@ TEST(FromMoments, PlasticityWithKeysOfACapture) {
   const auto head = plant(small_head(6), 6);
   PlasticityOptions options;
   options.sampler = SamplerOptions{SamplerType::uniform, 1.0, 128, {}};
+  options.profile_model = PlasticityOptions::QueryModelKind::bucket;
   const auto rows = attention_plasticity(head.queries, head.keys, options);
   const auto sums = sums_of(head.queries);
   std::map<std::int32_t, std::int64_t> counts;

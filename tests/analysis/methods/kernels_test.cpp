@@ -5,9 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "analysis/methods/kernels/bucket_ranges.h"
+#include "analysis/methods/kernels/drift_kernels.h"
 #include "analysis/methods/kernels/pair_heatmap.h"
+#include "analysis/methods/kernels/pair_kernels.h"
 #include "analysis/methods/kernels/plane_units.h"
-#include "analysis/methods/kernels/vector_loops.h"
 #include "cpu_targets.h"
 #include "planted_rows.h"
 
@@ -84,163 +85,116 @@ TEST(PlaneUnits, PointAlongTheFirstAxisAtTheCentre) {
     }
 }
 
-Matrix wave_matrix(std::int64_t rows, std::int64_t cols, double frequency) {
+// Numbers from a seed, so that shapes can be drawn at random.
+std::vector<double> random_numbers(std::size_t count, Random& random) {
+  std::vector<double> x(count);
+  for (double& value : x) value = 2 * random.uniform() - 1;
+  return x;
+}
+
+Matrix random_matrix(std::int64_t rows, std::int64_t cols, Random& random) {
   Matrix matrix(rows, cols);
-  const auto x = waves(matrix.data.size(), frequency);
-  std::copy(x.begin(), x.end(), matrix.data.begin());
+  for (double& value : matrix.data) value = 2 * random.uniform() - 1;
   return matrix;
 }
 
-// A few rows in turned coordinates, of which at() is what the kernel should find.
-struct TurnedByHand {
-  explicit TurnedByHand(std::size_t dim_)
-      : dim(dim_),
-        mean(waves(dim, 0.3)),
-        sign(waves(dim, 1.7)),
-        w(waves(dim, 0.9)),
-        direction(waves(dim, 2.1)) {
-    const auto x = waves(7 * dim, 0.77);
-    vectors.assign(x.begin(), x.end());
-    for (double& value : sign) value = value < 0 ? -1 : 1;
-  }
-
-  double along_w(std::int64_t row) const {
-    double along = 0;
-    for (std::size_t j = 0; j < dim; ++j) along += w[j] * centred(row, j);
-    return along;
-  }
-  double at(std::int64_t row, std::size_t j) const {
-    return centred(row, j) - 2 * along_w(row) * w[j];
-  }
-  double centred(std::int64_t row, std::size_t j) const {
-    return sign[j] * (vectors[static_cast<std::size_t>(row) * dim + j] - mean[j]);
-  }
-
-  std::size_t dim;
-  std::vector<float> vectors;  // (7, dim)
-  std::vector<double> mean;
-  std::vector<double> sign;
-  std::vector<double> w;
-  std::vector<double> direction;
-  std::vector<std::int64_t> order = {6, 0, 3, 3, 1};
-};
-
-TEST(VectorLoops, TurnRows) {
+TEST(DriftKernels, TurnRowsMatchesItsReferenceOverRandomShapes) {
   for_each_cpu_target([](const std::string&) {
-    for (const std::size_t dim : {5U, 16U, 37U}) {
-      const TurnedByHand hand(dim);
-      std::vector<double> rows(hand.order.size() * dim + TurnedRows::kBehind);
-      std::vector<double> along_direction(hand.order.size());
-      turn_rows(
-          {hand.vectors.data(), dim, hand.order, hand.mean, hand.sign, hand.w, hand.direction},
-          rows.data(), along_direction.data());
-      for (std::size_t i = 0; i < hand.order.size(); ++i) {
-        double along = 0;
-        for (std::size_t j = 0; j < dim; ++j) {
-          const double expected = hand.at(hand.order[i], j);
-          EXPECT_NEAR(rows[i * dim + j], expected, 1e-13);
-          along += expected * hand.direction[j];
+    Random random(1);
+    for (int shape = 0; shape < 40; ++shape) {
+      const auto dim = 1 + random.below(70);
+      const auto rows = 1 + random.below(9);
+      const auto x = random_numbers(rows * dim, random);
+      const std::vector<float> vectors(x.begin(), x.end());
+      const auto mean = random_numbers(dim, random);
+      auto sign = random_numbers(dim, random);
+      for (double& value : sign) value = value < 0 ? -1 : 1;
+      auto w = random_numbers(shape % 3 == 0 ? 0 : dim, random);
+      const double length = norm(w);
+      for (double& value : w) value /= length;
+      std::vector<std::int64_t> order(1 + random.below(12));
+      for (auto& row : order) row = static_cast<std::int64_t>(random.below(rows));
+      const TurnedRows turned{vectors.data(), dim, order, mean, sign, w};
+      std::vector<double> found(order.size() * dim + TurnedRows::kTailPadding);
+      auto expected = found;
+      turn_rows(turned, found.data());
+      turn_rows_reference(turned, expected.data());
+      for (std::size_t i = 0; i < order.size() * dim; ++i)
+        EXPECT_NEAR(found[i], expected[i], 1e-13);
+    }
+  });
+}
+
+TEST(DriftKernels, DriftResidualsMatchTheirReferenceOverRandomShapes) {
+  for_each_cpu_target([](const std::string&) {
+    constexpr auto kLines = DriftingRows::kLines;
+    Random random(2);
+    for (int shape = 0; shape < 40; ++shape) {
+      const auto dim = static_cast<std::int64_t>(1 + random.below(40));
+      const auto rows = shape == 0 ? 519 : 1 + random.below(30);
+      const auto count = std::min(dim, kLines);
+      const auto x = random_numbers(rows * static_cast<std::size_t>(dim), random);
+      const std::vector<float> vectors(x.begin(), x.end());
+      const auto reflected = random_numbers(rows, random);
+      const auto time = random_numbers(rows, random);
+      const Matrix start = random_matrix(3, kLines, random);
+      std::vector<std::int32_t> bucket(rows);
+      for (auto& number : bucket) number = static_cast<std::int32_t>(random.below(3));
+      DriftingRows drifting{vectors.data(), dim, count, bucket, reflected, time, start, {}, {}, {}};
+      for (std::int64_t j = 0; j < count; ++j) {
+        drifting.sign[j] = j % 2 == 0 ? 1 : -1;
+        drifting.w[j] = random.uniform();
+        drifting.drift[j] = random.uniform();
+      }
+      const auto stride =
+          static_cast<std::int64_t>(rows + 3) / DriftingRows::kRows * DriftingRows::kRows;
+      std::vector<double> found(static_cast<std::size_t>(stride * kLines));
+      auto expected = found;
+      const auto sums = drift_residuals(drifting, stride, found.data());
+      const auto plain = drift_residuals_reference(drifting, stride, expected.data());
+      for (std::int64_t j = 0; j < count; ++j) {
+        for (std::size_t i = 0; i < rows; ++i) {
+          const auto at = static_cast<std::size_t>(j * stride) + i;
+          EXPECT_NEAR(found[at], expected[at], 1e-14);
         }
-        EXPECT_NEAR(along_direction[i], along, 1e-12);
+        for (std::int64_t b = 0; b < 3; ++b) {
+          EXPECT_NEAR(sums.sum(b, j), plain.sum(b, j), 1e-11);
+          EXPECT_NEAR(sums.squares(b, j), plain.squares(b, j), 1e-11);
+        }
+        EXPECT_NEAR(sums.residual[j].first, plain.residual[j].first, 1e-11);
+        EXPECT_NEAR(sums.residual[j].second, plain.residual[j].second, 1e-11);
+        EXPECT_NEAR(sums.residual[j].third, plain.residual[j].third, 1e-11);
+        EXPECT_NEAR(sums.residual[j].fourth, plain.residual[j].fourth, 1e-11);
       }
     }
   });
 }
 
-// Rows 0.. of two buckets, a bucket after its own start, and what is left of them.
-TEST(VectorLoops, TakeTheDriftOutOfLines) {
-  for_each_cpu_target([](const std::string&) {
-    constexpr auto kLines = DriftingRows::kLines;
-    for (const std::int64_t dim : {5, 16, 37})
-      for (const std::size_t rows : {1U, 2U, 7U, 519U}) {
-        const auto count = std::min(dim, kLines);
-        const auto x = waves(rows * static_cast<std::size_t>(dim), 0.77);
-        const std::vector<float> vectors(x.begin(), x.end());
-        const auto reflected = waves(rows, 0.41);
-        const auto time = waves(rows, 0.13);
-        const Matrix start = wave_matrix(2, kLines, 0.59);
-        std::vector<std::int32_t> bucket(rows);
-        for (std::size_t i = 0; i < rows; ++i) bucket[i] = i % 3 == 0 ? 1 : 0;
-        DriftingRows drifting{vectors.data(), dim,   count, bucket, reflected,
-                              time,           start, {},    {},     {}};
-        for (std::int64_t j = 0; j < count; ++j) {
-          drifting.sign[j] = j % 2 == 0 ? 1 : -1;
-          drifting.w[j] = std::sin(0.9 * static_cast<double>(j));
-          drifting.drift[j] = std::sin(1.7 * static_cast<double>(j));
-        }
-        const auto stride =
-            static_cast<std::int64_t>(rows + 3) / DriftingRows::kRows * DriftingRows::kRows;
-        std::vector<double> out(static_cast<std::size_t>(stride * kLines));
-        const auto found = take_drift(drifting, stride, out.data());
-        for (std::int64_t j = 0; j < count; ++j) {
-          double sums[2][2] = {};
-          PowerSums residual;
-          for (std::size_t i = 0; i < rows; ++i) {
-            const double off =
-                drifting.sign[j] *
-                    vectors[i * static_cast<std::size_t>(dim) + static_cast<std::size_t>(j)] -
-                reflected[i] * drifting.w[j] + start(bucket[i], j);
-            const double rest = off - drifting.drift[j] * time[i];
-            EXPECT_NEAR(out[static_cast<std::size_t>(j * stride) + i], rest, 1e-15 * 8);
-            sums[bucket[i]][0] += off;
-            sums[bucket[i]][1] += off * off;
-            residual.first += off;
-            residual.second += std::pow(rest, 2);
-            residual.third += std::pow(rest, 3);
-            residual.fourth += std::pow(rest, 4);
-          }
-          for (std::int64_t b = 0; b < 2; ++b) {
-            EXPECT_NEAR(found.sum(b, j), sums[b][0], 1e-11);
-            EXPECT_NEAR(found.squares(b, j), sums[b][1], 1e-11);
-          }
-          EXPECT_NEAR(found.residual[j].first, residual.first, 1e-11);
-          EXPECT_NEAR(found.residual[j].second, residual.second, 1e-11);
-          EXPECT_NEAR(found.residual[j].third, residual.third, 1e-11);
-          EXPECT_NEAR(found.residual[j].fourth, residual.fourth, 1e-11);
-        }
-      }
-  });
-}
-
-// Tiles of every shape, with a pair of equal keys.
-TEST(VectorLoops, ZOfPairsIsTheirDifferenceOverItsSpread) {
-  constexpr std::int64_t kColumns = 19;
-  constexpr std::int64_t kFirst = 4;  // key of the block
-  const KeyTile keys{kFirst, wave_matrix(9, 7, 0.37), {}};
-  const Matrix scores = wave_matrix(9 + kTileColumns, kColumns, 0.61);
-  Matrix weights = wave_matrix(7, kColumns + kTileColumns, 0.83);
-  for (double& x : weights.data) x *= x;
-  const auto moves = waves(9, 0.29);
-  const std::vector<Pair> pairs = {{4, 9},   {5, 9},   {6, 6}, {7, 12}, {8, 12}, {4, 5},
-                                   {11, 12}, {10, 11}, {4, 6}, {4, 12}, {9, 10}, {5, 8},
-                                   {7, 7},   {6, 11},  {8, 9}, {5, 12}};
-  ASSERT_EQ(std::ssize(pairs), kTilePairs);
+// Tiles of every width and height, some pairs of equal keys.
+TEST(PairKernels, ZScoresMatchTheirReferenceOverRandomShapes) {
   for_each_cpu_target([&](const std::string&) {
+    Random random(3);
     for (std::int64_t stride = 2; stride <= 18; stride += 2)
       for (std::int64_t count = 1; count <= kTilePairs; ++count) {
+        const auto dim = static_cast<std::int64_t>(1 + random.below(20));
+        const Matrix vectors = random_matrix(9, dim, random);
+        const KeyTile keys{4, 9, dim, vectors.data.data()};
+        const Matrix scores = random_matrix(9 + kTileColumns, 19, random);
+        Matrix variances = random_matrix(dim, 19 + kTileColumns, random);
+        for (double& x : variances.data) x *= x;
+        std::vector<Pair> pairs(static_cast<std::size_t>(count));
+        for (auto& pair : pairs)
+          pair = {4 + static_cast<std::int64_t>(random.below(9)),
+                  4 + static_cast<std::int64_t>(random.below(9))};
         const PairTile tile{0, count, 1, stride, 3};
-        std::vector<double> start(static_cast<std::size_t>(3 + count * stride + kTileColumns), -1);
-        auto slope = start;
-        z_lines({keys, scores, moves, weights}, pairs, {&tile, 1}, start.data(), slope.data());
-        EXPECT_EQ(start[2], -1);
-        for (std::int64_t p = 0; p < count; ++p)
-          for (std::int64_t c = 0; c < stride; ++c) {
-            const auto i = pairs[static_cast<std::size_t>(p)].first - kFirst;
-            const auto j = pairs[static_cast<std::size_t>(p)].second - kFirst;
-            double variance = 0;
-            for (std::int64_t k = 0; k < 7; ++k)
-              variance += weights(k, 1 + c) * std::pow(keys.vectors(i, k) - keys.vectors(j, k), 2);
-            const double inverse = variance > 0 ? 1 / std::sqrt(variance) : 0;
-            const auto at = static_cast<std::size_t>(3 + p * stride + c);
-            EXPECT_NEAR(start[at], (scores(i, 1 + c) - scores(j, 1 + c)) * inverse, 1e-13);
-            EXPECT_NEAR(
-                slope[at],
-                (moves[static_cast<std::size_t>(i)] - moves[static_cast<std::size_t>(j)]) * inverse,
-                1e-13);
-          }
-        auto again = start;
-        z_lines({keys, scores, moves, weights}, pairs, {&tile, 1}, again.data(), nullptr);
-        EXPECT_EQ(again, start);
+        std::vector<double> found(static_cast<std::size_t>(3 + count * stride + kTileColumns), -1);
+        auto expected = found;
+        z_scores({keys, scores, variances}, pairs, {&tile, 1}, found.data());
+        z_scores_reference({keys, scores, variances}, pairs, {&tile, 1}, expected.data());
+        for (std::int64_t i = 0; i < 3 + count * stride; ++i) {
+          const auto at = static_cast<std::size_t>(i);
+          EXPECT_NEAR(found[at], expected[at], 1e-11 * std::fabs(expected[at]) + 1e-13);
+        }
       }
   });
 }

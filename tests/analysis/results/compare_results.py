@@ -17,9 +17,12 @@ from scipy.special import ndtr
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+import query_models
+
 QKSCOPE = sys.argv[1]
 failures = []
 worst = {}
+free_offsets = []  # of ap_free from the estimate over all pairs, per bin
 
 
 def check(name, found, expected, tolerance=1e-9, absolute=1e-300):
@@ -309,7 +312,7 @@ def plain_plasticity(k1, k2, mean, variance):
     return 4 * ndtr(z) * ndtr(-z)
 
 
-def check_plasticity(q, k, metrics, table, profile, profile_bins, heatmap, weights, linear, setting):
+def check_plasticity(q, k, metrics, table, profile, profile_bins, heatmap, weights, setting):
     sign, beta, r2, qx, kx, h = query_model(q, k)
     check("q_R2_pos", metrics.q_R2_pos, r2.mean())
     check("q_beta_norm", metrics.q_beta_norm, np.linalg.norm(beta))
@@ -359,42 +362,34 @@ def check_plasticity(q, k, metrics, table, profile, profile_bins, heatmap, weigh
         check("n_pairs", row.n_pairs, len(values))
     check("ap_overall", metrics.ap_overall, np.mean([np.mean(v) for v in cells.values() if v]), 1e-10)
 
-    check_profile(q, k, metrics, profile, profile_bins, heatmap,
-                  Queries(qx, kx, alpha_r, beta_r, variance, linear), setting)
+    check_profile(q, k, metrics, profile, profile_bins, heatmap, (qx, kx, (alpha_r, beta_r, variance)), setting)
 
 
-class Queries:
-    """The query model in rotated coordinates."""
-
-    def __init__(self, qx, kx, alpha, beta, variance, linear):
-        self.qx, self.kx, self.alpha, self.beta, self.variance, self.linear = qx, kx, alpha, beta, variance, linear
-
-
-def check_profile(q, k, metrics, profile, profile_bins, heatmap, model, setting):
-    """The profile by its definition: a loop over bins, texts and pairs."""
+def check_profile(q, k, metrics, profile, profile_bins, heatmap, rows, setting):
+    """The profile by its definition: a loop over bins, texts and pairs. 1e-9: the variance of a window is a
+    difference of sums that cancels up to three digits; the rest is the order of additions."""
     context, count, buckets = 512, setting.get("bins", 8), setting.get("buckets", False)
+    qx, kx, line = rows
     position_bins = lambda t: (t.astype(np.int64) * count) // context
     q_bin, k_bin = (q.bucket, k.bucket) if buckets else (position_bins(q.t), position_bins(k.t))
+    width = 64 if buckets else context / count
     cell_width = context / 16
-    cells, sums_of = {}, {}
-    expected = np.unique(q_bin)
-    if list(profile["bin"]) != list(expected):
-        failures.append(f"the profile has bins {list(profile['bin'])}, expected {list(expected)}")
-    for row in profile.itertuples():
-        mine = q_bin == row.bin
-        t = q.t[mine].mean()
-        width = 64 if buckets else context / count
-        check("profile_low", row.bin_low, row.bin * width)
-        check("profile_high", row.bin_high, (row.bin + 1) * width)
+    cells = {}
+    bins = [{"number": b, "low": b * width, "high": (b + 1) * width, "rows": np.flatnonzero(q_bin == b)}
+            for b in np.unique(q_bin)]
+    if list(profile["bin"]) != [b["number"] for b in bins]:
+        failures.append(f"the profile has bins {list(profile['bin'])}, expected {[b['number'] for b in bins]}")
+    z_of_bins = query_models.z_of_bins(setting.get("model", "local"), qx, q.t, q.bucket, bins, 64, line,
+                                       setting.get("full", False))
+    moved = query_models.moved_queries(qx, q.t, bins, 64)
+    off = []  # ap_free minus that over all pairs
+    for row, b, z_of, queries in zip(profile.itertuples(), bins, z_of_bins, moved):
+        t = q.t[b["rows"]].mean()
+        check("profile_low", row.bin_low, b["low"])
+        check("profile_high", row.bin_high, b["high"])
         check("profile_position", row.position, t)
-        check("profile_queries", row.queries, mine.sum())
-        mean, spread = model.alpha + model.beta * t, model.variance.copy()
-        if not model.linear:
-            # The semantic coordinates are those of the capture's bucket that most queries are in.
-            numbers, sizes = np.unique(q.bucket[mine], return_counts=True)
-            bucket = q.bucket == numbers[np.argmax(sizes)]
-            mean[1:] = model.qx[bucket].mean(0)[1:]
-            spread[1:] = np.maximum(model.qx[bucket].var(0, ddof=1)[1:], 1e-12)
+        check("profile_queries", row.queries, len(b["rows"]))
+        free = []
         values, sums, counts = [], [], []
         for e in np.unique(k.example):
             earlier = np.flatnonzero((k.example == e) & (k_bin < row.bin))
@@ -403,7 +398,12 @@ def check_profile(q, k, metrics, profile, profile_bins, heatmap, model, setting)
             here = []
             for n, i in enumerate(earlier):
                 for j in earlier[:n]:
-                    value = plain_plasticity(model.kx[i], model.kx[j], mean, spread)
+                    delta = kx[i] - kx[j]
+                    if len(b["rows"]) > 1:
+                        free.append(query_models.free_plasticity(queries, delta))
+                    if z_of is None:
+                        continue
+                    value = query_models.plasticity(z_of(delta))
                     here.append(value)
                     cell = (min(int(abs(k.t[i] - k.t[j]) / cell_width), 15),
                             min(max(int((t - (k.t[i] + k.t[j]) / 2) / cell_width), 0), 15))
@@ -412,18 +412,24 @@ def check_profile(q, k, metrics, profile, profile_bins, heatmap, model, setting)
                 sums.append(sum(here))
                 counts.append(len(here))
             values += here
-        check("ap_profile", row.ap, np.mean(values) if values else np.nan, 1e-12)
+        check("ap_profile", row.ap, np.mean(values) if values else np.nan, 1e-9)
+        if free:
+            off.append(row.ap_free - np.mean(free))
+            if setting.get("free"):
+                check("ap_free", row.ap_free, np.mean(free), 1e-9, 1e-12)
+                check("n_pairs_free", row.n_pairs_free, len(free))
         check("n_pairs_profile", row.n_pairs, len(values))
         if len(sums) > 1:
             off = np.array(sums) - np.mean(values) * np.array(counts)
             check("profile_stderr", row.stderr,
                   np.sqrt(len(sums) / (len(sums) - 1) * (off**2).sum()) / sum(counts), 1e-8)
+    free_offsets.extend(off)
     check_profile_means(metrics, profile, profile_bins, context, setting)
     if len(heatmap) != len(cells):
         failures.append(f"heatmap has {len(heatmap)} cells, expected {len(cells)}")
     for row in heatmap.itertuples():
         values = cells[round(row.key_distance_low / cell_width), round(row.query_distance_low / cell_width)]
-        check("heatmap_ap", row.ap, np.mean(values), 1e-12)
+        check("heatmap_ap", row.ap, np.mean(values), 1e-9)
         check("heatmap_pairs", row.n_pairs, len(values))
         check("heatmap_eligible", row.n_eligible, len(values))
 
@@ -440,6 +446,8 @@ def check_profile_means(metrics, profile, profile_bins, context, setting):
     check("ap_first20", metrics.ap_first20, first, 1e-12)
     check("ap_last20", metrics.ap_last20, last, 1e-12)
     check("ap_drop", metrics.ap_drop, first - last, 1e-9, 1e-15)
+    free = profile[profile.ap_free.notna()]
+    check("ap_free_overall", metrics.ap_free_overall, (free.ap_free * free.queries).sum() / free.queries.sum(), 1e-12)
     edges = {"decile": low + (high - low) * np.arange(11) / 10, "quintile": fifths,
              "length": setting.get("lengths", [0, 1024])}
     if sorted(profile_bins.kind.unique()) != sorted(edges):
@@ -486,7 +494,7 @@ def compare(name, synth, analyze=(), **setting):
             check_plasticity(q, k, next(of("head_metrics", "q_head").itertuples()),
                              of("head_bucket_plasticity", "q_head"), of("head_profile"),
                              of("profile_bins"), of("pair_heatmap"), of("head_component_weights", "q_head"),
-                             "linear" in analyze, setting)
+                             setting)
         check_errors(pairs, csv["errors"], separation)
         for stem, table in csv.items():
             if stem not in ("taxonomy_counts", "errors") and not {"layer", "head"} <= set(table.columns):
@@ -497,16 +505,26 @@ def compare(name, synth, analyze=(), **setting):
 
 
 # 72 queries would have one bin of 50 each, and there are at least as many bins as buckets: eight.
-compare("full attention", ["--seed", "1"])
+compare("full attention", ["--seed", "1"], ["--free-keys", "1000"], free=True)
 compare("buckets as bins, fifths of the context", ["--seed", "1"],
         ["--profile-bins", "buckets", "--fifths", "context"], buckets=True, fifths="context")
 compare("eigen separation, linear queries", ["--seed", "2"],
-        ["--separation", "eigen", "--query-model", "linear", "--profile-bins", "40"], bins=40)
-compare("eigenvector projected off a", ["--seed", "2"], ["--separation", "eigen-then-project"])
+        ["--separation", "eigen", "--query-model", "linear", "--profile-bins", "40"], bins=40, model="linear")
+compare("eigenvector projected off a, queries of a bin", ["--seed", "2"],
+        ["--separation", "eigen-then-project", "--query-model", "bin"], model="bin")
+compare("queries of a bucket", ["--seed", "5"], ["--query-model", "bucket", "--profile-bins", "32"], model="bucket",
+        bins=32)
+compare("full covariance", ["--seed", "6", "--examples", "30"], ["--covariance", "full", "--profile-bins", "16"],
+        bins=16, full=True)
 compare("sliding window", ["--seed", "3", "--set", "sliding_window=150"],
-        ["--profile-bins", "29", "--length-bins", "0,100,256,512"], bins=29, lengths=[0, 100, 256, 512])
+        ["--profile-bins", "29", "--length-bins", "0,100,256,512", "--free-keys", "1000"], bins=29,
+        lengths=[0, 100, 256, 512], free=True)
 compare("no metadata, strong drift", ["--seed", "4", "--set", "metadata=false", "--set", "noise=0.2"],
         ["--head-counts", "4,2", "--profile-bins", "64"], bins=64)
+mean, rms = np.mean(free_offsets), np.sqrt(np.mean(np.square(free_offsets)))
+print(f"ap_free, sampled, minus that of all pairs: {mean:.4f} on average, {rms:.4f} rms per bin")
+if not (abs(mean) <= 0.01 and rms <= 0.03):
+    failures.append("ap_free is further than 0.01 on average or 0.03 rms from the estimate over all pairs")
 for name, error in sorted(worst.items()):
     print(f"{name}: largest relative difference {error:.2e}")
 if failures:

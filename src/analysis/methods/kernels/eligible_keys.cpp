@@ -1,8 +1,16 @@
 #include "analysis/methods/kernels/eligible_keys.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace qkscope {
+
+Pair KeyRange::pair(std::int64_t index) const {
+  auto second = static_cast<std::int64_t>((1 + std::sqrt(1 + 8 * static_cast<double>(index))) / 2);
+  while (second * (second - 1) / 2 > index) --second;
+  while ((second + 1) * second / 2 <= index) ++second;
+  return {begin + index - second * (second - 1) / 2, begin + second};
+}
 
 EligibleKeys::EligibleKeys(const SortedKeys& keys, const QueryPoints& points,
                            std::optional<std::int32_t> window)

@@ -9,12 +9,14 @@
 
 namespace qkscope {
 
-// Keys [begin, end) of one example between which pairs are formed.
+// Keys [begin, end) of one text, between which pairs are formed.
 struct KeyRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 
   std::int64_t pairs() const { return (end - begin) * (end - begin - 1) / 2; }
+  // Pair number `index` of pairs(), counted row by row below the diagonal.
+  Pair pair(std::int64_t index) const;
 };
 
 // The keys of bins before the point's and, with a window, after its position - window. Both ends

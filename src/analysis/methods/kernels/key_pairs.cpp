@@ -5,8 +5,8 @@
 #include <numeric>
 #include <tuple>
 
-#include "analysis/methods/kernels/vector_loops.h"
-#include "base/numerics/normal.h"
+#include "analysis/methods/kernels/drift_kernels.h"
+#include "analysis/methods/kernels/pair_kernels.h"
 #include "base/numerics/products.h"
 
 namespace qkscope {
@@ -60,29 +60,21 @@ SortedKeys sort_keys(const Rows& keys, std::span<const std::int32_t> bin) {
   return sorted;
 }
 
-void take_block(const CentredRows& keys, const QueryModel& model, const SortedKeys& sorted,
-                std::int64_t begin, std::int64_t end, KeyTile& block) {
-  const auto dim = static_cast<std::size_t>(keys.dim());
-  const auto rows =
-      std::span(sorted.row)
-          .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
-  block.first = begin;
-  block.vectors.rows = end - begin;
-  block.vectors.cols = keys.dim();
-  const auto size = rows.size() * dim + TurnedRows::kBehind;
-  if (block.vectors.data.size() < size) block.vectors.data.resize(size);
-  block.score.resize(rows.size());
-  turn_rows(
-      {keys.source.vectors.data(), dim, rows, keys.mean, model.sign, model.reflection, model.alpha},
-      block.vectors.data.data(), block.score.data());
+TurnedKeys::TurnedKeys(const CentredRows& keys, const QueryModel& model, const SortedKeys& sorted)
+    : count_(keys.size()),
+      dim_(keys.dim()),
+      vectors_(static_cast<std::size_t>(count_ * dim_) + TurnedRows::kTailPadding) {
+  turn_rows({keys.source.vectors.data(), static_cast<std::size_t>(dim_), sorted.row, keys.mean,
+             model.sign, model.reflection},
+            vectors_.data());
 }
 
 void QueryPoints::add(std::int32_t bin_number, double mean_position, std::int32_t column_number,
-                      double column_position) {
+                      double column_fraction) {
   bin.push_back(bin_number);
   position.push_back(mean_position);
   column.push_back(column_number);
-  shift.push_back(mean_position - column_position);
+  fraction.push_back(column_fraction);
 }
 
 std::vector<std::int32_t> QueryPoints::column_ends() const {
@@ -96,14 +88,13 @@ std::int64_t QueryPoints::after(std::int32_t key_bin) const {
   return std::upper_bound(bin.begin(), bin.end(), key_bin) - bin.begin();
 }
 
-PairEvaluator::PairEvaluator(const QueryColumns& columns, Sink sink, Wanted wanted)
-    : sink_(std::move(sink)),
-      wanted_(wanted),
+PairEvaluator::PairEvaluator(const QueryColumns& columns, Consumer consumer)
+    : queries_(columns),
+      consumer_(std::move(consumer)),
       means_(side_by_side(columns.mean)),
-      drift_(columns.drift),
-      all_queries_(columns.size() == 1 && columns.bucket.empty()),
+      variances_(side_by_side(columns.variance)),
       scores_(0, columns.size()),
-      weights_(side_by_side(columns.variance)),
+      whitened_(columns.cholesky.size()),
       columns_{0, columns.size()} {
   waiting_.reserve(kBlock);
   waiting_columns_.reserve(kBlock);
@@ -111,16 +102,18 @@ PairEvaluator::PairEvaluator(const QueryColumns& columns, Sink sink, Wanted want
 
 void PairEvaluator::set_keys(const KeyTile& keys) {
   flush();
-  keys_ = &keys;
-  const auto count = keys.vectors.rows;
-  if (scores_.rows < count + kTileColumns) scores_ = Matrix(count + kTileColumns, scores_.cols);
-  if (all_queries_ && !keys.score.empty())
-    std::copy(keys.score.begin(), keys.score.end(), scores_.data.begin());
-  else
-    multiply_narrow(keys.vectors.data.data(), count, means_.rows, means_.data.data(), means_.cols,
-                    scores_.cols, scores_.data.data());
-  moves_.clear();
-  for (std::int64_t i = 0; i < count; ++i) moves_.push_back(keys.vectors(i, 0) * drift_);
+  keys_ = keys;
+  if (scores_.rows < keys.count + kTileColumns)
+    scores_ = Matrix(keys.count + kTileColumns, scores_.cols);
+  multiply_narrow(keys.vectors, keys.count, keys.dim, means_.data.data(), means_.cols, scores_.cols,
+                  scores_.data.data());
+  for (std::size_t c = 0; c < whitened_.size(); ++c) {
+    const Matrix& factor = queries_.cholesky[c];
+    whitened_[c] = Matrix(keys.count, keys.dim);
+    whitened_[c].data.resize(whitened_[c].data.size() + kPanelColumns);
+    multiply_narrow(keys.vectors, keys.count, keys.dim, factor.data.data(), factor.cols, keys.dim,
+                    whitened_[c].data.data());
+  }
 }
 
 // Neighbours with the same columns share a tile.
@@ -139,7 +132,28 @@ void PairEvaluator::lay_tiles() {
   }
   if (std::ssize(start_) < offset + kTileColumns) {
     start_.resize(static_cast<std::size_t>(offset + kTileColumns));
-    if (wanted_ == Wanted::lines) slope_.resize(start_.size());
+    slope_.resize(start_.size());
+  }
+}
+
+// v = delta^T L L^T delta = |L^T delta|^2.
+void PairEvaluator::z_of_full_covariance(const PairTile& tile) {
+  for (std::int64_t p = 0; p < tile.count; ++p) {
+    const Pair& pair = waiting_[static_cast<std::size_t>(tile.first + p)];
+    const auto first = pair.first - keys_.first;
+    const auto second = pair.second - keys_.first;
+    const auto columns = std::min(tile.stride, queries_.size() - tile.column);
+    for (std::int64_t c = 0; c < columns; ++c) {
+      const auto column = tile.column + c;
+      const Matrix& keys = whitened_[static_cast<std::size_t>(column)];
+      const double* const x = keys.row(first);
+      const double* const y = keys.row(second);
+      double variance = 0;
+      for (std::int64_t j = 0; j < keys.cols; ++j) variance += (x[j] - y[j]) * (x[j] - y[j]);
+      start_[static_cast<std::size_t>(tile.offset + p * tile.stride + c)] =
+          variance > 0 ? (scores_(first, column) - scores_(second, column)) / std::sqrt(variance)
+                       : 0;
+    }
   }
 }
 
@@ -147,20 +161,20 @@ void PairEvaluator::flush() {
   if (waiting_.empty()) return;
   lay_tiles();
   const std::span<const Pair> pairs(waiting_);
-  z_lines({*keys_, scores_, moves_, weights_}, pairs, tiles_, start_.data(),
-          wanted_ == Wanted::lines ? slope_.data() : nullptr);
-  const auto& last = tiles_.back();
-  if (wanted_ == Wanted::plasticities)
-    plasticity_from_table(
-        std::span(start_).first(static_cast<std::size_t>(last.offset + last.count * last.stride)));
+  if (whitened_.empty())
+    z_scores({keys_, scores_, variances_}, pairs, tiles_, start_.data());
+  else
+    for (const auto& tile : tiles_) z_of_full_covariance(tile);
+  const auto used =
+      static_cast<std::size_t>(tiles_.back().offset + tiles_.back().count * tiles_.back().stride);
+  for (std::size_t i = 0; i < used; ++i) slope_[i] = start_[i + 1] - start_[i];
   for (const auto& tile : tiles_) {
     const auto at = static_cast<std::size_t>(tile.offset);
     const auto size = static_cast<std::size_t>(tile.count * tile.stride);
-    sink_(
+    consumer_(
         {pairs.subspan(static_cast<std::size_t>(tile.first), static_cast<std::size_t>(tile.count)),
          tile.column, tile.stride, std::span(start_).subspan(at, size),
-         wanted_ == Wanted::lines ? std::span(slope_).subspan(at, size)
-                                  : std::span<const double>()});
+         std::span(slope_).subspan(at, size)});
   }
   waiting_.clear();
   waiting_columns_.clear();

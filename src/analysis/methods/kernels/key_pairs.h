@@ -1,5 +1,14 @@
-// All pairs of keys of one example, and how strongly a query at each position prefers one of the
-// two: p = Phi(z), plasticity 4 p (1 - p). Along the drift z is a line over position.
+// Pairs of keys of one text, and how strongly a query at each position prefers one of the two:
+// p = Phi(z), plasticity 4 p (1 - p).
+//
+// z is computed at columns: positions at which the queries' mean and variance are modelled. A point
+// (one bin of queries) between two columns takes z on the line between them:
+// z = z[c] + fraction (z[c + 1] - z[c]). A point at a column has fraction 0.
+// PairEvaluator gathers pairs into blocks of kBlock, lays neighbours with the same range of columns
+// into tiles (pair_kernels.h) and hands z and its differences to a consumer.
+// Invariants: points are ascending by bin and by column; keys of a tile stay valid until the next
+// set_keys() or flush(). A tile has an even number of columns: numbers of columns that nobody asked
+// for are written, and never read.
 #pragma once
 
 #include <cstdint>
@@ -27,26 +36,38 @@ struct SortedKeys {
 // `bin` (rows): the position bin of each key.
 SortedKeys sort_keys(const Rows& keys, std::span<const std::int32_t> bin);
 
-// Neighbours among sorted keys, in rotated coordinates.
+// Borrows consecutive sorted keys in rotated coordinates, centred.
 struct KeyTile {
-  std::int64_t first = 0;  // key
-  Matrix vectors;          // (keys, dim), centred
-  // (keys): key . mean query at position 0; empty: not known. The score of queries of all buckets.
-  std::vector<double> score;
+  std::int64_t first = 0;  // index into SortedKeys
+  std::int64_t count = 0;
+  std::int64_t dim = 0;
+  const double* vectors = nullptr;  // (count, dim)
 
-  const double* row(std::int64_t key) const { return vectors.row(key - first); }
+  const double* row(std::int64_t key) const { return vectors + (key - first) * dim; }
+  // Keys [begin, end).
+  KeyTile part(std::int64_t begin, std::int64_t end) const {
+    return {begin, end - begin, dim, row(begin)};
+  }
 };
 
-// Keys [begin, end) become the block.
-void take_block(const CentredRows& keys, const QueryModel& model, const SortedKeys& sorted,
-                std::int64_t begin, std::int64_t end, KeyTile& block);
+// All sorted keys rotated: (keys, dim).
+class TurnedKeys {
+ public:
+  TurnedKeys(const CentredRows& keys, const QueryModel& model, const SortedKeys& sorted);
+  KeyTile all() const { return {0, count_, dim_, vectors_.data()}; }
 
-// Models of a query: mean and variance in rotated coordinates.
+ private:
+  std::int64_t count_;
+  std::int64_t dim_;
+  LineVector<double> vectors_;
+};
+
+// Gaussian models of a query, one per column, in rotated coordinates.
 struct QueryColumns {
-  Matrix mean;                       // (columns, dim): at the column's own position
-  Matrix variance;                   // (columns, dim)
-  double drift = 0;                  // of the first coordinate, per token
-  std::vector<std::int32_t> bucket;  // (columns): whose queries they are; empty: all queries
+  Matrix mean;      // (columns, dim)
+  Matrix variance;  // (columns, dim)
+  // Full covariances, only with --covariance full: lower Cholesky factors, one per column.
+  std::vector<Matrix> cholesky;
 
   std::int64_t size() const { return mean.rows; }
 };
@@ -55,16 +76,15 @@ struct QueryColumns {
 struct QueryPoints {
   std::vector<std::int32_t> bin;     // (points), ascending
   std::vector<double> position;      // (points): mean over the bin's queries
-  std::vector<std::int32_t> column;  // (points): the model of its queries
-  std::vector<double> shift;         // (points): tokens from the column's own position
+  std::vector<std::int32_t> column;  // (points), ascending: the model at or before the point
+  std::vector<double> fraction;      // (points): of the way to the next column
 
-  // The next point, in ascending order.
   void add(std::int32_t bin_number, double mean_position, std::int32_t column_number,
-           double column_position);
+           double column_fraction);
   std::int64_t size() const { return std::ssize(bin); }
   // The first point whose queries all come after keys of `key_bin`.
   std::int64_t after(std::int32_t key_bin) const;
-  // (points): the first point behind each that is of another column.
+  // (points): the first later point that has another column.
   std::vector<std::int32_t> column_ends() const;
 };
 
@@ -73,37 +93,35 @@ struct Pair {
   std::int64_t second = 0;
 };
 
-// A few pairs that stand together, at columns [column, column + stride).
+// Consecutive pairs at columns [column, column + stride).
 struct PairTile {
   std::int64_t first;  // pair
   std::int64_t count;
   std::int64_t column;
   std::int64_t stride;  // even
-  std::int64_t offset;  // of its numbers among those of all tiles
+  std::int64_t offset;  // of the tile's numbers in the output
 };
 
-// What becomes of a few pairs at a range of columns.
+// z of a few pairs at a range of columns.
 struct PairLines {
   std::span<const Pair> pairs;
   std::int64_t first_column = 0;
-  std::int64_t columns = 0;  // those wanted, and some beside them that mean nothing
-  // (pairs, columns) with z = start + slope * shift; plasticities where those are wanted.
-  std::span<const double> start;
-  std::span<const double> slope;
+  std::int64_t columns = 0;       // stride: at least the columns asked for
+  std::span<const double> start;  // (pairs, columns): z
+  std::span<const double> slope;  // (pairs, columns): z of the next column - z
 };
 
 class PairEvaluator {
  public:
-  using Sink = std::function<void(const PairLines&)>;
-  enum class Wanted { lines, plasticities };  // the latter at the columns' own positions
+  using Consumer = std::function<void(const PairLines&)>;
 
-  PairEvaluator(const QueryColumns& columns, Sink sink, Wanted wanted = Wanted::lines);
+  PairEvaluator(const QueryColumns& columns, Consumer consumer);
 
-  // Pairs are of these keys from now on; the block must stay until the next, or the last flush().
+  // Takes following pairs from these keys.
   void set_keys(const KeyTile& keys);
-  // Columns [first, end) apply to pairs that are added from now on.
+  // Evaluates following pairs at columns [first, end).
   void set_columns(std::int64_t first, std::int64_t end) { columns_ = {first, end}; }
-  // Pairs wait until a block is full, or for flush().
+  // Queues a pair; evaluates the queue once it holds kBlock pairs.
   void add(Pair pair) {
     if (columns_.first >= columns_.end) return;
     waiting_.push_back(pair);
@@ -123,22 +141,21 @@ class PairEvaluator {
   };
 
   void lay_tiles();
+  void z_of_full_covariance(const PairTile& tile);
 
-  const KeyTile* keys_ = nullptr;
-  Sink sink_;
-  Wanted wanted_;
-  Matrix means_;               // (dim, columns and a few more)
-  double drift_;               // of the first coordinate, per token
-  bool all_queries_;           // a column that is not of one bucket
-  Matrix scores_;              // (keys and a few rows more, columns): key . mean
-  std::vector<double> moves_;  // (keys): how a score changes per token
-  Matrix weights_;             // (dim, columns and a few more): the columns' variances
+  const QueryColumns& queries_;
+  KeyTile keys_;
+  Consumer consumer_;
+  Matrix means_;                  // (dim, columns and padding)
+  Matrix variances_;              // (dim, columns and padding)
+  Matrix scores_;                 // (keys and padding, columns): key . mean
+  std::vector<Matrix> whitened_;  // (columns): (keys, dim) key times Cholesky factor
   Columns columns_;
   std::vector<Pair> waiting_;
   std::vector<Columns> waiting_columns_;  // (waiting)
   std::vector<PairTile> tiles_;
   std::vector<double> start_;  // (tiles, pairs, columns)
-  std::vector<double> slope_;  // likewise
+  std::vector<double> slope_;  // (tiles, pairs, columns)
 };
 
 }  // namespace qkscope

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "analysis/methods/kernels/eligible_keys.h"
 #include "analysis/methods/kernels/pair_heatmap.h"
@@ -11,14 +12,6 @@
 
 namespace qkscope {
 namespace {
-
-// Pair number `index` of the range, counted row by row below the diagonal.
-Pair pair_at(const KeyRange& range, std::int64_t index) {
-  auto second = static_cast<std::int64_t>((1 + std::sqrt(1 + 8 * static_cast<double>(index))) / 2);
-  while (second * (second - 1) / 2 > index) --second;
-  while ((second + 1) * second / 2 <= index) ++second;
-  return {range.begin + index - second * (second - 1) / 2, range.begin + second};
-}
 
 std::int64_t count_pairs(std::span<const KeyRange> ranges) {
   std::int64_t total = 0;
@@ -36,8 +29,8 @@ void add_sample(std::span<const KeyRange> ranges, std::int64_t size, std::uint64
   for (const auto& range : ranges) {
     owed += static_cast<double>(size) * static_cast<double>(range.pairs()) / total;
     for (; drawn < std::llround(owed); ++drawn)
-      evaluator.add(pair_at(range, static_cast<std::int64_t>(
-                                       random.below(static_cast<std::uint64_t>(range.pairs())))));
+      evaluator.add(range.pair(
+          static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(range.pairs())))));
   }
   evaluator.flush();
 }
@@ -51,16 +44,9 @@ ZLines lines_at(const PairLines& lines, std::size_t p, const QueryPoints& points
           static_cast<std::int32_t>(lines.first_column),
           points.column.data(),
           column_end.data(),
-          points.shift.data(),
+          points.fraction.data(),
           first,
           end};
-}
-
-// Whether every point is that of its own column, and nowhere else.
-bool stand_at_columns(const QueryPoints& points) {
-  for (std::size_t c = 0; c < points.column.size(); ++c)
-    if (points.column[c] != static_cast<std::int32_t>(c) || points.shift[c] != 0) return false;
-  return true;
 }
 
 // Pairs of all keys before each point: sums over examples, and the heatmap.
@@ -71,8 +57,7 @@ class ProfileSums {
 
   // All pairs of the block's texts [first, end), at the points that hold at most max_pairs.
   void add_texts(const KeyTile& block, std::int64_t first, std::int64_t end);
-  // A sample at each of the others, of all keys.
-  bool samples() const;
+  // A seeded sample of pairs at every point that holds more.
   void add_samples(const KeyTile& all);
   ProfileTables tables(const TextGroups& groups);
 
@@ -96,11 +81,10 @@ class ProfileSums {
   const SortedKeys& keys_;
   const QueryPoints& points_;
   const PlasticityOptions& options_;
-  bool own_columns_;  // every point has a column and stands where it does
   EligibleKeys keys_before_;
   std::vector<std::int64_t> eligible_;      // (points): pairs
   std::vector<std::int32_t> first_column_;  // (points + 1): least column of this and later points
-  std::vector<std::int32_t> last_column_;   // (points + 1): largest column of points before
+  std::vector<std::int32_t> last_column_;   // (points + 1): last column that earlier points need
   std::vector<std::int32_t> column_end_;    // (points)
   std::vector<PointRange> at_work_;         // stretches of points for which pairs are added
   bool drawing_ = false;                    // they are drawn, for one point at a time
@@ -115,23 +99,21 @@ ProfileSums::ProfileSums(const SortedKeys& keys, const QuerySide& queries, doubl
     : keys_(keys),
       points_(queries.points),
       options_(options),
-      own_columns_(stand_at_columns(queries.points)),
       keys_before_(keys, queries.points, options.sliding_window),
       first_column_(queries.points.column),
       last_column_(queries.points.column),
       column_end_(queries.points.column_ends()),
       sums_(keys.examples(), queries.points.size()),
       heatmap_(extent, options.heatmap_bins),
-      evaluator_(
-          queries.columns, [this](const PairLines& lines) { take(lines); },
-          own_columns_ ? PairEvaluator::Wanted::plasticities : PairEvaluator::Wanted::lines),
+      evaluator_(queries.columns, [this](const PairLines& lines) { take(lines); }),
       values_(queries.points.column.size()) {
   first_column_.push_back(static_cast<std::int32_t>(queries.columns.size()));
   last_column_.insert(last_column_.begin(), -1);
   for (auto c = points_.column.size(); c > 0; --c)
     first_column_[c - 1] = std::min(first_column_[c - 1], first_column_[c]);
+  const auto most = static_cast<std::int32_t>(queries.columns.size()) - 1;
   for (std::size_t c = 1; c < last_column_.size(); ++c)
-    last_column_[c] = std::max(last_column_[c], last_column_[c - 1]);
+    last_column_[c] = std::max(std::min(last_column_[c] + 1, most), last_column_[c - 1]);
   eligible_.resize(points_.column.size());
   for (std::int64_t e = 0; e < keys.examples(); ++e)
     for (std::int64_t c = 0; c < points_.size(); ++c)
@@ -161,12 +143,8 @@ void ProfileSums::take(const PairLines& lines) {
 void ProfileSums::take_at(const PairLines& lines, std::size_t p, PointRange points) {
   const auto [first, end] = points;
   if (first >= end) return;
-  const double* values = values_.data();
-  if (own_columns_)
-    values = lines.start.data() + static_cast<std::int64_t>(p) * lines.columns + first -
-             lines.first_column;
-  else
-    plasticity_along(lines_at(lines, p, points_, column_end_, first, end), values_.data());
+  const double* const values = values_.data();
+  plasticity_along(lines_at(lines, p, points_, column_end_, first, end), values_.data());
   const Pair& pair = lines.pairs[p];
   const auto count = static_cast<std::size_t>(end - first);
   const auto example = keys_.example[static_cast<std::size_t>(pair.first)];
@@ -212,11 +190,6 @@ void ProfileSums::add_texts(const KeyTile& block, std::int64_t first, std::int64
   evaluator_.flush();
 }
 
-bool ProfileSums::samples() const {
-  return std::any_of(eligible_.begin(), eligible_.end(),
-                     [this](std::int64_t pairs) { return pairs > options_.max_pairs; });
-}
-
 void ProfileSums::add_samples(const KeyTile& all) {
   drawing_ = true;
   evaluator_.set_keys(all);
@@ -226,7 +199,7 @@ void ProfileSums::add_samples(const KeyTile& all) {
     at_work_ = {{c, c + 1}};
     heatmap_.set_weight(static_cast<double>(eligible_[at]) /
                         static_cast<double>(options_.max_pairs));
-    evaluator_.set_columns(points_.column[at], points_.column[at] + 1);
+    evaluator_.set_columns(points_.column[at], last_column_[at + 1] + 1);
     add_sample(ranges_at(c), options_.max_pairs,
                options_.seed ^ (static_cast<std::uint64_t>(c + 1) << 32), evaluator_);
   }
@@ -237,6 +210,7 @@ ProfileTables ProfileSums::tables(const TextGroups& groups) {
   for (std::int64_t c = 0; c < points_.size(); ++c)
     tables.profile.push_back(sums_.mean(c, eligible_[static_cast<std::size_t>(c)]));
   tables.groups = sums_.grouped(groups, keys_.text);
+  tables.texts = std::move(sums_);
   tables.heatmap = heatmap_.cells();
   return tables;
 }
@@ -269,8 +243,7 @@ class BucketPairs {
 
   // All pairs of the block, in buckets that hold at most max_pairs. Blocks come in order.
   void add_texts(const KeyTile& block);
-  // A sample in each of the others, of all keys.
-  bool samples() const;
+  // A seeded sample of pairs in every bucket that holds more.
   void add_samples(const KeyTile& all);
   std::vector<BucketCell> cells(const BucketRanges& ranges) const;
 
@@ -342,7 +315,7 @@ void BucketPairs::take(const PairLines& lines) {
 
 void BucketPairs::add_texts(const KeyTile& block) {
   evaluator_.set_keys(block);
-  const auto end = block.first + block.vectors.rows;
+  const auto end = block.first + block.count;
   for (; next_run_ < runs_.size() && runs_[next_run_].keys.begin < end; ++next_run_) {
     const BucketRun& run = runs_[next_run_];
     const Bucket& bucket = buckets_[run.bucket];
@@ -351,11 +324,6 @@ void BucketPairs::add_texts(const KeyTile& block) {
       for (auto i = run.keys.begin; i < j; ++i) evaluator_.add({i, j});
   }
   evaluator_.flush();
-}
-
-bool BucketPairs::samples() const {
-  return std::any_of(buckets_.begin(), buckets_.end(),
-                     [](const Bucket& bucket) { return bucket.sampled; });
 }
 
 void BucketPairs::add_samples(const KeyTile& all) {
@@ -380,27 +348,19 @@ std::vector<BucketCell> BucketPairs::cells(const BucketRanges& ranges) const {
   return cells;
 }
 
-// Calls body(block, first, end) with keys of texts [first, end), a few texts at a time: as many
-// keys as the second cache holds while their pairs are compared, or one text.
+// Calls body(tile, first, end) with the keys of texts [first, end): one text, or as many as stay in
+// the L2 cache while their pairs are compared.
 template <typename Body>
-void for_each_block(const PairSource& source, const SortedKeys& sorted, const Body& body) {
-  constexpr std::int64_t kTogether = 128;
+void for_each_tile(const KeyTile& keys, const SortedKeys& sorted, const Body& body) {
+  constexpr std::int64_t kKeysTogether = 128;
   const auto begin = [&](std::int64_t text) {
     return sorted.begin[static_cast<std::size_t>(text)];
   };
-  KeyTile block;
   for (std::int64_t first = 0, end = 0; first < sorted.examples(); first = end) {
     end = first + 1;
-    while (end < sorted.examples() && begin(end + 1) - begin(first) <= kTogether) ++end;
-    take_block(source.keys, source.model, sorted, begin(first), begin(end), block);
-    body(block, first, end);
+    while (end < sorted.examples() && begin(end + 1) - begin(first) <= kKeysTogether) ++end;
+    body(keys.part(begin(first), begin(end)), first, end);
   }
-}
-
-KeyTile all_keys(const PairSource& source, const SortedKeys& sorted) {
-  KeyTile block;
-  take_block(source.keys, source.model, sorted, 0, std::ssize(sorted.row), block);
-  return block;
 }
 
 }  // namespace
@@ -444,23 +404,17 @@ PairGroups ExampleSums::grouped(const TextGroups& groups,
 PairTables pair_tables(const PairSource& source, const PlasticityOptions& options) {
   BucketPairs buckets(source.by_bucket, source.at_buckets, options);
   ProfileSums profile(source.by_bin, source.at_bins, source.extent, options);
-  const bool same_order = source.by_bucket.row == source.by_bin.row;
-  for_each_block(source, source.by_bin, [&](const KeyTile& block, auto first, auto end) {
-    if (same_order) buckets.add_texts(block);
-    profile.add_texts(block, first, end);
+  for_each_tile(source.keys, source.by_bin, [&](const KeyTile& tile, auto first, auto end) {
+    profile.add_texts(tile, first, end);
   });
-  if (!same_order)
-    for_each_block(source, source.by_bucket,
-                   [&](const KeyTile& block, auto, auto) { buckets.add_texts(block); });
-  KeyTile all;
-  if (profile.samples()) {
-    all = all_keys(source, source.by_bin);
-    profile.add_samples(all);
-  }
-  if (buckets.samples()) {
-    if (!same_order || !profile.samples()) all = all_keys(source, source.by_bucket);
-    buckets.add_samples(all);
-  }
+  profile.add_samples(source.keys);
+  const bool same_order = source.by_bucket.row == source.by_bin.row;
+  std::optional<TurnedKeys> other;
+  if (!same_order) other.emplace(source.rows, source.model, source.by_bucket);
+  const KeyTile by_bucket = same_order ? source.keys : other->all();
+  for_each_tile(by_bucket, source.by_bucket,
+                [&](const KeyTile& tile, auto, auto) { buckets.add_texts(tile); });
+  buckets.add_samples(by_bucket);
   return {buckets.cells(source.ranges), profile.tables(source.groups)};
 }
 

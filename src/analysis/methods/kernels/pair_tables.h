@@ -21,34 +21,8 @@ struct PairGroups {
   std::vector<double> weight;  // (groups, points): pairs
 };
 
-struct ProfileTables {
-  std::vector<MeanPlasticity> profile;  // (points)
-  PairGroups groups;
-  std::vector<HeatmapCell> heatmap;  // cells that hold a pair
-};
-
-// What is compared.
-struct PairSource {
-  const CentredRows& keys;
-  const QueryModel& model;
-  const SortedKeys& by_bucket;  // keys, whose bins are buckets
-  const SortedKeys& by_bin;     // the same in the profile's bins: mostly in the same order
-  const QuerySide& at_buckets;  // queries
-  const QuerySide& at_bins;
-  const BucketRanges& ranges;
-  const TextGroups& groups;
-  double extent;  // where the heatmap's axes end
-};
-
-struct PairTables {
-  // Pairs with both keys in one bucket, for every later query bucket within the window.
-  std::vector<BucketCell> buckets;
-  // All pairs of keys before each point, within the window.
-  ProfileTables profile;
-};
-PairTables pair_tables(const PairSource& source, const PlasticityOptions& options);
-
-// Sums per example and point; the standard error of their ratio treats examples as independent.
+// Sums of plasticity by text and point. The standard error of the mean over pairs treats texts as
+// independent.
 class ExampleSums {
  public:
   ExampleSums(std::int64_t examples, std::int64_t points)
@@ -58,13 +32,45 @@ class ExampleSums {
   void count(std::int64_t example, std::int64_t point, std::int64_t pairs) {
     count_(example, point) += static_cast<double>(pairs);
   }
+  // Mean over the pairs of one text; `otherwise` where none was evaluated.
+  double mean_of_text(std::int64_t example, std::int64_t point, double otherwise) const {
+    return count_(example, point) > 0 ? sum_(example, point) / count_(example, point) : otherwise;
+  }
   MeanPlasticity mean(std::int64_t point, std::int64_t eligible) const;
-  // Over groups of examples; `texts` (examples) are their keys.
+  // Sums over groups of texts; `texts` (examples) are the keys of the texts (Rows::example).
   PairGroups grouped(const TextGroups& groups, std::span<const std::int64_t> texts) const;
 
  private:
   Matrix sum_;
   Matrix count_;
 };
+
+struct ProfileTables {
+  std::vector<MeanPlasticity> profile;  // (points)
+  PairGroups groups;
+  ExampleSums texts{0, 0};
+  std::vector<HeatmapCell> heatmap;  // cells that hold a pair
+};
+
+struct PairSource {
+  KeyTile keys;             // all, sorted by text and profile bin, rotated
+  const CentredRows& rows;  // the keys before sorting and rotation
+  const QueryModel& model;
+  const SortedKeys& by_bucket;  // keys by text and bucket: mostly the order of by_bin
+  const SortedKeys& by_bin;
+  const QuerySide& at_buckets;  // query models of the bucket table
+  const QuerySide& at_bins;     // query models of the profile
+  const BucketRanges& ranges;
+  const TextGroups& groups;
+  double extent;  // tokens: where the heatmap's axes end
+};
+
+struct PairTables {
+  // Pairs with both keys in one bucket, for every later query bucket within the window.
+  std::vector<BucketCell> buckets;
+  // All pairs of keys before each point, within the window.
+  ProfileTables profile;
+};
+PairTables pair_tables(const PairSource& source, const PlasticityOptions& options);
 
 }  // namespace qkscope

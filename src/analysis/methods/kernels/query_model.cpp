@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "analysis/methods/kernels/bucket_ranges.h"
-#include "analysis/methods/kernels/vector_loops.h"
+#include "analysis/methods/kernels/drift_kernels.h"
 #include "base/core/nan.h"
 #include "base/numerics/products.h"
 
@@ -201,7 +201,7 @@ DriftSums DriftlessLines::take(std::int64_t first) {
       start(b, line) =
           -model_.sign[j] * queries_.mean[j] - expected(static_cast<std::size_t>(b), j);
   }
-  return take_drift(rows, lines_.cols, lines_.data.data());
+  return drift_residuals(rows, lines_.cols, lines_.data.data());
 }
 
 std::vector<double> DriftlessLines::with_drift(std::size_t j) const {

@@ -1,4 +1,4 @@
-#include "analysis/methods/kernels/vector_loops.h"
+#include "analysis/methods/kernels/drift_kernels.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,11 +8,10 @@
 #include "base/numerics/products.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "analysis/kernels/vector_loops.cpp"
+#define HWY_TARGET_INCLUDE "analysis/methods/kernels/drift_kernels.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "base/numerics/counts-inl.h"
 #include "base/numerics/running_sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -21,176 +20,7 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// On Arm a multiply-add takes one number of a vector as it is: squares need not be stored to be
-// spread over the columns.
-constexpr bool kSquaresInRegisters = HWY_TARGET == HWY_NEON;
-
 using Two = hn::CappedTag<double, 2>;
-
-// A row of variances becomes z and its slope; equal keys (variance 0) leave the query no
-// preference.
-struct PairScores {
-  const double* x;  // scores of both keys, at the first column
-  const double* y;
-  double moves;
-
-  HWY_INLINE PairScores(const PairModel& model, const Pair& pair, std::int64_t column)
-      : x(model.scores.row(pair.first - model.keys.first) + column),
-        y(model.scores.row(pair.second - model.keys.first) + column),
-        moves(model.moves[static_cast<std::size_t>(pair.first - model.keys.first)] -
-              model.moves[static_cast<std::size_t>(pair.second - model.keys.first)]) {}
-
-  template <typename D>
-  HWY_INLINE void take(D d, hn::Vec<D> variance, std::int64_t at, double* start,
-                       double* slope) const {
-    const auto inverse = hn::IfThenElseZero(hn::Gt(variance, hn::Zero(d)),
-                                            hn::Div(hn::Set(d, 1), hn::Sqrt(variance)));
-    const auto apart = hn::Sub(hn::LoadU(d, x + at), hn::LoadU(d, y + at));
-    hn::StoreU(hn::Mul(apart, inverse), d, start + at);
-    if (slope != nullptr) hn::StoreU(hn::Mul(hn::Set(d, moves), inverse), d, slope + at);
-  }
-};
-
-// Of the differences of pairs, in two coordinates.
-template <int kPairs>
-struct PairSquares {
-  hn::Vec<Two> v[kPairs];
-
-  HWY_INLINE PairSquares() {}  // not the compiler's: GCC makes that for the lowest target
-};
-
-// kWidth vectors of columns from `column` on, which are the first of start (kPairs, stride). Not
-// inlined: in a larger function the compiler runs out of registers.
-template <int kPairs, int kWidth>
-HWY_NOINLINE void z_tile(const PairModel& model, const Pair* pairs, std::int64_t column,
-                         std::int64_t stride, double* start, double* slope) {
-  const Two d;
-  using Vector = hn::Vec<Two>;
-  const double* x[kPairs];
-  const double* y[kPairs];
-  Vector sum[kPairs][kWidth];
-#pragma GCC unroll 8
-  for (int p = 0; p < kPairs; ++p) {
-    x[p] = model.keys.row(pairs[p].first);
-    y[p] = model.keys.row(pairs[p].second);
-#pragma GCC unroll 8
-    for (int v = 0; v < kWidth; ++v) sum[p][v] = hn::Zero(d);
-  }
-  const auto dim = model.keys.vectors.cols;
-  const double* line = model.weights.row(0) + column;
-  const auto add = [&](const double* from, const auto& number) HWY_ATTR {
-#pragma GCC unroll 8
-    for (int v = 0; v < kWidth; ++v) {
-      const Vector by = hn::LoadU(d, from + 2 * v);
-#pragma GCC unroll 8
-      for (int p = 0; p < kPairs; ++p) sum[p][v] = hn::MulAdd(by, number(p), sum[p][v]);
-    }
-  };
-  using Squares = PairSquares<kPairs>;
-  const auto squares_at = [&](std::int64_t k) HWY_ATTR {
-    Squares result;
-#pragma GCC unroll 8
-    for (int p = 0; p < kPairs; ++p) {
-      const Vector delta = hn::Sub(hn::LoadU(d, x[p] + k), hn::LoadU(d, y[p] + k));
-      result.v[p] = hn::Mul(delta, delta);
-    }
-    return result;
-  };
-  const auto add_squares = [&](const Squares& square) HWY_ATTR {
-    add(line, [&](int p) HWY_ATTR { return hn::Broadcast<0>(square.v[p]); });
-    add(line + model.weights.cols, [&](int p) HWY_ATTR { return hn::Broadcast<1>(square.v[p]); });
-    line += 2 * model.weights.cols;
-  };
-  std::int64_t k = 0;
-  if (dim >= 2) {
-    // Those of the next coordinates are under way while these are added.
-    Squares now = squares_at(0);
-    for (; k + 4 <= dim; k += 2) {
-      const Squares next = squares_at(k + 2);
-      add_squares(now);
-      now = next;
-    }
-    add_squares(now);
-    k += 2;
-  }
-  if (k < dim)
-    add(line,
-        [&](int p) HWY_ATTR { return hn::Set(d, (x[p][k] - y[p][k]) * (x[p][k] - y[p][k])); });
-#pragma GCC unroll 8
-  for (int p = 0; p < kPairs; ++p) {
-    const PairScores scores(model, pairs[p], column);
-#pragma GCC unroll 8
-    for (int v = 0; v < kWidth; ++v)
-      scores.take(d, sum[p][v], 2 * v, start + p * stride,
-                  slope == nullptr ? nullptr : slope + p * stride);
-  }
-}
-
-// As many pairs as leave their sums in registers, kWidth vectors of columns each.
-template <int kWidth>
-constexpr int pairs_in_registers() {
-  constexpr int kPairs[] = {8, 8, 6, 3, 3, 2, 2, 2};
-  return kPairs[kWidth - 1];
-}
-
-void z_in_registers(const PairModel& model, const Pair* pairs, const PairTile& tile, double* start,
-                    double* slope) {
-  for (std::int64_t at = 0; at < tile.stride; at += kTileColumns)
-    with_count<kTileColumns / 2>((tile.stride - at) / 2, [&](auto width) HWY_ATTR {
-      constexpr int kPairs = pairs_in_registers<width>();
-      for (std::int64_t p = 0; p < tile.count; p += kPairs)
-        with_count<kPairs>(tile.count - p, [&](auto count) HWY_ATTR {
-          const auto to = p * tile.stride + at;
-          z_tile<count, width>(model, pairs + p, tile.column + at, tile.stride, start + to,
-                               slope == nullptr ? nullptr : slope + to);
-        });
-    });
-}
-
-// The squares stay in the first cache until they are summed.
-[[maybe_unused]] void z_in_memory(const PairModel& model, const Pair* pairs, const PairTile& tile,
-                                  double* squares, double* start, double* slope) {
-  const hn::ScalableTag<double> d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto dim = model.keys.vectors.cols;
-  for (std::int64_t p = 0; p < tile.count; ++p) {
-    const double* const x = model.keys.row(pairs[p].first);
-    const double* const y = model.keys.row(pairs[p].second);
-    double* const to = squares + p * dim;
-    std::int64_t j = 0;
-    for (; j + lanes <= dim; j += lanes) {
-      const auto delta = hn::Sub(hn::LoadU(d, x + j), hn::LoadU(d, y + j));
-      hn::StoreU(hn::Mul(delta, delta), d, to + j);
-    }
-    for (; j < dim; ++j) to[j] = (x[j] - y[j]) * (x[j] - y[j]);
-  }
-  multiply_narrow(squares, tile.count, dim, model.weights.row(0) + tile.column, model.weights.cols,
-                  tile.stride, start);
-  for (std::int64_t p = 0; p < tile.count; ++p) {
-    const PairScores scores(model, pairs[p], tile.column);
-    double* const to = start + p * tile.stride;
-    double* const slopes = slope == nullptr ? nullptr : slope + p * tile.stride;
-    std::int64_t at = 0;
-    for (; at + lanes <= tile.stride; at += lanes)
-      scores.take(d, hn::LoadU(d, to + at), at, to, slopes);
-    for (; at < tile.stride; at += 2) scores.take(Two(), hn::LoadU(Two(), to + at), at, to, slopes);
-  }
-}
-
-void z_kernel(const PairModel& model, std::span<const Pair> pairs, std::span<const PairTile> tiles,
-              double* start, double* slope) {
-  LineVector<double> squares;
-  if constexpr (!kSquaresInRegisters)
-    squares.resize(static_cast<std::size_t>(kTilePairs * model.keys.vectors.cols));
-  for (const PairTile& tile : tiles) {
-    double* const slopes = slope == nullptr ? nullptr : slope + tile.offset;
-    if constexpr (kSquaresInRegisters)
-      z_in_registers(model, pairs.data() + tile.first, tile, start + tile.offset, slopes);
-    else
-      z_in_memory(model, pairs.data() + tile.first, tile, squares.data(), start + tile.offset,
-                  slopes);
-  }
-}
 
 // Of kRows rows, side by side: none waits for a division of another.
 template <int kRows>
@@ -236,20 +66,17 @@ struct RowTurn {
   std::vector<double> sign;
   std::vector<double> start;  // - sign mean
   std::vector<double> w;
-  std::vector<double> direction;
 
-  RowTurn(const TurnedRows& rows, std::size_t padded)
-      : sign(padded), start(padded), w(padded), direction(padded) {
+  RowTurn(const TurnedRows& rows, std::size_t padded) : sign(padded), start(padded), w(padded) {
     for (std::size_t j = 0; j < rows.dim; ++j) {
       sign[j] = rows.sign[j];
       start[j] = -rows.sign[j] * rows.mean[j];
       w[j] = rows.w.empty() ? 0 : rows.w[j];
-      direction[j] = rows.direction[j];
     }
   }
 };
 
-void turn_rows_kernel(const TurnedRows& rows, double* out, double* along) {
+void turn_rows_kernel(const TurnedRows& rows, double* out) {
   constexpr std::size_t kSums = 16;
   using Doubles = hn::CappedTag<double, kSums>;
   constexpr std::size_t kLanes = hn::MaxLanes(Doubles());
@@ -280,17 +107,9 @@ void turn_rows_kernel(const TurnedRows& rows, double* out, double* along) {
         sums[v] = hn::MulAdd(number, hn::LoadU(d, turn.w.data() + at), sums[v]);
       }
     const auto by = hn::Set(d, 2 * total_of(d, sums));
-    for (auto& part : sums) part = hn::Zero(d);
-    for (std::size_t j = 0; j < padded; j += kSums)
-#pragma GCC unroll 8
-      for (std::size_t v = 0; v < kVectors; ++v) {
-        const auto at = j + v * kLanes;
-        const auto turned =
-            hn::NegMulAdd(by, hn::LoadU(d, turn.w.data() + at), hn::LoadU(d, out + at));
-        hn::StoreU(turned, d, out + at);
-        sums[v] = hn::MulAdd(turned, hn::LoadU(d, turn.direction.data() + at), sums[v]);
-      }
-    *along++ = total_of(d, sums);
+    for (std::size_t at = 0; at < padded; at += kLanes)
+      hn::StoreU(hn::NegMulAdd(by, hn::LoadU(d, turn.w.data() + at), hn::LoadU(d, out + at)), d,
+                 out + at);
     out += rows.dim;
   }
 }
@@ -453,34 +272,59 @@ HWY_AFTER_NAMESPACE();
 namespace qkscope {
 namespace {
 
-HWY_EXPORT(z_kernel);
 HWY_EXPORT(unit_kernel);
 HWY_EXPORT(turn_rows_kernel);
 HWY_EXPORT(drift_kernel);
 
 }  // namespace
 
-void z_lines(const PairModel& model, std::span<const Pair> pairs, std::span<const PairTile> tiles,
-             double* start, double* slope) {
-  QKSCOPE_DISPATCH(z_kernel)(model, pairs, tiles, start, slope);
-}
-
 void unit_vectors(const double* xy, std::int64_t rows, std::complex<double>* to,
                   std::int64_t stride) {
   QKSCOPE_DISPATCH(unit_kernel)(xy, rows, to, stride);
 }
 
-void turn_rows(const TurnedRows& rows, double* out, double* along) {
-  QKSCOPE_DISPATCH(turn_rows_kernel)(rows, out, along);
+void turn_rows(const TurnedRows& rows, double* out) {
+  QKSCOPE_DISPATCH(turn_rows_kernel)(rows, out);
 }
 
-DriftSums take_drift(const DriftingRows& rows, std::int64_t stride, double* out) {
+void turn_rows_reference(const TurnedRows& rows, double* out) {
+  for (const auto row : rows.order) {
+    const float* const x = rows.vectors + static_cast<std::size_t>(row) * rows.dim;
+    for (std::size_t j = 0; j < rows.dim; ++j) out[j] = rows.sign[j] * (x[j] - rows.mean[j]);
+    reflect({out, rows.dim}, rows.w);
+    out += rows.dim;
+  }
+}
+
+DriftSums drift_residuals(const DriftingRows& rows, std::int64_t stride, double* out) {
   DriftSums sums{
       Matrix(rows.start.rows, rows.start.cols), Matrix(rows.start.rows, rows.start.cols), {}};
   QKSCOPE_DISPATCH(drift_kernel)(rows, stride, out, sums);
   for (std::int64_t b = 0; b < sums.sum.rows; ++b)
     for (std::int64_t line = 0; line < DriftingRows::kLines; ++line)
       sums.residual[line].first += sums.sum(b, line);
+  return sums;
+}
+
+DriftSums drift_residuals_reference(const DriftingRows& rows, std::int64_t stride, double* out) {
+  DriftSums sums{
+      Matrix(rows.start.rows, rows.start.cols), Matrix(rows.start.rows, rows.start.cols), {}};
+  for (std::int64_t line = 0; line < rows.count; ++line)
+    for (std::int64_t i = 0; i < std::ssize(rows.bucket); ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      const double value = rows.start(rows.bucket[at], line) +
+                           rows.sign[line] * rows.vectors[i * rows.dim + line] -
+                           rows.reflected[at] * rows.w[line];
+      const double residual = value - rows.drift[line] * rows.time[at];
+      out[line * stride + i] = residual;
+      sums.sum(rows.bucket[at], line) += value;
+      sums.squares(rows.bucket[at], line) += value * value;
+      PowerSums& powers = sums.residual[line];
+      powers.first += value;
+      powers.second += residual * residual;
+      powers.third += residual * residual * residual;
+      powers.fourth += residual * residual * residual * residual;
+    }
   return sums;
 }
 

@@ -1,0 +1,273 @@
+#include "analysis/methods/free_plasticity.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "base/core/nan.h"
+#include "base/numerics/products.h"
+#include "base/numerics/random.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::int64_t kKeysPerText = 16;  // at most; more are drawn at random
+
+// The texts of a bin that are compared, and the eligible pairs that they stand for.
+struct ChosenText {
+  std::int64_t example = 0;
+  KeyRange keys;
+};
+
+// Queries of one bin, moved to its centre, as columns: (dim, queries and padding).
+class BinQueries {
+ public:
+  void take(const FreeSource& source, std::size_t bin);
+
+  std::int64_t size() const { return size_; }
+  const Matrix& columns() const { return columns_; }
+  std::int64_t words() const { return (size_ + 63) / 64; }
+  // (groups, words): bits of the queries of a group.
+  std::span<const std::uint64_t> mask(int group) const {
+    return std::span(masks_).subspan(static_cast<std::size_t>(group * words()),
+                                     static_cast<std::size_t>(words()));
+  }
+  double count(int group) const { return counts_[static_cast<std::size_t>(group)]; }
+
+ private:
+  std::int64_t size_ = 0;
+  Matrix columns_;
+  std::vector<std::uint64_t> masks_;
+  std::vector<double> counts_;  // (groups)
+};
+
+void BinQueries::take(const FreeSource& source, std::size_t bin) {
+  const SortedQueries& queries = source.queries;
+  const auto& rows = queries.rows_of_bin[bin];
+  const auto dim = queries.vectors.cols;
+  size_ = std::ssize(rows);
+  columns_ = Matrix(dim, (size_ + 1) / 2 * 2 + kPanelColumns);
+  masks_.assign(static_cast<std::size_t>(source.texts.size() * words()), 0);
+  counts_.assign(static_cast<std::size_t>(source.texts.size()), 0);
+  const auto knot = source.model.knots.knot[bin];
+  const double fraction = source.model.knots.fraction[bin];
+  std::vector<double> slope(source.model.slope.row(knot), source.model.slope.row(knot) + dim);
+  if (fraction > 0)
+    for (std::size_t j = 0; j < slope.size(); ++j)
+      slope[j] += fraction * (source.model.slope.row(knot + 1)[j] - slope[j]);
+  const double centre = source.bins[bin].centre();
+  for (std::int64_t i = 0; i < size_; ++i) {
+    const auto row = rows[static_cast<std::size_t>(i)];
+    const double move = centre - queries.position[static_cast<std::size_t>(row)];
+    const double* const x = queries.vectors.row(row);
+    for (std::int64_t j = 0; j < dim; ++j) {
+      const auto at = static_cast<std::size_t>(j);
+      columns_(j, i) = x[j] + queries.mean[at] + move * slope[at];
+    }
+    const auto group = queries.group[static_cast<std::size_t>(row)];
+    masks_[static_cast<std::size_t>(group * words() + i / 64)] |= std::uint64_t{1} << (i % 64);
+    counts_[static_cast<std::size_t>(group)] += 1;
+  }
+}
+
+// Sums of one bin: over all chosen texts, and for every group of texts without it.
+struct BinSums {
+  double pairs = 0;  // evaluated
+  double weight = 0;
+  double free = 0;      // weighted
+  double gaussian = 0;  // weighted
+  std::vector<double> weight_without;
+  std::vector<double> free_without;
+  std::vector<double> gaussian_without;
+};
+
+class FreeProfile {
+ public:
+  FreeProfile(const FreeSource& source, const PlasticityOptions& options, QueryPoints points)
+      : source_(source),
+        options_(options),
+        points_(std::move(points)),
+        eligible_(source.sorted, points_, options.sliding_window),
+        groups_(options.replicates ? source.texts.size() : 0) {}
+
+  // `gaussian`: mean over all pairs of the bin.
+  BinSums bin(std::size_t bin, std::int64_t gaussian_point, double gaussian);
+
+ private:
+  std::vector<ChosenText> choose(std::int64_t point, Random& random) const;
+  void score(const ChosenText& text, Random& random);
+  double add_pairs(int group);
+  void take_bits(std::int64_t first, std::int64_t second);
+
+  const FreeSource& source_;
+  const PlasticityOptions& options_;
+  QueryPoints points_;  // one per bin
+  EligibleKeys eligible_;
+  int groups_;
+  BinQueries queries_;
+  std::int64_t keys_ = 0;            // of the text at hand
+  std::vector<double> gathered_;     // (keys, dim): where a text has too many
+  std::vector<double> scores_;       // (keys, queries)
+  std::vector<std::uint64_t> bits_;  // (words): queries that prefer the first key
+  std::vector<double> without_;      // (groups): sum over the text's pairs
+};
+
+std::vector<ChosenText> FreeProfile::choose(std::int64_t point, Random& random) const {
+  std::vector<ChosenText> all;
+  std::int64_t keys = 0;
+  for (std::int64_t e = 0; e < source_.sorted.examples(); ++e) {
+    const KeyRange range = eligible_.at(e, point);
+    if (range.pairs() == 0) continue;
+    all.push_back({e, range});
+    keys += std::min(kKeysPerText, range.end - range.begin);
+  }
+  if (keys <= options_.free_keys) return all;
+  // At even steps from a random start: spread over the groups of texts.
+  const double step = static_cast<double>(keys) / static_cast<double>(options_.free_keys);
+  std::vector<ChosenText> chosen;
+  for (double at = step * random.uniform(); at < static_cast<double>(all.size()); at += step)
+    chosen.push_back(all[static_cast<std::size_t>(at)]);
+  return chosen;
+}
+
+void FreeProfile::score(const ChosenText& text, Random& random) {
+  const auto count = text.keys.end - text.keys.begin;
+  const auto dim = source_.keys.dim;
+  const double* rows = source_.keys.row(text.keys.begin);
+  keys_ = count;
+  if (count > kKeysPerText && options_.free_keys < PlasticityOptions::kAllKeys) {
+    keys_ = kKeysPerText;
+    gathered_.resize(static_cast<std::size_t>(keys_ * dim));
+    for (std::int64_t i = 0, kept = 0; kept < keys_; ++i) {
+      if (static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(count - i))) >=
+          keys_ - kept)
+        continue;
+      std::copy_n(rows + i * dim, dim, gathered_.begin() + kept++ * dim);
+    }
+    rows = gathered_.data();
+  }
+  scores_.resize(static_cast<std::size_t>(keys_ * queries_.size() + kPanelColumns));
+  multiply_narrow(rows, keys_, dim, queries_.columns().data.data(), queries_.columns().cols,
+                  queries_.size(), scores_.data());
+}
+
+void FreeProfile::take_bits(std::int64_t first, std::int64_t second) {
+  const double* const x = scores_.data() + first * queries_.size();
+  const double* const y = scores_.data() + second * queries_.size();
+  for (std::int64_t word = 0; word < queries_.words(); ++word) {
+    const auto begin = word * 64;
+    const auto end = std::min(queries_.size(), begin + 64);
+    std::uint64_t bits = 0;
+    for (auto i = begin; i < end; ++i)
+      bits |= static_cast<std::uint64_t>(x[i] > y[i]) << (i - begin);
+    bits_[static_cast<std::size_t>(word)] = bits;
+  }
+}
+
+// Sum over the text's pairs. Equal keys leave every query without a preference: plasticity 1.
+double FreeProfile::add_pairs(int group) {
+  const auto n = static_cast<double>(queries_.size());
+  double sum = 0;
+  for (std::int64_t j = 0; j < keys_; ++j)
+    for (std::int64_t i = 0; i < j; ++i) {
+      take_bits(i, j);
+      double prefer = 0;
+      for (const auto bits : bits_) prefer += std::popcount(bits);
+      const double* const x = scores_.data() + i * queries_.size();
+      const double* const y = scores_.data() + j * queries_.size();
+      const bool equal = prefer == 0 && std::equal(x, x + queries_.size(), y);
+      sum += equal ? 1 : unbiased_plasticity(prefer, n);
+      for (int g = 0; g < groups_; ++g) {
+        const double rest = n - queries_.count(g);
+        if (g == group || rest < 2) continue;
+        double in_group = 0;
+        const auto mask = queries_.mask(g);
+        for (std::size_t w = 0; w < bits_.size(); ++w)
+          in_group += std::popcount(bits_[w] & mask[w]);
+        without_[static_cast<std::size_t>(g)] +=
+            equal ? 1 : unbiased_plasticity(prefer - in_group, rest);
+      }
+    }
+  return sum;
+}
+
+BinSums FreeProfile::bin(std::size_t bin, std::int64_t gaussian_point, double gaussian) {
+  BinSums sums;
+  const auto groups = static_cast<std::size_t>(groups_);
+  sums.weight_without.resize(groups);
+  sums.free_without.resize(groups);
+  sums.gaussian_without.resize(groups);
+  queries_.take(source_, bin);
+  if (queries_.size() < 2) return sums;
+  bits_.assign(static_cast<std::size_t>(queries_.words()), 0);
+  Random random(options_.seed ^ (static_cast<std::uint64_t>(bin + 1) << 40));
+  for (const auto& text : choose(static_cast<std::int64_t>(bin), random)) {
+    score(text, random);
+    const int group = source_.texts.of(source_.sorted.text[static_cast<std::size_t>(text.example)]);
+    without_.assign(groups, 0);
+    const double evaluated = static_cast<double>(keys_ * (keys_ - 1) / 2);
+    const double weight = static_cast<double>(text.keys.pairs());
+    const double free = add_pairs(group) / evaluated;
+    const double modelled = gaussian_point < 0 ? 0
+                                               : source_.gaussian.texts.mean_of_text(
+                                                     text.example, gaussian_point, gaussian);
+    sums.pairs += evaluated;
+    sums.weight += weight;
+    sums.free += weight * free;
+    sums.gaussian += weight * modelled;
+    for (std::size_t g = 0; g < groups; ++g) {
+      if (static_cast<int>(g) == group) continue;
+      sums.weight_without[g] += weight;
+      sums.free_without[g] += weight * without_[g] / evaluated;
+      sums.gaussian_without[g] += weight * modelled;
+    }
+  }
+  return sums;
+}
+
+// Mean Gaussian plasticity of the pairs whose keys are not of the group, with the model of all
+// queries.
+double gaussian_without(const PairGroups& pairs, std::size_t points, std::size_t point, int group) {
+  double sum = 0;
+  double weight = 0;
+  for (int g = 0; g < pairs.groups; ++g) {
+    if (g == group) continue;
+    sum += pairs.sum[static_cast<std::size_t>(g) * points + point];
+    weight += pairs.weight[static_cast<std::size_t>(g) * points + point];
+  }
+  return sum / weight;
+}
+
+}  // namespace
+
+void add_free_profile(const FreeSource& source, const PlasticityOptions& options,
+                      PlasticityResult& result) {
+  QueryPoints points;
+  for (const auto& bin : source.bins) points.add(bin.bin, bin.position, 0, 0);
+  FreeProfile profile(source, options, std::move(points));
+  const auto& modelled = source.model.side.points.bin;
+  const auto bins = source.bins.size();
+  auto& replicates = result.profile_without;
+  replicates.free.assign(replicates.value.size(), kNan);
+  std::size_t next = 0;  // point of the Gaussian profile
+  for (std::size_t b = 0; b < bins; ++b) {
+    ProfilePoint& point = result.profile[b];
+    const bool has_model = next < modelled.size() && modelled[next] == source.bins[b].bin;
+    const auto at = has_model ? next++ : 0;
+    const BinSums sums = profile.bin(b, has_model ? static_cast<std::int64_t>(at) : -1,
+                                     has_model ? point.mean.ap : 0);
+    if (sums.weight == 0) continue;
+    point.free_pairs = static_cast<std::int64_t>(sums.pairs);
+    point.ap_free = (has_model ? point.mean.ap : 0) + (sums.free - sums.gaussian) / sums.weight;
+    for (int g = 0; g < replicates.groups; ++g) {
+      const auto group = static_cast<std::size_t>(g);
+      const double left = replicates.queries[group * bins + b];
+      if (left < 2 || sums.weight_without[group] == 0) continue;
+      replicates.free[group * bins + b] =
+          (has_model ? gaussian_without(source.gaussian.groups, modelled.size(), at, g) : 0) +
+          (sums.free_without[group] - sums.gaussian_without[group]) / sums.weight_without[group];
+    }
+  }
+}
+
+}  // namespace qkscope

@@ -1,0 +1,37 @@
+// Plasticity without a model of the queries: the share p of a bin's queries that prefer one key of
+// a pair to the other, and the unbiased estimate 4 n / (n - 1) p (1 - p) for n queries.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "analysis/methods/kernels/eligible_keys.h"
+#include "analysis/methods/profile_models.h"
+#include "analysis/methods/text_groups.h"
+#include "qkscope/analysis.h"
+
+namespace qkscope {
+
+struct FreeSource {
+  const SortedQueries& queries;
+  const ProfileModel& model;  // local slopes, by which queries move to the centre of their bin
+  std::span<const QueryBin> bins;
+  KeyTile keys;  // all
+  const SortedKeys& sorted;
+  const TextGroups& texts;
+  const ProfileTables& gaussian;  // of the same keys
+};
+
+// Fills ap_free, free_pairs and, with replicates, profile_without.free of the result, whose
+// profile and Gaussian replicates are known. All pairs of a bin are compared where its texts hold
+// at most options.free_keys keys; else those of a seeded sample of texts, and the mean Gaussian
+// plasticity of the same texts serves as control variate: ap_free = ap + mean(free - Gaussian).
+void add_free_profile(const FreeSource& source, const PlasticityOptions& options,
+                      PlasticityResult& result);
+
+// 4 n / (n - 1) p (1 - p) with p = prefer / n: unbiased for 4 p (1 - p) of the population.
+inline double unbiased_plasticity(double prefer, double n) {
+  return 4 * prefer * (n - prefer) / (n * (n - 1));
+}
+
+}  // namespace qkscope

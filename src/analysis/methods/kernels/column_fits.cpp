@@ -1,0 +1,193 @@
+#include "analysis/methods/kernels/column_fits.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "analysis/methods/kernels/query_model.h"
+#include "base/core/nan.h"
+
+namespace qkscope {
+
+FitWindow epanechnikov_window(std::span<const double> position, double centre, double half_width) {
+  constexpr double kGrowth = 1.1;
+  const double reach = position.empty() ? 0
+                                        : std::max(std::fabs(position.front() - centre),
+                                                   std::fabs(position.back() - centre));
+  FitWindow window{centre, std::max(half_width, 1.0), 1, {}, {}};
+  for (;; window.scale *= kGrowth) {
+    const auto low = std::upper_bound(position.begin(), position.end(), centre - window.scale);
+    const auto high = std::lower_bound(low, position.end(), centre + window.scale);
+    window.row.clear();
+    window.weight.clear();
+    double sum = 0;
+    double squares = 0;
+    for (auto t = low; t < high; ++t) {
+      const double d = (*t - centre) / window.scale;
+      window.row.push_back(t - position.begin());
+      window.weight.push_back(1 - d * d);
+      sum += window.weight.back();
+      squares += window.weight.back() * window.weight.back();
+    }
+    const bool enough = sum * sum >= kEffectiveRows * squares && sum > 0;
+    if (enough || window.scale > 4 * reach + 1) return window;
+  }
+}
+
+FitWindow uniform_window(std::vector<std::int64_t> rows, double centre, int degree) {
+  FitWindow window{centre, 1, degree, std::move(rows), {}};
+  window.weight.assign(window.row.size(), 1);
+  return window;
+}
+
+GroupedFits::GroupedFits(const Matrix& rows, std::span<const double> position,
+                         std::span<const int> group, int groups, std::span<const FitWindow> windows)
+    : groups_(groups),
+      dim_(rows.cols),
+      moments_(windows.size() * static_cast<std::size_t>(groups)),
+      sums_(std::ssize(windows) * groups, 3 * rows.cols),
+      totals_(std::ssize(windows), 3 * rows.cols) {
+  for (std::size_t k = 0; k < windows.size(); ++k) {
+    const FitWindow& window = windows[k];
+    scale_.push_back(window.scale);
+    degree_.push_back(window.degree);
+    for (std::size_t i = 0; i < window.row.size(); ++i) {
+      const auto row = static_cast<std::size_t>(window.row[i]);
+      const auto cell = k * static_cast<std::size_t>(groups) + static_cast<std::size_t>(group[row]);
+      const double w = window.weight[i];
+      const double d = (position[row] - window.centre) / window.scale;
+      Moments& moments = moments_[cell];
+      moments.rows += 1;
+      for (int power = 0; power < 3; ++power) {
+        const double factor = power == 0 ? 1 : power == 1 ? d : d * d;
+        moments.w[power] += w * factor;
+        moments.w2[power] += w * w * factor;
+      }
+      const double* const x = rows.row(window.row[i]);
+      double* const sum = sums_.row(static_cast<std::int64_t>(cell));
+      for (std::int64_t j = 0; j < dim_; ++j) {
+        const double weighted = w * x[j];
+        sum[j] += weighted;
+        sum[dim_ + j] += d * weighted;
+        sum[2 * dim_ + j] += x[j] * weighted;
+      }
+    }
+    for (int g = 0; g < groups; ++g)
+      add_scaled(1,
+                 {sums_.row(static_cast<std::int64_t>(k) * groups + g),
+                  3 * static_cast<std::size_t>(dim_)},
+                 {totals_.row(static_cast<std::int64_t>(k)), 3 * static_cast<std::size_t>(dim_)});
+  }
+}
+
+GroupedFits::Moments GroupedFits::moments_without(std::int64_t window, int group) const {
+  Moments total;
+  for (int g = 0; g < groups_; ++g) {
+    if (g == group) continue;
+    const Moments& part = moments_[static_cast<std::size_t>(window * groups_ + g)];
+    total.rows += part.rows;
+    for (int power = 0; power < 3; ++power) {
+      total.w[power] += part.w[power];
+      total.w2[power] += part.w2[power];
+    }
+  }
+  return total;
+}
+
+void GroupedFits::fit(std::int64_t window, int group, ColumnFits& fits) const {
+  const Moments m = moments_without(window, group);
+  const double* const total = totals_.row(window);
+  const double* const left = group < 0 ? nullptr : sums_.row(window * groups_ + group);
+  double* const mean = fits.mean.row(window);
+  double* const slope = fits.slope.row(window);
+  double* const variance = fits.variance.row(window);
+  const double det = m.w[0] * m.w[2] - m.w[1] * m.w[1];
+  const bool line =
+      degree_[static_cast<std::size_t>(window)] == 1 && det > 1e-12 * m.w[0] * m.w[2] && m.rows > 2;
+  const double freedom =
+      line ? m.w[0] - (m.w[2] * m.w2[0] - 2 * m.w[1] * m.w2[1] + m.w[0] * m.w2[2]) / det
+           : m.w[0] - m.w2[0] / m.w[0];
+  if (m.rows < 2 || !(freedom > 1e-12 * m.w[0])) {
+    std::fill_n(mean, dim_, kNan);
+    std::fill_n(variance, dim_, kNan);
+    return;
+  }
+  for (std::int64_t j = 0; j < dim_; ++j) {
+    const double s0 = total[j] - (left ? left[j] : 0);
+    const double s1 = total[dim_ + j] - (left ? left[dim_ + j] : 0);
+    const double s2 = total[2 * dim_ + j] - (left ? left[2 * dim_ + j] : 0);
+    const double b0 = line ? (m.w[2] * s0 - m.w[1] * s1) / det : s0 / m.w[0];
+    const double b1 = line ? (m.w[0] * s1 - m.w[1] * s0) / det : 0;
+    mean[j] = b0;
+    slope[j] = b1 / scale_[static_cast<std::size_t>(window)];
+    variance[j] = std::max(kVarianceFloor, (s2 - b0 * s0 - b1 * s1) / freedom);
+  }
+}
+
+ColumnFits GroupedFits::without(int group) const {
+  ColumnFits fits{Matrix(totals_.rows, dim_), Matrix(totals_.rows, dim_),
+                  Matrix(totals_.rows, dim_)};
+  for (std::int64_t k = 0; k < totals_.rows; ++k) fit(k, group, fits);
+  return fits;
+}
+
+Matrix shrunk_cholesky(const Matrix& rows, std::span<const double> position,
+                       const FitWindow& window, const ColumnFits& fits, std::int64_t column) {
+  const double* const mean = fits.mean.row(column);
+  const double* const slope = fits.slope.row(column);
+  const double* const variances = fits.variance.row(column);
+  const auto dim = rows.cols;
+  Matrix covariance(dim, dim);  // sum of w r r^T with weights that sum to 1
+  Matrix squared(dim, dim);     // sum of w^2 r r^T
+  double weights = 0;
+  double squares = 0;
+  double products = 0;  // sum of w^2 over all off-diagonal (r_i r_j)^2
+  for (const double w : window.weight) weights += w;
+  std::vector<double> residual(static_cast<std::size_t>(dim));
+  for (std::size_t i = 0; i < window.row.size(); ++i) {
+    const double w = window.weight[i] / weights;
+    const double t = position[static_cast<std::size_t>(window.row[i])] - window.centre;
+    const double* const x = rows.row(window.row[i]);
+    double second = 0;
+    double fourth = 0;
+    for (std::int64_t j = 0; j < dim; ++j) {
+      const double r = x[j] - mean[j] - slope[j] * t;
+      residual[static_cast<std::size_t>(j)] = r;
+      second += r * r;
+      fourth += r * r * r * r;
+    }
+    squares += w * w;
+    products += w * w * (second * second - fourth);
+    for (std::int64_t j = 0; j < dim; ++j) {
+      const double r = residual[static_cast<std::size_t>(j)];
+      add_scaled(w * r, residual, {covariance.row(j), residual.size()});
+      add_scaled(w * w * r, residual, {squared.row(j), residual.size()});
+    }
+  }
+  // Ledoit-Wolf intensity towards the diagonal: the summed variance of the off-diagonal elements
+  // over the sum of their squares.
+  double variance = products;
+  double size = 0;
+  for (std::int64_t i = 0; i < dim; ++i)
+    for (std::int64_t j = 0; j < dim; ++j) {
+      if (i == j) continue;
+      const double s = covariance(i, j);
+      variance += s * s * squares - 2 * s * squared(i, j);
+      size += s * s;
+    }
+  const double kept = size > 0 ? 1 - std::clamp(variance / size, 0.0, 1.0) : 0;
+  Matrix lower(dim, dim + kCholeskyPadding);
+  for (std::int64_t i = 0; i < dim; ++i) {
+    const double diagonal = std::max(kVarianceFloor, covariance(i, i));
+    for (std::int64_t j = 0; j <= i; ++j) {
+      const double other = std::max(kVarianceFloor, covariance(j, j));
+      double sum = i == j ? variances[i]
+                          : kept * covariance(i, j) *
+                                std::sqrt(variances[i] * variances[j] / (diagonal * other));
+      for (std::int64_t k = 0; k < j; ++k) sum -= lower(i, k) * lower(j, k);
+      lower(i, j) = i == j ? std::sqrt(std::max(sum, kVarianceFloor)) : sum / lower(j, j);
+    }
+  }
+  return lower;
+}
+
+}  // namespace qkscope

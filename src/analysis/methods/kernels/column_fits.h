@@ -1,0 +1,79 @@
+// Weighted least-squares fits of the queries around given positions: every coordinate is regressed
+// on position (degree 1) or averaged (degree 0) with the weights of a window.
+//
+// With weights w, scaled distances d = (t - centre) / scale and normal matrix A = sum w (1, d)(1,
+// d)^T the fitted mean at the centre is b0 of A b = sum w (1, d) x. The residual variance is (sum w
+// x^2 - b . sum w (1, d) x) / (sum w - tr(A^-1 B)) with B = sum w^2 (1, d)(1, d)^T, which is
+// unbiased for independent rows of equal variance. All sums are kept by group of texts, so that the
+// fit without a group (jackknife) needs no second pass over the rows.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/numerics/matrix.h"
+
+namespace qkscope {
+
+// Rows that a fit uses and their weights.
+struct FitWindow {
+  double centre = 0;  // position
+  double scale = 1;   // tokens: half width of the window
+  int degree = 1;     // 1: local line; 0: mean
+  std::vector<std::int64_t> row;
+  std::vector<double> weight;  // (rows of the window)
+};
+
+// Epanechnikov weights 1 - d^2 around `centre`. The half width grows from `half_width` by tenths
+// until the effective number of rows (sum w)^2 / sum w^2 reaches kEffectiveRows, or all rows are
+// inside by far. `position` must ascend.
+inline constexpr double kEffectiveRows = 100;
+FitWindow epanechnikov_window(std::span<const double> position, double centre, double half_width);
+// Equal weights for the given rows.
+FitWindow uniform_window(std::vector<std::int64_t> rows, double centre, int degree);
+
+// Fits of all windows; rows of windows without enough data are NaN.
+struct ColumnFits {
+  Matrix mean;      // (windows, dim): at the centre
+  Matrix slope;     // (windows, dim): per token; 0 for degree 0
+  Matrix variance;  // (windows, dim): of the residuals, at least kVarianceFloor
+};
+
+class GroupedFits {
+ public:
+  // rows (rows, dim), centred; position and group of texts (rows).
+  GroupedFits(const Matrix& rows, std::span<const double> position, std::span<const int> group,
+              int groups, std::span<const FitWindow> windows);
+
+  // The fits without the rows of one group; -1: with all rows.
+  ColumnFits without(int group) const;
+
+ private:
+  // Sums over the rows of one window and group: of w d^k and w^2 d^k (k = 0, 1, 2), and per
+  // coordinate of w x, w d x and w x^2.
+  struct Moments {
+    double rows = 0;
+    double w[3] = {};
+    double w2[3] = {};
+  };
+  Moments moments_without(std::int64_t window, int group) const;
+  void fit(std::int64_t window, int group, ColumnFits& fits) const;
+
+  int groups_;
+  std::int64_t dim_;
+  std::vector<double> scale_;     // (windows)
+  std::vector<int> degree_;       // (windows)
+  std::vector<Moments> moments_;  // (windows, groups)
+  Matrix sums_;                   // (windows, groups, 3 dim)
+  Matrix totals_;                 // (windows, 3 dim)
+};
+
+// The residual covariance of a window's rows around its fit as a lower Cholesky factor (dim, dim
+// and padding): the diagonal is the fit's variance, the correlations are shrunk towards 0 with the
+// Ledoit-Wolf intensity.
+inline constexpr std::int64_t kCholeskyPadding = 8;  // numbers that multiply_narrow() reads
+Matrix shrunk_cholesky(const Matrix& rows, std::span<const double> position,
+                       const FitWindow& window, const ColumnFits& fits, std::int64_t column);
+
+}  // namespace qkscope

@@ -1,0 +1,38 @@
+// z scores of pairs of keys under Gaussian queries: z = m / sqrt(v) with m = mean . delta and
+// v = sum_j variance_j delta_j^2, delta the difference of the two keys (rotated coordinates).
+//
+// The variances of all pairs at all columns (query models) are a matrix product: squared
+// differences (pairs, dim) times variances (dim, columns). z_scores() works on tiles of up to
+// kTilePairs pairs that share a range of columns, so that sums stay in registers (Arm) or squared
+// differences in the L1 cache (x86).
+// Invariants: a tile's `stride` is even; columns [column, column + stride) exist in `scores` and
+// `variances`, whose rows are padded by kTileColumns numbers.
+// Beyond a row: reads up to kTileColumns - 1 numbers behind the last wanted column (the padding),
+// writes up to kTileColumns numbers behind the last tile of `z`; callers allocate both. A key pair
+// with v = 0 (equal keys) gets z = 0: the query has no preference.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "analysis/methods/kernels/key_pairs.h"
+
+namespace qkscope {
+
+struct PairModel {
+  KeyTile keys;
+  const Matrix& scores;     // (keys, columns), and kTileColumns numbers behind the last row
+  const Matrix& variances;  // (dim, columns and at least kTileColumns more)
+};
+
+inline constexpr std::int64_t kTileColumns = 16;
+inline constexpr std::int64_t kTilePairs = 16;  // at most, of a PairTile
+
+// Writes z (tiles, pairs, stride) of every pair at the columns of its tile.
+void z_scores(const PairModel& model, std::span<const Pair> pairs, std::span<const PairTile> tiles,
+              double* z);
+// The definition as plain loops, against which z_scores() is tested.
+void z_scores_reference(const PairModel& model, std::span<const Pair> pairs,
+                        std::span<const PairTile> tiles, double* z);
+
+}  // namespace qkscope

@@ -1,0 +1,303 @@
+#include "analysis/methods/profile_models.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "analysis/methods/kernels/drift_kernels.h"
+#include "base/core/translate_exceptions.h"
+
+namespace qkscope {
+namespace {
+
+using Kind = PlasticityOptions::QueryModelKind;
+
+void append_column(std::span<const double> mean, std::span<const double> variance,
+                   QueryColumns& columns) {
+  columns.mean.data.insert(columns.mean.data.end(), mean.begin(), mean.end());
+  columns.variance.data.insert(columns.variance.data.end(), variance.begin(), variance.end());
+  columns.mean.cols = columns.variance.cols = std::ssize(mean);
+  columns.mean.rows = ++columns.variance.rows;
+}
+
+// The line alpha + beta t with one variance: z is linear in t, so two columns are exact.
+QuerySide linear_side(const QueryModel& model, std::span<const double> position,
+                      std::span<const std::int32_t> number) {
+  QuerySide side;
+  if (position.empty()) return side;
+  const double low = position.front();
+  const double high = position.back();
+  for (const double t : {low, high}) {
+    std::vector<double> mean(model.alpha);
+    add_scaled(t, model.beta, mean);
+    append_column(mean, model.residual_variance, side.columns);
+  }
+  for (std::size_t i = 0; i < position.size(); ++i)
+    side.points.add(number[i], position[i], 0, high > low ? (position[i] - low) / (high - low) : 0);
+  return side;
+}
+
+QuerySide linear_at_bins(const QueryModel& model, std::span<const QueryBin> bins) {
+  std::vector<double> position;
+  std::vector<std::int32_t> number;
+  for (const auto& bin : bins) {
+    position.push_back(bin.position);
+    number.push_back(bin.bin);
+  }
+  return linear_side(model, position, number);
+}
+
+// One column per bucket that has a variance: the drift coordinate from the line at the bucket's
+// mean position, mean and variance of the other coordinates from the bucket's queries.
+QuerySide bucket_side(const QueryModel& model, std::span<const QueryBin> bins) {
+  QuerySide side;
+  std::vector<std::int32_t> numbers;
+  for (const auto& bucket : model.buckets) {
+    if (bucket.variance.empty()) continue;
+    auto mean = bucket.mean;
+    auto variance = bucket.variance;
+    mean[0] = model.alpha[0] + model.beta[0] * bucket.position;
+    variance[0] = model.residual_variance[0];
+    append_column(mean, variance, side.columns);
+    numbers.push_back(bucket.bucket);
+  }
+  for (const auto& bin : bins) {
+    const auto found = std::lower_bound(numbers.begin(), numbers.end(), bin.bucket);
+    if (found == numbers.end() || *found != bin.bucket) continue;
+    side.points.add(bin.bin, bin.position, static_cast<std::int32_t>(found - numbers.begin()), 0);
+  }
+  return side;
+}
+
+// Means and variances of buckets, interpolated between their mean positions. A bucket's variance
+// along the drift holds what the queries drift inside the bucket, which is taken out.
+QuerySide interpolated_buckets(const QueryModel& model, std::span<const QueryBin> bins,
+                               const BucketRanges& buckets) {
+  QuerySide side;
+  std::vector<double> position;
+  for (const auto& bucket : model.buckets) {
+    if (bucket.variance.empty()) continue;
+    const auto range = buckets.range(bucket.bucket);
+    const double tokens = static_cast<double>(range.end - range.begin);
+    auto variance = bucket.variance;
+    variance[0] = std::max(
+        kVarianceFloor, variance[0] - model.beta[0] * model.beta[0] * (tokens * tokens - 1) / 12);
+    append_column(bucket.mean, variance, side.columns);
+    position.push_back(bucket.position);
+  }
+  if (position.empty()) return side;
+  const auto last = static_cast<std::int32_t>(position.size()) - 1;
+  for (const auto& bin : bins) {
+    const auto above = std::upper_bound(position.begin(), position.end(), bin.centre());
+    const auto column = std::clamp(static_cast<std::int32_t>(above - position.begin()) - 1, 0,
+                                   std::max(0, last - 1));
+    const auto at = static_cast<std::size_t>(column);
+    side.points.add(
+        bin.bin, bin.position, column,
+        last == 0 ? 0 : (bin.centre() - position[at]) / (position[at + 1] - position[at]));
+  }
+  return side;
+}
+
+std::vector<FitWindow> local_windows(const LocalKnots& knots, const SortedQueries& queries) {
+  std::vector<FitWindow> windows;
+  for (std::size_t k = 0; k < knots.position.size(); ++k)
+    windows.push_back(
+        epanechnikov_window(queries.position, knots.position[k], knots.half_width[k]));
+  return windows;
+}
+
+// Rows for which `matches` returns true, with equal weights.
+template <typename Matches>
+FitWindow window_where(const SortedQueries& queries, double centre, int degree,
+                       const Matches& matches) {
+  std::vector<std::int64_t> rows;
+  for (std::size_t i = 0; i < queries.position.size(); ++i)
+    if (matches(i)) rows.push_back(static_cast<std::int64_t>(i));
+  return uniform_window(std::move(rows), centre, degree);
+}
+
+// The columns' means and variances are those of the fits.
+void take_fits(const ColumnFits& fits, const SortedQueries& queries, QueryColumns& columns) {
+  columns.mean = fits.mean;
+  columns.variance = fits.variance;
+  for (std::int64_t c = 0; c < fits.mean.rows; ++c)
+    add_scaled(1, queries.mean, {columns.mean.row(c), queries.mean.size()});
+}
+
+std::vector<FitWindow> bin_windows(std::span<const QueryBin> bins, const SortedQueries& queries,
+                                   QueryPoints& points) {
+  std::vector<FitWindow> windows;
+  for (std::size_t b = 0; b < bins.size(); ++b) {
+    if (bins[b].queries < 2) continue;
+    points.add(bins[b].bin, bins[b].position, static_cast<std::int32_t>(windows.size()), 0);
+    windows.push_back(uniform_window(queries.rows_of_bin[b], bins[b].position, 0));
+  }
+  return windows;
+}
+
+std::vector<FitWindow> bucket_windows(const QueryModel& model, const SortedQueries& queries) {
+  std::vector<FitWindow> windows;
+  for (const auto& bucket : model.buckets)
+    if (!bucket.variance.empty())
+      windows.push_back(window_where(queries, bucket.position, 0, [&](std::size_t i) {
+        return queries.bucket[i] == bucket.bucket;
+      }));
+  return windows;
+}
+
+// Straight lines through all rows, at the given positions.
+std::vector<FitWindow> line_windows(std::span<const double> centres, const SortedQueries& queries) {
+  std::vector<FitWindow> windows;
+  for (const double centre : centres)
+    windows.push_back(window_where(queries, centre, 1, [](std::size_t) { return true; }));
+  return windows;
+}
+
+std::vector<double> centres_of(std::span<const FitWindow> windows) {
+  std::vector<double> centres;
+  for (const auto& window : windows) centres.push_back(window.centre);
+  return centres;
+}
+
+void take_covariances(const SortedQueries& queries, std::span<const FitWindow> windows,
+                      const GroupedFits& fits, QueryColumns& columns) {
+  ColumnFits all = fits.without(-1);
+  all.variance = columns.variance;
+  for (std::int64_t c = 0; c < columns.size(); ++c)
+    columns.cholesky.push_back(shrunk_cholesky(queries.vectors, queries.position,
+                                               windows[static_cast<std::size_t>(c)], all, c));
+}
+
+}  // namespace
+
+SortedQueries sort_queries(const CentredRows& queries, const QueryModel& model,
+                           const ProfileGrid& grid, const TextGroups& texts) {
+  const Rows& source = queries.source;
+  const DistinctNumbers bins(profile_bins_of(grid, source));
+  std::vector<std::int64_t> order(static_cast<std::size_t>(queries.size()));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return source.position[static_cast<std::size_t>(a)] <
+           source.position[static_cast<std::size_t>(b)];
+  });
+  SortedQueries sorted;
+  sorted.rows_of_bin.resize(bins.numbers.size());
+  sorted.vectors = Matrix(queries.size(), queries.dim());
+  sorted.vectors.data.resize(sorted.vectors.data.size() + TurnedRows::kTailPadding);
+  turn_rows({source.vectors.data(), static_cast<std::size_t>(queries.dim()), order, queries.mean,
+             model.sign, model.reflection},
+            sorted.vectors.data.data());
+  for (const auto row : order) {
+    const auto at = static_cast<std::size_t>(row);
+    sorted.rows_of_bin[static_cast<std::size_t>(bins.place[at])].push_back(
+        std::ssize(sorted.position));
+    sorted.position.push_back(source.position[at]);
+    sorted.bucket.push_back(source.bucket[at]);
+    sorted.group.push_back(texts.of(source.example(at)));
+  }
+  sorted.mean = rotate(queries.mean, model);
+  return sorted;
+}
+
+std::string to_string(PlasticityOptions::QueryModelKind kind) {
+  constexpr const char* kNames[] = {"local", "bin", "bucket", "linear"};
+  return translate_exceptions(
+      [&]() -> std::string { return kNames[static_cast<std::size_t>(kind)]; });
+}
+
+LocalKnots local_knots(std::span<const QueryBin> bins, const BucketRanges& buckets) {
+  LocalKnots knots;
+  const auto add = [&](const QueryBin& bin) {
+    const auto range = buckets.range(bin.bucket);
+    knots.position.push_back(bin.centre());
+    knots.half_width.push_back(static_cast<double>(range.end - range.begin));
+  };
+  for (std::size_t i = 0; i < bins.size(); ++i) {
+    const bool last = i + 1 == bins.size();
+    if (i == 0 || last ||
+        bins[i + 1].centre() > knots.position.back() + 0.5 * knots.half_width.back())
+      add(bins[i]);
+  }
+  for (const auto& bin : bins) {
+    const auto above = std::upper_bound(knots.position.begin(), knots.position.end(), bin.centre());
+    const auto at = static_cast<std::size_t>(above - knots.position.begin()) - 1;
+    knots.knot.push_back(static_cast<std::int32_t>(at));
+    knots.fraction.push_back(above == knots.position.end()
+                                 ? 0
+                                 : (bin.centre() - knots.position[at]) /
+                                       (knots.position[at + 1] - knots.position[at]));
+  }
+  return knots;
+}
+
+ColumnFits ProfileModel::deviation(int group) const {
+  const auto moved = [&](const GroupedFits& from) {
+    ColumnFits rest = from.without(group);
+    const ColumnFits all = from.without(-1);
+    add_scaled(-1, all.mean.data, rest.mean.data);
+    add_scaled(-1, all.variance.data, rest.variance.data);
+    return rest;
+  };
+  ColumnFits result = moved(*fits);
+  if (!line) return result;
+  const ColumnFits along = moved(*line);
+  for (std::int64_t c = 0; c < result.mean.rows; ++c) {
+    result.mean(c, 0) = along.mean(c, 0);
+    result.variance(c, 0) = along.variance(c, 0);
+  }
+  return result;
+}
+
+QuerySide linear_at_buckets(const QueryModel& model) {
+  std::vector<double> position;
+  std::vector<std::int32_t> number;
+  for (const auto& bucket : model.buckets) {
+    position.push_back(bucket.position);
+    number.push_back(bucket.bucket);
+  }
+  return linear_side(model, position, number);
+}
+
+ProfileModel profile_model(const QueryModel& model, std::span<const QueryBin> bins,
+                           const BucketRanges& buckets, const SortedQueries* queries, int groups,
+                           const PlasticityOptions& options) {
+  const auto kind = options.profile_model;
+  ProfileModel result;
+  if (kind == Kind::linear) result.side = linear_at_bins(model, bins);
+  if (kind == Kind::bucket) result.side = bucket_side(model, bins);
+  if (queries == nullptr) {
+    if (kind == Kind::local) result.side = interpolated_buckets(model, bins, buckets);
+    return result;
+  }
+  const auto fit = [&](std::span<const FitWindow> windows) {
+    return GroupedFits(queries->vectors, queries->position, queries->group, groups, windows);
+  };
+  result.knots = local_knots(bins, buckets);
+  auto windows = local_windows(result.knots, *queries);
+  result.fits.emplace(fit(windows));
+  const ColumnFits local = result.fits->without(-1);
+  result.slope = local.slope;
+  auto& columns = result.side.columns;
+  if (kind == Kind::local) {
+    if (std::isnan(local.variance.data.front())) return result;  // fewer than two queries
+    take_fits(local, *queries, columns);
+    for (std::size_t i = 0; i < bins.size(); ++i)
+      result.side.points.add(bins[i].bin, bins[i].position, result.knots.knot[i],
+                             result.knots.fraction[i]);
+  } else {
+    windows =
+        kind == Kind::bin ? bin_windows(bins, *queries, result.side.points)
+        : kind == Kind::bucket
+            ? bucket_windows(model, *queries)
+            : line_windows(std::vector{bins.front().position, bins.back().position}, *queries);
+    result.fits.emplace(fit(windows));
+    if (kind == Kind::bin) take_fits(result.fits->without(-1), *queries, columns);
+    if (kind == Kind::bucket) result.line.emplace(fit(line_windows(centres_of(windows), *queries)));
+  }
+  if (options.covariance == PlasticityOptions::Covariance::full)
+    take_covariances(*queries, windows, *result.fits, columns);
+  return result;
+}
+
+}  // namespace qkscope

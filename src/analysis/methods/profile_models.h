@@ -1,0 +1,59 @@
+// Gaussian models of the queries at the bins of the plasticity profile: local, bin, bucket, linear.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "analysis/methods/kernels/column_fits.h"
+#include "analysis/methods/kernels/pair_tables.h"
+#include "analysis/methods/profile_bins.h"
+#include "analysis/methods/text_groups.h"
+#include "qkscope/analysis.h"
+
+namespace qkscope {
+
+// Queries in rotated coordinates around their mean, ascending by position.
+struct SortedQueries {
+  Matrix vectors;                                      // (rows, dim)
+  std::vector<double> position;                        // (rows)
+  std::vector<std::int32_t> bucket;                    // (rows)
+  std::vector<int> group;                              // (rows): of texts
+  std::vector<double> mean;                            // (dim): rotated mean of all queries
+  std::vector<std::vector<std::int64_t>> rows_of_bin;  // (bins that hold queries)
+};
+SortedQueries sort_queries(const CentredRows& queries, const QueryModel& model,
+                           const ProfileGrid& grid, const TextGroups& texts);
+
+// Positions at which the local model is fitted: bin centres at most half a bucket apart, the first
+// and the last among them. Points between take z on the line between their neighbours.
+struct LocalKnots {
+  std::vector<double> position;    // (knots)
+  std::vector<double> half_width;  // (knots): tokens, one bucket
+  std::vector<std::int32_t> knot;  // (bins): the knot at or before the bin's centre
+  std::vector<double> fraction;    // (bins): of the way to the next knot
+};
+LocalKnots local_knots(std::span<const QueryBin> bins, const BucketRanges& buckets);
+
+// The fits of a query model, from which its replicates come.
+struct ProfileModel {
+  QuerySide side;
+  std::optional<GroupedFits> fits;  // of the columns; none without rows
+  std::optional<GroupedFits> line;  // `bucket` takes its first coordinate from these
+  Matrix slope;                     // (knots, dim): of the local fits, rotated; empty without rows
+  LocalKnots knots;
+
+  // How far mean and variance of every column move without a group of texts.
+  ColumnFits deviation(int group) const;
+};
+
+// `queries`: null where only statistics are known: `local` then interpolates between bucket means.
+ProfileModel profile_model(const QueryModel& model, std::span<const QueryBin> bins,
+                           const BucketRanges& buckets, const SortedQueries* queries, int groups,
+                           const PlasticityOptions& options);
+
+// The linear model at every bucket's mean position, for the bucket table.
+QuerySide linear_at_buckets(const QueryModel& model);
+
+}  // namespace qkscope
