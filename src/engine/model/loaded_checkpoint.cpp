@@ -145,8 +145,9 @@ class WeightBinder {
         expert.up = expert_matrix(at + names.up, i);
       } else {
         const auto both = expert_matrix(at + names.gate_up, i);
-        expert.gate = names.interleaved ? every_second_row(both, 0) : some_rows(both, 0, width);
-        expert.up = names.interleaved ? every_second_row(both, 1) : some_rows(both, width, width);
+        expert.gate = some_rows(both, 0, width, names.interleaved ? 2 : 1);
+        expert.up =
+            names.interleaved ? some_rows(both, 1, width, 2) : some_rows(both, width, width);
       }
       expert.down = expert_matrix(at + names.down, i);
       weights.experts.push_back(std::move(expert));
@@ -181,16 +182,18 @@ class WeightBinder {
     return all.rows(index, index + 1).reshaped(shape);
   }
 
-  // Rows first, first + 2, ... of a linear layer.
-  static Linear every_second_row(const Linear& all, std::int64_t first) {
-    const auto rows = all.weight.out() / 2;
-    const auto every_second = [&](ConstTensorView v) {
-      return strided_view(v, first * v.stride(0), {rows, v.dim(1)}, {2 * v.stride(0), v.stride(1)});
+  // `count` rows of a linear layer: first, first + step, ...
+  static Linear some_rows(const Linear& all, std::int64_t first, std::int64_t count,
+                          std::int64_t step = 1) {
+    const auto rows = [&](ConstTensorView v) {
+      return strided_view(v, first * v.stride(0), {count, v.dim(1)},
+                          {step * v.stride(0), v.stride(1)});
     };
     Linear part;
-    part.weight = {every_second(all.weight.values), all.weight.scale};
-    if (all.weight.is_mxfp4()) part.weight.block_scales = every_second(all.weight.block_scales);
-    for (auto i = as_index(first); i < all.bias.size(); i += 2) part.bias.push_back(all.bias[i]);
+    part.weight = {rows(all.weight.values), all.weight.scale};
+    if (all.weight.is_mxfp4()) part.weight.block_scales = rows(all.weight.block_scales);
+    for (std::int64_t i = 0; i < count && !all.bias.empty(); ++i)
+      part.bias.push_back(all.bias[as_index(first + i * step)]);
     return part;
   }
 
@@ -207,15 +210,6 @@ class WeightBinder {
             .alpha_n = static_cast<float>(beta + softplus(number(".alpha_n"))),
             .beta = static_cast<float>(beta),
             .eps = static_cast<float>(number(".eps"))};
-  }
-
-  // Rows [begin, begin + count) of a linear layer.
-  static Linear some_rows(const Linear& all, std::int64_t begin, std::int64_t count) {
-    Linear part;
-    part.weight = {all.weight.values.rows(begin, begin + count), all.weight.scale};
-    if (!all.bias.empty())
-      part.bias.assign(all.bias.begin() + begin, all.bias.begin() + begin + count);
-    return part;
   }
 
   // The q, k or v part (number 0, 1, 2) of rows ordered as (head, 3, d_head), as a strided view.
