@@ -15,9 +15,9 @@ using store_layout::kFiles, store_layout::kManifests, store_layout::kParts, stor
 
 // Matches the names of unique_name(): "20261116T130501-9f3a01c2d4e5f607".
 bool is_unique_name(const std::string& name) {
-  constexpr const char* kDigits = "0123456789";
+  constexpr const char* kDecimal = "0123456789";
   return name.size() == 32 && name[8] == 'T' && name[15] == '-' &&
-         name.find_first_not_of(kDigits) == 8 && name.find_first_not_of(kDigits, 9) == 15 &&
+         name.find_first_not_of(kDecimal) == 8 && name.find_first_not_of(kDecimal, 9) == 15 &&
          name.find_first_not_of("0123456789abcdef", 16) == std::string::npos;
 }
 

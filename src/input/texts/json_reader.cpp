@@ -133,12 +133,16 @@ void parse_json_row(std::string_view text, const RecordColumns& columns, Record&
 
 constexpr std::string_view kWhiteSpace = " \t\r\n";
 
-// Base of both JSON formats: a sequence of JSON objects, one per row.
+// Reads rows that are JSON objects: one per line, or the elements of one list.
 class JsonReader : public RecordReader {
  public:
-  JsonReader(std::string_view text, std::string where, const RecordColumns& columns)
-      : where_(std::move(where)), rest_(text), columns_(columns) {
+  enum class Format { lines, list };
+
+  JsonReader(std::string_view text, std::string where, const RecordColumns& columns, Format format)
+      : format_(format), where_(std::move(where)), rest_(text), columns_(columns) {
     if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);
+    if (format == Format::list) enter_list();
+    read_first_columns();
   }
 
   bool next(Record& record) override {
@@ -151,9 +155,11 @@ class JsonReader : public RecordReader {
 
   std::vector<CorpusColumn> columns() const override { return first_columns_; }
 
- protected:
+ private:
   // Finds the text of the next row and sets row_line_ to its line number.
-  virtual bool next_row(std::string_view& row) = 0;
+  bool next_row(std::string_view& row) {
+    return format_ == Format::list ? next_element(row) : next_line(row);
+  }
 
   std::string where() const { return fmt::format("{}: line {}", where_, row_line_); }
   void advance(std::size_t bytes) {
@@ -170,49 +176,26 @@ class JsonReader : public RecordReader {
     if (next_row(row) && !columns_.replace_invalid) first_columns_ = json_row_columns(row, where());
     rest_ = start;
     line_ = line;
+    ended_ = false;
   }
 
-  std::string where_;
-  std::string_view rest_;
-  std::int64_t line_ = 1;
-  std::int64_t row_line_ = 1;
-
- private:
-  RecordColumns columns_;
-  std::vector<CorpusColumn> first_columns_;
-};
-
-class JsonLinesReader : public JsonReader {
- public:
-  JsonLinesReader(std::string_view text, const std::string& where, const RecordColumns& columns)
-      : JsonReader(text, where, columns) {
-    read_first_columns();
-  }
-
- private:
-  bool next_row(std::string_view& row) override {
+  bool next_line(std::string_view& row) {
     skip_white_space();
     row_line_ = line_;
     row = rest_.substr(0, rest_.find('\n'));
     advance(row.size());
     return !row.empty();
   }
-};
 
-class JsonArrayReader : public JsonReader {
- public:
-  JsonArrayReader(std::string_view text, const std::string& where, const RecordColumns& columns)
-      : JsonReader(text, where, columns) {
+  void enter_list() {
     skip_white_space();
     if (!rest_.starts_with('['))
       bad_input("{}: expected a list of objects; for one object per line name the file .jsonl",
-                where);
+                where_);
     advance(1);
-    read_first_columns();
   }
 
- private:
-  bool next_row(std::string_view& row) override {
+  bool next_element(std::string_view& row) {
     if (ended_) return false;
     skip_white_space();
     if (rest_.starts_with(',')) {
@@ -227,9 +210,8 @@ class JsonArrayReader : public JsonReader {
       ended_ = true;
       return false;
     }
-    const std::size_t size = value_size();
-    row = rest_.substr(0, size);
-    advance(size);
+    row = rest_.substr(0, value_size());
+    advance(row.size());
     skip_white_space();
     if (row.empty() || (!rest_.starts_with(',') && !rest_.starts_with(']')))
       bad_input("{}: the list of rows is broken off after this row", where());
@@ -264,19 +246,26 @@ class JsonArrayReader : public JsonReader {
     bad_input("{}: a string has no end", where());
   }
 
-  bool ended_ = false;
+  Format format_;
+  std::string where_;
+  std::string_view rest_;
+  std::int64_t line_ = 1;
+  std::int64_t row_line_ = 1;
+  bool ended_ = false;  // after the closing bracket of a list
+  RecordColumns columns_;
+  std::vector<CorpusColumn> first_columns_;
 };
 
 }  // namespace
 
 RecordReaderPointer read_json_lines(std::string_view text, const std::string& where,
                                     const RecordColumns& columns) {
-  return std::make_unique<JsonLinesReader>(text, where, columns);
+  return std::make_unique<JsonReader>(text, where, columns, JsonReader::Format::lines);
 }
 
 RecordReaderPointer read_json_array(std::string_view text, const std::string& where,
                                     const RecordColumns& columns) {
-  return std::make_unique<JsonArrayReader>(text, where, columns);
+  return std::make_unique<JsonReader>(text, where, columns, JsonReader::Format::list);
 }
 
 }  // namespace qkscope

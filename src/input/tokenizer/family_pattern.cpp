@@ -74,7 +74,7 @@ class Scanner {
     return at;
   }
 
-  // 's 't 're 've 'm 'll 'd
+  // Contractions: 's 't 're 've 'm 'll 'd.
   const char* contraction(const char* at) const {
     if constexpr (Family::kCaseWords) return at;
     if (*at != '\'' || end_ - at < 2) return at;
@@ -90,7 +90,7 @@ class Scanner {
     return found ? at + 3 : at;
   }
 
-  //  ?\p{L}+   or   [^\r\n\p{L}\p{N}]?\p{L}+
+  // Words: ` ?\p{L}+` or `[^\r\n\p{L}\p{N}]?\p{L}+`.
   const char* words(const char* at, Character first) const {
     if constexpr (Family::kCaseWords) return case_words(at, first);
     if (first.flags & kLetter) return run(at + first.size, kLetter);
@@ -102,7 +102,8 @@ class Scanner {
     return end == letters ? at : end;
   }
 
-  // [^\r\n\p{L}\p{N}]?U*W+ | [^\r\n\p{L}\p{N}]?U+W*   (U: upper or no case, W: lower or no case)
+  // Words by case: `[^\r\n\p{L}\p{N}]?U*W+` or `[^\r\n\p{L}\p{N}]?U+W*`, where U is a character of
+  // upper or no case and W one of lower or no case.
   const char* case_words(const char* at, Character first) const {
     if (first.flags & (kNumber | kNewline)) return at;
     const char* start = first.flags & kLetter ? at : at + first.size;
@@ -114,7 +115,7 @@ class Scanner {
     return end == start ? at : end;
   }
 
-  // U*W+
+  // Matches `U*W+`.
   const char* lower_ending(const char* start) const {
     const char* upper_end = start;
     const char* last_both = start;  // end of the last character that is both upper and lower
@@ -128,7 +129,7 @@ class Scanner {
     return end != upper_end ? end : last_both;
   }
 
-  //  ?\p{N}+   or   \p{N}{1,3}   or   \p{N}
+  // Numbers: ` ?\p{N}+`, `\p{N}{1,3}` or `\p{N}`.
   const char* numbers(const char* at, Character first) const {
     if constexpr (Family::kDigits == 0) {
       const char* start = *at == ' ' ? at + 1 : at;
@@ -145,7 +146,7 @@ class Scanner {
     return at;
   }
 
-  //  ?[^\s\p{L}\p{N}]+   then   [\r\n]*   or   [\r\n/]*
+  // Punctuation: ` ?[^\s\p{L}\p{N}]+`, followed by `[\r\n]*` or `[\r\n/]*`.
   const char* punctuation(const char* at, Character first) const {
     const char* start = *at == ' ' ? at + 1 : at;
     if (start == at && (first.flags & kWordOrSpace)) return at;
@@ -157,7 +158,7 @@ class Scanner {
     return end;
   }
 
-  // \s*[\r\n]+ | \s+(?!\S) | \s+
+  // White space: `\s*[\r\n]+`, `\s+(?!\S)` or `\s+`.
   const char* spaces(const char* at) const {
     const char* end = at;
     const char* line_end = at;
