@@ -1,7 +1,6 @@
 #include "base/core/text.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <numeric>
@@ -27,9 +26,9 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// Bytes of "GiB", "g", "GB"; 0 where it is no unit.
-double bytes_of_unit(std::string unit) {
-  for (auto& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+// Returns the bytes of one unit ("GiB", "g", "GB"); 0 if the text is not a unit.
+double bytes_of_unit(std::string_view text) {
+  const auto unit = ascii_lower(text);
   if (unit.empty() || unit == "b") return 1.0;
   const auto power = std::string_view("kmgt").find(unit[0]);
   if (power == std::string_view::npos) return 0.0;
@@ -38,13 +37,14 @@ double bytes_of_unit(std::string unit) {
   return std::pow(ending == "b" ? 1000.0 : 1024.0, static_cast<double>(power + 1));
 }
 
-// Characters that turn the direction of what follows them.
-bool turns_writing(char32_t code) {
+// Bidirectional formatting characters, which can reorder the text after them.
+bool is_bidi_control(char32_t code) {
   return (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
 }
 
-// Moves the first character of `text` to `result`, as it is or spelled in hexadecimal digits.
-void append_visibly(std::string& result, std::string_view& text, bool plain) {
+// Moves the first character of `text` to `result`, escaped unless it is printable or `plain` is
+// set.
+void append_escaped(std::string& result, std::string_view& text, bool plain) {
   const auto size = std::min<std::size_t>(utf8::length(text.front()), text.size());
   if (utf8::find_invalid(text.substr(0, size)) != std::string_view::npos) {
     result += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
@@ -54,7 +54,7 @@ void append_visibly(std::string& result, std::string_view& text, bool plain) {
   const char32_t code = utf8::decode(text.data()).code;
   if (!plain && (code < 0x20 || (code >= 0x7f && code < 0xa0)))
     result += fmt::format("\\x{:02x}", static_cast<unsigned>(code));
-  else if (turns_writing(code))
+  else if (is_bidi_control(code))
     result += fmt::format("\\u{{{:04x}}}", static_cast<unsigned>(code));
   else
     result += text.substr(0, size);
@@ -76,6 +76,13 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
   return best;
 }
 
+std::string ascii_lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return result;
+}
+
 bool glob_match(std::string_view pattern, std::string_view text) {
   std::size_t p = 0;
   std::size_t t = 0;
@@ -88,7 +95,8 @@ bool glob_match(std::string_view pattern, std::string_view text) {
     } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
       ++p;
       ++t;
-    } else if (star != std::string_view::npos) {  // let the last star take one character more
+    } else if (star !=
+               std::string_view::npos) {  // backtrack: the last `*` matches one more character
       p = star + 1;
       t = ++star_text;
     } else {
@@ -103,7 +111,7 @@ std::string printable(std::string_view text) {
   std::string result;
   while (!text.empty()) {
     const bool plain = text.front() == '\n' || text.front() == '\t';
-    append_visibly(result, text, plain);
+    append_escaped(result, text, plain);
   }
   return result;
 }
@@ -114,7 +122,7 @@ std::string in_quotes(std::string_view text) {
   std::string result = "\"";
   for (auto rest = text.substr(0, kLongest); !rest.empty();) {
     if (rest.front() == '"' || rest.front() == '\\') result += '\\';
-    append_visibly(result, rest, false);
+    append_escaped(result, rest, false);
   }
   return result + (cut ? "...\"" : "\"");
 }
@@ -161,7 +169,7 @@ std::int64_t parse_bytes(std::string_view text, std::string_view what) {
       std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
   std::string_view rest(end, static_cast<std::size_t>(text.data() + text.size() - end));
   while (rest.starts_with(' ')) rest.remove_prefix(1);
-  const auto bytes = value * bytes_of_unit(std::string(rest));
+  const auto bytes = value * bytes_of_unit(rest);
   constexpr double kMost = 0x1p62;
   if (error != std::errc() || !(bytes >= 1.0) || bytes > kMost)
     bad_input("{}: found '{}', expected a size like 8GiB, 512MiB or a number of bytes", what, text);

@@ -1,4 +1,4 @@
-// Names that come out of files and patterns that users write.
+// Text functions for use inside the library.
 #pragma once
 
 #include <string>
@@ -8,11 +8,14 @@
 
 namespace qkscope {
 
-// `*` stands for any run of characters (also none), `?` for one character.
+// Returns whether the whole text matches: `*` matches any characters, `?` exactly one.
 bool glob_match(std::string_view pattern, std::string_view text);
 
-// In double quotes for a message, everything printable() escapes escaped, cut after 200 bytes:
-// names that come out of a file may hold anything.
+// Returns the text with A to Z in lower case; all other bytes stay, whatever the locale.
+std::string ascii_lower(std::string_view text);
+
+// Quotes text from a file for an error message: in double quotes, escaped like printable(), and
+// truncated after 200 bytes.
 std::string in_quotes(std::string_view text);
 
 }  // namespace qkscope

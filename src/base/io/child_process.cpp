@@ -1,0 +1,74 @@
+#include "base/io/child_process.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/core/error.h"
+
+namespace qkscope {
+namespace {
+
+// An anonymous file for a child's output. A pipe would block the child until someone reads.
+class MemoryFile {
+ public:
+  MemoryFile() : file_(::memfd_create("output", MFD_CLOEXEC)) {
+    if (file_ < 0) failure("a file in memory cannot be made: {}", std::strerror(errno));
+  }
+  ~MemoryFile() { ::close(file_); }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+
+  int descriptor() const { return file_; }
+
+  std::string text() const {
+    std::string all;
+    char buffer[4096];
+    while (true) {
+      const auto count = ::pread(file_, buffer, sizeof buffer, static_cast<::off_t>(all.size()));
+      if (count <= 0) return all;
+      all.append(buffer, static_cast<std::size_t>(count));
+    }
+  }
+
+ private:
+  int file_;
+};
+
+int wait_for(::pid_t child, const std::string& program) {
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0)
+    if (errno != EINTR) failure("waiting for {}: {}", program, std::strerror(errno));
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+}  // namespace
+
+ChildResult run_child(const std::vector<std::string>& command, const std::string& folder) {
+  const MemoryFile out;
+  const MemoryFile err;
+  ::posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_adddup2(&actions, out.descriptor(), STDOUT_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, err.descriptor(), STDERR_FILENO);
+  if (!folder.empty()) ::posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
+  auto words = command;
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  ::pid_t child = 0;
+  const int error = ::posix_spawnp(&child, argv.front(), &actions, nullptr, argv.data(), ::environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (error == ENOENT) return {};
+  if (error != 0) failure("{} cannot be started: {}", command.front(), std::strerror(error));
+  const int status = wait_for(child, command.front());
+  return {.found = true, .status = status, .out = out.text(), .err = err.text()};
+}
+
+}  // namespace qkscope

@@ -1,0 +1,21 @@
+// Runs another program and collects its output. No shell is involved, so an argument is never
+// interpreted as a command.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace qkscope {
+
+struct ChildResult {
+  bool found = false;  // the program exists at its path or on the PATH
+  int status = 0;      // exit status; 128 + signal number after a signal
+  std::string out;     // standard output
+  std::string err;     // standard error
+};
+
+// Runs `command` (program, arguments...) in `folder` ("" = the current one) with empty standard
+// input and waits for its end. Throws a failure if the program exists but cannot be started.
+ChildResult run_child(const std::vector<std::string>& command, const std::string& folder = "");
+
+}  // namespace qkscope
