@@ -201,13 +201,8 @@ Figure key_channel_map(const Results& results) {
   std::int64_t rows = 0;
   std::int64_t channels = 0;
   Figure figure;
-  using enum Table::Type;
-  figure.data = empty_table({{"channel", integer},
-                             {"row", integer},
-                             {"ratio", real},
-                             {"post", integer},
-                             {"layer", integer},
-                             {"head", integer}});
+  figure.data = empty_table(
+      "integer channel, integer row, real ratio, integer post, integer layer, integer head");
   for (const auto& cell : cells) {
     figure.data.add(
         {cell.channel, cell.row, cell.ratio, std::int64_t{cell.post}, cell.layer, cell.head});

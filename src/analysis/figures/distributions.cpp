@@ -169,15 +169,9 @@ std::vector<SpreadPanel> spread_panels(const Results& results) {
 }
 
 Table spread_table(const std::vector<SpreadPanel>& panels) {
-  using enum Table::Type;
-  Table table = empty_table({{"panel", integer},
-                             {"low", real},
-                             {"high", real},
-                             {"heads", integer},
-                             {"nope_heads", integer},
-                             {"mean", real},
-                             {"null", real},
-                             {"measure", text}});
+  Table table = empty_table(
+      "integer panel, real low, real high, integer heads, integer nope_heads, real mean, real "
+      "null, text measure");
   for (std::size_t i = 0; i < panels.size(); ++i)
     for (int bin = 0; bin < kHistogramBins; ++bin) {
       const auto& h = panels[i].histogram;

@@ -115,17 +115,9 @@ std::int64_t family_index(const std::string& family, std::vector<std::string>& f
 ScorePoints score_points(const Results& results, const std::vector<ScoreSet>& sets,
                          const std::vector<double>& drops) {
   ScorePoints points;
-  using enum Table::Type;
-  points.table = empty_table({{"panel", integer},
-                              {"ap_drop", real},
-                              {"score", real},
-                              {"ap_drop_low", real},
-                              {"ap_drop_high", real},
-                              {"family_index", integer},
-                              {"r", real},
-                              {"label", text},
-                              {"model", text},
-                              {"score_of", text}});
+  points.table = empty_table(
+      "integer panel, real ap_drop, real score, real ap_drop_low, real ap_drop_high, integer "
+      "family_index, real r, text label, text model, text score_of");
   for (const auto& set : sets) {
     std::vector<double> x;
     std::vector<double> y;
