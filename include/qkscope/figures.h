@@ -1,4 +1,4 @@
-// Draws figures of results, and the report that shows them together with every head.
+// Draws the figures of result tables, and the report that shows them together with every head.
 #pragma once
 
 #include <array>
@@ -10,34 +10,38 @@
 
 namespace qkscope {
 
+// Options of draw_figures().
 struct DrawOptions {
   std::string results;  // folder of an analysis or a sweep
-  std::string out;      // made if missing
-  std::string only;     // the name of one figure; empty: all, and the report
+  std::string out;      // output folder, created if missing
+  std::string only;     // name of one figure; empty: all figures and the report
   std::vector<std::string> formats = {"svg", "png", "pdf"};
   bool report = true;  // also write report.html
-  bool quiet = false;  // no progress
-  bool again = true;   // false: nothing is drawn where the same was drawn before, in full
-  std::array<int, 2> components = {0, 1};  // that qk_collage and the report show
-  std::string head = "";    // "LAYER.HEAD" that head_planes shows; empty: the first one kept
-  std::string scores = "";  // CSV of benchmark scores for ap_drop_vs_score; empty: none
+  bool quiet = false;  // no progress messages
+  bool again = true;   // false: skip drawing if the output is complete and up to date
+  std::array<int, 2> components = {0, 1};  // principal components of qk_collage and the report
+  std::string head = "";       // "LAYER.HEAD" of head_planes; empty: the first head stored
+  std::string scores = "";     // CSV file of benchmark scores for ap_drop_vs_score; empty: none
+  std::string attention = "";  // only heads of this attention kind ("full", "sliding:512");
+                               // empty: all heads. Tables without the column stay whole.
 };
 
+// Result of draw_figures().
 struct Drawn {
-  std::vector<std::string> figures;                           // names
-  std::vector<std::pair<std::string, std::string>> left_out;  // name, why
-  std::vector<std::string> of_several;  // those that compare runs, where there is only one
-  bool as_before = false;               // nothing was drawn: it is all there, from the same results
-  std::string report;                   // path of report.html; empty when it was not asked for
+  std::vector<std::string> figures;                           // names of the figures drawn
+  std::vector<std::pair<std::string, std::string>> left_out;  // name, reason
+  std::vector<std::string> of_several;  // figures that compare runs, skipped for a single run
+  bool as_before = false;               // the output was up to date and nothing was drawn
+  std::string report;                   // path of report.html; empty if no report was requested
 };
 
-// Draws every figure that the results have data for; gnuplot must be installed. Results of one run
-// get maps of their heads instead of figures that compare runs. For each figure
-// NAME: NAME.svg, .png, .pdf, NAME.csv (what was drawn), NAME.gp (the script) and NAME.txt (the
-// caption). Files appear when they are whole.
+// Draws every figure that the results have data for. Results of one run get head maps instead of
+// figures that compare runs. Writes NAME.svg, NAME.png, NAME.pdf, NAME.csv (the data), NAME.gp (the
+// script) and NAME.txt (the caption) for each figure; files appear only when complete. Throws if
+// gnuplot is not installed or the results cannot be read.
 QKSCOPE_API Drawn draw_figures(const DrawOptions& options);
 
-// Every figure there is, in the order of the report.
+// Returns the names of all figures, in the order of the report.
 QKSCOPE_API std::vector<std::string> figure_names();
 
 }  // namespace qkscope

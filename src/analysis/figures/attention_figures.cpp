@@ -1,5 +1,5 @@
-// Figures of statistics over every token: when attention patterns appear, how far classes of heads
-// look back, and channels of keys that stand out.
+// Figures of statistics over every token: onset of attention patterns during training, attention
+// by distance, and outlier channels of keys.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -17,7 +17,7 @@
 namespace qkscope {
 namespace {
 
-// (runs): the largest of a run's values, NaN where it has none.
+// Shape (runs). Largest value of each run, NaN for a run without values.
 std::vector<double> largest_of(const std::vector<std::vector<double>>& groups) {
   std::vector<double> values;
   for (const auto& group : groups)
@@ -25,7 +25,7 @@ std::vector<double> largest_of(const std::vector<std::vector<double>>& groups) {
   return values;
 }
 
-// (runs): the share of a run's heads with this class.
+// Shape (runs). Fraction of heads with this class.
 std::vector<double> class_share(const Results& results, const std::string& name) {
   const Frame& frame = results.frame("taxonomy");
   const auto& classes = frame.texts("class");
@@ -40,49 +40,75 @@ Series onset_series(std::string title, const char* colour, int point_type, int p
   return {std::move(title), colour, point_type, column, column, column};
 }
 
-// A class by the place of a head.
+// Class of each head by (layer, head).
 std::map<std::pair<std::int64_t, std::int64_t>, std::string> classes_by_head(
     const Results& results) {
   const Frame& frame = results.frame("taxonomy");
   std::map<std::pair<std::int64_t, std::int64_t>, std::string> classes;
+  const auto& layers = frame.integers("layer");
+  const auto& heads = frame.heads();
   for (std::size_t row = 0; row < frame.rows(); ++row)
-    classes[{frame.integers("layer")[row], frame.heads()[row]}] = frame.texts("class")[row];
+    classes[{layers[row], heads[row]}] = frame.texts("class")[row];
   return classes;
 }
 
-// Channels of keys: ranges over the median of the same head.
+// Mean attention mass of the heads of each class, by distance band (bit width of the distance).
+using BandMasses = std::map<std::int64_t, std::map<std::string, std::vector<double>>>;
+
+BandMasses masses_by_band(const Results& results) {
+  const Frame& frame = results.frame("distance");
+  const auto& layers = frame.integers("layer");
+  const auto& heads = frame.heads();
+  const auto classes = classes_by_head(results);
+  BandMasses masses;
+  for (std::size_t row = 0; row < frame.rows(); ++row) {
+    const auto found = classes.find({layers[row], heads[row]});
+    const double mass = frame.reals("mass")[row];
+    if (found == classes.end() || std::isnan(mass)) continue;
+    masses[frame.integers_with_gaps("width")[row]][found->second].push_back(mass);
+  }
+  // Drop the bands beyond the longest text, which no head has mass in.
+  while (masses.size() > 1 &&
+         std::ranges::all_of(masses.rbegin()->second,
+                             [](const auto& of_class) { return mean_of(of_class.second) == 0; }))
+    masses.erase(std::prev(masses.end()));
+  return masses;
+}
+
+// Largest magnitude of one key channel over the median of its head's channels.
 struct ChannelCell {
   std::int64_t channel;
-  std::int64_t row;  // heads of all layers, one below the other
+  std::int64_t row;  // row of the map: heads of all layers, counted from the top
   double ratio;
-  bool post;
+  bool post;  // after RoPE
   std::int64_t layer;
   std::int64_t head;
 };
 
 std::vector<ChannelCell> channel_cells(const Frame& frame) {
-  struct Head {
-    std::vector<std::size_t> rows;
-  };
-  std::map<std::tuple<bool, std::int64_t, std::int64_t>, Head> heads;
-  for (std::size_t row = 0; row < frame.rows(); ++row)
-    heads[{frame.texts("stage")[row] == "post", frame.integers("layer")[row], frame.heads()[row]}]
-        .rows.push_back(row);
-  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> places;
-  for (const auto& [place, head] : heads)
-    places.try_emplace({std::get<1>(place), std::get<2>(place)}, 0);
+  const auto& absmax = frame.reals("absmax");
+  const auto& layers = frame.integers("layer");
+  const auto& numbers = frame.heads();
+  using HeadPlace = std::pair<std::int64_t, std::int64_t>;  // layer, head
+  std::map<std::pair<bool, HeadPlace>, std::vector<std::size_t>> heads;
+  std::map<HeadPlace, std::int64_t> map_rows;
+  for (std::size_t row = 0; row < frame.rows(); ++row) {
+    const HeadPlace place = {layers[row], numbers[row]};
+    heads[{frame.texts("stage")[row] == "post", place}].push_back(row);
+    map_rows[place] = 0;
+  }
   std::int64_t next = 0;
-  for (auto& [place, number] : places) number = next++;
+  for (auto& [place, map_row] : map_rows) map_row = next++;
   std::vector<ChannelCell> cells;
-  for (const auto& [place, head] : heads) {
-    const auto& [post, layer, number] = place;
+  for (const auto& [key, rows] : heads) {
+    const auto& [post, place] = key;
     std::vector<double> ranges;
-    for (const auto row : head.rows) ranges.push_back(frame.reals("absmax")[row]);
+    for (const auto row : rows) ranges.push_back(absmax[row]);
     const double middle = quantile_of(ranges, 0.5);
     if (!(middle > 0)) continue;
-    for (const auto row : head.rows)
-      cells.push_back({frame.integers("channel")[row], places[{layer, number}],
-                       frame.reals("absmax")[row] / middle, post, layer, number});
+    for (const auto row : rows)
+      cells.push_back({frame.integers_with_gaps("channel")[row], map_rows[place],
+                       absmax[row] / middle, post, place.first, place.second});
   }
   return cells;
 }
@@ -108,48 +134,31 @@ Figure attention_onset(const Results& results) {
       "attention on tokens that followed an earlier copy of the present one). Squares: sink rate, "
       "the share of texts and heads in which the first token has more than 0.3 of the attention of "
       "the first 64 queries. Circles: share of heads that position dominates (r_q and |r_k| high "
-      "on "
-      "the first component). Dashed lines separate phases.";
+      "on the first component). Dashed lines separate phases.";
   draw_trajectories(results,
                     {{"score or share", "set yrange [0:1.02]\nset ytics 0.2\n",
                       plot_series(series, results.runs().size())}},
                     {.panel_height = 1.7, .key = key_of(series)}, figure);
   figure.data = table.table();
-  if (figure.data.rows() == 0) return nothing_to_draw("none of its numbers exists");
   return figure;
 }
 
 Figure distance_by_class(const Results& results) {
-  const Frame& frame = results.frame("distance");
-  const auto classes = classes_by_head(results);
-  std::map<std::int64_t, std::map<std::string, std::vector<double>>> masses;  // by bit width
-  for (std::size_t row = 0; row < frame.rows(); ++row) {
-    const auto found = classes.find({frame.integers("layer")[row], frame.heads()[row]});
-    const double mass = frame.reals("mass")[row];
-    if (found == classes.end() || std::isnan(mass)) continue;
-    masses[frame.integers("width")[row]][found->second].push_back(mass);
-  }
-  if (masses.empty()) return nothing_to_draw("none of its numbers exists");
-  while (masses.size() > 1 &&
-         std::all_of(masses.rbegin()->second.begin(), masses.rbegin()->second.end(),
-                     [](const auto& of_class) { return mean_of(of_class.second) == 0; }))
-    masses.erase(std::prev(masses.end()));  // farther than any text is long
+  auto masses = masses_by_band(results);
+  if (masses.empty()) return {};
   Figure figure;
   figure.data.column("width", Table::Type::integer).column("distance_low", Table::Type::integer);
   std::vector<KeyEntry> key;
   std::string plots;
-  int place = 3;
   std::vector<const char*> shown;
   for (const auto& c : style::kClasses) {
-    const bool any = std::any_of(masses.begin(), masses.end(), [&](const auto& of_width) {
-      return of_width.second.contains(c.name);
-    });
-    if (!any) continue;
+    const auto has_class = [&](const auto& band) { return band.second.contains(c.name); };
+    if (std::ranges::none_of(masses, has_class)) continue;
     figure.data.column(c.name, Table::Type::real);
     key.push_back({c.title, c.colour, style::kCircle});
-    plots += fmt::format("{}data using 1:{} with linespoints pt 7 ps 0.35*mark lw 1.4 lc rgb '{}'",
-                         plots.empty() ? "plot " : ", \\\n  ", place++, c.colour);
     shown.push_back(c.name);
+    plots += fmt::format("{}data using 1:{} with linespoints pt 7 ps 0.35*mark lw 1.4 lc rgb '{}'",
+                         plots.empty() ? "plot " : ", \\\n  ", shown.size() + 2, c.colour);
   }
   if (shown.empty()) return nothing_to_draw("no head has a class");
   std::string ticks;
@@ -170,8 +179,9 @@ Figure distance_by_class(const Results& results) {
       legend.labels() +
       fmt::format(
           "set xtics ({}) rotate by 0\nset xlabel 'distance to the key (tokens, from)' "
-          "offset 0, 0.4\nset ylabel 'share of attention'\nset yrange [0:*]\n"
-          "set xrange [-0.5:{}]\n",
+          "offset 0, 0.4\n"
+          "set label 'share of attention' at screen 0.1/width, graph 0.5 center rotate\n"
+          "set yrange [0:*]\nset xrange [-0.5:{}]\n",
           ticks, static_cast<double>(masses.rbegin()->first) + 0.5) +
       plots + "\n";
   figure.caption =
@@ -191,15 +201,11 @@ Figure key_channel_map(const Results& results) {
   std::int64_t rows = 0;
   std::int64_t channels = 0;
   Figure figure;
-  figure.data.column("channel", Table::Type::integer)
-      .column("row", Table::Type::integer)
-      .column("ratio", Table::Type::real)
-      .column("post", Table::Type::integer)
-      .column("layer", Table::Type::integer)
-      .column("head", Table::Type::integer);
+  figure.data = empty_table(
+      "integer channel, integer row, real ratio, integer post, integer layer, integer head");
   for (const auto& cell : cells) {
-    figure.data.add({cell.channel, cell.row, cell.ratio, std::int64_t{cell.post ? 1 : 0},
-                     cell.layer, cell.head});
+    figure.data.add(
+        {cell.channel, cell.row, cell.ratio, std::int64_t{cell.post}, cell.layer, cell.head});
     ratios.push_back(cell.ratio);
     rows = std::max(rows, cell.row + 1);
     channels = std::max(channels, cell.channel + 1);
@@ -210,13 +216,12 @@ Figure key_channel_map(const Results& results) {
                        .right = 0.6,
                        .x_label = "channel",
                        .y_label = "key heads, layer after layer"});
-  // The last colour is that of the channels farthest out: one in a thousand.
+  // The colour scale ends at the 99.9th percentile, so that outliers do not darken all others.
   const double top = std::max(2.0, quantile_of(ratios, 0.999));
   figure.title = "Channels of keys that stand out";
-  figure.width = panels.width();
-  figure.height = panels.height();
-  figure.script =
-      panels.begin() + palette(style::kCividis) +
+  panels.begin(figure);
+  figure.script +=
+      palette(style::kCividis) +
       fmt::format(
           "set cbrange [0:{:.4g}]\nset cbtics {}\nunset grid\n"
           "set label 'range over the median' at screen {:.4f}, screen 0.5 center rotate "

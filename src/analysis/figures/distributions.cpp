@@ -1,4 +1,4 @@
-// How the main measures of one model spread over its heads.
+// Histograms of the main measures over the heads of one model.
 #include <algorithm>
 #include <cmath>
 
@@ -9,38 +9,44 @@
 #include "analysis/figures/run_axis.h"
 #include "analysis/figures/script.h"
 #include "analysis/figures/style.h"
+#include "base/core/nan.h"
 
 namespace qkscope {
 namespace {
 
 constexpr int kHistogramBins = 24;
 
+enum class SpreadRange { to_one, signed_to_one, own };
+
 struct SpreadMeasure {
   const char* table;
   const char* column;
   const char* title;
-  enum class SpreadRange { to_one, signed_to_one, own } range;
+  SpreadRange range;
   bool absolute = false;
-  const char* null_column = "";  // what shuffled positions give
+  bool optional = false;         // older results do not have the column
+  const char* null_column = "";  // the same measure with shuffled positions
 };
-using SpreadRange = SpreadMeasure::SpreadRange;
 
 constexpr SpreadMeasure kSpreadMeasures[] = {
-    {"qk", "r_q", "r_q on PC0", SpreadRange::signed_to_one, false, "r_q_null"},
-    {"qk", "r_k", "r_k on PC0", SpreadRange::signed_to_one, false, "r_k_null"},
+    {"qk", "r_q", "r_q on PC0", SpreadRange::signed_to_one, false, false, "r_q_null"},
+    {"qk", "r_k", "r_k on PC0", SpreadRange::signed_to_one, false, false, "r_k_null"},
     {"qk", "explained_variance", "share of variance on PC0", SpreadRange::to_one},
-    {"rotated", "position_r", "|r| along a, pooled", SpreadRange::to_one, false, "position_r_null"},
-    {"rotated", "r_k_a", "|r_k| along a", SpreadRange::to_one, true, "r_k_a_null"},
+    {"rotated", "position_r", "|r| along a, pooled", SpreadRange::to_one, false, false,
+     "position_r_null"},
+    {"rotated", "r_k_a", "|r_k| along a", SpreadRange::to_one, true, false, "r_k_a_null"},
     {"rotated", "bias_strength", "bias", SpreadRange::own},
     {"rotated", "separation_strength", "separation", SpreadRange::to_one},
     {"rotated", "plane_var_fraction", "share of variance in (a, b)", SpreadRange::to_one},
     {"head_metrics", "ap_profile_overall", "plasticity", SpreadRange::to_one},
     {"head_metrics", "ap_first20", "plasticity, first 20 %", SpreadRange::to_one},
     {"head_metrics", "ap_last20", "plasticity, last 20 %", SpreadRange::to_one},
-    {"head_metrics", "ap_drop", "drop of plasticity", SpreadRange::own}};
+    {"head_metrics", "ap_drop", "drop of plasticity", SpreadRange::own},
+    {"head_metrics", "ap_free_overall", "plasticity, model-free", SpreadRange::to_one, false,
+     true}};
 
 struct SpreadValues {
-  std::vector<double> rope;  // and of layers of which it is not known
+  std::vector<double> rope;  // also heads whose layer kind is unknown
   std::vector<double> nope;
 
   std::vector<double> all() const {
@@ -50,28 +56,13 @@ struct SpreadValues {
   }
 };
 
-SpreadValues spread_values(const Frame& frame, const SpreadMeasure& measure) {
-  const auto& from = frame.reals(measure.column);
-  const auto* components = frame.has("pc") ? &frame.integers("pc") : nullptr;
+SpreadValues spread_values(const Frame& frame, const char* column) {
+  const auto& from = frame.reals(column);
   SpreadValues values;
-  for (std::size_t row = 0; row < frame.rows(); ++row) {
-    if (std::isnan(from[row]) || (components && (*components)[row] != 0)) continue;
-    auto& group = frame.texts("rope")[row] == "nope" ? values.nope : values.rope;
-    group.push_back(measure.absolute ? std::fabs(from[row]) : from[row]);
-  }
-  return values;
-}
-
-// Mean of what shuffled positions give; NaN where the results do not say.
-double null_mean(const Frame& frame, const SpreadMeasure& measure) {
-  if (!frame.has(measure.null_column)) return std::nan("");
-  const auto& from = frame.reals(measure.null_column);
-  const auto* components = frame.has("pc") ? &frame.integers("pc") : nullptr;
-  std::vector<double> values;
   for (std::size_t row = 0; row < frame.rows(); ++row)
-    if (!std::isnan(from[row]) && (!components || (*components)[row] == 0))
-      values.push_back(from[row]);
-  return mean_of(values);
+    if (!std::isnan(from[row]) && frame.is_first_component(row))
+      (frame.is_nope(row) ? values.nope : values.rope).push_back(from[row]);
+  return values;
 }
 
 struct SpreadHistogram {
@@ -95,7 +86,7 @@ SpreadHistogram spread_histogram(const SpreadMeasure& measure, const SpreadValue
   if (measure.range == SpreadRange::signed_to_one)
     histogram.low = *std::min_element(all.begin(), all.end()) < 0 ? -1 : 0;
   if (measure.range == SpreadRange::own) {
-    // Without the last hundredth at either end, which stands in the last bins.
+    // Values below the 1st and above the 99th percentile are counted in the outermost bins.
     histogram.low = std::min(0.0, quantile_of(all, 0.01));
     histogram.high = std::max(0.0, quantile_of(all, 0.99));
     if (!(histogram.high > histogram.low)) histogram.high = histogram.low + 1;
@@ -109,10 +100,10 @@ struct SpreadPanel {
   std::string column;
   std::string title;
   SpreadHistogram histogram;
-  double scale = 1;  // of the axis
+  double scale = 1;  // factor of the axis
   double mean = 0;
-  double null = 0;    // NaN: not known
-  bool nope = false;  // whether it has heads of NoPE layers
+  double null = 0;    // NaN: unknown
+  bool nope = false;  // some heads are on NoPE layers
 };
 
 std::string vertical_line(double x, const char* colour, int dash) {
@@ -147,7 +138,7 @@ std::string draw_histogram(std::size_t index, const SpreadPanel& panel, bool any
   return text + "\n";
 }
 
-// Bias is small: its axis has a power of ten.
+// The bias is small, so its axis is scaled by a power of ten.
 void scale_bias(const SpreadValues& values, SpreadPanel& panel) {
   const Unit unit = unit_for({values.all()}, "per token");
   panel.scale = unit.scale;
@@ -155,17 +146,21 @@ void scale_bias(const SpreadValues& values, SpreadPanel& panel) {
                                 : fmt::format("bias (1e{:.0f} per token)", -std::log10(unit.scale));
 }
 
-// A panel for each measure that the results have.
+// One panel for each measure that the results contain.
 std::vector<SpreadPanel> spread_panels(const Results& results) {
   std::vector<SpreadPanel> panels;
   for (const auto& measure : kSpreadMeasures) {
     if (!results.has(measure.table)) continue;
     const Frame& frame = results.frame(measure.table);
-    const auto values = spread_values(frame, measure);
+    if (measure.optional && !frame.has(measure.column)) continue;
+    auto values = spread_values(frame, measure.column);
+    if (measure.absolute) values = {absolute(values.rope), absolute(values.nope)};
     if (values.all().empty()) continue;
     SpreadPanel panel{measure.column, measure.title, spread_histogram(measure, values)};
     panel.mean = mean_of(values.all());
-    panel.null = null_mean(frame, measure);
+    panel.null = frame.has(measure.null_column)
+                     ? mean_of(spread_values(frame, measure.null_column).all())
+                     : kNan;
     panel.nope = !values.nope.empty();
     if (panel.column == "bias_strength") scale_bias(values, panel);
     panels.push_back(std::move(panel));
@@ -174,15 +169,9 @@ std::vector<SpreadPanel> spread_panels(const Results& results) {
 }
 
 Table spread_table(const std::vector<SpreadPanel>& panels) {
-  Table table;
-  table.column("panel", Table::Type::integer)
-      .column("low", Table::Type::real)
-      .column("high", Table::Type::real)
-      .column("heads", Table::Type::integer)
-      .column("nope_heads", Table::Type::integer)
-      .column("mean", Table::Type::real)
-      .column("null", Table::Type::real)
-      .column("measure", Table::Type::text);
+  Table table = empty_table(
+      "integer panel, real low, real high, integer heads, integer nope_heads, real mean, real "
+      "null, text measure");
   for (std::size_t i = 0; i < panels.size(); ++i)
     for (int bin = 0; bin < kHistogramBins; ++bin) {
       const auto& h = panels[i].histogram;
@@ -197,10 +186,9 @@ Table spread_table(const std::vector<SpreadPanel>& panels) {
 
 Figure distributions(const Results& results) {
   const auto panels = spread_panels(results);
-  if (panels.empty()) return nothing_to_draw("none of its numbers exists");
-  const bool nope = std::any_of(panels.begin(), panels.end(), [](const auto& p) { return p.nope; });
-  const bool null =
-      std::any_of(panels.begin(), panels.end(), [](const auto& p) { return !std::isnan(p.null); });
+  if (panels.empty()) return {};
+  const bool nope = std::ranges::any_of(panels, &SpreadPanel::nope);
+  const bool null = std::ranges::any_of(panels, [](const auto& p) { return !std::isnan(p.null); });
   Figure figure;
   figure.data = spread_table(panels);
   const Panels grid({.count = static_cast<int>(panels.size()),
@@ -215,13 +203,12 @@ Figure distributions(const Results& results) {
       "Histograms over the heads of '{}'. Solid line: the mean over heads{}. r_q and r_k on the "
       "first component, |r| and |r_k| along a; plasticity is the mean of a head's profile. At the "
       "ends of the bias and the drop the last hundredth of heads stands in the last bin.{}",
-      one_line(results.runs().front().title),
+      results.title(),
       null ? "; dotted line: what positions without relation to the vectors would give (mean |r|)"
            : "",
       nope ? " Heads of NoPE layers are stacked on those of RoPE layers." : "");
-  figure.width = grid.width();
-  figure.height = grid.height();
-  figure.script = grid.begin() + (nope ? grid.key(layer_key()) : "") + "unset grid\n";
+  grid.begin(figure);
+  figure.script += (nope ? grid.key(layer_key()) : "") + "unset grid\n";
   for (std::size_t i = 0; i < panels.size(); ++i)
     figure.script +=
         grid.panel(static_cast<int>(i), panels[i].title) + draw_histogram(i, panels[i], nope);

@@ -1,4 +1,4 @@
-// Families of models beside each other.
+// Comparison of model families.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -19,16 +19,15 @@ constexpr int kFamilyBins = 40;
 constexpr char kOneFamily[] =
     "all runs are of one family of models; 'family' of a run in the sweep's file names another";
 
-// Heads of a family, from all its runs.
+// Heads of all runs of one model family.
 struct Family {
   std::string name;
   std::vector<double> bias;
   std::vector<double> separation;
-  std::vector<std::size_t> rows;  // of rotated
-  std::size_t runs = 0;
+  std::vector<std::size_t> rows;  // of rotated.parquet
 };
 
-// In order of their first run.
+// Families in the order of their first run.
 std::vector<Family> families_of(const Results& results) {
   std::vector<Family> families;
   std::vector<std::size_t> of_run;
@@ -37,8 +36,7 @@ std::vector<Family> families_of(const Results& results) {
     const auto found = std::find_if(families.begin(), families.end(),
                                     [&](const Family& family) { return family.name == name; });
     of_run.push_back(static_cast<std::size_t>(found - families.begin()));
-    if (found == families.end()) families.push_back({name, {}, {}, {}, 0});
-    ++families[of_run.back()].runs;
+    if (found == families.end()) families.push_back({name, {}, {}, {}});
   }
   const Frame& rotated = results.frame("rotated");
   const auto& bias = rotated.reals("bias_strength");
@@ -54,8 +52,8 @@ std::vector<Family> families_of(const Results& results) {
   return families;
 }
 
-const char* why_not(const std::vector<Family>& families) {
-  return families.empty() ? "none of its numbers exists" : kOneFamily;
+Figure no_comparison(const std::vector<Family>& families) {
+  return families.empty() ? Figure() : nothing_to_draw(kOneFamily);
 }
 
 const std::string& colour_of(std::size_t family) {
@@ -72,11 +70,11 @@ std::vector<double> all_biases(const std::vector<Family>& families) {
   return all;
 }
 
-// Fractions of the heads of each family, all over the same bins.
+// Histograms of the bias, one per family over common bins.
 struct BiasBins {
   double low = 0;
   double high = 0;
-  Table table;  // panel, low, high, fraction, heads, family
+  Table table;
   double tallest = 0;
 
   double edge(int bin) const { return low + (high - low) * bin / kFamilyBins; }
@@ -92,12 +90,8 @@ BiasBins bias_bins(const std::vector<Family>& families) {
   bins.low = quantile_of(all, 0.01);
   bins.high = quantile_of(all, 0.99);
   if (!(bins.high > bins.low)) bins.high = bins.low + 1;
-  bins.table.column("panel", Table::Type::integer)
-      .column("low", Table::Type::real)
-      .column("high", Table::Type::real)
-      .column("fraction", Table::Type::real)
-      .column("heads", Table::Type::integer)
-      .column("family", Table::Type::text);
+  bins.table =
+      empty_table("integer panel, real low, real high, real fraction, integer heads, text family");
   for (std::size_t i = 0; i < families.size(); ++i) {
     std::vector<std::int64_t> counts(kFamilyBins, 0);
     for (const double value : families[i].bias) ++counts[bins.bin_of(value)];
@@ -118,7 +112,7 @@ double positive_share(const std::vector<double>& values) {
   return static_cast<double>(positive) / static_cast<double>(values.size());
 }
 
-// The histogram in panel `i`, with lines at the mean and at 0.
+// Plots the histogram of family `i` with lines at the mean and at 0.
 std::string plot_bias_bins(std::size_t i, double mean, double scale) {
   return fmt::format(
       "unset arrow\n"
@@ -129,11 +123,70 @@ std::string plot_bias_bins(std::size_t i, double mean, double scale) {
       mean * scale, style::kInk, style::kFaint, i, scale, colour_of(i));
 }
 
+// One row per head of every family. The names of a few outstanding heads within the axis are shown.
+struct FamilyPoints {
+  Table table;
+  std::vector<double> bias;  // (heads)
+  std::vector<double> separation;
+  std::vector<KeyEntry> key;
+};
+
+// Names of the five heads farthest from the medians, among those that the axis does not cut off.
+std::vector<std::string> family_head_names(const Results& results, const FamilyPoints& points,
+                                           const std::vector<std::size_t>& rows) {
+  const Frame& rotated = results.frame("rotated");
+  const double low = quantile_of(points.bias, 0.005);
+  const double high = quantile_of(points.bias, 0.995);
+  std::vector<std::string> names(rows.size());
+  std::size_t shown = 0;
+  for (const auto i : outstanding(points.separation, points.bias, rows.size())) {
+    if (points.bias[i] < low || points.bias[i] > high) continue;
+    const auto& run = results.runs()[static_cast<std::size_t>(rotated.run()[rows[i]])];
+    names[i] = fmt::format("{} {}.{}", shortened(run.title, 14),
+                           rotated.integers_with_gaps("layer")[rows[i]], rotated.heads()[rows[i]]);
+    if (++shown == 5) break;
+  }
+  return names;
+}
+
+FamilyPoints family_points(const Results& results, const std::vector<Family>& families) {
+  FamilyPoints points;
+  points.table = empty_table(
+      "integer family_index, real separation_strength, real bias_strength, real r_family, integer "
+      "layer, integer head, text name, text family, text model");
+  std::vector<std::size_t> rows;
+  for (const auto& family : families) {
+    points.bias.insert(points.bias.end(), family.bias.begin(), family.bias.end());
+    points.separation.insert(points.separation.end(), family.separation.begin(),
+                             family.separation.end());
+    rows.insert(rows.end(), family.rows.begin(), family.rows.end());
+  }
+  const auto names = family_head_names(results, points, rows);
+  const Frame& rotated = results.frame("rotated");
+  const auto& layers = rotated.integers("layer");
+  const auto& heads = rotated.heads();
+  std::size_t place = 0;
+  for (std::size_t i = 0; i < families.size(); ++i) {
+    const auto& family = families[i];
+    const double r = correlation_of(family.separation, family.bias);
+    points.key.push_back(
+        {fmt::format("{}, {{/:Italic r}} = {:.2f}", escaped_markup(family.name), r), colour_of(i),
+         point_of(i)});
+    for (std::size_t j = 0; j < family.rows.size(); ++j) {
+      const auto row = family.rows[j];
+      points.table.add({static_cast<std::int64_t>(i), family.separation[j], family.bias[j], r,
+                        layers[row], heads[row], names[place++], one_line(family.name),
+                        results.label(rotated.run()[row])});
+    }
+  }
+  return points;
+}
+
 }  // namespace
 
 Figure bias_histogram(const Results& results) {
   const auto families = families_of(results);
-  if (families.size() < 2) return nothing_to_draw(why_not(families));
+  if (families.size() < 2) return no_comparison(families);
   BiasBins bins = bias_bins(families);
   const Unit unit = unit_for({all_biases(families)}, "per token");
   const Panels panels({.count = static_cast<int>(families.size()),
@@ -144,10 +197,8 @@ Figure bias_histogram(const Results& results) {
                        .y_label = "fraction of heads"});
   Figure figure;
   figure.title = "Positional bias of families of models";
-  figure.width = panels.width();
-  figure.height = panels.height();
-  figure.script =
-      panels.begin() +
+  panels.begin(figure);
+  figure.script +=
       fmt::format("set xrange [{}:{}]\nset xtics {}\nset yrange [0:{}]\nset ytics {}\nunset grid\n",
                   bins.low * unit.scale, bins.high * unit.scale,
                   round_step((bins.high - bins.low) * unit.scale, 4), 1.08 * bins.tallest,
@@ -168,42 +219,17 @@ Figure bias_histogram(const Results& results) {
 
 Figure family_scatter(const Results& results) {
   const auto families = families_of(results);
-  if (families.size() < 2) return nothing_to_draw(why_not(families));
-  const Frame& rotated = results.frame("rotated");
+  if (families.size() < 2) return no_comparison(families);
+  FamilyPoints points = family_points(results, families);
+  const Unit unit = unit_for({points.bias}, "per token");
+  // Clip the axis at the 0.5th and 99.5th percentile: outliers would compress all other heads.
+  const double low = quantile_of(points.bias, 0.005) * unit.scale;
+  const double high = quantile_of(points.bias, 0.995) * unit.scale;
+  const double margin = std::max(0.05 * (high - low), 1e-12);
+  const Key legend(points.key, style::kColumn);
   Figure figure;
   figure.title = "Bias against separation by family";
-  figure.data.column("family_index", Table::Type::integer)
-      .column("separation_strength", Table::Type::real)
-      .column("bias_strength", Table::Type::real)
-      .column("r_family", Table::Type::real)
-      .column("layer", Table::Type::integer)
-      .column("head", Table::Type::integer)
-      .column("family", Table::Type::text)
-      .column("model", Table::Type::text);
-  std::vector<double> bias;
-  std::vector<double> separation;
-  std::vector<KeyEntry> key;
-  for (std::size_t i = 0; i < families.size(); ++i) {
-    const auto& family = families[i];
-    const double r = correlation_of(family.separation, family.bias);
-    key.push_back({fmt::format("{}, {{/:Italic r}} = {:.2f}", escaped_markup(family.name), r),
-                   colour_of(i), point_of(i)});
-    for (std::size_t j = 0; j < family.bias.size(); ++j) {
-      const auto row = family.rows[j];
-      figure.data.add(
-          {static_cast<std::int64_t>(i), family.separation[j], family.bias[j], r,
-           rotated.integers("layer")[row], rotated.heads()[row], one_line(family.name),
-           one_line(results.runs()[static_cast<std::size_t>(rotated.run()[row])].label)});
-    }
-    bias.insert(bias.end(), family.bias.begin(), family.bias.end());
-    separation.insert(separation.end(), family.separation.begin(), family.separation.end());
-  }
-  const Unit unit = unit_for({bias}, "per token");
-  // A few heads far out would press all others together.
-  const double low = quantile_of(bias, 0.005) * unit.scale;
-  const double high = quantile_of(bias, 0.995) * unit.scale;
-  const double margin = std::max(0.05 * (high - low), 1e-12);
-  const Key legend(key, style::kColumn);
+  figure.data = std::move(points.table);
   figure.width = style::kColumn;
   figure.height = 0.4 + 2.0 + legend.height() + 0.06;
   figure.script =
@@ -221,12 +247,16 @@ Figure family_scatter(const Results& results) {
         ", \\\n  data using ($1 == {} ? $2 : NaN):($3 * {}) with points pt {} ps 0.22*mark lc rgb "
         "'#70{}'",
         i, unit.scale, point_of(i), colour_of(i).substr(1));
-  figure.script += "\n";
+  figure.script += fmt::format(
+      ", \\\n  data using 2:($3 * {}):(strcol(7)) with labels left offset 0.4, 0.25 font ',{}' "
+      "noenhanced tc rgb '{}'\n",
+      unit.scale, style::kNote, style::kInk);
   figure.caption = fmt::format(
       "One point per head: separation_strength against bias_strength (mu_q_a alpha_k, per token), "
       "with its sign. r is Pearson's correlation over the heads of a family; over all heads it is "
-      "{:.2f}. The half hundredth of heads at either end of the bias lies outside the picture.",
-      correlation_of(separation, bias));
+      "{:.2f}. The half hundredth of heads at either end of the bias lies outside the picture. The "
+      "heads farthest from the medians carry their names (run, layer.head).",
+      correlation_of(points.separation, points.bias));
   return figure;
 }
 

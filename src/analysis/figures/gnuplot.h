@@ -1,4 +1,4 @@
-// Runs gnuplot, which draws the figures.
+// Writes gnuplot scripts and runs gnuplot.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace qkscope {
 
-// Fails with what to install where there is no gnuplot.
+// Throws a failure that names the package to install if gnuplot cannot be run.
 void require_gnuplot();
 
-// NAME.gp: size, terminals and style, then the figure's own commands. Draws NAME.FORMAT for each of
-// `formats` (svg, png, pdf) in its own folder.
+// Returns the content of NAME.gp: size, terminals, style and the commands of the figure. The script
+// writes NAME.FORMAT for each of `formats` (svg, png, pdf) into the current folder.
 std::string gnuplot_script(const std::string& name, const Figure& figure,
                            const std::vector<std::string>& formats);
 
-// `gnuplot NAME.gp` in `folder`. Fails with gnuplot's own words.
+// Runs `gnuplot NAME.gp` in `folder`. Throws a failure with gnuplot's own message.
 void run_gnuplot(const std::string& folder, const std::string& name);
 
 }  // namespace qkscope

@@ -1,4 +1,4 @@
-// One point per head, or one per component: panels of runs.
+// Scatter plots with one point per head, and means per principal component: one panel per run.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -13,35 +13,38 @@
 namespace qkscope {
 namespace {
 
-// Heads of one run, x against an expression of y ("$3"), those of NoPE layers as diamonds:
-// head_points' columns.
+// Plots the heads of one run: column 2 of head_points against the gnuplot expression `y`. Heads of
+// NoPE layers are diamonds; outstanding heads carry their name.
 std::string plot_heads(std::size_t run, const char* y) {
   const auto heads = [&](int nope, const std::string& look) {
-    return fmt::format("  data using ($1 == {} && $4 == {} ? $2 : NaN):({}) with points {}", run,
-                       nope, y, look);
+    return fmt::format("  data using ($1 == {} && $4 == {} ? $2 : NaN):({}) with points {}, \\\n",
+                       run, nope, y, look);
   };
   return "plot \\\n" +
          heads(0,
                fmt::format("pt {} ps 0.22*mark lc rgb '#70{}'", style::kCircle, style::kRope + 1)) +
-         ", \\\n" +
          heads(1,
                fmt::format("pt {} ps 0.3*mark lc rgb '#40{}'", style::kDiamond, style::kNope + 1)) +
-         "\n";
+         fmt::format(
+             "  data using ($1 == {} ? $2 : NaN):({}):(strcol(7)) with labels left offset 0.4, "
+             "0.25 "
+             "font ',{}' tc rgb '{}'\n",
+             run, y, style::kNote, style::kInk);
 }
 
-// Without NoPE layers there is nothing to tell apart, and no key.
+// Legend of RoPE and NoPE layers, empty for results without NoPE layers.
 struct LayerMarks {
   double top;  // inches above the panels
   std::vector<KeyEntry> key;
-  const char* words;  // for the caption
+  const char* caption;
 };
 
 LayerMarks layer_marks(const Frame& frame) {
-  if (!any_nope(frame)) return {0.22, {}, ""};
+  if (!frame.any_nope()) return {0.22, {}, ""};
   return {0.36, layer_key(), " Diamonds are heads of NoPE layers."};
 }
 
-// Dashed lines at the bounds of the classes; both signs of r_k.
+// Dashed lines at the taxonomy bounds, for both signs of r_k.
 std::string bound_lines(const Run& run) {
   std::string text = "unset arrow\n";
   const auto line = [&](const std::string& from, const std::string& to) {
@@ -56,9 +59,8 @@ std::string bound_lines(const Run& run) {
   return text;
 }
 
-// A common logarithmic range for |values|; what is below a hundred-thousandth of the largest is
-// cut.
-std::string decades(const std::vector<double>& values) {
+// Logarithmic range of |values| in whole decades; values below 1e-5 of the largest are cut off.
+std::string decade_range(const std::vector<double>& values) {
   double largest = 0;
   for (const double value : values)
     if (std::fabs(value) > largest) largest = std::fabs(value);
@@ -74,34 +76,62 @@ struct PointColumns {
   const char* table;
   const char* x;
   const char* y;
+  bool log_y = false;  // the figure shows log10 |y|
 };
 
-// run, x, y, nope, layer, head, model: one row per head of `frame` that `take` accepts.
-Table head_points(const Results& results, const PointColumns& columns,
-                  const std::function<bool(std::size_t)>& take) {
+// Names ("LAYER.HEAD") of the outstanding heads of each run; empty for all other rows.
+std::vector<std::string> head_names(const Results& results, const Frame& frame,
+                                    const std::vector<std::size_t>& rows,
+                                    const PointColumns& columns) {
+  const std::size_t count = results.single() ? 5 : 3;  // more names overlap in small panels
+  std::vector<std::string> names(rows.size());
+  for (int run = 0; run < results.run_count(); ++run) {
+    std::vector<std::size_t> places;
+    std::vector<double> x;
+    std::vector<double> y;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const double value = frame.reals(columns.y)[rows[i]];
+      if (frame.run()[rows[i]] != run || (columns.log_y && value == 0)) continue;
+      places.push_back(i);
+      x.push_back(frame.reals(columns.x)[rows[i]]);
+      y.push_back(columns.log_y ? std::log10(std::fabs(value)) : value);
+    }
+    for (const auto i : outstanding(x, y, count)) {
+      const auto row = rows[places[i]];
+      names[places[i]] = fmt::format("{}.{}", frame.integers_with_gaps("layer")[row],
+                                     frame.integers_with_gaps("head")[row]);
+    }
+  }
+  return names;
+}
+
+// One row per head: run, x, y, nope, layer, head, name (of outstanding heads), model.
+Table head_points(const Results& results, const PointColumns& columns) {
   const Frame& frame = results.frame(columns.table);
   const auto& x = frame.reals(columns.x);
   const auto& y = frame.reals(columns.y);
-  Table table;
-  table.column("run", Table::Type::integer)
-      .column(columns.x, Table::Type::real)
-      .column(columns.y, Table::Type::real)
-      .column("nope", Table::Type::integer)
-      .column("layer", Table::Type::integer)
-      .column("head", Table::Type::integer)
-      .column("model", Table::Type::text);
-  for (std::size_t row = 0; row < frame.rows(); ++row) {
-    if (!take(row) || std::isnan(x[row]) || std::isnan(y[row])) continue;
-    const auto run = frame.run()[row];
-    table.add({std::int64_t{run}, x[row], y[row],
-               std::int64_t{frame.texts("rope")[row] == "nope" ? 1 : 0},
-               frame.integers("layer")[row], frame.integers("head")[row],
-               one_line(results.runs()[static_cast<std::size_t>(run)].label)});
+  const auto& layers = frame.integers("layer");
+  const auto& heads = frame.integers("head");
+  Table table =
+      empty_table(fmt::format("integer run, real {}, real {}, integer nope, integer layer, integer "
+                              "head, text name, text model",
+                              columns.x, columns.y));
+  std::vector<std::size_t> rows;
+  for (std::size_t row = 0; row < frame.rows(); ++row)
+    if (frame.is_first_component(row) && !std::isnan(x[row]) && !std::isnan(y[row]))
+      rows.push_back(row);
+  const auto names = head_names(results, frame, rows, columns);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto row = rows[i];
+    table.add({std::int64_t{frame.run()[row]}, x[row], y[row], std::int64_t{frame.is_nope(row)},
+               layers[row], heads[row], names[i], results.label(frame.run()[row])});
   }
   return table;
 }
 
-// A mean in one column and its standard deviation in the next, beside x = component.
+constexpr char kNames[] = " The heads farthest from the medians carry their names (layer.head).";
+
+// CSV column of a mean, followed by its standard deviation; `shift` moves x, the component.
 struct Spread {
   int middle;
   double shift;
@@ -118,26 +148,23 @@ std::string plot_spread(std::size_t run, const Spread& spread, int point, const 
 }  // namespace
 
 Figure rq_rk_scatter(const Results& results) {
-  const auto& pcs = results.frame("qk").integers("pc");
   Figure figure;
   figure.title = "Position in queries against position in keys";
   const auto marks = layer_marks(results.frame("qk"));
   figure.caption = fmt::format(
       "One point per head: r_q against r_k (with its sign) on the first component. Dashed lines "
-      "bound the classes, which look at |r_k|: {}.{}",
-      bounds_text(results), marks.words);
-  figure.data =
-      head_points(results, {"qk", "r_q", "r_k"}, [&](std::size_t row) { return pcs[row] == 0; });
-  const Panels panels({.count = static_cast<int>(results.runs().size()),
+      "bound the classes, which look at |r_k|: {}.{}{}",
+      bounds_text(results), marks.caption, kNames);
+  figure.data = head_points(results, {"qk", "r_q", "r_k"});
+  const Panels panels({.count = results.run_count(),
                        .aspect = 1.25,
                        .top = marks.top,
                        .x_label = "{/:Italic r}_q",
                        .y_label = "{/:Italic r}_k"});
-  figure.width = panels.width();
-  figure.height = panels.height();
-  figure.script = panels.begin() + panels.key(marks.key) +
-                  "set xrange [-0.08:1.05]\nset yrange [-1.05:1.05]\n"
-                  "set xtics 0.5\nset ytics 0.5\nunset grid\n";
+  panels.begin(figure);
+  figure.script += panels.key(marks.key) +
+                   "set xrange [-0.08:1.05]\nset yrange [-1.05:1.05]\n"
+                   "set xtics 0.5\nset ytics 0.5\nunset grid\n";
   for (std::size_t i = 0; i < results.runs().size(); ++i) {
     figure.script += panels.panel(static_cast<int>(i), results.runs()[i].title);
     figure.script += bound_lines(results.runs()[i]) + plot_heads(i, "$3");
@@ -153,21 +180,20 @@ Figure bias_vs_separation(const Results& results) {
   figure.caption = fmt::format(
       "One point per head: separation_strength (share of the squared distance between queries and "
       "keys along b) against |bias_strength| (|mu_q_a alpha_k|, per token), on a logarithmic "
-      "axis.{}",
-      marks.words);
-  figure.data = head_points(results, {"rotated", "separation_strength", "bias_strength"},
-                            [](std::size_t) { return true; });
-  const Panels panels({.count = static_cast<int>(results.runs().size()),
+      "axis.{}{}",
+      marks.caption, kNames);
+  figure.data = head_points(results, {"rotated", "separation_strength", "bias_strength", true});
+  const Panels panels({.count = results.run_count(),
                        .top = marks.top,
                        .y_format = "10^{%T}",
                        .x_label = "separation strength",
                        .y_label = "|bias strength| (per token)"});
-  figure.width = panels.width();
-  figure.height = panels.height();
-  figure.script =
-      panels.begin() + panels.key(marks.key) +
-      "set xrange [-0.05:1.05]\nset xtics 0.5\nset logscale y\nset ytics 100\nunset grid\n" +
-      decades(results.frame("rotated").reals("bias_strength"));
+  panels.begin(figure);
+  // A tick step of one decade: with two decades gnuplot spaces the minor ticks evenly in value.
+  figure.script += panels.key(marks.key) +
+                   "set xrange [-0.05:1.05]\nset xtics 0.5\nset logscale y\nset ytics 10\n"
+                   "set mytics 10\nunset grid\n" +
+                   decade_range(results.frame("rotated").reals("bias_strength"));
   for (std::size_t i = 0; i < results.runs().size(); ++i)
     figure.script +=
         panels.panel(static_cast<int>(i), results.runs()[i].title) + plot_heads(i, "abs($3)");
@@ -183,14 +209,9 @@ Figure pc_roles(const Results& results) {
   figure.caption =
       "Mean over heads of r_q (blue circles) and r_k (red squares) on each principal component, "
       "whiskers of one standard deviation. A component points where its r_q is positive.";
-  figure.data.column("run", Table::Type::integer)
-      .column("pc", Table::Type::integer)
-      .column("r_q_mean", Table::Type::real)
-      .column("r_q_std", Table::Type::real)
-      .column("r_k_mean", Table::Type::real)
-      .column("r_k_std", Table::Type::real)
-      .column("heads", Table::Type::integer)
-      .column("model", Table::Type::text);
+  figure.data = empty_table(
+      "integer run, integer pc, real r_q_mean, real r_q_std, real r_k_mean, real r_k_std, integer "
+      "heads, text model");
   for (std::int64_t pc = 0; pc < 10; ++pc) {
     const auto take = [&](std::size_t row) { return pcs[row] == pc; };
     const auto r_q = by_run(results, qk, qk.reals("r_q"), take);
@@ -198,20 +219,17 @@ Figure pc_roles(const Results& results) {
     for (std::size_t i = 0; i < r_q.size(); ++i)
       if (!r_q[i].empty() || !r_k[i].empty())
         figure.data.add({static_cast<std::int64_t>(i), pc, mean_of(r_q[i]), deviation_of(r_q[i]),
-                         mean_of(r_k[i]), deviation_of(r_k[i]),
-                         static_cast<std::int64_t>(r_q[i].size()),
-                         one_line(results.runs()[i].label)});
+                         mean_of(r_k[i]), deviation_of(r_k[i]), std::ssize(r_q[i]),
+                         results.label(static_cast<int>(i))});
   }
-  const Panels panels({.count = static_cast<int>(results.runs().size()),
+  const Panels panels({.count = results.run_count(),
                        .top = 0.36,
                        .x_label = "principal component",
                        .y_label = "correlation with position"});
-  figure.width = panels.width();
-  figure.height = panels.height();
-  figure.script = panels.begin() +
-                  panels.key({{"queries, {/:Italic r}_q", style::kQuery, style::kCircle},
-                              {"keys, {/:Italic r}_k", style::kKey, style::kSquare}}) +
-                  "set xrange [-0.6:9.6]\nset yrange [-1:1]\nset xtics 3\nset ytics 0.5\n";
+  panels.begin(figure);
+  figure.script += panels.key({{"queries, {/:Italic r}_q", style::kQuery, style::kCircle},
+                               {"keys, {/:Italic r}_k", style::kKey, style::kSquare}}) +
+                   "set xrange [-0.6:9.6]\nset yrange [-1:1]\nset xtics 3\nset ytics 0.5\n";
   for (std::size_t i = 0; i < results.runs().size(); ++i) {
     figure.script += panels.panel(static_cast<int>(i), results.runs()[i].title);
     figure.script += fmt::format("plot 0 lw 0.5 lc rgb '{}' notitle, \\\n", style::kFaint);

@@ -1,4 +1,4 @@
-// Rows of runs, columns of layers or dimensions: cells with a mean over heads.
+// Means over heads: rows are runs, columns are depth or dimensions of a head.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -13,9 +13,31 @@
 namespace qkscope {
 namespace {
 
-constexpr int kBins = 10;
+constexpr int kDepthBins = 10;
 
-// (runs): the last layer that the run's heads come from.
+// One column of a result table as a map over depth.
+struct DepthMeasure {
+  const char* name;  // the figure is layer_heatmap_NAME
+  const char* table;
+  const char* column;
+  const char* title;
+  const char* what;  // what the caption calls the measure
+  const std::vector<std::string>& colours;
+  bool absolute = false;
+  bool to_one = true;  // colours run from 0 to 1, else around zero to the largest mean
+};
+
+const DepthMeasure kDepthMeasures[] = {
+    {"rq", "qk", "r_q", "Position in queries over depth", "r_q on the first component",
+     style::kBlues},
+    {"rk", "qk", "r_k", "Position in keys over depth", "r_k (with its sign) on the first component",
+     style::kReds},
+    {"rka", "rotated", "r_k_a", "Position in keys along the drift, over depth",
+     "|r_k_a|, the correlation of keys with position along a,", style::kReds, true},
+    {"bias", "rotated", "bias_strength", "Positional bias over depth",
+     "bias_strength (mu_q_a alpha_k, per token)", style::kAroundZero, false, false}};
+
+// Last layer with a head, for each run.
 std::vector<std::int64_t> last_layers(const Results& results, const Frame& frame) {
   std::vector<std::int64_t> last(results.runs().size(), 0);
   const auto& layers = frame.integers("layer");
@@ -26,36 +48,36 @@ std::vector<std::int64_t> last_layers(const Results& results, const Frame& frame
   return last;
 }
 
-int bin_of(std::int64_t layer, std::int64_t last) {
-  if (last == 0) return 0;
-  return static_cast<int>(std::min<std::int64_t>(kBins - 1, kBins * layer / last));
-}
+using RunCells = std::map<std::pair<int, std::int64_t>, std::vector<double>>;  // (run, x)
 
-// Mean over the heads in each tenth of the depth; of a table with components the first counts.
-Table layer_bins(const Results& results, const Frame& frame, const std::vector<double>& values) {
-  const auto& layers = frame.integers("layer");
-  const auto* components = frame.has("pc") ? &frame.integers("pc") : nullptr;
-  const auto last = last_layers(results, frame);
-  std::map<std::pair<int, int>, std::vector<double>> cells;  // run, bin
-  for (std::size_t row = 0; row < frame.rows(); ++row) {
-    if ((components && (*components)[row] != 0) || std::isnan(values[row])) continue;
-    const int run = frame.run()[row];
-    cells[{run, bin_of(layers[row], last[static_cast<std::size_t>(run)])}].push_back(values[row]);
-  }
-  Table table;
-  table.column("bin", Table::Type::integer)
-      .column("row", Table::Type::integer)
-      .column("mean", Table::Type::real)
-      .column("heads", Table::Type::integer)
-      .column("model", Table::Type::text);
+// One row per cell: x, the run as a row of the map, mean over heads, number of heads, model.
+Table mean_table(const Results& results, const RunCells& cells, const char* x, const char* mean) {
+  Table table = empty_table(
+      fmt::format("integer {}, integer row, real {}, integer heads, text model", x, mean));
   for (const auto& [place, heads] : cells)
-    table.add({std::int64_t{place.second}, std::int64_t{-place.first}, mean_of(heads),
-               static_cast<std::int64_t>(heads.size()),
-               one_line(results.runs()[static_cast<std::size_t>(place.first)].label)});
+    table.add({place.second, std::int64_t{-place.first}, mean_of(heads), std::ssize(heads),
+               results.label(place.first)});
   return table;
 }
 
-// Rows of runs over a common axis of depth.
+// Mean over the heads in each tenth of the depth.
+Table depth_means(const Results& results, const DepthMeasure& measure) {
+  const Frame& frame = results.frame(measure.table);
+  const auto& values = frame.reals(measure.column);
+  const auto& layers = frame.integers("layer");
+  const auto last = last_layers(results, frame);
+  RunCells cells;
+  for (std::size_t row = 0; row < frame.rows(); ++row) {
+    if (!frame.is_first_component(row) || std::isnan(values[row])) continue;
+    const int run = frame.run()[row];
+    const auto deepest = std::max<std::int64_t>(1, last[static_cast<std::size_t>(run)]);
+    const auto bin = std::min<std::int64_t>(kDepthBins - 1, kDepthBins * layers[row] / deepest);
+    cells[{run, bin}].push_back(measure.absolute ? std::fabs(values[row]) : values[row]);
+  }
+  return mean_table(results, cells, "bin", "mean");
+}
+
+// Axes of a map whose rows are runs and whose columns are tenths of the depth.
 std::string depth_axes(const Results& results) {
   return run_rows(results) +
          "unset colorbox\nunset grid\nunset border\nset xrange [-0.5:9.5]\n"
@@ -63,7 +85,7 @@ std::string depth_axes(const Results& results) {
          "set xlabel 'depth (layer / last layer)' offset 0, 0.3\nset rmargin 2\n";
 }
 
-// Cells with their number in ink, white where `dark` holds.
+// Plots cells with their number, in white where the gnuplot condition `dark` holds.
 std::string plot_numbered_cells(const std::string& dark) {
   return "plot \\\n" + plot_unit_cells(1, 2, 3) +
          fmt::format(
@@ -78,101 +100,54 @@ double height_of(const Results& results) {
   return 0.62 + 0.2 * static_cast<double>(results.runs().size());
 }
 
-Figure layer_heatmap(const Results& results, Table bins, const std::vector<std::string>& colours) {
-  Figure figure;
-  figure.data = std::move(bins);
-  figure.width = style::kColumn;
-  figure.height = height_of(results);
-  figure.script = palette(colours) + depth_axes(results) +
-                  "set cbrange [0:1]\nset tmargin 0.5\n"
-                  "shown(v) = (v <= -0.005 ? '-' : '').(abs(v) > 0.995 ? '1.0' : sprintf('%.2f', "
-                  "abs(v))[2:4])\n" +
-                  plot_numbered_cells("$3 >= 0.5");
-  return figure;
+// Colours around zero up to the largest mean, with numbers in units of a power of ten.
+std::string signed_depth_script(const std::vector<double>& means) {
+  const Unit unit = unit_for({means}, "per token");
+  const double largest = std::ranges::max(absolute(means));
+  const double top = largest > 0 ? largest : 1;
+  return fmt::format(
+             "set cbrange [{}:{}]\nset tmargin 2\n"
+             "set label 'mean bias ({})' at graph 1, graph 1 right offset 0, 0.7 font ',{}'\n"
+             "shown(v) = sprintf('%.1f', v * {})\n",
+             -top, top, unit.text, style::kSmall, unit.scale) +
+         plot_numbered_cells(fmt::format("abs($3) > {}", 0.7 * top));
 }
 
-// The caption of a map over depth.
-std::string depth_caption(const std::string& what, const std::string& colours) {
-  return fmt::format(
+std::string unit_depth_script() {
+  return "set cbrange [0:1]\nset tmargin 0.5\n"
+         "shown(v) = (v <= -0.005 ? '-' : '').(abs(v) > 0.995 ? '1.0' : sprintf('%.2f', "
+         "abs(v))[2:4])\n" +
+         plot_numbered_cells("$3 >= 0.5");
+}
+
+Figure layer_heatmap(const Results& results, const DepthMeasure& measure) {
+  Figure figure;
+  figure.data = depth_means(results, measure);
+  if (figure.data.rows() == 0) return {};
+  figure.title = measure.title;
+  figure.width = style::kColumn;
+  figure.height = height_of(results) + (measure.to_one ? 0 : 0.16);
+  figure.script =
+      palette(measure.colours) + depth_axes(results) +
+      (measure.to_one ? unit_depth_script() : signed_depth_script(figure.data.find("mean")->reals));
+  figure.caption = fmt::format(
       "Mean {} over the heads in each tenth of the depth. The tenth is that of layer / last layer; "
       "the last layer is the last one with a captured head. {}; cells without heads are empty.",
-      what, colours);
-}
-
-Table mean_weights(const Results& results) {
-  const Frame& weights = results.frame("head_component_weights");
-  const auto& values = weights.reals("component_weight");
-  const auto& components = weights.integers("component");
-  std::map<std::pair<int, std::int64_t>, std::vector<double>> cells;  // run, dimension
-  for (std::size_t row = 0; row < weights.rows(); ++row)
-    if (!std::isnan(values[row]))
-      cells[{weights.run()[row], components[row]}].push_back(values[row]);
-  Table table;
-  table.column("dimension", Table::Type::integer)
-      .column("row", Table::Type::integer)
-      .column("mean_share", Table::Type::real)
-      .column("heads", Table::Type::integer)
-      .column("model", Table::Type::text);
-  for (const auto& [place, heads] : cells)
-    table.add({place.second, std::int64_t{-place.first}, mean_of(heads),
-               static_cast<std::int64_t>(heads.size()),
-               one_line(results.runs()[static_cast<std::size_t>(place.first)].label)});
-  return table;
+      measure.what,
+      measure.to_one ? "Colours run from 0 to 1" : "Red is above 0, blue below, white 0");
+  return figure;
 }
 
 }  // namespace
 
-Figure layer_heatmap_rq(const Results& results) {
-  const Frame& qk = results.frame("qk");
-  Figure figure = layer_heatmap(results, layer_bins(results, qk, qk.reals("r_q")), style::kBlues);
-  figure.title = "Position in queries over depth";
-  figure.caption = depth_caption("r_q on the first component", "Colours run from 0 to 1");
-  return figure;
-}
-
-Figure layer_heatmap_rk(const Results& results) {
-  const Frame& qk = results.frame("qk");
-  Figure figure = layer_heatmap(results, layer_bins(results, qk, qk.reals("r_k")), style::kReds);
-  figure.title = "Position in keys over depth";
-  figure.caption =
-      depth_caption("r_k (with its sign) on the first component", "Colours run from 0 to 1");
-  return figure;
-}
-
-Figure layer_heatmap_rka(const Results& results) {
-  const Frame& rotated = results.frame("rotated");
-  Figure figure = layer_heatmap(
-      results, layer_bins(results, rotated, absolute(rotated.reals("r_k_a"))), style::kReds);
-  figure.title = "Position in keys along the drift, over depth";
-  figure.caption = depth_caption("|r_k_a|, the correlation of keys with position along a,",
-                                 "Colours run from 0 to 1");
-  return figure;
-}
-
-Figure layer_heatmap_bias(const Results& results) {
-  const Frame& rotated = results.frame("rotated");
-  Figure figure;
-  figure.data = layer_bins(results, rotated, rotated.reals("bias_strength"));
-  if (figure.data.rows() == 0) return nothing_to_draw("none of its numbers exists");
-  const auto& means = figure.data.find("mean")->reals;
-  const Unit unit = unit_for({means}, "per token");
-  const auto sizes = absolute(means);
-  const double largest = *std::max_element(sizes.begin(), sizes.end());
-  const double top = largest > 0 ? largest : 1;
-  figure.width = style::kColumn;
-  figure.height = height_of(results) + 0.16;
-  figure.script =
-      palette(style::kAroundZero) + depth_axes(results) +
-      fmt::format(
-          "set cbrange [{}:{}]\nset tmargin 2\n"
-          "set label 'mean bias ({})' at graph 1, graph 1 right offset 0, 0.7 font ',{}'\n"
-          "shown(v) = sprintf('%.1f', v * {})\n",
-          -top, top, unit.text, style::kSmall, unit.scale) +
-      plot_numbered_cells(fmt::format("abs($3) > {}", 0.7 * top));
-  figure.title = "Positional bias over depth";
-  figure.caption = depth_caption("bias_strength (mu_q_a alpha_k, per token)",
-                                 "Red is above 0, blue below, white 0");
-  return figure;
+std::vector<FigureKind> layer_heatmaps() {
+  std::vector<FigureKind> kinds;
+  for (const auto& measure : kDepthMeasures)
+    kinds.push_back({fmt::format("layer_heatmap_{}", measure.name),
+                     {measure.table},
+                     [&measure](const Results& results) { return layer_heatmap(results, measure); },
+                     Runs::several});
+  return kinds;
 }
 
 Figure component_weights(const Results& results) {
@@ -181,14 +156,21 @@ Figure component_weights(const Results& results) {
   figure.caption =
       "How the linear relation of queries to position spreads over the dimensions of a head: R^2 "
       "of each dimension on position, as a share of the head's sum, mean over heads.";
-  figure.data = mean_weights(results);
+  const Frame& weights = results.frame("head_component_weights");
+  const auto& values = weights.reals("component_weight");
+  const auto& components = weights.integers("component");
+  RunCells cells;
+  for (std::size_t row = 0; row < weights.rows(); ++row)
+    if (!std::isnan(values[row]))
+      cells[{weights.run()[row], components[row]}].push_back(values[row]);
+  figure.data = mean_table(results, cells, "dimension", "mean_share");
   figure.width = style::kColumn;
-  if (results.runs().size() == 1) {
+  if (results.single()) {
     figure.height = style::kHeight;
     figure.script = fmt::format(
         "set xlabel 'dimension of the head'\nset ylabel 'mean share'\nset yrange [0:*]\n"
-        "set xrange [-1:*]\nset boxwidth 1\nplot data using 1:3 with boxes lc rgb '{}'\n",
-        style::kAccent);
+        "set xrange [-1:{}]\nset boxwidth 1\nplot data using 1:3 with boxes lc rgb '{}'\n",
+        std::ranges::max(components) + 1, style::kAccent);
     return figure;
   }
   figure.height = height_of(results);

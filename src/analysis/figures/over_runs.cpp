@@ -1,15 +1,18 @@
-// Figures that follow the first component over the runs.
+// Figures of the first principal component and of the classes: over runs, or of one run.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "analysis/figures/registry.h"
 #include "analysis/figures/run_axis.h"
 #include "analysis/figures/run_series.h"
+#include "analysis/figures/script.h"
 #include "analysis/figures/style.h"
 
 namespace qkscope {
 namespace {
 
-// Rows of the component `pc`.
+// Selects the rows of principal component `pc`.
 std::function<bool(std::size_t)> component(const Frame& qk, std::int64_t pc) {
   return [&pcs = qk.integers("pc"), pc](std::size_t row) { return pcs[row] == pc; };
 }
@@ -17,20 +20,16 @@ std::function<bool(std::size_t)> component(const Frame& qk, std::int64_t pc) {
 constexpr const char* kRq = "{/:Italic r}_q";
 constexpr const char* kRk = "{/:Italic r}_k";
 
-// PC0 to PC9 of a single run as bars with the spread over heads.
+// Bars of PC0 to PC9 for a single run, with the standard deviation over heads.
 Figure explained_variance_of_one(const Results& results) {
   const Frame& qk = results.frame("qk");
   Figure figure;
-  figure.data.column("pc", Table::Type::integer)
-      .column("mean", Table::Type::real)
-      .column("std", Table::Type::real)
-      .column("heads", Table::Type::integer);
+  figure.data = empty_table("integer pc, real mean, real std, integer heads");
   for (int pc = 0; pc < 10; ++pc) {
     const auto values =
         by_run(results, qk, qk.reals("explained_variance"), component(qk, pc)).front();
     if (values.empty()) continue;
-    figure.data.add({std::int64_t{pc}, mean_of(values), deviation_of(values),
-                     static_cast<std::int64_t>(values.size())});
+    figure.data.add({std::int64_t{pc}, mean_of(values), deviation_of(values), std::ssize(values)});
   }
   figure.width = style::kColumn;
   figure.height = style::kHeight;
@@ -47,6 +46,55 @@ Figure explained_variance_of_one(const Results& results) {
   return figure;
 }
 
+std::string class_caption(const Results& results) {
+  return fmt::format(
+      "Classes come from the first component's r_q and |r_k|; the bounds of low and high are {}. "
+      "Position-dominated is high in both, Q-positional high in r_q and low in |r_k|, K-positional "
+      "the reverse, content-focused low in both, mixed the rest. Heads without a class are not "
+      "counted.",
+      bounds_text(results));
+}
+
+// Heads of each class. The table is empty if no head has a class.
+Table class_table(const Frame& heads) {
+  const auto& classes = heads.texts("class");
+  Table table =
+      empty_table("integer row, integer heads, integer nope_heads, real fraction, text class");
+  const auto total = std::ranges::count_if(classes, [](const auto& name) { return !name.empty(); });
+  if (total == 0) return table;
+  for (const auto& c : style::kClasses) {
+    std::int64_t here = 0;
+    std::int64_t without = 0;
+    for (std::size_t i = 0; i < classes.size(); ++i) {
+      if (classes[i] != c.name) continue;
+      ++here;
+      without += heads.is_nope(i) ? 1 : 0;
+    }
+    table.add({table.rows(), here, without, static_cast<double>(here) / static_cast<double>(total),
+               std::string(c.name)});
+  }
+  return table;
+}
+
+std::string plot_class_bars(bool nope) {
+  std::string text = "plot ";
+  for (std::size_t row = 0; row < std::size(style::kClasses); ++row)
+    text += fmt::format(
+        "data using ($1 == {0} ? 0.5 * $2 : NaN):(-$1):(0):2:(-$1 - 0.36):(-$1 + 0.36) with "
+        "boxxyerror fillstyle solid noborder lc rgb '{1}', \\\n  ",
+        row, style::kClasses[row].colour);
+  if (nope)
+    text += fmt::format(
+        "data using (0.5 * $3):(-$1):(0):3:(-$1 - 0.36):(-$1 + 0.36) with boxxyerror fillstyle "
+        "transparent pattern 4 noborder lc rgb '{}', \\\n  ",
+        style::kInk);
+  return text +
+         fmt::format(
+             "data using 2:(-$1):(sprintf('  %d (%.1f %%)', $2, 100 * $4)) with labels left font "
+             "',{}'\n",
+             style::kSmall);
+}
+
 }  // namespace
 
 Figure position_signal(const Results& results) {
@@ -61,8 +109,7 @@ Figure position_signal(const Results& results) {
   if (null)
     for (const auto& [name, colour] :
          {std::pair{"r_q_null", style::kQuery}, std::pair{"r_k_null", style::kKey}})
-      lines += null_line(
-          table.add(name, means_of(by_run(results, qk, qk.reals(name), component(qk, 0)))), colour);
+      lines += table.add_null(qk, name, colour);
   Figure figure;
   figure.title = "Position signal on the first component";
   figure.caption =
@@ -110,12 +157,8 @@ Figure taxonomy_evolution(const Results& results) {
   table.add("all_heads", std::move(counts));
   Figure figure;
   figure.title = "Classes of heads";
-  figure.caption = fmt::format(
-      "Fraction of heads in each class. Classes come from the first component's r_q and |r_k|; "
-      "the bounds of low and high are {}. Position-dominated is high in both, Q-positional high in "
-      "r_q and low in |r_k|, K-positional the reverse, content-focused low in both, mixed the "
-      "rest. Heads without a class are not counted. Dashed lines separate phases.",
-      bounds_text(results));
+  figure.caption = fmt::format("Fraction of heads in each class. {} Dashed lines separate phases.",
+                               class_caption(results));
   draw_trajectories(results,
                     {{"fraction of heads",
                       "set yrange [0:1]\nset ytics 0.2\nunset grid\nset boxwidth 0.78\n"
@@ -126,9 +169,40 @@ Figure taxonomy_evolution(const Results& results) {
   return figure;
 }
 
+Figure class_counts(const Results& results) {
+  const Frame& heads = results.frame("taxonomy");
+  const bool nope = heads.any_nope();
+  Figure figure;
+  figure.data = class_table(heads);
+  if (figure.data.rows() == 0) return {};
+  std::int64_t total = 0;
+  for (const auto count : figure.data.find("heads")->integers) total += count;
+  std::string tics;
+  int row = 0;
+  for (const auto& c : style::kClasses) {
+    tics += fmt::format("{}'{}' {}", row > 0 ? ", " : "", c.title, -row);
+    ++row;
+  }
+  figure.title = "Classes of heads";
+  figure.width = style::kColumn;
+  figure.height = 1.5;
+  figure.script =
+      margins({1.15, style::kColumn - 0.1, 0.36, 1.44}) +
+      fmt::format(
+          "unset grid\nset border 1\nset ytics ({0}) scale 0 font ',{1}'\nset xtics font ',{1}'\n"
+          "set yrange [{2}:0.5]\nset xrange [0:{3}]\nset xlabel 'heads' offset 0, 0.5 font "
+          "',{4}'\n",
+          tics, style::kSmall, 0.5 - row, 1.4 * static_cast<double>(total), style::kLabel) +
+      plot_class_bars(nope);
+  figure.caption =
+      fmt::format("Heads in each class of '{}'. {}{}", results.title(), class_caption(results),
+                  nope ? " Hatched: heads of NoPE layers." : "");
+  return figure;
+}
+
 Figure explained_variance(const Results& results) {
   Figure figure;
-  if (results.runs().size() == 1) {
+  if (results.single()) {
     figure = explained_variance_of_one(results);
   } else {
     const Frame& qk = results.frame("qk");

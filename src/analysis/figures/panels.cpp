@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kKeyRow = 0.15;  // inches
 
-// The mark, its title without the markup, and the room to the next.
+// Width in inches of the mark, the title without its markup, and the gap to the next entry.
 double entry_width(const KeyEntry& entry) {
   std::string plain = entry.title;
   for (const std::string mark : {"{/:Italic ", "{", "}", "_", "^"})
@@ -76,20 +76,22 @@ Panels::Panels(Options options) : options_(std::move(options)) {
   height_ = bottom_ + options_.top + rows_ * panel_ * options_.aspect + gap_y_ * (rows_ - 1);
 }
 
-std::string Panels::begin() const {
-  return fmt::format(
-             "set multiplot layout {},{} margins {:.4f},{:.4f},{:.4f},{:.4f} spacing "
-             "{:.4f},{:.4f}\n",
-             rows_, columns_, options_.left / width_, 1 - options_.right / width_,
-             bottom_ / height_, 1 - options_.top / height_, gap_x_ / width_, gap_y_ / height_) +
-         fmt::format("set label 1001 '{}' at screen {:.4f}, screen {:.4f} center\n",
-                     options_.x_label, 0.5 * (1 + (options_.left - options_.right) / width_),
-                     0.11 / height_) +
-         fmt::format("set label 1002 '{}' at screen {:.4f}, screen {:.4f} center rotate\n",
-                     options_.y_label, 0.1 / width_,
-                     0.5 * (1 + (bottom_ - options_.top) / height_)) +
-         fmt::format("set tics font ',{}'\nset xtics offset 0, 0.5\nset ytics offset 0.4, 0\n",
-                     style::kTiny);
+void Panels::begin(Figure& figure, const std::string& preamble) const {
+  figure.width = width_;
+  figure.height = height_;
+  figure.script =
+      preamble +
+      fmt::format(
+          "set multiplot layout {},{} margins {:.4f},{:.4f},{:.4f},{:.4f} spacing "
+          "{:.4f},{:.4f}\n",
+          rows_, columns_, options_.left / width_, 1 - options_.right / width_, bottom_ / height_,
+          1 - options_.top / height_, gap_x_ / width_, gap_y_ / height_) +
+      fmt::format("set label 1001 '{}' at screen {:.4f}, screen {:.4f} center\n", options_.x_label,
+                  0.5 * (1 + (options_.left - options_.right) / width_), 0.11 / height_) +
+      fmt::format("set label 1002 '{}' at screen {:.4f}, screen {:.4f} center rotate\n",
+                  options_.y_label, 0.1 / width_, 0.5 * (1 + (bottom_ - options_.top) / height_)) +
+      fmt::format("set tics font ',{}'\nset xtics offset 0, 0.5\nset ytics offset 0.4, 0\n",
+                  style::kTiny);
 }
 
 std::string Panels::key(const std::vector<KeyEntry>& entries) const {
@@ -99,7 +101,7 @@ std::string Panels::key(const std::vector<KeyEntry>& entries) const {
 
 std::string Panels::panel(int i, std::string_view title, std::size_t longest) const {
   std::string text;
-  if (i == 1) text += "unset label\n";  // what stands around the panels is drawn once
+  if (i == 1) text += "unset label\n";  // labels outside the panels are drawn with panel 0
   text += fmt::format("set title {} font ',{}' offset 0, -0.7\n", quoted(shortened(title, longest)),
                       style::kSmall);
   if (options_.own_ranges) return text;
@@ -114,10 +116,6 @@ Panels::Box Panels::box(int i) const {
   const double tall = panel_ * options_.aspect;
   const double top = options_.top + (i / columns_) * (tall + gap_y_);
   return {left / width_, top / height_, (left + panel_) / width_, (top + tall) / height_};
-}
-
-std::string Panels::end() const {
-  return "unset multiplot\n";
 }
 
 }  // namespace qkscope

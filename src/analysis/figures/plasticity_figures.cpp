@@ -16,149 +16,161 @@
 namespace qkscope {
 namespace {
 
-// ---- Against the position of the query: a line per head, panels of runs.
+constexpr std::int64_t kMeanLine = -1;   // value of the column "line" for the mean over heads
+constexpr std::size_t kMostPoints = 48;  // points of a head's line
 
-constexpr std::int64_t kMeanLine = -1;
-constexpr std::size_t kMostPoints = 48;  // of a head's line; more cannot be seen, only stored
-
+// Rows of the figure's CSV: first the means of all head groups, then the lines of all heads.
 struct Profiles {
-  // run, line (kMeanLine: mean over heads), position, ap, low, high (of the mean), layer, head,
-  // model. First the means.
   Table table;
-  std::size_t means = 0;                 // rows of means
-  std::vector<std::size_t> first, last;  // (runs): where the rows of its heads are
-  bool band = false;
+  std::size_t means = 0;                 // number of rows with means
+  std::vector<std::size_t> first, last;  // (groups): rows of the heads' lines, inclusive
+  bool band = false;                     // standard errors are known
+  bool model_free = false;               // ap_free is known
 };
 
-Table empty_profiles() {
-  Table table;
-  table.column("run", Table::Type::integer)
-      .column("line", Table::Type::integer)
-      .column("position", Table::Type::real)
-      .column("ap", Table::Type::real)
-      .column("low", Table::Type::real)
-      .column("high", Table::Type::real)
-      .column("layer", Table::Type::integer)
-      .column("head", Table::Type::integer)
-      .column("model", Table::Type::text);
-  return table;
-}
-
-// The number that bins of different heads are put together by. Older results have the capture's
-// buckets, which are the same for all heads. Bins are made for each head; where they differ, heads
-// meet in bins as wide as the widest.
+// Assigns rows of head_profile to bins that all heads of a group share. Bins may be made for each
+// head; where they differ between heads, the shared bins are as wide as the widest bin.
 class CommonBins {
  public:
-  CommonBins(const Results& results, const Frame& frame)
-      : frame_(frame),
+  CommonBins(const PanelGroups& groups, const Frame& frame)
+      : groups_(groups),
         numbers_(frame.integers(frame.has("bin") ? "bin" : "q_bucket")),
-        width_(results.runs().size(), 0) {
+        width_(groups.groups.size(), 0) {
     if (!frame.has("bin_low") || !frame.has("bin_high")) return;
     low_ = &frame.reals("bin_low");
     high_ = &frame.reals("bin_high");
     std::map<std::pair<int, std::int64_t>, std::pair<double, double>> edges;
     std::vector<bool> same(width_.size(), true);
     for (std::size_t row = 0; row < frame.rows(); ++row) {
-      const auto run = static_cast<std::size_t>(frame.run()[row]);
+      const auto group = static_cast<std::size_t>(groups.of_row[row]);
       const std::pair<double, double> here = {(*low_)[row], (*high_)[row]};
-      const auto found = edges.emplace(std::pair{frame.run()[row], numbers_[row]}, here).first;
-      same[run] = same[run] && found->second == here;
-      width_[run] = std::max(width_[run], here.second - here.first);
+      const auto found = edges.emplace(std::pair{groups.of_row[row], numbers_[row]}, here).first;
+      same[group] = same[group] && found->second == here;
+      width_[group] = std::max(width_[group], here.second - here.first);
     }
-    for (std::size_t run = 0; run < width_.size(); ++run)
-      if (same[run]) width_[run] = 0;
+    for (std::size_t group = 0; group < width_.size(); ++group)
+      if (same[group]) width_[group] = 0;
   }
 
-  std::int64_t of(std::size_t row) const {
-    const double width = width_[static_cast<std::size_t>(frame_.run()[row])];
+  std::int64_t number(std::size_t row) const {
+    const double width = width_[static_cast<std::size_t>(groups_.of_row[row])];
     if (!(width > 0)) return numbers_[row];
     return static_cast<std::int64_t>(0.5 * ((*low_)[row] + (*high_)[row]) / width);
   }
 
  private:
-  const Frame& frame_;
+  const PanelGroups& groups_;
   const std::vector<std::int64_t>& numbers_;
   const std::vector<double>* low_ = nullptr;
   const std::vector<double>* high_ = nullptr;
-  std::vector<double> width_;  // (runs): of the common bins; 0: the heads' own
+  std::vector<double> width_;  // (groups): width of the shared bins; 0: all heads have equal bins
 };
 
-// Values of all heads in one common bin.
-struct CommonBin {
-  std::vector<double> positions;
-  std::vector<double> values;
-  std::vector<double> errors;
-};
-
-void add_means(const Results& results, Profiles& profiles) {
-  const Frame& frame = results.frame("head_profile");
-  const auto& positions = frame.reals("position");
-  const auto& values = frame.reals("ap");
-  const std::string error = profile_error_column(frame);
-  const auto* errors = error.empty() ? nullptr : &frame.reals(error);
-  const CommonBins common(results, frame);
-  std::map<std::pair<int, std::int64_t>, CommonBin> bins;
-  for (std::size_t row = 0; row < frame.rows(); ++row) {
-    if (std::isnan(values[row]) || std::isnan(positions[row])) continue;
-    auto& bin = bins[{frame.run()[row], common.of(row)}];
-    bin.positions.push_back(positions[row]);
-    bin.values.push_back(values[row]);
-    if (errors && !std::isnan((*errors)[row])) bin.errors.push_back((*errors)[row]);
+// The columns of head_profile that the figure uses.
+struct ProfileColumns {
+  explicit ProfileColumns(const Frame& frame)
+      : position(frame.reals("position")), ap(frame.reals("ap")) {
+    if (const auto name = profile_error_column(frame); !name.empty()) error = &frame.reals(name);
+    if (frame.has("ap_free")) ap_free = &frame.reals("ap_free");
   }
+  bool is_valid(std::size_t row) const {
+    return !std::isnan(ap[row]) && !std::isnan(position[row]);
+  }
+
+  const std::vector<double>& position;
+  const std::vector<double>& ap;
+  const std::vector<double>* error = nullptr;
+  const std::vector<double>* ap_free = nullptr;
+};
+
+// Values of several rows that become one point.
+struct ProfilePoint {
+  std::vector<double> positions, values, errors, free_values;
+
+  void add(const ProfileColumns& columns, std::size_t row) {
+    positions.push_back(columns.position[row]);
+    values.push_back(columns.ap[row]);
+    if (columns.error && !std::isnan((*columns.error)[row]))
+      errors.push_back((*columns.error)[row]);
+    if (columns.ap_free && !std::isnan((*columns.ap_free)[row]))
+      free_values.push_back((*columns.ap_free)[row]);
+  }
+};
+
+void add_means(const Results& results, const PanelGroups& groups, Profiles& profiles) {
+  const Frame& frame = results.frame("head_profile");
+  const ProfileColumns columns(frame);
+  const CommonBins common(groups, frame);
+  std::map<std::pair<int, std::int64_t>, ProfilePoint> bins;  // (group, bin)
+  for (std::size_t row = 0; row < frame.rows(); ++row)
+    if (columns.is_valid(row)) bins[{groups.of_row[row], common.number(row)}].add(columns, row);
   for (const auto& [place, bin] : bins) {
+    const auto& group = groups.groups[static_cast<std::size_t>(place.first)];
     const double mean = mean_of(bin.values);
-    // Errors of heads go together: they look at the same texts. The error of a mean is at most the
-    // mean of the errors, whatever they have in common.
+    // Heads see the same texts, so their errors are correlated: the mean of the standard errors is
+    // an upper bound of the standard error of the mean for any correlation.
     const double half = 1.96 * mean_of(bin.errors);
     profiles.band = profiles.band || !std::isnan(half);
+    profiles.model_free = profiles.model_free || !bin.free_values.empty();
     profiles.table.add({std::int64_t{place.first}, kMeanLine, mean_of(bin.positions), mean,
-                        mean - half, mean + half, std::int64_t{-1}, std::int64_t{-1},
-                        one_line(results.runs()[static_cast<std::size_t>(place.first)].label)});
+                        mean - half, mean + half, mean_of(bin.free_values), std::int64_t{-1},
+                        std::int64_t{-1}, results.label(group.run), group.attention});
   }
   profiles.means = bins.size();
 }
 
-// Rows [first, last) of head_profile, one head, as a line of at most kMostPoints points.
-void add_head_line(const Results& results, std::size_t first, std::size_t last, std::int64_t line,
-                   Profiles& profiles) {
+// Adds a line of at most kMostPoints points for every head.
+void add_heads(const Results& results, const PanelGroups& groups, Profiles& profiles) {
   const Frame& frame = results.frame("head_profile");
-  const auto run = static_cast<std::size_t>(frame.run()[first]);
-  std::vector<std::size_t> rows;
-  for (std::size_t row = first; row < last; ++row)
-    if (!std::isnan(frame.reals("ap")[row]) && !std::isnan(frame.reals("position")[row]))
-      rows.push_back(row);
-  const std::size_t together = (rows.size() + kMostPoints - 1) / kMostPoints;
-  for (std::size_t begin = 0; begin < rows.size(); begin += together) {
-    std::vector<double> positions;
-    std::vector<double> values;
-    for (std::size_t i = begin; i < std::min(begin + together, rows.size()); ++i) {
-      positions.push_back(frame.reals("position")[rows[i]]);
-      values.push_back(frame.reals("ap")[rows[i]]);
+  const ProfileColumns columns(frame);
+  const auto& layers = frame.integers("layer");
+  const auto& heads = frame.heads();
+  profiles.first.resize(groups.groups.size());
+  profiles.last.resize(groups.groups.size());
+  std::int64_t line = 0;
+  for (std::size_t first = 0, last = 0; first < frame.rows(); first = last, ++line) {
+    std::vector<std::size_t> rows;
+    for (last = first; last < frame.rows() && frame.run()[last] == frame.run()[first] &&
+                       layers[last] == layers[first] && heads[last] == heads[first];
+         ++last)
+      if (columns.is_valid(last)) rows.push_back(last);
+    const auto group = static_cast<std::size_t>(groups.of_row[first]);
+    const std::size_t together = (rows.size() + kMostPoints - 1) / kMostPoints;
+    for (std::size_t begin = 0; begin < rows.size(); begin += together) {
+      ProfilePoint point;
+      for (std::size_t i = begin; i < std::min(begin + together, rows.size()); ++i)
+        point.add(columns, rows[i]);
+      const auto place = static_cast<std::size_t>(profiles.table.rows());
+      if (profiles.last[group] == 0) profiles.first[group] = place;
+      profiles.last[group] = place;
+      profiles.table.add({static_cast<std::int64_t>(group), line, mean_of(point.positions),
+                          mean_of(point.values), kNan, kNan, mean_of(point.free_values),
+                          layers[first], heads[first], results.label(frame.run()[first]),
+                          groups.groups[group].attention});
     }
-    const auto place = static_cast<std::size_t>(profiles.table.rows());
-    if (profiles.last[run] == 0) profiles.first[run] = place;
-    profiles.last[run] = place;
-    profiles.table.add({static_cast<std::int64_t>(run), line, mean_of(positions), mean_of(values),
-                        kNan, kNan, frame.integers("layer")[first], frame.heads()[first],
-                        one_line(results.runs()[run].label)});
   }
 }
 
-void add_heads(const Results& results, Profiles& profiles) {
-  const Frame& frame = results.frame("head_profile");
-  const auto& layers = frame.integers("layer");
-  const auto& heads = frame.heads();
-  profiles.first.resize(results.runs().size());
-  profiles.last.resize(results.runs().size());
-  std::int64_t line = 0;
-  for (std::size_t first = 0; first < frame.rows(); ++line) {
-    std::size_t last = first + 1;
-    while (last < frame.rows() && frame.run()[last] == frame.run()[first] &&
-           layers[last] == layers[first] && heads[last] == heads[first])
-      ++last;
-    add_head_line(results, first, last, line, profiles);
-    first = last;
-  }
+// Plot command of one panel. The line of a head is drawn segment by segment, from the row before to
+// this row. `every` restricts gnuplot to the rows of the group: there may be a hundred thousand.
+std::string plot_profiles(const Profiles& profiles, std::size_t group) {
+  std::string text = fmt::format(
+      "l1 = -2\nx1 = 0\ny1 = 0\n"
+      "plot data every ::{}::{} using (l0 = l1, x0 = x1, y0 = y1, l1 = $2, x1 = $3, y1 = $4, \\\n"
+      "    $1 == {} && l0 == l1 ? x0 : NaN):(y0):(x1 - x0):(y1 - y0) \\\n"
+      "    with vectors nohead lw 0.4 lc rgb '#A0888888', \\\n",
+      profiles.first[group], profiles.last[group], group);
+  text += fmt::format(
+      "  data every ::0::{0} using ($1 == {1} ? $3 : NaN):5:6 with filledcurves fill transparent "
+      "solid 0.25 noborder lc rgb '{2}', \\\n"
+      "  data every ::0::{0} using ($1 == {1} ? $3 : NaN):4 with lines lw 1.4 lc rgb '{2}'",
+      profiles.means - 1, group, style::kKey);
+  if (profiles.model_free)
+    text += fmt::format(
+        ", \\\n  data every ::0::{} using ($1 == {} ? $3 : NaN):7 with lines lw 1.2 dt 2 lc rgb "
+        "'{}'",
+        profiles.means - 1, group, style::kQuery);
+  return text + "\n";
 }
 
 }  // namespace
@@ -167,11 +179,12 @@ Figure plasticity_trajectory(const Results& results) {
   const Frame& metrics = results.frame("head_metrics");
   const Frame& rotated = results.frame("rotated");
   RunTable table(results);
-  const auto first =
-      table.add_mean("ap_first20", by_run(results, metrics, metrics.reals("ap_first20")),
-                     {.quantity = "ap_first20"});
-  const auto last = table.add_mean(
-      "ap_last20", by_run(results, metrics, metrics.reals("ap_last20")), {.quantity = "ap_last20"});
+  const auto add = [&](const char* column) {
+    return table.add_mean(column, by_run(results, metrics, metrics.reals(column)),
+                          {.quantity = column});
+  };
+  const auto first = add("ap_first20");
+  const auto last = add("ap_last20");
   const auto biases = by_run(results, rotated, rotated.reals("bias_strength"));
   const auto bias = table.add_mean("bias_strength", biases, {.quantity = "bias_strength"});
   const Unit unit = unit_for(biases, "per token");
@@ -208,45 +221,41 @@ Figure plasticity_trajectory(const Results& results) {
 }
 
 Figure plasticity_profile(const Results& results) {
+  const Frame& frame = results.frame("head_profile");
+  const PanelGroups groups(results, frame);
+  Profiles profiles;
+  profiles.table = empty_table(
+      "integer panel, integer line, real position, real ap, real low, real high, real ap_free, "
+      "integer layer, integer head, text model, text attention");
+  add_means(results, groups, profiles);
+  add_heads(results, groups, profiles);
   Figure figure;
   figure.title = "Plasticity against query position";
-  figure.caption =
+  figure.caption = fmt::format(
       "Attention plasticity over all pairs of earlier keys, against the position of the query: one "
-      "grey line per head, their mean (bin by bin) in red.";
-  Profiles profiles{.table = empty_profiles(), .first = {}, .last = {}};
-  add_means(results, profiles);
-  add_heads(results, profiles);
-  if (profiles.band)
-    figure.caption +=
-        " Red band: 1.96 times the mean of the heads' standard errors over texts, at least as wide "
-        "as the 95 % interval of the mean over texts.";
-  const Panels panels({.count = static_cast<int>(results.runs().size()),
+      "grey line per head, their mean (bin by bin) in red.{}{}{}",
+      profiles.model_free ? " Blue, dashed: the mean of ap_free, counted from the queries "
+                            "themselves without a model of their distribution."
+                          : "",
+      profiles.band ? " Red band: 1.96 times the mean of the heads' standard errors over texts, at "
+                      "least as wide as the 95 % interval of the mean over texts."
+                    : "",
+      groups.split() ? " Heads of different attention kinds have panels of their own." : "");
+  const Panels panels({.count = groups.count(),
                        .own_ranges = true,
                        .x_label = "query position (tokens)",
                        .y_label = "attention plasticity"});
-  figure.width = panels.width();
-  figure.height = panels.height();
-  const auto last = largest_by_run(results, results.frame("head_profile"), "position");
-  figure.script = panels.begin() + fmt::format(
-                                       "set yrange [0:1]\nset ytics {}\nunset grid\n"
-                                       "set format x '%.0s%c'\n",
-                                       results.single() ? 0.2 : 0.5);
-  // A head's line is drawn piece by piece, from the row before to this one. Only the rows of the
-  // run are looked at: there may be a hundred thousand.
-  for (std::size_t i = 0; i < results.runs().size(); ++i) {
-    figure.script += panels.panel(static_cast<int>(i), results.runs()[i].title);
-    figure.script += token_tics("x", last[i], results.single() ? 5 : 2);
-    figure.script += fmt::format(
-        "set xrange [0:{}]\nl1 = -2\nx1 = 0\ny1 = 0\n"
-        "plot data every ::{}::{} using (l0 = l1, x0 = x1, y0 = y1, l1 = $2, x1 = $3, y1 = $4, \\\n"
-        "    $1 == {} && l0 == l1 ? x0 : NaN):(y0):(x1 - x0):(y1 - y0) \\\n"
-        "    with vectors nohead lw 0.4 lc rgb '#A0888888', \\\n",
-        1.02 * last[i], profiles.first[i], profiles.last[i], i);
-    figure.script += fmt::format(
-        "  data every ::0::{0} using ($1 == {1} ? $3 : NaN):5:6 with filledcurves fill transparent "
-        "solid 0.25 noborder lc rgb '{2}', \\\n"
-        "  data every ::0::{0} using ($1 == {1} ? $3 : NaN):4 with lines lw 1.4 lc rgb '{2}'\n",
-        profiles.means - 1, i, style::kKey);
+  panels.begin(figure);
+  const bool alone = groups.count() == 1;
+  const auto last = largest_by_group(groups, frame, "position");
+  figure.script += fmt::format(
+      "set yrange [0:1]\nset ytics {}\nunset grid\nset format x '%.0s%c'\n", alone ? 0.2 : 0.5);
+  for (std::size_t i = 0; i < groups.groups.size(); ++i) {
+    const double step = token_step(last[i], alone ? 5 : 2);
+    figure.script += panels.panel(static_cast<int>(i), groups.groups[i].title) +
+                     token_tics("x", step, is_in_thousands(step)) +
+                     fmt::format("set xrange [0:{}]\n", 1.02 * last[i]) +
+                     plot_profiles(profiles, i);
   }
   figure.script += panels.end();
   figure.data = std::move(profiles.table);

@@ -5,9 +5,10 @@
 
 #include <fmt/format.h>
 
-#include "analysis/figures/run_facts.h"
+#include "analysis/figures/script.h"
 #include "base/core/error.h"
 #include "base/core/nan.h"
+#include "base/core/text.h"
 #include "base/io/folder.h"
 
 namespace qkscope {
@@ -28,7 +29,7 @@ constexpr const char* kTables[] = {"qk",
                                    "distance",
                                    "key_channels"};
 
-// The runs of a table in order of appearance, with what a sweep says about them.
+// Appends the runs of a table that `runs` does not have yet, in order of appearance.
 void collect_runs(const Table& table, std::vector<Run>& runs) {
   const auto* model = table.find("model");
   if (!model || model->type != Table::Type::text) return;
@@ -52,17 +53,52 @@ std::string interval_key(std::size_t run, const std::string& quantity, const std
   return fmt::format("{}/{}/{}", run, quantity, heads);
 }
 
+const Table::Column& column_of(const Table& table, const std::string& path, std::string_view name,
+                               Table::Type type) {
+  const auto* found = table.find(name);
+  if (!found || found->type != type)
+    bad_input("{}: column '{}' is missing or of another type; analyse again with this version",
+              path, name);
+  return *found;
+}
+
+// Keeps the rows whose text column has this value. A table without the column stays as it is.
+Table rows_with(Table table, const char* column, const std::string& value) {
+  const auto* texts = table.find(column);
+  if (value.empty() || !texts || texts->type != Table::Type::text) return table;
+  const auto matches = texts->texts;
+  auto columns = table.columns();
+  const auto keep = [&](auto& values) {
+    if (values.empty()) return;
+    std::size_t kept = 0;
+    for (std::size_t row = 0; row < matches.size(); ++row)
+      if (matches[row] == value) values[kept++] = std::move(values[row]);
+    values.resize(kept);
+  };
+  for (auto& kept : columns) {
+    keep(kept.integers);
+    keep(kept.reals);
+    keep(kept.texts);
+  }
+  return Table(std::move(columns));
+}
+
+// Distance of each value from the median, in units of the interquartile range.
+std::vector<double> robust_scores(const std::vector<double>& values) {
+  const double middle = quantile_of(values, 0.5);
+  const double spread = quantile_of(values, 0.75) - quantile_of(values, 0.25);
+  std::vector<double> scores;
+  for (const double value : values) scores.push_back(spread > 0 ? (value - middle) / spread : 0);
+  return scores;
+}
+
 }  // namespace
 
 Frame::Frame(Table table, std::string path, std::vector<int> run)
     : table_(std::move(table)), path_(std::move(path)), run_(std::move(run)) {}
 
 const Table::Column& Frame::column(std::string_view name, Table::Type type) const {
-  const auto* found = table_.find(name);
-  if (!found || found->type != type)
-    bad_input("{}: column '{}' is missing or of another type; analyse again with this version",
-              path_, name);
-  return *found;
+  return column_of(table_, path_, name, type);
 }
 
 const std::vector<double>& Frame::reals(std::string_view name) const {
@@ -84,8 +120,38 @@ const std::vector<std::string>& Frame::texts(std::string_view name) const {
   return column(name, Table::Type::text).texts;
 }
 
+std::vector<double> Frame::numbers(std::string_view name) const {
+  const auto* found = table_.find(name);
+  if (!found || found->type == Table::Type::text) return reals(name);  // throws
+  std::vector<double> values;
+  for (std::size_t row = 0; row < rows(); ++row) values.push_back(found->number(row));
+  return values;
+}
+
 const std::vector<std::int64_t>& Frame::heads() const {
   return integers(has("head") ? "head" : "q_head");
+}
+
+bool Frame::is_first_component(std::size_t row) const {
+  return !has("pc") || integers_with_gaps("pc")[row] == 0;
+}
+
+bool Frame::any_nope() const {
+  const auto& rope = texts("rope");
+  return std::find(rope.begin(), rope.end(), "nope") != rope.end();
+}
+
+const std::string& Frame::attention(std::size_t row) const {
+  static const std::string kUnknown;
+  return has("attention") ? texts("attention")[row] : kUnknown;
+}
+
+std::vector<std::string> Frame::attention_kinds() const {
+  std::vector<std::string> kinds;
+  for (std::size_t row = 0; row < rows(); ++row)
+    if (std::find(kinds.begin(), kinds.end(), attention(row)) == kinds.end())
+      kinds.push_back(attention(row));
+  return kinds.empty() ? std::vector<std::string>{""} : kinds;
 }
 
 Results::Results(std::string folder, FigureChoices choices)
@@ -95,7 +161,7 @@ Results::Results(std::string folder, FigureChoices choices)
   for (const auto* name : kTables) {
     if (!has(name)) continue;
     any = true;
-    // The first table with rows names all runs: every analysis of a sweep writes the same ones.
+    // The first table with rows names all runs: every analysis of a sweep covers the same runs.
     collect_runs(read_parquet_table_with_gaps(path(name)), runs_);
     if (!runs_.empty()) break;
   }
@@ -104,11 +170,8 @@ Results::Results(std::string folder, FigureChoices choices)
         "{}: no result tables (qk.parquet, rotated.parquet, head_metrics.parquet ...); expected "
         "the folder that 'qkscope analyze --out' or 'qkscope sweep' wrote",
         folder_);
-  std::stable_sort(runs_.begin(), runs_.end(),
-                   [](const Run& x, const Run& y) { return x.order < y.order; });
-  RunFacts facts = read_run_facts(folder_, runs_);
-  name_ = std::move(facts.name);
-  other_runs_ = std::move(facts.others);
+  std::ranges::stable_sort(runs_, {}, &Run::order);
+  metadata_ = read_run_metadata(folder_, runs_);
   read_intervals();
 }
 
@@ -116,11 +179,7 @@ void Results::read_intervals() {
   if (!has("errors")) return;
   const Table table = read_parquet_table(path("errors"));
   const auto column = [&](const char* name, Table::Type type) -> const Table::Column& {
-    const auto* found = table.find(name);
-    if (!found || found->type != type)
-      bad_input("{}: column '{}' is missing or of another type; analyse again with this version",
-                path("errors"), name);
-    return *found;
+    return column_of(table, path("errors"), name, type);
   };
   const auto& quantity = column("quantity", Table::Type::text).texts;
   const auto& heads = column("heads", Table::Type::text).texts;
@@ -142,6 +201,14 @@ std::optional<Interval> Results::interval(std::size_t run, const std::string& qu
   return found->second;
 }
 
+std::string Results::label(int run) const {
+  return one_line(runs_[static_cast<std::size_t>(run)].label);
+}
+
+std::string Results::title() const {
+  return one_line(runs_.front().title);
+}
+
 std::string Results::path(const std::string& table) const {
   return folder_ + "/" + table + ".parquet";
 }
@@ -159,7 +226,8 @@ int Results::run_of(const std::string& label) const {
 const Frame& Results::frame(const std::string& name) const {
   auto& frame = frames_[name];
   if (frame) return *frame;
-  Table table = read_parquet_table_with_gaps(path(name));
+  Table table =
+      rows_with(read_parquet_table_with_gaps(path(name)), "attention", choices_.attention);
   const auto* model = table.find("model");
   if (!model || model->type != Table::Type::text)
     bad_input("{}: there is no text column 'model'; expected a table of 'qkscope analyze'",
@@ -176,6 +244,44 @@ const Frame& Results::frame(const std::string& name) const {
   return *frame;
 }
 
+PanelGroups::PanelGroups(const Results& results, const Frame& frame) {
+  std::vector<std::vector<std::string>> kinds(results.runs().size());
+  for (std::size_t row = 0; row < frame.rows(); ++row) {
+    auto& known = kinds[static_cast<std::size_t>(frame.run()[row])];
+    if (std::find(known.begin(), known.end(), frame.attention(row)) == known.end())
+      known.push_back(frame.attention(row));
+  }
+  std::map<std::pair<int, std::string>, int> places;
+  for (int run = 0; run < results.run_count(); ++run) {
+    const auto& title = results.runs()[static_cast<std::size_t>(run)].title;
+    auto& of_run = kinds[static_cast<std::size_t>(run)];
+    if (of_run.empty()) of_run.emplace_back();
+    std::sort(of_run.begin(), of_run.end());
+    for (const auto& kind : of_run) {
+      places[{run, kind}] = count();
+      if (of_run.size() == 1)
+        groups.push_back({run, "", title});
+      else
+        groups.push_back(
+            {run, kind,
+             results.single() ? attention_title(kind) : fmt::format("{}, {}", title, kind)});
+    }
+  }
+  for (std::size_t row = 0; row < frame.rows(); ++row)
+    of_row.push_back(places.at({frame.run()[row], frame.attention(row)}));
+}
+
+bool PanelGroups::split() const {
+  return std::ranges::any_of(groups, [](const auto& group) { return !group.attention.empty(); });
+}
+
+std::string attention_title(const std::string& kind) {
+  const auto colon = kind.find(':');
+  const auto name = kind.substr(0, colon) + " attention";
+  return colon == std::string::npos ? name
+                                    : fmt::format("{}, {} tokens", name, kind.substr(colon + 1));
+}
+
 std::vector<std::vector<double>> by_run(const Results& results, const Frame& frame,
                                         const std::vector<double>& values,
                                         const std::function<bool(std::size_t)>& take) {
@@ -184,16 +290,6 @@ std::vector<std::vector<double>> by_run(const Results& results, const Frame& fra
     if (!std::isnan(values[row]) && take(row))
       groups[static_cast<std::size_t>(frame.run()[row])].push_back(values[row]);
   return groups;
-}
-
-std::vector<std::vector<double>> by_run(const Results& results, const Frame& frame,
-                                        const std::vector<double>& values) {
-  return by_run(results, frame, values, [](std::size_t) { return true; });
-}
-
-bool any_nope(const Frame& frame) {
-  const auto& rope = frame.texts("rope");
-  return std::find(rope.begin(), rope.end(), "nope") != rope.end();
 }
 
 std::string profile_error_column(const Frame& profile) {
@@ -216,15 +312,54 @@ std::vector<double> absolute(std::vector<double> values) {
 }
 
 bool all_empty(const std::vector<std::vector<double>>& groups) {
-  return std::all_of(groups.begin(), groups.end(), [](const auto& group) { return group.empty(); });
+  return std::ranges::all_of(groups, [](const auto& group) { return group.empty(); });
 }
 
-std::vector<double> largest_by_run(const Results& results, const Frame& frame,
-                                   const std::string& column) {
-  std::vector<double> largest;
-  for (const auto& group : by_run(results, frame, frame.reals(column)))
-    largest.push_back(group.empty() ? 1 : *std::max_element(group.begin(), group.end()));
+std::vector<double> largest_by_group(const PanelGroups& groups, const Frame& frame,
+                                     const std::string& column) {
+  std::vector<double> largest(groups.groups.size(), kNan);
+  const auto& values = frame.reals(column);
+  for (std::size_t row = 0; row < frame.rows(); ++row) {
+    double& so_far = largest[static_cast<std::size_t>(groups.of_row[row])];
+    if (!(values[row] <= so_far) && !std::isnan(values[row])) so_far = values[row];
+  }
+  for (double& value : largest)
+    if (std::isnan(value)) value = 1;
   return largest;
+}
+
+std::vector<std::size_t> outstanding(const std::vector<double>& x, const std::vector<double>& y,
+                                     std::size_t count) {
+  if (x.empty()) return {};
+  const auto across = robust_scores(x);
+  const auto up = robust_scores(y);
+  std::vector<std::size_t> order(x.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::ranges::stable_sort(order, std::greater(),
+                           [&](std::size_t i) { return std::hypot(across[i], up[i]); });
+  const double wide = 0.15 * (std::ranges::max(x) - std::ranges::min(x));
+  const double tall = 0.07 * (std::ranges::max(y) - std::ranges::min(y));
+  std::vector<std::size_t> chosen;
+  for (const auto i : order) {
+    const bool overlaps = std::ranges::any_of(chosen, [&](std::size_t other) {
+      return std::fabs(x[i] - x[other]) < wide && std::fabs(y[i] - y[other]) < tall;
+    });
+    if (!overlaps) chosen.push_back(i);
+    if (chosen.size() == count) break;
+  }
+  return chosen;
+}
+
+Table empty_table(const std::string& columns) {
+  Table table;
+  for (const auto& declaration : split(columns, ',')) {
+    const auto words = split(declaration.substr(declaration.find_first_not_of(' ')), ' ');
+    QKSCOPE_ASSERT(words.size() == 2);
+    table.column(words[1], words[0] == "integer" ? Table::Type::integer
+                           : words[0] == "real"  ? Table::Type::real
+                                                 : Table::Type::text);
+  }
+  return table;
 }
 
 }  // namespace qkscope

@@ -1,4 +1,5 @@
-// Figures from the planar rotation: over training, and across models.
+// Figures of the planar rotation, over training and across models. kTrajectories lists the figures
+// that show the mean and quartiles of columns of rotated.parquet.
 #include <cmath>
 
 #include <fmt/format.h>
@@ -11,30 +12,60 @@
 namespace qkscope {
 namespace {
 
-// A measure with its mean over heads and the band between quartiles.
+// A column of rotated.parquet as one panel.
 struct RotationMeasure {
-  std::string name;   // also in errors.csv
-  std::string label;  // gnuplot markup
-  std::string unit;   // empty for shares and correlations, whose axis goes from 0 to 1
-  std::vector<double> values;
-  std::string null_column = "";  // what shuffled positions give, where the results have it
+  const char* column;
+  const char* label;  // gnuplot markup
+  const char* unit;   // empty for fractions and correlations, whose axis runs from 0 to 1
+  const char* null_column = "";  // the same measure with shuffled positions
+  bool absolute = false;
 };
 
-constexpr char kBand[] = "Mean over heads, band between the quartiles.";
+struct RotationTrajectory {
+  const char* name;
+  const char* title;
+  const char* what;  // first sentences of the caption
+  std::vector<RotationMeasure> measures;
+  TrajectoryLayout layout;
+  const char* null_note = "";
+};
+
+const std::vector<RotationTrajectory>& rotation_trajectory_rows() {
+  static const std::vector<RotationTrajectory> kRows = {
+      {"rotation_trajectory",
+       "Planar rotation over training",
+       "Per run: |r_k_a| (correlation of keys with position along a), separation_strength, "
+       "bias_strength (mu_q_a alpha_k, per token) and plane_var_fraction (share of variance in the "
+       "(a, b) plane).",
+       {{"r_k_a", "|{/:Italic r}_k| along {/:Italic a}", "", "r_k_a_null", true},
+        {"separation_strength", "separation", ""},
+        {"bias_strength", "mean bias", "per token"},
+        {"plane_var_fraction", "variance in plane", ""}},
+       {.columns = 2},
+       " Dotted line: mean |r_k_a| after shuffling positions."},
+      {"bias_decomposition",
+       "What the positional bias is made of",
+       "mu_q_a (mean of the queries along a), alpha_k (slope of the keys along a, per token) and "
+       "their product, the bias strength.",
+       {{"mu_q_a", "{/:Italic μ}_{q,a}", "length"},
+        {"alpha_k", "{/:Italic α}_k", "per token"},
+        {"bias_strength", "{/:Italic μ}_{q,a} {/:Italic α}_k", "per token"}},
+       {.panel_height = 1.15}}};
+  return kRows;
+}
 
 TrajectoryPanel quartile_panel(const Results& results, RunTable& table,
                                const RotationMeasure& measure) {
-  const auto groups = by_run(results, results.frame("rotated"), measure.values);
-  const auto place = table.add_quartiles(measure.name, groups, {.quantity = measure.name});
-  const bool share = measure.unit.empty();
-  const Unit unit = share ? Unit() : unit_for(groups, measure.unit);
   const Frame& rotated = results.frame("rotated");
+  const auto& values = rotated.reals(measure.column);
+  const auto groups = by_run(results, rotated, measure.absolute ? absolute(values) : values);
+  const auto name = fmt::format("{}{}", measure.absolute ? "abs_" : "", measure.column);
+  const auto place = table.add_quartiles(name, groups, {.quantity = name});
+  const bool share = std::string_view(measure.unit).empty();
+  const Unit unit = share ? Unit() : unit_for(groups, measure.unit);
   std::string null;
   if (rotated.has(measure.null_column))
-    null =
-        null_line(table.add(measure.null_column,
-                            means_of(by_run(results, rotated, rotated.reals(measure.null_column)))),
-                  style::kInk);
+    null = table.add_null(rotated, measure.null_column, style::kInk);
   return {
       share ? measure.label : fmt::format("{} ({})", measure.label, unit.text),
       share ? "set yrange [0:1.02]\n" : "set yrange [*:*]\n",
@@ -44,57 +75,33 @@ TrajectoryPanel quartile_panel(const Results& results, RunTable& table,
       all_empty(groups)};
 }
 
-}  // namespace
-
-Figure rotation_trajectory(const Results& results) {
-  const Frame& rotated = results.frame("rotated");
+Figure rotation_trajectory(const Results& results, const RotationTrajectory& row) {
   RunTable table(results);
+  std::vector<TrajectoryPanel> panels;
+  bool null = false;
+  for (const auto& measure : row.measures) {
+    panels.push_back(quartile_panel(results, table, measure));
+    null = null || results.frame("rotated").has(measure.null_column);
+  }
   Figure figure;
-  figure.title = "Planar rotation over training";
-  figure.caption =
-      "Per run: |r_k_a| (correlation of keys with position along a), separation_strength, "
-      "bias_strength (mu_q_a alpha_k, per token) and plane_var_fraction (share of variance in the "
-      "(a, b) plane). " +
-      std::string(kBand);
-  const auto panel = [&](const RotationMeasure& measure) {
-    return quartile_panel(results, table, measure);
-  };
-  draw_trajectories(
-      results,
-      {panel({"abs_r_k_a", "|{/:Italic r}_k| along {/:Italic a}", "",
-              absolute(rotated.reals("r_k_a")), "r_k_a_null"}),
-       panel({"separation_strength", "separation", "", rotated.reals("separation_strength")}),
-       panel({"bias_strength", "mean bias", "per token", rotated.reals("bias_strength")}),
-       panel({"plane_var_fraction", "variance in plane", "", rotated.reals("plane_var_fraction")})},
-      {.columns = 2}, figure);
-  figure.caption += table.bars_note();
-  if (rotated.has("r_k_a_null"))
-    figure.caption += " Dotted line: mean |r_k_a| after shuffling positions.";
+  figure.title = row.title;
+  figure.caption = fmt::format("{} Mean over heads, band between the quartiles.{}{}", row.what,
+                               table.bars_note(), null ? row.null_note : "");
+  draw_trajectories(results, panels, row.layout, figure);
   figure.data = table.table();
   return figure;
 }
 
-Figure bias_decomposition(const Results& results) {
-  const Frame& rotated = results.frame("rotated");
-  RunTable table(results);
-  Figure figure;
-  figure.title = "What the positional bias is made of";
-  figure.caption =
-      "mu_q_a (mean of the queries along a), alpha_k (slope of the keys along a, per token) and "
-      "their product, the bias strength. " +
-      std::string(kBand);
-  const auto panel = [&](const RotationMeasure& measure) {
-    return quartile_panel(results, table, measure);
-  };
-  draw_trajectories(results,
-                    {panel({"mu_q_a", "{/:Italic μ}_{q,a}", "length", rotated.reals("mu_q_a")}),
-                     panel({"alpha_k", "{/:Italic α}_k", "per token", rotated.reals("alpha_k")}),
-                     panel({"bias_strength", "{/:Italic μ}_{q,a} {/:Italic α}_k", "per token",
-                            rotated.reals("bias_strength")})},
-                    {.panel_height = 1.15}, figure);
-  figure.caption += table.bars_note();
-  figure.data = table.table();
-  return figure;
+}  // namespace
+
+std::vector<FigureKind> rotation_trajectories() {
+  std::vector<FigureKind> kinds;
+  for (const auto& row : rotation_trajectory_rows())
+    kinds.push_back({row.name,
+                     {"rotated"},
+                     [&row](const Results& results) { return rotation_trajectory(results, row); },
+                     Runs::several});
+  return kinds;
 }
 
 Figure drift_correlations(const Results& results) {
@@ -109,8 +116,7 @@ Figure drift_correlations(const Results& results) {
   if (null)
     for (const auto& [name, colour] :
          {std::pair{"r_q_a_null", style::kQuery}, std::pair{"r_k_a_null", style::kKey}})
-      lines += null_line(table.add(name, means_of(by_run(results, rotated, rotated.reals(name)))),
-                         colour);
+      lines += table.add_null(rotated, name, colour);
   Figure figure;
   figure.title = "Correlation with position along the drift";
   figure.caption =
@@ -132,19 +138,13 @@ Figure drift_correlations(const Results& results) {
 
 Figure variance_decomposition(const Results& results) {
   const Frame& rotated = results.frame("rotated");
-  const auto along_a = by_run(results, rotated, rotated.reals("var_frac_a"));
-  const auto along_b = by_run(results, rotated, rotated.reals("var_frac_b"));
-  std::vector<double> a;
-  std::vector<double> b;
+  const auto a = means_of(by_run(results, rotated, rotated.reals("var_frac_a")));
+  const auto b = means_of(by_run(results, rotated, rotated.reals("var_frac_b")));
   std::vector<double> rest;
-  for (std::size_t i = 0; i < along_a.size(); ++i) {
-    a.push_back(mean_of(along_a[i]));
-    b.push_back(mean_of(along_b[i]));
-    rest.push_back(1 - a.back() - b.back());
-  }
+  for (std::size_t i = 0; i < a.size(); ++i) rest.push_back(1 - a[i] - b[i]);
   RunTable table(results);
-  table.add("var_frac_a", std::move(a));
-  table.add("var_frac_b", std::move(b));
+  table.add("var_frac_a", a);
+  table.add("var_frac_b", b);
   table.add("rest", std::move(rest));
   Figure figure;
   figure.title = "Where the variance lies";

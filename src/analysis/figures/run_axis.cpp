@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kLongestLabel = 22;
 
-// First and last run of each phase.
+// A sequence of runs with the same phase: indices of the first and last run.
 struct Phase {
   std::string name;
   std::size_t first;
@@ -32,7 +32,7 @@ std::vector<Phase> phases_of(const Results& results) {
   return phases;
 }
 
-// The name on as many lines as it needs to be no wider than `inches`, if blanks allow it.
+// Breaks the name at spaces into lines that are no wider than `inches` if possible.
 std::vector<std::string> lines_of(const std::string& name, double inches) {
   std::vector<std::string> lines;
   for (const auto& word : split(one_line(name), ' ')) {
@@ -49,7 +49,7 @@ double phase_width(const Results& results, const Phase& phase, double inches) {
          static_cast<double>(results.runs().size());
 }
 
-constexpr double kPhaseLine = 0.085;  // inches between lines
+constexpr double kPhaseLine = 0.085;  // line height in inches
 
 std::string phase_names(const Results& results, double inches) {
   std::string text;
@@ -78,8 +78,8 @@ std::string phase_lines(const Results& results) {
   return text;
 }
 
-// Inches.
-constexpr double kLeft = 0.54;  // of every panel, for its numbers and label
+// Margins and gaps in inches.
+constexpr double kLeft = 0.54;  // margin of a panel for tick labels and the axis label
 constexpr double kRight = 0.08;
 constexpr double kGap = 0.14;
 
@@ -90,7 +90,7 @@ std::string margins(const Figure& figure, double left, double right, double bott
       left / figure.width, right / figure.width, bottom / figure.height, top / figure.height);
 }
 
-// Not gnuplot's own: that moves with the width of the numbers and leaves the page.
+// A label at a fixed place: gnuplot's ylabel moves with the width of the tick labels off the page.
 std::string y_label(const Figure& figure, const std::string& text, double x, double y) {
   return fmt::format("set label '{}' at screen {:.4f}, screen {:.4f} center rotate font ',{}'\n",
                      text, x / figure.width, y / figure.height, style::kLabel);

@@ -18,19 +18,18 @@ std::string scaled(const std::string& expression, double scale) {
   return scale == 1 ? expression : fmt::format("({}) * {}", expression, scale);
 }
 
-// From the low to the high end, without gnuplot's gap around the point.
+// A line from low to high; gnuplot's error bars would leave a gap around the point.
 std::string whisker(const std::string& x, const Series& s, double scale) {
   return fmt::format("data using ({}):({}):(0):({}) with vectors nohead lw 1.2 lc rgb '{}'", x,
                      scaled(s.low, scale), scaled(fmt::format("({}) - ({})", s.high, s.low), scale),
                      s.colour);
 }
 
-// The interval of the mean, with caps, so that it is not taken for the spread over heads.
+// The interval of the mean, with caps to distinguish it from the spread over heads.
 std::string bar(const std::string& x, const Series& s, double scale) {
   return fmt::format(
       "data using ({}):({}):(0):({}) with vectors heads nofilled size screen 0.007,90 lw 0.8 lc "
-      "rgb "
-      "'{}'",
+      "rgb '{}'",
       x, scaled(s.bar_low, scale), scaled(fmt::format("({}) - ({})", s.bar_high, s.bar_low), scale),
       style::kInk);
 }
@@ -116,7 +115,14 @@ std::vector<KeyEntry> key_of(const std::vector<Series>& series) {
 
 int RunTable::add(const std::string& name, std::vector<double> values) {
   columns_.push_back({name, std::move(values)});
-  return static_cast<int>(columns_.size()) + 1;  // columns count from 1, the index is the first
+  return static_cast<int>(columns_.size()) + 1;  // column 1 is the index of the run
+}
+
+std::string RunTable::add_null(const Frame& frame, const std::string& column,
+                               const std::string& colour) {
+  const auto first = [&](std::size_t row) { return frame.is_first_component(row); };
+  return null_line(add(column, means_of(by_run(results_, frame, frame.reals(column), first))),
+                   colour);
 }
 
 int RunTable::add_intervals(const std::string& name, const ErrorName& error) {
@@ -166,27 +172,26 @@ MeasureColumns RunTable::add_quartiles(const std::string& name,
 
 Series RunTable::mean_series(std::string title, std::string colour, int point_type,
                              MeasureColumns columns) {
-  const int place = columns.first;
+  const int mean = columns.first;
   return with_bars(
-      {std::move(title), std::move(colour), point_type, fmt::format("${}", place),
-       fmt::format("${} - ${}", place, place + 1), fmt::format("${} + ${}", place, place + 1)},
+      {std::move(title), std::move(colour), point_type, fmt::format("${}", mean),
+       fmt::format("${} - ${}", mean, mean + 1), fmt::format("${} + ${}", mean, mean + 1)},
       columns);
-}
-
-Series RunTable::quartile_series(std::string title, std::string colour, int point_type,
-                                 MeasureColumns columns) {
-  const int place = columns.first;
-  return with_bars({std::move(title), std::move(colour), point_type, fmt::format("${}", place + 3),
-                    fmt::format("${}", place + 1), fmt::format("${}", place + 2)},
-                   columns);
 }
 
 Series RunTable::median_series(std::string title, std::string colour, int point_type,
                                MeasureColumns columns) {
-  const int place = columns.first;
-  return with_bars({std::move(title), std::move(colour), point_type, fmt::format("${}", place),
-                    fmt::format("${}", place + 1), fmt::format("${}", place + 2)},
+  const int median = columns.first;
+  return with_bars({std::move(title), std::move(colour), point_type, fmt::format("${}", median),
+                    fmt::format("${}", median + 1), fmt::format("${}", median + 2)},
                    columns);
+}
+
+Series RunTable::quartile_series(std::string title, std::string colour, int point_type,
+                                 MeasureColumns columns) {
+  Series series = median_series(std::move(title), std::move(colour), point_type, columns);
+  series.middle = fmt::format("${}", columns.first + 3);  // the mean
+  return series;
 }
 
 Table RunTable::table() const {
@@ -204,7 +209,7 @@ Table RunTable::table() const {
   for (std::size_t i = 0; i < results_.runs().size(); ++i) {
     std::vector<Table::Cell> cells = {static_cast<std::int64_t>(i)};
     for (const auto& column : columns_) cells.emplace_back(column.values[i]);
-    cells.emplace_back(one_line(results_.runs()[i].label));
+    cells.emplace_back(results_.label(static_cast<int>(i)));
     cells.emplace_back(one_line(results_.runs()[i].phase));
     table.add(std::move(cells));
   }

@@ -1,4 +1,4 @@
-// Measures over runs: the columns of a figure's CSV, one row per run, and how they are plotted.
+// Measures over runs: the CSV of a figure with one row per run, and how its columns are plotted.
 #pragma once
 
 #include <string>
@@ -9,42 +9,41 @@
 
 namespace qkscope {
 
-// A measure over runs. Middle, the ends of its band and those of its bars are made of columns of
-// the CSV ("$2 - $3").
+// A measure over runs. Each value is a gnuplot expression of CSV columns, for example "$2 - $3".
 struct Series {
   std::string title;  // gnuplot markup
   std::string colour;
   int point_type;
   std::string middle;
-  std::string low;
+  std::string low;  // band around the middle
   std::string high;
-  std::string bar_low = "";  // 95 % interval of the mean; empty: not known
+  std::string bar_low = "";  // 95 % interval of the mean; empty: unknown
   std::string bar_high = "";
 };
 
-// Where the columns of a measure are in the CSV, counted from 1.
+// CSV columns of a measure, counted from 1.
 struct MeasureColumns {
   int first = 0;
-  int interval = 0;  // NAME_low, before NAME_high; 0: there is none
+  int interval = 0;  // column NAME_low, followed by NAME_high; 0: no interval
 };
 
-// The name that errors.csv has for a mean, and the layers it is over.
+// Identifies an interval in errors.parquet.
 struct ErrorName {
-  std::string quantity = "";  // empty: not looked for
+  std::string quantity = "";  // empty: no interval
   std::string heads = "all";
 };
 
-// Line with points, a band and bars; a single run gets whiskers instead of the band. `x` is column
-// 1. Values are multiplied by `scale`.
+// Plots lines with points, bands and error bars over column 1, the run; with a single run whiskers
+// replace the band. Values are multiplied by `scale`.
 std::string plot_series(const std::vector<Series>& series, std::size_t runs, double scale = 1);
-// Points with whiskers, side by side, nothing between the runs.
+// Plots points with whiskers, the series side by side, without lines between runs.
 std::string plot_whiskers(const std::vector<Series>& series, double scale = 1);
 
-// A dotted line over the column `place`: what unrelated positions would give.
+// A dotted line over the CSV column `place`: the null value from shuffled positions.
 std::string null_line(int place, const std::string& colour);
 inline constexpr char kNullNote[] =
     "Dotted lines: mean |r| that positions without relation to the vectors would give.";
-// `plot` with lines of null_line under it.
+// Returns `plot` with `lines` drawn first, so that they lie below the series.
 std::string with_lines(const std::string& plot, const std::string& lines);
 std::vector<double> means_of(const std::vector<std::vector<double>>& groups);
 
@@ -55,31 +54,32 @@ class RunTable {
  public:
   explicit RunTable(const Results& results) : results_(results) {}
 
-  // NAME_mean, NAME_std and NAME_heads, and where the results have errors NAME_low and NAME_high.
+  // Adds NAME_mean, NAME_std and NAME_heads, and NAME_low and NAME_high if errors.parquet has them.
   MeasureColumns add_mean(const std::string& name, const std::vector<std::vector<double>>& groups,
                           const ErrorName& error = {});
-  // NAME_median, NAME_q25, NAME_q75, NAME_mean and NAME_heads, and likewise.
+  // Adds NAME_median, NAME_q25, NAME_q75, NAME_mean, NAME_heads and the interval of the mean.
   MeasureColumns add_quartiles(const std::string& name,
                                const std::vector<std::vector<double>>& groups,
                                const ErrorName& error = {});
-  // One number per run.
+  // Adds a column with one number per run and returns its place.
   int add(const std::string& name, std::vector<double> values);
+  // Adds the mean of a column of shuffled positions and returns the dotted line that shows it.
+  std::string add_null(const Frame& frame, const std::string& column, const std::string& colour);
 
   // Mean with a band of one standard deviation, from the columns of add_mean.
   static Series mean_series(std::string title, std::string colour, int point_type,
                             MeasureColumns columns);
-  // Mean with a band between quartiles, from the columns of add_quartiles.
+  // Mean with a band between the quartiles, from the columns of add_quartiles.
   static Series quartile_series(std::string title, std::string colour, int point_type,
                                 MeasureColumns columns);
-  // The same with the median in the middle, for measures that a few heads would carry away.
+  // Median with a band between the quartiles, for measures with heavy tails.
   static Series median_series(std::string title, std::string colour, int point_type,
                               MeasureColumns columns);
 
-  // What the bars are, as a sentence for the caption; empty where there are none.
+  // Sentence about the error bars for the caption; empty if there are none.
   std::string bars_note() const;
 
-  // Empty when no number exists. The first column is the run's index, the last two its label and
-  // phase.
+  // Returns the table: run index, measures, label and phase. Without any value it has no rows.
   Table table() const;
 
  private:
@@ -88,7 +88,7 @@ class RunTable {
     std::vector<double> values;  // (runs)
   };
 
-  // NAME_low and NAME_high; the place of the first, 0 where no run has an interval.
+  // Adds NAME_low and NAME_high. Returns the place of NAME_low, 0 if no run has an interval.
   int add_intervals(const std::string& name, const ErrorName& error);
 
   const Results& results_;

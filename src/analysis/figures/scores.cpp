@@ -1,4 +1,4 @@
-// Loss of plasticity along the context against scores of a benchmark.
+// Loss of plasticity along the context against benchmark scores.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -8,7 +8,6 @@
 
 #include "analysis/figures/panels.h"
 #include "analysis/figures/registry.h"
-#include "analysis/figures/run_names.h"
 #include "analysis/figures/run_series.h"
 #include "analysis/figures/script.h"
 #include "analysis/figures/style.h"
@@ -19,15 +18,15 @@
 namespace qkscope {
 namespace {
 
-constexpr std::size_t kFewestRuns = 3;  // that a correlation is shown of
+constexpr std::size_t kFewestRuns = 3;  // a correlation needs at least this many runs
 
-// Scores under one name: "LongBench-Pro Overall".
+// Scores of one benchmark metric, for example "LongBench-Pro Overall".
 struct ScoreSet {
   std::string name;
   std::map<std::size_t, double> of_run;
 };
 
-// The column, or empty texts where the file does not have it.
+// Returns the text column, or empty texts if the file does not have it.
 std::vector<std::string> score_texts(const Table& table, const std::string& name) {
   if (const auto* column = table.find(name)) return column->texts;
   return std::vector<std::string>(static_cast<std::size_t>(table.rows()));
@@ -45,7 +44,7 @@ Table read_scores(const std::string& path) {
   return read_csv_table(path, columns);
 }
 
-// The run that a row's model is, by its label, its title or the name of the model captured.
+// Returns the index of the run with one of these names as its label or title, or -1.
 int run_named(const Results& results, const std::vector<std::string>& names) {
   for (std::size_t i = 0; i < results.runs().size(); ++i) {
     const auto& run = results.runs()[i];
@@ -55,7 +54,7 @@ int run_named(const Results& results, const std::vector<std::string>& names) {
   return -1;
 }
 
-// Of runs that have a drop; sets of fewer than kFewestRuns are left out.
+// Reads the scores of the runs whose drop is known. Sets with fewer than kFewestRuns are dropped.
 std::vector<ScoreSet> score_sets(const Results& results, const std::string& path,
                                  const std::vector<double>& drops) {
   const Table table = read_scores(path);
@@ -83,7 +82,7 @@ std::vector<ScoreSet> score_sets(const Results& results, const std::string& path
   return sets;
 }
 
-// 95 % interval of a correlation of n independent points, by Fisher's transformation.
+// 95 % interval of the correlation of n independent points (Fisher z-transformation).
 Interval fisher_interval(double r, std::size_t n) {
   if (n < 4 || !(std::fabs(r) < 1)) return {kNan, kNan};
   const double half = 1.96 / std::sqrt(static_cast<double>(n) - 3);
@@ -98,29 +97,13 @@ std::string score_title(const ScoreSet& set, double r) {
   return text;
 }
 
-// One point per run and panel.
+// One row per run and panel.
 struct ScorePoints {
-  // panel, ap_drop, score, ap_drop_low, ap_drop_high, family_index, r, label, model, score_of
   Table table;
-  std::vector<std::string> titles;    // of the panels
-  std::vector<std::string> families;  // by family_index
+  std::vector<std::string> titles;    // one per panel
+  std::vector<std::string> families;  // indexed by the column family_index
   bool bars = false;
 };
-
-Table empty_scores() {
-  Table table;
-  table.column("panel", Table::Type::integer)
-      .column("ap_drop", Table::Type::real)
-      .column("score", Table::Type::real)
-      .column("ap_drop_low", Table::Type::real)
-      .column("ap_drop_high", Table::Type::real)
-      .column("family_index", Table::Type::integer)
-      .column("r", Table::Type::real)
-      .column("label", Table::Type::text)
-      .column("model", Table::Type::text)
-      .column("score_of", Table::Type::text);
-  return table;
-}
 
 std::int64_t family_index(const std::string& family, std::vector<std::string>& families) {
   const auto found = std::find(families.begin(), families.end(), family);
@@ -132,7 +115,9 @@ std::int64_t family_index(const std::string& family, std::vector<std::string>& f
 ScorePoints score_points(const Results& results, const std::vector<ScoreSet>& sets,
                          const std::vector<double>& drops) {
   ScorePoints points;
-  points.table = empty_scores();
+  points.table = empty_table(
+      "integer panel, real ap_drop, real score, real ap_drop_low, real ap_drop_high, integer "
+      "family_index, real r, text label, text model, text score_of");
   for (const auto& set : sets) {
     std::vector<double> x;
     std::vector<double> y;
@@ -201,10 +186,9 @@ Figure ap_drop_vs_score(const Results& results) {
                        .y_label = "score"});
   Figure figure;
   figure.title = "Loss of plasticity against benchmark scores";
-  figure.width = panels.width();
-  figure.height = panels.height();
-  figure.script = panels.begin() + panels.key(key) +
-                  "unset grid\nset offsets graph 0.08, graph 0.2, graph 0.1, graph 0.1\n";
+  panels.begin(figure);
+  figure.script +=
+      panels.key(key) + "unset grid\nset offsets graph 0.08, graph 0.2, graph 0.1, graph 0.1\n";
   for (std::size_t i = 0; i < sets.size(); ++i)
     figure.script +=
         panels.panel(static_cast<int>(i), points.titles[i], 60) + plot_scores(i, points, key);

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "analysis/figures/drawn_before.h"
 #include "analysis/figures/gnuplot.h"
 #include "analysis/figures/registry.h"
+#include "analysis/figures/up_to_date.h"
 #include "analysis/report/report.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
@@ -26,8 +26,8 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string> kFormats = {"svg", "png", "pdf"};
 
-// A temporary folder to draw in, inside the output folder so that finished files can be renamed
-// into it; removed at the end.
+// A temporary folder inside the output folder, so that rename() moves finished files. The
+// destructor removes it.
 class DrawingFolder {
  public:
   explicit DrawingFolder(const std::string& out) {
@@ -66,7 +66,7 @@ void check(const DrawOptions& options) {
 }
 
 Figure make(const FigureKind& kind, const Results& results) {
-  for (const auto* table : kind.tables) {
+  for (const auto& table : kind.tables) {
     if (!results.has(table)) return nothing_to_draw(fmt::format("there is no {}.parquet", table));
     if (results.frame(table).rows() == 0)
       return nothing_to_draw(fmt::format("{}.parquet has no rows", table));
@@ -102,67 +102,81 @@ void move_finished(const std::string& from, const std::string& to, const std::st
   }
 }
 
-Drawn draw(const DrawOptions& options) {
-  check(options);
-  const Results results(options.results, {options.components, options.head, options.scores});
-  const bool whole = options.only.empty();
-  Json inputs;
-  if (whole && !options.again) {
-    inputs = drawing_inputs(options, results);
-    if (auto before = drawn_before(options, inputs)) return *before;
-  }
-  Drawn drawn;
+// Makes every figure that the options ask for; figures without data go to drawn.left_out.
+std::vector<NamedFigure> make_figures(const DrawOptions& options, const Results& results,
+                                      Drawn& drawn) {
   std::vector<NamedFigure> figures;
   for (const auto& kind : figure_kinds()) {
-    if (!options.only.empty() && options.only != kind.name) continue;
-    if (options.only.empty() && kind.runs == Runs::several && results.single()) {
-      drawn.of_several.emplace_back(kind.name);
+    const bool asked_for = options.only == kind.name;
+    if (!options.only.empty() && !asked_for) continue;
+    if (!asked_for && kind.runs == Runs::several && results.single()) {
+      drawn.of_several.push_back(kind.name);
       continue;
     }
     if (kind.runs == Runs::one && !results.single()) {
-      if (options.only.empty()) continue;
+      if (!asked_for) continue;
       bad_input("no figure '{}': it is of one run, and {} has {}; give the folder of one of them",
                 kind.name, options.results, results.runs().size());
     }
     Figure figure = make(kind, results);
     if (!figure.missing.empty()) {
-      if (!options.only.empty()) bad_input("no figure '{}': {}", kind.name, figure.missing);
+      if (asked_for) bad_input("no figure '{}': {}", kind.name, figure.missing);
       drawn.left_out.emplace_back(kind.name, figure.missing);
       continue;
     }
-    drawn.figures.emplace_back(kind.name);
+    drawn.figures.push_back(kind.name);
     figures.push_back({kind.name, std::move(figure)});
   }
-  if (!figures.empty()) require_gnuplot();
-  make_folders(options.out);
-  forget_drawn(options);
-  const DrawingFolder drawing(options.out);
+  return figures;
+}
+
+void draw_all(const std::vector<NamedFigure>& figures, const std::string& folder,
+              const std::vector<std::string>& formats, bool quiet) {
   Progress progress(
-      {.what = "figures", .unit = "figures", .total = std::ssize(figures), .quiet = options.quiet});
+      {.what = "figures", .unit = "figures", .total = std::ssize(figures), .quiet = quiet});
   std::mutex mutex;
   std::int64_t done = 0;
-  const bool report = options.report && options.only.empty();
-  std::vector<std::string> formats = options.formats;
-  if (report) formats.insert(formats.end(), {"svg", "png"});  // it shows them, asked for or not
   parallel_for(std::ssize(figures), [&](std::int64_t i) {
     const auto& [name, figure] = figures[static_cast<std::size_t>(i)];
-    draw_one(drawing.path(), name, figure, formats);
+    draw_one(folder, name, figure, formats);
     const std::lock_guard lock(mutex);
     progress.update(++done);
   });
   progress.finish();
+}
+
+Drawn draw(const DrawOptions& options) {
+  check(options);
+  const Results results(options.results,
+                        {options.components, options.head, options.scores, options.attention});
+  const bool record = options.only.empty() && !options.again;
+  Json inputs;
+  if (record) {
+    inputs = drawing_inputs(options, results);
+    if (auto before = up_to_date(options, inputs)) return *before;
+  }
+  Drawn drawn;
+  const auto figures = make_figures(options, results, drawn);
+  if (!figures.empty()) require_gnuplot();
+  make_folders(options.out);
+  delete_drawing_record(options);
+  const DrawingFolder drawing(options.out);
+  const bool report = options.report && options.only.empty();
+  std::vector<std::string> formats = options.formats;
+  if (report) formats.insert(formats.end(), {"svg", "png"});  // the report embeds one of the two
+  draw_all(figures, drawing.path(), formats, options.quiet);
   if (report) {
     drawn.report = options.out + "/report.html";
     write_file(drawn.report, report_page({results, figures, drawn, drawing.path()}));
   }
   for (const auto& [name, figure] : figures) {
-    // The script that stays draws what the user asked for.
+    // The script that the user keeps draws only the requested formats.
     if (report)
       write_file(drawing.path() + "/" + name + ".gp",
                  gnuplot_script(name, figure, options.formats));
     move_finished(drawing.path(), options.out, name, options.formats);
   }
-  if (whole && !options.again) remember_drawn(options, inputs, drawn);
+  if (record) write_drawing_record(options, inputs, drawn);
   return drawn;
 }
 

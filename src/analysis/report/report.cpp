@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "analysis/figures/style.h"
-#include "analysis/report/report_heads.h"
 #include "base/core/base64.h"
 #include "base/core/error.h"
 #include "base/io/json.h"
@@ -15,7 +14,7 @@
 
 namespace qkscope {
 
-// Files of report/, put into the program by CMake.
+// Contents of the files in page/, embedded by CMake.
 namespace embedded {
 extern const char page_html[];
 extern const char page_css[];
@@ -27,13 +26,14 @@ extern const char page_js[];
 
 namespace {
 
-// SVG is sharp at any size, but thousands of points are smaller as pixels.
-constexpr std::uintmax_t kLargestSvg = 250'000;
-constexpr std::int64_t kMostTableCells = 20'000;
+// Larger SVG files are replaced by PNG: with thousands of points a PNG is smaller.
+constexpr std::uintmax_t kLargestSvgBytes = 250'000;
+constexpr std::int64_t kMostTableCells = 20'000;  // longer tables are not embedded
 
 std::string picture(const std::string& folder, const std::string& name) {
   const MappedFile svg(folder + "/" + name + ".svg");
-  if (svg.bytes().size() <= kLargestSvg) return "data:image/svg+xml;base64," + base64(svg.bytes());
+  if (svg.bytes().size() <= kLargestSvgBytes)
+    return "data:image/svg+xml;base64," + base64(svg.bytes());
   return "data:image/png;base64," + base64(MappedFile(folder + "/" + name + ".png").bytes());
 }
 
@@ -50,7 +50,7 @@ Json cell(const Table::Column& column, std::size_t row) {
   return column.texts[row];
 }
 
-// Rows with the names first; null where the table is too long to be read.
+// Array of rows, the first row holding the column names; null for a table above kMostTableCells.
 Json table_of(const Table& table) {
   if (table.rows() * std::ssize(table.columns()) > kMostTableCells) return nullptr;
   Json rows = Json::array({Json::array()});
@@ -67,7 +67,7 @@ double rounded(double fraction) {
   return std::round(1e4 * fraction) / 1e4;
 }
 
-// [left, top, right, bottom, text] of each cell, and layer and head where it is of one.
+// Array of [left, top, right, bottom, text], followed by layer and head for cells of a head.
 Json hover_cells(const Figure& figure) {
   Json cells = Json::array();
   for (const auto& cell : figure.hover) {
@@ -99,7 +99,7 @@ std::string title_of(const Results& results) {
   return std::filesystem::weakly_canonical(results.folder()).filename().string();
 }
 
-// Means of the table of runs, and what errors.csv calls them.
+// Measures of the run table and the quantity in errors.csv with their interval.
 constexpr std::pair<const char*, const char*> kIntervals[] = {
     {"r_q", "r_q"},
     {"r_k", "r_k"},
@@ -114,8 +114,7 @@ constexpr std::pair<const char*, const char*> kIntervals[] = {
     {"ap_last20", "ap_last20"},
     {"ap_drop", "ap_drop"}};
 
-// Runs with what is known of them. First those with rows, in their order: heads name them by their
-// place here.
+// Metadata of all runs. Runs with rows come first, because heads refer to runs by index.
 Json runs_of(const Results& results) {
   Json runs = Json::array();
   for (const auto& run : results.runs()) {
@@ -131,7 +130,8 @@ Json runs_of(const Results& results) {
   return runs;
 }
 
-// JSON that can stand in a <script>: no text in it can end the element or begin a comment.
+// Serialises JSON for a <script> element: '<' is escaped, so that no text can close the element or
+// open a comment.
 std::string for_script(const Json& json) {
   std::string text;
   for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace))
@@ -142,7 +142,7 @@ std::string for_script(const Json& json) {
   return text;
 }
 
-// `page` with each {{name}} replaced, in one pass: what is put in is not looked at again.
+// Replaces each {{name}} of the page in one pass; inserted text is not searched for names.
 std::string filled(std::string_view page,
                    const std::vector<std::pair<std::string, std::string>>& parts) {
   std::string text;

@@ -1,4 +1,4 @@
-// report.html: one page with everything, that needs no network.
+// report.html: one self-contained page that works without a network.
 #pragma once
 
 #include <string>
@@ -6,6 +6,7 @@
 
 #include "analysis/figures/figure.h"
 #include "analysis/figures/results.h"
+#include "base/io/json.h"
 #include "qkscope/figures.h"
 
 namespace qkscope {
@@ -18,10 +19,24 @@ struct NamedFigure {
 struct ReportInput {
   const Results& results;
   const std::vector<NamedFigure>& figures;
-  const Drawn& drawn;    // and what was left out
-  std::string pictures;  // the folder with NAME.svg and NAME.png of every figure
+  const Drawn& drawn;
+  std::string pictures;  // folder with NAME.svg and NAME.png of every figure
 };
 
+// Returns the HTML text of the report.
 std::string report_page(const ReportInput& input);
+
+// Data of all heads for the page.
+struct ReportHeads {
+  // Columns are little-endian arrays in base64 with one entry per head:
+  // {"count", "run", "layer", "head", "ropes", "rope", "attentions", "attention", "classes",
+  //  "class", "class_axis" (null in older results), "measures": [{"name", "data"}],
+  //  "profile": {"start", "position", "ap", "ap_free", "error"},
+  //  "scatter": see PointPacker::json()}.
+  Json json;
+  std::string points;  // see PointPacker::points()
+};
+
+ReportHeads report_heads(const Results& results);
 
 }  // namespace qkscope

@@ -1,24 +1,27 @@
-#include "analysis/report/report_heads.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <set>
 #include <tuple>
 #include <vector>
 
 #include "analysis/figures/style.h"
+#include "analysis/report/report.h"
 #include "analysis/report/report_points.h"
 #include "base/core/nan.h"
 
 namespace qkscope {
 namespace {
 
-// Every head that some table knows, by run, layer and head.
+// Tables that name the heads of a run.
+const std::vector<const char*> kHeadTables = {"qk", "rotated", "head_metrics"};
+
+// Index of all heads that occur in a table, sorted by run, layer and head.
 class HeadIndex {
  public:
   explicit HeadIndex(const Results& results) {
-    for (const char* name : {"qk", "rotated", "head_metrics"}) {
+    for (const char* name : kHeadTables) {
       if (!results.has(name)) continue;
       const Frame& frame = results.frame(name);
       for (std::size_t row = 0; row < frame.rows(); ++row) heads_.insert({key(frame, row), 0});
@@ -29,7 +32,7 @@ class HeadIndex {
 
   std::size_t size() const { return heads_.size(); }
 
-  // Calls body(row, place of its head) for every row of the table.
+  // Calls body(row, index of its head) for every row of the table.
   template <typename Body>
   void each_row(const Frame& frame, const Body& body) const {
     for (std::size_t row = 0; row < frame.rows(); ++row)
@@ -55,7 +58,7 @@ class HeadIndex {
 struct HeadMeasure {
   const char* table;
   const char* column;
-  bool optional = false;  // not all results have it
+  bool optional = false;  // older results do not have the column
 };
 
 constexpr HeadMeasure kHeadMeasures[] = {{"qk", "r_q"},
@@ -93,6 +96,15 @@ constexpr HeadMeasure kHeadMeasures[] = {{"qk", "r_q"},
                                          {"head_metrics", "ap_first20"},
                                          {"head_metrics", "ap_last20"},
                                          {"head_metrics", "ap_drop"},
+                                         {"head_metrics", "ap_free_overall", true},
+                                         {"head_metrics", "ap_free_first20", true},
+                                         {"head_metrics", "ap_free_last20", true},
+                                         {"head_metrics", "ap_free_drop", true},
+                                         {"head_metrics", "gaussian", true},
+                                         {"taxonomy", "r_q_axis", true},
+                                         {"taxonomy", "r_k_axis", true},
+                                         {"taxonomy", "pc_position", true},
+                                         {"taxonomy", "pc_position_variance", true},
                                          {"attention", "sink_0", true},
                                          {"attention", "previous_token_head", true},
                                          {"attention", "induction_head", true},
@@ -107,18 +119,17 @@ Json measures_of(const Results& results, const HeadIndex& heads) {
     if (!results.has(measure.table)) continue;
     const Frame& frame = results.frame(measure.table);
     if (measure.optional && !frame.has(measure.column)) continue;
-    const auto& from = frame.reals(measure.column);
-    const auto* components = std::string(measure.table) == "qk" ? &frame.integers("pc") : nullptr;
+    const auto number = frame.numbers(measure.column);
     std::vector<float> values(heads.size(), kNan);
     heads.each_row(frame, [&](std::size_t row, std::size_t place) {
-      if (!components || (*components)[row] == 0) values[place] = static_cast<float>(from[row]);
+      if (frame.is_first_component(row)) values[place] = static_cast<float>(number[row]);
     });
     list.push_back({{"name", measure.column}, {"data", packed(values)}});
   }
   return list;
 }
 
-// Where a text of the heads stands in `names`; 255 where it does not.
+// Encodes a text column: for each head the index of its text in `names`, 255 for any other text.
 std::string text_codes(const Results& results, const HeadIndex& heads,
                        const std::vector<const char*>& tables, const char* column,
                        const std::vector<std::string>& names) {
@@ -126,6 +137,7 @@ std::string text_codes(const Results& results, const HeadIndex& heads,
   for (const char* table : tables) {
     if (!results.has(table)) continue;
     const Frame& frame = results.frame(table);
+    if (!frame.has(column)) continue;
     const auto& texts = frame.texts(column);
     heads.each_row(frame, [&](std::size_t row, std::size_t place) {
       const auto found = std::find(names.begin(), names.end(), texts[row]);
@@ -143,20 +155,26 @@ Json profiles_of(const Results& results, const HeadIndex& heads) {
   std::vector<std::uint32_t> start = {0};
   std::vector<float> positions;
   std::vector<float> values;
+  std::vector<float> free_values;
   std::vector<float> errors;
+  const auto at = [&](const std::string& column, std::size_t row) {
+    return frame.has(column) ? static_cast<float>(frame.reals(column)[row])
+                             : std::numeric_limits<float>::quiet_NaN();
+  };
   const std::string error = profile_error_column(frame);
   for (const auto& of_head : rows) {
     for (const auto row : of_head) {
       positions.push_back(static_cast<float>(frame.reals("position")[row]));
       values.push_back(static_cast<float>(frame.reals("ap")[row]));
-      errors.push_back(error.empty() ? std::numeric_limits<float>::quiet_NaN()
-                                     : static_cast<float>(frame.reals(error)[row]));
+      free_values.push_back(at("ap_free", row));
+      errors.push_back(at(error, row));
     }
     start.push_back(static_cast<std::uint32_t>(values.size()));
   }
   return {{"start", packed(start)},
           {"position", packed(positions)},
           {"ap", packed(values)},
+          {"ap_free", frame.has("ap_free") ? Json(packed(free_values)) : Json()},
           {"error", packed(errors)}};
 }
 
@@ -170,6 +188,16 @@ void add_scatter(const Results& results, const HeadIndex& heads, ReportHeads& re
   for (auto& of_head : rows) packer.add_head(std::move(of_head));
   report.json["scatter"] = packer.json();
   report.points = packer.points();
+}
+
+// The different attention kinds of all heads, sorted; empty for older results.
+std::vector<std::string> attention_kinds(const Results& results) {
+  std::set<std::string> kinds;
+  for (const char* table : kHeadTables)
+    if (results.has(table))
+      for (const auto& kind : results.frame(table).attention_kinds())
+        if (!kind.empty()) kinds.insert(kind);
+  return {kinds.begin(), kinds.end()};
 }
 
 }  // namespace
@@ -191,18 +219,24 @@ ReportHeads report_heads(const Results& results) {
     classes.emplace_back(c.name);
     class_styles.push_back({{"title", c.title}, {"colour", c.colour}});
   }
+  const auto attentions = attention_kinds(results);
+  const bool both_classes = results.has("taxonomy") && results.frame("taxonomy").has("class_axis");
   ReportHeads report;
-  report.json = {
-      {"count", heads.size()},
-      {"run", packed(run)},
-      {"layer", packed(layer)},
-      {"head", packed(head)},
-      {"ropes", ropes},
-      {"rope", text_codes(results, heads, {"qk", "rotated", "head_metrics"}, "rope", ropes)},
-      {"classes", class_styles},
-      {"class", text_codes(results, heads, {"taxonomy"}, "class", classes)},
-      {"measures", measures_of(results, heads)},
-      {"profile", profiles_of(results, heads)}};
+  report.json = {{"count", heads.size()},
+                 {"run", packed(run)},
+                 {"layer", packed(layer)},
+                 {"head", packed(head)},
+                 {"ropes", ropes},
+                 {"rope", text_codes(results, heads, kHeadTables, "rope", ropes)},
+                 {"attentions", attentions},
+                 {"attention", text_codes(results, heads, kHeadTables, "attention", attentions)},
+                 {"classes", class_styles},
+                 {"class", text_codes(results, heads, {"taxonomy"}, "class", classes)},
+                 {"class_axis", both_classes ? Json(text_codes(results, heads, {"taxonomy"},
+                                                               "class_axis", classes))
+                                             : Json()},
+                 {"measures", measures_of(results, heads)},
+                 {"profile", profiles_of(results, heads)}};
   add_scatter(results, heads, report);
   return report;
 }

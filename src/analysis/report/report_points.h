@@ -1,4 +1,4 @@
-// The points of heads as the report's page takes them: packed numbers.
+// Packs the points of all heads for the report.
 #pragma once
 
 #include <array>
@@ -17,31 +17,31 @@ namespace qkscope {
 
 static_assert(std::endian::native == std::endian::little, "the page reads little-endian numbers");
 
-// An array of numbers as base64, the way the page unpacks it.
+// Encodes an array of numbers as base64; unpack() in data.js decodes it.
 template <typename T>
 std::string packed(const std::vector<T>& values) {
   return base64(std::as_bytes(std::span(values)));
 }
 
-// A point is 9 bytes: its position (3 bytes, the lowest first) and the coordinates on two principal
-// components, a, b, c0, c1 between the head's lowest and highest (0 to 254; 255 where there is
-// none).
+// Packs each point into 9 bytes: its position (3 bytes, little-endian) and its coordinates on two
+// principal components, a, b, c0 and c1, quantised to 0..254 between the head's minimum and maximum
+// (255: no value).
 class PointPacker {
  public:
   PointPacker(const Results& results, const Frame& head_scatter);
 
-  // The head's rows of the table; queries come before keys.
+  // Appends the points of one head, given its rows of head_scatter. Queries are stored before keys.
   void add_head(std::vector<std::size_t> rows);
 
-  // {"start", "queries", "low", "high", "last_positions", "components"}: arrays in base64, the last
-  // position of each run, and the two components. Where the results have tokens also "tokens" (the
-  // different texts) and "token" (per point, a place among them).
+  // {"start", "queries", "low", "high"} as base64 arrays, "last_positions" of each run and
+  // "components". Results with token texts add "tokens" (the distinct texts) and "token" (per
+  // point, an index into "tokens").
   Json json() const;
   std::string points() const;  // base64
 
  private:
   static constexpr std::size_t kAxes = 6;
-  static constexpr std::size_t kBytes = 3 + kAxes;  // of a point
+  static constexpr std::size_t kBytes = 3 + kAxes;  // per point
 
   void add_ranges(const std::vector<std::size_t>& rows);
   void add_position(std::int64_t position);
@@ -49,14 +49,14 @@ class PointPacker {
 
   const Frame& frame_;
   std::array<int, 2> components_;
-  std::array<const std::vector<double>*, kAxes> axes_;  // null: none
-  std::vector<std::int64_t> last_;                      // (runs): their last position
-  const std::vector<std::string>* texts_ = nullptr;     // of tokens; null: not kept
+  std::array<const std::vector<double>*, kAxes> axes_;  // null: no such column
+  std::vector<std::int64_t> last_;                      // (runs): last position
+  const std::vector<std::string>* texts_ = nullptr;     // token texts; null: not stored
   std::map<std::string, std::uint32_t> token_places_;
-  std::vector<std::string> tokens_;         // the different ones
+  std::vector<std::string> tokens_;         // distinct texts
   std::vector<std::uint32_t> token_;        // (points)
-  std::vector<std::uint32_t> start_ = {0};  // (heads + 1), in points
-  std::vector<std::uint16_t> queries_;      // (heads)
+  std::vector<std::uint32_t> start_ = {0};  // (heads + 1): index of the first point
+  std::vector<std::uint16_t> queries_;      // (heads): number of queries
   std::vector<float> lows_;                 // (heads, kAxes)
   std::vector<float> highs_;                // (heads, kAxes)
   std::vector<std::uint8_t> bytes_;         // (points, kBytes)

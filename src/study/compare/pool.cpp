@@ -1,4 +1,4 @@
-// pool_results of qkscope/experimental/study.h: statistics over the heads of several analyses.
+// pool_results() of qkscope/experimental/study.h: statistics over the heads of several analyses.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -12,9 +12,8 @@
 #include "base/io/json.h"
 #include "base/numerics/rank_correlation.h"
 #include "qkscope/experimental/study.h"
-#include "study/compare/pooled_heads.h"
-#include "study/compare/scores.h"
-#include "study/sweep/sweep_tables.h"
+#include "study/compare/pool_inputs.h"
+#include "study/sweep/sweep.h"
 
 namespace qkscope {
 namespace {
@@ -58,7 +57,7 @@ std::vector<double> numbers_of(const Heads& heads, const std::string& quantity) 
   return values;
 }
 
-// All runs first, then each.
+// "all", followed by the label of each run.
 std::vector<std::string> models_of(const std::vector<PooledHead>& heads) {
   std::vector<std::string> models = {kAll};
   for (const auto& head : heads)

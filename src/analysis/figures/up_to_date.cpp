@@ -1,4 +1,4 @@
-#include "analysis/figures/drawn_before.h"
+#include "analysis/figures/up_to_date.h"
 
 #include <filesystem>
 
@@ -10,7 +10,7 @@
 namespace qkscope {
 namespace {
 
-std::string memory_file(const DrawOptions& options) {
+std::string record_file(const DrawOptions& options) {
   return options.out + "/.drawn.json";
 }
 
@@ -18,7 +18,7 @@ void add_file(const std::string& path, Json& files) {
   if (path_exists(path)) files[path] = file_fingerprint(path);
 }
 
-bool all_there(const DrawOptions& options, const Drawn& drawn) {
+bool all_files_exist(const DrawOptions& options, const Drawn& drawn) {
   for (const auto& name : drawn.figures) {
     std::vector<std::string> endings = options.formats;
     endings.insert(endings.end(), {"csv", "gp", "txt"});
@@ -41,41 +41,38 @@ Json drawing_inputs(const DrawOptions& options, const Results& results) {
       for (const char* name : {"summary.json", "timings.json"})
         add_file(options.results + "/" + folder.get<std::string>() + "/" + name, files);
   if (!options.scores.empty()) add_file(options.scores, files);
-  return {{"version", version_string()},
-          {"formats", options.formats},
-          {"report", options.report},
-          {"components", options.components},
-          {"head", options.head},
-          {"scores", options.scores},
-          {"files", files}};
+  return {{"version", version_string()},    {"formats", options.formats},
+          {"report", options.report},       {"components", options.components},
+          {"head", options.head},           {"scores", options.scores},
+          {"attention", options.attention}, {"files", files}};
 }
 
-std::optional<Drawn> drawn_before(const DrawOptions& options, const Json& inputs) {
-  if (!path_exists(memory_file(options))) return std::nullopt;
+std::optional<Drawn> up_to_date(const DrawOptions& options, const Json& inputs) {
+  if (!path_exists(record_file(options))) return std::nullopt;
   try {
-    const Json memory = load_json(memory_file(options));
-    if (memory.at("inputs") != inputs) return std::nullopt;
+    const Json record = load_json(record_file(options));
+    if (record.at("inputs") != inputs) return std::nullopt;
     Drawn drawn;
-    drawn.figures = memory.at("figures").get<std::vector<std::string>>();
-    drawn.left_out = memory.at("left_out").get<std::vector<std::pair<std::string, std::string>>>();
-    drawn.of_several = memory.at("of_several").get<std::vector<std::string>>();
-    drawn.report = memory.at("report").get<std::string>();
+    drawn.figures = record.at("figures").get<std::vector<std::string>>();
+    drawn.left_out = record.at("left_out").get<std::vector<std::pair<std::string, std::string>>>();
+    drawn.of_several = record.at("of_several").get<std::vector<std::string>>();
+    drawn.report = record.at("report").get<std::string>();
     drawn.as_before = true;
-    if (all_there(options, drawn)) return drawn;
-  } catch (const Error&) {  // a memory that cannot be read is none
+    if (all_files_exist(options, drawn)) return drawn;
+  } catch (const Error&) {  // an unreadable record counts as missing
   } catch (const Json::exception&) {
   }
   return std::nullopt;
 }
 
-void forget_drawn(const DrawOptions& options) {
+void delete_drawing_record(const DrawOptions& options) {
   std::error_code error;
-  std::filesystem::remove(memory_file(options), error);
-  if (error) system_error("remove", memory_file(options), error.value());
+  std::filesystem::remove(record_file(options), error);
+  if (error) system_error("remove", record_file(options), error.value());
 }
 
-void remember_drawn(const DrawOptions& options, const Json& inputs, const Drawn& drawn) {
-  write_file(memory_file(options), Json{{"inputs", inputs},
+void write_drawing_record(const DrawOptions& options, const Json& inputs, const Drawn& drawn) {
+  write_file(record_file(options), Json{{"inputs", inputs},
                                         {"figures", drawn.figures},
                                         {"left_out", drawn.left_out},
                                         {"of_several", drawn.of_several},

@@ -1,0 +1,302 @@
+// Queries and keys of single heads as points shaded by position: collages of some heads on two
+// axes, and one head on every plane of its complement.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "analysis/figures/panels.h"
+#include "analysis/figures/registry.h"
+#include "analysis/figures/script.h"
+#include "analysis/figures/style.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::size_t kCollageHeads = 12;
+
+// Two columns of head_scatter as the axes of a collage. "{0}" and "{1}" stand for the components
+// that the user chose.
+struct CollageAxes {
+  const char* name;
+  const char* x;
+  const char* y;
+  const char* x_label;  // gnuplot markup
+  const char* y_label;
+  const char* title;
+  const char* what;  // first sentence of the caption
+};
+
+constexpr CollageAxes kCollages[] = {
+    {"qk_collage", "pc{0}", "pc{1}", "PC{0}", "PC{1}", "Queries and keys on components {0} and {1}",
+     "Rows of single heads on their combined principal components {0} and {1}, counted from 0."},
+    {"ab_plane_collage", "a", "b", "{{/:Italic a}} (drift with position)",
+     "{{/:Italic b}} (queries apart from keys)",
+     "Queries and keys in the plane of drift and separation",
+     "Rows of single heads in the (a, b) plane: a is the direction of covariance with position, b "
+     "separates the means of queries and keys."},
+    {"complement_collage", "c0", "c1", "first axis of the complement",
+     "second axis of the complement", "Queries and keys outside the plane of drift and separation",
+     "Rows of single heads on the first pair of singular vectors of what is left without a and b. "
+     "A ring along which position runs is a rotating plane."}};
+
+std::string with_components(const Results& results, const char* form) {
+  const auto [x, y] = results.choices().components;
+  return fmt::format(fmt::runtime(form), x, y);
+}
+
+// Rows [first, last) of head_scatter: one head.
+struct HeadRange {
+  std::size_t first;
+  std::size_t last;
+};
+
+// Returns the heads of the last run that have points on both axes. Rows of a head are contiguous.
+std::vector<HeadRange> heads_of_last_run(const Frame& scatter, const std::vector<double>& x,
+                                         const std::vector<double>& y) {
+  const auto& layers = scatter.integers("layer");
+  const auto& heads = scatter.integers("head");
+  const int run = std::ranges::max(scatter.run());
+  std::vector<HeadRange> ranges;
+  for (std::size_t row = 0; row < scatter.rows(); ++row) {
+    if (scatter.run()[row] != run || std::isnan(x[row]) || std::isnan(y[row])) continue;
+    if (ranges.empty() || ranges.back().last != row || layers[ranges.back().first] != layers[row] ||
+        heads[ranges.back().first] != heads[row])
+      ranges.push_back({row, row});
+    ranges.back().last = row + 1;
+  }
+  return ranges;
+}
+
+// Returns `count` heads spread over layers and over head numbers: one head from each of `count`
+// equal strata. The position inside a stratum follows the golden ratio (a low-discrepancy
+// sequence); a fixed position would show the same head number of every second layer.
+std::vector<HeadRange> spread_heads(const std::vector<HeadRange>& all, std::size_t count) {
+  if (all.size() <= count) return all;
+  constexpr double kGoldenRatio = 0.6180339887498949;
+  std::vector<HeadRange> chosen;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto begin = i * all.size() / count;
+    const auto size = static_cast<double>((i + 1) * all.size() / count - begin);
+    const double place = std::fmod(static_cast<double>(i + 1) * kGoldenRatio, 1.0);
+    chosen.push_back(all[begin + static_cast<std::size_t>(place * size)]);
+  }
+  return chosen;
+}
+
+// CSV of shaded points. `panel` and the axes are named by the figure.
+Table empty_points(const std::string& panel, const std::string& x, const std::string& y) {
+  return empty_table(
+      fmt::format("integer {}, integer key, real shade, real {}, real {}, integer position, "
+                  "integer layer, integer head, text model",
+                  panel, x, y));
+}
+
+double shade_of(std::int64_t position, std::int64_t last) {
+  return static_cast<double>(position) / static_cast<double>(last);
+}
+
+Table collage_points(const Frame& scatter, const std::vector<HeadRange>& heads,
+                     const std::string& x, const std::string& y) {
+  const auto& positions = scatter.integers("position");
+  const auto& layers = scatter.integers("layer");
+  const auto& numbers = scatter.integers("head");
+  std::int64_t last = 1;
+  for (const auto& head : heads)
+    for (std::size_t row = head.first; row < head.last; ++row)
+      last = std::max(last, positions[row]);
+  Table table = empty_points("panel", x, y);
+  for (std::size_t i = 0; i < heads.size(); ++i)
+    for (std::size_t row = heads[i].first; row < heads[i].last; ++row)
+      table.add({static_cast<std::int64_t>(i), std::int64_t{scatter.texts("side")[row] == "k"},
+                 shade_of(positions[row], last), scatter.reals(x)[row], scatter.reals(y)[row],
+                 positions[row], layers[row], numbers[row], one_line(scatter.texts("model")[row])});
+  return table;
+}
+
+// Step between ticks for the values of one head.
+double tick_step(const std::vector<double>& values, const HeadRange& head) {
+  const auto [low, high] =
+      std::minmax_element(values.begin() + static_cast<std::ptrdiff_t>(head.first),
+                          values.begin() + static_cast<std::ptrdiff_t>(head.last));
+  return round_step(*high - *low, 3);
+}
+
+Figure collage(const Results& results, const CollageAxes& axes) {
+  const Frame& scatter = results.frame("head_scatter");
+  const std::string x = with_components(results, axes.x);
+  const std::string y = with_components(results, axes.y);
+  for (const auto& axis : {x, y})
+    if (!scatter.has(axis))
+      return nothing_to_draw(fmt::format(
+          "head_scatter.parquet has no column {}; analyse again with as many --components", axis));
+  const auto all = heads_of_last_run(scatter, scatter.reals(x), scatter.reals(y));
+  const auto heads = spread_heads(all, kCollageHeads);
+  if (heads.empty()) return {};
+  Figure figure;
+  figure.title = with_components(results, axes.title);
+  figure.data = collage_points(scatter, heads, x, y);
+  const Panels panels({.count = static_cast<int>(heads.size()),
+                       .columns = 4,
+                       .aspect = 0.78,
+                       .top = 0.38,
+                       .own_ranges = true,
+                       .x_label = with_components(results, axes.x_label),
+                       .y_label = with_components(results, axes.y_label)});
+  panels.begin(figure, shade_functions());
+  figure.script += shade_legend(figure.height) +
+                   "unset grid\nset offsets graph 0.05, graph 0.05, graph 0.05, graph 0.05\n";
+  for (std::size_t i = 0; i < heads.size(); ++i) {
+    const auto row = heads[i].first;
+    figure.script += panels.panel(
+        static_cast<int>(i),
+        fmt::format("layer {}, head {}{}", scatter.integers("layer")[row],
+                    scatter.integers("head")[row], scatter.is_nope(row) ? " (NoPE)" : ""));
+    figure.script +=
+        fmt::format("set xtics {}\nset ytics {}\n", tick_step(scatter.reals(x), heads[i]),
+                    tick_step(scatter.reals(y), heads[i])) +
+        plot_shaded_points(i, 0.28);
+  }
+  figure.script += panels.end();
+  const auto run = static_cast<std::size_t>(scatter.run()[heads.front().first]);
+  figure.caption = fmt::format(
+      "{} Blue circles are queries, red squares keys, darker the later their position. {} heads of "
+      "'{}', spread evenly over layers and head numbers; of each head the rows kept in "
+      "head_scatter.parquet.",
+      with_components(results, axes.what), heads.size(), one_line(results.runs()[run].title));
+  return figure;
+}
+
+// A head of the table head_planes.
+struct PlanesHead {
+  int run;
+  std::int64_t layer;
+  std::int64_t head;
+
+  bool operator==(const PlanesHead&) const = default;
+};
+
+PlanesHead head_at(const Frame& planes, std::size_t row) {
+  return {planes.run()[row], planes.integers_with_gaps("layer")[row], planes.heads()[row]};
+}
+
+// Returns the head that the user chose, else the first head of the table, from the last run.
+std::optional<PlanesHead> chosen_head(const Results& results, const Frame& planes) {
+  std::optional<PlanesHead> found;
+  for (std::size_t row = 0; row < planes.rows(); ++row) {
+    const auto here = head_at(planes, row);
+    const auto name = fmt::format("{}.{}", here.layer, here.head);
+    if (!results.choices().head.empty() && results.choices().head != name) continue;
+    if (!found || here.run > found->run) found = here;
+  }
+  return found;
+}
+
+// Titles by plane number from complement.parquet, for example "3: 12.0 %, 0.98".
+std::map<std::int64_t, std::string> plane_titles(const Results& results, const PlanesHead& head) {
+  std::map<std::int64_t, std::string> titles;
+  if (!results.has("complement")) return titles;
+  const Frame& complement = results.frame("complement");
+  for (std::size_t row = 0; row < complement.rows(); ++row)
+    if (head_at(complement, row) == head)
+      titles[complement.integers("pair")[row]] = fmt::format(
+          "{}: {:.1f} %, {:.2f}", complement.integers("pair")[row],
+          100 * complement.reals("variance_share")[row], complement.reals("angle_r")[row]);
+  return titles;
+}
+
+Table plane_points(const Results& results, const PlanesHead& head) {
+  const Frame& planes = results.frame("head_planes");
+  const auto& positions = planes.integers("position");
+  std::vector<std::size_t> rows;
+  std::int64_t last = 1;
+  for (std::size_t row = 0; row < planes.rows(); ++row) {
+    if (head_at(planes, row) != head) continue;
+    rows.push_back(row);
+    last = std::max(last, positions[row]);
+  }
+  Table table = empty_points("plane", "x", "y");
+  for (const auto row : rows)
+    table.add({planes.integers_with_gaps("plane")[row],
+               std::int64_t{planes.texts("side")[row] == "k"}, shade_of(positions[row], last),
+               planes.reals("x")[row], planes.reals("y")[row], positions[row], head.layer,
+               head.head, results.label(head.run)});
+  return table;
+}
+
+// Largest absolute coordinate of each plane.
+std::map<std::int64_t, double> plane_sizes(const Table& points) {
+  std::map<std::int64_t, double> sizes;
+  const auto& planes = points.find("plane")->integers;
+  for (std::size_t row = 0; row < planes.size(); ++row)
+    for (const char* axis : {"x", "y"}) {
+      double& size = sizes[planes[row]];
+      size = std::max(size, std::fabs(points.find(axis)->reals[row]));
+    }
+  return sizes;
+}
+
+void draw_planes(const Results& results, const PlanesHead& head, Figure& figure) {
+  const auto sizes = plane_sizes(figure.data);
+  const auto titles = plane_titles(results, head);
+  const Panels panels({.count = static_cast<int>(sizes.size()),
+                       .columns = 6,
+                       .top = 0.38,
+                       .left = 0.1,
+                       .x_label = "",
+                       .y_label = ""});
+  panels.begin(figure, shade_functions());
+  figure.script +=
+      shade_legend(figure.height) +
+      fmt::format("unset grid\nunset tics\nset border 15 lw 0.4 lc rgb '{}'\n", style::kFaint);
+  int panel = 0;
+  for (const auto& [plane, size] : sizes) {
+    const auto title = titles.find(plane);
+    figure.script += panels.panel(
+        panel++, title == titles.end() ? fmt::format("plane {}", plane) : title->second);
+    const double edge = size > 0 ? 1.05 * size : 1;
+    figure.script += fmt::format("set xrange [{0}:{1}]\nset yrange [{0}:{1}]\n", -edge, edge) +
+                     plot_shaded_points(static_cast<std::size_t>(plane), 0.24);
+  }
+  figure.script += panels.end();
+}
+
+}  // namespace
+
+std::vector<FigureKind> collages() {
+  std::vector<FigureKind> kinds;
+  for (const auto& axes : kCollages)
+    kinds.push_back({axes.name, {"head_scatter"}, [&axes](const Results& results) {
+                       return collage(results, axes);
+                     }});
+  return kinds;
+}
+
+Figure head_planes(const Results& results) {
+  if (!results.has("head_planes") || results.frame("head_planes").rows() == 0)
+    return nothing_to_draw("no head's planes were kept: qkscope analyze --planes-of LAYER.HEAD");
+  const Frame& planes = results.frame("head_planes");
+  const auto head = chosen_head(results, planes);
+  if (!head)
+    return nothing_to_draw(
+        fmt::format("no planes were kept of head {0}; analyse again with --planes-of {0}",
+                    results.choices().head));
+  Figure figure;
+  figure.data = plane_points(results, *head);
+  draw_planes(results, *head, figure);
+  figure.title =
+      fmt::format("Planes of the complement of layer {}, head {}", head->layer, head->head);
+  figure.caption = fmt::format(
+      "Queries (blue circles) and keys (red squares) of layer {}, head {} of '{}' on the planes of "
+      "what is left without a and b: pairs of its principal axes, around the pooled mean, each on "
+      "its own scale, the same across and up. Darker is later in the text; a ring along which the "
+      "shade runs is a plane that turns with position. Above each: the number of the plane, its "
+      "share of the variance left, and how strictly rows turn in it (angle_r, 0 to 1).",
+      head->layer, head->head, one_line(results.runs()[static_cast<std::size_t>(head->run)].title));
+  return figure;
+}
+
+}  // namespace qkscope

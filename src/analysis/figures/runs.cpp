@@ -1,0 +1,141 @@
+#include "analysis/figures/runs.h"
+
+#include <algorithm>
+
+#include "base/core/text.h"
+#include "base/io/folder.h"
+
+namespace qkscope {
+namespace {
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+std::string_view last_component(std::string_view path) {
+  while (path.ends_with('/')) path.remove_suffix(1);
+  return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+}
+
+// "org/name" is a repository of the Hub, not a path.
+bool looks_like_a_path(std::string_view text) {
+  for (const char* start : {"/", "./", "../", "~/"})
+    if (text.starts_with(start)) return true;
+  const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
+    return is_letter(c) || is_digit(c) || std::string_view("._+-/").find(c) != std::string::npos;
+  });
+  return plain && std::count(text.begin(), text.end(), '/') > 1;
+}
+
+// Returns the string at a JSON path, or "" where the path does not exist or is not a string.
+std::string text_at(const Json& json, const std::vector<const char*>& keys) {
+  const Json* at = &json;
+  for (const char* key : keys) {
+    if (!at->is_object() || !at->contains(key)) return "";
+    at = &(*at)[key];
+  }
+  return at->is_string() ? at->get<std::string>() : "";
+}
+
+// The family named in the sweep file takes precedence over the family derived from a name.
+std::string family_from(const Run& run) {
+  if (auto family = text_at(run.facts, {"family"}); !family.empty()) return family;
+  for (const auto& keys : std::vector<std::vector<const char*>>{{"summary", "capture", "model"},
+                                                                {"config", "model", "name"}})
+    if (const auto model = text_at(run.facts, keys); !model.empty()) return family_of(model);
+  return family_of(run.label);
+}
+
+void read_taxonomy_bounds(Run& run) {
+  if (!run.facts.contains("summary") || !run.facts["summary"].is_object()) return;
+  const Json options = run.facts["summary"].value("options", Json::object());
+  if (!options.is_object()) return;
+  const auto read = [&](const char* key, double& bound) {
+    if (const Json found = options.value(key, Json()); found.is_number()) bound = found;
+  };
+  read("taxonomy_high", run.high);
+  read("taxonomy_low", run.low);
+}
+
+// Merges the run's entry in runs.json with the summary.json and timings.json of its results.
+Json facts_of(const Run& run, const Json& entries, const std::string& folder) {
+  Json facts = {{"label", run.label}, {"phase", run.phase}, {"order", run.order}};
+  std::string own = folder;
+  for (const auto& entry : entries) {
+    if (text_at(entry, {"label"}) != run.label) continue;
+    facts.update(entry);
+    if (const auto results = text_at(entry, {"results"}); !results.empty()) own += "/" + results;
+  }
+  for (const std::string file : {"summary", "timings"})
+    if (const auto path = own + "/" + file + ".json"; path_exists(path))
+      facts[file] = load_json(path);
+  return facts;
+}
+
+}  // namespace
+
+SweepMetadata read_run_metadata(const std::string& folder, std::vector<Run>& runs) {
+  SweepMetadata metadata;
+  Json entries = Json::array();
+  if (const std::string list = folder + "/runs.json"; path_exists(list)) {
+    const Json sweep = load_json(list);
+    metadata.name = text_at(sweep, {"name"});
+    if (sweep.is_object() && sweep.value("runs", Json()).is_array()) entries = sweep["runs"];
+  }
+  for (auto& run : runs) {
+    run.facts = facts_of(run, entries, folder);
+    run.title = display_label(run.label);
+    run.family = family_from(run);
+    read_taxonomy_bounds(run);
+  }
+  for (const auto& entry : entries)
+    if (entry.is_object() && std::none_of(runs.begin(), runs.end(), [&](const Run& run) {
+          return run.label == text_at(entry, {"label"});
+        }))
+      metadata.runs_without_rows.push_back(entry);
+  return metadata;
+}
+
+std::string display_label(const std::string& label) {
+  if (!looks_like_a_path(label)) return label;
+  constexpr std::string_view kCacheEntry = "/models--";
+  if (const auto at = label.rfind(kCacheEntry); at != std::string::npos) {
+    const auto begin = at + kCacheEntry.size();
+    std::string name = label.substr(begin, label.find('/', begin) - begin);
+    if (const auto dashes = name.find("--"); dashes != std::string::npos)
+      name.replace(dashes, 2, "/");
+    return name;
+  }
+  const auto last = last_component(label);
+  return last.empty() ? label : std::string(last);
+}
+
+std::string family_of(std::string_view model) {
+  const std::string name = ascii_lower(last_component(display_label(std::string(model))));
+  std::size_t at = 0;
+  while (at < name.size() && is_letter(name[at])) ++at;
+  constexpr std::size_t kFewestLetters = 3;
+  if (at < kFewestLetters) return "";
+  std::string family = name.substr(0, at);
+  if (at < name.size() && (name[at] == '-' || name[at] == '_')) ++at;
+  std::size_t end = at;
+  while (end < name.size() && (is_digit(name[end]) || name[end] == '.')) ++end;
+  const std::string version = name.substr(at, end - at);
+  const bool small = std::min(version.find('.'), version.size()) <= 2;
+  if (small && (end == name.size() || !is_letter(name[end]))) family += version;
+  return family;
+}
+
+bool same_model(std::string_view x, std::string_view y) {
+  const auto key = [](std::string_view name) {
+    std::string text = ascii_lower(last_component(name));
+    std::erase_if(text, [](char c) { return c == '-' || c == '_'; });
+    return text;
+  };
+  return key(x) == key(y) && !key(x).empty();
+}
+
+}  // namespace qkscope
