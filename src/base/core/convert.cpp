@@ -6,7 +6,7 @@
 #include "base/core/error.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "core/convert.cpp"
+#define HWY_TARGET_INCLUDE "base/core/convert.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

@@ -3,7 +3,7 @@
 // kernel file looks like this:
 //
 //   #undef HWY_TARGET_INCLUDE
-//   #define HWY_TARGET_INCLUDE "ops/scale.cpp"  // this file; included once per target
+//   #define HWY_TARGET_INCLUDE "base/core/cpu_target.h"  // this file; included once per target
 //   #include <hwy/foreach_target.h>
 //   #include <hwy/highway.h>
 //

@@ -5,7 +5,7 @@
 #include "base/core/cpu_target.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "numerics/eigen_kernels.cpp"
+#define HWY_TARGET_INCLUDE "base/numerics/eigen_kernels.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

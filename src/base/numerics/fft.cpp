@@ -17,7 +17,7 @@
 #include "base/core/error.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "numerics/fft.cpp"
+#define HWY_TARGET_INCLUDE "base/numerics/fft.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

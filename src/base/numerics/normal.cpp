@@ -8,7 +8,7 @@
 #include "base/numerics/plasticity_series.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "numerics/normal.cpp"
+#define HWY_TARGET_INCLUDE "base/numerics/normal.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

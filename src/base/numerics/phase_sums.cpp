@@ -7,7 +7,7 @@
 #include "base/numerics/phase_table.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "numerics/phase_sums.cpp"
+#define HWY_TARGET_INCLUDE "base/numerics/phase_sums.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

@@ -21,7 +21,7 @@
 #include "base/numerics/vectors.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "numerics/products.cpp"
+#define HWY_TARGET_INCLUDE "base/numerics/products.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

@@ -6,7 +6,7 @@
 #include "base/core/cpu_target.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "numerics/vectors.cpp"
+#define HWY_TARGET_INCLUDE "base/numerics/vectors.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

@@ -21,7 +21,7 @@
 #include "base/core/thread_pool.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/gemm.cpp"
+#define HWY_TARGET_INCLUDE "engine/ops/gemm.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

@@ -20,7 +20,7 @@
 #include "engine/ops/weight_rows.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/gemv.cpp"
+#define HWY_TARGET_INCLUDE "engine/ops/gemv.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

@@ -14,7 +14,7 @@
 #include "base/core/cpu_target.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/key_kernels.cpp"
+#define HWY_TARGET_INCLUDE "engine/ops/key_kernels.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

@@ -16,7 +16,7 @@
 #include "base/core/error.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/row_kernels.cpp"
+#define HWY_TARGET_INCLUDE "engine/ops/row_kernels.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

@@ -17,7 +17,7 @@
 #include "base/core/cpu_target.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/score_panel.cpp"
+#define HWY_TARGET_INCLUDE "engine/ops/score_panel.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

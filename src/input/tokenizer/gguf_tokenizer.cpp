@@ -335,7 +335,7 @@ std::vector<std::int32_t> gguf_end_tokens(const std::string& path) {
     const auto key = fmt::format("tokenizer.ggml.{}_token_id", name);
     if (!metadata.has(key)) continue;
     const auto id = metadata.natural(key);
-    if (id > INT32_MAX) metadata.complain(key, "a token id");
+    if (id > INT32_MAX) metadata.fail(key, "a token id");
     if (std::find(ids.begin(), ids.end(), id) == ids.end())
       ids.push_back(static_cast<std::int32_t>(id));
   }
