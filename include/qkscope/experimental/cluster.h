@@ -1,5 +1,5 @@
-// Sweeps and captures on a cluster that runs Slurm: jobs that depend on each other, their
-// submission, and how far a sweep is. docs/cluster.md tells it from the user's side.
+// Sweeps and captures on a Slurm cluster: job planning, submission and status. docs/cluster.md is
+// the user guide.
 #pragma once
 
 #include <atomic>
@@ -13,101 +13,104 @@
 
 namespace qkscope {
 
-// How tasks call qkscope.
+// Command line of qkscope in the tasks.
 struct TaskProgram {
-  std::string program;                 // its path, the same on every node
-  std::vector<std::string> arguments;  // "sweep", the file, its options; each task adds its part
-  std::string folder;                  // the working folder of tasks, absolute
+  std::string program;                 // path of the program, the same on every node
+  std::vector<std::string> arguments;  // "sweep", the file and options; tasks append their part
+  std::string folder;                  // working folder of tasks, absolute
 };
 
-// One script for sbatch.
+// One Slurm job.
 struct ClusterJob {
   std::string name;                // "S1-40.capture", "tables"
-  std::string script;              // its text
-  std::int64_t tasks = 1;          // of its array
-  std::vector<std::size_t> after;  // earlier jobs of the plan that end before it begins
-  double flop = 0;                 // of one task; 0: not known, or next to nothing
-  std::int64_t bytes = 0;          // that one task writes, before compression
+  std::string script;              // text of the batch script
+  std::int64_t tasks = 1;          // size of the job array
+  std::vector<std::size_t> after;  // indices of jobs in the plan that must end first
+  double flop = 0;                 // floating-point operations per task; 0: unknown or negligible
+  std::int64_t bytes = 0;          // output per task before compression
 };
 
+// Jobs for the unfinished work of a sweep or capture.
 struct ClusterPlan {
-  std::string name;    // of the sweep or the capture
-  std::string folder;  // for scripts, logs and what was submitted
+  std::string name;    // name of the sweep or capture
+  std::string folder;  // scripts, logs and the record of the submission
   std::int64_t shards = 1;
-  std::vector<ClusterJob> jobs;  // of what is left to do, in the order of submission
-  std::vector<PlannedRun> runs;  // of a sweep
+  std::vector<ClusterJob> jobs;  // in submission order
+  std::vector<PlannedRun> runs;  // empty for a single capture
 };
 
-// For every run that is not finished: an array of tasks that capture its texts, a job that merges
-// them (and captures what a dead task left), one that analyses; in the end one for tables and
-// figures. A job begins when those before it have ended, however they did. Bad input: values that
-// no #SBATCH line may hold, runs that cannot be planned, and shards of a run that was begun in
-// another number of them.
+// Plans the jobs of a sweep. Each unfinished run gets a job array that captures its texts, a job
+// that merges the shards (and captures the shards of failed tasks) and a job that analyses; a final
+// job makes tables and figures. A job starts when its predecessors have ended, successfully or not.
+// Throws bad input for values that are invalid on an #SBATCH line, for runs that cannot be planned,
+// and for a run that was begun with another number of shards.
 QKSCOPE_API ClusterPlan plan_jobs(const Sweep& sweep, const SlurmOptions& slurm,
                                   const TaskProgram& program);
 
-// The same for one capture: an array, and a job that merges.
+// Plans the jobs of one capture: a job array and a merge job.
 QKSCOPE_API ClusterPlan plan_jobs(const CapturePlan& capture, const SlurmOptions& slurm,
                                   const TaskProgram& program);
 
+// A job accepted by Slurm.
 struct SubmittedJob {
-  std::string name;  // as in the plan
-  std::string id;    // Slurm's
+  std::string name;  // name in the plan
+  std::string id;    // Slurm job id
 };
 
-// Gives all jobs to Slurm, or none: they are held until the last one is accepted, and where one is
-// refused, or `stop` becomes true, those before it are cancelled. Bad input where jobs of an
-// earlier submission are still at work.
+// Submits all jobs or none: jobs are held until the last one is accepted, and cancelled if one is
+// refused or `stop` becomes true. Throws bad input if jobs of an earlier submission are queued.
 QKSCOPE_API std::vector<SubmittedJob> submit_jobs(const ClusterPlan& plan,
                                                   const std::atomic<bool>* stop = nullptr);
 
-// ---- How far a sweep is.
-
+// Progress of one shard of a run.
 struct ShardStatus {
   enum class State { waiting, running, unfinished, done };
   State state = State::waiting;
   std::int64_t examples = 0;
   std::int64_t tokens = 0;
-  double tokens_per_second = 0;  // since its task began; 0: not known
-  std::string slurm;             // what Slurm says: "RUNNING", "PENDING (Resources)"; "": nothing
+  double tokens_per_second = 0;  // since the start of its task; 0: unknown
+  std::string slurm;             // state in Slurm: "RUNNING", "PENDING (Resources)"; "": not queued
 };
 
+// Progress of one run.
 struct RunStatus {
   std::string label;
   std::string state;                // "waiting", "capturing", "captured", "done", "failed"
-  std::string error;                // of a failed one
-  std::vector<ShardStatus> shards;  // of a run that is not captured
-  std::int64_t examples = 0;        // in all shards
+  std::string error;                // reason of a failure
+  std::vector<ShardStatus> shards;  // empty for a captured run
+  std::int64_t examples = 0;        // sum over shards
   std::int64_t tokens = 0;
-  std::int64_t all_examples = 0;  // that it will have; 0: not known
+  std::int64_t all_examples = 0;  // planned total; 0: unknown
   std::int64_t all_tokens = 0;
 };
 
-// A task that did not end well, and the line of its log that says why.
+// A failed task and the line of its log with the reason.
 struct TaskProblem {
   std::string task;  // "S1-40.capture 3"
   std::string line;
-  std::string log;  // the file
+  std::string log;  // path of the log
 };
 
+// Progress of a sweep.
 struct SweepStatus {
   std::string name;
   std::string folder;
-  bool submitted = false;   // to Slurm, now or earlier
-  std::string slurm;        // why Slurm could not be asked; "": it was, or there was nothing to ask
-  std::int64_t queued = 0;  // tasks that wait
-  std::int64_t running = 0;  // tasks at work
+  bool submitted = false;    // a submission to Slurm exists
+  std::string slurm;         // why Slurm could not be queried; "": no error
+  std::int64_t queued = 0;   // pending tasks
+  std::int64_t running = 0;  // running tasks
   std::vector<RunStatus> runs;
   std::vector<TaskProblem> problems;
-  double tokens_per_second = 0;  // of all that are at work
-  double seconds_left = 0;       // at that rate; 0: not known, or nothing is left
+  double tokens_per_second = 0;  // sum over running shards
+  double seconds_left = 0;       // at this rate; 0: unknown or finished
 
-  QKSCOPE_API bool finished() const;  // every run is done
+  QKSCOPE_API bool finished() const;  // true if every run is done
 };
+// Returns "waiting", "running", "unfinished" or "done".
 QKSCOPE_API const char* to_string(ShardStatus::State state);
 
-// From the disk, and from squeue where jobs were submitted and it is there. How much a run will
-// have is known from its submission, or else from a plan of the sweep.
+// Returns the status of a sweep from the disk, and from squeue if jobs were submitted. Planned
+// totals come from the submission, else from `plan`.
 QKSCOPE_API SweepStatus sweep_status(const Sweep& sweep, const std::vector<PlannedRun>& plan = {});
 
 }  // namespace qkscope

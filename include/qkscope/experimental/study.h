@@ -1,5 +1,5 @@
-// Studies over many checkpoints: a sweep captures and analyses a list of them, and its means stand
-// beside published ones.
+// Studies over many checkpoints: sweeps that capture and analyse a list of checkpoints, comparison
+// with published numbers, and statistics over several analyses.
 #pragma once
 
 #include <atomic>
@@ -20,115 +20,113 @@
 
 namespace qkscope {
 
-// What a sweep is read from. docs/sweep.md describes the file.
+// Source of a sweep. docs/sweep.md describes the file.
 struct SweepSource {
-  std::string file;                    // YAML
-  std::vector<std::string> overrides;  // KEY=VALUE for the capture configuration of every run
-  // Relative paths of datasets, checkpoints and tokenizers that exist under this folder are taken
-  // from there; "": the file's own data_folder, where it has one.
+  std::string file;  // YAML
+  std::vector<std::string>
+      overrides;  // KEY=VALUE, applied to the capture configuration of each run
+  // Relative paths of datasets, checkpoints and tokenizers are looked up in this folder first;
+  // "": data_folder of the file, if any.
   std::string data_folder;
-  ComputeOptions compute = {};  // how the models run, in place of what file and configurations say
-  // Which of the checkpoints that the file gives by a rule, in place of what it says: every n-th,
-  // or at most so many of each phase, evenly in the logarithm of the step. 0: what the file says.
+  ComputeOptions compute = {};  // override the compute options of the file and configurations
+  // Override the selection of `checkpoints` rules: every n-th checkpoint, or at most `log` per
+  // phase, evenly in log(step). 0: as in the file.
   std::int64_t every = 0;
   std::int64_t log = 0;
 };
 
-// The sweep over the small model that comes with qkscope. Bad input where its data is not
-// installed; the message says where it was looked for.
+// Returns the sweep over the small demo model. Throws bad input, with the folders searched, if its
+// data is not installed.
 QKSCOPE_API SweepSource demo_sweep();
 
 enum class RunState { pending, done, failed };
+// Returns "pending", "done" or "failed".
 QKSCOPE_API std::string to_string(RunState state);
 
-// One run, and how far the disk says it is.
+// One run of a sweep and its state on disk.
 struct RunEntry {
-  std::string label;  // also the name of its folders
-  std::string phase;  // of the training; "" where the sweep has none
+  std::string label;  // also the folder name of the run
+  std::string phase;  // training phase; may be empty
   std::int64_t order = 0;
   RunState state = RunState::pending;
-  std::string error;  // of a failed one
+  std::string error;  // reason of a failure
 };
 
-// What is done of a run, and what its capture would give.
+// Progress of a run and the estimated cost of what is left.
 struct PlannedRun {
   struct Capture {
     std::int64_t examples = 0;
     std::int64_t tokens = 0;
-    std::int64_t files = 0;  // head files
-    std::int64_t rows = 0;   // over all heads, exact
-    std::int64_t bytes = 0;  // of those rows before compression
-    double flop = 0;         // of the forward passes
+    std::int64_t files = 0;  // files of heads
+    std::int64_t rows = 0;   // exact number of rows over all heads
+    std::int64_t bytes = 0;  // size of the rows before compression
+    double flop = 0;         // floating-point operations of the forward passes
   };
   struct Statistics {
     std::int64_t examples = 0;
     std::int64_t tokens = 0;
-    bool beside = false;  // the capture's forward passes give them too
-    double flop = 0;      // of forward passes of their own, and of the statistics
+    bool beside = false;  // share the forward passes of the capture
+    double flop = 0;      // floating-point operations, without shared forward passes
   };
   std::string label;
   bool captured = false;
-  bool measured = false;  // its statistics, where the sweep asks for them
+  bool measured = false;  // statistics are complete or not requested
   bool analysed = false;
-  std::optional<Capture> capture;        // of a run that is still to capture
-  std::optional<Statistics> statistics;  // of a run whose statistics are still to be made
-  // Of the checkpoint, where the run still needs it.
-  std::uint64_t weights = 0;      // bytes
-  std::uint64_t to_download = 0;  // bytes of them that are not on this machine; 0 where an earlier
-                                  // run of the plan has them downloaded
-  // Bytes of downloaded weights of the plan's checkpoints while this run is at work, those that are
-  // fetched for the next run counted in.
+  std::optional<Capture> capture;        // nullopt: no capture is left to make
+  std::optional<Statistics> statistics;  // nullopt: no statistics are left to make
+  std::uint64_t weights = 0;             // bytes of the checkpoint; 0 if no longer needed
+  std::uint64_t to_download = 0;  // bytes to download that no earlier run of the plan downloads
+  // Bytes of all downloaded weights on disk during this run, including prefetched weights.
   std::uint64_t weights_on_disk = 0;
-  std::string publish;     // "org/name@branch" it goes to; "": nowhere
-  bool published = false;  // it is there
-  std::string error;       // why it could not be planned
+  std::string publish;     // target "org/name@branch"; "": not published
+  bool published = false;  // the target is up to date
+  std::string error;       // why the run could not be planned
   ErrorKind error_kind = ErrorKind::bad_input;
 };
 
-// The part of a sweep that one task of a cluster does. Parts of several runs go side by side; one
-// run is captured, merged and analysed in this order.
+// Part of a sweep that one cluster task executes. The parts of one run depend on each other in the
+// order capture, merge, analyse; different runs are independent.
 enum class SweepPart {
-  all,      // as on one machine
+  all,      // everything, in one process
   capture,  // one shard of the texts of each chosen run
-  merge,    // the shards that no task has finished, then the files of capture and statistics
-  analyse,  // what is captured
-  tables,   // of all finished runs
+  merge,    // unfinished shards, then merging into the files of capture and statistics
+  analyse,  // analysis of the capture
+  tables,   // combined tables of all finished runs
 };
-// "capture", "merge", "analyse" or "tables"; "": all. `what` names the option.
+// Parses "capture", "merge", "analyse", "tables" or "" (all). Throws bad input that names `what`.
 QKSCOPE_API SweepPart parse_sweep_part(std::string_view name, std::string_view what);
 
 struct SweepOptions {
-  std::vector<std::string> only;  // labels; none: every run
-  Shard shard;                    // every n-th run
+  std::vector<std::string> only;  // labels of runs; empty: all
+  Shard shard;                    // selects every n-th run
   SweepPart part = SweepPart::all;
-  Shard texts = {};        // of every run: the one to capture, or how many to merge
-  int jobs = 1;            // runs at a time; they share the threads
-  bool overwrite = false;  // replaces captures made with another configuration
-  // Weights leave the Hub's cache after their last run. Not where a run is done in parts: others
-  // need them.
-  bool evict = false;
-  bool publish = true;                      // where the sweep's file says so
-  bool quiet = false;                       // no progress
-  bool compact = false;                     // progress counts runs, not examples and heads
-  const std::atomic<bool>* stop = nullptr;  // ends the sweep soon; running it again continues
+  Shard texts = {};        // shard of the texts to capture, or number of shards to merge
+  int jobs = 1;            // number of parallel runs, which share the thread pool
+  bool overwrite = false;  // replace captures made with another configuration
+  bool evict = false;      // delete weights from the Hub cache after their last run; ignored unless
+                           // `part` is SweepPart::all
+  bool publish = true;     // publish captures if the sweep file says so
+  bool quiet = false;      // no progress messages
+  bool compact = false;    // progress counts runs instead of examples and heads
+  const std::atomic<bool>* stop = nullptr;  // true stops the sweep; the next run resumes it
 };
 
-// How a run went.
+// Outcome of one run of a sweep.
 struct RunReport {
   enum class Outcome {
     done,
     already_done,
     failed,
-    elsewhere,    // another process is at it
-    interrupted,  // or not begun before the stop
-    unfinished,   // the tables are made without it
+    elsewhere,    // another process is working on the run
+    interrupted,  // stopped, or not started before the stop
+    unfinished,   // not part of the combined tables
   };
   std::string label;
   Outcome outcome = Outcome::interrupted;
-  std::string error;  // of a failed one
+  std::string error;  // reason of a failure
   ErrorKind error_kind = ErrorKind::failure;
 
-  // A run whose capture could not be published is done all the same; the next sweep tries it again.
+  // A failed publication does not fail the run; the next sweep retries it.
   enum class Publication { none, published, already_published, failed };
   Publication publication = Publication::none;
   std::string publish_error;
@@ -140,69 +138,67 @@ struct OverviewRow {
   std::string label;
   std::string phase;
   std::int64_t order = 0;
-  std::string layers;  // which: "all", "rope", "nope" or "unknown"
+  std::string layers;  // "all", "rope", "nope" or "unknown"
   std::int64_t heads = 0;
-  std::map<std::string, double> values;  // by measure; what the run did not measure is missing
+  std::map<std::string, double> values;  // by measure; missing measures have no entry
 
-  QKSCOPE_API double value(const std::string& measure) const;  // NaN where it is missing
+  QKSCOPE_API double value(const std::string& measure) const;  // NaN if missing
 };
 
-// Names of the measures, in the order of the columns of overview.csv: "r_q", "r_k", ...
+// Returns the names of the measures in the column order of overview.csv: "r_q", "r_k", ...
 QKSCOPE_API const std::vector<std::string>& overview_measures();
 
-// What the tasks of a sweep ask Slurm for: the section `slurm` of its file
-// (qkscope/experimental/cluster.h submits with them). "" and 0: what the cluster gives.
+// Slurm resources of the tasks of a sweep: the section `slurm` of its file, used by
+// qkscope/experimental/cluster.h. "" and 0 mean the defaults of the cluster.
 struct SlurmOptions {
-  std::int64_t shards = 1;       // the texts of every checkpoint are dealt to so many tasks
-  std::int64_t array_limit = 0;  // tasks of one checkpoint at a time; 0: all
+  std::int64_t shards = 1;       // number of tasks that share the texts of a checkpoint
+  std::int64_t array_limit = 0;  // parallel tasks of one checkpoint; 0: no limit
   std::string partition = {};
   std::string account = {};
-  std::string gpus = {};     // of a task that runs a model: "1", "h100:1"
-  std::int64_t cpus = 0;     // of a task
-  std::string time = {};     // of a task: minutes, HH:MM:SS or DAYS-HH:MM:SS
-  std::string memory = {};   // of a task: "64G"
-  std::int64_t retries = 3;  // of a task that was killed, failed or came to its time limit
-  std::vector<std::string> environment = {};  // lines of shell: "module load cuda"
+  std::string gpus = {};     // per task that runs a model: "1", "h100:1"
+  std::int64_t cpus = 0;     // per task
+  std::string time = {};     // time limit of a task: minutes, HH:MM:SS or DAYS-HH:MM:SS
+  std::string memory = {};   // per task: "64G"
+  std::int64_t retries = 3;  // per task, after a kill, a failure or the time limit
+  std::vector<std::string> environment = {};  // lines of shell code: "module load cuda"
 };
 
 // The same capture and analysis over a list of checkpoints.
 class QKSCOPE_API Sweep {
  public:
-  // The sweep works in a folder of its name below `results`, which may be an address of an object
-  // store (qkscope/experimental/store.h): then any machine continues it. Bad input names the file,
-  // the line and what was expected.
+  // Reads a sweep file. The sweep writes to RESULTS/NAME; `results` is a folder or an address of an
+  // object store (qkscope/experimental/store.h), which any machine can resume from. Throws bad
+  // input with file, line and expected value.
   static Sweep read(const SweepSource& source, const std::string& results = "results");
   ~Sweep();
   Sweep(Sweep&&) noexcept;
   Sweep& operator=(Sweep&&) noexcept;
 
   const std::string& name() const;
-  const std::string& folder()
-      const;  // RESULTS/NAME; of an address, the folder that it works in here
-  const std::string& place() const;   // RESULTS/NAME, be it a folder or an address
-  const SlurmOptions& slurm() const;  // of the file
+  const std::string& folder() const;  // RESULTS/NAME, or the local working folder of an address
+  const std::string& place() const;   // RESULTS/NAME as a folder or an address
+  const SlurmOptions& slurm() const;  // section `slurm` of the file
 
-  std::vector<RunEntry> runs() const;  // by order
+  std::vector<RunEntry> runs() const;  // sorted by order
 
-  // What run() would do with these options: nothing is written and no weights are read.
+  // Returns what run() would do with these options. Writes nothing and reads no weights.
   std::vector<PlannedRun> plan(const SweepOptions& options = {}) const;
 
-  // Captures, analyses and publishes (where the file says so) what is not yet; one failure does not
-  // stop the others. Without a token nothing is published, with a warning. At the end the folder
-  // holds runs.json and the tables of all finished runs. One report for each chosen run, in their
-  // order. Shards that tasks of a cluster began are continued. Several processes may run the same
-  // sweep at once and share the work.
+  // Captures, analyses and publishes the chosen runs that are not finished, then writes runs.json
+  // and the combined tables. A failed run does not stop the others; without a token nothing is
+  // published. Returns one report per chosen run. Unfinished shards of cluster tasks are resumed.
+  // Several processes may run the same sweep at once and share the work.
   std::vector<RunReport> run(const SweepOptions& options = {}) const;
 
-  // After figures were drawn into folder()/figures: puts them where the results are an address.
-  // False where another machine put its tables meanwhile; then those of both are there now, and the
-  // figures are to be drawn again.
+  // Uploads folder()/figures for a sweep in an object store. Returns false if another machine has
+  // uploaded its tables meanwhile: the tables are merged and the figures must be drawn again.
   bool put_figures(bool quiet = false) const;
 
-  // Of the finished runs: for each, all layers, then those with and without RoPE where it has both.
+  // Returns the overview of the finished runs: all layers, then RoPE and NoPE layers of a run that
+  // has both.
   std::vector<OverviewRow> overview() const;
 
-  struct State;  // the library's own
+  struct State;  // internal
   const State& state() const { return *state_; }
 
  private:
@@ -211,105 +207,100 @@ class QKSCOPE_API Sweep {
   std::unique_ptr<const State> state_;
 };
 
-// The same from the folder of a sweep (RESULTS/NAME) alone.
+// Returns the overview from the folder of a sweep (RESULTS/NAME), without the sweep file.
 QKSCOPE_API std::vector<OverviewRow> read_overview(const std::string& sweep_folder);
 
-// ---- Checkpoints that a repository keeps as branches ----
-
+// A checkpoint that a repository stores as a branch.
 struct CheckpointBranch {
   std::string branch;                // "stage1-step-40000"
-  std::string phase;                 // what stands before the step: "stage1"; may be empty
-  std::optional<std::int64_t> step;  // none: the name tells none ("main")
-  std::string label;                 // short, a name for a folder: "S1-40K"
+  std::string phase;                 // prefix before the step: "stage1"; may be empty
+  std::optional<std::int64_t> step;  // nullopt for a name without a step ("main")
+  std::string label;                 // short folder name: "S1-40K"
 };
 
+// Selection of branches.
 struct BranchChoice {
-  std::vector<std::string> match;  // globs; none: every branch whose name tells a step
-  std::int64_t every = 1;          // every n-th of them, and the last
-  std::int64_t log = 0;            // at most so many of each phase, evenly in the log of the step
+  std::vector<std::string> match;  // globs; empty: every branch with a step in its name
+  std::int64_t every = 1;          // every n-th branch, and the last
+  std::int64_t log = 0;            // at most this many per phase, evenly in log(step); 0: no limit
 };
 
-// The chosen ones of these names, by phase and step: stages of pre-training first, then others,
-// numbers inside names as numbers.
+// Returns the selected branches, sorted by phase (pre-training first, natural order) and step.
 QKSCOPE_API std::vector<CheckpointBranch> checkpoint_branches(const std::vector<std::string>& names,
                                                               const BranchChoice& choice = {});
 
+// Input of write_branch_sweep().
 struct BranchSweep {
   std::string repository;  // "org/name"
-  std::string config;      // the capture configuration of every run; model.name is the repository
+  std::string config;      // capture configuration; model.name is replaced by the repository
   std::vector<CheckpointBranch> branches;
 };
 
-// A sweep file over them, named after the file. It replaces one that is there.
+// Writes a sweep file over the branches, replacing an existing file. The sweep is named after it.
 QKSCOPE_API void write_branch_sweep(const BranchSweep& sweep, const std::string& file);
 
-// ---- Comparison ----
-
-// Names of the sets of published numbers that are installed: "smollm3", "models", ...
+// Returns the names of the installed sets of published numbers: "smollm3", "models", ...
 QKSCOPE_API std::vector<std::string> published_sets();
 
+// Options of compare_with_published().
 struct CompareOptions {
-  std::string published = "smollm3";  // a set, or the path of a CSV file of one's own
-  std::vector<std::string> only;      // labels of runs; none: every finished one
-  // The published name that the single run stands for, or the scope that all runs together stand
-  // for; "": labels decide.
+  std::string published = "smollm3";  // name of a set, or path of a CSV file
+  std::vector<std::string> only;      // labels of runs; empty: all finished runs
+  // Published name of a single run, or published scope of all runs together; "": match by label.
   std::string as;
-  bool every_source = false;  // also rows that are not the preferred ones of their number
+  bool every_source = false;  // include sources that are not preferred
 };
 
-// A sweep (RESULTS/NAME) or the results of one analysis beside published numbers, each by its own
-// definition. One row for each number: measure, checkpoint, model (our run, "" where there is
-// none), published, ours, difference, se_published (what rounding and reading a figure leave open),
-// se_ours (standard error over texts), se (of the difference), z (difference / se), our_column,
-// kind, source, note (why there is no number of ours). What is not known is NaN. Checkpoints and
-// runs are matched by label; where no label is shared, a sweep of as many checkpoints is matched by
-// order, with a warning in the log.
+// Compares a sweep (RESULTS/NAME) or the results of one analysis with published numbers. Returns
+// one row per number: measure, checkpoint, model (our run or ""), published, ours, difference,
+// se_published (rounding and reading of figures), se_ours (standard error over texts), se (of the
+// difference), z (difference / se), our_column, kind, source, note (why our number is missing).
+// Unknown values are NaN. Runs are matched by label; if no label matches, a sweep with the same
+// number of checkpoints is matched by order, with a warning.
 QKSCOPE_API Table compare_with_published(const std::string& results,
                                          const CompareOptions& options = {});
 
-// Two sweeps, or two results, with each other: measure, model_a, model_b, a, b, difference (b - a),
-// se_a, se_b, se, z. Runs are matched by label, or one to one where each side has a single run;
-// what has no partner is told in the log.
+// Compares two sweeps or two results: measure, model_a, model_b, a, b, difference (b - a), se_a,
+// se_b, se, z. Runs are matched by label, or one to one if each side has a single run; runs without
+// a partner are logged.
 QKSCOPE_API Table compare_runs(const std::string& a, const std::string& b);
 
-// ---- The tables of many sweeps.
-
+// One table of combine_sweeps().
 struct CombinedTable {
-  std::string name;         // of the file, without its ending
-  std::int64_t sweeps = 0;  // that have it
+  std::string name;         // file name without extension
+  std::int64_t sweeps = 0;  // number of sweeps with this table
   std::int64_t rows = 0;
 };
 
-// Stacks the Parquet tables of sweeps (RESULTS/NAME, or another name as in NAME=RESULTS/NAME) in
-// the folder `out`: first the column sweep, then those of all sweeps by name, null where a sweep
-// lacks one. The table runs has the checkpoint and the step of every run. Two sweeps of one name,
-// and a column that has another type in another sweep, are bad input.
+// Concatenates the Parquet tables of sweeps (RESULTS/NAME or NAME=RESULTS/NAME) in the folder
+// `out`: the column sweep, then the columns of all sweeps, null where a sweep lacks one. The table
+// runs has checkpoint and step of every run. Throws bad input for two sweeps of the same name and
+// for a column with different types.
 QKSCOPE_API std::vector<CombinedTable> combine_sweeps(const std::vector<std::string>& sweeps,
                                                       const std::string& out);
 
-// ---- Several analyses taken together.
-
+// Options of pool_results().
 struct PoolOptions {
-  std::vector<std::string> results;  // folders of analyses, and of sweeps (RESULTS/NAME)
-  int depth_bins = 10;               // of layer / last layer
-  // Two numbers of heads each whose correlation over heads is taken.
-  std::vector<std::pair<std::string, std::string>> pairs;
-  // A CSV file of outside scores: long, with columns metric and value (and benchmark, mode,
-  // length_tokens where there are several), or one column per score. "": none.
+  std::vector<std::string> results;  // folders of analyses or sweeps (RESULTS/NAME)
+  int depth_bins = 10;               // bins of layer / last layer
+  std::vector<std::pair<std::string, std::string>> pairs;  // quantities to correlate over heads
+  // CSV file of benchmark scores: long format with columns metric and value (optionally benchmark,
+  // mode, length_tokens), or one column per score. "": none.
   std::string scores;
-  std::string by = "model";  // the column of the file that holds the labels of our runs
+  std::string by = "model";  // column of `scores` with the labels of our runs
 };
 
+// Result of pool_results().
 struct PooledTables {
   Table pooled;  // model ("all": all runs), heads, quantity, n_heads, mean, median, std, min, max
   Table depth;   // model, quantity, bin, depth_low, depth_high, n_heads, mean, median
   Table correlations;  // over heads: model, x, y, n_heads, pearson, pearson_p, spearman, spearman_p
-  // Over runs, of every measure of an overview with every score: score, measure, n_models, pearson,
-  // pearson_p, spearman, spearman_p. Empty without a file of scores.
+  // Correlation over runs of each overview measure with each score: score, measure, n_models,
+  // pearson, pearson_p, spearman, spearman_p. Empty without scores.
   Table scores;
 };
 
-// Statistics over the heads of all runs, each head counting once, and of each run.
+// Computes statistics over the heads of all runs pooled (equal weights) and of each run.
 QKSCOPE_API PooledTables pool_results(const PoolOptions& options);
 
 }  // namespace qkscope

@@ -20,8 +20,7 @@ namespace {
 // Shape (runs). Largest value of each run, NaN for a run without values.
 std::vector<double> largest_of(const std::vector<std::vector<double>>& groups) {
   std::vector<double> values;
-  for (const auto& group : groups)
-    values.push_back(group.empty() ? kNan : *std::max_element(group.begin(), group.end()));
+  for (const auto& group : groups) values.push_back(group.empty() ? kNan : std::ranges::max(group));
   return values;
 }
 
@@ -193,21 +192,15 @@ Figure distance_by_class(const Results& results) {
 Figure key_channel_map(const Results& results) {
   const auto cells = channel_cells(results.frame("key_channels"));
   for (const bool post : {false, true})
-    if (std::none_of(cells.begin(), cells.end(),
-                     [&](const ChannelCell& cell) { return cell.post == post; }))
+    if (std::ranges::none_of(cells, [&](const ChannelCell& cell) { return cell.post == post; }))
       return nothing_to_draw(
           fmt::format("the statistics have no keys {} RoPE", post ? "after" : "before"));
   std::vector<double> ratios;
   std::int64_t rows = 0;
   std::int64_t channels = 0;
   Figure figure;
-  using enum Table::Type;
-  figure.data = empty_table({{"channel", integer},
-                             {"row", integer},
-                             {"ratio", real},
-                             {"post", integer},
-                             {"layer", integer},
-                             {"head", integer}});
+  figure.data = empty_table(
+      "integer channel, integer row, real ratio, integer post, integer layer, integer head");
   for (const auto& cell : cells) {
     figure.data.add(
         {cell.channel, cell.row, cell.ratio, std::int64_t{cell.post}, cell.layer, cell.head});

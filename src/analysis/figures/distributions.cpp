@@ -84,7 +84,7 @@ SpreadHistogram spread_histogram(const SpreadMeasure& measure, const SpreadValue
   SpreadHistogram histogram;
   const auto all = values.all();
   if (measure.range == SpreadRange::signed_to_one)
-    histogram.low = *std::min_element(all.begin(), all.end()) < 0 ? -1 : 0;
+    histogram.low = std::ranges::min(all) < 0 ? -1 : 0;
   if (measure.range == SpreadRange::own) {
     // Values below the 1st and above the 99th percentile are counted in the outermost bins.
     histogram.low = std::min(0.0, quantile_of(all, 0.01));
@@ -169,15 +169,9 @@ std::vector<SpreadPanel> spread_panels(const Results& results) {
 }
 
 Table spread_table(const std::vector<SpreadPanel>& panels) {
-  using enum Table::Type;
-  Table table = empty_table({{"panel", integer},
-                             {"low", real},
-                             {"high", real},
-                             {"heads", integer},
-                             {"nope_heads", integer},
-                             {"mean", real},
-                             {"null", real},
-                             {"measure", text}});
+  Table table = empty_table(
+      "integer panel, real low, real high, integer heads, integer nope_heads, real mean, real "
+      "null, text measure");
   for (std::size_t i = 0; i < panels.size(); ++i)
     for (int bin = 0; bin < kHistogramBins; ++bin) {
       const auto& h = panels[i].histogram;

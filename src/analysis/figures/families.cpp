@@ -33,8 +33,8 @@ std::vector<Family> families_of(const Results& results) {
   std::vector<std::size_t> of_run;
   for (const auto& run : results.runs()) {
     const std::string name = run.family.empty() ? "other" : run.family;
-    const auto found = std::find_if(families.begin(), families.end(),
-                                    [&](const Family& family) { return family.name == name; });
+    const auto found =
+        std::ranges::find_if(families, [&](const Family& family) { return family.name == name; });
     of_run.push_back(static_cast<std::size_t>(found - families.begin()));
     if (found == families.end()) families.push_back({name, {}, {}, {}});
   }
@@ -90,13 +90,8 @@ BiasBins bias_bins(const std::vector<Family>& families) {
   bins.low = quantile_of(all, 0.01);
   bins.high = quantile_of(all, 0.99);
   if (!(bins.high > bins.low)) bins.high = bins.low + 1;
-  using enum Table::Type;
-  bins.table = empty_table({{"panel", integer},
-                            {"low", real},
-                            {"high", real},
-                            {"fraction", real},
-                            {"heads", integer},
-                            {"family", text}});
+  bins.table =
+      empty_table("integer panel, real low, real high, real fraction, integer heads, text family");
   for (std::size_t i = 0; i < families.size(); ++i) {
     std::vector<std::int64_t> counts(kFamilyBins, 0);
     for (const double value : families[i].bias) ++counts[bins.bin_of(value)];
@@ -113,7 +108,7 @@ BiasBins bias_bins(const std::vector<Family>& families) {
 }
 
 double positive_share(const std::vector<double>& values) {
-  const auto positive = std::count_if(values.begin(), values.end(), [](double x) { return x > 0; });
+  const auto positive = std::ranges::count_if(values, [](double x) { return x > 0; });
   return static_cast<double>(positive) / static_cast<double>(values.size());
 }
 
@@ -155,17 +150,10 @@ std::vector<std::string> family_head_names(const Results& results, const FamilyP
 }
 
 FamilyPoints family_points(const Results& results, const std::vector<Family>& families) {
-  using enum Table::Type;
   FamilyPoints points;
-  points.table = empty_table({{"family_index", integer},
-                              {"separation_strength", real},
-                              {"bias_strength", real},
-                              {"r_family", real},
-                              {"layer", integer},
-                              {"head", integer},
-                              {"name", text},
-                              {"family", text},
-                              {"model", text}});
+  points.table = empty_table(
+      "integer family_index, real separation_strength, real bias_strength, real r_family, integer "
+      "layer, integer head, text name, text family, text model");
   std::vector<std::size_t> rows;
   for (const auto& family : families) {
     points.bias.insert(points.bias.end(), family.bias.begin(), family.bias.end());

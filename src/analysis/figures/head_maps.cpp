@@ -299,7 +299,6 @@ Figure head_map(const Results& results, const MapMeasure& measure) {
     cells.push_back(map_cell(frame, row, values.back()));
   }
   if (cells.empty()) return {};
-  using enum Table::Type;
   const auto named = [&](const char* form) {
     return measure.absolute ? fmt::format(fmt::runtime(form), measure.column)
                             : std::string(measure.column);
@@ -310,7 +309,7 @@ Figure head_map(const Results& results, const MapMeasure& measure) {
   Figure figure;
   figure.title = measure.title;
   figure.data = empty_table(
-      {{"layer", integer}, {"head", integer}, {named("abs_{}"), real}, {"nope", integer}});
+      fmt::format("integer layer, integer head, real {}, integer nope", named("abs_{}")));
   for (const auto& cell : cells) {
     figure.data.add({cell.layer, cell.head, cell.value, std::int64_t{cell.nope}});
     figure.hover.push_back(layout.hover(cell, fmt::format("{} {:.4g}{}", named("|{}|"), cell.value,
@@ -346,13 +345,9 @@ Figure class_map(const Results& results, const ClassMap& map) {
   for (const auto& c : style::kClasses) entries.push_back({c.title, c.colour, style::kSquare});
   const Key key(entries, style::kColumn);
   const MapLayout layout(results, cells, 0.1, key.height());
-  using enum Table::Type;
   Figure figure;
-  figure.data = empty_table({{"layer", integer},
-                             {"head", integer},
-                             {"code", integer},
-                             {"nope", integer},
-                             {map.column, text}});
+  figure.data = empty_table(
+      fmt::format("integer layer, integer head, integer code, integer nope, text {}", map.column));
   for (const auto& cell : cells) {
     const auto& c = style::kClasses[static_cast<std::size_t>(cell.value)];
     figure.data.add({cell.layer, cell.head, static_cast<std::int64_t>(cell.value),

@@ -89,16 +89,10 @@ std::vector<HeadRange> spread_heads(const std::vector<HeadRange>& all, std::size
 
 // CSV of shaded points. `panel` and the axes are named by the figure.
 Table empty_points(const std::string& panel, const std::string& x, const std::string& y) {
-  using enum Table::Type;
-  return empty_table({{panel, integer},
-                      {"key", integer},
-                      {"shade", real},
-                      {x, real},
-                      {y, real},
-                      {"position", integer},
-                      {"layer", integer},
-                      {"head", integer},
-                      {"model", text}});
+  return empty_table(
+      fmt::format("integer {}, integer key, real shade, real {}, real {}, integer position, "
+                  "integer layer, integer head, text model",
+                  panel, x, y));
 }
 
 double shade_of(std::int64_t position, std::int64_t last) {

@@ -112,15 +112,10 @@ Table head_points(const Results& results, const PointColumns& columns) {
   const auto& y = frame.reals(columns.y);
   const auto& layers = frame.integers("layer");
   const auto& heads = frame.integers("head");
-  using enum Table::Type;
-  Table table = empty_table({{"run", integer},
-                             {columns.x, real},
-                             {columns.y, real},
-                             {"nope", integer},
-                             {"layer", integer},
-                             {"head", integer},
-                             {"name", text},
-                             {"model", text}});
+  Table table =
+      empty_table(fmt::format("integer run, real {}, real {}, integer nope, integer layer, integer "
+                              "head, text name, text model",
+                              columns.x, columns.y));
   std::vector<std::size_t> rows;
   for (std::size_t row = 0; row < frame.rows(); ++row)
     if (frame.is_first_component(row) && !std::isnan(x[row]) && !std::isnan(y[row]))
@@ -214,15 +209,9 @@ Figure pc_roles(const Results& results) {
   figure.caption =
       "Mean over heads of r_q (blue circles) and r_k (red squares) on each principal component, "
       "whiskers of one standard deviation. A component points where its r_q is positive.";
-  using enum Table::Type;
-  figure.data = empty_table({{"run", integer},
-                             {"pc", integer},
-                             {"r_q_mean", real},
-                             {"r_q_std", real},
-                             {"r_k_mean", real},
-                             {"r_k_std", real},
-                             {"heads", integer},
-                             {"model", text}});
+  figure.data = empty_table(
+      "integer run, integer pc, real r_q_mean, real r_q_std, real r_k_mean, real r_k_std, integer "
+      "heads, text model");
   for (std::int64_t pc = 0; pc < 10; ++pc) {
     const auto take = [&](std::size_t row) { return pcs[row] == pc; };
     const auto r_q = by_run(results, qk, qk.reals("r_q"), take);

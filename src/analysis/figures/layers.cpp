@@ -52,9 +52,8 @@ using RunCells = std::map<std::pair<int, std::int64_t>, std::vector<double>>;  /
 
 // One row per cell: x, the run as a row of the map, mean over heads, number of heads, model.
 Table mean_table(const Results& results, const RunCells& cells, const char* x, const char* mean) {
-  using enum Table::Type;
   Table table = empty_table(
-      {{x, integer}, {"row", integer}, {mean, real}, {"heads", integer}, {"model", text}});
+      fmt::format("integer {}, integer row, real {}, integer heads, text model", x, mean));
   for (const auto& [place, heads] : cells)
     table.add({place.second, std::int64_t{-place.first}, mean_of(heads), std::ssize(heads),
                results.label(place.first)});

@@ -24,8 +24,7 @@ constexpr const char* kRk = "{/:Italic r}_k";
 Figure explained_variance_of_one(const Results& results) {
   const Frame& qk = results.frame("qk");
   Figure figure;
-  using enum Table::Type;
-  figure.data = empty_table({{"pc", integer}, {"mean", real}, {"std", real}, {"heads", integer}});
+  figure.data = empty_table("integer pc, real mean, real std, integer heads");
   for (int pc = 0; pc < 10; ++pc) {
     const auto values =
         by_run(results, qk, qk.reals("explained_variance"), component(qk, pc)).front();
@@ -59,12 +58,8 @@ std::string class_caption(const Results& results) {
 // Heads of each class. The table is empty if no head has a class.
 Table class_table(const Frame& heads) {
   const auto& classes = heads.texts("class");
-  using enum Table::Type;
-  Table table = empty_table({{"row", integer},
-                             {"heads", integer},
-                             {"nope_heads", integer},
-                             {"fraction", real},
-                             {"class", text}});
+  Table table =
+      empty_table("integer row, integer heads, integer nope_heads, real fraction, text class");
   const auto total = std::ranges::count_if(classes, [](const auto& name) { return !name.empty(); });
   if (total == 0) return table;
   for (const auto& c : style::kClasses) {

@@ -221,21 +221,12 @@ Figure plasticity_trajectory(const Results& results) {
 }
 
 Figure plasticity_profile(const Results& results) {
-  using enum Table::Type;
   const Frame& frame = results.frame("head_profile");
   const PanelGroups groups(results, frame);
   Profiles profiles;
-  profiles.table = empty_table({{"panel", integer},
-                                {"line", integer},
-                                {"position", real},
-                                {"ap", real},
-                                {"low", real},
-                                {"high", real},
-                                {"ap_free", real},
-                                {"layer", integer},
-                                {"head", integer},
-                                {"model", text},
-                                {"attention", text}});
+  profiles.table = empty_table(
+      "integer panel, integer line, real position, real ap, real low, real high, real ap_free, "
+      "integer layer, integer head, text model, text attention");
   add_means(results, groups, profiles);
   add_heads(results, groups, profiles);
   Figure figure;

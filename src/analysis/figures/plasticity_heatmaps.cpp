@@ -108,7 +108,10 @@ struct PairAxis {
   int ticks;
 
   double step(std::size_t group, int factor) const {
-    return token_step(high[group] - low[group], factor * ticks);
+    const double range = high[group] - low[group];
+    const double wide = token_step(range, factor * ticks);
+    if (wide < range) return wide;
+    return token_step(range, 2 * factor * ticks);  // else 0 would be the only tick
   }
 };
 

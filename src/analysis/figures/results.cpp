@@ -8,6 +8,7 @@
 #include "analysis/figures/script.h"
 #include "base/core/error.h"
 #include "base/core/nan.h"
+#include "base/core/text.h"
 #include "base/io/folder.h"
 
 namespace qkscope {
@@ -37,8 +38,7 @@ void collect_runs(const Table& table, std::vector<Run>& runs) {
   for (std::size_t row = 0; row < model->texts.size(); ++row) {
     const std::string& label = model->texts[row];
     if (!runs.empty() && runs.back().label == label) continue;
-    if (std::any_of(runs.begin(), runs.end(), [&](const Run& run) { return run.label == label; }))
-      continue;
+    if (std::ranges::any_of(runs, [&](const Run& run) { return run.label == label; })) continue;
     Run run;
     run.label = label;
     run.order = std::ssize(runs);
@@ -148,8 +148,7 @@ const std::string& Frame::attention(std::size_t row) const {
 std::vector<std::string> Frame::attention_kinds() const {
   std::vector<std::string> kinds;
   for (std::size_t row = 0; row < rows(); ++row)
-    if (std::find(kinds.begin(), kinds.end(), attention(row)) == kinds.end())
-      kinds.push_back(attention(row));
+    if (std::ranges::find(kinds, attention(row)) == kinds.end()) kinds.push_back(attention(row));
   return kinds.empty() ? std::vector<std::string>{""} : kinds;
 }
 
@@ -247,7 +246,7 @@ PanelGroups::PanelGroups(const Results& results, const Frame& frame) {
   std::vector<std::vector<std::string>> kinds(results.runs().size());
   for (std::size_t row = 0; row < frame.rows(); ++row) {
     auto& known = kinds[static_cast<std::size_t>(frame.run()[row])];
-    if (std::find(known.begin(), known.end(), frame.attention(row)) == known.end())
+    if (std::ranges::find(known, frame.attention(row)) == known.end())
       known.push_back(frame.attention(row));
   }
   std::map<std::pair<int, std::string>, int> places;
@@ -329,19 +328,35 @@ std::vector<double> largest_by_group(const PanelGroups& groups, const Frame& fra
 
 std::vector<std::size_t> outstanding(const std::vector<double>& x, const std::vector<double>& y,
                                      std::size_t count) {
+  if (x.empty()) return {};
   const auto across = robust_scores(x);
   const auto up = robust_scores(y);
   std::vector<std::size_t> order(x.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::ranges::stable_sort(order, std::greater(),
                            [&](std::size_t i) { return std::hypot(across[i], up[i]); });
-  order.resize(std::min(count, order.size()));
-  return order;
+  const double wide = 0.15 * (std::ranges::max(x) - std::ranges::min(x));
+  const double tall = 0.07 * (std::ranges::max(y) - std::ranges::min(y));
+  std::vector<std::size_t> chosen;
+  for (const auto i : order) {
+    const bool overlaps = std::ranges::any_of(chosen, [&](std::size_t other) {
+      return std::fabs(x[i] - x[other]) < wide && std::fabs(y[i] - y[other]) < tall;
+    });
+    if (!overlaps) chosen.push_back(i);
+    if (chosen.size() == count) break;
+  }
+  return chosen;
 }
 
-Table empty_table(const std::vector<std::pair<std::string, Table::Type>>& columns) {
+Table empty_table(const std::string& columns) {
   Table table;
-  for (const auto& [name, type] : columns) table.column(name, type);
+  for (const auto& declaration : split(columns, ',')) {
+    const auto words = split(declaration.substr(declaration.find_first_not_of(' ')), ' ');
+    QKSCOPE_ASSERT(words.size() == 2);
+    table.column(words[1], words[0] == "integer" ? Table::Type::integer
+                           : words[0] == "real"  ? Table::Type::real
+                                                 : Table::Type::text);
+  }
   return table;
 }
 

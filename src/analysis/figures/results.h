@@ -149,12 +149,13 @@ bool all_empty(const std::vector<std::vector<double>>& groups);
 std::vector<double> largest_by_group(const PanelGroups& groups, const Frame& frame,
                                      const std::string& column);
 
-// Returns the indices of the `count` points that are farthest from the medians of x and y, both in
-// units of their interquartile range. Figures name these heads.
+// Returns the indices of at most `count` points that are farthest from the medians of x and y, both
+// in units of their interquartile range. Figures name these heads, so a point whose name would
+// overlap that of a farther point is skipped.
 std::vector<std::size_t> outstanding(const std::vector<double>& x, const std::vector<double>& y,
                                      std::size_t count);
 
-// Returns a table with these columns and no rows.
-Table empty_table(const std::vector<std::pair<std::string, Table::Type>>& columns);
+// Returns a table without rows from its schema, for example "integer run, real r_q, text model".
+Table empty_table(const std::string& columns);
 
 }  // namespace qkscope

@@ -201,8 +201,8 @@ Table RunTable::table() const {
   for (const auto& column : columns_) {
     table.column(column.name, Table::Type::real);
     if (!column.name.ends_with("_heads"))
-      any = any || std::any_of(column.values.begin(), column.values.end(),
-                               [](double value) { return !std::isnan(value); });
+      any = any ||
+            std::ranges::any_of(column.values, [](double value) { return !std::isnan(value); });
   }
   table.column("model", Table::Type::text).column("phase", Table::Type::text);
   if (!any) return table;

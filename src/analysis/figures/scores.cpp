@@ -39,7 +39,7 @@ Table read_scores(const std::string& path) {
                                     {"metric", Table::Type::text},
                                     {"value", Table::Type::real}};
   for (const char* optional : {"model_in_study", "mode", "length_tokens"})
-    if (std::find(names.begin(), names.end(), optional) != names.end())
+    if (std::ranges::find(names, optional) != names.end())
       columns.push_back({optional, Table::Type::text});
   return read_csv_table(path, columns);
 }
@@ -106,7 +106,7 @@ struct ScorePoints {
 };
 
 std::int64_t family_index(const std::string& family, std::vector<std::string>& families) {
-  const auto found = std::find(families.begin(), families.end(), family);
+  const auto found = std::ranges::find(families, family);
   const auto index = found - families.begin();
   if (found == families.end()) families.push_back(family);
   return index;
@@ -115,17 +115,9 @@ std::int64_t family_index(const std::string& family, std::vector<std::string>& f
 ScorePoints score_points(const Results& results, const std::vector<ScoreSet>& sets,
                          const std::vector<double>& drops) {
   ScorePoints points;
-  using enum Table::Type;
-  points.table = empty_table({{"panel", integer},
-                              {"ap_drop", real},
-                              {"score", real},
-                              {"ap_drop_low", real},
-                              {"ap_drop_high", real},
-                              {"family_index", integer},
-                              {"r", real},
-                              {"label", text},
-                              {"model", text},
-                              {"score_of", text}});
+  points.table = empty_table(
+      "integer panel, real ap_drop, real score, real ap_drop_low, real ap_drop_high, integer "
+      "family_index, real r, text label, text model, text score_of");
   for (const auto& set : sets) {
     std::vector<double> x;
     std::vector<double> y;

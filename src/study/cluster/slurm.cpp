@@ -11,20 +11,20 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
-#include "study/cluster/program_output.h"
+#include "base/io/child_process.h"
 
 namespace qkscope {
 namespace {
 
-constexpr std::size_t kAtOnce = 100;  // ids on one command line
+constexpr std::size_t kIdsPerCommand = 100;
 
-// Of the machine, not of what was asked for.
+// Error texts of an unreachable controller, as opposed to a rejected request.
 constexpr std::string_view kUnreachable[] = {"Unable to contact", "timed out",     "Zero Bytes",
                                              "Connection",        "Communication", "authentication",
                                              "temporarily",       "Munge"};
 
-ProgramOutput run_slurm(const std::vector<std::string>& command) {
-  auto output = run_program(command);
+ChildResult run_slurm(const std::vector<std::string>& command) {
+  auto output = run_child(command);
   if (!output.found)
     bad_input(
         "'{}' is not on the PATH: expected a machine of a cluster that runs Slurm; --dry-run shows "
@@ -39,7 +39,8 @@ std::string without_space(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1));
 }
 
-// "sbatch: error: Batch job submission failed: Invalid partition" without the program's name.
+// Returns the last error line without the program's name, for example "Batch job submission failed:
+// Invalid partition".
 std::string last_complaint(const std::string& err) {
   constexpr std::string_view kMark = "error: ";
   std::string last = "it did not say why";
@@ -54,11 +55,11 @@ std::string last_complaint(const std::string& err) {
 
 using Words = std::vector<std::string>;
 
-// Calls the command with the ids, some at a time.
+// Runs the command for all ids, at most kIdsPerCommand at a time.
 void for_all(const Words& ids, const std::function<Words(const Words&)>& command,
              const std::string& what) {
-  for (std::size_t begin = 0; begin < ids.size(); begin += kAtOnce) {
-    const auto end = std::min(ids.size(), begin + kAtOnce);
+  for (std::size_t begin = 0; begin < ids.size(); begin += kIdsPerCommand) {
+    const auto end = std::min(ids.size(), begin + kIdsPerCommand);
     const auto output = run_slurm(command(Words(ids.begin() + static_cast<std::ptrdiff_t>(begin),
                                                 ids.begin() + static_cast<std::ptrdiff_t>(end))));
     if (output.status != 0) throw slurm_error(what, output.err);
@@ -68,9 +69,8 @@ void for_all(const Words& ids, const std::function<Words(const Words&)>& command
 }  // namespace
 
 Error slurm_error(const std::string& what, const std::string& err) {
-  const bool unreachable =
-      std::any_of(std::begin(kUnreachable), std::end(kUnreachable),
-                  [&](std::string_view text) { return err.find(text) != std::string::npos; });
+  const bool unreachable = std::ranges::any_of(
+      kUnreachable, [&](std::string_view text) { return err.find(text) != std::string::npos; });
   return {unreachable ? ErrorKind::failure : ErrorKind::bad_input,
           fmt::format("{}: {}", what, last_complaint(err))};
 }
@@ -85,7 +85,7 @@ std::string submit_script(const std::string& file, const std::vector<std::string
   const auto output = run_slurm(command);
   if (output.status != 0) throw slurm_error("sbatch refused " + file, output.err);
   const auto id =
-      without_space(split(output.out, ';').front());  // ";CLUSTER" where there are several
+      without_space(split(output.out, ';').front());  // federated clusters append ";CLUSTER"
   if (id.empty() || id.find_first_not_of("0123456789") != std::string::npos)
     failure("sbatch {}: found {}, expected the id of a job", file, in_quotes(output.out));
   return id;
@@ -108,7 +108,7 @@ void cancel_jobs(const std::vector<std::string>& ids) {
 }
 
 std::vector<QueuedTask> queued_tasks(const std::vector<std::string>& jobs) {
-  // All of this user's: an id that is long over would be an error.
+  // Query all jobs of the user: squeue fails for the id of a job that ended long ago.
   const auto output = run_slurm({"squeue", "--noheader", "--array",
                                  fmt::format("--user={}", ::getuid()), "--format=%F|%K|%T|%r"});
   if (output.status != 0) throw slurm_error("squeue", output.err);

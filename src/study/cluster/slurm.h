@@ -1,35 +1,42 @@
-// Slurm's own programs, and what they say.
+// Runs the Slurm commands sbatch, squeue, scontrol and scancel, and validates Slurm options.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "base/yaml/yaml_config.h"
 #include "qkscope/error.h"
+#include "qkscope/experimental/study.h"
 
 namespace qkscope {
 
-// Why sbatch, squeue or another refused: its last line of error, as bad input where the user can
-// change it, and as a failure where the controller cannot be reached.
+// Reads the section `slurm` of a sweep file. Throws bad input with key, line and expected value.
+SlurmOptions read_slurm(YamlSection section);
+
+// Validates options that did not come from a sweep file. Throws bad input that names the option.
+void check_slurm(const SlurmOptions& options);
+
+// Makes an error from the last error line of a Slurm command: a failure if the controller cannot be
+// reached, else bad input.
 Error slurm_error(const std::string& what, const std::string& err);
 
-// Gives a script to Slurm and returns the job's id. `after`: ids of jobs that end first. `held`: it
-// waits until it is released.
+// Submits a script with sbatch and returns the job id. The job starts after the jobs `after` have
+// ended; a `held` job waits for release_jobs().
 std::string submit_script(const std::string& file, const std::vector<std::string>& after,
                           bool held);
 
-// All at once.
 void release_jobs(const std::vector<std::string>& ids);
 void cancel_jobs(const std::vector<std::string>& ids);
 
-// A task that waits or is at work.
+// A task in the queue, pending or running.
 struct QueuedTask {
-  std::string job;         // id of the job, or of its array
-  std::int64_t index = 0;  // in the array; 0 where there is none
-  std::string state;       // "RUNNING"
-  std::string reason;      // why it waits: "Resources"; "" where nothing is said
+  std::string job;         // id of the job or job array
+  std::int64_t index = 0;  // array index; 0 for a job without an array
+  std::string state;       // as squeue prints it: "RUNNING"
+  std::string reason;      // why the task is pending, for example "Resources"; "" if unknown
 };
-// The tasks in the queue that belong to these jobs.
+// Returns the queued tasks that belong to these jobs.
 std::vector<QueuedTask> queued_tasks(const std::vector<std::string>& jobs);
 
 }  // namespace qkscope

@@ -1,13 +1,32 @@
 #include "study/cluster/submission.h"
 
+#include <algorithm>
+#include <fstream>
+
 #include <fmt/format.h>
 
 #include "base/core/error.h"
+#include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "base/io/output_file.h"
 
 namespace qkscope {
+namespace {
+
+constexpr std::size_t kTailBytes = 64 << 10;
+constexpr std::string_view kMarks[] = {"error:", "CANCELLED", "oom-kill", "Killed", "requeued, "};
+
+// Slurm prints this line when a script requeues itself; the script's own line is more specific.
+constexpr std::string_view kRequeued = "DUE TO JOB REQUEUE";
+
+bool is_error_line(std::string_view line) {
+  if (line.find(kRequeued) != std::string_view::npos) return false;
+  return std::ranges::any_of(
+      kMarks, [&](std::string_view mark) { return line.find(mark) != std::string_view::npos; });
+}
+
+}  // namespace
 
 std::vector<std::string> Submission::ids() const {
   std::vector<std::string> all;
@@ -66,6 +85,28 @@ void SubmissionFolder::write(const Submission& submission) const {
                      {"jobs", jobs},
                      {"runs", runs}};
   write_file(file(), json.dump(1) + "\n");
+}
+
+std::string error_line(std::string_view text) {
+  std::string last;
+  std::string error;
+  for (const auto& line : split(text, '\n')) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    last = line;
+    if (is_error_line(line)) error = line;
+  }
+  return printable(error.empty() ? last : error);
+}
+
+std::string error_line_of(const std::string& file) {
+  std::ifstream in(file, std::ios::binary | std::ios::ate);
+  if (!in) return "";
+  const auto size = static_cast<std::size_t>(in.tellg());
+  std::string text(std::min(size, kTailBytes), '\0');
+  in.seekg(static_cast<std::streamoff>(size - text.size()));
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  return error_line(text);
 }
 
 }  // namespace qkscope

@@ -1,14 +1,15 @@
-// What was given to Slurm, kept beside the results.
+// The record of a submission to Slurm, stored beside the results.
 //
-//   FOLDER/submission.json    the jobs with their ids
-//   FOLDER/scripts/NAME.sh    one for each job
-//   FOLDER/logs/NAME.ID.log   what its tasks printed; NAME.ID_INDEX.log of an array
-//   FOLDER/lock               while jobs are being submitted
+//   FOLDER/submission.json    jobs with their Slurm ids
+//   FOLDER/scripts/NAME.sh    one script per job
+//   FOLDER/logs/NAME.ID.log   output of a job; NAME.ID_INDEX.log for a task of an array
+//   FOLDER/lock               held while jobs are being submitted
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/io/file_lock.h"
@@ -17,19 +18,19 @@ namespace qkscope {
 
 struct SubmissionJob {
   std::string name;
-  std::string id;  // Slurm's
+  std::string id;  // Slurm job id
   std::int64_t tasks = 1;
 };
 
 struct Submission {
-  // What a run of the sweep will give; decides how much is left.
+  // Planned size of a run, for progress estimates.
   struct Run {
     std::string label;
     std::int64_t examples = 0;
     std::int64_t tokens = 0;
   };
   std::int64_t shards = 1;
-  bool complete = false;  // false: broken off; its jobs are held and will never start
+  bool complete = false;  // false: interrupted; its jobs are held and never start
   std::vector<SubmissionJob> jobs;
   std::vector<Run> runs;
 
@@ -41,14 +42,15 @@ class SubmissionFolder {
   explicit SubmissionFolder(std::string path) : path_(std::move(path)) {}
 
   std::string script(const std::string& job) const { return path_ + "/scripts/" + job + ".sh"; }
-  // With Slurm's patterns for the id and the number of a task.
+  // Path of the log with Slurm's filename patterns for job id and array index.
   std::string log_pattern(const std::string& job, bool array) const;
   std::string log(const SubmissionJob& job, std::int64_t task) const;
 
   void make() const;
+  // Throws bad input if another submission holds the lock.
   FileLock lock() const;
 
-  // Nothing where nothing was submitted. A file that is not one of ours is bad input.
+  // Returns the last submission, or nullopt if there is none. Throws bad input for a damaged file.
   std::optional<Submission> read() const;
   void write(const Submission& submission) const;
 
@@ -57,5 +59,12 @@ class SubmissionFolder {
 
   std::string path_;
 };
+
+// Returns the line of a log that tells why a task failed: the last line with an error of qkscope,
+// of the script or of Slurm, else the last line that is not blank.
+std::string error_line(std::string_view log);
+
+// Same for a log file, of which only the end is read; "" if the file does not exist or is empty.
+std::string error_line_of(const std::string& file);
 
 }  // namespace qkscope

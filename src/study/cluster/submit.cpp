@@ -29,7 +29,7 @@ class Submitter {
       submit_held();
       release_jobs(roots());
     } catch (const Error& error) {
-      take_back(error);
+      cancel_submitted(error);
     }
     submission_.complete = true;
     folder_.write(submission_);
@@ -39,8 +39,7 @@ class Submitter {
   }
 
  private:
-  // Asks the controller before anything is submitted, so that one that cannot be reached is found
-  // here.
+  // Queries the queue before anything is submitted: an unreachable controller fails here.
   void check_earlier() const {
     const auto earlier = folder_.read();
     const auto tasks = queued_tasks(earlier ? earlier->ids() : std::vector<std::string>{});
@@ -51,8 +50,8 @@ class Submitter {
       return cancel_jobs(earlier->ids());
     }
     const auto& first = tasks.front();
-    const auto job = std::find_if(earlier->jobs.begin(), earlier->jobs.end(),
-                                  [&](const SubmissionJob& one) { return one.id == first.job; });
+    const auto job = std::ranges::find_if(
+        earlier->jobs, [&](const SubmissionJob& one) { return one.id == first.job; });
     bad_input(
         "{}: it is submitted already, and {} of its tasks are in the queue (job {}, {}, is {}); "
         "wait for them, or end them with 'scancel {}' and so on for the ids in submission.json",
@@ -75,11 +74,11 @@ class Submitter {
       for (const auto earlier : job.after) after.push_back(submission_.jobs[earlier].id);
       const auto id = submit_script(folder_.script(job.name), after, job.after.empty());
       submission_.jobs.push_back({.name = job.name, .id = id, .tasks = job.tasks});
-      folder_.write(submission_);  // a kill here leaves held jobs that the next submission cancels
+      folder_.write(submission_);  // after a kill here the next submission cancels the held jobs
     }
   }
 
-  // The jobs that wait for no other: while they are held nothing begins.
+  // Jobs without dependencies. While they are held, no job starts.
   std::vector<std::string> roots() const {
     std::vector<std::string> ids;
     for (std::size_t i = 0; i < plan_.jobs.size(); ++i)
@@ -87,7 +86,7 @@ class Submitter {
     return ids;
   }
 
-  [[noreturn]] void take_back(const Error& error) const {
+  [[noreturn]] void cancel_submitted(const Error& error) const {
     const auto ids = submission_.ids();
     if (ids.empty())
       throw Error(error.kind(), fmt::format("{}; nothing was submitted", error.what()));

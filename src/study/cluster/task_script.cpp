@@ -11,7 +11,7 @@
 namespace qkscope {
 namespace {
 
-// A task is told to end so many seconds before its time limit, or a quarter of the limit.
+// Slurm sends USR1 this many seconds before the time limit, at most a quarter of the limit.
 constexpr std::int64_t kSecondsToEnd = 120;
 
 std::int64_t seconds_to_end(const SlurmOptions& options) {
@@ -19,7 +19,7 @@ std::int64_t seconds_to_end(const SlurmOptions& options) {
   return std::min(kSecondsToEnd, std::max<std::int64_t>(1, seconds_of_limit(options.time) / 4));
 }
 
-// What sbatch reads. Values that may hold spaces are quoted.
+// The #SBATCH lines. Paths are quoted, because they may contain spaces.
 std::string directives(const TaskScript& task, const SlurmOptions& options) {
   std::string lines;
   const auto add = [&](const std::string& option) { lines += "#SBATCH " + option + "\n"; };
@@ -49,8 +49,8 @@ std::string command_line(const TaskScript& task) {
   return fmt::format("{}", fmt::join(words, " "));
 }
 
-// Slurm sends USR1 to the script alone, and TERM, when it ends a job, to every process of it. The
-// program hears of either once, as USR1: a second signal of one kind would kill it.
+// Slurm sends USR1 to the script alone and TERM, when it ends a job, to every process of the job.
+// The script forwards either as one USR1: qkscope stops at the first signal and dies at a second.
 constexpr char kBody[] = R"(
 program=
 told=
@@ -118,8 +118,8 @@ std::int64_t seconds_of_limit(const std::string& time) {
   const auto parts = split(days ? time.substr(dash + 1) : time, ':');
   std::vector<std::int64_t> numbers;
   for (const auto& part : parts) numbers.push_back(parse_integer(part, "--time"));
-  // Hours, minutes and seconds after days; without them one number is minutes, two are minutes and
-  // seconds.
+  // With days the parts are hours:minutes:seconds. Without days, one part is minutes and two parts
+  // are minutes:seconds.
   if (!days && numbers.size() < 3) numbers.insert(numbers.begin(), 0);
   numbers.resize(3, 0);
   const auto whole = days ? parse_integer(time.substr(0, dash), "--time") : 0;

@@ -1,5 +1,4 @@
-// The comparisons of qkscope/experimental/study.h: runs beside published numbers, and beside each
-// other.
+// compare_with_published() and compare_runs() of qkscope/experimental/study.h.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -23,7 +22,7 @@ using Type = Table::Type;
 using Names = std::vector<std::string>;
 
 bool is_among(const Names& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::find(names, name) != names.end();
 }
 
 Names labels_of(const std::vector<RunFolder>& runs) {
@@ -32,7 +31,7 @@ Names labels_of(const std::vector<RunFolder>& runs) {
   return labels;
 }
 
-// At most a dozen names, for a message.
+// Joins at most a dozen names for a message.
 std::string listed(const Names& names) {
   constexpr std::size_t kMost = 12;
   if (names.size() <= kMost) return fmt::format("{}", fmt::join(names, ", "));
@@ -52,11 +51,10 @@ std::vector<RunFolder> finished_runs(const std::string& results, const Names& on
   return runs;
 }
 
-// ---- Which run stands for which published name.
-
+// Assigns runs to published names.
 struct Match {
   std::string subject;
-  std::optional<RunNumbers> run;  // none: there is no such run here
+  std::optional<RunNumbers> run;  // nullopt: no such run
 };
 
 std::string known_subject(const std::string& name, const Names& subjects, const std::string& file) {
@@ -94,8 +92,7 @@ std::vector<Match> match_by_order(const PublishedSet& set, const std::vector<Run
         set.file, subjects.front(), subjects.back(), runs.size(), subjects.size());
   log::warn(
       "no label is a published one; matched by order. Another model: trends can be compared, "
-      "values "
-      "cannot");
+      "values cannot");
   std::vector<Match> matches;
   for (std::size_t i = 0; i < runs.size(); ++i)
     matches.push_back({subjects[i], RunNumbers({runs[i]})});
@@ -109,8 +106,8 @@ std::vector<Match> match(const PublishedSet& set, const std::vector<RunFolder>& 
   std::vector<Match> matches;
   bool any = false;
   for (const auto& subject : set.subjects()) {
-    const auto found = std::find_if(runs.begin(), runs.end(),
-                                    [&](const RunFolder& run) { return run.label == subject; });
+    const auto found =
+        std::ranges::find_if(runs, [&](const RunFolder& run) { return run.label == subject; });
     matches.push_back({subject, {}});
     if (found == runs.end()) continue;
     matches.back().run.emplace(std::vector<RunFolder>{*found});
@@ -119,9 +116,7 @@ std::vector<Match> match(const PublishedSet& set, const std::vector<RunFolder>& 
   return any ? std::move(matches) : match_by_order(set, runs);
 }
 
-// ---- Differences.
-
-// NaN where one of the two is not known.
+// Returns NaN if one of the standard errors is NaN.
 double error_of_difference(double a, double b) {
   return std::hypot(a, b);
 }
@@ -140,7 +135,7 @@ Table published_table() {
 }
 
 void add_published(Table& table, const PublishedNumber& number, Match& match) {
-  OurNumber ours{.value = kNan, .se = kNan, .column = "", .missing = "there is no such run here"};
+  OurNumber ours{.missing = "there is no such run here"};
   if (match.run) ours = our_number(number, *match.run);
   const double published = ours.sizes ? std::fabs(number.value) : number.value;
   const double difference = ours.value - published;
@@ -151,7 +146,7 @@ void add_published(Table& table, const PublishedNumber& number, Match& match) {
              ours.sizes ? std::string("sizes: the sign is not determined") : ours.missing});
 }
 
-// By quantity, in the order of the file; within it by checkpoint.
+// Rows are ordered by quantity as in the file, then by checkpoint.
 Table compare(const PublishedSet& set, std::vector<Match> matches, bool every_source) {
   Names quantities;
   std::map<std::pair<std::string, std::string>, std::vector<const PublishedNumber*>> numbers;
@@ -172,15 +167,13 @@ Table compare(const PublishedSet& set, std::vector<Match> matches, bool every_so
 
 void refuse_nothing(const Table& table, const PublishedSet& set) {
   const auto& ours = table.find("ours")->reals;
-  if (std::any_of(ours.begin(), ours.end(), [](double value) { return !std::isnan(value); }))
-    return;
+  if (std::ranges::any_of(ours, [](double value) { return !std::isnan(value); })) return;
   const auto& notes = table.find("note")->texts;
   bad_input("{}: none of its numbers can be compared{}", set.file,
             notes.empty() ? "" : fmt::format(": {}", notes.front()));
 }
 
-// ---- Two runs.
-
+// A pair of runs to compare.
 struct Pair {
   RunNumbers a;
   RunNumbers b;
@@ -210,8 +203,8 @@ std::vector<Pair> pairs_of(const std::string& folder_a, const std::string& folde
   return pairs;
 }
 
-// Numbers of analyses that were told other things are not the same numbers.
-void tell_other_options(Pair& pair) {
+// Warns if two runs were analysed with different options.
+void warn_about_options(Pair& pair) {
   Names others;
   for (const auto& [name, value] : pair.a.options().items())
     if (const auto in_b = pair.b.options().value(name, Json()); in_b != value)
@@ -244,7 +237,7 @@ Table compare_with_published(const std::string& results, const CompareOptions& o
 Table compare_runs(const std::string& a, const std::string& b) {
   return translate_exceptions([&] {
     auto pairs = pairs_of(a, b);
-    for (auto& pair : pairs) tell_other_options(pair);
+    for (auto& pair : pairs) warn_about_options(pair);
     Table table = pair_table();
     for (const auto& quantity : compared_quantities())
       for (auto& pair : pairs) {

@@ -1,4 +1,4 @@
-// pool_results of qkscope/experimental/study.h: statistics over the heads of several analyses.
+// pool_results() of qkscope/experimental/study.h: statistics over the heads of several analyses.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -12,9 +12,8 @@
 #include "base/io/json.h"
 #include "base/numerics/rank_correlation.h"
 #include "qkscope/experimental/study.h"
-#include "study/compare/pooled_heads.h"
-#include "study/compare/scores.h"
-#include "study/sweep/sweep_tables.h"
+#include "study/compare/pool_inputs.h"
+#include "study/sweep/sweep.h"
 
 namespace qkscope {
 namespace {
@@ -58,7 +57,7 @@ std::vector<double> numbers_of(const Heads& heads, const std::string& quantity) 
   return values;
 }
 
-// All runs first, then each.
+// "all", followed by the label of each run.
 std::vector<std::string> models_of(const std::vector<PooledHead>& heads) {
   std::vector<std::string> models = {kAll};
   for (const auto& head : heads)
@@ -161,8 +160,8 @@ Table score_table(const std::vector<OverviewRow>& runs, const PoolOptions& optio
   std::set<std::string> scored;
   for (const auto& score : scores)
     for (const auto& [model, value] : score.models) scored.insert(model);
-  if (std::none_of(runs.begin(), runs.end(),
-                   [&](const OverviewRow& run) { return scored.contains(run.label); }))
+  if (std::ranges::none_of(runs,
+                           [&](const OverviewRow& run) { return scored.contains(run.label); }))
     bad_input("{}: no run has a name of column {}; runs are {}, the file has {}", options.scores,
               in_quotes(options.by), fmt::join(labels_of(runs), ", "), fmt::join(scored, ", "));
   for (const auto& score : scores)
@@ -183,7 +182,7 @@ Table score_table(const std::vector<OverviewRow>& runs, const PoolOptions& optio
 }
 
 void check_quantity(const std::string& name, const std::vector<std::string>& known) {
-  if (std::find(known.begin(), known.end(), name) != known.end()) return;
+  if (std::ranges::find(known, name) != known.end()) return;
   const auto near = nearest(name, known);
   bad_input("pool: {} is not a number of these heads{}; there are {}", in_quotes(name),
             near.empty() ? "" : fmt::format(", is {} meant?", near), fmt::join(known, ", "));

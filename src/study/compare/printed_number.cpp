@@ -10,10 +10,10 @@
 namespace qkscope {
 namespace {
 
-// An unsigned decimal number in a text.
+// An unsigned decimal number found in a text.
 struct Printed {
   double value = 0;
-  double unit = 1;  // of its last digit
+  double unit = 1;  // value of one unit of the last digit
 };
 
 bool is_digit(char c) {
@@ -27,7 +27,7 @@ double parse_plain(std::string_view text) {
   return parsed.ec == std::errc() && parsed.ptr == end ? value : kNan;
 }
 
-// Takes the number at the beginning of the text off it: "3,239", "0.60", "3.19e-3".
+// Parses a number ("3,239", "0.60", "3.19e-3") and removes it from the beginning of the text.
 Printed take_number(std::string_view& text) {
   std::string digits;
   int decimals = 0;
@@ -69,9 +69,8 @@ bool about_equal(double a, double b) {
   return std::fabs(a - b) <= 1e-6 * std::fabs(b);
 }
 
-// What the printed number was multiplied by to give the value: 1, a power of ten (per cent,
-// "x10^3", an exponent that stands behind both ends of a range), or 1024 ("256K"). NaN where it is
-// none.
+// Returns the factor between the printed number and the value: 1, a power of ten (per cent,
+// "x10^3", an exponent after a range) or 1024 ("256K"). Returns NaN for any other factor.
 double scale_between(const Printed& printed, double value, std::string_view text) {
   if (value == 0 && printed.value == 0)
     return text.find('%') != std::string_view::npos         ? 0.01

@@ -1,16 +1,15 @@
-#include "study/compare/profile_numbers.h"
-
 #include <cmath>
 #include <functional>
 
 #include <fmt/format.h>
 
 #include "base/core/nan.h"
+#include "study/compare/quantities.h"
 
 namespace qkscope {
 namespace {
 
-// A table with rows of many heads: its columns as numbers.
+// Numeric columns of a table with several rows per head.
 class ManyRows {
  public:
   ManyRows(const Table& table, const std::vector<std::string>& columns)
@@ -24,7 +23,7 @@ class ManyRows {
     }
   }
 
-  bool whole() const { return whole_; }  // every column is there
+  bool has_all_columns() const { return whole_; }
   std::size_t count() const { return rows_; }
   std::pair<std::int64_t, std::int64_t> head(std::size_t row) const {
     return {layer_->integers[row], head_->integers[row]};
@@ -39,24 +38,22 @@ class ManyRows {
   bool whole_ = true;
 };
 
-// Visits every row of a table of every run: the place of the run, the row, and whose it is. False
-// where the table or a column is missing.
+// Calls visit(index of the run, rows, row) for every row of a table of every run. Returns false if
+// the table or a column is missing.
 bool for_each_row(RunNumbers& run, const std::string& name, const std::vector<std::string>& columns,
                   const std::function<void(std::size_t, const ManyRows&, std::size_t)>& visit) {
   const auto* tables = run.tables(name);
   if (tables == nullptr) return false;
   for (std::size_t i = 0; i < tables->size(); ++i) {
     const ManyRows rows((*tables)[i], columns);
-    if (!rows.whole()) return false;
+    if (!rows.has_all_columns()) return false;
     for (std::size_t row = 0; row < rows.count(); ++row) visit(i, rows, row);
   }
   return true;
 }
 
-// ---- Profiles.
-
-// Plain mean over the bins whose middle lies in the wanted one. Fractions go from the beginning of
-// the first bin with a value to the end of the last, as ap_first20 and ap_last20 do.
+// Unweighted mean over the bins whose centre lies in the wanted bin. Fractions refer to the range
+// from the first to the last bin with a value, as in ap_first20 and ap_last20.
 double mean_over_bins(const HeadProfile& profile, const ProfileBin& wanted) {
   constexpr double kRounding = 1e-9;
   const double first = profile.values.front().low;
@@ -65,7 +62,7 @@ double mean_over_bins(const HeadProfile& profile, const ProfileBin& wanted) {
   int count = 0;
   for (const auto& value : profile.values) {
     const double place = wanted.fraction ? (value.middle() - first) / range : value.middle();
-    // A middle on an edge belongs to the bin above it, also where 0.3 is not 3/10.
+    // A centre on an edge belongs to the upper bin; the tolerance absorbs rounding of 0.3.
     if (place < wanted.low - kRounding || place >= wanted.high - kRounding) continue;
     sum += value.ap;
     ++count;
@@ -73,7 +70,7 @@ double mean_over_bins(const HeadProfile& profile, const ProfileBin& wanted) {
   return count == 0 ? kNan : sum / count;
 }
 
-// Of the heads of one layer where it is set.
+// Mean over all heads, or over the heads of one layer.
 double mean_over_heads(const std::vector<HeadProfile>& profiles, std::optional<std::int64_t> layer,
                        const std::function<double(const HeadProfile&)>& of) {
   double sum = 0;
@@ -104,9 +101,7 @@ OurNumber profile_number(const PublishedNumber& published, RunNumbers& run) {
     return published.minus ? mean - mean_over_bins(profile, *published.minus) : mean;
   };
   OurNumber ours{.value = mean_over_heads(run.profiles(), published.layer, of_head),
-                 .se = kNan,
-                 .column = "head_profile ap, " + shown(published.bin),
-                 .missing = ""};
+                 .column = "head_profile ap, " + shown(published.bin)};
   if (published.minus) ours.column += " less " + shown(*published.minus);
   if (std::isnan(ours.value)) return no_number("no bin of our profile lies there");
   return ours;
@@ -122,16 +117,15 @@ OurNumber line_number(const PublishedNumber& published, RunNumbers& run) {
   };
   const double value = mean_over_heads(run.profiles(), published.layer, of_head);
   if (std::isnan(value)) return no_number("no bin of our profile lies there");
-  return {.value = value,
-          .se = kNan,
-          .column = fmt::format("head_profile ap at {:.0f} tokens", middle),
-          .missing = ""};
+  return {.value = value, .column = fmt::format("head_profile ap at {:.0f} tokens", middle)};
 }
 
 OurNumber heatmap_number(const PublishedNumber& published, RunNumbers& run) {
   double sum = 0;
   int count = 0;
-  const auto same = [](double a, double b) { return std::fabs(a - b) < 0.5; };  // of a token
+  const auto same = [](double a, double b) {
+    return std::fabs(a - b) < 0.5;
+  };  // tolerance in tokens
   const bool there = for_each_row(
       run, "pair_heatmap", {"key_distance_low", "key_distance_high", "query_distance_low", "ap"},
       [&](std::size_t, const ManyRows& rows, std::size_t row) {
@@ -145,7 +139,7 @@ OurNumber heatmap_number(const PublishedNumber& published, RunNumbers& run) {
       });
   if (!there) return no_number("the results have no table pair_heatmap");
   if (count == 0) return no_number("our heatmap has no such cell");
-  return {.value = sum / count, .se = kNan, .column = "mean of pair_heatmap ap", .missing = ""};
+  return {.value = sum / count, .column = "mean of pair_heatmap ap"};
 }
 
 OurNumber weight_number(const PublishedNumber& published, RunNumbers& run) {
@@ -161,10 +155,7 @@ OurNumber weight_number(const PublishedNumber& published, RunNumbers& run) {
                                   });
   if (!there) return no_number("the results have no table head_component_weights");
   if (count == 0) return no_number("our heads have no such dimension");
-  return {.value = sum / count,
-          .se = kNan,
-          .column = "mean of head_component_weights component_weight",
-          .missing = ""};
+  return {.value = sum / count, .column = "mean of head_component_weights component_weight"};
 }
 
 OurNumber component_number(const PublishedNumber& published, RunNumbers& run) {
@@ -183,9 +174,7 @@ OurNumber component_number(const PublishedNumber& published, RunNumbers& run) {
   if (!there) return no_number("the results have no table correlations");
   if (std::isnan(value)) return no_number("this head was not analysed");
   return {.value = std::fabs(value),
-          .se = kNan,
           .column = correlation ? "correlations |correlation|" : "correlations " + column,
-          .missing = "",
           .sizes = true};
 }
 
@@ -202,9 +191,7 @@ OurNumber complement_share(RunNumbers& run, std::int64_t layer, std::int64_t hea
   if (std::isnan(share))
     return no_number(fmt::format("layer {} head {} was not analysed", layer, head));
   return {.value = share,
-          .se = kNan,
-          .column = fmt::format("complement variance_share of layer {} head {}", layer, head),
-          .missing = ""};
+          .column = fmt::format("complement variance_share of layer {} head {}", layer, head)};
 }
 
 }  // namespace qkscope

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::string_view kEnding = ".csv";
 
-// The files that hold sets, by the name of the set. Earlier data folders win.
+// Files of published numbers by set name. Earlier data folders take precedence.
 std::map<std::string, std::string> published_files() {
   std::map<std::string, std::string> files;
   for (const auto& data : data_folders()) {
@@ -58,7 +58,7 @@ std::string find_published(const std::string& name) {
             in_quotes(name), known.size() == 1 ? "is" : "are", fmt::join(known, ", "));
 }
 
-// The rows of a file by the names of their columns.
+// A CSV file with access to fields by row and column name.
 class PublishedRows {
  public:
   explicit PublishedRows(std::string file) : file_(std::move(file)) {
@@ -71,7 +71,7 @@ class PublishedRows {
 
   std::size_t count() const { return static_cast<std::size_t>(table_.rows()); }
   bool has(const std::string& column) const { return table_.find(column) != nullptr; }
-  // The first of the names that is a column; "" where none is.
+  // Returns the first of the names that is a column, or "".
   std::string first_of(const std::vector<std::string>& names) const {
     for (const auto& name : names)
       if (has(name)) return name;
@@ -84,7 +84,7 @@ class PublishedRows {
     const auto* found = table_.find(column);
     return found == nullptr ? "" : found->texts[row];
   }
-  // NaN where the field is empty.
+  // Returns NaN for an empty field. Throws bad input if the field is not a number.
   double number(std::size_t row, const std::string& column) const {
     const auto field = text(row, column);
     double value = kNan;
@@ -107,8 +107,8 @@ class PublishedRows {
   Table table_;
 };
 
-// What the digits and the column `uncertainty` leave open, as a standard error: what lies anywhere
-// within half a unit of a digit scatters by that half over the root of three.
+// Standard error of a published number, from the column `uncertainty` and from rounding. A uniform
+// error of half a unit of the last digit has the standard deviation 0.5 / sqrt(3) units.
 double published_error(const PublishedRows& rows, std::size_t row, double value,
                        const std::string& column) {
   const auto text = rows.text(row, "value_text");
@@ -135,8 +135,7 @@ PublishedNumber common_fields(const PublishedRows& rows, std::size_t row) {
   return number;
 }
 
-// ---- Quantities: smollm3.csv, models.csv, pooled.csv.
-
+// Reads files with one quantity per row: smollm3.csv, models.csv, pooled.csv.
 void read_quantities(const PublishedRows& rows, const std::string& subject,
                      const std::string& quantity, PublishedSet& set) {
   for (std::size_t row = 0; row < rows.count(); ++row) {
@@ -151,9 +150,7 @@ void read_quantities(const PublishedRows& rows, const std::string& subject,
   }
 }
 
-// ---- Profiles: profiles.csv.
-
-// "qwen3-4b layer 16" is about one layer.
+// Splits a subject like "qwen3-4b layer 16" into model and layer.
 void split_layer(const PublishedRows& rows, std::size_t row, PublishedNumber& number) {
   constexpr std::string_view kLayer = " layer ";
   const auto at = number.subject.find(kLayer);
@@ -164,8 +161,7 @@ void split_layer(const PublishedRows& rows, std::size_t row, PublishedNumber& nu
   number.subject.resize(at);
 }
 
-// Bins of a table that are told as the difference of two others: from the end of the context to its
-// beginning, or back.
+// Returns the two bins of a published difference, such as the drop from the first to the last bin.
 std::optional<std::pair<ProfileBin, ProfileBin>> difference_of_bins(const std::string& table,
                                                                     const std::string& bin) {
   if (table == "length_bins" && bin == "total drop")
@@ -206,7 +202,7 @@ PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
     number.form = table == "profile_mean_line" ? Form::line : Form::profile;
     number.bin.fraction = number.bin.high <= 1.0;
   }
-  return number;  // without edges it stays a quantity that nobody computes
+  return number;  // a row without edges stays a quantity that qkscope does not compute
 }
 
 void read_profiles(const PublishedRows& rows, PublishedSet& set) {
@@ -214,8 +210,7 @@ void read_profiles(const PublishedRows& rows, PublishedSet& set) {
     set.numbers.push_back(read_profile_row(rows, row));
 }
 
-// ---- Components of heads: small_models.csv.
-
+// Reads PCA components of single heads: small_models.csv.
 void read_components(const PublishedRows& rows, PublishedSet& set) {
   for (std::size_t row = 0; row < rows.count(); ++row) {
     PublishedNumber number;
@@ -241,7 +236,7 @@ void read_components(const PublishedRows& rows, PublishedSet& set) {
   }
 }
 
-// One number may come from several sources, but from each only once.
+// Throws bad input if a source gives the same number twice.
 void refuse_repetitions(const PublishedSet& set) {
   std::set<std::tuple<std::string, std::string, std::string, std::string>> seen;
   for (std::size_t i = 0; i < set.numbers.size(); ++i) {
@@ -257,8 +252,7 @@ void refuse_repetitions(const PublishedSet& set) {
 std::vector<std::string> PublishedSet::subjects() const {
   std::vector<std::string> names;
   for (const auto& number : numbers)
-    if (std::find(names.begin(), names.end(), number.subject) == names.end())
-      names.push_back(number.subject);
+    if (std::ranges::find(names, number.subject) == names.end()) names.push_back(number.subject);
   return names;
 }
 

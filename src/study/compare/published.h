@@ -1,4 +1,4 @@
-// Published numbers: CSV files of the data folder or the user's own.
+// Published numbers, from CSV files in the data folder or of the user.
 #pragma once
 
 #include <optional>
@@ -9,29 +9,29 @@
 
 namespace qkscope {
 
-// Mean plasticity over a range of query positions; fractions are of the range that has values.
+// A range of query positions, in tokens or as fractions of the range that has values.
 struct ProfileBin {
   double low = 0;
   double high = 0;
-  bool fraction = false;  // else tokens
+  bool fraction = false;  // false: tokens
 };
 
 struct PublishedNumber {
-  // What a row of this file is about.
+  // Kind of number.
   enum class Form {
-    quantity,    // a statistic over the heads of a run, by the name of the quantity
-    profile,     // `bin`, less `minus` where that is set
-    line,        // the profile's value at the middle of `bin`
-    heatmap,     // a cell: `bin` is the distance of the keys, `index` that of the query
-    weight,      // of the dimension `index`
-    components,  // PCA of one side of one head: `layer`, `head`, `side`, component `index`
+    quantity,    // statistic over the heads of a run, selected by the name of the quantity
+    profile,     // mean of the profile over `bin`, minus that over `minus` if set
+    line,        // profile value at the centre of `bin`
+    heatmap,     // heat-map cell: `bin` is the key distance, `index` the query distance
+    weight,      // component weight of dimension `index`
+    components,  // PCA component `index` of the queries or keys (`side`) of one head
   };
-  std::string subject;   // the checkpoint, model or scope it is about
-  std::string quantity;  // for a profile its table and bin: "deciles 0-10%"
+  std::string subject;   // checkpoint, model or scope
+  std::string quantity;  // for a profile: table and bin, "deciles 0-10%"
   Form form = Form::quantity;
-  double value = 0;  // NaN where no number was printed
-  double se = 0;     // of rounding, and of reading a figure; NaN where it is not known
-  std::string text;  // as it was printed
+  double value = 0;  // NaN if no number was printed
+  double se = 0;     // standard error from rounding and from reading a figure; NaN if unknown
+  std::string text;  // the number as printed
   std::string kind;
   std::string source;
   bool preferred = true;
@@ -46,16 +46,16 @@ struct PublishedNumber {
 
 struct PublishedSet {
   std::string file;
-  bool pooled = false;  // over several runs: subjects are scopes ("11 models, 3239 heads")
-  std::vector<PublishedNumber> numbers;  // in the order of the file
+  bool pooled = false;  // numbers over several runs; subjects are scopes ("11 models, 3239 heads")
+  std::vector<PublishedNumber> numbers;  // in file order
 
-  std::vector<std::string> subjects() const;  // in the order of the file
+  std::vector<std::string> subjects() const;  // distinct, in file order
 };
 
-// `name`: a set (published/NAME.csv of the first data folder that has it), or the path of a CSV
-// file: what ends in .csv or has a slash. share/published/README.md describes the columns. A name
-// that is not there is bad input that lists those that are; a bad row is one that names the file
-// and the row.
+// Reads a set of published numbers. `name` is a set (published/NAME.csv of the first data folder
+// that has it) or the path of a CSV file (ends in .csv or contains a slash).
+// share/published/README.md describes the columns. Throws bad input for an unknown name, with the
+// known names, and for a bad row, with file and row.
 PublishedSet read_published(const std::string& name);
 
 }  // namespace qkscope

@@ -8,18 +8,15 @@
 
 #include "base/core/nan.h"
 #include "base/core/text.h"
-#include "study/compare/head_statistics.h"
-#include "study/compare/profile_numbers.h"
 
 namespace qkscope {
 namespace {
 
-// ---- Names of quantities.
-
+// A quantity parsed from its name.
 struct Quantity {
   HeadColumn column;
   Statistic statistic;
-  std::optional<std::int64_t> layer;  // only the heads of this one
+  std::optional<std::int64_t> layer;  // nullopt: heads of all layers
 };
 
 bool take_beginning(std::string& name, std::string_view beginning) {
@@ -34,7 +31,7 @@ bool take_ending(std::string& name, std::string_view ending) {
   return true;
 }
 
-// Takes "_WORD" followed by a number off the end of the name.
+// Removes `word` and the number after it from the end of the name and returns the number.
 std::optional<double> take_number_after(std::string& name, std::string_view word) {
   const auto at = name.rfind(word);
   if (at == std::string::npos) return {};
@@ -47,7 +44,7 @@ std::optional<double> take_number_after(std::string& name, std::string_view word
   return number;
 }
 
-// Statistics that are published under a name of their own.
+// Statistics with a published name of their own.
 std::optional<Quantity> special_quantity(const std::string& name) {
   using Kind = Statistic::Kind;
   if (name == "heads" || name == "query_heads" || name == "heads_analysed")
@@ -75,7 +72,7 @@ Statistic take_statistic(std::string& name) {
   return {Kind::mean, 0};
 }
 
-// A column of this name in one of the tables with a row for each head.
+// Finds a column of this name in the tables with one row per head.
 std::optional<HeadColumn> find_column(const std::string& name, RunNumbers& run) {
   for (const auto& column : named_columns())
     if (column.quantity == name) return column;
@@ -97,7 +94,7 @@ std::optional<Quantity> parse_quantity(std::string name, RunNumbers& run) {
   }
   quantity.statistic = take_statistic(name);
   const auto component = take_number_after(name, "_pc");
-  // The figure's title has the sign, its text and numbers do not.
+  // The published figure is titled r_k_a, but its numbers are absolute values.
   if (quantity.statistic.kind == Statistic::Kind::depth && name == "r_k_a") name = "abs_r_k_a";
   const auto column = find_column(name, run);
   if (!column) return {};
@@ -117,9 +114,7 @@ OurNumber evaluate(const Quantity& quantity, RunNumbers& run) {
   if (quantity.layer)
     std::erase_if(*heads, [&](const HeadNumber& head) { return head.layer != *quantity.layer; });
   OurNumber ours{.value = statistic_of(*heads, quantity.statistic),
-                 .se = kNan,
-                 .column = shown(quantity.statistic) + quantity.column.shown(),
-                 .missing = ""};
+                 .column = shown(quantity.statistic) + quantity.column.shown()};
   if (quantity.layer) ours.column += fmt::format(", layer {}", *quantity.layer);
   if (std::isnan(ours.value)) return no_number("no head of ours has this number");
   const auto& name =
@@ -129,12 +124,12 @@ OurNumber evaluate(const Quantity& quantity, RunNumbers& run) {
   if (quantity.statistic.kind == Statistic::Kind::mean) ours.se = run.error_of(name);
   if (quantity.statistic.kind == Statistic::Kind::heads_with)
     ours.se = run.error_of(name) * static_cast<double>(heads->size());
-  // A class that has no head, or all, with and without each text: the texts do not tell its error.
+  // A jackknife error of 0 (no head or all heads in the class in every replicate) is unknown.
   if (!quantity.column.is.empty() && ours.se == 0) ours.se = kNan;
   return ours;
 }
 
-// Statistics other than means may have an error under their own name.
+// Looks up the standard error of statistics other than means under their own name.
 OurNumber with_error(OurNumber ours, const std::string& name, const Quantity& quantity,
                      RunNumbers& run) {
   const bool share = !quantity.column.is.empty();
@@ -142,8 +137,7 @@ OurNumber with_error(OurNumber ours, const std::string& name, const Quantity& qu
   return ours;
 }
 
-// ---- Single heads: "head_L05H13_pc0_r_q".
-
+// A quantity of a single head, for example "head_L05H13_pc0_r_q".
 struct OneHead {
   std::int64_t layer = 0;
   std::int64_t head = 0;
@@ -164,14 +158,12 @@ OurNumber number_of_head(const OneHead& wanted, const HeadColumn& column, RunNum
     if (head.layer == wanted.layer && head.head == wanted.head)
       return {
           .value = head.value,
-          .se = kNan,
           .column = fmt::format("{} of layer {} head {}", column.shown(), head.layer, head.head),
-          .missing = "",
           .sizes = column.absolute};
   return no_number(fmt::format("layer {} head {} was not analysed", wanted.layer, wanted.head));
 }
 
-// The sign of a component, and the direction in which a plane turns, are nobody's: sizes compare.
+// Signs of components and rotation directions of planes are arbitrary: absolute values compare.
 OurNumber number_of_head(const OneHead& wanted, RunNumbers& run) {
   if (wanted.what == "omega" || wanted.what == "position_r")
     return number_of_head(wanted, {"", "rotated", wanted.what, true}, run);
@@ -187,9 +179,7 @@ OurNumber number_of_head(const OneHead& wanted, RunNumbers& run) {
   return no_number("not computed by qkscope");
 }
 
-// ---- Parts of the profile that are published as quantities.
-
-// Published fifths are those of the range that has values; an analysis may take others.
+// Published fifths divide the range that has values; an analysis may divide the whole context.
 bool takes_other_fifths(RunNumbers& run) {
   return run.options().value("fifths", Json("range")) != "range";
 }
@@ -235,7 +225,7 @@ OurNumber our_quantity(const PublishedNumber& published, RunNumbers& run) {
   }
   if (published.kind == "setting") return no_number("a setting of the study, nothing measured");
   std::vector<std::string> names;
-  if (published.kind.empty())  // a file of the user's own may have a slip of the pen
+  if (published.kind.empty())  // a user's file may contain a typo
     for (const auto& column : named_columns()) names.push_back(column.quantity);
   const auto near = nearest(published.quantity, names);
   return no_number(near.empty() ? "not computed by qkscope"
@@ -282,7 +272,7 @@ const std::vector<HeadColumn>& named_columns() {
 }
 
 OurNumber no_number(std::string why) {
-  return {.value = kNan, .se = kNan, .column = "", .missing = std::move(why)};
+  return {.missing = std::move(why)};
 }
 
 OurNumber our_number(const PublishedNumber& published, RunNumbers& run) {
@@ -309,7 +299,7 @@ OurNumber our_number(const PublishedNumber& published, RunNumbers& run) {
 const std::vector<std::string>& compared_quantities() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> list;
-    for (const auto& column : named_columns())  // a few heads would decide the mean of a ratio
+    for (const auto& column : named_columns())  // outliers dominate the mean of a ratio
       list.push_back(column.over.empty() ? column.quantity : column.quantity + "_median");
     return list;
   }();

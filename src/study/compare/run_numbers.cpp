@@ -8,6 +8,7 @@
 #include "base/core/error.h"
 #include "base/core/nan.h"
 #include "base/io/folder.h"
+#include "base/numerics/sample_statistics.h"
 #include "base/tables/csv.h"
 #include "study/sweep/sweep_folder.h"
 
@@ -23,7 +24,7 @@ std::vector<RunFolder> runs_of_sweep(const std::string& path) {
   return runs;
 }
 
-// Columns that name the head: "head", or "q_head" in the tables of the prototype.
+// The column of head numbers: "head", or "q_head" in older tables.
 const Table::Column* head_column(const Table& table) {
   const auto* head = table.find("head");
   return head != nullptr ? head : table.find("q_head");
@@ -57,10 +58,10 @@ void append_heads(const Table& table, const HeadColumn& wanted, std::vector<Head
   }
 }
 
-// By layer and head.
+// Profiles by (layer, head).
 using ProfileMap = std::map<std::pair<std::int64_t, std::int64_t>, HeadProfile>;
 
-// Empty where the table has no bins.
+// Returns the profiles of a head_profile table; empty if the table has no bins.
 ProfileMap profiles_in(const Table& table) {
   ProfileMap profiles;
   const auto* layer = table.find("layer");
@@ -77,6 +78,19 @@ ProfileMap profiles_in(const Table& table) {
     profile.values.push_back({low->number(row), high->number(row), ap->reals[row]});
   }
   return profiles;
+}
+
+// Values of the heads in the tenth of the depth (layer / last layer) that starts at `begin`.
+// Integer arithmetic makes layers on an edge independent of rounding.
+std::vector<double> at_depth(const std::vector<HeadNumber>& heads, double begin) {
+  std::int64_t last = 0;
+  for (const auto& head : heads) last = std::max(last, head.layer);
+  const auto tenth = static_cast<std::int64_t>(std::lround(10 * begin));
+  std::vector<double> values;
+  for (const auto& head : heads)
+    if (std::min<std::int64_t>(9, last == 0 ? 0 : 10 * head.layer / last) == tenth)
+      values.push_back(head.value);
+  return values;
 }
 
 }  // namespace
@@ -138,8 +152,8 @@ const std::vector<HeadProfile>& RunNumbers::profiles() {
   if (all == nullptr) return *profiles_;
   for (const auto& table : *all)
     for (auto& [head, profile] : profiles_in(table)) {
-      std::sort(profile.values.begin(), profile.values.end(),
-                [](const ProfileValue& a, const ProfileValue& b) { return a.low < b.low; });
+      std::ranges::sort(profile.values,
+                        [](const ProfileValue& a, const ProfileValue& b) { return a.low < b.low; });
       profiles_->push_back(std::move(profile));
     }
   return *profiles_;
@@ -173,6 +187,61 @@ const Json& RunNumbers::options() {
   if (summary.is_object() && summary.contains("options") && summary["options"].is_object())
     options_ = summary["options"];
   return *options_;
+}
+
+std::string shown(const Statistic& statistic) {
+  switch (statistic.kind) {
+    case Statistic::Kind::mean:
+      return "mean of ";
+    case Statistic::Kind::deviation:
+      return "standard deviation of ";
+    case Statistic::Kind::quantile:
+      return fmt::format("{:g} % quantile of ", 100 * statistic.at);
+    case Statistic::Kind::maximum:
+      return "largest ";
+    case Statistic::Kind::share_above:
+      return fmt::format("share above {:g} of ", statistic.at);
+    case Statistic::Kind::heads_below:
+      return fmt::format("heads below {:g} in ", statistic.at);
+    case Statistic::Kind::heads_with:
+    case Statistic::Kind::heads:
+      return "heads with ";
+    case Statistic::Kind::depth:
+      return fmt::format("mean at depth {:.1f} to {:.1f} of ", statistic.at, statistic.at + 0.1);
+  }
+  return "";
+}
+
+double statistic_of(const std::vector<HeadNumber>& heads, const Statistic& statistic) {
+  std::vector<double> values;
+  values.reserve(heads.size());
+  for (const auto& head : heads) values.push_back(head.value);
+  const auto heads_where = [&](auto holds) {
+    return static_cast<double>(std::ranges::count_if(values, holds));
+  };
+  switch (statistic.kind) {
+    case Statistic::Kind::mean:
+      return mean_of(values);
+    case Statistic::Kind::deviation:
+      return deviation_of(values);
+    case Statistic::Kind::quantile:
+      return quantile_of(values, statistic.at);
+    case Statistic::Kind::maximum:
+      return values.empty() ? kNan : std::ranges::max(values);
+    case Statistic::Kind::share_above:
+      return values.empty() ? kNan : heads_where([&](double value) {
+                                       return value > statistic.at;
+                                     }) / static_cast<double>(values.size());
+    case Statistic::Kind::heads_below:
+      return heads_where([&](double value) { return value < statistic.at; });
+    case Statistic::Kind::heads_with:
+      return heads_where([](double value) { return value != 0; });
+    case Statistic::Kind::heads:
+      return static_cast<double>(values.size());
+    case Statistic::Kind::depth:
+      return mean_of(at_depth(heads, statistic.at));
+  }
+  return kNan;
 }
 
 }  // namespace qkscope

@@ -1,4 +1,4 @@
-// What an analysis left on the disk, as numbers of heads: the side of a comparison that is ours.
+// Result tables of one or several runs as numbers of heads: our side of a comparison.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct RunFolder {
   std::string folder;
 };
 
-// The runs of a sweep's folder (those that are done), or the one of a results folder. Another
-// folder, or one without a finished run, is bad input.
+// Returns the finished runs of a sweep folder, or the single run of a results folder. Throws bad
+// input for any other folder and for a sweep without a finished run.
 std::vector<RunFolder> runs_in(const std::string& folder);
 
 struct HeadNumber {
@@ -28,7 +28,7 @@ struct HeadNumber {
   double value = 0;  // never NaN
 };
 
-// A bin of a profile that has a value.
+// One bin of a plasticity profile.
 struct ProfileValue {
   double low = 0;  // tokens
   double high = 0;
@@ -39,42 +39,41 @@ struct ProfileValue {
 
 struct HeadProfile {
   std::int64_t layer = 0;
-  std::vector<ProfileValue> values;  // by position; at least one
+  std::vector<ProfileValue> values;  // sorted by position, not empty
 };
 
-// A number of heads: a column of a table, its size, or its size over that of another column.
+// A quantity of heads: a table column, its absolute value, or its ratio to another column.
 struct HeadColumn {
-  std::string quantity;  // the name by which it is published
+  std::string quantity;  // name in published tables
   std::string table;
   std::string column;
   bool absolute = false;
-  std::string over = {};   // the column it is divided by
-  std::string is = {};     // of a text column: 1 where it holds this, else 0
-  std::int64_t pc = 0;     // of the table qk: the component
-  std::string error = {};  // its name in errors.csv; "": the quantity's
+  std::string over = {};   // divisor column; "": none
+  std::string is = {};     // for a text column: the value is 1 where the text equals this, else 0
+  std::int64_t pc = 0;     // principal component, for the table qk
+  std::string error = {};  // name in errors.csv; "": same as `quantity`
 
-  std::string shown() const;  // "rotated |alpha_k|"
+  std::string shown() const;  // description, for example "rotated |alpha_k|"
 };
 
-// The tables of one run, or of several taken together. They are read when they are asked for.
+// The tables of one run, or of several runs pooled. Tables are read on first use.
 class RunNumbers {
  public:
   explicit RunNumbers(std::vector<RunFolder> runs) : runs_(std::move(runs)) {}
 
-  // "3 runs" where there are several.
+  // Label of the run, or "3 runs" for several.
   std::string label() const;
 
-  // Null where a run lacks the table. One table per run; the pointer stays valid.
+  // Returns one table per run, or null if a run lacks the table. The pointer stays valid.
   const std::vector<Table>* tables(const std::string& name);
-  // Heads without a number are left out; nothing where the table or a column is missing.
+  // Returns the heads that have a value, or nullopt if the table or a column is missing.
   std::optional<std::vector<HeadNumber>> heads(const HeadColumn& column);
-  // One for each head that has a value; none where the results have no profile with bins.
+  // Returns one profile per head that has a value; empty if the results have no binned profile.
   const std::vector<HeadProfile>& profiles();
-  // Standard error of the mean over all heads; NaN where errors.csv does not have it, and where
-  // several runs are taken together.
+  // Returns the standard error over texts of the mean over heads; NaN if errors.csv does not have
+  // it, or for several runs.
   double error_of(const std::string& quantity);
-  // What the analysis was told, from summary.json; of the first run where there are several. An
-  // empty object where it does not say.
+  // Returns the analysis options from summary.json of the first run, or an empty object.
   const Json& options();
 
  private:
@@ -86,5 +85,28 @@ class RunNumbers {
   std::optional<std::map<std::string, double>> errors_;
   std::optional<Json> options_;
 };
+
+// A statistic over the heads of a run.
+struct Statistic {
+  enum class Kind {
+    mean,
+    deviation,
+    quantile,
+    maximum,
+    share_above,
+    heads_below,
+    heads_with,  // number of heads with a value other than 0
+    heads,       // number of heads
+    depth,       // mean over a tenth of the depth
+  };
+  Kind kind = Kind::mean;
+  double at = 0;  // quantile, bound, or start of the depth bin
+};
+
+// Returns the beginning of a description, for example "mean of ".
+std::string shown(const Statistic& statistic);
+
+// Returns NaN if there are too few heads.
+double statistic_of(const std::vector<HeadNumber>& heads, const Statistic& statistic);
 
 }  // namespace qkscope

@@ -30,7 +30,7 @@ bool is_separator(char c) {
   return c == '-' || c == '_' || c == '/' || c == '.';
 }
 
-// The number behind a word like "step", with a separator between them or not; -1 where none is.
+// Returns the number after a word like "step", optionally behind a separator, or -1.
 std::int64_t step_behind(std::string_view name, std::size_t end_of_word) {
   auto at = end_of_word;
   if (at < name.size() && is_separator(name[at])) ++at;
@@ -40,15 +40,9 @@ std::int64_t step_behind(std::string_view name, std::size_t end_of_word) {
   return parsed.ec == std::errc() ? step : -1;
 }
 
-std::string lower(std::string text) {
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return text;
-}
-
-// The order of a training: pre-training, then what extends it, then what makes an assistant of it.
+// Order of training phases: pre-training, context extension, post-training.
 int rank_of(const std::string& phase) {
-  const auto name = lower(phase);
+  const auto name = ascii_lower(phase);
   for (const char* first : {"stage", "pre"})
     if (name.starts_with(first)) return 0;
   for (const char* last : {"it-", "it_", "mid", "sft", "dpo", "apo", "rl", "instruct", "post"})
@@ -64,9 +58,7 @@ bool comes_before(const CheckpointBranch& a, const CheckpointBranch& b) {
   return natural_less(a.branch, b.branch);
 }
 
-// ---- Labels.
-
-// Labels are names of folders.
+// Replaces characters that are unsafe in a folder name.
 std::string safe_label(std::string text) {
   for (char& c : text)
     if (!is_digit_at({&c, 1}, 0) && !(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') &&
@@ -80,21 +72,21 @@ std::string safe_label(std::string text) {
 }
 
 bool is_long_context(const std::string& phase) {
-  return lower(phase).starts_with("lc");
+  return ascii_lower(phase).starts_with("lc");
 }
 
-// "stage1" becomes S1; phases of long context are numbered: LC1, LC2.
+// Abbreviates a phase: "stage1" becomes S1, long-context phases become LC1, LC2, ...
 std::string short_phase(const std::string& phase, const std::map<std::string, int>& long_contexts) {
   constexpr std::string_view kStage = "stage";
-  if (lower(phase).starts_with(kStage) && is_digit_at(phase, kStage.size()))
+  if (ascii_lower(phase).starts_with(kStage) && is_digit_at(phase, kStage.size()))
     return "S" + phase.substr(kStage.size());
   if (const auto found = long_contexts.find(phase); found != long_contexts.end())
     return fmt::format("LC{}", found->second);
   return phase;
 }
 
-// `branches` are sorted. Numbers of phases count all of the repository, so that a choice among the
-// branches does not rename them.
+// `branches` must be sorted. Phases are numbered over all branches, so selecting a subset does not
+// renumber them.
 void give_labels(std::vector<CheckpointBranch>& branches) {
   std::map<std::string, int> long_contexts;
   for (const auto& branch : branches)
@@ -117,13 +109,10 @@ void give_labels(std::vector<CheckpointBranch>& branches) {
   }
 }
 
-// ---- Choices.
-
 bool matches(const CheckpointBranch& branch, const std::vector<std::string>& patterns) {
   if (patterns.empty()) return branch.step.has_value();
-  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
-    return glob_match(pattern, branch.branch);
-  });
+  return std::ranges::any_of(
+      patterns, [&](const std::string& pattern) { return glob_match(pattern, branch.branch); });
 }
 
 using Branches = std::vector<CheckpointBranch>;
@@ -139,7 +128,7 @@ double log_step(const CheckpointBranch& branch) {
   return std::log(static_cast<double>(std::max<std::int64_t>(1, branch.step.value_or(1))));
 }
 
-// At most n of one phase, the first and the last among them, evenly in the logarithm of the step.
+// Appends at most n branches of one phase, evenly in log(step), including the first and the last.
 void add_evenly_in_log(const Branches& phase, std::int64_t n, Branches& some) {
   const auto count = std::min<std::int64_t>(n, std::ssize(phase));
   std::set<std::size_t> chosen;
@@ -161,7 +150,7 @@ void add_evenly_in_log(const Branches& phase, std::int64_t n, Branches& some) {
 Branches evenly_in_log(const Branches& all, std::int64_t n) {
   Branches some;
   for (auto begin = all.begin(); begin != all.end();) {
-    // Names without a step come last and are a group of their own.
+    // Branches without a step come last and form a separate group.
     const auto end = std::find_if(begin, all.end(), [&](const CheckpointBranch& branch) {
       return branch.phase != begin->phase || branch.step.has_value() != begin->step.has_value();
     });
@@ -171,14 +160,12 @@ Branches evenly_in_log(const Branches& all, std::int64_t n) {
   return some;
 }
 
-// ---- The sweep file.
-
-// As a plain word where YAML reads it back as that word, else in quotes as JSON has them.
+// Returns a YAML scalar: plain if YAML reads it back as the same string, else JSON-quoted.
 std::string yaml_word(const std::string& text) {
   constexpr auto kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+/-";
   const bool letter =
       !text.empty() && ((text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z'));
-  const auto word = lower(text);
+  const auto word = ascii_lower(text);
   const bool special = word == "null" || word == "true" || word == "false" || word == "yes" ||
                        word == "no" || word == "on" || word == "off" || word == "y" || word == "n";
   if (letter && !special && text.find_first_not_of(kPlain) == std::string::npos) return text;
@@ -205,7 +192,7 @@ std::string sweep_text(const BranchSweep& sweep, const std::string& name,
 }  // namespace
 
 CheckpointBranch parse_branch(const std::string& name) {
-  const auto text = lower(name);
+  const auto text = ascii_lower(name);
   CheckpointBranch branch{.branch = name, .phase = "", .step = {}, .label = ""};
   std::size_t found = std::string::npos;
   for (const std::string word : {"step", "checkpoint", "ckpt", "iter", "steps"}) {
@@ -219,8 +206,8 @@ CheckpointBranch parse_branch(const std::string& name) {
   }
   if (!branch.step) return branch;
   branch.phase = name.substr(0, found);
-  constexpr std::string_view kGlobal = "global";  // "global_step1000"
-  if (lower(branch.phase).ends_with("global_"))
+  constexpr std::string_view kGlobal = "global";  // prefix in "global_step1000"
+  if (ascii_lower(branch.phase).ends_with("global_"))
     branch.phase.resize(branch.phase.size() - kGlobal.size() - 1);
   while (!branch.phase.empty() && is_separator(branch.phase.back())) branch.phase.pop_back();
   return branch;
@@ -248,7 +235,7 @@ bool natural_less(const std::string& a, const std::string& b) {
     ++j;
   }
   if ((i < a.size()) != (j < b.size())) return j < b.size();
-  return a < b;  // the same but for leading zeros
+  return a < b;  // equal except for leading zeros
 }
 
 std::string short_step(std::int64_t step) {
@@ -271,7 +258,7 @@ std::vector<CheckpointBranch> checkpoint_branches(const std::vector<std::string>
       bad_input("every n-th and evenly in the logarithm exclude each other");
     Branches all;
     for (const auto& name : names) all.push_back(parse_branch(name));
-    std::sort(all.begin(), all.end(), comes_before);
+    std::ranges::sort(all, comes_before);
     give_labels(all);
     std::erase_if(all,
                   [&](const CheckpointBranch& branch) { return !matches(branch, choice.match); });
@@ -292,7 +279,7 @@ void write_branch_sweep(const BranchSweep& sweep, const std::string& file) {
     const auto draft = file + ".draft.yaml";
     write_file(draft, text);
     try {
-      read_sweep({.file = draft, .overrides = {}, .data_folder = ""});  // it is one
+      read_sweep({.file = draft, .overrides = {}, .data_folder = ""});  // validates the draft
     } catch (...) {
       fs::remove(draft);
       throw;

@@ -1,5 +1,4 @@
-// combine_sweeps() of qkscope/experimental/study.h: the tables of several sweeps one below the
-// other.
+// combine_sweeps() of qkscope/experimental/study.h: concatenates the tables of several sweeps.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -29,22 +28,22 @@ namespace fs = std::filesystem;
 
 constexpr char kParquet[] = ".parquet";
 constexpr char kRunsTable[] = "runs";
-constexpr char kListFile[] = "combined.json";  // what an earlier call wrote
+constexpr char kListFile[] = "combined.json";  // lists the tables of the last call
 
 struct NamedSweep {
   std::string name;
   SweepFolder folder;
 };
 
-// "FOLDER" or "NAME=FOLDER".
+// Opens a sweep given as "FOLDER" or "NAME=FOLDER".
 NamedSweep open_sweep(const std::string& text) {
   const auto equals = text.find('=');
   const bool named = equals != std::string::npos && !is_folder(text);
   const auto path = named ? text.substr(equals + 1) : text;
   SweepFolder folder(fetch_folder(path, true));
   const auto index = read_sweep_index(folder);
-  const auto left = std::count_if(index.runs.begin(), index.runs.end(),
-                                  [](const RunEntry& run) { return run.state != RunState::done; });
+  const auto left = std::ranges::count_if(
+      index.runs, [](const RunEntry& run) { return run.state != RunState::done; });
   if (left > 0) log::warn("{}: {} of {} runs are not done", path, left, index.runs.size());
   auto name = named ? text.substr(0, equals) : index.name;
   if (name.empty()) bad_input("{}: the sweep has no name; expected NAME=FOLDER", in_quotes(text));
@@ -69,7 +68,7 @@ std::vector<NamedSweep> open_sweeps(const std::vector<std::string>& texts, const
   return sweeps;
 }
 
-// The runs of all sweeps, with the checkpoint of each: what other tables are joined with.
+// The table `runs`: checkpoint and step of every run, for joins with the other tables.
 Table runs_table(const std::vector<NamedSweep>& sweeps) {
   Table table;
   for (const char* name : {"sweep", "model", "phase"}) table.column(name, Table::Type::text);
@@ -93,7 +92,7 @@ Table runs_table(const std::vector<NamedSweep>& sweeps) {
   return table;
 }
 
-// The tables of the sweeps, by name.
+// Files of each table, by table name.
 std::map<std::string, std::vector<TableFile>> tables_of(const std::vector<NamedSweep>& sweeps) {
   std::map<std::string, std::vector<TableFile>> tables;
   for (const auto& sweep : sweeps)
@@ -105,7 +104,7 @@ std::map<std::string, std::vector<TableFile>> tables_of(const std::vector<NamedS
   return tables;
 }
 
-// Tables that an earlier call wrote and this one does not.
+// Removes tables of an earlier call that this call does not write.
 void remove_earlier(const std::string& out, const std::set<std::string>& names) {
   const auto list = out + "/" + kListFile;
   if (!path_exists(list)) return;
@@ -124,7 +123,7 @@ std::vector<CombinedTable> combine_sweeps(const std::vector<std::string>& sweeps
     const auto opened = open_sweeps(sweeps, out);
     const auto tables = tables_of(opened);
     for (const auto& [name, files] : tables)
-      check_stack("sweep", files);  // before the first is written
+      check_stack("sweep", files);  // before anything is written
     make_folders(out);
     std::vector<CombinedTable> combined;
     std::set<std::string> names = {kRunsTable};

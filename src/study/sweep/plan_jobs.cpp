@@ -9,18 +9,18 @@
 #include "capture/format/data_root.h"
 #include "capture/run/capture_plan.h"
 #include "qkscope/experimental/cluster.h"
-#include "study/cluster/slurm_section.h"
+#include "study/cluster/slurm.h"
 #include "study/cluster/submission.h"
 #include "study/cluster/task_script.h"
+#include "study/sweep/sweep.h"
 #include "study/sweep/sweep_shards.h"
-#include "study/sweep/sweep_state.h"
 
 namespace qkscope {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Slurm takes % and \ in the path of a log for patterns, and the path stands between quotes.
+// Slurm interprets % and \ in log paths as patterns, and the script quotes the path.
 void check_path(const std::string& path) {
   for (const char c : path)
     if (c == '"' || c == '\\' || c == '%' || static_cast<unsigned char>(c) < ' ')
@@ -35,17 +35,17 @@ void check_path(const std::string& path) {
         path);
 }
 
-// Beside the results, wherever the command is run.
+// Absolute path of the submission folder, independent of the working folder.
 std::string cluster_folder(const std::string& path) {
   check_path(path);
   return fs::absolute(path).lexically_normal().string();
 }
 
-// A job before it becomes a script.
+// A job before its script is rendered.
 struct JobPlan {
   std::string name;
   std::string what;
-  std::vector<std::string> arguments;  // after those of the program
+  std::vector<std::string> arguments;  // appended to the arguments of the program
   std::vector<std::size_t> after = {};
   std::int64_t tasks = 1;
   bool runs_model = false;
@@ -61,7 +61,7 @@ class JobList {
     check_path(program.folder);
   }
 
-  // Its place in the list.
+  // Appends a job to the plan and returns its index.
   std::size_t add(const JobPlan& job) {
     TaskScript task{.job = plan_.name + "." + job.name,
                     .what = job.what,
@@ -93,9 +93,7 @@ class JobList {
   SubmissionFolder folder_;
 };
 
-// ---- A sweep.
-
-// What was begun must go on as it was begun.
+// Throws bad input if the run was begun with another number of shards or another configuration.
 void check_begun(const Sweep::State& sweep, const SweepRun& run, std::int64_t shards) {
   const auto begun = begun_shards(sweep.folder, run);
   if (begun > 0 && begun != shards)

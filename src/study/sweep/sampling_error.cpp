@@ -1,5 +1,3 @@
-#include "study/sweep/sampling_error.h"
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -7,11 +5,12 @@
 #include "base/core/nan.h"
 #include "base/io/folder.h"
 #include "qkscope/tables.h"
+#include "study/sweep/sweep.h"
 
 namespace qkscope {
 namespace {
 
-// A number of every head, in both analyses.
+// A quantity that the analysis of the capture and the exact analysis both have.
 struct SampledNumber {
   const char* name;
   const char* table;
@@ -35,7 +34,7 @@ const Table::Column* head_column_of(const Table& table) {
   return head != nullptr ? head : table.find("q_head");
 }
 
-// Of every head, on its first component where the table has several.
+// Values by head; tables with several components contribute the first.
 template <typename Take>
 auto by_head(const Table& table, Take take) {
   std::map<HeadPlace, decltype(take(std::size_t{}))> values;
@@ -64,7 +63,7 @@ std::map<HeadPlace, std::string> classes_in(const std::string& folder) {
   return by_head(table, [&](std::size_t row) { return table.find("class")->texts[row]; });
 }
 
-// Over the heads that have the number in both.
+// Accumulates differences over the heads that both analyses have.
 struct Difference {
   std::int64_t heads = 0;
   double sampled = 0;
@@ -95,7 +94,7 @@ void add_numbers(Table& table, const RunEntry& run, const SampledNumber& number,
              all.largest});
 }
 
-// The share of heads whose class is another one: the column `difference` has it.
+// Adds the fraction of heads whose class differs, in the column `difference`.
 void add_classes(Table& table, const RunEntry& run, const std::map<HeadPlace, std::string>& sampled,
                  const std::map<HeadPlace, std::string>& exact) {
   std::int64_t heads = 0;

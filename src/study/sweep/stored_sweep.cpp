@@ -26,7 +26,7 @@ constexpr char kRuns[] = "runs";
 constexpr char kKind[] = "sweep";
 constexpr char kKindOfRun[] = "results";
 
-// ---- Which manifest a folder of this machine is.
+// The file .stored holds the hash of the manifest that a local folder corresponds to.
 
 std::string mark_file(const std::string& folder) {
   return folder + "/.stored";
@@ -45,9 +45,9 @@ void unmark(const std::string& folder) {
   fs::remove(mark_file(folder));
 }
 
-// Files of a stored folder into a folder of this machine.
-void bring(const StoredFolder& stored, const std::vector<std::string>& names,
-           const std::string& folder) {
+// Downloads files of a stored folder into a local folder.
+void download(const StoredFolder& stored, const std::vector<std::string>& names,
+              const std::string& folder) {
   stored.fetch(names, true);
   for (const auto& name : names) {
     const auto to = folder + "/" + name;
@@ -109,12 +109,12 @@ bool StoredSweep::has_statistics(const std::string& label) const {
   return StoredFolder(address_.below(kStatistics + label)).there();
 }
 
-void StoredSweep::forget_fetched(const std::string& label) const {
+void StoredSweep::delete_downloads(const std::string& label) const {
   for (const char* what : {kCaptures, kStatistics})
     fs::remove_all(fetched_place(address_.below(what + label)));
 }
 
-void StoredSweep::bring_files() const {
+void StoredSweep::download_files() const {
   const StoredFolder stored(address_);
   if (!stored.there()) return unmark(folder_);
   if (stored.manifest().kind != kKind)
@@ -123,43 +123,43 @@ void StoredSweep::bring_files() const {
   if (stored.hash() == mark_of(folder_)) return;
   auto names = stored.names();
   std::erase_if(names, is_of_run);
-  bring(stored, names, folder_);
+  download(stored, names, folder_);
 }
 
-bool StoredSweep::bring_run(const std::string& label) {
+bool StoredSweep::download_run(const std::string& label) {
   const auto folder = run_folder(label);
   const StoredFolder stored(run_address(label));
-  const auto last = has_run(label) ? mark_of(folder) : seen(label);
-  saw(label, stored.hash());
+  const auto last = has_run(label) ? mark_of(folder) : last_version(label);
+  record_version(label, stored.hash());
   if (!stored.there()) unmark(folder);
   if (!stored.there() || stored.hash() == last) return false;
   fs::remove_all(folder);
-  bring(stored, stored.names(), folder);
+  download(stored, stored.names(), folder);
   return true;
 }
 
-void StoredSweep::put_run(const std::string& label, bool quiet) {
+void StoredSweep::upload_run(const std::string& label, bool quiet) {
   const auto folder = run_folder(label);
   if (has_run(label)) return;
   StoredFolder stored(run_address(label));
   if (!stored.try_publish(
           {.folder = folder, .kind = kKindOfRun, .run = unique_name(), .quiet = quiet})) {
-    bring_run(label);
+    download_run(label);
     return;
   }
   mark(folder, stored.hash());
-  saw(label, stored.hash());
+  record_version(label, stored.hash());
 }
 
 bool StoredSweep::has_run(const std::string& label) const {
   return path_exists(mark_file(run_folder(label)));
 }
 
-void StoredSweep::changes_run(const std::string& label) const {
+void StoredSweep::mark_changed(const std::string& label) const {
   unmark(run_folder(label));
 }
 
-bool StoredSweep::put_files(const std::vector<std::string>& labels, bool quiet) const {
+bool StoredSweep::upload_files(const std::vector<std::string>& labels, bool quiet) const {
   StoredFolder stored(address_);
   if (stored.hash() != mark_of(folder_)) return false;
   FolderUpload upload{.folder = folder_,
@@ -194,15 +194,15 @@ void StoredSweep::keep_finished(const std::string& label) {
   finished_.insert(label);
 }
 
-std::string StoredSweep::seen(const std::string& label) const {
+std::string StoredSweep::last_version(const std::string& label) const {
   const std::lock_guard lock(mutex_);
-  const auto found = seen_.find(label);
-  return found == seen_.end() ? "" : found->second;
+  const auto found = versions_.find(label);
+  return found == versions_.end() ? "" : found->second;
 }
 
-void StoredSweep::saw(const std::string& label, const std::string& hash) {
+void StoredSweep::record_version(const std::string& label, const std::string& hash) {
   const std::lock_guard lock(mutex_);
-  if (std::exchange(seen_[label], hash) != hash) finished_.erase(label);
+  if (std::exchange(versions_[label], hash) != hash) finished_.erase(label);
 }
 
 }  // namespace qkscope

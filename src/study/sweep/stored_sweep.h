@@ -1,16 +1,13 @@
-// A sweep whose results are in an object store. It works in a folder on this machine, which is what
-// the folder of a local sweep would be; captures and statistics go to addresses of their own.
+// A sweep whose results are in an object store. The sweep works in a local folder with the layout
+// of a local sweep; captures and statistics have addresses of their own.
 //
-//   ADDRESS/captures/LABEL, ADDRESS/statistics/LABEL   as runs with an address put them
-//   ADDRESS/runs/LABEL                                 a stored folder: the results of a run, or
-//   why
-//                                                      it failed
-//   ADDRESS                                            a stored folder: tables, list of runs,
-//                                                      figures. Its manifest names the files of
-//                                                      runs/ too, without putting them again
+//   ADDRESS/captures/LABEL, ADDRESS/statistics/LABEL   written by capture and statistics runs
+//   ADDRESS/runs/LABEL   stored folder: the results of a run, or the reason of its failure
+//   ADDRESS              stored folder: tables, list of runs, figures. Its manifest also lists the
+//                        files of runs/, which are not uploaded twice
 //
-// Hidden files `.stored` in the working folder, and in runs/LABEL of it, say which manifest was
-// brought or put last.
+// The hidden file `.stored` in the local folder, and in each runs/LABEL, holds the hash of the
+// manifest that was last downloaded or uploaded.
 #pragma once
 
 #include <map>
@@ -30,45 +27,48 @@ class StoredSweep {
   explicit StoredSweep(const StoreAddress& address);
 
   std::string address() const { return address_.to_string(); }
-  const std::string& folder() const { return folder_; }  // on this machine
+  const std::string& folder() const { return folder_; }  // local working folder
   std::string capture(const std::string& label) const;
   std::string statistics(const std::string& label) const;
 
-  // Whether a finished one with this configuration is there.
+  // Return true if the store has a finished capture, or statistics, with this configuration.
   bool has_capture(const std::string& label, const Json& effective) const;
   bool has_statistics(const std::string& label, const Json& effective) const;
-  // Whether finished statistics are there, of whatever configuration.
+  // Returns true if the store has finished statistics of any configuration.
   bool has_statistics(const std::string& label) const;
-  // What was fetched of both for an analysis leaves this machine.
-  void forget_fetched(const std::string& label) const;
+  // Deletes the local copies of capture and statistics that an analysis downloaded.
+  void delete_downloads(const std::string& label) const;
 
-  // The files of the whole sweep, where another one put them since they were brought or put here.
-  void bring_files() const;
-  // The same of a run's results; true where there were others. Whoever calls has the run's lock.
-  bool bring_run(const std::string& label);
-  // Where the store has not got them. Of two who put them at once one does, and both have those.
-  void put_run(const std::string& label, bool quiet);
-  // Whether the results on this machine are those of the store; not after changes_run().
+  // Downloads the files of the whole sweep if another machine has uploaded newer ones.
+  void download_files() const;
+  // Downloads the results of a run if the store has newer ones, and returns true in that case. The
+  // caller holds the lock of the run.
+  bool download_run(const std::string& label);
+  // Uploads the results of a run that the store does not have. If two machines upload at once, one
+  // wins and the other downloads the winner's results.
+  void upload_run(const std::string& label, bool quiet);
+  // Returns true if the local results are those of the store.
   bool has_run(const std::string& label) const;
-  void changes_run(const std::string& label) const;
-  // The files of the whole sweep. False where another one put some, or a run's, since they were
-  // brought: they are to be made again.
-  bool put_files(const std::vector<std::string>& labels, bool quiet) const;
+  // Marks the local results as different from those of the store.
+  void mark_changed(const std::string& label) const;
+  // Uploads the files of the whole sweep. Returns false if another machine has uploaded files since
+  // the last download: the tables must be made again.
+  bool upload_files(const std::vector<std::string>& labels, bool quiet) const;
 
-  // Runs that were found finished: nobody needs to ask the store again.
+  // Cache of finished runs, which saves requests to the store.
   bool known_finished(const std::string& label) const;
   void keep_finished(const std::string& label);
 
  private:
   std::string run_folder(const std::string& label) const;
   StoreAddress run_address(const std::string& label) const;
-  std::string seen(const std::string& label) const;
-  void saw(const std::string& label, const std::string& hash);
+  std::string last_version(const std::string& label) const;
+  void record_version(const std::string& label, const std::string& hash);
 
   StoreAddress address_;
   std::string folder_;
   mutable std::mutex mutex_;
-  std::map<std::string, std::string> seen_;  // the newest manifest of runs, by label
+  std::map<std::string, std::string> versions_;  // label -> hash of the newest manifest
   std::set<std::string> finished_;
 };
 

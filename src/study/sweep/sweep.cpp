@@ -1,4 +1,6 @@
-// The class Sweep of qkscope/experimental/study.h, and the demo's sweep.
+// Class Sweep and demo_sweep() of qkscope/experimental/study.h.
+#include "study/sweep/sweep.h"
+
 #include <filesystem>
 
 #include <fmt/ranges.h>
@@ -9,30 +11,23 @@
 #include "base/io/data_folder.h"
 #include "base/io/folder.h"
 #include "qkscope/experimental/study.h"
-#include "study/sweep/sweep_config.h"
-#include "study/sweep/sweep_folder.h"
-#include "study/sweep/sweep_plan.h"
-#include "study/sweep/sweep_run.h"
-#include "study/sweep/sweep_state.h"
-#include "study/sweep/sweep_tables.h"
 
 namespace qkscope {
 namespace {
 
 namespace fs = std::filesystem;
 
-// The list that the sweep was begun with, where there is one: a branch that was added since does
-// not change it.
-BranchLister remembered_branches(const std::string& results) {
+// Lists the branches recorded at the start of the sweep, so that later branches do not change it.
+BranchLister recorded_lister(const std::string& results) {
   return [results](const std::string& sweep, const std::string& repository) {
     const auto folder = SweepFolder::of(results, sweep);
-    folder.bring_files();
-    const auto kept = folder.kept_branches(repository);
+    folder.download_files();
+    const auto kept = folder.recorded_branches(repository);
     return kept ? *kept : ask_for_branches(sweep, repository);
   };
 }
 
-// Short where it lies below the working folder, as a user would write it.
+// Returns a relative path for files below the working folder.
 std::string as_typed(const fs::path& path) {
   std::error_code ignored;
   const auto relative = fs::relative(path, ignored);
@@ -40,7 +35,7 @@ std::string as_typed(const fs::path& path) {
   return below ? relative.string() : path.lexically_normal().string();
 }
 
-// In an installation configs/ is one of the data folders, in the source tree it lies beside them.
+// An installation has configs/ inside the data folder, the source tree beside it.
 fs::path demo_file(const fs::path& data) {
   constexpr auto kFile = "configs/demo/sweep.yaml";
   const auto inside = data / kFile;
@@ -51,7 +46,7 @@ fs::path demo_file(const fs::path& data) {
 
 Sweep Sweep::read(const SweepSource& source, const std::string& results) {
   return translate_exceptions([&] {
-    auto config = read_sweep(source, remembered_branches(results));
+    auto config = read_sweep(source, recorded_lister(results));
     auto folder = SweepFolder::of(results, config.name);
     auto place = folder.place();
     return Sweep(std::make_unique<const State>(
@@ -86,7 +81,7 @@ std::vector<RunEntry> Sweep::runs() const {
 
 std::vector<PlannedRun> Sweep::plan(const SweepOptions& options) const {
   return translate_exceptions([&] {
-    state_->folder.bring(state_->config);
+    state_->folder.download(state_->config);
     return plan_sweep(state_->config, state_->folder, options);
   });
 }
@@ -100,7 +95,7 @@ bool Sweep::put_figures(bool quiet) const {
     const auto& folder = state_->folder;
     {
       const auto lock = folder.lock_tables();
-      if (folder.put(state_->config, quiet)) return true;
+      if (folder.upload(state_->config, quiet)) return true;
     }
     make_tables(folder, state_->config, quiet);
     return false;

@@ -16,7 +16,7 @@
 #include "capture/stats_run/stats_config.h"
 #include "input/checkpoint/hub_cache.h"
 #include "qkscope/hub.h"
-#include "study/cluster/slurm_section.h"
+#include "study/cluster/slurm.h"
 
 namespace qkscope {
 namespace {
@@ -24,16 +24,16 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kLongestName = 100;
-constexpr std::int64_t kMost = 1 << 20;  // heads and layers
+constexpr std::int64_t kMostHeads = 1 << 20;  // also layers
 
-// 0 to 1
+// Reads a number above 0, at most 1.
 void read_share(YamlSection& section, const std::string& key, double& value) {
   const auto found = section.positive_number(key);
   if (found && *found > 1.0) section.expected(key, "a number above 0, at most 1");
   value = found.value_or(value);
 }
 
-// Whether the value is the second of two words; the first is the default.
+// Reads one of two words. Returns true for the second; the first is the default.
 bool read_choice(YamlSection& section, const std::string& key, const std::string& first,
                  const std::string& second) {
   const auto word = section.text(key).value_or(first);
@@ -64,7 +64,7 @@ RotationOptions::Separation read_separation(YamlSection& section) {
   section.expected("separation", "mean, eigen or eigen-then-project");
 }
 
-// Query heads as pairs: [[3, 5], [3, 6]].
+// Reads query heads as pairs [layer, head], for example [[3, 5], [3, 6]].
 std::vector<HeadId> read_query_heads(YamlSection& section, const std::string& key) {
   std::vector<HeadId> heads;
   const auto list = section.node(key);
@@ -83,13 +83,13 @@ std::vector<HeadId> read_query_heads(YamlSection& section, const std::string& ke
 std::vector<int> read_layers(YamlSection& section, const std::string& key) {
   std::vector<int> layers;
   for (const auto layer : section.integers(key).value_or(std::vector<std::int64_t>{})) {
-    if (layer < 0 || layer > kMost) section.expected(key, "numbers of layers, from 0 on");
+    if (layer < 0 || layer > kMostHeads) section.expected(key, "numbers of layers, from 0 on");
     layers.push_back(static_cast<int>(layer));
   }
   return layers;
 }
 
-// The section `analysis`: the options of `qkscope analyze` under the same names.
+// Reads the section `analysis`, whose keys are the options of `qkscope analyze`.
 AnalyzeOptions read_analysis(YamlSection section) {
   AnalyzeOptions options;
   options.pca = section.boolean("pca").value_or(true);
@@ -131,9 +131,7 @@ AnalyzeOptions read_analysis(YamlSection section) {
   return options;
 }
 
-// ---- How the models run.
-
-// The section `compute`: the options of `qkscope capture` under the same names.
+// Reads the section `compute`, whose keys are options of `qkscope capture`.
 ComputeOptions read_compute(YamlSection section) {
   ComputeOptions compute;
   compute.device = section.text("device").value_or("");
@@ -156,7 +154,7 @@ ComputeOptions read_compute(YamlSection section) {
   return compute;
 }
 
-// What the command line says goes first.
+// Options of the command line override those of the file.
 ComputeOptions with_command_line(ComputeOptions compute, const ComputeOptions& command_line) {
   if (!command_line.device.empty() || !command_line.devices.empty()) {
     compute.device = command_line.device;
@@ -169,19 +167,17 @@ ComputeOptions with_command_line(ComputeOptions compute, const ComputeOptions& c
   return compute;
 }
 
-// The type belongs to the configuration: a capture of another one is another capture.
+// The dtype is part of the capture configuration: captures of different dtypes are different.
 void apply_dtype(const ComputeOptions& compute, CaptureConfig& capture) {
   if (!compute.dtype) return;
   capture.model.dtype = *compute.dtype;
   capture.inference.autocast_dtype.reset();
 }
 
-// ---- Where captures are published.
-
-// The section `publish`. What is empty is taken from each run's configuration.
+// The section `publish`. Empty fields are taken from the configuration of each run.
 struct PublishSection {
   std::string repo;
-  std::string branch;  // {label}, {phase} and {name} are replaced
+  std::string branch;  // pattern with {label}, {phase} and {name}
   bool private_repo = false;
 };
 
@@ -232,7 +228,7 @@ PublishTarget target_of(const PublishSection& publish, const SweepRun& run,
 void give_targets(SweepConfig& config, const PublishSection& publish, const std::string& file) {
   std::map<std::pair<std::string, std::string>, std::string> taken;
   for (auto& run : config.runs) {
-    if (!run.data.empty() || !run.captures) continue;  // nothing is captured to be published
+    if (!run.data.empty() || !run.captures) continue;  // the run makes no capture
     run.publish = target_of(publish, run, config.name, file);
     const auto [found, anew] =
         taken.try_emplace({run.publish->repo, run.publish->branch}, run.label);
@@ -244,7 +240,7 @@ void give_targets(SweepConfig& config, const PublishSection& publish, const std:
   }
 }
 
-// Names become folders: no separators, nothing hidden, nothing a shell takes apart.
+// Names become folders: no separators, no hidden files, no shell metacharacters.
 bool is_safe_name(const std::string& name) {
   constexpr auto allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-";
   return !name.empty() && name.size() <= kLongestName && name.front() != '.' &&
@@ -258,12 +254,12 @@ std::string required_name(YamlSection& section, const std::string& key) {
   return name;
 }
 
-// A relative path in a file is relative to the folder of that file.
+// Resolves a path relative to the folder of a file.
 std::string beside(const std::string& file, const std::string& path) {
   return (fs::path(file).parent_path() / path).lexically_normal().string();
 }
 
-// Leaves of nested maps one by one, so that what stands beside them in the base stays.
+// Overrides each leaf of a nested map separately and keeps the other keys of the base.
 void apply_overrides(YamlDocument& document, const YAML::Node& node, const std::string& path,
                      const std::string& file) {
   for (const auto& entry : node) {
@@ -322,8 +318,8 @@ class SweepReader {
     if (!captures_ && !source_.overrides.empty())
       bad_input("--set {}: every run of {} has data, so that nothing is captured",
                 source_.overrides.front(), source_.file);
-    std::stable_sort(config.runs.begin(), config.runs.end(),
-                     [](const SweepRun& a, const SweepRun& b) { return a.order < b.order; });
+    std::ranges::stable_sort(
+        config.runs, [](const SweepRun& a, const SweepRun& b) { return a.order < b.order; });
     for (auto& run : config.runs) apply_dtype(config.compute, run.capture);
     if (publish) give_targets(config, *publish, source_.file);
     return config;
@@ -355,7 +351,7 @@ class SweepReader {
     return run;
   }
 
-  // One run for each of the chosen branches.
+  // Adds one run per selected branch.
   void add_checkpoints(YamlSection& section, SweepConfig& config) {
     const auto rule = read_checkpoint_rule(section, source_.every, source_.log);
     const auto where = fmt::format("{}: checkpoints of {}", source_.file, rule.repository);
@@ -387,7 +383,7 @@ class SweepReader {
     }
   }
 
-  // The rule's, then those of the branch's phase.
+  // Overrides of the rule, followed by those of the branch's phase.
   static std::vector<YAML::Node> overrides_of(const CheckpointRule& rule,
                                               const CheckpointBranch& branch) {
     std::vector<YAML::Node> all;
@@ -397,7 +393,7 @@ class SweepReader {
     return all;
   }
 
-  // A run of a capture that is there: what it does not say of itself may stand beside it.
+  // Reads a run of an existing capture, with metadata that the capture lacks.
   void read_data(YamlSection& section, SweepRun& run) const {
     run.data = section.required_text("data");
     move_into(data_folder_, run.data);
@@ -407,8 +403,8 @@ class SweepReader {
     const auto keys = section.integer("k_heads", 1);
     if (queries.has_value() != keys.has_value())
       section.expected("q_heads", "k_heads too: both or neither");
-    if (queries && (*queries > kMost || *keys > kMost))
-      section.expected("q_heads", fmt::format("at most {}", kMost));
+    if (queries && (*queries > kMostHeads || *keys > kMostHeads))
+      section.expected("q_heads", fmt::format("at most {}", kMostHeads));
     if (queries) run.head_counts = HeadCounts{static_cast<int>(*queries), static_cast<int>(*keys)};
     run.nope_layers = read_layers(section, "nope_layers");
     for (const char* key : {"config", "overrides"})
@@ -417,12 +413,12 @@ class SweepReader {
     section.finish();
   }
 
-  // Where the configuration of a run comes from.
+  // Sources of the configuration of a run.
   struct RunConfiguration {
-    std::string own = {};               // a file in place of the base
-    std::vector<YAML::Node> overrides;  // later ones stand above earlier ones
+    std::string own = {};               // configuration file instead of the base
+    std::vector<YAML::Node> overrides;  // later entries take precedence
     bool statistics = false;
-    std::string repository = {};  // and branch, of a checkpoint that a rule gives
+    std::string repository = {};  // repository and branch of a checkpoint rule
     std::string branch = {};
   };
 
@@ -457,7 +453,7 @@ class SweepReader {
         bad_input("{} {}: a sweep chooses the folders of its captures; leave it out", origin, key);
   }
 
-  // Read anew for each run: overrides change it.
+  // Loads the base again for each run, because overrides modify it.
   YamlDocument base_document(const std::string& own) const {
     if (!own.empty()) return load_yaml(beside(source_.file, own));
     if (base_.IsScalar()) return load_yaml(beside(source_.file, base_.Scalar()));
@@ -472,17 +468,17 @@ class SweepReader {
   YAML::Node base_;
   std::string data_folder_;
   std::set<std::string> labels_;
-  bool captures_ = false;  // whether any run does
+  bool captures_ = false;  // some run makes a capture
   bool captures_of_all_ = true;
   bool statistics_of_all_ = false;
-  YAML::Node stats_;  // the sweep's own settings, over those of the configurations
+  YAML::Node stats_;  // settings of the sweep, which override those of the configurations
 };
 
 }  // namespace
 
 StatsConfig stats_config(const SweepRun& run, const std::string& data_root) {
   StatsConfig config{run.capture, *run.statistics};
-  config.run.capture = {};  // what a capture keeps decides nothing here
+  config.run.capture = {};  // irrelevant for statistics
   config.run.output = {};
   config.run.output.data_root = data_root;
   return config;

@@ -1,4 +1,4 @@
-// A sweep: the same capture and analysis over a list of checkpoints, read from one YAML file.
+// A sweep file: the same capture and analysis over a list of checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 #include "qkscope/capture.h"
 #include "qkscope/experimental/study.h"
 #include "qkscope/statistics.h"
-#include "study/sweep/sweep_checkpoints.h"
+#include "study/sweep/checkpoint_branches.h"
 
 namespace qkscope {
 
-// Where the capture of a run is published.
+// Dataset repository and branch that the capture of a run is published to.
 struct PublishTarget {
   std::string repo;
   std::string branch;
@@ -24,39 +24,39 @@ struct PublishTarget {
 };
 
 struct SweepRun {
-  std::string label;        // also the name of its folders
-  std::string phase;        // of the training, "" where there is none
-  std::string family = {};  // of models, for figures; "": from the model's name
+  std::string label;        // also the folder name of the run
+  std::string phase;        // training phase; may be empty
+  std::string family = {};  // model family for figures; "": derived from the model's name
   std::int64_t order = 0;
   std::optional<PublishTarget> publish;
-  CaptureConfig capture;                         // output.data_root is chosen by the sweep's folder
-  bool captures = true;                          // false: statistics stand in for a capture
-  std::optional<StatisticsSettings> statistics;  // over every token of the same texts
-  // A capture that is there already, a folder or REPO@BRANCH, and what it does not say of itself:
-  // nothing is captured. "" for a run that captures.
+  CaptureConfig capture;                         // SweepFolder sets output.data_root
+  bool captures = true;                          // false: the run only has statistics
+  std::optional<StatisticsSettings> statistics;  // statistics over every token of the same texts
+  // An existing capture, a folder or REPO@BRANCH, and metadata that it lacks; "" for a run that
+  // makes its own capture.
   std::string data;
   std::string model;
   std::optional<HeadCounts> head_counts;
   std::vector<int> nope_layers;
 };
 
-// Of a run with statistics, into this folder.
+// Returns the configuration of the run's statistics, with `data_root` as output folder.
 StatsConfig stats_config(const SweepRun& run, const std::string& data_root);
 
 struct SweepConfig {
   std::string name;
-  std::vector<SweepRun> runs;  // by order
-  AnalyzeOptions analysis;     // the same for all; data_root and label are set per run
-  ComputeOptions compute;      // how the models run; the type is in each run's configuration too
-  SlurmOptions slurm = {};     // what its tasks ask for on a cluster
-  // The branches of repositories whose checkpoints were chosen from a list, by repository.
+  std::vector<SweepRun> runs;  // sorted by order
+  AnalyzeOptions analysis;     // common options; data_root and label are set per run
+  ComputeOptions compute;      // dtype is also stored in the configuration of each run
+  SlurmOptions slurm = {};
+  // Branches by repository, for repositories whose checkpoints the Hub lists.
   std::map<std::string, std::vector<std::string>> listed;
 };
 
-// What the Hub lists now.
+// Asks the Hub for the branches of a repository.
 std::vector<std::string> ask_for_branches(const std::string& sweep, const std::string& repository);
 
-// Bad input names the file, the line and what was expected.
+// Reads a sweep file. Throws bad input with file, line and expected value.
 SweepConfig read_sweep(const SweepSource& source, const BranchLister& list = ask_for_branches);
 
 }  // namespace qkscope

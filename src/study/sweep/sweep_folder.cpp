@@ -19,7 +19,7 @@
 namespace qkscope {
 namespace {
 
-// What was published, and where. The endpoint is part of it: another Hub has nothing yet.
+// Identifies a publication: endpoint, repository, branch and content.
 Json publication(const SweepRun& run, const std::string& data_root) {
   return {{"endpoint", hub_settings().endpoint.to_string()},
           {"repo", run.publish->repo},
@@ -31,7 +31,7 @@ std::string failure_file(const std::string& results) {
   return results + "/failure.json";
 }
 
-// A file that cannot be read says nothing: the stage is done again.
+// Returns null for a missing or unreadable file, so that the stage is repeated.
 Json load_or_null(const std::string& path) {
   if (!path_exists(path)) return {};
   try {
@@ -41,7 +41,7 @@ Json load_or_null(const std::string& path) {
   }
 }
 
-// For whoever reads the list and the report: paths of this machine lose their folders.
+// Configuration for runs.json: absolute paths are reduced to their last component.
 Json shown_config(const CaptureConfig& capture) {
   Json config = effective_config(capture);
   const auto shorten = [&](const char* section, const char* key) {
@@ -75,15 +75,8 @@ RunEntry entry_from(const Json& json, const std::string& file) {
 }  // namespace
 
 std::string to_string(RunState state) {
-  switch (state) {
-    case RunState::done:
-      return "done";
-    case RunState::failed:
-      return "failed";
-    case RunState::pending:
-      break;
-  }
-  return "pending";
+  constexpr const char* kNames[] = {"pending", "done", "failed"};
+  return kNames[static_cast<int>(state)];
 }
 
 SweepFolder SweepFolder::of(const std::string& results, const std::string& name) {
@@ -116,46 +109,46 @@ FileLock SweepFolder::lock_tables() const {
   return {path_ + "/.locks/tables", FileLock::Mode::exclusive, FileLock::Wait::yes};
 }
 
-void SweepFolder::bring_files() const {
+void SweepFolder::download_files() const {
   if (!stored_) return;
   make();
   const auto lock = lock_tables();
-  stored_->bring_files();
+  stored_->download_files();
 }
 
-void SweepFolder::bring(const SweepConfig& config) const {
+void SweepFolder::download(const SweepConfig& config) const {
   if (!stored_) return;
   make();
   const auto lock = lock_tables();
-  bring_locked(config);
+  download_locked(config);
 }
 
-void SweepFolder::bring_locked(const SweepConfig& config) const {
+void SweepFolder::download_locked(const SweepConfig& config) const {
   if (!stored_) return;
-  stored_->bring_files();
+  stored_->download_files();
   parallel_for(std::ssize(config.runs), [&](std::int64_t i) {
     const auto& label = config.runs[static_cast<std::size_t>(i)].label;
-    if (const auto lock = lock_run(label); lock.held()) stored_->bring_run(label);
+    if (const auto lock = lock_run(label); lock.held()) stored_->download_run(label);
   });
 }
 
-void SweepFolder::put_run(const std::string& label, bool quiet) const {
-  if (stored_) stored_->put_run(label, quiet);
+void SweepFolder::upload_run(const std::string& label, bool quiet) const {
+  if (stored_) stored_->upload_run(label, quiet);
 }
 
-void SweepFolder::forget_fetched(const std::string& label) const {
-  if (stored_) stored_->forget_fetched(label);
+void SweepFolder::delete_downloads(const std::string& label) const {
+  if (stored_) stored_->delete_downloads(label);
 }
 
-bool SweepFolder::put(const SweepConfig& config, bool quiet) const {
+bool SweepFolder::upload(const SweepConfig& config, bool quiet) const {
   if (!stored_) return true;
   std::vector<std::string> labels;
   for (const auto& run : config.runs) labels.push_back(run.label);
-  return stored_->put_files(labels, quiet);
+  return stored_->upload_files(labels, quiet);
 }
 
-void SweepFolder::changes_run(const std::string& label) const {
-  if (stored_) stored_->changes_run(label);
+void SweepFolder::mark_changed(const std::string& label) const {
+  if (stored_) stored_->mark_changed(label);
 }
 
 AnalyzeOptions SweepFolder::analysis(const SweepConfig& config, const SweepRun& run) const {
@@ -176,7 +169,7 @@ std::optional<AnalyzeOptions> SweepFolder::exact_analysis(const SweepConfig& con
   AnalyzeOptions options = config.analysis;
   options.label = run.label;
   options.data_root = statistics(run.label);
-  options.max_tokens = 0;  // there are no rows to draw from
+  options.max_tokens = 0;  // statistics have no rows to sample from
   return options;
 }
 
@@ -200,7 +193,7 @@ bool SweepFolder::has_statistics(const std::string& label) const {
 }
 
 void SweepFolder::remove_left_parts(const SweepRun& run) const {
-  if (stored_) return;  // a run that is finished in a store has none
+  if (stored_) return;  // stores have no partial runs
   if (run.data.empty() && captured(run)) DataRoot(capture(run.label)).remove_left_parts();
   if (run.statistics && measured(run)) StatsFolder(statistics(run.label)).remove_left_parts();
 }
@@ -246,7 +239,7 @@ bool SweepFolder::published(const SweepRun& run) const {
   return kept == publication(run, capture(run.label));
 }
 
-void SweepFolder::keep_published(const SweepRun& run, const std::string& address) const {
+void SweepFolder::record_published(const SweepRun& run, const std::string& address) const {
   make_folders(path_ + "/published");
   Json kept = publication(run, capture(run.label));
   kept["address"] = address;
@@ -259,7 +252,7 @@ std::string SweepFolder::branches_file(const std::string& repository) const {
   return path_ + "/branches/" + name + ".json";
 }
 
-std::optional<std::vector<std::string>> SweepFolder::kept_branches(
+std::optional<std::vector<std::string>> SweepFolder::recorded_branches(
     const std::string& repository) const {
   const Json kept = load_or_null(branches_file(repository));
   if (!kept.is_array() || kept.empty()) return {};
@@ -271,10 +264,10 @@ std::optional<std::vector<std::string>> SweepFolder::kept_branches(
   return names;
 }
 
-bool SweepFolder::keep_branches(const SweepConfig& config) const {
+bool SweepFolder::record_branches(const SweepConfig& config) const {
   bool anew = false;
   for (const auto& [repository, names] : config.listed) {
-    if (kept_branches(repository)) continue;
+    if (recorded_branches(repository)) continue;
     make_folders(path_ + "/branches");
     write_file(branches_file(repository),
                Json(names).dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
@@ -283,19 +276,19 @@ bool SweepFolder::keep_branches(const SweepConfig& config) const {
   return anew;
 }
 
-void SweepFolder::keep_failure(const std::string& label, const Error& error) const {
+void SweepFolder::write_failure(const std::string& label, const Error& error) const {
   make_folders(results(label));
-  changes_run(label);
+  mark_changed(label);
   write_file(
       failure_file(results(label)),
       Json{{"error", error.what()}}.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-void SweepFolder::forget_failure(const std::string& label) const {
-  if (std::filesystem::remove(failure_file(results(label)))) changes_run(label);
+void SweepFolder::delete_failure(const std::string& label) const {
+  if (std::filesystem::remove(failure_file(results(label)))) mark_changed(label);
 }
 
-std::optional<std::string> SweepFolder::kept_failure(const std::string& label) const {
+std::optional<std::string> SweepFolder::read_failure(const std::string& label) const {
   const Json failed = load_or_null(failure_file(results(label)));
   if (!failed.is_object()) return {};
   return failed.value("error", "");
@@ -305,7 +298,7 @@ std::vector<RunEntry> SweepFolder::entries(const SweepConfig& config) const {
   std::vector<RunEntry> all;
   for (const auto& run : config.runs) {
     RunEntry entry{.label = run.label, .phase = run.phase, .order = run.order, .error = ""};
-    if (const auto failed = kept_failure(run.label)) {
+    if (const auto failed = read_failure(run.label)) {
       entry.state = RunState::failed;
       entry.error = *failed;
     } else if (finished(config, run)) {
@@ -357,7 +350,7 @@ SweepIndex read_sweep_index(const SweepFolder& folder) {
   return index;
 }
 
-void remove_strays(const std::string& folder) {
+void remove_temporary_files(const std::string& folder) {
   if (!is_folder(folder)) return;
   for (const auto& name : names_in(folder))
     if (name.ends_with(".tmp")) std::filesystem::remove(folder + "/" + name);

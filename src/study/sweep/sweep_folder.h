@@ -1,18 +1,18 @@
-// The folder of a sweep, and how far its runs are: both are read off the disk, so that processes
-// which share a sweep need nothing else to agree.
+// The folder of a sweep and the state of its runs. All state is on disk, so that several processes
+// can share a sweep.
 //
-//   RESULTS/NAME/captures/LABEL/...        one capture each
-//   RESULTS/NAME/statistics/LABEL/...      its statistics over every token, where asked for
-//   RESULTS/NAME/runs/LABEL/...            its analysis; failure.json where the last try failed
-//   RESULTS/NAME/runs/LABEL/exact/...      the analysis of its statistics beside that of a capture
-//   RESULTS/NAME/published/LABEL.json      where its capture was published
-//   RESULTS/NAME/branches/ORG--NAME.json   the branches that checkpoints were chosen from
-//   RESULTS/NAME/runs.json                 the list of runs
-//   RESULTS/NAME/{qk,taxonomy,...}.{csv,parquet}   the tables of all finished runs
+//   RESULTS/NAME/captures/LABEL/...        one capture per run
+//   RESULTS/NAME/statistics/LABEL/...      statistics over every token, if requested
+//   RESULTS/NAME/runs/LABEL/...            analysis of the run; failure.json after a failure
+//   RESULTS/NAME/runs/LABEL/exact/...      analysis of the statistics of a run that has a capture
+//   too RESULTS/NAME/published/LABEL.json      where the capture was published
+//   RESULTS/NAME/branches/ORG--NAME.json   branches that checkpoints were selected from
+//   RESULTS/NAME/runs.json                 list of runs
+//   RESULTS/NAME/{qk,taxonomy,...}.{csv,parquet}   tables of all finished runs
 //   RESULTS/NAME/.locks/...
 //
-// Where RESULTS is an address, all but captures and statistics lies in a folder of this machine,
-// and in the store what study/stored_sweep.h says.
+// If RESULTS is an address of an object store, everything but captures and statistics is mirrored
+// in a local folder; stored_sweep.h describes the layout in the store.
 #pragma once
 
 #include <memory>
@@ -31,14 +31,14 @@ namespace qkscope {
 class SweepFolder {
  public:
   explicit SweepFolder(std::string path) : path_(std::move(path)) {}
-  // `results` may be an address.
+  // Opens the folder of a sweep; `results` is a path or an address of an object store.
   static SweepFolder of(const std::string& results, const std::string& name);
 
-  const std::string& path() const { return path_; }  // on this machine
-  // Where the results are: the path, or an address.
+  const std::string& path() const { return path_; }  // local folder
+  // Path or address of the results.
   std::string place() const { return stored_ ? stored_->address() : path_; }
   bool in_store() const { return stored_ != nullptr; }
-  // These may be addresses.
+  // Paths, or addresses for a sweep in an object store.
   std::string capture(const std::string& label) const;
   std::string statistics(const std::string& label) const;
   std::string results(const std::string& label) const { return path_ + "/runs/" + label; }
@@ -46,64 +46,68 @@ class SweepFolder {
   std::string runs_file() const { return path_ + "/runs.json"; }
 
   void make() const;
-  // Not held when another process has this run.
+  // Tries to lock a run; the lock is not held if another process has the run.
   FileLock lock_run(const std::string& label) const;
-  // For the files of the whole sweep; waits until it is free.
+  // Locks the files of the whole sweep; blocks until the lock is free.
   FileLock lock_tables() const;
 
-  // What others put into the store since; a local folder has it anyway. Results of runs that
-  // another process of this machine is at stay as they are.
-  void bring(const SweepConfig& config) const;
-  // The same with the lock of the tables.
-  void bring_locked(const SweepConfig& config) const;
-  // Only the files of the whole sweep.
-  void bring_files() const;
-  // The same of one run, with its lock. True where there were other results.
-  bool bring_run(const std::string& label) const { return stored_ && stored_->bring_run(label); }
-  // Puts the results of a run, with its lock.
-  void put_run(const std::string& label, bool quiet) const;
-  // What was fetched from the store for the analysis of a run leaves this machine.
-  void forget_fetched(const std::string& label) const;
-  // Puts the files of the whole sweep, with the lock of the tables. False where others put theirs
-  // in between: those are to be brought, and the tables made again.
-  bool put(const SweepConfig& config, bool quiet) const;
-  // Results that are about to be written are not the store's.
-  void changes_run(const std::string& label) const;
+  // Downloads what other machines have uploaded; does nothing for a local sweep. Runs that another
+  // local process has locked are skipped.
+  void download(const SweepConfig& config) const;
+  // Same as download(); the caller holds the lock of the tables.
+  void download_locked(const SweepConfig& config) const;
+  // Downloads only the files of the whole sweep.
+  void download_files() const;
+  // Downloads the results of one run; the caller holds its lock. Returns true if they were newer.
+  bool download_run(const std::string& label) const {
+    return stored_ && stored_->download_run(label);
+  }
+  // Uploads the results of a run; the caller holds its lock.
+  void upload_run(const std::string& label, bool quiet) const;
+  // Deletes the local copies of data that the analysis of a run downloaded from the store.
+  void delete_downloads(const std::string& label) const;
+  // Uploads the files of the whole sweep; the caller holds the lock of the tables. Returns false if
+  // another machine has uploaded in between: download and make the tables again.
+  bool upload(const SweepConfig& config, bool quiet) const;
+  // Marks the local results of a run as different from those in the store.
+  void mark_changed(const std::string& label) const;
 
-  // The options of a run's analysis.
+  // Returns the options for the analysis of a run.
   AnalyzeOptions analysis(const SweepConfig& config, const SweepRun& run) const;
-  // The same of its statistics, where they stand beside a capture.
+  // Returns the options for the analysis of the statistics of a run that also has a capture.
   std::optional<AnalyzeOptions> exact_analysis(const SweepConfig& config,
                                                const SweepRun& run) const;
-  // A run with data always is, and one without a capture. A damaged state file is bad input.
+  // Returns true if the capture is complete or the run needs none. Throws bad input for a damaged
+  // state file.
   bool captured(const SweepRun& run) const;
-  // Statistics of this configuration are there, or not asked for.
+  // Returns true if the statistics of this configuration are complete or not requested.
   bool measured(const SweepRun& run) const;
-  // Whether finished statistics are there, of whatever configuration.
+  // Returns true if there are finished statistics of any configuration.
   bool has_statistics(const std::string& label) const;
-  // What killed processes left beside finished captures and statistics.
+  // Removes parts that killed processes left beside finished captures and statistics.
   void remove_left_parts(const SweepRun& run) const;
-  // With these options, this program, and of the capture that is there now: into these results.
+  // Returns true if `results` was made with these options, this version and the present capture.
   bool analysed(const AnalyzeOptions& options, const std::string& results) const;
-  // Both analyses, where there are two.
+  // Returns true if all analyses of the run are up to date.
   bool analysed(const SweepConfig& config, const SweepRun& run) const;
-  // Both, and in the store where that is asked for; what is damaged is not finished.
+  // Returns true if the run is captured, analysed and uploaded. Damaged results count as
+  // unfinished.
   bool finished(const SweepConfig& config, const SweepRun& run) const;
 
-  // The capture that is there now, at the run's target of the Hub in use.
+  // Returns true if the present capture was published to the run's target.
   bool published(const SweepRun& run) const;
-  void keep_published(const SweepRun& run, const std::string& address) const;
+  void record_published(const SweepRun& run, const std::string& address) const;
 
-  // The branches of a repository when the sweep was begun; nothing where it was not.
-  std::optional<std::vector<std::string>> kept_branches(const std::string& repository) const;
-  // True where some are new.
-  bool keep_branches(const SweepConfig& config) const;
+  // Returns the branches of a repository at the start of the sweep, or nullopt if not recorded.
+  std::optional<std::vector<std::string>> recorded_branches(const std::string& repository) const;
+  // Records the branches. Returns true if a repository was new.
+  bool record_branches(const SweepConfig& config) const;
 
-  void keep_failure(const std::string& label, const Error& error) const;
-  void forget_failure(const std::string& label) const;
-  std::optional<std::string> kept_failure(const std::string& label) const;
+  void write_failure(const std::string& label, const Error& error) const;
+  void delete_failure(const std::string& label) const;
+  std::optional<std::string> read_failure(const std::string& label) const;
 
-  // What the disk says about each run of the sweep.
+  // Returns the state of each run from the disk.
   std::vector<RunEntry> entries(const SweepConfig& config) const;
   void write_runs(const SweepConfig& config) const;
 
@@ -114,17 +118,17 @@ class SweepFolder {
   }
 
   std::string path_;
-  std::shared_ptr<StoredSweep> stored_;  // none for a local folder
+  std::shared_ptr<StoredSweep> stored_;  // null for a local sweep
 };
 
-// runs.json of a sweep's folder.
+// Content of runs.json.
 struct SweepIndex {
   std::string name;
   std::vector<RunEntry> runs;
 };
 SweepIndex read_sweep_index(const SweepFolder& folder);
 
-// Removes what a killed process left half written there.
-void remove_strays(const std::string& folder);
+// Removes *.tmp files that a killed process left behind.
+void remove_temporary_files(const std::string& folder);
 
 }  // namespace qkscope

@@ -1,5 +1,3 @@
-#include "study/sweep/sweep_plan.h"
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -16,13 +14,13 @@
 #include "qkscope/capture.h"
 #include "qkscope/hub.h"
 #include "qkscope/statistics.h"
-#include "study/sweep/sweep_run.h"
+#include "study/sweep/sweep.h"
 
 namespace qkscope {
 namespace {
 
-// What decides tokens, rows and work of a run: its configuration, and what config.json and the
-// tokenizer hold, wherever they lie. Checkpoints of one training have it in common.
+// Key of everything that determines the cost of a run: configuration, config.json and tokenizer,
+// without their names. Checkpoints of one training run share a key.
 std::string cost_key(Json config, const RunPlan& plan) {
   config["model"].erase("name");
   config["model"].erase("revision");
@@ -58,7 +56,8 @@ class SweepPlanner {
     }
     planned.captured = folder_.captured(run);
     planned.measured = folder_.measured(run);
-    if (!run.data.empty() && !parse_hub_capture(run.data)) index_capture(run.data);  // or complain
+    if (!run.data.empty() && !parse_hub_capture(run.data))
+      index_capture(run.data);  // throws if damaged
     const bool ready = planned.captured && planned.measured;
     planned.analysed = ready && folder_.analysed(config_, run);
     if (ready) return;
@@ -91,7 +90,7 @@ class SweepPlanner {
     return found->second;
   }
 
-  // `beside`: the forward passes are those of the capture.
+  // `beside`: statistics share the forward passes of the capture.
   PlannedRun::Statistics statistics_cost(const SweepRun& run, bool beside) {
     const auto config = stats_config(run, folder_.statistics(run.label));
     const auto plan = make_stats_plan(config, config_.compute);
@@ -108,11 +107,9 @@ class SweepPlanner {
 
   const SweepConfig& config_;
   const SweepFolder& folder_;
-  std::map<std::string, PlannedRun::Capture> captures_;  // by cost_key()
-  std::map<std::string, StatsDryRun> statistics_;        // the same
+  std::map<std::string, PlannedRun::Capture> captures_;  // keyed by cost_key()
+  std::map<std::string, StatsDryRun> statistics_;        // keyed by cost_key()
 };
-
-// ---- Weights on the disk.
 
 using CheckpointName = std::pair<std::string, std::string>;  // name and revision
 
@@ -120,7 +117,7 @@ CheckpointName checkpoint_of(const SweepRun& run) {
   return {run.capture.model.name, run.capture.model.revision.value_or("")};
 }
 
-// Follows the weights of the runs' checkpoints as the sweep fetches and evicts them.
+// Simulates which weights are on disk while the sweep downloads and evicts checkpoints.
 class DiskPlan {
  public:
   DiskPlan(const std::vector<const SweepRun*>& runs, std::vector<PlannedRun>& planned,
@@ -129,7 +126,7 @@ class DiskPlan {
 
   void follow() {
     for (std::size_t i = 0; i < runs_.size(); ++i)
-      if (planned_[i].to_download < planned_[i].weights) hold(i);  // from before
+      if (planned_[i].to_download < planned_[i].weights) hold(i);  // cached by an earlier run
     std::set<CheckpointName> downloaded;
     for (std::size_t i = 0; i < runs_.size(); ++i) {
       if (!needs_weights(i)) continue;
@@ -156,7 +153,7 @@ class DiskPlan {
     return true;
   }
 
-  // One checkpoint is fetched ahead of one run at a time; several runs at a time have theirs.
+  // With one job the next checkpoint is prefetched; parallel jobs hold one checkpoint each.
   void hold_next(std::size_t i) {
     int more = std::max(1, options_.jobs - 1);
     for (std::size_t next = i + 1; next < runs_.size() && more > 0; ++next)

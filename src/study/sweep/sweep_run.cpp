@@ -1,5 +1,3 @@
-#include "study/sweep/sweep_run.h"
-
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -28,18 +26,18 @@
 #include "qkscope/experimental/log.h"
 #include "qkscope/hub.h"
 #include "qkscope/statistics.h"
+#include "study/sweep/sweep.h"
 #include "study/sweep/sweep_shards.h"
-#include "study/sweep/sweep_tables.h"
 
 namespace qkscope {
 namespace {
 
 using Outcome = RunReport::Outcome;
 
-constexpr std::chrono::milliseconds kBetweenLooks(500);  // at a lock that another task holds
+constexpr std::chrono::milliseconds kLockPollInterval(500);
 
 bool contains(const std::vector<std::string>& list, const std::string& word) {
-  return std::find(list.begin(), list.end(), word) != list.end();
+  return std::ranges::find(list, word) != list.end();
 }
 
 void check_label(const std::string& label, const std::vector<std::string>& labels,
@@ -51,33 +49,34 @@ void check_label(const std::string& label, const std::vector<std::string>& label
                          : fmt::format("did you mean {}?", near));
 }
 
-// What the runs of a sweep read from the Hub: one run ahead of its use, and gone after it if asked.
+// Downloads the inputs of runs from the Hub, one run ahead, and evicts weights after their last
+// use.
 class SweepInputs {
  public:
-  // `runs` in the order in which they will be taken. With `evict` the weights of a checkpoint leave
-  // the cache when every run of it is released.
+  // `runs` are in execution order. With `evict`, the weights of a checkpoint are removed from the
+  // cache when all its runs are released.
   SweepInputs(std::vector<const SweepRun*> runs, FetchOptions options, bool evict)
       : runs_(std::move(runs)), options_(options), evict_(evict), released_(runs_.size()) {}
 
-  // Returns when checkpoint, tokenizer and dataset of run i are there.
+  // Downloads checkpoint, tokenizer and dataset of run i; blocks until complete.
   void fetch(std::size_t i) {
     if (ahead_.valid()) ahead_.wait();
     fetch_capture_inputs(runs_[i]->capture, options_);
   }
 
-  // Begins to fetch for run i and returns. What goes wrong shows in fetch(i).
+  // Starts to download for run i in the background. Errors are reported by fetch(i).
   void fetch_ahead(std::size_t i) {
     auto options = options_;
-    options.quiet = true;  // the run at work has the progress line
+    options.quiet = true;  // the current run owns the progress line
     ahead_ = std::async(std::launch::async, [config = runs_[i]->capture, options] {
       try {
         fetch_capture_inputs(config, options);
-      } catch (const Error&) {  // fetch() meets it again, as the failure of that run
+      } catch (const Error&) {  // fetch() reports it as the failure of that run
       }
     });
   }
 
-  // Run i is captured, now or long ago. May be called from several threads.
+  // Run i no longer needs its weights. Thread-safe.
   void release(std::size_t i) {
     if (!evict_ || !runs_[i]->data.empty()) return;
     const std::lock_guard lock(mutex_);
@@ -101,7 +100,7 @@ class SweepInputs {
   bool evict_;
   std::mutex mutex_;
   std::vector<bool> released_;
-  std::future<void> ahead_;  // waits for its thread when it is destroyed
+  std::future<void> ahead_;  // the destructor joins the download
 };
 
 class SweepRunner {
@@ -134,7 +133,7 @@ class SweepRunner {
   }
 
  private:
-  // What others did before; and they are to choose from the same list of branches.
+  // Downloads earlier results and records the list of branches for other machines.
   void begin() const {
     if (folder_.in_store() && options_.part != SweepPart::all)
       bad_input(
@@ -143,8 +142,8 @@ class SweepRunner {
           folder_.place());
     folder_.make();
     const auto lock = folder_.lock_tables();
-    folder_.bring_locked(config_);
-    if (folder_.keep_branches(config_)) folder_.put(config_, true);
+    folder_.download_locked(config_);
+    if (folder_.record_branches(config_)) folder_.upload(config_, true);
   }
 
   void run_all() {
@@ -152,7 +151,7 @@ class SweepRunner {
     const auto workers =
         std::min<std::size_t>(static_cast<std::size_t>(options_.jobs), runs_.size());
     {
-      std::vector<std::jthread> threads;  // the runs share the thread pool
+      std::vector<std::jthread> threads;  // all runs share one thread pool
       for (std::size_t i = 1; i < workers; ++i) threads.emplace_back([this] { work(); });
       work();
     }
@@ -160,19 +159,19 @@ class SweepRunner {
     progress_.finish();
   }
 
-  // What the disk says of a run whose parts were others' work.
+  // Report of a run that other tasks worked on, from the state on disk.
   RunReport as_found(const SweepRun& run) const {
     RunReport report;
     report.label = run.label;
     report.outcome = folder_.finished(config_, run) ? Outcome::already_done : Outcome::unfinished;
-    if (const auto failed = folder_.kept_failure(run.label)) {
+    if (const auto failed = folder_.read_failure(run.label)) {
       report.outcome = Outcome::failed;
       report.error = *failed;
     }
     return report;
   }
 
-  // What a run throws is recorded as its failure; anything thrown besides ends the sweep.
+  // Worker thread. Exceptions of a run become its failure; any other exception ends the sweep.
   void work() {
     try {
       for (std::size_t i = next_++; i < runs_.size(); i = next_++) run_and_report(i);
@@ -195,38 +194,39 @@ class SweepRunner {
     } catch (const std::exception& error) {
       fail(*runs_[i], report, Error(ErrorKind::failure, error.what()));
     }
-    // Else the weights of many failures would fill the disk; what was stopped continues with them.
+    // Evict the weights of a failed run, or failures would fill the disk; a stopped run keeps them.
     if (report.outcome == Outcome::failed && !stopped()) inputs_.release(i);
     finish_one(report);
   }
 
   Outcome run_one(std::size_t i, RunReport& report) {
     const auto& run = *runs_[i];
-    if (options_.part == SweepPart::capture) return capture_shard(i);  // beside other shards
+    if (options_.part == SweepPart::capture)
+      return capture_shard(i);  // in parallel with other shards
     const auto lock = folder_.lock_run(run.label);
     if (!lock.held()) return Outcome::elsewhere;
-    folder_.bring_run(run.label);
+    folder_.download_run(run.label);
     if (options_.part == SweepPart::analyse) check_captured(run);
-    folder_.forget_failure(run.label);
+    folder_.delete_failure(run.label);
     auto outcome = Outcome::already_done;
     if (options_.part != SweepPart::analyse) outcome = capture_and_merge(i);
     if (outcome == Outcome::interrupted || options_.part == SweepPart::merge) return outcome;
     outcome = analyse(run, outcome);
     if (outcome == Outcome::interrupted) return outcome;
-    folder_.put_run(run.label, inner_quiet());
+    folder_.upload_run(run.label, inner_quiet());
     publish(run, report);
-    if (outcome == Outcome::done) folder_.forget_fetched(run.label);
+    if (outcome == Outcome::done) folder_.delete_downloads(run.label);
     return outcome;
   }
 
-  // Before anything of an earlier failure is forgotten: it says why.
+  // Throws bad input, with the reason of an earlier failure, if the run is not captured.
   void check_captured(const SweepRun& run) const {
     if (folder_.captured(run) && folder_.measured(run)) return;
-    const auto why = folder_.kept_failure(run.label);
+    const auto why = folder_.read_failure(run.label);
     bad_input("{}", why ? *why : "its texts are not all captured and merged: --part merge does it");
   }
 
-  // The files of capture and statistics.
+  // Makes the files of capture and statistics.
   Outcome capture_and_merge(std::size_t i) {
     const auto& run = *runs_[i];
     if (options_.part == SweepPart::merge)
@@ -246,7 +246,7 @@ class SweepRunner {
     return missing.capture || missing.statistics ? Outcome::done : Outcome::already_done;
   }
 
-  // A program whose script was killed may live a moment longer, with its shard's lock.
+  // Waits for the lock of a shard: a task whose script was killed may still be shutting down.
   void wait_for_tasks(const std::string& data_root) const {
     const auto lock_file = DataRoot(data_root).parts() + "/" + layout::kLockFile;
     bool told = false;
@@ -254,15 +254,15 @@ class SweepRunner {
       const FileLock lock(lock_file, FileLock::Mode::exclusive, FileLock::Wait::no);
       if (lock.held()) return;
       if (!std::exchange(told, true)) log::info("{}: waiting for a task that is at it", data_root);
-      std::this_thread::sleep_for(kBetweenLooks);
+      std::this_thread::sleep_for(kLockPollInterval);
     }
   }
 
-  // `before`: how its data were made.
+  // `before` is the outcome of capture and statistics.
   Outcome analyse(const SweepRun& run, Outcome before) const {
     if (before == Outcome::already_done && folder_.analysed(config_, run))
       return Outcome::already_done;
-    folder_.changes_run(run.label);
+    folder_.mark_changed(run.label);
     if (stopped() || !analyse_into(analysis_of(run), folder_.results(run.label)))
       return Outcome::interrupted;
     auto exact = folder_.exact_analysis(config_, run);
@@ -272,7 +272,7 @@ class SweepRunner {
                                                                   : Outcome::interrupted;
   }
 
-  // What a run has not got yet.
+  // Data that a run still needs.
   struct Missing {
     bool capture = false;
     bool statistics = false;
@@ -286,14 +286,14 @@ class SweepRunner {
     return make(run, missing, options_.texts) ? Outcome::done : Outcome::interrupted;
   }
 
-  // Captures and measures the texts of a shard. False when it was stopped.
+  // Makes capture and statistics of a shard. Returns false if stopped.
   bool make(const SweepRun& run, const Missing& missing, const Shard& texts) const {
     if (!missing.capture) return measure(run, texts);
     return missing.statistics ? capture_and_measure(run, texts) : capture(run, texts);
   }
 
-  // The shards that nobody finished, then the files of all. Where all are there no model is needed,
-  // and so no GPU. False when it was stopped.
+  // Completes unfinished shards, then merges all. Loads the model only if a shard is unfinished, so
+  // a pure merge needs no GPU. Returns false if stopped.
   bool make_in_shards(std::size_t i, const Missing& missing, std::int64_t count) {
     const auto& run = *runs_[i];
     const auto captured = complete_ones(capture_shards(folder_, run));
@@ -318,25 +318,25 @@ class SweepRunner {
     return complete;
   }
 
-  // False when it was stopped.
+  // Returns false if stopped.
   bool analyse_into(const AnalyzeOptions& analysis, const std::string& results) const {
     const auto analysed = analyze(analysis);
     if (!analysed) return false;
     remove_summary(results);
-    std::filesystem::remove_all(results);  // with tables that other options gave
+    std::filesystem::remove_all(results);  // may contain tables of other options
     write_results(results, *analysed, analysis);
     report_failed_heads(*analysed, results);
     return true;
   }
 
-  // Statistics over every token of the texts. False when it was stopped.
+  // Statistics over every token of the texts. Returns false if stopped.
   bool measure(const SweepRun& run, const Shard& texts) const {
     const auto result = run_stats(stats_plan(run), stats_options(run, texts));
     return result.outcome != CaptureResult::Outcome::interrupted;
   }
 
-  // The same from the passes of the capture; several devices take one after the other. False when
-  // it was stopped.
+  // Capture and statistics from the same forward passes; with several devices one after the other.
+  // Returns false if stopped.
   bool capture_and_measure(const SweepRun& run, const Shard& texts) const {
     const auto plan = capture_plan(run);
     if (plan.run_plan().workers.size() > 1) return capture(run, texts) && measure(run, texts);
@@ -355,12 +355,12 @@ class SweepRunner {
   }
 
   StatsOptions stats_options(const SweepRun& run, const Shard& texts) const {
-    // Finished ones are of another configuration here.
+    // Finished statistics have another configuration, or they would not be missing.
     const bool anew = options_.overwrite && folder_.has_statistics(run.label);
     return {.shard = texts, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop};
   }
 
-  // Nothing when the download of a run's data was stopped; running it again continues it.
+  // Returns nullopt if the download of the run's data was stopped; the next sweep resumes it.
   std::optional<AnalysisRun> analyze(const AnalyzeOptions& analysis) const {
     try {
       return analyze_capture(analysis);
@@ -370,7 +370,7 @@ class SweepRunner {
     }
   }
 
-  // False when it was stopped.
+  // Returns false if stopped.
   bool capture(const SweepRun& run, const Shard& texts) const {
     const auto plan = capture_plan(run);
     const auto result = run_capture(plan, capture_options(plan, texts));
@@ -388,7 +388,7 @@ class SweepRunner {
     return {.shard = texts, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop};
   }
 
-  // The inputs of run i; the next checkpoint is downloaded while this one computes.
+  // Downloads the inputs of run i and prefetches the next checkpoint in the background.
   void fetch(std::size_t i) {
     inputs_.fetch(i);
     if (options_.jobs > 1) return;
@@ -407,7 +407,7 @@ class SweepRunner {
     return analysis;
   }
 
-  // The results are there: a failure here is told and does not make the run a failed one.
+  // Publishes the capture. An error is reported separately: the results of the run are complete.
   void publish(const SweepRun& run, RunReport& report) {
     using Publication = RunReport::Publication;
     if (!run.publish || !publishes_ || stopped()) return;
@@ -416,13 +416,14 @@ class SweepRunner {
         report.publication = Publication::already_published;
         return;
       }
-      const std::lock_guard one_at_a_time(publishing_);  // they share repository and network
+      const std::lock_guard one_at_a_time(
+          publishing_);  // publications share repository and network
       const auto result = publish_capture(fetch_folder(folder_.capture(run.label), inner_quiet()),
                                           {.repo = run.publish->repo,
                                            .branch = run.publish->branch,
                                            .private_repo = run.publish->private_repo,
                                            .quiet = inner_quiet()});
-      folder_.keep_published(run, result.address);
+      folder_.record_published(run, result.address);
       report.publication = result.sent + result.removed > 0 ? Publication::published
                                                             : Publication::already_published;
       log::info("{}: published: {}", run.label, result.address);
@@ -434,12 +435,12 @@ class SweepRunner {
     }
   }
 
-  // Whether there is something to publish, and a token for it.
+  // Returns true if some run is to be published and a token is available.
   bool wants_to_publish() const {
     const bool analyses = options_.part == SweepPart::all || options_.part == SweepPart::analyse;
     if (!options_.publish || !analyses) return false;
-    const bool any = std::any_of(runs_.begin(), runs_.end(),
-                                 [](const SweepRun* run) { return run->publish.has_value(); });
+    const bool any =
+        std::ranges::any_of(runs_, [](const SweepRun* run) { return run->publish.has_value(); });
     if (!any || can_publish()) return any;
     log::warn(
         "nothing will be published: there is no token, or HF_HUB_OFFLINE is set; set HF_TOKEN and "
@@ -458,27 +459,27 @@ class SweepRunner {
     report.outcome = Outcome::failed;
     report.error = error.what();
     report.error_kind = error.kind();
-    // A shard is tried again by the merge, whose failure is the run's.
+    // The merge task retries the shard; only its failure counts as that of the run.
     if (options_.part == SweepPart::capture) return;
     if (finished_elsewhere(run)) {
       report.outcome = Outcome::elsewhere;
       return;
     }
-    folder_.keep_failure(run.label, error);
+    folder_.write_failure(run.label, error);
     try {
-      folder_.put_run(run.label, true);
+      folder_.upload_run(run.label, true);
     } catch (const Error& not_put) {
       log::warn("{}: why it failed is not in the store: {}", run.label, not_put.what());
     }
   }
 
-  // Another machine has put the results of a run that failed here: it was in the way.
+  // Returns true if another machine finished the run that failed here, probably by interference.
   bool finished_elsewhere(const SweepRun& run) const {
     if (!folder_.in_store()) return false;
     try {
       const auto lock = folder_.lock_run(run.label);
-      return !lock.held() || (folder_.bring_run(run.label) && folder_.finished(config_, run));
-    } catch (const Error&) {  // the store does not answer: the failure stands
+      return !lock.held() || (folder_.download_run(run.label) && folder_.finished(config_, run));
+    } catch (const Error&) {  // store unreachable: keep the failure
       return false;
     }
   }
@@ -492,7 +493,7 @@ class SweepRunner {
     progress_.update(++finished_);
   }
 
-  // Tasks that do one part of a run leave the files of the whole sweep to the last one.
+  // Tasks for one part of a run leave the files of the whole sweep to the task `tables`.
   bool makes_tables() const {
     return options_.part == SweepPart::all || options_.part == SweepPart::tables;
   }

@@ -11,7 +11,7 @@
 namespace qkscope {
 namespace {
 
-// When the file was written last, in seconds since 1970; 0 where it is not there.
+// Modification time in seconds since 1970, 0 for a missing file.
 double written_at(const std::string& file) {
   struct stat status {};
   if (::stat(file.c_str(), &status) != 0) return 0;

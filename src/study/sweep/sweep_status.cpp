@@ -13,17 +13,16 @@
 #include "qkscope/experimental/cluster.h"
 #include "study/cluster/slurm.h"
 #include "study/cluster/submission.h"
-#include "study/cluster/task_log.h"
+#include "study/sweep/sweep.h"
 #include "study/sweep/sweep_shards.h"
-#include "study/sweep/sweep_state.h"
 
 namespace qkscope {
 namespace {
 
 using ShardState = ShardStatus::State;
 
-// A journal grows every few seconds while a model runs; one that grew just now has somebody at it.
-constexpr double kFresh = 30;  // seconds
+// A journal grows every few seconds while a model runs; a journal younger than this is active.
+constexpr double kFreshSeconds = 30;
 
 double seconds_now() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -38,7 +37,7 @@ std::string shown(const QueuedTask& task) {
   return task.reason.empty() ? task.state : fmt::format("{} ({})", task.state, task.reason);
 }
 
-// What is in the queue, by the name of the job and the number of the task.
+// Queued tasks by job name and array index.
 class Queue {
  public:
   Queue() = default;
@@ -53,8 +52,7 @@ class Queue {
     return found == tasks_.end() ? nullptr : &found->second;
   }
   std::int64_t at_work() const {
-    return std::count_if(tasks_.begin(), tasks_.end(),
-                         [](const auto& task) { return is_at_work(task.second); });
+    return std::ranges::count_if(tasks_, [](const auto& task) { return is_at_work(task.second); });
   }
   std::int64_t size() const { return std::ssize(tasks_); }
 
@@ -78,12 +76,12 @@ class StatusReader {
   }
 
   SweepStatus read() {
-    folder_.bring(config_);
+    folder_.download(config_);
     read_submission();
     for (const auto& run : config_.runs) status_.runs.push_back(run_status(run));
-    add_up();
+    sum_rates();
     if (submission_)
-      for (const auto& job : submission_->jobs) look_at(job);
+      for (const auto& job : submission_->jobs) find_problems(job);
     return std::move(status_);
   }
 
@@ -112,7 +110,7 @@ class StatusReader {
     status.label = run.label;
     if (const auto planned = planned_.find(run.label); planned != planned_.end())
       std::tie(status.all_examples, status.all_tokens) = planned->second;
-    const auto failed = folder_.kept_failure(run.label);
+    const auto failed = folder_.read_failure(run.label);
     try {
       status.state = failed                           ? "failed"
                      : folder_.finished(config_, run) ? "done"
@@ -120,7 +118,7 @@ class StatusReader {
                                                       : "waiting";
       status.error = failed.value_or("");
       if (!is_captured(run)) add_shards(run, status);
-    } catch (const Error& error) {  // a damaged file
+    } catch (const Error& error) {  // damaged state file
       status.state = "failed";
       status.error = error.what();
     }
@@ -141,7 +139,7 @@ class StatusReader {
     for (std::int64_t index = 0; index < count; ++index) {
       const auto* capture = at(captures, index);
       const auto* stats = at(statistics, index);
-      // The slower of the two, where both are asked for, tells how far it is.
+      // Progress is that of the capture until the capture is complete.
       const auto* shown = captured ? stats : capture;
       const bool complete = (captured || (capture != nullptr && capture->complete)) &&
                             (measured || (stats != nullptr && stats->complete));
@@ -149,9 +147,8 @@ class StatusReader {
       status.examples += status.shards.back().examples;
       status.tokens += status.shards.back().tokens;
     }
-    const bool begins =
-        std::any_of(status.shards.begin(), status.shards.end(),
-                    [](const auto& one) { return one.state != ShardState::waiting; });
+    const bool begins = std::ranges::any_of(
+        status.shards, [](const auto& one) { return one.state != ShardState::waiting; });
     if (begins && status.state == "waiting") status.state = "capturing";
   }
 
@@ -171,7 +168,7 @@ class StatusReader {
     ShardStatus status;
     const auto* task = queue_.find(label + ".capture", index);
     if (task != nullptr) status.slurm = shown(*task);
-    const bool fresh = progress != nullptr && seconds_now() - progress->written < kFresh;
+    const bool fresh = progress != nullptr && seconds_now() - progress->written < kFreshSeconds;
     status.state = complete                                          ? ShardState::done
                    : fresh || (task != nullptr && is_at_work(*task)) ? ShardState::running
                    : progress != nullptr                             ? ShardState::unfinished
@@ -184,7 +181,7 @@ class StatusReader {
     return status;
   }
 
-  void add_up() {
+  void sum_rates() {
     double left = 0;
     for (const auto& run : status_.runs) {
       for (const auto& shard : run.shards)
@@ -196,14 +193,14 @@ class StatusReader {
     if (status_.tokens_per_second > 0) status_.seconds_left = left / status_.tokens_per_second;
   }
 
-  // Tasks that are over, or wait once more, and left their work undone.
-  void look_at(const SubmissionJob& job) {
+  // Records tasks that ended or were requeued without finishing their work.
+  void find_problems(const SubmissionJob& job) {
     for (std::int64_t index = 0; index < job.tasks; ++index) {
       const auto* task = queue_.find(job.name, index);
       if ((task != nullptr && is_at_work(*task)) || did_its_work(job.name, index)) continue;
       const auto log = submissions_.log(job, index);
-      auto line = telling_line_of(log);
-      if (line.empty()) continue;  // it never began
+      auto line = error_line_of(log);
+      if (line.empty()) continue;  // the task never started
       status_.problems.push_back(
           {.task = job.tasks > 1 ? fmt::format("{} {}", job.name, index) : job.name,
            .line = std::move(line),
@@ -213,11 +210,11 @@ class StatusReader {
 
   bool did_its_work(const std::string& job, std::int64_t task) const {
     const auto dot = job.rfind('.');
-    if (dot == std::string::npos) return status_.finished();  // the tables
+    if (dot == std::string::npos) return status_.finished();  // job of the combined tables
     const auto label = job.substr(0, dot);
     const auto part = job.substr(dot + 1);
-    const auto run = std::find_if(status_.runs.begin(), status_.runs.end(),
-                                  [&](const RunStatus& one) { return one.label == label; });
+    const auto run = std::ranges::find_if(status_.runs,
+                                          [&](const RunStatus& one) { return one.label == label; });
     if (run == status_.runs.end() || run->state == "done") return true;
     if (run->shards.empty()) return part != "analyse";
     return part == "capture" && task < std::ssize(run->shards) &&
@@ -229,29 +226,20 @@ class StatusReader {
   SubmissionFolder submissions_;
   std::optional<Submission> submission_;
   Queue queue_;
-  std::map<std::string, std::pair<std::int64_t, std::int64_t>> planned_;  // examples and tokens
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>>
+      planned_;  // label -> examples, tokens
   SweepStatus status_;
 };
 
 }  // namespace
 
 bool SweepStatus::finished() const {
-  return std::all_of(runs.begin(), runs.end(),
-                     [](const RunStatus& run) { return run.state == "done"; });
+  return std::ranges::all_of(runs, [](const RunStatus& run) { return run.state == "done"; });
 }
 
 const char* to_string(ShardStatus::State state) {
-  switch (state) {
-    case ShardState::running:
-      return "running";
-    case ShardState::unfinished:
-      return "unfinished";
-    case ShardState::done:
-      return "done";
-    case ShardState::waiting:
-      break;
-  }
-  return "waiting";
+  constexpr const char* kNames[] = {"waiting", "running", "unfinished", "done"};
+  return kNames[static_cast<int>(state)];
 }
 
 SweepStatus sweep_status(const Sweep& sweep, const std::vector<PlannedRun>& plan) {

@@ -1,5 +1,3 @@
-#include "study/sweep/sweep_tables.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <limits>
@@ -12,16 +10,16 @@
 #include "base/io/json.h"
 #include "base/tables/growing_table.h"
 #include "qkscope/tables.h"
-#include "study/sweep/sampling_error.h"
+#include "study/sweep/sweep.h"
 
 namespace qkscope {
 namespace {
 
-// Where summary.json has what an overview shows of a run.
+// A measure of the overview and its place in summary.json.
 struct Measure {
-  const char* name;     // of the column
-  const char* section;  // of summary.json
-  const char* key;      // in it
+  const char* name;     // column of overview.csv
+  const char* section;  // section of summary.json
+  const char* key;      // key in the section
   const char* field;    // "mean", "median" or "fraction"
 };
 constexpr Measure kMeasures[] = {
@@ -58,23 +56,23 @@ constexpr Measure kMeasures[] = {
     {"ap_last20", "plasticity", "ap_last20", "mean"},
     {"ap_drop", "plasticity", "ap_drop", "mean"}};
 
-// The column of a measure's standard error over texts.
+// Column of the standard error over texts of a measure.
 std::string error_of(const std::string& measure) {
   return measure + "_se";
 }
 
-// Heads of a group of layers, by whichever analysis was run.
+// Number of heads in a group of layers.
 std::int64_t heads_of(const Json& summary, const std::string& layers) {
   const Json& counts = summary.at("counts");
   return counts.at(layers == "all" ? "analysed" : layers).get<std::int64_t>();
 }
 
-// The column of the same mean over every token.
+// Column of the exact value of a measure, over every token.
 std::string exact_of(const std::string& measure) {
   return measure + "_exact";
 }
 
-// The number that a summary has of a measure; null where it has none.
+// Returns a value of summary.json, or null if missing.
 Json number_in(const Json& summary, const Measure& measure, const std::string& layers,
                const char* field) {
   const Json empty = Json::object();
@@ -84,7 +82,7 @@ Json number_in(const Json& summary, const Measure& measure, const std::string& l
       .value(field, Json());
 }
 
-// `exact`: the summary of the run's statistics; null where it has none.
+// `exact` is the summary of the run's statistics, null if there is none.
 OverviewRow read_row(const Json& summary, const Json& exact, const RunEntry& run,
                      const std::string& layers) {
   OverviewRow row{.label = run.label,
@@ -105,7 +103,7 @@ OverviewRow read_row(const Json& summary, const Json& exact, const RunEntry& run
   return row;
 }
 
-// overview.csv
+// Content of overview.csv.
 Table overview_table(const std::vector<OverviewRow>& rows) {
   Table table;
   table.column("model", Table::Type::text)
@@ -114,10 +112,10 @@ Table overview_table(const std::vector<OverviewRow>& rows) {
       .column("layers", Table::Type::text)
       .column("heads", Table::Type::integer);
   const auto measured = [&](const std::string& name) {
-    return std::any_of(rows.begin(), rows.end(),
-                       [&](const OverviewRow& row) { return row.values.contains(name); });
+    return std::ranges::any_of(rows,
+                               [&](const OverviewRow& row) { return row.values.contains(name); });
   };
-  // Exact values stand beside the sampled ones where some run has them.
+  // Columns of exact values exist only if some run has exact values.
   for (const auto& measure : kMeasures) {
     table.column(measure.name, Table::Type::real).column(error_of(measure.name), Table::Type::real);
     if (measured(exact_of(measure.name))) table.column(exact_of(measure.name), Table::Type::real);
@@ -139,19 +137,19 @@ constexpr char kTableEnding[] = ".parquet";
 
 using Column = Table::Column;
 
-// Tables that only statistics have, wherever they were analysed.
+// Tables that are made from statistics only.
 constexpr const char* kStatisticsTables[] = {"attention", "distance", "key_channels"};
 
-// Without its ending.
+// Path of a run's table without its extension.
 std::string table_path(const SweepFolder& folder, const RunEntry& run, const std::string& name) {
   const auto own = folder.results(run.label) + "/" + name;
-  const bool of_statistics = std::any_of(std::begin(kStatisticsTables), std::end(kStatisticsTables),
-                                         [&](const char* table) { return name == table; });
+  const bool of_statistics =
+      std::ranges::any_of(kStatisticsTables, [&](const char* table) { return name == table; });
   if (!of_statistics || path_exists(own + kTableEnding)) return own;
   return folder.exact_results(run.label) + "/" + name;
 }
 
-// Names of the tables that any of the runs has.
+// Names of all tables of these runs.
 std::set<std::string> table_names(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
   std::set<std::string> names;
   for (const auto& run : runs) {
@@ -164,7 +162,7 @@ std::set<std::string> table_names(const SweepFolder& folder, const std::vector<R
   return names;
 }
 
-// The run's own columns behind the three that say which run it is.
+// Columns of a table with model, phase and order in front.
 std::vector<Column> with_run(const Table& table, const RunEntry& run) {
   const auto rows = static_cast<std::size_t>(table.rows());
   std::vector<Column> columns = {
@@ -178,7 +176,7 @@ std::vector<Column> with_run(const Table& table, const RunEntry& run) {
 
 void combine(const SweepFolder& folder, const std::vector<RunEntry>& runs,
              const std::string& name) {
-  std::vector<const RunEntry*> with;  // runs that have it
+  std::vector<const RunEntry*> with;  // runs that have the table
   bool csv = false;
   for (const auto& run : runs) {
     const auto path = table_path(folder, run, name);
@@ -194,7 +192,7 @@ void combine(const SweepFolder& folder, const std::vector<RunEntry>& runs,
   table.finish();
 }
 
-// Tables that no finished run has any more are out of date.
+// Removes tables that no finished run has any more.
 void remove_others(const SweepFolder& folder, const std::set<std::string>& names) {
   for (const auto& file : names_in(folder.path())) {
     const std::filesystem::path path(file);
@@ -264,7 +262,7 @@ void combine_tables(const SweepFolder& folder, const SweepConfig& config) {
   std::vector<RunEntry> done;
   for (auto& entry : folder.entries(config))
     if (entry.state == RunState::done) done.push_back(std::move(entry));
-  remove_strays(folder.path());
+  remove_temporary_files(folder.path());
   auto names = table_names(folder, done);
   const std::vector<std::string> list(names.begin(), names.end());
   parallel_for(std::ssize(list),
@@ -286,12 +284,12 @@ void combine_tables(const SweepFolder& folder, const SweepConfig& config) {
 
 void make_tables(const SweepFolder& folder, const SweepConfig& config, bool quiet) {
   const auto lock = folder.lock_tables();
-  // Whoever was overtaken makes them again, with the runs of the others.
+  // Repeat if another machine uploaded its tables meanwhile, now with its runs.
   do {
-    folder.bring_locked(config);
+    folder.download_locked(config);
     folder.write_runs(config);
     combine_tables(folder, config);
-  } while (!folder.put(config, quiet));
+  } while (!folder.upload(config, quiet));
 }
 
 }  // namespace qkscope

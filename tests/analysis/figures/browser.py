@@ -12,7 +12,7 @@ import websocket
 
 
 class Browser:
-    """One page. Collects what it says on the console and what it asks of the network."""
+    """One page. Records console messages and network requests."""
 
     def __init__(self, width=1400, height=900):
         names = ("chromium", "chromium-browser", "google-chrome")
@@ -101,7 +101,7 @@ class Browser:
         return time.time() - start
 
     def settle(self):
-        """Waits until the page has drawn what it was told."""
+        """Waits until the page has rendered its pending changes."""
         self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def run(self, script):
@@ -112,7 +112,7 @@ class Browser:
         return result["result"].get("value")
 
     def click(self, selector):
-        """A real click in the middle of the first such element."""
+        """Clicks the centre of the first element that matches the selector."""
         where = f"""(() => {{
           const found = document.querySelector({json.dumps(selector)});
           const box = found.getBoundingClientRect();
@@ -122,7 +122,7 @@ class Browser:
           window.scrollBy(0, y - window.innerHeight / 2);
           return null;
         }})()"""
-        for _ in range(20):  # the page may still move while pictures come in
+        for _ in range(20):  # the layout may still shift while images load
             place = self.run(where)
             if place:
                 break
@@ -134,7 +134,7 @@ class Browser:
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def _place(self, selector, x, y):
-        """Pixels of a point of an element, given in fractions of it; scrolls to it first."""
+        """Scrolls to an element and returns the pixel coordinates of a point given as fractions of its size."""
         self.run(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center'}})")
         self.settle()
         return self.run(f"""(() => {{
@@ -156,7 +156,7 @@ class Browser:
             self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key)
 
     def choose(self, selector, value):
-        """Sets a field as a user would: the page is told of it."""
+        """Sets the value of a form field and fires its input event."""
         self.run(f"""(() => {{
           const field = document.querySelector({json.dumps(selector)});
           field.value = {json.dumps(str(value))};

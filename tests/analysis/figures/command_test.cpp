@@ -1,4 +1,4 @@
-// `qkscope figures` on whole, partial and bad results: what it says, how it exits, what it leaves.
+// `qkscope figures` on complete, partial and damaged results: messages, exit status, files.
 #include <filesystem>
 
 #include <gmock/gmock.h>
@@ -59,7 +59,7 @@ class Figures : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(Figures, AFigureComesWithNumbersScriptAndCaption) {
+TEST_F(Figures, OnlyWritesOneFigureWithDataScriptAndCaption) {
   analyze();
   const auto done = figures("--only position_signal");
   EXPECT_EQ(done.status, 0) << done.err;
@@ -69,7 +69,7 @@ TEST_F(Figures, AFigureComesWithNumbersScriptAndCaption) {
                              "position_signal.png", "position_signal.svg", "position_signal.txt"));
 }
 
-TEST_F(Figures, OnlyTheFormatsAskedFor) {
+TEST_F(Figures, FormatSelectsTheFilesWritten) {
   analyze();
   EXPECT_EQ(figures("--format png").status, 0);
   EXPECT_TRUE(drawn("class_counts.png"));
@@ -79,7 +79,7 @@ TEST_F(Figures, OnlyTheFormatsAskedFor) {
               HasSubstr("formats = 'png'"));
 }
 
-TEST_F(Figures, WithoutItsDataAFigureIsLeftOutAndNamed) {
+TEST_F(Figures, AFigureWithoutDataIsLeftOutWithAReason) {
   analyze("--only pca --scatter 0");
   const auto done = figures("--format svg --no-report");
   EXPECT_EQ(done.status, 0) << done.err;
@@ -93,7 +93,7 @@ TEST_F(Figures, WithoutItsDataAFigureIsLeftOutAndNamed) {
   EXPECT_THAT(only.err, HasSubstr("no figure 'plasticity_profile': there is no head_profile"));
 }
 
-TEST_F(Figures, PointsWithoutRotationHaveNoPlane) {
+TEST_F(Figures, WithoutTheRotationThereIsNoPlaneCollage) {
   analyze("--only pca");
   const auto done = figures("--format svg --no-report");
   EXPECT_EQ(done.status, 0) << done.err;
@@ -102,7 +102,7 @@ TEST_F(Figures, PointsWithoutRotationHaveNoPlane) {
   EXPECT_THAT(done.err, HasSubstr("ab_plane_collage left out: none of its numbers exists"));
 }
 
-TEST_F(Figures, OneRunGetsMapsAndNoTrajectories) {
+TEST_F(Figures, ASingleRunGetsHeadMapsInsteadOfTrajectories) {
   analyze();
   const auto done = figures("--format svg");
   EXPECT_EQ(done.status, 0) << done.err;
@@ -110,13 +110,13 @@ TEST_F(Figures, OneRunGetsMapsAndNoTrajectories) {
     EXPECT_TRUE(drawn(std::string(name) + ".svg")) << name;
   for (const char* name : {"position_signal", "rotation_trajectory", "bias_strength"})
     EXPECT_FALSE(drawn(std::string(name) + ".svg")) << name;
-  // Said once, with all their names.
+  // One message lists all figures that compare runs.
   EXPECT_THAT(done.err, HasSubstr("compare runs, and this is one: position_signal, "));
   EXPECT_THAT(done.err, Not(HasSubstr("position_signal left out")));
   EXPECT_THAT(csv("head_map_rq"), HasSubstr("layer,head,r_q,nope"));
 }
 
-TEST_F(Figures, WithoutNopeLayersNothingSpeaksOfThem) {
+TEST_F(Figures, WithoutNopeLayersNoFigureMentionsThem) {
   write_capture(0);
   analyze();
   EXPECT_EQ(figures("--format svg --no-report").status, 0);
@@ -126,7 +126,7 @@ TEST_F(Figures, WithoutNopeLayersNothingSpeaksOfThem) {
   }
 }
 
-TEST_F(Figures, BoundsOfClassesAreThoseOfTheAnalysis) {
+TEST_F(Figures, ClassBoundsAreThoseOfTheAnalysis) {
   analyze("--high 0.6 --low 0.25");
   EXPECT_EQ(figures("--format svg --only rq_rk_scatter").status, 0);
   const std::string script(MappedFile(out() + "/rq_rk_scatter.gp").text());
@@ -135,7 +135,7 @@ TEST_F(Figures, BoundsOfClassesAreThoseOfTheAnalysis) {
   EXPECT_THAT(caption("rq_rk_scatter"), HasSubstr("0.25 and 0.6"));
 }
 
-TEST_F(Figures, AnyPairOfComponents) {
+TEST_F(Figures, ComponentsSelectTheAxesOfTheCollage) {
   analyze("--components 4");
   EXPECT_EQ(figures("--format svg --only qk_collage --components 2,3").status, 0);
   EXPECT_THAT(csv("qk_collage"), HasSubstr("panel,key,shade,pc2,pc3"));
@@ -149,7 +149,7 @@ TEST_F(Figures, AnyPairOfComponents) {
   }
 }
 
-TEST_F(Figures, EveryPlaneOfAHead) {
+TEST_F(Figures, HeadPlanesShowTheChosenHead) {
   analyze("--planes-of 1.0,2.1 --pairs 3");
   EXPECT_EQ(figures("--format svg --only head_planes").status, 0);
   EXPECT_THAT(caption("head_planes"), HasSubstr("layer 1, head 0"));
@@ -160,7 +160,7 @@ TEST_F(Figures, EveryPlaneOfAHead) {
   EXPECT_THAT(other.err, HasSubstr("--planes-of 0.0"));
 }
 
-TEST_F(Figures, PlanesOfAHeadThatIsNotThere) {
+TEST_F(Figures, PlanesOfAnUnknownHeadAreRefused) {
   const auto analyze = [&](const std::string& heads) {
     return run_program("qkscope analyze " + folder_.file("capture") + " --out " + results() +
                        " --quiet --planes-of " + heads);
@@ -173,7 +173,7 @@ TEST_F(Figures, PlanesOfAHeadThatIsNotThere) {
   EXPECT_THAT(wrong.err, HasSubstr("expected LAYER.HEAD"));
 }
 
-TEST_F(Figures, NothingIsDrawnTwiceWhereThatIsAskedFor) {
+TEST_F(Figures, UpToDateFiguresAreNotDrawnAgain) {
   analyze("--only pca --scatter 0");
   DrawOptions options;
   options.results = results();
@@ -188,7 +188,7 @@ TEST_F(Figures, NothingIsDrawnTwiceWhereThatIsAskedFor) {
   EXPECT_TRUE(second.as_before);
   EXPECT_EQ(second.figures, first.figures);
   EXPECT_EQ(second.left_out, first.left_out);
-  // A figure that is gone, other options and other results are reasons to draw.
+  // A missing file, other options and other results make the figures out of date.
   std::filesystem::remove(out() + "/head_map_rq.svg");
   EXPECT_FALSE(draw_figures(options).as_before);
   EXPECT_TRUE(drawn("head_map_rq.svg"));
@@ -197,7 +197,7 @@ TEST_F(Figures, NothingIsDrawnTwiceWhereThatIsAskedFor) {
   EXPECT_TRUE(draw_figures(options).as_before);
   analyze("--only pca --scatter 0 --high 0.6");
   EXPECT_FALSE(draw_figures(options).as_before);
-  // And what somebody drew over them since.
+  // So does drawing a single figure into the same folder.
   auto other = options;
   other.again = true;
   other.only = "head_map_rq";
@@ -205,7 +205,7 @@ TEST_F(Figures, NothingIsDrawnTwiceWhereThatIsAskedFor) {
   EXPECT_FALSE(draw_figures(options).as_before);
 }
 
-TEST_F(Figures, TheSummaryHasTheCaptureStateWithoutPaths) {
+TEST_F(Figures, TheSummaryHasNoAbsolutePaths) {
   write_file(folder_.file("capture") + "/_saver_state.json",
              R"({"model_name": "/on/a/machine/little", "bucket_counts": {},
                  "configuration": {"dataset": {"path": "/on/a/machine/texts.jsonl", "split": "a/b"}}})");
@@ -215,13 +215,13 @@ TEST_F(Figures, TheSummaryHasTheCaptureStateWithoutPaths) {
                              HasSubstr("\"split\": \"a/b\""), Not(HasSubstr("/on/a/machine"))));
 }
 
-TEST_F(Figures, PathsAreNoTitles) {
+TEST_F(Figures, PathsAreShortenedInTitles) {
   analyze("--label /somewhere/on/a/machine/little");
   EXPECT_EQ(figures("--format svg").status, 0);
   EXPECT_THAT(caption("head_map_rq"), AllOf(HasSubstr("'little'"), Not(HasSubstr("/somewhere"))));
 }
 
-TEST_F(Figures, LabelsAreTextAndNothingElse) {
+TEST_F(Figures, LabelsAreNeverExecutedOrParsedAsHtml) {
   analyze("--label 'a\"b_{c}@^d`touch '" + folder_.file("touched") +
           "'`\\'\\''</script><script>alert(1)</script>'");
   const auto done = figures("--format svg");
@@ -231,7 +231,7 @@ TEST_F(Figures, LabelsAreTextAndNothingElse) {
               Not(HasSubstr("<script>alert")));
 }
 
-TEST_F(Figures, WrongNamesAreAnswered) {
+TEST_F(Figures, UnknownNamesAndFormatsAreRefused) {
   analyze("--only pca");
   const auto typo = figures("--only postion_signal");
   EXPECT_EQ(typo.status, 2);
@@ -252,7 +252,7 @@ TEST_F(Figures, AFolderWithoutResultsIsRefused) {
   EXPECT_FALSE(path_exists(out()));
 }
 
-TEST_F(Figures, DamagedTablesAreNamedAndLeaveNothing) {
+TEST_F(Figures, DamagedTablesAreReportedAndLeaveNoOutput) {
   analyze();
   write_file(results() + "/rotated.parquet", "PAR1 no more");
   const auto done = figures();
@@ -261,7 +261,7 @@ TEST_F(Figures, DamagedTablesAreNamedAndLeaveNothing) {
   EXPECT_FALSE(path_exists(out()));
 }
 
-TEST_F(Figures, DamagedRunsAreNamedAndLeaveNoReport) {
+TEST_F(Figures, ADamagedRunsJsonIsReportedAndLeavesNoOutput) {
   analyze();
   write_file(results() + "/runs.json", "{ \"runs\": ");
   const auto done = figures("--format svg");
@@ -270,7 +270,7 @@ TEST_F(Figures, DamagedRunsAreNamedAndLeaveNoReport) {
   EXPECT_FALSE(path_exists(out()));
 }
 
-TEST_F(Figures, WithoutGnuplotItSaysWhatToInstall) {
+TEST_F(Figures, WithoutGnuplotTheErrorNamesThePackage) {
   analyze("--only pca");
   const auto done = run_program("PATH=" + program_folder() + "; qkscope figures " + results() +
                                 " --out " + out());
@@ -279,7 +279,7 @@ TEST_F(Figures, WithoutGnuplotItSaysWhatToInstall) {
   EXPECT_FALSE(path_exists(out()));
 }
 
-TEST_F(Figures, AGnuplotThatFailsIsQuotedAndLeavesNothing) {
+TEST_F(Figures, AnErrorOfGnuplotIsQuotedAndLeavesNoOutput) {
   analyze("--only pca");
   const auto bin = folder_.file("bin");
   std::filesystem::create_directory(bin);

@@ -22,7 +22,7 @@ failures = []
 
 
 def check(name, found, expected):
-    """Relative 1e-9: only the order of additions differs."""
+    """Relative tolerance 1e-9: sums may be added in another order."""
     found, expected = np.asarray(found, float), np.asarray(expected, float)
     if found.shape != expected.shape:
         failures.append(f"{name}: shape {found.shape}, expected {expected.shape}")
@@ -117,8 +117,31 @@ MAPS = {"rq": ("qk", "r_q"), "rk": ("qk", "r_k"), "pc0_variance": ("qk", "explai
         "plasticity": ("head_metrics", "ap_profile_overall"), "ap_drop": ("head_metrics", "ap_drop")}
 
 
+# Maps of columns that older results do not have.
+NEW_MAPS = {"class_axis": ("taxonomy", "class_axis"), "rq_axis": ("taxonomy", "r_q_axis"),
+            "rk_axis": ("taxonomy", "r_k_axis"), "plasticity_free": ("head_metrics", "ap_free_overall")}
+
+
+def new_maps(sweep):
+    """Returns the maps of NEW_MAPS whose column the results have."""
+    return {name: (table, column) for name, (table, column) in NEW_MAPS.items()
+            if column in sweep.table(table)}
+
+
+def check_new_maps(sweep):
+    for name, (table, column) in new_maps(sweep).items():
+        drawn, expected = sweep.drawn(f"head_map_{name}"), sweep.table(table)[column]
+        if name == "class_axis":
+            if list(drawn[column]) != list(expected):
+                failures.append("head_map_class_axis: other classes than taxonomy.parquet")
+        elif name.endswith("_axis"):
+            check(f"head_map_{name}", drawn[f"abs_{column}"], expected.abs())
+        else:
+            check(f"head_map_{name}", drawn[column], expected)
+
+
 def check_one_run(sweep):
-    """What only the results of a single run get."""
+    """Figures of a single run."""
     qk = sweep.table("qk")
     means = qk[qk.pc < 10].groupby("pc").explained_variance
     check("explained_variance", sweep.drawn("explained_variance")["mean"], means.mean())
@@ -205,7 +228,7 @@ def check_scores(sweep):
 
 
 def check_errors(sweep):
-    """Intervals of errors.parquet beside the means they are of."""
+    """Error bars have the intervals of errors.parquet."""
     drawn = sweep.drawn("position_signal")
     first = sweep.table("qk").query("pc == 0")
     means = np.array([group.mean() for group in sweep.by_run(first, "r_q")])
@@ -294,7 +317,7 @@ def rows_of(capture, layer, head, kind):
 
 
 def axes_of(sides):
-    """All rows, queries first, and the axes a and b."""
+    """Returns all rows, queries first, and the axes a and b."""
     pooled = np.vstack([np.stack(sides[side].vector) for side in "qk"]).astype(float)
     t = np.concatenate([sides[side].position for side in "qk"]).astype(float)
     a = (pooled - pooled.mean(axis=0)).T @ (t - t.mean())
@@ -306,7 +329,7 @@ def axes_of(sides):
 
 
 def check_scatter(capture, results, per_side):
-    """head_scatter.parquet from the capture itself. Axes have a sign of their own."""
+    """Recomputes head_scatter.parquet from the capture. The sign of an axis is arbitrary."""
     scatter = pq.read_table(results / "head_scatter.parquet").to_pandas()
     for (layer, head, k_head), points in scatter.groupby(["layer", "head", "k_head"]):
         sides = {"q": rows_of(capture, layer, head, "q"), "k": rows_of(capture, layer, k_head, "k")}
@@ -331,7 +354,7 @@ def check_scatter(capture, results, per_side):
 
 
 def check_planes(capture, results, figures, pairs):
-    """head_planes.parquet from the capture itself, and what is drawn of it."""
+    """Recomputes head_planes.parquet and the drawn CSV from the capture."""
     planes = pq.read_table(results / "head_planes.parquet").to_pandas()
     if set(zip(planes.layer, planes["head"])) != {(1, 0), (2, 3)}:
         failures.append("head_planes: other heads than those asked for")
@@ -384,7 +407,7 @@ def check_files(out, expected):
 
 
 def check_redrawn(out):
-    """The kept script draws the same picture."""
+    """The script in the output folder draws the same picture again."""
     before = (out / "taxonomy_evolution.png").read_bytes()
     (out / "taxonomy_evolution.png").unlink()
     subprocess.run(["gnuplot", "taxonomy_evolution.gp"], cwd=out, check=True)
@@ -393,7 +416,7 @@ def check_redrawn(out):
 
 
 def check_holes(results, out):
-    """Results with whole columns and runs missing: what is left is drawn."""
+    """Figures are drawn from results with missing columns and runs."""
     for name, change in {
         "rotated": lambda t: t.assign(separation_strength=np.nan, bias_strength=np.nan),
         "head_metrics": lambda t: t.assign(ap_last20=np.nan),
@@ -414,12 +437,12 @@ def check_holes(results, out):
         failures.append(f"results with holes: {done.returncode}, {sorted(drawn)}: {done.stderr}")
 
 
-OF_SWEEP = 29  # figures that compare runs, or are of any number of them
+OF_SWEEP = 29  # figures of several runs, including those of any number of runs
 OF_ONE = 25
 
 
 def add_to_sweep(results):
-    """What other analyses and the sweep's file would add: errors, nulls, families, scores."""
+    """Adds errors, null values, families and scores to the planted results."""
     sweep = json.loads((results / "runs.json").read_text())
     for run in sweep["runs"]:
         run["family"] = "early" if run["label"].startswith("S") else "late"
@@ -460,7 +483,8 @@ def check_run(results, out):
     check_pca_figures(sweep)
     check_plasticity_figures(sweep)
     check_collages(sweep)
-    check_files(out, OF_ONE)
+    check_new_maps(sweep)
+    check_files(out, OF_ONE + len(new_maps(sweep)))
 
 
 def main():

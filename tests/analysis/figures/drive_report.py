@@ -28,7 +28,7 @@ def expect(what, found, expected):
 
 
 def rename_last_run(results):
-    """The last run gets a label that would run as a script if anything read it as HTML."""
+    """The label of the last run would execute a script if it were parsed as HTML."""
     sweep = json.loads((results / "runs.json").read_text())
     old = sweep["runs"][-1]["label"]
     sweep["runs"][-1]["label"] = HOSTILE
@@ -43,7 +43,7 @@ def rename_last_run(results):
 
 class Page(Browser):
     def rows(self):
-        """The rows in sight, cell by cell."""
+        """Returns the cells of the visible rows."""
         return self.run("""[...document.querySelectorAll(".head-row")].map(
             (row) => [...row.children].map((cell) => cell.textContent))""")
 
@@ -56,7 +56,7 @@ class Page(Browser):
         return self.run("document.getElementById('head-count').textContent")
 
     def ink(self, canvas):
-        """How many different colours a canvas of the head's view shows."""
+        """Returns the number of different colours on a canvas of the head view."""
         return self.run(f"""(() => {{
           const canvas = document.querySelectorAll("#head-view canvas")[{canvas}];
           const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
@@ -154,7 +154,7 @@ def check_head_view(page, table):
 
 
 def check_hints(page):
-    """What the mouse is told: numbers of cells, positions of points."""
+    """Tooltips show the values of cells and the positions of points."""
     told = "document.querySelector('.hint').hidden ? '' : document.querySelector('.hint').textContent"
     cell = page.run("report.figures.find((figure) => figure.name === 'bucket_heatmap').hover[0]")
     page.hover("#figure-bucket_heatmap img", 0.5 * (cell[0] + cell[2]), 0.5 * (cell[1] + cell[3]))
@@ -174,7 +174,7 @@ def check_hints(page):
 
 
 def check_width(page):
-    """At 1,400 pixels no table needs to be moved sideways."""
+    """At a width of 1,400 pixels no table scrolls horizontally."""
     for what in ("#runs .wide", "#head-scroll"):
         expect(f"{what} fits", page.run(
             f"(() => {{ const box = document.querySelector('{what}'); return box.scrollWidth <= box.clientWidth; }})()"), True)
@@ -188,7 +188,7 @@ def check_provenance(page, *words):
 
 
 def check_one_run(page, results, out):
-    """The report of a single run: maps that lead to heads, nothing about other runs."""
+    """The report of a single run: cells of head maps open the head, and no run column is shown."""
     subprocess.run([QKSCOPE, "figures", results, "--out", out, "--format", "svg", "--quiet"], check=True)
     page.open(out / "report.html")
     expect("title of one run", page.run("document.getElementById('title').textContent"), "S1-40K")
@@ -206,8 +206,41 @@ def check_one_run(page, results, out):
     page.shot("one run")
 
 
+def add_new_columns(results):
+    """Adds attention kinds, the class along the drift axis and model-free plasticity to a run."""
+    for path in results.glob("*.parquet"):
+        table = pq.read_table(path).to_pandas()
+        if "layer" not in table:
+            continue
+        table["attention"] = np.where(table.layer % 2 == 1, "full", "sliding:64")
+        if path.stem == "taxonomy":
+            table["class_axis"] = "k_positional"
+        if path.stem == "head_profile":
+            table["ap_free"] = table.ap - 0.01
+        table.to_parquet(path, index=False)
+
+
+def check_new_columns(page, results, out):
+    """Both classes are shown; the filter and the run table split heads by attention kind."""
+    add_new_columns(results)
+    subprocess.run([QKSCOPE, "figures", results, "--out", out, "--format", "svg", "--quiet"], check=True)
+    page.open(out / "report.html")
+    layers = page.run("[...heads.layer]")
+    expect("class along the axis", page.run("axisClassOf(0).title"), "K-positional")
+    expect("rows by attention kind", page.run(
+        "[...document.querySelectorAll('#run-table tr.part td.name')].map((cell) => cell.textContent)"),
+        ["full attention", "sliding:64 attention"])
+    page.choose("#filter-attention", 0)
+    page.settle()
+    expect("heads with full attention", page.run("document.getElementById('head-count').textContent"),
+           f"{sum(layer % 2 for layer in layers)} of {len(layers)} heads")
+    profile = page.run("profileOf(0)[0]")
+    expect("model-free plasticity", round(profile["y"] - profile["free"], 5), 0.01)
+    page.shot("attention kinds")
+
+
 def check_points(page, results):
-    """The unpacked points of a head: within a 254th of their range."""
+    """Unpacked points of a head are accurate to 1/254 of their range."""
     scatter = pq.read_table(results / "head_scatter.parquet").to_pandas()
     for place in (0, page.run("heads.count") - 1):
         run, layer, head = page.run(f"[report.runs[heads.run[{place}]].label, heads.layer[{place}], heads.head[{place}]]")
@@ -255,6 +288,7 @@ def main():
             check_width(page)
             check_provenance(page, "bfloat16")
             check_one_run(page, results / "runs" / "S1-40K", Path(folder) / "one")
+            check_new_columns(page, results / "runs" / "S1-40K", Path(folder) / "new")
             check_narrow(page)
             expect("console", page.complaints, [])
             asked = [url for url in page.requests if not url.startswith(("data:", "file:"))]

@@ -14,7 +14,7 @@ import subprocess
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-# label, phase, drift of q and k, separation, noise: what training might do to heads.
+# label, phase, drift of q and k, separation, noise: a plausible course of training.
 RUNS = [
     ("S1-40K", "stage1", 0.0004, 0.0002, 1.0),
     ("S1-1.2M", "stage1", 0.0020, 0.0012, 3.0),
@@ -69,7 +69,7 @@ def main():
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--examples", type=int, default=24)
     options = parser.parse_args()
-    # Of fewer runs some of each end, so that phases still change.
+    # With fewer runs take some from both ends, so that several phases remain.
     chosen = [round(i * (len(RUNS) - 1) / max(1, options.runs - 1)) for i in range(options.runs)]
     runs = [make_run(options.qkscope, options.out, index, options) for index in chosen]
     join(options.out, runs)

@@ -1,4 +1,4 @@
-// Strings and numbers that go into gnuplot scripts.
+// Quoted text, tick steps and units in gnuplot scripts.
 #include "analysis/figures/script.h"
 
 #include <cmath>
@@ -18,27 +18,27 @@ TEST(Script, QuotedTextIsNeitherMarkupNorCommand) {
   EXPECT_EQ(quoted("bad \xff utf-8"), "'bad \xEF\xBF\xBD utf-8'");
 }
 
-TEST(Script, LongNamesLoseTheirMiddle) {
+TEST(Script, LongNamesAreShortenedInTheMiddle) {
   EXPECT_EQ(shortened("short", 5), "short");
   EXPECT_EQ(shortened("0123456789", 5), "01…89");
   EXPECT_EQ(shortened("ααααβγγγγ", 4), "α…γγ");
 }
 
-TEST(Script, StepsAreRound) {
+TEST(Script, TickStepsAreOneTwoOrFiveTimesAPowerOfTen) {
   EXPECT_DOUBLE_EQ(round_step(10, 3), 5);
   EXPECT_DOUBLE_EQ(round_step(1, 5), 0.2);
   EXPECT_DOUBLE_EQ(round_step(131072, 2), 100000);
   EXPECT_DOUBLE_EQ(round_step(0, 2), 1);
 }
 
-TEST(Script, SmallNumbersGetAPowerOfTen) {
+TEST(Script, SmallValuesGetAPowerOfTenInTheirUnit) {
   EXPECT_EQ(unit_for({{0.004, 0.004}}, "per token").text, "10^{-3} per token");
   EXPECT_DOUBLE_EQ(unit_for({{0.004, 0.004}}, "per token").scale, 1000);
   EXPECT_EQ(unit_for({{0.4}, {}}, "per token").text, "per token");
   EXPECT_EQ(unit_for({{}}, "per token").text, "per token");
 }
 
-TEST(Statistics, OfKnownNumbers) {
+TEST(SampleStatistics, AgreeWithNumpy) {
   EXPECT_DOUBLE_EQ(mean_of({1, 2, 6}), 3);
   EXPECT_DOUBLE_EQ(deviation_of({1, 2, 6}), std::sqrt(7.0));
   EXPECT_DOUBLE_EQ(quantile_of({4, 1, 2, 3}, 0.25), 1.75);

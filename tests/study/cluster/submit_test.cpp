@@ -1,5 +1,5 @@
-// Submitting as a user does it, with programs in the place of Slurm's that keep what they were
-// told. tools/check_slurm.sh does it with Slurm itself.
+// `qkscope submit` and `qkscope status` with fake Slurm commands that record their arguments.
+// tools/check_slurm.sh runs the same with a real Slurm.
 #include <gmock/gmock.h>
 
 #include "study/sweep/sweep_fixture.h"
@@ -17,7 +17,7 @@ class Submits : public SweepFixture {
     std::filesystem::create_directory(file("bin"));
     for (const auto* name : {"scontrol", "scancel"}) add_tool(name, "");
     add_tool("squeue", "cat " + file("queue") + " 2>/dev/null; true\n");
-    // Numbers from 1 on; the job after the last that may be is refused.
+    // Job ids count from 1; jobs after number $LAST are refused.
     add_tool("sbatch",
              fmt::format("n=$(grep -c ^sbatch {0})\n"
                          "if [ \"$n\" -gt \"${{LAST:-99}}\" ]; then\n"
@@ -28,7 +28,7 @@ class Submits : public SweepFixture {
                          file("calls")));
   }
 
-  // Says what it was called with, then does `body`.
+  // Adds a fake command that logs its arguments and runs `body`.
   void add_tool(const std::string& name, const std::string& body) {
     const auto path = file("bin/" + name);
     write_text(path,
@@ -84,7 +84,7 @@ TEST_F(Submits, JobsAreHeldUntilAllAreAccepted) {
   EXPECT_EQ(submission().at("jobs").at(9).at("id"), "10");
 }
 
-TEST_F(Submits, WhereOneIsRefusedNothingIsSubmitted) {
+TEST_F(Submits, ARefusedJobCancelsTheWholeSubmission) {
   const auto outcome = submit("--shards 2", "LAST=3 WHY='Invalid account'");
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.err,
@@ -94,13 +94,13 @@ TEST_F(Submits, WhereOneIsRefusedNothingIsSubmitted) {
   EXPECT_THAT(calls(), Not(HasSubstr("release")));
 }
 
-TEST_F(Submits, APartitionThatIsNotThereIsBadInput) {
+TEST_F(Submits, AnUnknownPartitionIsBadInput) {
   const auto outcome = submit("--partition gpu", "LAST=0 WHY='Invalid partition name specified'");
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.err, HasSubstr("Invalid partition name specified; nothing was submitted\n"));
 }
 
-TEST_F(Submits, AControllerThatDoesNotAnswerIsAFailure) {
+TEST_F(Submits, AnUnreachableControllerIsAFailure) {
   add_tool("squeue",
            "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' "
            ">&2; exit 1\n");
@@ -110,7 +110,7 @@ TEST_F(Submits, AControllerThatDoesNotAnswerIsAFailure) {
   EXPECT_THAT(calls(), Not(HasSubstr("sbatch")));
 }
 
-TEST_F(Submits, WithoutSlurmItSaysSo) {
+TEST_F(Submits, WithoutSlurmTheErrorNamesTheMissingCommand) {
   for (const auto* name : {"sbatch", "squeue"}) std::filesystem::remove(file("bin/") + name);
   const auto outcome =
       run_program(fmt::format("P=$(command -v qkscope); PATH={} $P submit sweep {} --out {}",
@@ -119,7 +119,7 @@ TEST_F(Submits, WithoutSlurmItSaysSo) {
   EXPECT_THAT(outcome.err, HasSubstr("'squeue' is not on the PATH"));
 }
 
-TEST_F(Submits, WhatIsAtWorkIsNotSubmittedAgain) {
+TEST_F(Submits, AQueuedSweepIsNotSubmittedAgain) {
   ASSERT_EQ(submit("--shards 2").status, 0);
   write_text(file("queue"), "4|1|RUNNING|None\n77|N/A|PENDING|Resources\n");
   const auto outcome = submit("--shards 2");
@@ -130,8 +130,7 @@ TEST_F(Submits, WhatIsAtWorkIsNotSubmittedAgain) {
   EXPECT_THAT(calls(), Not(HasSubstr("sbatch")));
 }
 
-// A kill in the middle leaves held jobs; the next submission cancels them.
-TEST_F(Submits, ASubmissionThatWasBrokenOffIsCancelled) {
+TEST_F(Submits, AnInterruptedSubmissionIsCancelledByTheNext) {
   ASSERT_EQ(submit("--shards 2").status, 0);
   auto broken = submission();
   broken["complete"] = false;
@@ -143,13 +142,11 @@ TEST_F(Submits, ASubmissionThatWasBrokenOffIsCancelled) {
   EXPECT_THAT(calls(), HasSubstr("scancel --quiet 1 2\nsbatch"));
 }
 
-// ---- What the tasks do, one after another as on one machine.
-
-TEST_F(Submits, ThePartsMakeTheSameSweep) {
+TEST_F(Submits, PartsOfTasksGiveTheBytesOfAWholeSweep) {
   ASSERT_EQ(sweep("whole").status, 0);
   const auto expected = contents("whole");
   for (const auto* label : {"first", "second", "third"}) {
-    // One shard of two: the other's task is dead, and the merge does its work.
+    // Only one of two shards: the merge captures the other.
     ASSERT_EQ(
         sweep("out", fmt::format("--quiet --only {} --part capture --shard 1/2", label)).status, 0);
     ASSERT_EQ(sweep("out", fmt::format("--quiet --only {} --part merge --shards 2", label)).status,
@@ -160,8 +157,7 @@ TEST_F(Submits, ThePartsMakeTheSameSweep) {
   expect_same("out", expected);
 }
 
-// The program of a script that was killed.
-TEST_F(Submits, TheMergeWaitsForATaskThatIsStillAtIt) {
+TEST_F(Submits, TheMergeWaitsForTheLockOfARunningTask) {
   ASSERT_EQ(sweep("out", "--quiet --only first --part capture --shard 0/2").status, 0);
   const auto outcome = run_program(fmt::format(
       "flock --shared {} sleep 1 & sleep 0.2; {}", file("out/small/captures/first/.parts/lock"),
@@ -170,14 +166,14 @@ TEST_F(Submits, TheMergeWaitsForATaskThatIsStillAtIt) {
   EXPECT_THAT(outcome.err, HasSubstr("waiting for a task that is at it"));
 }
 
-TEST_F(Submits, OneMachineContinuesWhatTasksBegan) {
+TEST_F(Submits, APlainSweepContinuesShardsOfTasks) {
   ASSERT_EQ(sweep("whole").status, 0);
   ASSERT_EQ(sweep("out", "--quiet --only second --part capture --shard 2/3").status, 0);
   ASSERT_EQ(sweep("out").status, 0);
   expect_same("out", contents("whole"));
 }
 
-TEST_F(Submits, TablesSayWhatIsMissing) {
+TEST_F(Submits, ThePartTablesNamesMissingRuns) {
   ASSERT_EQ(sweep("out", "--quiet --only first --part merge").status, 0);
   ASSERT_EQ(sweep("out", "--quiet --only first --part analyse").status, 0);
   const auto outcome = sweep("out", "--part tables");
@@ -187,34 +183,32 @@ TEST_F(Submits, TablesSayWhatIsMissing) {
   EXPECT_THAT(outcome.err, HasSubstr("2 of 3 runs are missing in the tables: second, third"));
 }
 
-TEST_F(Submits, AnAnalysisOfNothingSaysWhy) {
+TEST_F(Submits, ThePartAnalyseNeedsACapture) {
   const auto outcome = sweep("out", "--only first --part analyse");
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.err, HasSubstr("its texts are not all captured and merged"));
 }
 
-TEST_F(Submits, StatisticsAreDealtToo) {
+TEST_F(Submits, StatisticsAreShardedLikeCaptures) {
   write_sweep("statistics: true\nstats: {kinds: [q, k], stages: [post]}\n");
   for (const auto* part :
        {"capture --shard 0/2", "capture --shard 1/2", "merge --shards 2", "analyse"})
     ASSERT_EQ(sweep("out", fmt::format("--quiet --only first --part {}", part)).status, 0) << part;
   EXPECT_TRUE(std::filesystem::exists(file("out/small/runs/first/exact/summary.json")));
-  // The merge alone, where no task had begun, gives the same bytes as the tasks.
+  // The merge alone, without any task before it, gives the same bytes.
   ASSERT_EQ(sweep("again", "--quiet --only first --part merge --shards 2").status, 0);
   ASSERT_EQ(sweep("again", "--quiet --only first --part analyse").status, 0);
   expect_same("again", contents("out"));
 }
 
-TEST_F(Submits, PartsRefuseWhatTheyCannotMean) {
+TEST_F(Submits, OptionsThatContradictAPartAreRefused) {
   EXPECT_THAT(sweep("out", "--part capture --evict").err, HasSubstr("--evict: other parts"));
   EXPECT_THAT(sweep("out", "--part capture --dry-run").err, HasSubstr("leave --part out"));
   EXPECT_THAT(sweep("out", "--shards 3").err, HasSubstr("expected --part merge"));
   EXPECT_EQ(sweep("out", "--part capture --evict").status, 2);
 }
 
-// ---- How far it is.
-
-TEST_F(Submits, StatusOfASweepThatWasNotSubmitted) {
+TEST_F(Submits, StatusWorksWithoutASubmission) {
   ASSERT_EQ(sweep("out", "--quiet --only first").status, 0);
   const auto outcome = status();
   ASSERT_EQ(outcome.status, 0) << outcome.err;
@@ -223,7 +217,7 @@ TEST_F(Submits, StatusOfASweepThatWasNotSubmitted) {
   EXPECT_THAT(outcome.out, Not(HasSubstr("Slurm")));
 }
 
-TEST_F(Submits, StatusShowsShardsTasksAndTheLineThatTells) {
+TEST_F(Submits, StatusShowsShardsTasksAndErrorLines) {
   ASSERT_EQ(submit("--shards 4").status, 0);
   ASSERT_EQ(sweep("out", "--quiet --only first --part capture --shard 0/4").status, 0);
   write_text(file("queue"), "1|1|RUNNING|None\n1|3|PENDING|Resources\n2|N/A|PENDING|Dependency\n");

@@ -1,4 +1,4 @@
-// The text of a job's script.
+// Batch scripts: their directives, and their behaviour with programs that end, fail and are killed.
 #include "study/cluster/task_script.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ TaskScript small_task() {
           .command = {"/usr/bin/qkscope", "sweep", "it's a sweep.yaml", "--set", "a.b=[1, 2]"}};
 }
 
-TEST(TaskScript, IsThisText) {
+TEST(TaskScript, EveryOptionBecomesADirective) {
   const SlurmOptions options{.shards = 8,
                              .array_limit = 4,
                              .partition = "gpu",
@@ -31,90 +31,38 @@ TEST(TaskScript, IsThisText) {
                              .retries = 5,
                              .environment = {"module load cuda", "export HF_HOME=/scratch/hf"}};
   auto task = small_task();
-  task.log = "/results/small/cluster/logs/first.capture.%A_%a.log";
   task.tasks = 8;
   task.runs_model = true;
-  EXPECT_EQ(render_script(task, options), R"(#!/bin/bash
-#SBATCH --job-name=small.first.capture
-#SBATCH --chdir="/home/me/my study"
-#SBATCH --output="/results/small/cluster/logs/first.capture.%A_%a.log"
-#SBATCH --open-mode=append
-#SBATCH --array=0-7%4
-#SBATCH --partition=gpu
-#SBATCH --account=lab
-#SBATCH --gpus=h100:1
-#SBATCH --cpus-per-task=8
-#SBATCH --mem=64G
-#SBATCH --time=2:00:00
-#SBATCH --requeue
-#SBATCH --signal=B:USR1@120
-
-# Captures the texts.
-
-module load cuda
-export HF_HOME=/scratch/hf
-
-program=
-told=
-passed_on=
-interrupted=
-pass_on() {
-  if [ -z "$program" ] || [ -n "$passed_on" ]; then return; fi
-  passed_on=yes
-  kill -USR1 "$program" 2>/dev/null
-}
-tell() {
-  interrupted=yes
-  told=${told:-$1}
-  pass_on
-}
-trap 'tell limit' USR1
-trap 'tell end' TERM
-
-/usr/bin/qkscope sweep 'it'\''s a sweep.yaml' --set 'a.b=[1, 2]' --shard "$SLURM_ARRAY_TASK_ID/8" &
-program=$!
-[ -z "$told" ] || pass_on
-status=
-while true; do
-  interrupted=
-  wait "$program" 2>/dev/null
-  now=$?
-  if [ "$now" -ne 127 ] || [ -z "$status" ]; then status=$now; fi
-  [ -n "$interrupted" ] || break
-done
-
-# A task continues where it was. Slurm requeues by itself what it ended (told=end) and means to run again.
-again=no
-case "$status" in
-  0 | 2) ;;
-  *) [ "$told" = end ] || again=yes ;;
-esac
-restarts=${SLURM_RESTART_COUNT:-0}
-if [ "$again" = yes ] && [ "$restarts" -lt 5 ]; then
-  echo "qkscope: ended with status $status; requeued, $((restarts + 1)) of 5"
-  scontrol requeue "$SLURM_JOB_ID" || echo "qkscope: error: it could not be requeued"
-elif [ "$again" = yes ]; then
-  echo "qkscope: error: ended with status $status after $restarts of 5 retries"
-fi
-exit "$status"
-)");
+  const auto script = render_script(task, options);
+  for (const auto* option :
+       {"--job-name=small.first.capture", "--chdir=\"/home/me/my study\"", "--array=0-7%4",
+        "--partition=gpu", "--account=lab", "--gpus=h100:1", "--cpus-per-task=8", "--mem=64G",
+        "--time=2:00:00", "--requeue", "--signal=B:USR1@120"})
+    EXPECT_THAT(script, HasSubstr(fmt::format("#SBATCH {}\n", option)));
+  EXPECT_LT(script.find("export HF_HOME"), script.find("/usr/bin/qkscope"));
 }
 
-TEST(TaskScript, LeavesOutWhatWasNotAskedFor) {
+TEST(TaskScript, ArgumentsAreQuotedForTheShell) {
+  EXPECT_EQ(shell_word("plain/path.yaml"), "plain/path.yaml");
+  EXPECT_EQ(shell_word("it's a sweep.yaml"), "'it'\\''s a sweep.yaml'");
+  EXPECT_EQ(shell_word(""), "''");
+}
+
+TEST(TaskScript, UnsetOptionsHaveNoDirective) {
   const auto script = render_script(small_task(), {});
   for (const auto* word :
        {"--array=", "--partition", "--account", "--gpus", "--cpus", "--mem", "--time", "--shard"})
     EXPECT_THAT(script, Not(HasSubstr(word)));
 }
 
-TEST(TaskScript, OnlyTasksThatRunAModelAskForGpus) {
+TEST(TaskScript, OnlyTasksThatRunAModelRequestGpus) {
   auto task = small_task();
   EXPECT_THAT(render_script(task, {.gpus = "1"}), Not(HasSubstr("--gpus")));
   task.runs_model = true;
   EXPECT_THAT(render_script(task, {.gpus = "1"}), HasSubstr("#SBATCH --gpus=1\n"));
 }
 
-TEST(TaskScript, ALimitAsSlurmReadsIt) {
+TEST(TaskScript, TimeLimitsFollowTheSlurmFormats) {
   EXPECT_EQ(seconds_of_limit("90"), 90 * 60);
   EXPECT_EQ(seconds_of_limit("90:30"), 90 * 60 + 30);
   EXPECT_EQ(seconds_of_limit("1:30:00"), 90 * 60);
@@ -122,13 +70,11 @@ TEST(TaskScript, ALimitAsSlurmReadsIt) {
   EXPECT_EQ(seconds_of_limit("1-12:30"), 36 * 3600 + 30 * 60);
 }
 
-TEST(TaskScript, AShortLimitLeavesTimeToWork) {
+TEST(TaskScript, WarningComesAtMostAQuarterOfTheLimitEarly) {
   EXPECT_THAT(render_script(small_task(), {.time = "2"}), HasSubstr("--signal=B:USR1@30\n"));
 }
 
-// ---- The script at work: what it does with the end of its program and with signals.
-
-class ScriptAtWork : public testing::Test {
+class RunningScript : public testing::Test {
  protected:
   void SetUp() override {
     std::filesystem::create_directory(folder_.file("bin"));
@@ -137,7 +83,7 @@ class ScriptAtWork : public testing::Test {
     std::filesystem::permissions(folder_.file("bin/scontrol"), std::filesystem::perms::owner_all);
   }
 
-  // Runs a script whose program is this line of shell; `before` goes before it.
+  // Runs a script whose program is a line of shell code; `before` sets environment variables.
   Outcome run(const std::string& program, const std::string& before = "",
               bool retries_failures = true) {
     TaskScript task{.job = "a",
@@ -159,13 +105,13 @@ class ScriptAtWork : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(ScriptAtWork, EndsAsItsProgramDoes) {
+TEST_F(RunningScript, ExitsWithTheStatusOfItsProgram) {
   EXPECT_EQ(run("exit 0").status, 0);
-  EXPECT_EQ(run("exit 2").status, 2);  // bad input: once more would not help
+  EXPECT_EQ(run("exit 2").status, 2);  // bad input: a retry cannot succeed
   EXPECT_EQ(requeued(), "");
 }
 
-TEST_F(ScriptAtWork, RequeuesWhatFailedOrWasKilled) {
+TEST_F(RunningScript, RequeuesAfterAFailureOrAKill) {
   EXPECT_EQ(run("exit 1").status, 1);
   EXPECT_EQ(requeued(), "requeue 17\n");
   const auto killed = run("kill -KILL $$");
@@ -174,22 +120,22 @@ TEST_F(ScriptAtWork, RequeuesWhatFailedOrWasKilled) {
   EXPECT_EQ(requeued(), "requeue 17\nrequeue 17\n");
 }
 
-TEST_F(ScriptAtWork, TablesThatMissRunsAreNotMadeAgain) {
+TEST_F(RunningScript, WithoutFailureRetriesRequeuesOnlyAfterAKill) {
   EXPECT_EQ(run("exit 1", "", false).status, 1);
   EXPECT_EQ(requeued(), "");
   EXPECT_EQ(run("kill -KILL $$", "", false).status, 137);
   EXPECT_EQ(requeued(), "requeue 17\n");
 }
 
-TEST_F(ScriptAtWork, GivesUpAfterTheLastRetry) {
+TEST_F(RunningScript, StopsAfterTheLastRetry) {
   const auto outcome = run("exit 1", "SLURM_RESTART_COUNT=2");
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.out, HasSubstr("error: ended with status 1 after 2 of 2 retries"));
   EXPECT_EQ(requeued(), "");
 }
 
-// Before its time limit the script is told by USR1, passes it on once, waits, and is requeued.
-TEST_F(ScriptAtWork, PassesTheWarningOfALimitOn) {
+// Slurm sends USR1 to the script before the time limit.
+TEST_F(RunningScript, ForwardsTheWarningSignalOnceAndRequeues) {
   const auto outcome =
       run("trap 'sleep 0.3; echo ended well; exit 138' USR1; kill -USR1 $PPID; kill -USR1 $PPID; "
           "while true; do sleep 0.05; done");
@@ -198,8 +144,8 @@ TEST_F(ScriptAtWork, PassesTheWarningOfALimitOn) {
   EXPECT_EQ(requeued(), "requeue 17\n");
 }
 
-// What Slurm ends, by scancel or to make room, is Slurm's to start again.
-TEST_F(ScriptAtWork, DoesNotRequeueWhatSlurmEnds) {
+// After scancel or preemption Slurm itself decides about a requeue.
+TEST_F(RunningScript, DoesNotRequeueAfterTermFromSlurm) {
   const auto outcome = run(
       "trap 'echo ended well; exit 138' USR1; kill -TERM $PPID; while true; do sleep 0.05; done");
   EXPECT_EQ(outcome.status, 138);

@@ -1,4 +1,4 @@
-// `qkscope compare` as a user runs it.
+// The command `qkscope compare`.
 #include <cmath>
 
 #include <gmock/gmock.h>
@@ -17,11 +17,11 @@ using testing::Not;
 class Compare : public testing::Test {
  protected:
   std::string file(const std::string& name) const { return folder_.file(name); }
-  // The working folder is the test's.
+  // Runs in the temporary folder of the test.
   Outcome compare(const std::string& arguments) const {
     return run_program("cd " + folder_.path() + "; qkscope compare " + arguments);
   }
-  // The row of a table whose text columns begin with these.
+  // Returns the row whose first text columns have these values.
   static std::size_t row_of(const Table& table, const std::vector<std::string>& texts) {
     for (std::size_t row = 0; row < static_cast<std::size_t>(table.rows()); ++row) {
       bool same = true;
@@ -41,7 +41,7 @@ class Compare : public testing::Test {
 
 constexpr char kErrors[] = "r_q,all,0.7,0.01,0,1,5,2\nap_profile_overall,all,0.6,0.02,0,1,5,2\n";
 
-TEST_F(Compare, DifferencesHaveTheErrorOfBothSides) {
+TEST_F(Compare, StandardErrorsOfBothSidesAddInQuadrature) {
   write_made_sweep(file("s"), {"S1-40K", "other"}, made_heads(), kErrors);
   const auto table = compare_with_published(file("s"));
   const auto r_q = row_of(table, {"r_q", "S1-40K", "S1-40K"});
@@ -64,7 +64,7 @@ TEST_F(Compare, DifferencesHaveTheErrorOfBothSides) {
   EXPECT_EQ(table.find("note")->texts[absent], "there is no such run here");
 }
 
-TEST_F(Compare, PrintsBothAndWhatIsNotCompared) {
+TEST_F(Compare, PrintsBothNumbersAndReasonsForMissingOnes) {
   write_made_sweep(file("s"), {"S1-40K"}, made_heads(), kErrors);
   const auto outcome = compare("s --published smollm3 --out results/table");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
@@ -83,7 +83,7 @@ TEST_F(Compare, PrintsBothAndWhatIsNotCompared) {
   EXPECT_EQ(std::string(MappedFile(file("results/table/compare.csv")).text()), csv.out);
 }
 
-TEST_F(Compare, OneAnalysisStandsForAPublishedName) {
+TEST_F(Compare, AsComparesASingleAnalysisWithAPublishedName) {
   write_made_results(file("r"), "my model", made_heads());
   EXPECT_THAT(compare("r --published models").err, HasSubstr("--as NAME says"));
   const auto outcome = compare("r --published models --as qwen3-4b");
@@ -97,7 +97,7 @@ TEST_F(Compare, OneAnalysisStandsForAPublishedName) {
   EXPECT_THAT(profile.out, HasSubstr("no bin of our profile lies there"));
 }
 
-TEST_F(Compare, FilesOfOnesOwnWorkTheSame) {
+TEST_F(Compare, UserFilesAreReadLikeInstalledSets) {
   write_made_results(file("r"), "mine", made_heads(), kErrors);
   write_file(file("own.csv"),
              "checkpoint,quantity,value,uncertainty\nmine,r_q,0.65,0.03\nmine,charm,1,\n");
@@ -114,7 +114,7 @@ TEST_F(Compare, FilesOfOnesOwnWorkTheSame) {
   EXPECT_THAT(nothing.err, HasSubstr("none of its numbers can be compared"));
 }
 
-TEST_F(Compare, NumbersOfManyRunsAreComparedWithAllTogether) {
+TEST_F(Compare, PooledNumbersAreComparedWithAllRunsTogether) {
   write_made_sweep(file("s"), {"a", "b", "c"}, made_heads());
   const auto open = compare("s --published pooled");
   EXPECT_EQ(open.status, 2);
@@ -126,13 +126,13 @@ TEST_F(Compare, NumbersOfManyRunsAreComparedWithAllTogether) {
   EXPECT_THAT(outcome.out, HasSubstr("11 models, 3239 heads / 2 runs"));
 }
 
-TEST_F(Compare, EverySourceWhenAskedFor) {
+TEST_F(Compare, EverySourceAddsSourcesThatAreNotPreferred) {
   write_made_sweep(file("s"), {"S1-40K"}, made_heads());
   EXPECT_THAT(compare("s").out, Not(HasSubstr(" 0.67 ±")));
   EXPECT_THAT(compare("s --all-sources").out, HasSubstr(" 0.67 ±"));
 }
 
-TEST_F(Compare, OtherLabelsAreMatchedByOrderWhenThereAreAsMany) {
+TEST_F(Compare, UnknownLabelsAreMatchedByOrderIfCountsAgree) {
   write_made_sweep(file("s"), {"x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9"},
                    made_heads());
   const auto outcome = compare("s");
@@ -169,7 +169,7 @@ TEST_F(Compare, TwoSingleRunsAreMatchedWhateverTheirLabels) {
   EXPECT_THAT(outcome.out, HasSubstr("the error is absent for "));
 }
 
-TEST_F(Compare, OtherOptionsOfTheAnalysesAreTold) {
+TEST_F(Compare, DifferentAnalysisOptionsGiveAWarning) {
   write_made_results(file("a"), "a", made_heads());
   write_made_results(file("b"), "b", made_heads());
   write_file(file("a/summary.json"),
@@ -179,7 +179,7 @@ TEST_F(Compare, OtherOptionsOfTheAnalysesAreTold) {
   EXPECT_THAT(compare("a b").err, HasSubstr("other options: taxonomy_high 0.7 and 0.8"));
 }
 
-TEST_F(Compare, BadInputIsSaid) {
+TEST_F(Compare, BadInputIsReported) {
   const auto refused = [&](const std::string& arguments, const std::string& words) {
     const auto outcome = compare(arguments);
     EXPECT_EQ(outcome.status, 2) << arguments;

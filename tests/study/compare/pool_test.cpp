@@ -1,4 +1,4 @@
-// Statistics over the heads of several analyses, and scores from elsewhere beside them.
+// pool_results(): statistics over the heads of several analyses, and correlation with scores.
 #include <cmath>
 #include <fstream>
 
@@ -9,7 +9,7 @@
 #include "error_message.h"
 #include "qkscope/analysis.h"
 #include "qkscope/experimental/study.h"
-#include "study/compare/scores.h"
+#include "study/compare/pool_inputs.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 class Pool : public testing::Test {
  protected:
-  // The results of a small planted capture, and what was found.
+  // Results of a small planted capture.
   AnalysisRun analyse(const std::string& label, std::uint64_t seed) const {
     PlantedCaptureOptions capture;
     capture.data_root = folder_.file("capture-" + label);
@@ -52,7 +52,7 @@ class Pool : public testing::Test {
   TemporaryFolder folder_;
 };
 
-// The row of a table whose first text columns are these.
+// Returns the row whose first text columns have these values.
 std::optional<std::size_t> find_row(const Table& table, const std::vector<std::string>& texts) {
   for (std::size_t row = 0; row < static_cast<std::size_t>(table.rows()); ++row) {
     bool same = true;
@@ -155,7 +155,7 @@ TEST_F(Pool, ReadsScoresInColumns) {
 }
 
 // Against scipy.stats.pearsonr and spearmanr.
-TEST(PairCorrelation, IsScipys) {
+TEST(PairCorrelation, AgreesWithScipy) {
   const std::vector<double> x = {1, 2, 2, 4, 5.5, 7};
   const std::vector<double> y = {3, 1, 4, 4, std::nan(""), 9};
   const auto found = correlate(x, y);

@@ -1,4 +1,4 @@
-// What printed digits leave open.
+// Rounding errors of printed numbers.
 #include "study/compare/printed_number.h"
 
 #include <cmath>
@@ -22,29 +22,29 @@ TEST(PrintedNumber, HalfAUnitOfTheLastDigitInTheUnitOfTheValue) {
   EXPECT_DOUBLE_EQ(printed_rounding("0.0%", 0), 0.0005);
 }
 
-TEST(PrintedNumber, RangesAndDifferences) {
+TEST(PrintedNumber, DifferencesAddTheirErrorsInQuadrature) {
   EXPECT_DOUBLE_EQ(printed_rounding("5-7%", 0.05), 0.005);
   EXPECT_DOUBLE_EQ(printed_rounding("5-7%", 0.07), 0.005);
   EXPECT_DOUBLE_EQ(printed_rounding("6.0-7.0e-4", 0.0006), 0.5e-5);
   EXPECT_DOUBLE_EQ(printed_rounding("0.6094 - 0.5695", 0.0399), 0.5 * std::hypot(1e-4, 1e-4));
 }
 
-TEST(PrintedNumber, AboutLeavesAWholeUnitOpen) {
+TEST(PrintedNumber, ApproximateNumbersHaveAnErrorOfOneUnit) {
   EXPECT_DOUBLE_EQ(printed_rounding("~0.29 (plateau 1.2M to 4.72M)", 0.29), 0.01);
   EXPECT_DOUBLE_EQ(printed_rounding("~26%", 0.26), 0.01);
 }
 
-TEST(PrintedNumber, WhatDoesNotPrintTheValueSaysNothing) {
+TEST(PrintedNumber, TextsWithoutTheValueGiveNan) {
   EXPECT_TRUE(std::isnan(printed_rounding("", 0.5)));
   EXPECT_TRUE(std::isnan(printed_rounding("doubles", 2)));
   EXPECT_TRUE(std::isnan(printed_rounding("not printed (0 of 300)", 0)));
   EXPECT_TRUE(std::isnan(printed_rounding("not printed (103 of 300)", 0.343333)));
   EXPECT_TRUE(std::isnan(printed_rounding("0.31", 0.57)));
-  // The second number is the one that is meant.
+  // The value is the second number of the text.
   EXPECT_DOUBLE_EQ(printed_rounding("p 0.023, plasticity 0.09", 0.09), 0.005);
 }
 
-TEST(PrintedNumber, Uncertainties) {
+TEST(PrintedNumber, UncertaintiesAreNumbersOrFractions) {
   EXPECT_DOUBLE_EQ(parse_uncertainty("0.002"), 0.002);
   EXPECT_DOUBLE_EQ(parse_uncertainty("1/300"), 1.0 / 300);
   for (const char* text : {"", "x", "1/", "/3", "1/x", "0.1 "})

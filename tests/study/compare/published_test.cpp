@@ -1,4 +1,4 @@
-// Sets of published numbers: the shipped ones, and mistakes in one's own.
+// Sets of published numbers: installed sets, and errors in user files.
 #include "study/compare/published.h"
 
 #include <cmath>
@@ -25,7 +25,7 @@ const PublishedNumber* find(const PublishedSet& set, const std::string& subject,
   return nullptr;
 }
 
-TEST(PublishedSets, TheShippedOnesAreWhole) {
+TEST(PublishedSets, InstalledSetsCanBeRead) {
   EXPECT_THAT(published_sets(), testing::ElementsAre("benchmarks", "models", "pooled", "profiles",
                                                      "small_models", "smollm3"));
   const auto training = read_published("smollm3");
@@ -46,8 +46,8 @@ TEST(PublishedSets, TheShippedOnesAreWhole) {
   EXPECT_THAT(bad_input_message([] { read_published("benchmarks"); }), HasSubstr("benchmarks"));
 }
 
-// One number for each checkpoint and quantity is the preferred one.
-TEST(PublishedSets, OneSourceIsPreferred) {
+// Each checkpoint and quantity has exactly one preferred number.
+TEST(PublishedSets, EachNumberHasOnePreferredSource) {
   for (const char* name : {"smollm3", "models"}) {
     std::set<std::pair<std::string, std::string>> seen;
     for (const auto& number : read_published(name).numbers)
@@ -58,7 +58,7 @@ TEST(PublishedSets, OneSourceIsPreferred) {
   }
 }
 
-TEST(PublishedSets, EveryNumberHasAnError) {
+TEST(PublishedSets, EveryNumberHasAStandardError) {
   for (const char* name : {"smollm3", "models", "profiles", "pooled", "small_models"})
     for (const auto& number : read_published(name).numbers)
       if (!std::isnan(number.value) && number.kind != "setting") {
@@ -66,7 +66,7 @@ TEST(PublishedSets, EveryNumberHasAnError) {
       }
 }
 
-TEST(PublishedSets, BinsOfProfiles) {
+TEST(PublishedSets, ProfileRowsHaveTheirBins) {
   using Form = PublishedNumber::Form;
   const auto set = read_published("profiles");
   const auto* length = find(set, "qwen3-4b", "length_bins 8K-16K");
@@ -88,7 +88,7 @@ TEST(PublishedSets, BinsOfProfiles) {
   EXPECT_EQ(find(set, "qwen3-14b", "component_weights dimension 7")->index, 7);
 }
 
-// The data folder is one of the test's own.
+// QKSCOPE_DATA points to a temporary folder.
 class PublishedFiles : public testing::Test {
  protected:
   void SetUp() override {
@@ -107,7 +107,7 @@ class PublishedFiles : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(PublishedFiles, AreTheSetsThereAre) {
+TEST_F(PublishedFiles, AreListedBySetName) {
   EXPECT_TRUE(published_sets().empty());
   EXPECT_EQ(bad_input_message([] { read_published("smollm3"); }),
             "the published numbers are not there; looked in " + folder_.path() +
@@ -127,7 +127,7 @@ TEST_F(PublishedFiles, AreTheSetsThereAre) {
   EXPECT_EQ(read_published(file()).numbers.size(), 3u);
 }
 
-TEST_F(PublishedFiles, MistakesAreNamedWithFileAndRow) {
+TEST_F(PublishedFiles, ErrorsNameFileAndRow) {
   EXPECT_EQ(complaint(""), file() + ": holds no numbers");
   EXPECT_EQ(complaint("a,r_q,0.5\na,r_k,high\n"),
             file() + ": row 3: value: found \"high\", expected a number");

@@ -1,4 +1,4 @@
-// What published quantities are in our tables, on heads whose numbers are known.
+// Published quantities evaluated on hand-made tables.
 #include "study/compare/quantities.h"
 
 #include <cmath>
@@ -39,7 +39,7 @@ class Quantities : public testing::Test {
   RunNumbers run_{{{"m", folder_.path()}}};
 };
 
-TEST_F(Quantities, MeansByTheirPublishedDefinition) {
+TEST_F(Quantities, MeansFollowThePublishedDefinitions) {
   EXPECT_DOUBLE_EQ(value("r_q"), 0.7);
   EXPECT_DOUBLE_EQ(value("r_k"), 0.2);
   EXPECT_DOUBLE_EQ(value("abs_r_k"), 0.4);
@@ -55,7 +55,7 @@ TEST_F(Quantities, MeansByTheirPublishedDefinition) {
   EXPECT_EQ(of("alpha_k").column, "mean of rotated |alpha_k|");
 }
 
-TEST_F(Quantities, OtherStatistics) {
+TEST_F(Quantities, SuffixesSelectOtherStatistics) {
   EXPECT_NEAR(value("r_q_std"), std::sqrt(0.02), 1e-15);
   EXPECT_NEAR(value("r_q_p25"), 0.65, 1e-15);
   EXPECT_NEAR(value("r_q_p75"), 0.75, 1e-15);
@@ -74,7 +74,7 @@ TEST_F(Quantities, OtherStatistics) {
   EXPECT_TRUE(std::isnan(value("r_q_depth_0.5")));
 }
 
-TEST_F(Quantities, SingleHeadsCompareBySize) {
+TEST_F(Quantities, SingleHeadsCompareByAbsoluteValue) {
   EXPECT_DOUBLE_EQ(value("head_L09H01_pc0_r_k"), 0.2);
   EXPECT_DOUBLE_EQ(value("head_L09H01_pc1_r_q"), 0.6);
   EXPECT_DOUBLE_EQ(value("head_L00H03_pc0_variance"), 0.5);
@@ -83,7 +83,7 @@ TEST_F(Quantities, SingleHeadsCompareBySize) {
   EXPECT_EQ(of("head_L00H01_omega").missing, "layer 0 head 1 was not analysed");
 }
 
-TEST_F(Quantities, ErrorsAreThoseOfErrorsCsv) {
+TEST_F(Quantities, StandardErrorsComeFromErrorsCsv) {
   EXPECT_DOUBLE_EQ(of("r_q").se, 0.01);
   EXPECT_DOUBLE_EQ(of("alpha_k").se, 1e-4);
   EXPECT_DOUBLE_EQ(of("ap_overall").se, 0.02);
@@ -96,7 +96,7 @@ TEST_F(Quantities, ErrorsAreThoseOfErrorsCsv) {
     EXPECT_TRUE(std::isnan(of(name).se)) << name;
 }
 
-TEST_F(Quantities, WhatWeDoNotComputeIsSaid) {
+TEST_F(Quantities, UnknownQuantitiesHaveAReason) {
   EXPECT_EQ(of("corr_ap_drop_lbp").missing, "not computed by qkscope");
   EXPECT_THAT(of("r_Q").missing, HasSubstr("is r_q meant?"));
   EXPECT_EQ(of("mu_q_a").missing, "the results have no mu_q_a in a table rotated");
@@ -109,13 +109,13 @@ TEST_F(Quantities, WhatWeDoNotComputeIsSaid) {
 }
 
 // Nine bins with values, from 100 to 1,000 tokens: 0.59, 0.58, ... 0.51.
-TEST_F(Quantities, ProfilesAreMeansOverBinsWhoseMiddleLiesInside) {
+TEST_F(Quantities, ProfilesAverageBinsWithTheirCentreInside) {
   EXPECT_NEAR(profile(0, 300, false), 0.585, 1e-15);
   EXPECT_NEAR(profile(300, 400, false), 0.57, 1e-15);
   EXPECT_NEAR(profile(340, 400, false), 0.57, 1e-15);
   EXPECT_TRUE(std::isnan(profile(0, 100, false)));
   EXPECT_TRUE(std::isnan(profile(360, 440, false)));
-  // Fractions of the range that has values: middles at 5.6 %, 16.7 %, ... 94.4 %.
+  // Bin centres as fractions of the range that has values: 5.6 %, 16.7 %, ... 94.4 %.
   EXPECT_NEAR(profile(0.0, 0.2, true), 0.585, 1e-15);
   EXPECT_NEAR(profile(0.8, 1.0, true), 0.515, 1e-15);
   EXPECT_NEAR(profile(0.9, 1.0, true), 0.51, 1e-15);
@@ -133,8 +133,8 @@ TEST_F(Quantities, ProfilesAreMeansOverBinsWhoseMiddleLiesInside) {
   EXPECT_NEAR(our_number(line, run_).value, 0.46, 1e-15);
 }
 
-// What was analysed with other options is not compared as if it had not been.
-TEST_F(Quantities, PublishedFifthsAndThresholdsAreKept) {
+// Results of analyses with other options are not compared with published numbers.
+TEST_F(Quantities, OtherFifthsAndThresholdsAreNotCompared) {
   write_file(folder_.file("summary.json"),
              "{\"model\": \"m\", \"options\": {\"fifths\": \"context\", \"taxonomy_high\": 0.8}}");
   EXPECT_NEAR(value("ap_first20"), 0.585, 1e-15);  // of the profile, not of head_metrics
@@ -145,8 +145,8 @@ TEST_F(Quantities, PublishedFifthsAndThresholdsAreKept) {
   EXPECT_DOUBLE_EQ(value("r_q"), 0.7);
 }
 
-// Five bins with values have their middles on the edges of tenths: 10 %, 30 %, ... 90 %.
-TEST_F(Quantities, AMiddleOnAnEdgeBelongsToTheBinAboveIt) {
+// The centres of five bins lie on the edges of tenths: 10 %, 30 %, ... 90 %.
+TEST_F(Quantities, ACentreOnAnEdgeBelongsToTheUpperBin) {
   Table table;
   table.column("layer", Table::Type::integer).column("head", Table::Type::integer);
   for (const char* name : {"bin_low", "bin_high", "ap"}) table.column(name, Table::Type::real);
@@ -162,7 +162,7 @@ TEST_F(Quantities, AMiddleOnAnEdgeBelongsToTheBinAboveIt) {
   }
 }
 
-TEST_F(Quantities, SeveralRunsTogether) {
+TEST_F(Quantities, SeveralRunsArePooled) {
   RunNumbers both({{"a", folder_.path()}, {"b", folder_.path()}});
   EXPECT_EQ(both.label(), "2 runs");
   PublishedNumber number;

@@ -1,4 +1,4 @@
-"""What `./run.sh demo-real` needs beside the model: passages of a text, and the heads of a table. Standard library only."""
+"""Tests the helper scripts of `./run.sh demo-real`: passages of a text, and the first rows of a table. Standard library only."""
 
 import subprocess
 import sys

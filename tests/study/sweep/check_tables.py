@@ -36,7 +36,7 @@ for name in sorted(names):
                                   check_exact=True)
 
 
-# The overview again from the tables of heads. Summing in another order moves the last digits.
+# Recompute the overview from the head tables. The tolerance allows another summation order.
 def means(frame, column, layers):
     some = frame if layers == "all" else frame[frame.rope == layers]
     return some.groupby("model", sort=False)[column].mean()

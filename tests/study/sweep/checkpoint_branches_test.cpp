@@ -1,4 +1,4 @@
-// Branches as checkpoints: what names tell, their order, labels and choices.
+// Branches as checkpoints: parsing, order, labels and selection.
 #include "study/sweep/checkpoint_branches.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ Names labels(const std::vector<CheckpointBranch>& branches) {
   return list;
 }
 
-TEST(CheckpointBranches, NamesTellPhaseAndStep) {
+TEST(CheckpointBranches, PhaseAndStepAreParsedFromNames) {
   const auto expect = [](const std::string& name, const std::string& phase, std::int64_t step) {
     const auto branch = parse_branch(name);
     EXPECT_EQ(branch.phase, phase) << name;
@@ -54,11 +54,11 @@ TEST(CheckpointBranches, NamesTellPhaseAndStep) {
     expect(name, "", -1);
 }
 
-TEST(CheckpointBranches, LabelsAreThoseOfThePublishedCheckpoints) {
+TEST(CheckpointBranches, LabelsMatchThePublishedCheckpoints) {
   EXPECT_THAT(labels(checkpoint_branches(kSmolLm3)),
               ElementsAre("S1-40K", "S1-1.2M", "S1-2.4M", "S1-3.44M", "S2-4.2M", "S3-4.72M",
                           "LC1-4K", "LC1-20K", "LC2-4K", "LC2-20K"));
-  // A choice does not rename them.
+  // A selection keeps the labels.
   EXPECT_THAT(labels(checkpoint_branches(kSmolLm3, {.match = {"lc-32k*"}})),
               ElementsAre("LC2-4K", "LC2-20K"));
   EXPECT_THAT(labels(checkpoint_branches(kSmolLm3, {.match = {"main", "it-*"}})),
@@ -66,7 +66,7 @@ TEST(CheckpointBranches, LabelsAreThoseOfThePublishedCheckpoints) {
   EXPECT_TRUE(checkpoint_branches(kSmolLm3, {.match = {"x*"}}).empty());
 }
 
-TEST(CheckpointBranches, LabelsAreSafeAndDifferent) {
+TEST(CheckpointBranches, LabelsAreSafeAndUnique) {
   EXPECT_THAT(
       labels(checkpoint_branches(
           {"step-1000", "step-1000-tokens2B", "step-512", "a b/step-5", "../step-7"})),
@@ -77,7 +77,7 @@ TEST(CheckpointBranches, LabelsAreSafeAndDifferent) {
   EXPECT_EQ(short_step(1500), "1.5K");
 }
 
-TEST(CheckpointBranches, NumbersCountAsNumbers) {
+TEST(CheckpointBranches, DigitsCompareAsNumbers) {
   EXPECT_TRUE(natural_less("lc-4k", "lc-32k"));
   EXPECT_FALSE(natural_less("lc-32k", "lc-4k"));
   EXPECT_TRUE(natural_less("a", "b"));
@@ -86,7 +86,7 @@ TEST(CheckpointBranches, NumbersCountAsNumbers) {
   EXPECT_FALSE(natural_less("x1", "x1"));
 }
 
-TEST(CheckpointBranches, EveryNthAndEvenlyInTheLogarithm) {
+TEST(CheckpointBranches, EveryNthAndLogSpacedBranchesAreSelected) {
   Names names;
   for (int i = 1; i <= 100; ++i) names.push_back("step" + std::to_string(i));
   EXPECT_THAT(labels(checkpoint_branches(names, {.match = {}, .every = 40})),
@@ -95,11 +95,11 @@ TEST(CheckpointBranches, EveryNthAndEvenlyInTheLogarithm) {
               ElementsAre("1", "10", "100"));
   EXPECT_THAT(labels(checkpoint_branches(names, {.match = {}, .log = 1})), ElementsAre("100"));
   EXPECT_EQ(checkpoint_branches(names, {.match = {}, .log = 200}).size(), 100u);
-  // Of each phase.
+  // At most n branches of each phase.
   EXPECT_THAT(labels(checkpoint_branches(kSmolLm3, {.match = {}, .log = 1})),
               ElementsAre("S1-3.44M", "S2-4.2M", "S3-4.72M", "LC1-20K", "LC2-20K"));
   EXPECT_THROW(checkpoint_branches(names, {.match = {}, .every = 0}), Error);
-  // Names without a step do not count as the end of the training.
+  // Branches without a step are not the end of the training.
   EXPECT_THAT(
       labels(checkpoint_branches({"main", "step1", "step9", "step81"}, {.match = {"*"}, .log = 2})),
       ElementsAre("1", "81", "main"));
@@ -121,7 +121,7 @@ class BranchSweepFile : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(BranchSweepFile, IsASweepOverThem) {
+TEST_F(BranchSweepFile, IsAValidSweepOverTheBranches) {
   const auto file = folder_.file("sweeps/training.yaml");
   write_branch_sweep(sweep({"stage1-step-2000", "stage1-step-10", "odd: #name, {x}"}), file);
   const auto read = read_sweep({file, {}, ""});
@@ -135,7 +135,7 @@ TEST_F(BranchSweepFile, IsASweepOverThem) {
   EXPECT_EQ(read.runs[2].capture.model.revision, "odd: #name, {x}");
 }
 
-TEST_F(BranchSweepFile, MistakesLeaveNothingBehind) {
+TEST_F(BranchSweepFile, ErrorsLeaveNoFile) {
   const auto file = folder_.file("training.yaml");
   EXPECT_THAT(bad_input_message([&] { write_branch_sweep(sweep({}), file); }),
               HasSubstr("no branches"));

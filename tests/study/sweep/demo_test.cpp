@@ -1,4 +1,4 @@
-// `qkscope demo` with stand-ins for its data: the shipped sweep file over tiny checkpoints.
+// `qkscope demo` with the installed sweep file over tiny checkpoints.
 #include <gmock/gmock.h>
 
 #include "base/io/folder.h"
@@ -47,14 +47,14 @@ TEST_F(Demo, RunsTheShippedSweepAndPrintsItsTable) {
   EXPECT_THAT(compared.out, HasSubstr("  S1-40K / S1-40 "));
 }
 
-TEST_F(Demo, SaysWhereItLookedForItsData) {
+TEST_F(Demo, MissingDataErrorNamesTheFoldersSearched) {
   fs::remove_all(folder_.file("data"));
   const auto outcome = run("qkscope demo");
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.err, HasSubstr("looked in data/demo"));
 }
 
-// What `./run.sh demo-real` does once model and texts are there, on a smaller model.
+// The steps of `./run.sh demo-real` after the downloads, on a smaller model.
 TEST(DemoReal, AGgufFileIsCapturedAnalysedAndCompared) {
   const TemporaryFolder folder;
   make_folders(folder.file("build/demo-real/texts"));

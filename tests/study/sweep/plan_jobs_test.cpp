@@ -1,4 +1,4 @@
-// Which jobs a sweep and a capture become.
+// plan_jobs(): the jobs of a sweep and of a capture.
 #include <gmock/gmock.h>
 
 #include "error_message.h"
@@ -43,7 +43,7 @@ TEST_F(PlannedJobs, CaptureMergeAnalyseThenTables) {
   EXPECT_THAT(all.jobs[9].script, HasSubstr("sweep s.yaml --part tables &\n"));
 }
 
-TEST_F(PlannedJobs, WhatIsDoneNeedsNoJobs) {
+TEST_F(PlannedJobs, FinishedRunsHaveNoJobs) {
   ASSERT_EQ(sweep("out", "--quiet --only second").status, 0);
   EXPECT_THAT(names(plan({})),
               ElementsAre("first.capture", "first.merge", "first.analyse", "third.capture",
@@ -64,7 +64,7 @@ TEST_F(PlannedJobs, ACaptureOfAnotherConfigurationIsRefused) {
               HasSubstr("holds a capture with another configuration"));
 }
 
-TEST_F(PlannedJobs, OptionsThatNoScriptMayHoldAreRefused) {
+TEST_F(PlannedJobs, OptionsInvalidOnASbatchLineAreRefused) {
   const auto refused = [&](const SlurmOptions& slurm) {
     return bad_input_message([&] { plan(slurm); });
   };
@@ -79,7 +79,7 @@ TEST_F(PlannedJobs, OptionsThatNoScriptMayHoldAreRefused) {
   EXPECT_THAT(refused({.environment = {"a\nb"}}), HasSubstr("--environment"));
 }
 
-TEST_F(PlannedJobs, TheFilesSectionIsRead) {
+TEST_F(PlannedJobs, TheSectionSlurmIsRead) {
   write_sweep(
       "slurm: {shards: 8, partition: gpu, time: 1-0, gpus: 2, environment: [module load cuda]}\n");
   const auto sweep =
@@ -91,7 +91,7 @@ TEST_F(PlannedJobs, TheFilesSectionIsRead) {
   EXPECT_THAT(sweep.slurm().environment, ElementsAre("module load cuda"));
 }
 
-TEST_F(PlannedJobs, TheFilesErrorsHaveKeyAndLine) {
+TEST_F(PlannedJobs, ErrorsOfTheSectionNameKeyAndLine) {
   const auto refused = [&](const std::string& section) {
     write_sweep("slurm:\n  " + section + "\n");
     return bad_input_message([&] { plan({}); });
@@ -102,7 +102,7 @@ TEST_F(PlannedJobs, TheFilesErrorsHaveKeyAndLine) {
   EXPECT_THAT(refused("environment: module load"), HasSubstr("expected a list of lines of shell"));
 }
 
-TEST_F(PlannedJobs, PathsThatSlurmWouldTakeForPatternsAreRefused) {
+TEST_F(PlannedJobs, PathsWithSlurmPatternsAreRefused) {
   EXPECT_THAT(bad_input_message([&] { plan({}, "100%"); }), HasSubstr("expected a path without"));
 }
 

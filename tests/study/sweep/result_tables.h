@@ -1,4 +1,4 @@
-// Results of analyses made by hand: tables with a few heads whose statistics are known.
+// Hand-made results: tables with a few heads and known statistics.
 #pragma once
 
 #include <string>
@@ -70,7 +70,7 @@ inline void write_made_results(const std::string& folder, const std::string& lab
     write_file(folder + "/errors.csv", "quantity,heads,mean,se,low,high,texts,n_heads\n" + errors);
 }
 
-// A sweep's folder whose runs are done.
+// A sweep folder with finished runs.
 inline void write_made_sweep(const std::string& folder, const std::vector<std::string>& labels,
                              const std::vector<MadeHead>& heads, const std::string& errors = "") {
   Json runs = Json::array();

@@ -1,4 +1,4 @@
-// Sweeps whose results are at an address: the bytes of a local sweep, continued on another machine.
+// Sweeps in an object store: same bytes as a local sweep, resumable on another machine.
 #include <gmock/gmock.h>
 
 #include "input/store/stored_folder.h"
@@ -9,7 +9,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Machines are scratch folders.
+// Each machine is simulated by its own scratch folder.
 class StoredSweeps : public SweepFixture {
  protected:
   std::string address(const std::string& out = "store") const { return "file://" + file(out); }
@@ -31,7 +31,7 @@ class StoredSweeps : public SweepFixture {
     return all;
   }
 
-  // What the store has of the sweep, under the names of a local one.
+  // Content of the store under the file names of a local sweep.
   std::map<std::string, std::string> in_store(const std::vector<std::string>& data) const {
     auto all = objects_of(address() + "/small");
     for (const auto& folder : data)
@@ -57,7 +57,7 @@ class StoredSweeps : public SweepFixture {
                                               "captures/third"};
 };
 
-TEST_F(StoredSweeps, HaveTheBytesOfALocalOneAndContinueAnywhere) {
+TEST_F(StoredSweeps, AreByteIdenticalToLocalOnesAndResumeOnAnyMachine) {
   ASSERT_EQ(sweep("expected").status, 0);
   const auto first = on("one", stored("--only second"));
   ASSERT_EQ(first.status, 0) << first.err;
@@ -68,7 +68,7 @@ TEST_F(StoredSweeps, HaveTheBytesOfALocalOneAndContinueAnywhere) {
   expect_equal(in_store(kCaptures), contents("expected"));
   EXPECT_FALSE(path_exists("file:"));
 
-  // Nothing is computed and nothing put again, here or elsewhere.
+  // Another run computes and uploads nothing, on any machine.
   const auto before = StoredFolder(*parse_store_address(address() + "/small")).hash();
   std::filesystem::rename(tiny_checkpoint(), tiny_checkpoint() + ".away");
   for (const std::string machine : {"one", "three"}) {
@@ -84,7 +84,7 @@ TEST_F(StoredSweeps, HaveTheBytesOfALocalOneAndContinueAnywhere) {
   EXPECT_THAT(status.out, HasSubstr("3 of 3 runs done, 0 failed")) << status.err;
 }
 
-TEST_F(StoredSweeps, WithStatisticsTooHaveTheBytesOfALocalOne) {
+TEST_F(StoredSweeps, WithStatisticsAreByteIdenticalToLocalOnes) {
   write_sweep("stats: {groups: [A]}\n", "runs:\n  - {label: first, phase: short}\n");
   ASSERT_EQ(sweep("expected").status, 0);
   const auto done = on("one", stored());
@@ -93,7 +93,7 @@ TEST_F(StoredSweeps, WithStatisticsTooHaveTheBytesOfALocalOne) {
   EXPECT_THAT(on("two", stored()).out, HasSubstr("0 done, 1 were done before"));
 }
 
-TEST_F(StoredSweeps, ShardsOfTwoMachinesGiveTheTablesOfAll) {
+TEST_F(StoredSweeps, ShardsOnTwoMachinesGiveTheTablesOfAllRuns) {
   ASSERT_EQ(sweep("expected").status, 0);
   const auto shard = [&](const std::string& machine, const std::string& which) {
     return fmt::format("QKSCOPE_SCRATCH={} qkscope {}", file("scratch-" + machine),
@@ -105,9 +105,8 @@ TEST_F(StoredSweeps, ShardsOfTwoMachinesGiveTheTablesOfAll) {
   expect_equal(in_store(kCaptures), contents("expected"));
 }
 
-// One of them gets each run. The other may fail at it, with one line, and the next sweep has the
-// bytes all the same.
-TEST_F(StoredSweeps, TwoMachinesAtTheSameRunsNeverMix) {
+// One machine finishes each run; the other may fail at it, and the next sweep repairs the result.
+TEST_F(StoredSweeps, TwoMachinesWithTheSameRunsNeverMixTheirFiles) {
   ASSERT_EQ(sweep("expected").status, 0);
   const auto start = [&](const std::string& machine) {
     return start_program(
@@ -127,7 +126,7 @@ TEST_F(StoredSweeps, TwoMachinesAtTheSameRunsNeverMix) {
   expect_equal(in_store(kCaptures), contents("expected"));
 }
 
-TEST_F(StoredSweeps, FailuresAreKeptUntilTheRunSucceeds) {
+TEST_F(StoredSweeps, FailuresAreStoredUntilTheRunSucceeds) {
   const auto checkpoint = file("later");
   write_sweep("", fmt::format("runs:\n  - {{label: first}}\n"
                               "  - {{label: gone, overrides: {{model.name: {}}}}}\n",
@@ -145,7 +144,7 @@ TEST_F(StoredSweeps, FailuresAreKeptUntilTheRunSucceeds) {
   EXPECT_FALSE(objects_of(address() + "/small").contains("runs/gone/failure.json"));
 }
 
-TEST_F(StoredSweeps, AnotherConfigurationIsRefusedUnlessToldTo) {
+TEST_F(StoredSweeps, AnotherConfigurationNeedsOverwrite) {
   ASSERT_EQ(on("one", stored("--quiet --only first")).status, 0);
   const std::string other = "--only first --set capture.min_bucket_size=32 ";
   const auto refused = on("two", stored(other));
@@ -156,7 +155,7 @@ TEST_F(StoredSweeps, AnotherConfigurationIsRefusedUnlessToldTo) {
   EXPECT_THAT(forced.out, HasSubstr("1 done, 0 were done before"));
 }
 
-TEST_F(StoredSweeps, AreReadByTheCommandsThatReadSweeps) {
+TEST_F(StoredSweeps, AreReadByCompareAndCombine) {
   ASSERT_EQ(sweep("local").status, 0);
   ASSERT_EQ(on("one", stored("--quiet")).status, 0);
   const auto small = address() + "/small";
@@ -170,7 +169,7 @@ TEST_F(StoredSweeps, AreReadByTheCommandsThatReadSweeps) {
               HasSubstr("no garbage"));
 }
 
-TEST_F(StoredSweeps, RefuseWhatNeedsALocalFolder) {
+TEST_F(StoredSweeps, RefusePartsAndSubmission) {
   const auto part = on("one", stored("--part merge"));
   EXPECT_EQ(part.status, 2);
   EXPECT_THAT(part.err, HasSubstr("--part: the tasks of a cluster share a local folder"));

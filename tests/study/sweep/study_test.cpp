@@ -1,4 +1,4 @@
-// Sweeps by the public header, as a program outside this repository runs them.
+// Sweeps through the public header.
 #include "qkscope/experimental/study.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ class Study : public SweepFixture {
   Sweep read() const { return Sweep::read({file("sweep.yaml"), {}, ""}, file("out")); }
 };
 
-TEST_F(Study, PlansRunsAndTellsTheMeans) {
+TEST_F(Study, PlanRunAndOverviewAgree) {
   const auto sweep = read();
   EXPECT_EQ(sweep.name(), "small");
   EXPECT_EQ(sweep.folder(), file("out/small"));
@@ -53,7 +53,7 @@ TEST_F(Study, PlansRunsAndTellsTheMeans) {
   EXPECT_EQ(again[5].values, rows[5].values);
 }
 
-TEST_F(Study, OneLabelIsEnoughToCompare) {
+TEST_F(Study, ASingleMatchingLabelIsCompared) {
   write_sweep("", "runs:\n  - {label: S1-40K}\n");
   const auto sweep = read();
   ASSERT_EQ(sweep.run({.only = {}, .shard = {}, .quiet = true})[0].outcome, Outcome::done);
@@ -66,14 +66,14 @@ TEST_F(Study, OneLabelIsEnoughToCompare) {
   EXPECT_EQ(table.find("model")->texts[r_q], "S1-40K");
 }
 
-TEST_F(Study, StopsWhenToldTo) {
+TEST_F(Study, AStopBeforeTheStartInterruptsEveryRun) {
   const std::atomic<bool> stop = true;
   const auto reports = read().run({.only = {}, .shard = {}, .quiet = true, .stop = &stop});
   ASSERT_EQ(reports.size(), 3u);
   for (const auto& report : reports) EXPECT_EQ(report.outcome, Outcome::interrupted);
 }
 
-TEST_F(Study, ErrorsAreOfOneType) {
+TEST_F(Study, EveryErrorIsAnError) {
   EXPECT_THROW(Sweep::read({file("none.yaml"), {}, ""}), Error);
   EXPECT_THROW(read().run({.only = {"x"}, .shard = {}}), Error);
   EXPECT_THROW(read_overview(file("none")), Error);

@@ -1,5 +1,4 @@
-// The sweep file: how runs come out of base, own configurations and overrides, and what is said
-// about mistakes.
+// Sweep files: runs from base, own configurations and overrides, and error messages.
 #include "study/sweep/sweep_config.h"
 
 #include <gmock/gmock.h>
@@ -48,7 +47,7 @@ class SweepFile : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(SweepFile, RunsTakeTheBaseAndTheirOverrides) {
+TEST_F(SweepFile, RunsCombineTheBaseWithTheirOverrides) {
   const auto sweep = read(std::string(kHead) +
                               "analysis: {components: 4, query_model: linear, seed: 7, "
                               "profile_bins: buckets, fifths: context, length_bins: [0, 9], "
@@ -91,7 +90,7 @@ TEST_F(SweepFile, RunsTakeTheBaseAndTheirOverrides) {
   EXPECT_EQ(late.capture.dataset.max_samples, 5);
 }
 
-TEST_F(SweepFile, ConfigurationsOfTheirOwnLieBesideTheSweep) {
+TEST_F(SweepFile, OwnConfigurationsAreRelativeToTheSweepFile) {
   write_text(folder_.file("a.yaml"), "dataset: {path: d}\nmodel: {name: a}\n");
   write_text(folder_.file("b.yaml"), "dataset: {path: d}\nmodel: {name: b}\n");
   const auto sweep =
@@ -112,7 +111,7 @@ TEST_F(SweepFile, PathsAreLookedUpInTheDataFolderFirst) {
   EXPECT_EQ(read(text, {}, folder_.file("other")).runs[0].capture.model.name, "m");
 }
 
-TEST_F(SweepFile, MistakesAreNamedWithTheirLine) {
+TEST_F(SweepFile, ErrorsNameTheLine) {
   const std::string head = kHead;
   EXPECT_EQ(complaint(head + "run: []\nruns: [{label: a}]\n"),
             "sweep.yaml:5: run: there is no such key; did you mean runs?");
@@ -146,7 +145,7 @@ TEST_F(SweepFile, NamesMustBeSafeFolderNames) {
               HasSubstr("a name for a folder"));
 }
 
-TEST_F(SweepFile, MistakesInsideACaptureAreNamedWhereTheyStand) {
+TEST_F(SweepFile, ErrorsInACaptureConfigurationNameItsFile) {
   const std::string head = kHead;
   EXPECT_EQ(complaint(head + "runs:\n  - {label: a, overrides: {capture.layer: [1]}}\n"),
             "run a: sweep.yaml:6: capture.layer: there is no such key; did you mean "
@@ -169,7 +168,7 @@ TEST_F(SweepFile, MistakesInsideACaptureAreNamedWhereTheyStand) {
               HasSubstr("none.yaml"));
 }
 
-TEST_F(SweepFile, RunsOfCapturesThatAreThere) {
+TEST_F(SweepFile, RunsMayUseExistingCaptures) {
   const auto sweep = read(
       "name: s\nruns:\n"
       "  - {label: hub, data: 'org/name@step-1', model: org/model, phase: p1}\n"
@@ -212,7 +211,7 @@ TEST_F(SweepFile, AnalysisOptionsAreChecked) {
               HasSubstr("one of them is run"));
 }
 
-TEST_F(SweepFile, ComputeOptionsHoldForEveryRun) {
+TEST_F(SweepFile, ComputeOptionsApplyToEveryRun) {
   const std::string text = std::string(kHead) +
                            "  inference: {autocast_dtype: float16}\n"
                            "compute: {device: cuda, dtype: bf16, device_memory: 8GiB, "
@@ -249,7 +248,7 @@ TEST_F(SweepFile, ComputeOptionsAreChecked) {
   EXPECT_THAT(with("devise: cpu"), HasSubstr("did you mean compute.device?"));
 }
 
-TEST_F(SweepFile, RunsGoToBranchesOfTheirOwn) {
+TEST_F(SweepFile, EachRunIsPublishedToItsOwnBranch) {
   const std::string runs = "runs: [{label: a, phase: p}, {label: b, phase: p}]\n";
   EXPECT_FALSE(read(kHead + runs).runs[0].publish);
   const auto plain = read(kHead + std::string("publish: {repo: org/x, private: true}\n") + runs);
@@ -268,7 +267,7 @@ TEST_F(SweepFile, RunsGoToBranchesOfTheirOwn) {
   EXPECT_TRUE(from_config.runs[0].publish->private_repo);
 }
 
-TEST_F(SweepFile, PlacesToPublishAreChecked) {
+TEST_F(SweepFile, PublishTargetsAreChecked) {
   const auto with = [&](const std::string& publish) {
     return complaint(std::string(kHead) + "publish: {" + publish +
                      "}\nruns: [{label: a, phase: long context}, {label: b}]\n");
@@ -282,7 +281,7 @@ TEST_F(SweepFile, PlacesToPublishAreChecked) {
   EXPECT_THAT(with("repo: o/x, privat: true"), HasSubstr("did you mean publish.private?"));
 }
 
-TEST_F(SweepFile, TheShippedSweepsAreWhole) {
+TEST_F(SweepFile, InstalledSweepFilesAreValid) {
   const std::string configs = source_path("configs/");
   const auto training = read_sweep({configs + "sweeps/smollm3-training.yaml", {}, ""});
   ASSERT_EQ(training.runs.size(), 10u);

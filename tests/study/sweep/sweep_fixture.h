@@ -1,13 +1,17 @@
-// A sweep over three tiny checkpoints, in a folder of its own.
+// Fixture: a sweep over three tiny checkpoints in a temporary folder.
 #pragma once
 
+#include <csignal>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
+#include <thread>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include "base/io/folder.h"
 #include "base/io/json.h"
@@ -24,7 +28,7 @@ class SweepFixture : public testing::Test {
 
   std::string file(const std::string& name) const { return folder_.file(name); }
 
-  // `more` goes below the base's capture section, `runs` replaces the list of runs.
+  // Writes sweep.yaml; `more` is inserted after `base`, `runs` replaces the list of runs.
   void write_sweep(const std::string& more = "", const std::string& runs = kRuns) {
     write_text(file("sweep.yaml"),
                fmt::format("name: small\n"
@@ -45,6 +49,19 @@ class SweepFixture : public testing::Test {
     return run_program(command(out, options));
   }
 
+  // Starts the sweep and kills it with SIGKILL as soon as `reached` returns true. Returns false if
+  // the sweep ended before.
+  bool kill_sweep_when(const std::string& out, const std::function<bool()>& reached) const {
+    const pid_t child = start_program(command(out, "--quiet"), file("err"));
+    while (!reached()) {
+      if (::waitpid(child, nullptr, WNOHANG) == child) return reached();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ::kill(child, SIGKILL);
+    wait_for_program(child);
+    return true;
+  }
+
   Json runs_of(const std::string& out) const {
     return load_json(file(out) + "/small/runs.json").at("runs");
   }
@@ -52,7 +69,7 @@ class SweepFixture : public testing::Test {
     return runs_of(out).at(run).at("state");
   }
 
-  // Every file of the sweep with its content, but those that tell times or name the folder.
+  // Content of every file of the sweep, except files with times or paths.
   std::map<std::string, std::string> contents(const std::string& out) const {
     namespace fs = std::filesystem;
     std::map<std::string, std::string> all;

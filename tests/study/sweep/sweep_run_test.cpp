@@ -1,7 +1,6 @@
-// Sweeps as a user runs them: what is skipped, what fails, what is chosen, what comes out.
+// `qkscope sweep`: results, skipped work, failures, selections and interruptions.
 #include <cmath>
 #include <csignal>
-#include <random>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -18,7 +17,7 @@ using testing::HasSubstr;
 
 class SweepRuns : public SweepFixture {};
 
-TEST_F(SweepRuns, WritesRunsTablesAndTheirList) {
+TEST_F(SweepRuns, WritesResultsTablesAndRunsJson) {
   const auto outcome = sweep("out", "");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("3 runs in"));
@@ -36,12 +35,12 @@ TEST_F(SweepRuns, WritesRunsTablesAndTheirList) {
   EXPECT_EQ(runs[2]["config"]["capture"]["sampler"]["base_rate"], 4.0);
 }
 
-TEST_F(SweepRuns, TheTablesAreThoseOfTheRuns) {
+TEST_F(SweepRuns, CombinedTablesHaveTheRowsOfTheRuns) {
   ASSERT_EQ(sweep("out").status, 0);
   EXPECT_EQ(run_python("tests/study/sweep/check_tables.py", {file("out/small")}), 0);
 }
 
-TEST_F(SweepRuns, WhatIsDoneIsNotDoneAgain) {
+TEST_F(SweepRuns, FinishedRunsAreSkipped) {
   ASSERT_EQ(sweep("out").status, 0);
   const auto before = contents("out");
   const auto summary = std::string(MappedFile(file("out/small/runs/first/summary.json")).text());
@@ -52,7 +51,7 @@ TEST_F(SweepRuns, WhatIsDoneIsNotDoneAgain) {
   expect_same("out", before);
 }
 
-TEST_F(SweepRuns, OtherAnalysisOptionsRedoTheAnalysisOnly) {
+TEST_F(SweepRuns, OtherAnalysisOptionsRepeatOnlyTheAnalysis) {
   ASSERT_EQ(sweep("out").status, 0);
   const auto before = contents("out");
   std::filesystem::rename(tiny_checkpoint(), tiny_checkpoint() + ".away");
@@ -68,14 +67,14 @@ TEST_F(SweepRuns, OtherAnalysisOptionsRedoTheAnalysisOnly) {
   expect_same("out", before);
 }
 
-TEST_F(SweepRuns, StatisticsStandBesideTheCapture) {
+TEST_F(SweepRuns, StatisticsAddExactColumnsAndSamplingErrors) {
   write_sweep("stats: {groups: [A, B]}\n");
   ASSERT_EQ(sweep("out").status, 0);
   const Table overview = read_parquet_table(file("out/small/overview.parquet"));
   ASSERT_NE(overview.find("r_q_exact"), nullptr);
   EXPECT_EQ(overview.find("ap_drop_exact"), nullptr);  // needs rows
   const Table sampling = read_parquet_table(file("out/small/sampling.parquet"));
-  // Three runs, ten numbers and the classes.
+  // Three runs with ten quantities and the classes.
   EXPECT_EQ(sampling.rows(), 33);
   EXPECT_EQ(sampling.find("quantity")->texts[0], "r_q");
   EXPECT_DOUBLE_EQ(sampling.find("exact")->reals[0], overview.find("r_q_exact")->reals[0]);
@@ -91,8 +90,8 @@ TEST_F(SweepRuns, StatisticsStandBesideTheCapture) {
   expect_same("out", before);
 }
 
-// One pass feeds capture and statistics; the bytes are those of a pass for each.
-class OnePass : public SweepRuns {
+// Capture and statistics from shared forward passes are byte-identical to separate passes.
+class SharedPasses : public SweepRuns {
  protected:
   void compare(const std::string& options) {
     ASSERT_EQ(sweep("two", options).status, 0);  // the captures
@@ -103,49 +102,37 @@ class OnePass : public SweepRuns {
   }
 };
 
-TEST_F(OnePass, GivesTheBytesOfTwo) {
+TEST_F(SharedPasses, GiveTheBytesOfSeparatePasses) {
   compare("--quiet");
 }
 
-TEST_F(OnePass, GivesTheBytesOfTwoOnAGpu) {
+TEST_F(SharedPasses, GiveTheBytesOfSeparatePassesOnAGpu) {
   if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda();
   compare("--quiet --device cuda");
 }
 
-// Capture and statistics save at moments of their own: each goes on from its last one.
-TEST_F(SweepRuns, KilledWithStatisticsBothContinueToTheSameBytes) {
+// Capture and statistics have separate journals; each resumes from its own last entry, also if that
+// entry did not reach the disk.
+TEST_F(SweepRuns, AKillDuringCaptureOrStatisticsResumesToTheSameBytes) {
   write_documents(file("docs.jsonl"), kSanitized ? 150 : 300, 30);
   write_sweep("stats: {groups: [A, B]}\n", "runs:\n  - {label: first}\n");
-  using Clock = std::chrono::steady_clock;
-  const auto before = Clock::now();
   ASSERT_EQ(sweep("expected").status, 0);
-  const auto duration =
-      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - before);
-  const auto expected = contents("expected");
-  std::mt19937 random(5);
-  // As if the last thing that it saved had not reached the disk.
-  const auto forget_last = [&](const std::string& what) {
+  for (const std::string what : {"captures", "statistics"}) {
     const auto journal = file("out/small/" + what + "/first/.parts/00000-of-00001/journal.jsonl");
-    auto text = path_exists(journal) ? std::string(MappedFile(journal).text()) : "";
-    if (std::count(text.begin(), text.end(), '\n') < 2) return 0;
-    text.pop_back();
-    write_text(journal, text.substr(0, text.rfind('\n') + 1));
-    return 1;
-  };
-  int forgotten = 0;
-  for (int kills = 0; kills < 8; ++kills) {
-    const pid_t child = start_program(command("out", "--quiet"), file("err"));
-    std::this_thread::sleep_for(duration * (100 + random() % 500) / 1000);
-    ::kill(child, SIGKILL);
-    if (!WIFSIGNALED(wait_for_program(child))) break;
-    forgotten += forget_last(kills % 2 == 0 ? "captures" : "statistics");
+    const auto entries = [&] {
+      const auto text = path_exists(journal) ? std::string(MappedFile(journal).text()) : "";
+      return std::count(text.begin(), text.end(), '\n');
+    };
+    ASSERT_TRUE(kill_sweep_when("out", [&] { return entries() >= 2; })) << what;
+    auto text = std::string(MappedFile(journal).text());
+    text.resize(text.rfind('\n', text.size() - 2) + 1);  // drop the last entry
+    write_text(journal, text);
   }
   ASSERT_EQ(sweep("out").status, 0);
-  expect_same("out", expected);
-  EXPECT_GT(forgotten, 0);
+  expect_same("out", contents("expected"));
 }
 
-TEST_F(SweepRuns, StatisticsStandInForACapture) {
+TEST_F(SweepRuns, ASweepMayConsistOfStatisticsOnly) {
   write_sweep("capture: false\nstatistics: true\n");
   const auto outcome = sweep("out", "");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
@@ -159,7 +146,7 @@ TEST_F(SweepRuns, StatisticsStandInForACapture) {
   EXPECT_THAT(sweep("out").err, HasSubstr("statistics: true"));
 }
 
-TEST_F(SweepRuns, AnotherCaptureConfigurationIsRefusedUnlessToldTo) {
+TEST_F(SweepRuns, AnotherCaptureConfigurationNeedsOverwrite) {
   ASSERT_EQ(sweep("out").status, 0);
   const auto refused = sweep("out", "--set capture.min_bucket_size=32 --only first");
   EXPECT_EQ(refused.status, 2);
@@ -170,13 +157,13 @@ TEST_F(SweepRuns, AnotherCaptureConfigurationIsRefusedUnlessToldTo) {
   EXPECT_EQ(runs_of("out")[0]["config"]["capture"]["min_bucket_size"], 32);
 }
 
-TEST_F(SweepRuns, OptionsOfTheDeviceHoldForEveryRun) {
+TEST_F(SweepRuns, DeviceOptionsApplyToEveryRun) {
   ASSERT_EQ(sweep("out").status, 0);
   const auto before = contents("out");
   const auto same = sweep("out", "--quiet --device cpu --dtype float32 --device-memory 1GiB");
   ASSERT_EQ(same.status, 0) << same.err;
   expect_same("out", before);
-  // Another type is another capture.
+  // Another dtype is another capture configuration.
   const auto other = sweep("out", "--device cpu --dtype bfloat16 --only first");
   EXPECT_EQ(other.status, 2);
   EXPECT_THAT(other.err, HasSubstr("model.dtype"));
@@ -190,7 +177,7 @@ TEST_F(SweepRuns, OptionsOfTheDeviceHoldForEveryRun) {
   EXPECT_THAT(nowhere.err, HasSubstr("tpu"));
 }
 
-TEST_F(SweepRuns, OneFailureIsReportedAndTheOthersGoOn) {
+TEST_F(SweepRuns, AFailedRunDoesNotStopTheOthers) {
   ASSERT_EQ(sweep("expected").status, 0);
   const auto checkpoint = file("later");
   write_sweep("", fmt::format("runs:\n  - {{label: first, phase: short}}\n"
@@ -215,7 +202,7 @@ TEST_F(SweepRuns, OneFailureIsReportedAndTheOthersGoOn) {
   EXPECT_FALSE(path_exists(file("out/small/runs/gone/failure.json")));
 }
 
-TEST_F(SweepRuns, DamagedCapturesFailTheirRun) {
+TEST_F(SweepRuns, ADamagedCaptureFailsItsRun) {
   ASSERT_EQ(sweep("out").status, 0);
   write_text(file("out/small/captures/second/l00h00q/data.parquet"), "not Parquet");
   std::filesystem::remove(file("out/small/runs/second/summary.json"));
@@ -225,7 +212,7 @@ TEST_F(SweepRuns, DamagedCapturesFailTheirRun) {
   EXPECT_EQ(state_of("out", 1), "failed");
 }
 
-TEST_F(SweepRuns, DamagedStateFilesConcernTheirRunAlone) {
+TEST_F(SweepRuns, ADamagedStateFileFailsOnlyItsRun) {
   ASSERT_EQ(sweep("out").status, 0);
   const auto expected = contents("out");
   const auto state = file("out/small/captures/second/_saver_state.json");
@@ -268,7 +255,7 @@ TEST_F(SweepRuns, TwoSweepsIntoOneFolderShareTheWork) {
   expect_same("out", contents("expected"));
 }
 
-TEST_F(SweepRuns, DryRunSaysWhatIsLeftAndWritesNothing) {
+TEST_F(SweepRuns, DryRunListsRemainingWorkAndWritesNothing) {
   const auto outcome = sweep("out", "--dry-run");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("first            to capture: 40 examples"));
@@ -278,34 +265,17 @@ TEST_F(SweepRuns, DryRunSaysWhatIsLeftAndWritesNothing) {
   EXPECT_THAT(sweep("out", "--dry-run").out, HasSubstr("first            captured, analysed"));
 }
 
-TEST_F(SweepRuns, KilledAtAnyMomentItContinuesToTheSameBytes) {
-  using Clock = std::chrono::steady_clock;
-  const auto before = Clock::now();
+TEST_F(SweepRuns, KillsAfterEachStageResumeToTheSameBytes) {
   ASSERT_EQ(sweep("expected").status, 0);
-  const auto duration =
-      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - before);
-  const auto expected = contents("expected");
-  std::mt19937 random(11);
-  const int kills_wanted = kSanitized ? 4 : 20;
-  int kills = 0;
-  int finished = 0;
-  while (kills < kills_wanted || finished == 0) {
-    const pid_t child = start_program(command("out", "--quiet"), file("err"));
-    if (kills < kills_wanted) {
-      std::this_thread::sleep_for(duration * (random() % 1000) / 1000);
-      ::kill(child, SIGKILL);
-    }
-    const int status = wait_for_program(child);
-    if (WIFSIGNALED(status)) {
-      ++kills;
-      continue;
-    }
-    ASSERT_EQ(WEXITSTATUS(status), 0) << MappedFile(file("err")).text();
-    expect_same("out", expected);
-    ++finished;
-    std::filesystem::remove_all(file("out"));
-  }
-  fmt::print("{} kills, {} sweeps finished\n", kills, finished);
+  // Files that mark the end of a stage: first journal entry, merged capture, analysis, tables.
+  for (const std::string mark :
+       {"captures/first/.parts/00000-of-00001/journal.jsonl", "captures/first/_saver_state.json",
+        "runs/first/summary.json", "captures/second/_saver_state.json", "runs/third/summary.json",
+        "qk.parquet"})
+    EXPECT_TRUE(kill_sweep_when("out", [&] { return path_exists(file("out/small/" + mark)); }))
+        << mark;
+  ASSERT_EQ(sweep("out").status, 0);
+  expect_same("out", contents("expected"));
 }
 
 TEST_F(SweepRuns, ADryRunFindsACheckpointBelowTheWorkingFolder) {
@@ -316,7 +286,7 @@ TEST_F(SweepRuns, ADryRunFindsACheckpointBelowTheWorkingFolder) {
   EXPECT_THAT(outcome.out, HasSubstr("weights"));
 }
 
-TEST_F(SweepRuns, CtrlCSaysHowToContinue) {
+TEST_F(SweepRuns, CtrlCStopsAndTheMessageTellsHowToContinue) {
   write_documents(file("docs.jsonl"), 3000, 60);
   const pid_t child = start_program(command("out"), file("err"));
   const auto journal = file("out/small/captures/first/.parts/00000-of-00001/journal.jsonl");

@@ -1,7 +1,7 @@
 "use strict";
 
-// The page's data: JSON with arrays of numbers in base64, and the points of all heads apart, which
-// are decoded head by head.
+// Data of the page: JSON with base64-encoded arrays, and the points of all heads in a separate
+// base64 text that is decoded one head at a time.
 const report = JSON.parse(document.getElementById("report-data").textContent);
 const points = document.getElementById("report-points").textContent;
 
@@ -16,7 +16,7 @@ function unpack(text, Type) {
   return new Type(bytesOf(text).buffer);
 }
 
-// Bytes [first, last) of a long base64 text: whole groups of three bytes are decoded.
+// Decodes bytes [first, last) of a long base64 text without decoding the rest.
 function sliceOf(text, first, last) {
   const group = Math.floor(first / 3);
   const bytes = bytesOf(text.slice(4 * group, 4 * Math.ceil(last / 3)));
@@ -34,6 +34,7 @@ const heads = (() => {
     start: unpack(packed.profile.start, Uint32Array),
     position: unpack(packed.profile.position, Float32Array),
     ap: unpack(packed.profile.ap, Float32Array),
+    free: packed.profile.ap_free && unpack(packed.profile.ap_free, Float32Array),
     error: unpack(packed.profile.error, Float32Array),
   };
   const scatter = packed.scatter && {
@@ -51,13 +52,15 @@ const heads = (() => {
     layer: unpack(packed.layer, Uint16Array),
     head: unpack(packed.head, Uint16Array),
     rope: unpack(packed.rope, Uint8Array),
+    attention: unpack(packed.attention, Uint8Array),
     kind: unpack(packed.class, Uint8Array),
+    axisKind: packed.class_axis && unpack(packed.class_axis, Uint8Array),
     measures, profile, scatter,
   };
 })();
 
-// The points of one head: [{key, position, shade, token, pc0, pc1, a, b, c0, c1}], null where none
-// were kept. Shades run from the first to the last position of the head's own run.
+// Returns the points of one head as [{key, position, shade, token, pc0, pc1, a, b, c0, c1}], or null
+// if none were stored. The shade is the position over the last position of the run.
 function pointsOf(head) {
   const scatter = heads.scatter;
   if (!scatter || scatter.start[head] === scatter.start[head + 1]) return null;
@@ -80,24 +83,29 @@ function pointsOf(head) {
   return list;
 }
 
+// Returns the plasticity profile of one head as [{x, y, free, error}], or null if it has none.
 function profileOf(head) {
   const profile = heads.profile;
   if (!profile) return null;
   const list = [];
   for (let i = profile.start[head]; i < profile.start[head + 1]; ++i)
-    if (!Number.isNaN(profile.ap[i])) list.push({ x: profile.position[i], y: profile.ap[i], error: profile.error[i] });
+    if (!Number.isNaN(profile.ap[i])) list.push({ x: profile.position[i], y: profile.ap[i], free: profile.free ? profile.free[i] : NaN, error: profile.error[i] });
   return list.length > 0 ? list : null;
 }
 
 const kRopes = { rope: "RoPE", nope: "NoPE", unknown: "unknown" };
 
-const classOf = (head) => report.heads.classes[heads.kind[head]] || { title: "", colour: "transparent" };
+const kNoClass = { title: "", colour: "transparent" };
+const classOf = (head) => report.heads.classes[heads.kind[head]] || kNoClass;
+const axisClassOf = (head) => (heads.axisKind && report.heads.classes[heads.axisKind[head]]) || kNoClass;
+const attentionOf = (head) => report.heads.attentions[heads.attention[head]] || "";
 const ropeOf = (head) => kRopes[report.heads.ropes[heads.rope[head]]] || "";
 const measureOf = (name, head) => (heads.measures.has(name) ? heads.measures.get(name)[head] : NaN);
 
-// Columns of the tables by a shorter name.
+// Short titles of measures for table headers.
 const kTitles = {
   explained_variance: "PC0 var.", ap_profile_overall: "plasticity", ap_first20: "first 20 %", ap_last20: "last 20 %", ap_drop: "drop",
+  ap_free_overall: "plasticity, free", ap_free_drop: "drop, free",
   bias_strength: "bias", separation_strength: "separation", plane_var_fraction: "plane var.", q_R2_pos: "R² on pos.",
 };
 const titleOf = (name) => kTitles[name] || name;
@@ -110,7 +118,7 @@ function shown(value) {
   return Math.abs(value) < 10 ? value.toFixed(4) : value.toPrecision(5);
 }
 
-// An element with text; text is never read as HTML anywhere on this page.
+// Creates an element with text. The page never parses text as HTML.
 function element(tag, text, className) {
   const made = document.createElement(tag);
   if (text !== undefined) made.textContent = text;
@@ -118,7 +126,7 @@ function element(tag, text, className) {
   return made;
 }
 
-// A small box beside the mouse; one for the whole page.
+// The tooltip beside the mouse, shared by the whole page.
 const hint = (() => {
   const box = element("div", undefined, "hint");
   box.hidden = true;

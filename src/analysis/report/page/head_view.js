@@ -1,9 +1,9 @@
 "use strict";
 
-// One head: its points on three planes, its profile, its numbers.
+// Details of one head: points on three planes, plasticity profile, all measures.
 const headView = (() => {
   const view = document.getElementById("head-view");
-  const shades = report.shades;  // "#BFD7EA" of early and late queries and keys
+  const shades = report.shades;  // colours of the first and last position, as "#BFD7EA"
 
   function shade(point) {
     const [from, to] = point.key ? shades.key : shades.query;
@@ -24,7 +24,7 @@ const headView = (() => {
     return [low - margin, high + margin];
   }
 
-  // A few round numbers within a range.
+  // Returns about `wanted` round numbers within a range.
   function ticks([low, high], wanted) {
     const rough = (high - low) / wanted;
     const power = 10 ** Math.floor(Math.log10(rough));
@@ -34,7 +34,7 @@ const headView = (() => {
     return list;
   }
 
-  // Axes with ticks; returns functions from data to pixels.
+  // Draws axes with ticks. Returns the context and functions from data to pixel coordinates.
   function frame(canvas, xRange, yRange, labels) {
     const ratio = window.devicePixelRatio || 1;
     const width = canvas.clientWidth, height = canvas.clientHeight;
@@ -67,7 +67,7 @@ const headView = (() => {
     return { context, x, y };
   }
 
-  // The nearest of `places` ({x, y} in pixels, text) to the mouse says what it is.
+  // Shows a tooltip for the nearest of `places` ({x, y} in pixels, text).
   function explain(canvas, places) {
     canvas.addEventListener("mousemove", (event) => {
       const box = canvas.getBoundingClientRect();
@@ -111,6 +111,19 @@ const headView = (() => {
     context.globalAlpha = 1;
   }
 
+  // The profile of ap_free as a dashed line.
+  function drawModelFree(context, x, y, list) {
+    const known = list.filter((point) => !Number.isNaN(point.free));
+    if (known.length < 2) return;
+    context.save();
+    context.strokeStyle = shades.query[1];
+    context.setLineDash([5, 3]);
+    context.beginPath();
+    known.forEach((point, i) => (i === 0 ? context.moveTo(x(point.x), y(point.free)) : context.lineTo(x(point.x), y(point.free))));
+    context.stroke();
+    context.restore();
+  }
+
   function drawProfile(canvas, list) {
     const { context, x, y } = frame(canvas, [0, Math.max(...list.map((point) => point.x)) * 1.03 || 1], [0, 1.02], { x: "query position (tokens)", y: "plasticity" });
     context.strokeStyle = context.fillStyle = report.shades.accent;
@@ -119,6 +132,7 @@ const headView = (() => {
     context.beginPath();
     list.forEach((point, i) => (i === 0 ? context.moveTo(x(point.x), y(point.y)) : context.lineTo(x(point.x), y(point.y))));
     context.stroke();
+    drawModelFree(context, x, y, list);
     for (const point of list) {
       context.beginPath();
       context.arc(x(point.x), y(point.y), list.length > 60 ? 1 : 2, 0, 2 * Math.PI);
@@ -126,11 +140,11 @@ const headView = (() => {
     }
     explain(canvas, list.map((point) => ({
       x: x(point.x), y: y(point.y),
-      text: `plasticity ${shown(point.y)}${Number.isNaN(point.error) ? "" : ` ± ${shown(point.error)}`} at position ${Math.round(point.x).toLocaleString("en")}`,
+      text: `plasticity ${shown(point.y)}${Number.isNaN(point.free) ? "" : ` (model-free ${shown(point.free)})`}${Number.isNaN(point.error) ? "" : ` ± ${shown(point.error)}`} at position ${Math.round(point.x).toLocaleString("en")}`,
     })));
   }
 
-  // A canvas with a caption, and what draws it once all plots have their place.
+  // A canvas with a caption, and the function that draws it after layout.
   function plot(caption, draw) {
     const box = element("div", undefined, "plot");
     const canvas = element("canvas");
@@ -153,7 +167,8 @@ const headView = (() => {
   function show(head) {
     const run = report.runs[heads.run[head]];
     view.replaceChildren(element("h3", `${labelOf(run)}: layer ${heads.layer[head]}, head ${heads.head[head]}`));
-    const words = [ropeOf(head), classOf(head).title].filter(Boolean).join(", ");
+    const axisClass = axisClassOf(head).title;
+    const words = [ropeOf(head), attentionOf(head), classOf(head).title, axisClass && `${axisClass} along the drift axis`].filter(Boolean).join(", ");
     const list = pointsOf(head);
     const legend = list ? "Blue circles: queries, red squares: keys; darker is later in the text." : "No points were kept of this head (qkscope analyze --scatter).";
     view.append(element("p", [words, legend].filter(Boolean).join(". "), "note"));
@@ -166,7 +181,7 @@ const headView = (() => {
       plots.push(plot("First plane of the complement", (canvas) => drawPoints(canvas, list, "c0", "c1", { x: "c0", y: "c1" })));
     }
     const profile = profileOf(head);
-    if (profile) plots.push(plot("Plasticity by query position; band: ±1.96 s.e. over texts", (canvas) => drawProfile(canvas, profile)));
+    if (profile) plots.push(plot(`Plasticity by query position; band: ±1.96 s.e. over texts${profile.some((point) => !Number.isNaN(point.free)) ? "; dashed: model-free" : ""}`, (canvas) => drawProfile(canvas, profile)));
     const row = element("div", undefined, "plots");
     row.append(...plots.map(({ box }) => box));
     view.append(row, numbers(head));

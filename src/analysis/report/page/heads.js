@@ -1,19 +1,21 @@
 "use strict";
 
-// The table of heads. Only the rows in sight are in the document.
+// The table of heads. Only visible rows are in the document (virtual scrolling).
 const headTable = (() => {
   const kRowHeight = 26;
-  const kMargin = 10;  // rows kept above and below those in sight
+  const kMargin = 10;  // rows rendered above and below the visible ones
 
   const measure = (name) => ({ title: titleOf(name), hint: name, width: 74, value: (head) => measureOf(name, head) });
-  // With one run, or without NoPE layers, a column would say the same everywhere.
+  // `only: false` hides a column that has the same value for every head.
   const columns = [
     { title: "run", width: 106, text: true, value: (head) => heads.run[head], show: (head) => labelOf(report.runs[heads.run[head]]), only: new Set(heads.run).size > 1 },
     { title: "layer", width: 50, value: (head) => heads.layer[head] },
     { title: "head", width: 50, value: (head) => heads.head[head] },
     { title: "position", width: 64, text: true, value: (head) => heads.rope[head], show: ropeOf, only: new Set(heads.rope).size > 1 },
-    { title: "class", width: 156, text: true, value: (head) => heads.kind[head], show: (head) => classOf(head).title },
-    ...["r_q", "r_k", "explained_variance", "ap_profile_overall", "ap_first20", "ap_last20", "ap_drop", "bias_strength",
+    { title: "attention", width: 86, text: true, value: (head) => heads.attention[head], show: attentionOf, only: new Set(heads.attention).size > 1 },
+    { title: "class", dot: classOf, width: 156, text: true, value: (head) => heads.kind[head], show: (head) => classOf(head).title },
+    { title: "class, axis", dot: axisClassOf, width: 156, text: true, value: (head) => heads.axisKind[head], show: (head) => axisClassOf(head).title, only: Boolean(heads.axisKind) },
+    ...["r_q", "r_k", "explained_variance", "ap_profile_overall", "ap_first20", "ap_last20", "ap_drop", "ap_free_overall", "bias_strength",
       "separation_strength", "plane_var_fraction", "r_q_a", "r_k_a", "sink_0", "previous_token_head", "induction_head", "entropy", "distance_mean"].map(measure),
   ].filter((column) => column.only !== false && (!column.hint || heads.measures.has(column.hint)));
 
@@ -23,7 +25,7 @@ const headTable = (() => {
   const count = document.getElementById("head-count");
   const grid = columns.map((column) => `${column.width}px`).join(" ");
 
-  let order = [];        // heads that pass the filters, sorted
+  let order = [];  // heads that pass the filter, sorted
   let sorted = { column: 0, down: false };
   let chosen = -1;
   let onChoose = () => {};
@@ -33,11 +35,13 @@ const headTable = (() => {
     return (filter.run < 0 || heads.run[head] === filter.run) &&
       !(heads.layer[head] < filter.layerLow) && !(heads.layer[head] > filter.layerHigh) &&
       (filter.kind < 0 || heads.kind[head] === filter.kind) &&
+      (filter.axisKind < 0 || heads.axisKind[head] === filter.axisKind) &&
       (filter.rope < 0 || heads.rope[head] === filter.rope) &&
+      (filter.attention < 0 || heads.attention[head] === filter.attention) &&
       (Number.isNaN(filter.apLow) || ap >= filter.apLow) && (Number.isNaN(filter.apHigh) || ap <= filter.apHigh);
   }
 
-  // Heads without the number come last either way; ties keep the order of run, layer and head.
+  // Heads without a value come last in both directions; ties are ordered by run, layer and head.
   function compare(x, y) {
     const value = columns[sorted.column].value;
     const a = value(x), b = value(y);
@@ -53,9 +57,9 @@ const headTable = (() => {
     row.dataset.head = head;
     for (const column of columns) {
       const cell = element("span", undefined, column.text ? "text" : "");
-      if (column.title === "class" && classOf(head).title) {
+      if (column.dot && column.dot(head).title) {
         const dot = element("i", undefined, "dot");
-        dot.style.background = classOf(head).colour;
+        dot.style.background = column.dot(head).colour;
         cell.append(dot);
       }
       cell.append(column.show ? column.show(head) : shown(column.value(head)));
@@ -92,7 +96,7 @@ const headTable = (() => {
     if (order.length > 0) choosePlace(Math.min(order.length - 1, Math.max(0, order.indexOf(chosen) + step)));
   }
 
-  // The head itself, if the filters let it through; true when they do.
+  // Selects a head. Returns false if the filter hides it.
   function chooseHead(head) {
     const place = order.indexOf(head);
     if (place >= 0) choosePlace(place);

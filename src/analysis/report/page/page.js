@@ -1,6 +1,6 @@
 "use strict";
 
-// Fills the page: runs, figures, filters of the heads, provenance.
+// Fills the page: runs, figures, filters of the head table, provenance.
 (() => {
   const at = (id) => document.getElementById(id);
 
@@ -23,44 +23,61 @@
     return count > 0 ? sum / count : NaN;
   }
 
-  // Three digits are what a mean over heads is good for.
+  // Formats a mean over heads with three digits.
   function brief(value) {
     if (Number.isNaN(value)) return "";
     return Math.abs(value) < 0.01 && value !== 0 ? value.toExponential(2) : value.toFixed(3);
   }
 
+  const kMeans = ["r_q", "r_k", "explained_variance", "abs_r_k_a", "alpha_k", "bias_strength", "separation_strength", "plane_var_fraction", "ap_profile_overall", "ap_first20", "ap_last20", "ap_drop", "ap_free_overall"];
+
+  // Cells of a row of the run table: number of heads, means, shares of the classes.
+  function summaryCells(members, measures, intervals) {
+    const cells = [element("td", String(members.length))];
+    for (const name of measures) {
+      const cell = element("td", brief(meanOf(name, members)));
+      const interval = intervals[name];
+      if (interval) cell.title = `95 % interval over texts, jackknife: ${brief(interval[0])} to ${brief(interval[1])}`;
+      cells.push(cell);
+    }
+    const classed = members.filter((head) => heads.kind[head] !== 255);
+    report.heads.classes.forEach((kind, code) => {
+      const share = classed.filter((head) => heads.kind[head] === code).length / classed.length;
+      cells.push(element("td", classed.length > 0 ? `${(100 * share).toFixed(1)} %` : ""));
+    });
+    return cells;
+  }
+
+  // One row per run, followed by one row per attention kind if the run has several.
   function fillRuns() {
     const members = report.runs.map(() => []);
     for (let head = 0; head < heads.count; ++head) members[heads.run[head]].push(head);
-    const measures = ["r_q", "r_k", "explained_variance", "abs_r_k_a", "alpha_k", "bias_strength", "separation_strength", "plane_var_fraction", "ap_profile_overall", "ap_first20", "ap_last20", "ap_drop"].filter((name) => heads.measures.has(name.replace("abs_", "")));
-    const header = element("tr");
-    const kinds = report.heads.classes;
+    const measures = kMeans.filter((name) => heads.measures.has(name.replace("abs_", "")));
     const phases = report.runs.some((run) => run.phase);
     const states = report.runs.some((run) => (run.state || "done") !== "done");
+    const header = element("tr");
     header.append(element("th", "run", "text"));
     if (phases) header.append(element("th", "phase", "text"));
     if (states) header.append(element("th", "state", "text"));
     header.append(element("th", "heads"));
     for (const name of measures) header.append(element("th", name === "abs_r_k_a" ? "|r_k_a|" : titleOf(name)));
-    for (const kind of kinds) header.append(element("th", kind.title));
-    const rows = report.runs.map((run, i) => {
+    for (const kind of report.heads.classes) header.append(element("th", kind.title));
+    const rows = [];
+    report.runs.forEach((run, i) => {
       const row = element("tr");
       row.append(element("td", labelOf(run), "text name"));
       if (phases) row.append(element("td", run.phase || "", "text"));
       if (states) row.append(element("td", run.state || "done", run.state === "failed" ? "text failed" : "text"));
-      row.append(element("td", String(members[i].length)));
-      for (const name of measures) {
-        const cell = element("td", brief(meanOf(name, members[i])));
-        const interval = (run.intervals || {})[name];
-        if (interval) cell.title = `95 % interval over texts, jackknife: ${brief(interval[0])} to ${brief(interval[1])}`;
-        row.append(cell);
+      row.append(...summaryCells(members[i], measures, run.intervals || {}));
+      rows.push(row);
+      const kinds = [...new Set(members[i].map(attentionOf))].sort();
+      for (const kind of kinds.length > 1 ? kinds : []) {
+        const part = element("tr", undefined, "part");
+        part.append(element("td", `${kind} attention`, "text name"));
+        for (let empty = Number(phases) + Number(states); empty > 0; --empty) part.append(element("td"));
+        part.append(...summaryCells(members[i].filter((head) => attentionOf(head) === kind), measures, {}));
+        rows.push(part);
       }
-      const classed = members[i].filter((head) => heads.kind[head] !== 255);
-      kinds.forEach((kind, code) => {
-        const share = classed.filter((head) => heads.kind[head] === code).length / classed.length;
-        row.append(element("td", classed.length > 0 ? `${(100 * share).toFixed(1)} %` : ""));
-      });
-      return row;
     });
     at("run-table").replaceChildren(header, ...rows);
     at("interval-note").hidden = !report.runs.some((run) => run.intervals);
@@ -79,7 +96,7 @@
     return table;
   }
 
-  // Pictures are decoded when they come near the window: the page opens at once.
+  // Lazy loading: pictures are decoded when they come near the viewport.
   const nearby = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting) load(entry.target);
   }, { rootMargin: "300px" });
@@ -93,8 +110,8 @@
     for (const image of document.querySelectorAll("figure img:not([src])")) load(image);
   });
 
-  // Cells of a picture say their numbers; a click on one of a head shows the head.
-  function tellCells(image, cells) {
+  // Adds tooltips to the cells of a picture; a click on the cell of a head opens the head.
+  function addTooltips(image, cells) {
     if (cells.length === 0) return;
     const cellAt = (event) => {
       const box = image.getBoundingClientRect();
@@ -135,7 +152,7 @@
       image.style.aspectRatio = `${figure.width} / ${figure.height}`;
       image.figure = figure;
       nearby.observe(image);
-      tellCells(image, figure.hover);
+      addTooltips(image, figure.hover);
       const caption = element("figcaption");
       caption.append(element("b", figure.title), figure.caption);
       box.append(image, caption);
@@ -172,12 +189,17 @@
     options(at("filter-run"), "all runs", report.runs.map(labelOf));
     at("filter-run").closest("label").hidden = report.runs.length === 1;
     at("filter-rope").closest("label").hidden = new Set(heads.rope).size < 2;
-    options(at("filter-class"), "all classes", report.heads.classes.map((kind) => kind.title));
+    at("filter-attention").closest("label").hidden = new Set(heads.attention).size < 2;
+    at("filter-class-axis").closest("label").hidden = !heads.axisKind;
+    for (const id of ["filter-class", "filter-class-axis"]) options(at(id), "all classes", report.heads.classes.map((kind) => kind.title));
+    options(at("filter-attention"), "all kinds", report.heads.attentions);
     options(at("filter-rope"), "all layers", report.heads.ropes.map((rope) => kRopes[rope]));
     const filter = () => ({
       run: Number(at("filter-run").value),
       kind: Number(at("filter-class").value),
+      axisKind: Number(at("filter-class-axis").value),
       rope: Number(at("filter-rope").value),
+      attention: Number(at("filter-attention").value),
       layerLow: at("filter-layer-low").valueAsNumber,
       layerHigh: at("filter-layer-high").valueAsNumber,
       apLow: at("filter-ap-low").valueAsNumber,
@@ -193,7 +215,7 @@
     headTable.start(filter, headView.show);
   }
 
-  // Nested names and values.
+  // Nested names and values of a JSON object as elements.
   function tree(value) {
     const box = element("div");
     for (const [name, inner] of Object.entries(value)) {
@@ -208,14 +230,14 @@
     return box;
   }
 
-  // {a: 1, b: [2, 3]} as "a: 1; b: 2, 3".
+  // Formats JSON as text: {a: 1, b: [2, 3]} becomes "a: 1; b: 2, 3".
   function inWords(value) {
     if (Array.isArray(value)) return value.map(inWords).join(", ") || "none";
     if (value === null || typeof value !== "object") return String(value);
     return Object.entries(value).filter(([, inner]) => inner !== null && inner !== "").map(([name, inner]) => `${name}: ${inWords(inner)}`).join("; ") || "none";
   }
 
-  // The first of these paths ("summary.capture.model") that says something.
+  // Returns the first value found at one of these JSON paths ("summary.capture.model").
   function known(run, ...paths) {
     for (const path of paths) {
       const value = path.split(".").reduce((at, key) => (at === null || typeof at !== "object" ? undefined : at[key]), run);
@@ -267,7 +289,7 @@
     }
   }
 
-  // What the analyses have to say about too little data, beside the numbers it is about.
+  // Shows the warnings of the analyses, for example about too little data.
   function fillWarnings() {
     for (const run of report.runs)
       for (const warning of (run.summary && run.summary.warnings) || [])

@@ -1,11 +1,10 @@
-#include "study/cluster/slurm_section.h"
-
 #include <algorithm>
 #include <limits>
 #include <string_view>
 
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "study/cluster/slurm.h"
 
 namespace qkscope {
 namespace {
@@ -18,18 +17,18 @@ bool made_of(std::string_view text, std::string_view characters) {
   return !text.empty() && text.find_first_not_of(characters) == std::string_view::npos;
 }
 
-// One word of a script's #SBATCH line.
+// A name that is safe on an #SBATCH line.
 bool is_name(std::string_view text) {
   return made_of(text, kName) && text.front() != '-';
 }
 
-// Slurm takes the first of several partitions that has room.
+// Slurm accepts a comma-separated list and uses the first partition with free nodes.
 bool is_partition(std::string_view text) {
   const auto names = split(text, ',');
-  return std::all_of(names.begin(), names.end(), is_name);
+  return std::ranges::all_of(names, is_name);
 }
 
-// "2", "h100:2"
+// NUMBER or TYPE:NUMBER, for example "2" or "h100:2".
 bool is_gpus(std::string_view text) {
   const auto colon = text.rfind(':');
   const bool typed = colon != std::string_view::npos;
@@ -37,7 +36,7 @@ bool is_gpus(std::string_view text) {
          made_of(typed ? text.substr(colon + 1) : text, kDigits);
 }
 
-// "90", "90:00", "1:30:00", "1-12", "1-12:30:00"
+// Slurm time limits: "90", "90:00", "1:30:00", "1-12", "1-12:30:00".
 bool is_time(std::string_view text) {
   const auto dash = text.find('-');
   const bool days = dash != std::string_view::npos;
@@ -46,11 +45,11 @@ bool is_time(std::string_view text) {
     return made_of(part, kDigits) && part.size() <= 6;
   };
   return (!days || is_number(text.substr(0, dash))) && parts.size() <= 3 &&
-         std::all_of(parts.begin(), parts.end(), is_number) &&
+         std::ranges::all_of(parts, is_number) &&
          text.find_first_of("123456789") != std::string_view::npos;
 }
 
-// "64G"
+// Memory size with an optional unit, for example "64G".
 bool is_memory(std::string_view text) {
   if (!text.empty() && std::string_view("KMGT").find(text.back()) != std::string_view::npos)
     text.remove_suffix(1);
@@ -88,7 +87,7 @@ constexpr SlurmNumber kSlurmNumbers[] = {{"shards", &SlurmOptions::shards, 1, kM
 
 constexpr char kLine[] = "one line of shell";
 
-// "array_limit" is --array-limit.
+// Command-line name of a YAML key: "array_limit" becomes "--array-limit".
 std::string option_name(std::string key) {
   std::replace(key.begin(), key.end(), '_', '-');
   return "--" + key;

@@ -1,21 +1,24 @@
-#include "study/compare/pooled_heads.h"
+#include "study/compare/pool_inputs.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <functional>
 #include <set>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/core/error.h"
 #include "base/core/nan.h"
+#include "base/core/text.h"
 #include "base/io/folder.h"
+#include "base/tables/csv.h"
 
 namespace qkscope {
 namespace {
 
-// One row of a table.
+// Access to one row of a table by column name.
 class TableRow {
  public:
   TableRow(const Table& table, std::size_t row) : table_(table), row_(row) {}
@@ -118,6 +121,39 @@ void read_table(const std::string& file, const Source& source,
   }
 }
 
+// Returns NaN if the field is not a number.
+double parse_score(const std::string& field) {
+  double value = 0;
+  const auto* end = field.data() + field.size();
+  const auto [at, error] = std::from_chars(field.data(), end, value);
+  return error == std::errc() && at == end ? value : kNan;
+}
+
+bool has(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// Collects scores in the order of the file.
+class ScoreList {
+ public:
+  explicit ScoreList(std::string file) : file_(std::move(file)) {}
+
+  void add(const std::string& name, const std::string& model, double value, std::size_t row) {
+    if (model.empty() || std::isnan(value)) return;
+    auto found =
+        std::ranges::find_if(scores_, [&](const Score& score) { return score.name == name; });
+    if (found == scores_.end()) found = scores_.insert(scores_.end(), {name, {}});
+    if (!found->models.emplace(model, value).second)
+      bad_input("{}: row {}: {} of {} is there twice", file_, row + 2, name, model);
+  }
+
+  std::vector<Score> take() { return std::move(scores_); }
+
+ private:
+  std::string file_;
+  std::vector<Score> scores_;
+};
+
 }  // namespace
 
 double PooledHead::value(const std::string& quantity) const {
@@ -153,6 +189,36 @@ std::vector<std::string> pooled_quantities(const std::vector<PooledHead>& heads)
   for (const auto& head : heads)
     for (const auto& [name, value] : head.values) names.insert(name);
   return {names.begin(), names.end()};
+}
+
+std::vector<Score> read_scores(const std::string& file, const std::string& by) {
+  const auto header = read_csv_header(file);
+  if (!has(header, by))
+    bad_input("{}: there is no column {} with the names of models; it has {}", file, in_quotes(by),
+              fmt::join(header, ", "));
+  std::vector<CsvColumn> columns;
+  for (const auto& name : header) columns.push_back({name, Table::Type::text});
+  const Table table = read_csv_table(file, columns);
+  const auto& models = table.find(by)->texts;
+  const bool is_long = has(header, "metric") && has(header, "value");
+  ScoreList scores(file);
+  for (std::size_t row = 0; row < models.size(); ++row) {
+    if (!is_long) {
+      for (const auto& column : table.columns())
+        if (column.name != by)
+          scores.add(column.name, models[row], parse_score(column.texts[row]), row);
+      continue;
+    }
+    std::vector<std::string> name;
+    for (const char* part : {"benchmark", "mode", "length_tokens", "metric"})
+      if (const auto* column = table.find(part); column && !column->texts[row].empty())
+        name.push_back(column->texts[row]);
+    scores.add(fmt::format("{}", fmt::join(name, " / ")), models[row],
+               parse_score(table.find("value")->texts[row]), row);
+  }
+  auto list = scores.take();
+  if (list.empty()) bad_input("{}: holds no score of a model", file);
+  return list;
 }
 
 }  // namespace qkscope

@@ -1,27 +1,27 @@
-// What runs are called, and which family they belong to.
-#include "analysis/figures/run_names.h"
+// Display labels and model families of runs.
+#include "analysis/figures/runs.h"
 
 #include <gtest/gtest.h>
 
 namespace qkscope {
 namespace {
 
-TEST(RunNames, PathsAreShownByTheirLastFolder) {
-  EXPECT_EQ(shown_label("/home/me/captures/smollm3"), "smollm3");
-  EXPECT_EQ(shown_label("/home/me/captures/smollm3/"), "smollm3");
-  EXPECT_EQ(shown_label("./captures/smollm3"), "smollm3");
-  EXPECT_EQ(shown_label("captures/2026/smollm3"), "smollm3");
-  EXPECT_EQ(shown_label("/cache/hub/models--Qwen--Qwen3-4B/snapshots/0123abc"), "Qwen/Qwen3-4B");
+TEST(RunNames, PathsAreShownByTheirLastComponent) {
+  EXPECT_EQ(display_label("/home/me/captures/smollm3"), "smollm3");
+  EXPECT_EQ(display_label("/home/me/captures/smollm3/"), "smollm3");
+  EXPECT_EQ(display_label("./captures/smollm3"), "smollm3");
+  EXPECT_EQ(display_label("captures/2026/smollm3"), "smollm3");
+  EXPECT_EQ(display_label("/cache/hub/models--Qwen--Qwen3-4B/snapshots/0123abc"), "Qwen/Qwen3-4B");
 }
 
-TEST(RunNames, OtherLabelsStay) {
-  EXPECT_EQ(shown_label("HuggingFaceTB/SmolLM3-3B"), "HuggingFaceTB/SmolLM3-3B");
-  EXPECT_EQ(shown_label("S1-40K"), "S1-40K");
-  EXPECT_EQ(shown_label("</b>text<br/></b>"), "</b>text<br/></b>");
-  EXPECT_EQ(shown_label("/"), "/");
+TEST(RunNames, OtherLabelsAreUnchanged) {
+  EXPECT_EQ(display_label("HuggingFaceTB/SmolLM3-3B"), "HuggingFaceTB/SmolLM3-3B");
+  EXPECT_EQ(display_label("S1-40K"), "S1-40K");
+  EXPECT_EQ(display_label("</b>text<br/></b>"), "</b>text<br/></b>");
+  EXPECT_EQ(display_label("/"), "/");
 }
 
-TEST(RunNames, FamiliesOfThePublishedModels) {
+TEST(RunNames, FamiliesIncludeTheVersion) {
   EXPECT_EQ(family_of("ministral3-8b"), "ministral3");
   EXPECT_EQ(family_of("mistralai/Ministral-3-14B-Base-2512"), "ministral3");
   EXPECT_EQ(family_of("qwen3-0.6b"), "qwen3");
@@ -32,21 +32,21 @@ TEST(RunNames, FamiliesOfThePublishedModels) {
   EXPECT_EQ(family_of("HuggingFaceTB/SmolLM3-3B-checkpoints"), "smollm3");
 }
 
-TEST(RunNames, ASizeIsNoVersion) {
+TEST(RunNames, ParameterCountsAreNotVersions) {
   EXPECT_EQ(family_of("gemma-7b"), "gemma");
   EXPECT_EQ(family_of("pythia-1.4b"), "pythia");
   EXPECT_EQ(family_of("gpt2"), "gpt2");
   EXPECT_EQ(family_of("/models/llama-2-7b"), "llama2");
 }
 
-TEST(RunNames, StepsOfTrainingAreNoFamilies) {
+TEST(RunNames, TrainingStepsAreNotFamilies) {
   EXPECT_EQ(family_of("checkpoints/step-1000"), family_of("checkpoints/step-2000"));
   EXPECT_EQ(family_of("S1-40K"), "");
   EXPECT_EQ(family_of("checkpoints/LC2-1200"), "");
   EXPECT_EQ(family_of(""), "");
 }
 
-TEST(RunNames, OneModelUnderTwoNames) {
+TEST(RunNames, SameModelIgnoresCaseAndDashes) {
   EXPECT_TRUE(same_model("Qwen/Qwen3-4B", "qwen3-4b"));
   EXPECT_TRUE(same_model("Ministral-3-14B", "ministral3-14b"));
   EXPECT_FALSE(same_model("qwen3-4b", "qwen3-8b"));

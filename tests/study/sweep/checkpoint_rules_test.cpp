@@ -1,6 +1,5 @@
-// Runs over the branches of a repository: the rule that names follow, choices, labels, mistakes,
-// and the sweeps of the atlas.
-#include "study/sweep/sweep_checkpoints.h"
+// The section `checkpoints` of a sweep file, and the installed sweeps of the atlas.
+#include "study/sweep/checkpoint_branches.h"
 
 #include <filesystem>
 #include <map>
@@ -60,7 +59,7 @@ class SweepCheckpoints : public testing::Test {
   std::vector<std::string> asked_;
 };
 
-TEST_F(SweepCheckpoints, NamesByRuleAskNobody) {
+TEST_F(SweepCheckpoints, PatternsNeedNoRequestToTheHub) {
   const auto sweep = read(std::string(kBranches) +
                           "    branches:\n"
                           "      stage1-step-{step}: [1000, {from: 2000, to: 6000, every: 2000}]\n"
@@ -87,7 +86,7 @@ TEST_F(SweepCheckpoints, NamesByRuleAskNobody) {
   EXPECT_EQ(sweep.runs[0].capture.tokenizer.max_length, 100);
 }
 
-TEST_F(SweepCheckpoints, ChoicesDoNotRename) {
+TEST_F(SweepCheckpoints, SelectionsKeepTheLabels) {
   const auto text = std::string(kBranches) +
                     "    branches:\n      step{step}: {from: 0, to: 1000, every: 10}\n"
                     "    log: 3\n    prefix: m-\n";
@@ -97,7 +96,7 @@ TEST_F(SweepCheckpoints, ChoicesDoNotRename) {
   EXPECT_EQ(read(text, 1).runs.size(), 101u);
 }
 
-TEST_F(SweepCheckpoints, OtherwiseTheRepositoryIsListedOnce) {
+TEST_F(SweepCheckpoints, WithoutPatternsTheRepositoryIsListedOnce) {
   listed_ = {"main", "stage1-step10-tokens1B", "stage1-step200-tokens9B", "stage2-step5-tokens1B"};
   const auto sweep = read(std::string(kBranches) +
                           "    match: 'stage1-*'\n"
@@ -108,7 +107,7 @@ TEST_F(SweepCheckpoints, OtherwiseTheRepositoryIsListedOnce) {
   EXPECT_EQ(sweep.listed.at("org/model"), listed_);
 }
 
-TEST_F(SweepCheckpoints, MistakesAreNamed) {
+TEST_F(SweepCheckpoints, ErrorsNameTheCause) {
   const auto rule = [&](const std::string& text) { return complaint(kBranches + text); };
   EXPECT_THAT(rule("    branches: {}\n"), HasSubstr("sweep.yaml:7: checkpoints[0].branches"));
   EXPECT_THAT(rule("    branches:\n      s{step}: x\n"), HasSubstr("expected of 's{step}' steps"));
@@ -144,7 +143,7 @@ TEST_F(SweepCheckpoints, MistakesAreNamed) {
   EXPECT_THAT(rule(""), HasSubstr("tells a step in its name"));
 }
 
-TEST_F(SweepCheckpoints, AChoiceNeedsCheckpoints) {
+TEST_F(SweepCheckpoints, SelectionOptionsNeedCheckpoints) {
   const auto text =
       "name: s\nbase: {dataset: {path: d}, model: {name: m}}\nruns:\n  - {label: a}\n";
   try {
@@ -154,8 +153,6 @@ TEST_F(SweepCheckpoints, AChoiceNeedsCheckpoints) {
     EXPECT_THAT(error.what(), HasSubstr("--log"));
   }
 }
-
-// ---- The atlas.
 
 constexpr std::size_t kSmolLm = 128;
 constexpr std::size_t kPythia = 154;
@@ -171,7 +168,7 @@ class Atlas : public SweepCheckpoints {
   }
 };
 
-TEST_F(Atlas, SmolLmHasTheLabelsOfPublishedNumbers) {
+TEST_F(Atlas, SmolLmLabelsMatchThePublishedNumbers) {
   const auto all = atlas("smollm3.yaml", 1);
   EXPECT_EQ(all.runs.size(), kSmolLm);
   const auto chosen = labels(atlas("smollm3.yaml"));
@@ -203,7 +200,7 @@ TEST_F(Atlas, EveryPythiaHasAllOfItsCheckpoints) {
   }
 }
 
-TEST_F(Atlas, OthersTakeWhatTheHubLists) {
+TEST_F(Atlas, OtherSweepsUseTheBranchesOfTheHub) {
   listed_ = {"main", "stage1-step140000-tokens294B", "stage1-step300-tokens1B",
              "stage2-ingredient1-step1000-tokens5B", "stage2-ingredient2-step1000-tokens5B"};
   for (const char* name : {"olmo2-1b", "olmo2-7b", "olmo2-13b", "olmo2-32b"})

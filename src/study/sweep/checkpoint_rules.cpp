@@ -1,5 +1,3 @@
-#include "study/sweep/sweep_checkpoints.h"
-
 #include <algorithm>
 #include <set>
 
@@ -8,6 +6,7 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "input/checkpoint/hub_cache.h"
+#include "study/sweep/checkpoint_branches.h"
 
 namespace qkscope {
 namespace {
@@ -17,13 +16,13 @@ constexpr std::size_t kMostBranches = 100'000;
 
 using Names = std::vector<std::string>;
 
-// The names that a pattern stands for, one for each step.
+// Expands a branch-name pattern to one name per step.
 class PatternReader {
  public:
   PatternReader(const YamlSection& section, std::string pattern, Names& names)
       : section_(section), pattern_(std::move(pattern)), names_(names) {}
 
-  // Steps are a number, a range {from, to, every}, or a list of both.
+  // `steps` is a number, a range {from, to, every}, or a list of numbers and ranges.
   void read(const YAML::Node& steps) {
     const auto at = pattern_.find(kStep);
     if (at == std::string::npos) {
@@ -163,7 +162,7 @@ std::vector<CheckpointBranch> branches_of(const CheckpointRule& rule, const Name
                                           const std::string& where) {
   check_phases(rule, names, where);
   auto choice = rule.choice;
-  // What the file names is meant, also without a step.
+  // Branches that the file names explicitly are selected even without a step.
   if (!rule.names.empty() && choice.match.empty()) choice.match = {"*"};
   auto branches = checkpoint_branches(names, choice);
   if (branches.empty())
