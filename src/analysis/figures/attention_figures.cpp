@@ -134,12 +134,10 @@ Figure attention_onset(const Results& results) {
       "the share of texts and heads in which the first token has more than 0.3 of the attention of "
       "the first 64 queries. Circles: share of heads that position dominates (r_q and |r_k| high "
       "on the first component). Dashed lines separate phases.";
-  draw_trajectories(results,
+  return table.draw(std::move(figure),
                     {{"score or share", "set yrange [0:1.02]\nset ytics 0.2\n",
                       plot_series(series, results.runs().size())}},
-                    {.panel_height = 1.7, .key = key_of(series)}, figure);
-  figure.data = table.table();
-  return figure;
+                    {.panel_height = 1.7, .key = key_of(series)});
 }
 
 Figure distance_by_class(const Results& results) {

@@ -194,6 +194,13 @@ Series RunTable::quartile_series(std::string title, std::string colour, int poin
   return series;
 }
 
+Figure RunTable::draw(Figure figure, const std::vector<TrajectoryPanel>& panels,
+                      const TrajectoryLayout& layout) const {
+  draw_trajectories(results_, panels, layout, figure);
+  figure.data = table();
+  return figure;
+}
+
 Table RunTable::table() const {
   Table table;
   table.column("run", Table::Type::integer);
