@@ -20,8 +20,7 @@ namespace {
 // Shape (runs). Largest value of each run, NaN for a run without values.
 std::vector<double> largest_of(const std::vector<std::vector<double>>& groups) {
   std::vector<double> values;
-  for (const auto& group : groups)
-    values.push_back(group.empty() ? kNan : *std::max_element(group.begin(), group.end()));
+  for (const auto& group : groups) values.push_back(group.empty() ? kNan : std::ranges::max(group));
   return values;
 }
 
@@ -135,12 +134,10 @@ Figure attention_onset(const Results& results) {
       "the share of texts and heads in which the first token has more than 0.3 of the attention of "
       "the first 64 queries. Circles: share of heads that position dominates (r_q and |r_k| high "
       "on the first component). Dashed lines separate phases.";
-  draw_trajectories(results,
+  return table.draw(std::move(figure),
                     {{"score or share", "set yrange [0:1.02]\nset ytics 0.2\n",
                       plot_series(series, results.runs().size())}},
-                    {.panel_height = 1.7, .key = key_of(series)}, figure);
-  figure.data = table.table();
-  return figure;
+                    {.panel_height = 1.7, .key = key_of(series)});
 }
 
 Figure distance_by_class(const Results& results) {
@@ -193,8 +190,7 @@ Figure distance_by_class(const Results& results) {
 Figure key_channel_map(const Results& results) {
   const auto cells = channel_cells(results.frame("key_channels"));
   for (const bool post : {false, true})
-    if (std::none_of(cells.begin(), cells.end(),
-                     [&](const ChannelCell& cell) { return cell.post == post; }))
+    if (std::ranges::none_of(cells, [&](const ChannelCell& cell) { return cell.post == post; }))
       return nothing_to_draw(
           fmt::format("the statistics have no keys {} RoPE", post ? "after" : "before"));
   std::vector<double> ratios;

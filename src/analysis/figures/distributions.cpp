@@ -84,7 +84,7 @@ SpreadHistogram spread_histogram(const SpreadMeasure& measure, const SpreadValue
   SpreadHistogram histogram;
   const auto all = values.all();
   if (measure.range == SpreadRange::signed_to_one)
-    histogram.low = *std::min_element(all.begin(), all.end()) < 0 ? -1 : 0;
+    histogram.low = std::ranges::min(all) < 0 ? -1 : 0;
   if (measure.range == SpreadRange::own) {
     // Values below the 1st and above the 99th percentile are counted in the outermost bins.
     histogram.low = std::min(0.0, quantile_of(all, 0.01));

@@ -33,8 +33,8 @@ std::vector<Family> families_of(const Results& results) {
   std::vector<std::size_t> of_run;
   for (const auto& run : results.runs()) {
     const std::string name = run.family.empty() ? "other" : run.family;
-    const auto found = std::find_if(families.begin(), families.end(),
-                                    [&](const Family& family) { return family.name == name; });
+    const auto found =
+        std::ranges::find_if(families, [&](const Family& family) { return family.name == name; });
     of_run.push_back(static_cast<std::size_t>(found - families.begin()));
     if (found == families.end()) families.push_back({name, {}, {}, {}});
   }
@@ -108,7 +108,7 @@ BiasBins bias_bins(const std::vector<Family>& families) {
 }
 
 double positive_share(const std::vector<double>& values) {
-  const auto positive = std::count_if(values.begin(), values.end(), [](double x) { return x > 0; });
+  const auto positive = std::ranges::count_if(values, [](double x) { return x > 0; });
   return static_cast<double>(positive) / static_cast<double>(values.size());
 }
 

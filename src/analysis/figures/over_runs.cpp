@@ -31,6 +31,7 @@ Figure explained_variance_of_one(const Results& results) {
     if (values.empty()) continue;
     figure.data.add({std::int64_t{pc}, mean_of(values), deviation_of(values), std::ssize(values)});
   }
+  figure.title = "Explained variance";
   figure.width = style::kColumn;
   figure.height = style::kHeight;
   figure.script = fmt::format(
@@ -122,12 +123,10 @@ Figure position_signal(const Results& results) {
   const std::vector<Series> series = {
       RunTable::mean_series(fmt::format("queries, {}", kRq), style::kQuery, style::kCircle, r_q),
       RunTable::mean_series(fmt::format("keys, {}", kRk), style::kKey, style::kSquare, r_k)};
-  draw_trajectories(results,
+  return table.draw(std::move(figure),
                     {{"correlation with position", "set yrange [*<0:1.02]\nset ytics 0.2\n",
                       with_lines(plot_series(series, results.runs().size()), lines)}},
-                    {.panel_height = 1.7, .key = key_of(series)}, figure);
-  figure.data = table.table();
-  return figure;
+                    {.panel_height = 1.7, .key = key_of(series)});
 }
 
 Figure taxonomy_evolution(const Results& results) {
@@ -159,14 +158,8 @@ Figure taxonomy_evolution(const Results& results) {
   figure.title = "Classes of heads";
   figure.caption = fmt::format("Fraction of heads in each class. {} Dashed lines separate phases.",
                                class_caption(results));
-  draw_trajectories(results,
-                    {{"fraction of heads",
-                      "set yrange [0:1]\nset ytics 0.2\nunset grid\nset boxwidth 0.78\n"
-                      "set style data histograms\nset style histogram rowstacked\n",
-                      plots}},
-                    {.panel_height = 1.7, .key = key}, figure);
-  figure.data = table.table();
-  return figure;
+  return table.draw(std::move(figure), {{"fraction of heads", kStackedBars, plots}},
+                    {.panel_height = 1.7, .key = key});
 }
 
 Figure class_counts(const Results& results) {
@@ -201,28 +194,22 @@ Figure class_counts(const Results& results) {
 }
 
 Figure explained_variance(const Results& results) {
+  if (results.single()) return explained_variance_of_one(results);
+  const Frame& qk = results.frame("qk");
+  RunTable table(results);
+  const auto share =
+      table.add_mean("pc0", by_run(results, qk, qk.reals("explained_variance"), component(qk, 0)),
+                     {.quantity = "pc0_variance"});
   Figure figure;
-  if (results.single()) {
-    figure = explained_variance_of_one(results);
-  } else {
-    const Frame& qk = results.frame("qk");
-    RunTable table(results);
-    const auto share =
-        table.add_mean("pc0", by_run(results, qk, qk.reals("explained_variance"), component(qk, 0)),
-                       {.quantity = "pc0_variance"});
-    const auto plot = plot_series(
-        {RunTable::mean_series("", style::kAccent, style::kCircle, share)}, results.runs().size());
-    draw_trajectories(results, {{"share of variance on PC0", "set yrange [0:*]\n", plot}},
-                      {.panel_height = 1.7}, figure);
-    figure.data = table.table();
-    figure.caption =
-        "Share of the variance of a head's pooled queries and keys on the first principal "
-        "component: mean over heads, band of one standard deviation. Dashed lines separate "
-        "phases." +
-        table.bars_note();
-  }
   figure.title = "Explained variance";
-  return figure;
+  figure.caption =
+      "Share of the variance of a head's pooled queries and keys on the first principal "
+      "component: mean over heads, band of one standard deviation. Dashed lines separate phases." +
+      table.bars_note();
+  const auto plot = plot_series({RunTable::mean_series("", style::kAccent, style::kCircle, share)},
+                                results.runs().size());
+  return table.draw(std::move(figure), {{"share of variance on PC0", "set yrange [0:*]\n", plot}},
+                    {.panel_height = 1.7});
 }
 
 Figure nope_vs_rope(const Results& results) {
@@ -266,14 +253,12 @@ Figure nope_vs_rope(const Results& results) {
       "head's profile, ap_profile_overall). Bands: one standard deviation over heads. Dashed lines "
       "separate phases." +
       table.bars_note();
-  draw_trajectories(results,
+  return table.draw(std::move(figure),
                     {{"correlation with position", "set yrange [*<0:1.02]\nset ytics 0.25\n",
                       plot_series(signal, results.runs().size())},
                      {"attention plasticity", "set yrange [0:1.02]\n",
                       plot_series(plasticity, results.runs().size())}},
-                    {.key = key_of(signal)}, figure);
-  figure.data = table.table();
-  return figure;
+                    {.key = key_of(signal)});
 }
 
 }  // namespace qkscope

@@ -209,15 +209,13 @@ Figure plasticity_trajectory(const Results& results) {
       fmt::format("  data using 1:{}:{} with filledcurves fill solid noborder lc rgb '{}', \\\n",
                   first.first, last.first, style::kHair);
   const auto runs = results.runs().size();
-  draw_trajectories(
-      results,
+  return table.draw(
+      std::move(figure),
       {{"attention plasticity", "set yrange [0:1]\nset ytics 0.2\n",
         with_lines(plot_series(ends, runs), shaded)},
        {fmt::format("mean bias ({})", unit.text), "set yrange [*<0:*]\nset ytics autofreq\n",
         plot_series(below, runs, unit.scale), all_empty(biases)}},
-      {.key = key_of(ends)}, figure);
-  figure.data = table.table();
-  return figure;
+      {.key = key_of(ends)});
 }
 
 Figure plasticity_profile(const Results& results) {

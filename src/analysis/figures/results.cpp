@@ -38,8 +38,7 @@ void collect_runs(const Table& table, std::vector<Run>& runs) {
   for (std::size_t row = 0; row < model->texts.size(); ++row) {
     const std::string& label = model->texts[row];
     if (!runs.empty() && runs.back().label == label) continue;
-    if (std::any_of(runs.begin(), runs.end(), [&](const Run& run) { return run.label == label; }))
-      continue;
+    if (std::ranges::any_of(runs, [&](const Run& run) { return run.label == label; })) continue;
     Run run;
     run.label = label;
     run.order = std::ssize(runs);
@@ -149,8 +148,7 @@ const std::string& Frame::attention(std::size_t row) const {
 std::vector<std::string> Frame::attention_kinds() const {
   std::vector<std::string> kinds;
   for (std::size_t row = 0; row < rows(); ++row)
-    if (std::find(kinds.begin(), kinds.end(), attention(row)) == kinds.end())
-      kinds.push_back(attention(row));
+    if (std::ranges::find(kinds, attention(row)) == kinds.end()) kinds.push_back(attention(row));
   return kinds.empty() ? std::vector<std::string>{""} : kinds;
 }
 
@@ -248,7 +246,7 @@ PanelGroups::PanelGroups(const Results& results, const Frame& frame) {
   std::vector<std::vector<std::string>> kinds(results.runs().size());
   for (std::size_t row = 0; row < frame.rows(); ++row) {
     auto& known = kinds[static_cast<std::size_t>(frame.run()[row])];
-    if (std::find(known.begin(), known.end(), frame.attention(row)) == known.end())
+    if (std::ranges::find(known, frame.attention(row)) == known.end())
       known.push_back(frame.attention(row));
   }
   std::map<std::pair<int, std::string>, int> places;

@@ -87,9 +87,7 @@ Figure rotation_trajectory(const Results& results, const RotationTrajectory& row
   figure.title = row.title;
   figure.caption = fmt::format("{} Mean over heads, band between the quartiles.{}{}", row.what,
                                table.bars_note(), null ? row.null_note : "");
-  draw_trajectories(results, panels, row.layout, figure);
-  figure.data = table.table();
-  return figure;
+  return table.draw(std::move(figure), panels, row.layout);
 }
 
 }  // namespace
@@ -128,12 +126,10 @@ Figure drift_correlations(const Results& results) {
   const std::vector<Series> series = {
       RunTable::quartile_series("queries", style::kQuery, style::kCircle, q),
       RunTable::quartile_series("keys", style::kKey, style::kSquare, k)};
-  draw_trajectories(results,
+  return table.draw(std::move(figure),
                     {{"correlation along {/:Italic a}", "set yrange [*<0:1.02]\nset ytics 0.2\n",
                       with_lines(plot_whiskers(series), lines)}},
-                    {.panel_height = 1.7, .key = key_of(series)}, figure);
-  figure.data = table.table();
-  return figure;
+                    {.panel_height = 1.7, .key = key_of(series)});
 }
 
 Figure variance_decomposition(const Results& results) {
@@ -157,14 +153,8 @@ Figure variance_decomposition(const Results& results) {
   const auto plot = fmt::format(
       "plot data using 2 lc rgb '{}', data using 3 lc rgb '{}', data using 4 lc rgb '{}'\n",
       key[0].colour, key[1].colour, key[2].colour);
-  draw_trajectories(results,
-                    {{"share of variance",
-                      "set yrange [0:1]\nset ytics 0.2\nunset grid\nset boxwidth 0.78\n"
-                      "set style data histograms\nset style histogram rowstacked\n",
-                      plot}},
-                    {.panel_height = 1.7, .key = key}, figure);
-  figure.data = table.table();
-  return figure;
+  return table.draw(std::move(figure), {{"share of variance", kStackedBars, plot}},
+                    {.panel_height = 1.7, .key = key});
 }
 
 Figure bias_strength(const Results& results) {
@@ -181,11 +171,9 @@ Figure bias_strength(const Results& results) {
       "bias_strength = mu_q_a alpha_k: how much a key's score changes per token of its position, "
       "for the mean query. Mean over heads, whiskers from the lower to the upper quartile.";
   figure.caption += table.bars_note();
-  draw_trajectories(results,
+  return table.draw(std::move(figure),
                     {{fmt::format("mean bias ({})", unit.text), "set yrange [*<0:*]\n", plot}},
-                    {.panel_height = 1.7}, figure);
-  figure.data = table.table();
-  return figure;
+                    {.panel_height = 1.7});
 }
 
 Figure slope_ratio(const Results& results) {
@@ -211,10 +199,8 @@ Figure slope_ratio(const Results& results) {
       "set yrange [*<0:1.2<*]\n"
       "set arrow from graph 0, first 1 to graph 1, first 1 nohead dt 2 lw 0.6 lc rgb '{}' back\n",
       style::kInk);
-  draw_trajectories(results, {{"median {/:Italic α}_k / {/:Italic α}_q", one, plot}},
-                    {.panel_height = 1.7}, figure);
-  figure.data = table.table();
-  return figure;
+  return table.draw(std::move(figure), {{"median {/:Italic α}_k / {/:Italic α}_q", one, plot}},
+                    {.panel_height = 1.7});
 }
 
 }  // namespace qkscope

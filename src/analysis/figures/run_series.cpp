@@ -194,6 +194,13 @@ Series RunTable::quartile_series(std::string title, std::string colour, int poin
   return series;
 }
 
+Figure RunTable::draw(Figure figure, const std::vector<TrajectoryPanel>& panels,
+                      const TrajectoryLayout& layout) const {
+  draw_trajectories(results_, panels, layout, figure);
+  figure.data = table();
+  return figure;
+}
+
 Table RunTable::table() const {
   Table table;
   table.column("run", Table::Type::integer);
@@ -201,8 +208,8 @@ Table RunTable::table() const {
   for (const auto& column : columns_) {
     table.column(column.name, Table::Type::real);
     if (!column.name.ends_with("_heads"))
-      any = any || std::any_of(column.values.begin(), column.values.end(),
-                               [](double value) { return !std::isnan(value); });
+      any = any ||
+            std::ranges::any_of(column.values, [](double value) { return !std::isnan(value); });
   }
   table.column("model", Table::Type::text).column("phase", Table::Type::text);
   if (!any) return table;

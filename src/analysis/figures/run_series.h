@@ -6,6 +6,7 @@
 
 #include "analysis/figures/panels.h"
 #include "analysis/figures/results.h"
+#include "analysis/figures/run_axis.h"
 
 namespace qkscope {
 
@@ -45,6 +46,10 @@ inline constexpr char kNullNote[] =
     "Dotted lines: mean |r| that positions without relation to the vectors would give.";
 // Returns `plot` with `lines` drawn first, so that they lie below the series.
 std::string with_lines(const std::string& plot, const std::string& lines);
+// gnuplot settings of a panel with stacked bars of shares.
+inline constexpr char kStackedBars[] =
+    "set yrange [0:1]\nset ytics 0.2\nunset grid\nset boxwidth 0.78\n"
+    "set style data histograms\nset style histogram rowstacked\n";
 std::vector<double> means_of(const std::vector<std::vector<double>>& groups);
 
 std::vector<KeyEntry> key_of(const std::vector<Series>& series);
@@ -81,6 +86,9 @@ class RunTable {
 
   // Returns the table: run index, measures, label and phase. Without any value it has no rows.
   Table table() const;
+  // Completes a figure that has a title and a caption: draws the panels and sets its data.
+  Figure draw(Figure figure, const std::vector<TrajectoryPanel>& panels,
+              const TrajectoryLayout& layout) const;
 
  private:
   struct Column {

@@ -24,7 +24,7 @@ std::string_view last_component(std::string_view path) {
 bool looks_like_a_path(std::string_view text) {
   for (const char* start : {"/", "./", "../", "~/"})
     if (text.starts_with(start)) return true;
-  const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
+  const bool plain = std::ranges::all_of(text, [](char c) {
     return is_letter(c) || is_digit(c) || std::string_view("._+-/").find(c) != std::string::npos;
   });
   return plain && std::count(text.begin(), text.end(), '/') > 1;
@@ -92,7 +92,7 @@ SweepMetadata read_run_metadata(const std::string& folder, std::vector<Run>& run
     read_taxonomy_bounds(run);
   }
   for (const auto& entry : entries)
-    if (entry.is_object() && std::none_of(runs.begin(), runs.end(), [&](const Run& run) {
+    if (entry.is_object() && std::ranges::none_of(runs, [&](const Run& run) {
           return run.label == text_at(entry, {"label"});
         }))
       metadata.runs_without_rows.push_back(entry);

@@ -39,7 +39,7 @@ Table read_scores(const std::string& path) {
                                     {"metric", Table::Type::text},
                                     {"value", Table::Type::real}};
   for (const char* optional : {"model_in_study", "mode", "length_tokens"})
-    if (std::find(names.begin(), names.end(), optional) != names.end())
+    if (std::ranges::find(names, optional) != names.end())
       columns.push_back({optional, Table::Type::text});
   return read_csv_table(path, columns);
 }
@@ -106,7 +106,7 @@ struct ScorePoints {
 };
 
 std::int64_t family_index(const std::string& family, std::vector<std::string>& families) {
-  const auto found = std::find(families.begin(), families.end(), family);
+  const auto found = std::ranges::find(families, family);
   const auto index = found - families.begin();
   if (found == families.end()) families.push_back(family);
   return index;

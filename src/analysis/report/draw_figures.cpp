@@ -51,14 +51,14 @@ class DrawingFolder {
 void check(const DrawOptions& options) {
   if (options.formats.empty()) bad_input("--format: expected some of svg,png,pdf");
   for (const auto& format : options.formats)
-    if (std::find(kFormats.begin(), kFormats.end(), format) == kFormats.end())
+    if (std::ranges::find(kFormats, format) == kFormats.end())
       bad_input("--format: '{}' is not a format; expected some of svg,png,pdf", format);
   for (const int component : options.components)
     if (component < 0)
       bad_input("--components: {} is no component; expected two from 0 on, such as 0,1", component);
   if (options.only.empty()) return;
   const auto names = figure_names();
-  if (std::find(names.begin(), names.end(), options.only) != names.end()) return;
+  if (std::ranges::find(names, options.only) != names.end()) return;
   const auto guess = nearest(options.only, names);
   bad_input("--only: '{}' is not a figure{}; there are {}", options.only,
             guess.empty() ? "" : fmt::format("; did you mean '{}'?", guess),

@@ -140,7 +140,7 @@ std::string text_codes(const Results& results, const HeadIndex& heads,
     if (!frame.has(column)) continue;
     const auto& texts = frame.texts(column);
     heads.each_row(frame, [&](std::size_t row, std::size_t place) {
-      const auto found = std::find(names.begin(), names.end(), texts[row]);
+      const auto found = std::ranges::find(names, texts[row]);
       if (found != names.end()) codes[place] = static_cast<std::uint8_t>(found - names.begin());
     });
   }

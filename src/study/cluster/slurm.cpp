@@ -69,9 +69,8 @@ void for_all(const Words& ids, const std::function<Words(const Words&)>& command
 }  // namespace
 
 Error slurm_error(const std::string& what, const std::string& err) {
-  const bool unreachable =
-      std::any_of(std::begin(kUnreachable), std::end(kUnreachable),
-                  [&](std::string_view text) { return err.find(text) != std::string::npos; });
+  const bool unreachable = std::ranges::any_of(
+      kUnreachable, [&](std::string_view text) { return err.find(text) != std::string::npos; });
   return {unreachable ? ErrorKind::failure : ErrorKind::bad_input,
           fmt::format("{}: {}", what, last_complaint(err))};
 }

@@ -25,7 +25,7 @@ bool is_name(std::string_view text) {
 // Slurm accepts a comma-separated list and uses the first partition with free nodes.
 bool is_partition(std::string_view text) {
   const auto names = split(text, ',');
-  return std::all_of(names.begin(), names.end(), is_name);
+  return std::ranges::all_of(names, is_name);
 }
 
 // NUMBER or TYPE:NUMBER, for example "2" or "h100:2".
@@ -45,7 +45,7 @@ bool is_time(std::string_view text) {
     return made_of(part, kDigits) && part.size() <= 6;
   };
   return (!days || is_number(text.substr(0, dash))) && parts.size() <= 3 &&
-         std::all_of(parts.begin(), parts.end(), is_number) &&
+         std::ranges::all_of(parts, is_number) &&
          text.find_first_of("123456789") != std::string_view::npos;
 }
 

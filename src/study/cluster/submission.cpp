@@ -22,9 +22,8 @@ constexpr std::string_view kRequeued = "DUE TO JOB REQUEUE";
 
 bool is_error_line(std::string_view line) {
   if (line.find(kRequeued) != std::string_view::npos) return false;
-  return std::any_of(std::begin(kMarks), std::end(kMarks), [&](std::string_view mark) {
-    return line.find(mark) != std::string_view::npos;
-  });
+  return std::ranges::any_of(
+      kMarks, [&](std::string_view mark) { return line.find(mark) != std::string_view::npos; });
 }
 
 }  // namespace

@@ -50,8 +50,8 @@ class Submitter {
       return cancel_jobs(earlier->ids());
     }
     const auto& first = tasks.front();
-    const auto job = std::find_if(earlier->jobs.begin(), earlier->jobs.end(),
-                                  [&](const SubmissionJob& one) { return one.id == first.job; });
+    const auto job = std::ranges::find_if(
+        earlier->jobs, [&](const SubmissionJob& one) { return one.id == first.job; });
     bad_input(
         "{}: it is submitted already, and {} of its tasks are in the queue (job {}, {}, is {}); "
         "wait for them, or end them with 'scancel {}' and so on for the ids in submission.json",

@@ -22,7 +22,7 @@ using Type = Table::Type;
 using Names = std::vector<std::string>;
 
 bool is_among(const Names& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::find(names, name) != names.end();
 }
 
 Names labels_of(const std::vector<RunFolder>& runs) {
@@ -106,8 +106,8 @@ std::vector<Match> match(const PublishedSet& set, const std::vector<RunFolder>& 
   std::vector<Match> matches;
   bool any = false;
   for (const auto& subject : set.subjects()) {
-    const auto found = std::find_if(runs.begin(), runs.end(),
-                                    [&](const RunFolder& run) { return run.label == subject; });
+    const auto found =
+        std::ranges::find_if(runs, [&](const RunFolder& run) { return run.label == subject; });
     matches.push_back({subject, {}});
     if (found == runs.end()) continue;
     matches.back().run.emplace(std::vector<RunFolder>{*found});
@@ -167,8 +167,7 @@ Table compare(const PublishedSet& set, std::vector<Match> matches, bool every_so
 
 void refuse_nothing(const Table& table, const PublishedSet& set) {
   const auto& ours = table.find("ours")->reals;
-  if (std::any_of(ours.begin(), ours.end(), [](double value) { return !std::isnan(value); }))
-    return;
+  if (std::ranges::any_of(ours, [](double value) { return !std::isnan(value); })) return;
   const auto& notes = table.find("note")->texts;
   bad_input("{}: none of its numbers can be compared{}", set.file,
             notes.empty() ? "" : fmt::format(": {}", notes.front()));

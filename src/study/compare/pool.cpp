@@ -161,8 +161,8 @@ Table score_table(const std::vector<OverviewRow>& runs, const PoolOptions& optio
   std::set<std::string> scored;
   for (const auto& score : scores)
     for (const auto& [model, value] : score.models) scored.insert(model);
-  if (std::none_of(runs.begin(), runs.end(),
-                   [&](const OverviewRow& run) { return scored.contains(run.label); }))
+  if (std::ranges::none_of(runs,
+                           [&](const OverviewRow& run) { return scored.contains(run.label); }))
     bad_input("{}: no run has a name of column {}; runs are {}, the file has {}", options.scores,
               in_quotes(options.by), fmt::join(labels_of(runs), ", "), fmt::join(scored, ", "));
   for (const auto& score : scores)
@@ -183,7 +183,7 @@ Table score_table(const std::vector<OverviewRow>& runs, const PoolOptions& optio
 }
 
 void check_quantity(const std::string& name, const std::vector<std::string>& known) {
-  if (std::find(known.begin(), known.end(), name) != known.end()) return;
+  if (std::ranges::find(known, name) != known.end()) return;
   const auto near = nearest(name, known);
   bad_input("pool: {} is not a number of these heads{}; there are {}", in_quotes(name),
             near.empty() ? "" : fmt::format(", is {} meant?", near), fmt::join(known, ", "));

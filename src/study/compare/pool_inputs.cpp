@@ -139,7 +139,7 @@ double parse_score(const std::string& field) {
 }
 
 bool has(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::find(names, name) != names.end();
 }
 
 // Collects scores in the order of the file.
@@ -149,8 +149,8 @@ class ScoreList {
 
   void add(const std::string& name, const std::string& model, double value, std::size_t row) {
     if (model.empty() || std::isnan(value)) return;
-    auto found = std::find_if(scores_.begin(), scores_.end(),
-                              [&](const Score& score) { return score.name == name; });
+    auto found =
+        std::ranges::find_if(scores_, [&](const Score& score) { return score.name == name; });
     if (found == scores_.end()) found = scores_.insert(scores_.end(), {name, {}});
     if (!found->models.emplace(model, value).second)
       bad_input("{}: row {}: {} of {} is there twice", file_, row + 2, name, model);

@@ -252,8 +252,7 @@ void refuse_repetitions(const PublishedSet& set) {
 std::vector<std::string> PublishedSet::subjects() const {
   std::vector<std::string> names;
   for (const auto& number : numbers)
-    if (std::find(names.begin(), names.end(), number.subject) == names.end())
-      names.push_back(number.subject);
+    if (std::ranges::find(names, number.subject) == names.end()) names.push_back(number.subject);
   return names;
 }
 

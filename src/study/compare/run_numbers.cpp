@@ -152,8 +152,8 @@ const std::vector<HeadProfile>& RunNumbers::profiles() {
   if (all == nullptr) return *profiles_;
   for (const auto& table : *all)
     for (auto& [head, profile] : profiles_in(table)) {
-      std::sort(profile.values.begin(), profile.values.end(),
-                [](const ProfileValue& a, const ProfileValue& b) { return a.low < b.low; });
+      std::ranges::sort(profile.values,
+                        [](const ProfileValue& a, const ProfileValue& b) { return a.low < b.low; });
       profiles_->push_back(std::move(profile));
     }
   return *profiles_;
@@ -217,7 +217,7 @@ double statistic_of(const std::vector<HeadNumber>& heads, const Statistic& stati
   values.reserve(heads.size());
   for (const auto& head : heads) values.push_back(head.value);
   const auto heads_where = [&](auto holds) {
-    return static_cast<double>(std::count_if(values.begin(), values.end(), holds));
+    return static_cast<double>(std::ranges::count_if(values, holds));
   };
   switch (statistic.kind) {
     case Statistic::Kind::mean:
@@ -227,7 +227,7 @@ double statistic_of(const std::vector<HeadNumber>& heads, const Statistic& stati
     case Statistic::Kind::quantile:
       return quantile_of(values, statistic.at);
     case Statistic::Kind::maximum:
-      return values.empty() ? kNan : *std::max_element(values.begin(), values.end());
+      return values.empty() ? kNan : std::ranges::max(values);
     case Statistic::Kind::share_above:
       return values.empty() ? kNan : heads_where([&](double value) {
                                        return value > statistic.at;

@@ -111,9 +111,8 @@ void give_labels(std::vector<CheckpointBranch>& branches) {
 
 bool matches(const CheckpointBranch& branch, const std::vector<std::string>& patterns) {
   if (patterns.empty()) return branch.step.has_value();
-  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
-    return glob_match(pattern, branch.branch);
-  });
+  return std::ranges::any_of(
+      patterns, [&](const std::string& pattern) { return glob_match(pattern, branch.branch); });
 }
 
 using Branches = std::vector<CheckpointBranch>;
@@ -259,7 +258,7 @@ std::vector<CheckpointBranch> checkpoint_branches(const std::vector<std::string>
       bad_input("every n-th and evenly in the logarithm exclude each other");
     Branches all;
     for (const auto& name : names) all.push_back(parse_branch(name));
-    std::sort(all.begin(), all.end(), comes_before);
+    std::ranges::sort(all, comes_before);
     give_labels(all);
     std::erase_if(all,
                   [&](const CheckpointBranch& branch) { return !matches(branch, choice.match); });

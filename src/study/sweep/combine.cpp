@@ -42,8 +42,8 @@ NamedSweep open_sweep(const std::string& text) {
   const auto path = named ? text.substr(equals + 1) : text;
   SweepFolder folder(fetch_folder(path, true));
   const auto index = read_sweep_index(folder);
-  const auto left = std::count_if(index.runs.begin(), index.runs.end(),
-                                  [](const RunEntry& run) { return run.state != RunState::done; });
+  const auto left = std::ranges::count_if(
+      index.runs, [](const RunEntry& run) { return run.state != RunState::done; });
   if (left > 0) log::warn("{}: {} of {} runs are not done", path, left, index.runs.size());
   auto name = named ? text.substr(0, equals) : index.name;
   if (name.empty()) bad_input("{}: the sweep has no name; expected NAME=FOLDER", in_quotes(text));

@@ -290,8 +290,8 @@ class SweepReader {
     if (!captures_ && !source_.overrides.empty())
       bad_input("--set {}: every run of {} has data, so that nothing is captured",
                 source_.overrides.front(), source_.file);
-    std::stable_sort(config.runs.begin(), config.runs.end(),
-                     [](const SweepRun& a, const SweepRun& b) { return a.order < b.order; });
+    std::ranges::stable_sort(
+        config.runs, [](const SweepRun& a, const SweepRun& b) { return a.order < b.order; });
     for (auto& run : config.runs) apply_dtype(config.compute, run.capture);
     if (publish) give_targets(config, *publish, source_.file);
     return config;

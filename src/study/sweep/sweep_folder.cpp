@@ -75,15 +75,8 @@ RunEntry entry_from(const Json& json, const std::string& file) {
 }  // namespace
 
 std::string to_string(RunState state) {
-  switch (state) {
-    case RunState::done:
-      return "done";
-    case RunState::failed:
-      return "failed";
-    case RunState::pending:
-      break;
-  }
-  return "pending";
+  constexpr const char* kNames[] = {"pending", "done", "failed"};
+  return kNames[static_cast<int>(state)];
 }
 
 SweepFolder SweepFolder::of(const std::string& results, const std::string& name) {

@@ -37,7 +37,7 @@ using Outcome = RunReport::Outcome;
 constexpr std::chrono::milliseconds kLockPollInterval(500);
 
 bool contains(const std::vector<std::string>& list, const std::string& word) {
-  return std::find(list.begin(), list.end(), word) != list.end();
+  return std::ranges::find(list, word) != list.end();
 }
 
 void check_label(const std::string& label, const std::vector<std::string>& labels,
@@ -439,8 +439,8 @@ class SweepRunner {
   bool wants_to_publish() const {
     const bool analyses = options_.part == SweepPart::all || options_.part == SweepPart::analyse;
     if (!options_.publish || !analyses) return false;
-    const bool any = std::any_of(runs_.begin(), runs_.end(),
-                                 [](const SweepRun* run) { return run->publish.has_value(); });
+    const bool any =
+        std::ranges::any_of(runs_, [](const SweepRun* run) { return run->publish.has_value(); });
     if (!any || can_publish()) return any;
     log::warn(
         "nothing will be published: there is no token, or HF_HUB_OFFLINE is set; set HF_TOKEN and "

@@ -52,8 +52,7 @@ class Queue {
     return found == tasks_.end() ? nullptr : &found->second;
   }
   std::int64_t at_work() const {
-    return std::count_if(tasks_.begin(), tasks_.end(),
-                         [](const auto& task) { return is_at_work(task.second); });
+    return std::ranges::count_if(tasks_, [](const auto& task) { return is_at_work(task.second); });
   }
   std::int64_t size() const { return std::ssize(tasks_); }
 
@@ -148,9 +147,8 @@ class StatusReader {
       status.examples += status.shards.back().examples;
       status.tokens += status.shards.back().tokens;
     }
-    const bool begins =
-        std::any_of(status.shards.begin(), status.shards.end(),
-                    [](const auto& one) { return one.state != ShardState::waiting; });
+    const bool begins = std::ranges::any_of(
+        status.shards, [](const auto& one) { return one.state != ShardState::waiting; });
     if (begins && status.state == "waiting") status.state = "capturing";
   }
 
@@ -215,8 +213,8 @@ class StatusReader {
     if (dot == std::string::npos) return status_.finished();  // job of the combined tables
     const auto label = job.substr(0, dot);
     const auto part = job.substr(dot + 1);
-    const auto run = std::find_if(status_.runs.begin(), status_.runs.end(),
-                                  [&](const RunStatus& one) { return one.label == label; });
+    const auto run = std::ranges::find_if(status_.runs,
+                                          [&](const RunStatus& one) { return one.label == label; });
     if (run == status_.runs.end() || run->state == "done") return true;
     if (run->shards.empty()) return part != "analyse";
     return part == "capture" && task < std::ssize(run->shards) &&
@@ -236,22 +234,12 @@ class StatusReader {
 }  // namespace
 
 bool SweepStatus::finished() const {
-  return std::all_of(runs.begin(), runs.end(),
-                     [](const RunStatus& run) { return run.state == "done"; });
+  return std::ranges::all_of(runs, [](const RunStatus& run) { return run.state == "done"; });
 }
 
 const char* to_string(ShardStatus::State state) {
-  switch (state) {
-    case ShardState::running:
-      return "running";
-    case ShardState::unfinished:
-      return "unfinished";
-    case ShardState::done:
-      return "done";
-    case ShardState::waiting:
-      break;
-  }
-  return "waiting";
+  constexpr const char* kNames[] = {"waiting", "running", "unfinished", "done"};
+  return kNames[static_cast<int>(state)];
 }
 
 SweepStatus sweep_status(const Sweep& sweep, const std::vector<PlannedRun>& plan) {

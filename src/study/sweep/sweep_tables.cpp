@@ -120,8 +120,8 @@ Table overview_table(const std::vector<OverviewRow>& rows) {
       .column("layers", Table::Type::text)
       .column("heads", Table::Type::integer);
   const auto measured = [&](const std::string& name) {
-    return std::any_of(rows.begin(), rows.end(),
-                       [&](const OverviewRow& row) { return row.values.contains(name); });
+    return std::ranges::any_of(rows,
+                               [&](const OverviewRow& row) { return row.values.contains(name); });
   };
   // Columns of exact values exist only if some run has exact values.
   for (const auto& measure : kMeasures) {
@@ -151,8 +151,8 @@ constexpr const char* kStatisticsTables[] = {"attention", "distance", "key_chann
 // Path of a run's table without its extension.
 std::string table_path(const SweepFolder& folder, const RunEntry& run, const std::string& name) {
   const auto own = folder.results(run.label) + "/" + name;
-  const bool of_statistics = std::any_of(std::begin(kStatisticsTables), std::end(kStatisticsTables),
-                                         [&](const char* table) { return name == table; });
+  const bool of_statistics =
+      std::ranges::any_of(kStatisticsTables, [&](const char* table) { return name == table; });
   if (!of_statistics || path_exists(own + kTableEnding)) return own;
   return folder.exact_results(run.label) + "/" + name;
 }

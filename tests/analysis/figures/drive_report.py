@@ -206,6 +206,39 @@ def check_one_run(page, results, out):
     page.shot("one run")
 
 
+def add_new_columns(results):
+    """Adds attention kinds, the class along the drift axis and model-free plasticity to a run."""
+    for path in results.glob("*.parquet"):
+        table = pq.read_table(path).to_pandas()
+        if "layer" not in table:
+            continue
+        table["attention"] = np.where(table.layer % 2 == 1, "full", "sliding:64")
+        if path.stem == "taxonomy":
+            table["class_axis"] = "k_positional"
+        if path.stem == "head_profile":
+            table["ap_free"] = table.ap - 0.01
+        table.to_parquet(path, index=False)
+
+
+def check_new_columns(page, results, out):
+    """Both classes are shown; the filter and the run table split heads by attention kind."""
+    add_new_columns(results)
+    subprocess.run([QKSCOPE, "figures", results, "--out", out, "--format", "svg", "--quiet"], check=True)
+    page.open(out / "report.html")
+    layers = page.run("[...heads.layer]")
+    expect("class along the axis", page.run("axisClassOf(0).title"), "K-positional")
+    expect("rows by attention kind", page.run(
+        "[...document.querySelectorAll('#run-table tr.part td.name')].map((cell) => cell.textContent)"),
+        ["full attention", "sliding:64 attention"])
+    page.choose("#filter-attention", 0)
+    page.settle()
+    expect("heads with full attention", page.run("document.getElementById('head-count').textContent"),
+           f"{sum(layer % 2 for layer in layers)} of {len(layers)} heads")
+    profile = page.run("profileOf(0)[0]")
+    expect("model-free plasticity", round(profile["y"] - profile["free"], 5), 0.01)
+    page.shot("attention kinds")
+
+
 def check_points(page, results):
     """Unpacked points of a head are accurate to 1/254 of their range."""
     scatter = pq.read_table(results / "head_scatter.parquet").to_pandas()
@@ -255,6 +288,7 @@ def main():
             check_width(page)
             check_provenance(page, "bfloat16")
             check_one_run(page, results / "runs" / "S1-40K", Path(folder) / "one")
+            check_new_columns(page, results / "runs" / "S1-40K", Path(folder) / "new")
             check_narrow(page)
             expect("console", page.complaints, [])
             asked = [url for url in page.requests if not url.startswith(("data:", "file:"))]

@@ -105,7 +105,7 @@ const measureOf = (name, head) => (heads.measures.has(name) ? heads.measures.get
 // Short titles of measures for table headers.
 const kTitles = {
   explained_variance: "PC0 var.", ap_profile_overall: "plasticity", ap_first20: "first 20 %", ap_last20: "last 20 %", ap_drop: "drop",
-  ap_free_overall: "plasticity, free", ap_free_drop: "drop, free",
+  ap_free_overall: "free plast.", ap_free_drop: "free drop",
   bias_strength: "bias", separation_strength: "separation", plane_var_fraction: "plane var.", q_R2_pos: "R² on pos.",
 };
 const titleOf = (name) => kTitles[name] || name;
