@@ -28,13 +28,11 @@ std::string join(const std::string& folder, const std::string& file) {
 constexpr std::size_t kMaxListed = 12;
 
 [[noreturn]] void refuse_without_weights(const std::string& folder) {
-  std::vector<std::string> expected;
-  expected.reserve(std::size(kWeightFormats) + 1);
+  std::string expected;
   for (const auto& format : kWeightFormats)
-    expected.push_back(fmt::format("{} or {} with its shards", format.single, format.index));
-  expected.emplace_back("one .gguf file");
-  bad_input("{}: no weights: expected {}; the folder holds {}", folder,
-            fmt::join(expected, ", or "), list_names(names_in(folder), kMaxListed));
+    expected += fmt::format("{} or {} with its shards, or ", format.single, format.index);
+  bad_input("{}: no weights: expected {}one .gguf file; the folder holds {}", folder, expected,
+            list_names(names_in(folder), kMaxListed));
 }
 
 std::map<std::string, std::string> load_weight_index(const std::string& folder,

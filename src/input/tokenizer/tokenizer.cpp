@@ -154,11 +154,85 @@ struct Tokenizer::State {
     return tokens;
   }
 
-  Encoding encode(std::string_view text, const EncodeOptions& options);
-  Encoder::Tokens encode_all(std::string_view text, bool sources);
-  Encoder::Tokens encode_first(std::string_view text, std::size_t wanted, bool sources);
-  Encoder::Tokens encode_last(std::string_view text, std::size_t wanted, bool sources);
-  std::string token_string(std::int32_t id) const;
+  Encoding encode(std::string_view text, const EncodeOptions& options) {
+    if (text.size() > std::numeric_limits<std::uint32_t>::max() / 4)
+      bad_input("a text of {} bytes is too long; the limit is 1 GiB", text.size());
+    const std::int64_t added = options.add_special_tokens ? post_processor.added() : 0;
+    if (options.max_length < 0 || (options.max_length > 0 && options.max_length < added))
+      bad_input("max_length is {}, but the tokenizer adds {} special tokens to every text",
+                options.max_length, added);
+    Encoding encoding;
+    Encoder::Tokens tokens;
+    if (options.max_length == 0) {
+      tokens = encode_all(text, options.offsets);
+    } else {
+      const auto wanted = static_cast<std::size_t>(options.max_length - added);
+      tokens = truncates_left ? encode_last(text, wanted, options.offsets)
+                              : encode_first(text, wanted, options.offsets);
+      encoding.truncated = tokens.ids.size() > wanted;
+      truncate(tokens, wanted, truncates_left);
+    }
+    PostProcessor::Tokens out{std::move(tokens.ids), {}, std::move(tokens.strings)};
+    if (options.offsets) out.offsets = to_characters(text, tokens.sources);
+    post_processor.apply(out, options.add_special_tokens);
+    encoding.ids = std::move(out.ids);
+    if (options.offsets) encoding.offsets = std::move(out.offsets);
+    return encoding;
+  }
+
+  Encoder::Tokens encode_all(std::string_view text, bool sources) {
+    std::vector<std::size_t> cuts = {0};
+    while (cuts.back() < text.size())
+      cuts.push_back(encoder.next_cut(text, std::min(cuts.back() + kPieceBytes, text.size())));
+    const auto pieces = std::ssize(cuts) - 1;
+    const auto encode_at = [&](std::int64_t i) {
+      const auto at = static_cast<std::size_t>(i);
+      return encode_piece(text, cuts[at], cuts[at + 1], sources);
+    };
+    Encoder::Tokens all;
+    if (text.size() < kParallelBytes) {
+      for (std::int64_t i = 0; i < pieces; ++i) append(all, encode_at(i));
+      return all;
+    }
+    std::vector<Encoder::Tokens> parts(static_cast<std::size_t>(pieces));
+    parallel_for(pieces,
+                 [&](std::int64_t i) { parts[static_cast<std::size_t>(i)] = encode_at(i); });
+    for (auto& part : parts) append(all, std::move(part));
+    return all;
+  }
+
+  Encoder::Tokens encode_first(std::string_view text, std::size_t wanted, bool sources) {
+    Encoder::Tokens tokens;
+    for (std::size_t at = 0; at < text.size() && tokens.ids.size() <= wanted;) {
+      const std::size_t missing = wanted + 1 - tokens.ids.size();
+      const std::size_t size = std::min(missing * kBytesPerId, kPieceBytes);
+      const std::size_t end = encoder.next_cut(text, std::min(at + size, text.size()));
+      append(tokens, encode_piece(text, at, end, sources));
+      at = end;
+    }
+    return tokens;
+  }
+
+  Encoder::Tokens encode_last(std::string_view text, std::size_t wanted, bool sources) {
+    std::vector<Encoder::Tokens> parts;
+    std::size_t count = 0;
+    for (std::size_t end = text.size(); end > 0 && count <= wanted;) {
+      const std::size_t size = std::min((wanted + 1 - count) * kBytesPerId, kPieceBytes);
+      const std::size_t begin = encoder.previous_cut(text, end - std::min(size, end));
+      parts.push_back(encode_piece(text, begin, end, sources));
+      count += parts.back().ids.size();
+      end = begin;
+    }
+    Encoder::Tokens tokens;
+    std::for_each(parts.rbegin(), parts.rend(),
+                  [&](auto& part) { append(tokens, std::move(part)); });
+    return tokens;
+  }
+
+  std::string token_string(std::int32_t id) const {
+    if (const auto added = encoder.added_tokens().token(id)) return std::string(*added);
+    return std::string(encoder.vocabulary().token(id).value_or(""));
+  }
 
   Encoder encoder;
   PostProcessor post_processor;
@@ -169,86 +243,6 @@ struct Tokenizer::State {
   std::mutex mutex;
   std::vector<std::unique_ptr<Encoder::Workspace>> idle;
 };
-
-Tokenizer::Encoding Tokenizer::State::encode(std::string_view text, const EncodeOptions& options) {
-  if (text.size() > std::numeric_limits<std::uint32_t>::max() / 4)
-    bad_input("a text of {} bytes is too long; the limit is 1 GiB", text.size());
-  const std::int64_t added = options.add_special_tokens ? post_processor.added() : 0;
-  if (options.max_length < 0 || (options.max_length > 0 && options.max_length < added))
-    bad_input("max_length is {}, but the tokenizer adds {} special tokens to every text",
-              options.max_length, added);
-  Encoding encoding;
-  Encoder::Tokens tokens;
-  if (options.max_length == 0) {
-    tokens = encode_all(text, options.offsets);
-  } else {
-    const auto wanted = static_cast<std::size_t>(options.max_length - added);
-    tokens = truncates_left ? encode_last(text, wanted, options.offsets)
-                            : encode_first(text, wanted, options.offsets);
-    encoding.truncated = tokens.ids.size() > wanted;
-    truncate(tokens, wanted, truncates_left);
-  }
-  PostProcessor::Tokens out{std::move(tokens.ids), {}, std::move(tokens.strings)};
-  if (options.offsets) out.offsets = to_characters(text, tokens.sources);
-  post_processor.apply(out, options.add_special_tokens);
-  encoding.ids = std::move(out.ids);
-  if (options.offsets) encoding.offsets = std::move(out.offsets);
-  return encoding;
-}
-
-Encoder::Tokens Tokenizer::State::encode_all(std::string_view text, bool sources) {
-  std::vector<std::size_t> cuts = {0};
-  while (cuts.back() < text.size())
-    cuts.push_back(encoder.next_cut(text, std::min(cuts.back() + kPieceBytes, text.size())));
-  const auto pieces = std::ssize(cuts) - 1;
-  const auto encode_at = [&](std::int64_t i) {
-    const auto at = static_cast<std::size_t>(i);
-    return encode_piece(text, cuts[at], cuts[at + 1], sources);
-  };
-  Encoder::Tokens all;
-  if (text.size() < kParallelBytes) {
-    for (std::int64_t i = 0; i < pieces; ++i) append(all, encode_at(i));
-    return all;
-  }
-  std::vector<Encoder::Tokens> parts(static_cast<std::size_t>(pieces));
-  parallel_for(pieces, [&](std::int64_t i) { parts[static_cast<std::size_t>(i)] = encode_at(i); });
-  for (auto& part : parts) append(all, std::move(part));
-  return all;
-}
-
-Encoder::Tokens Tokenizer::State::encode_first(std::string_view text, std::size_t wanted,
-                                               bool sources) {
-  Encoder::Tokens tokens;
-  for (std::size_t at = 0; at < text.size() && tokens.ids.size() <= wanted;) {
-    const std::size_t missing = wanted + 1 - tokens.ids.size();
-    const std::size_t size = std::min(missing * kBytesPerId, kPieceBytes);
-    const std::size_t end = encoder.next_cut(text, std::min(at + size, text.size()));
-    append(tokens, encode_piece(text, at, end, sources));
-    at = end;
-  }
-  return tokens;
-}
-
-Encoder::Tokens Tokenizer::State::encode_last(std::string_view text, std::size_t wanted,
-                                              bool sources) {
-  std::vector<Encoder::Tokens> parts;
-  std::size_t count = 0;
-  for (std::size_t end = text.size(); end > 0 && count <= wanted;) {
-    const std::size_t size = std::min((wanted + 1 - count) * kBytesPerId, kPieceBytes);
-    const std::size_t begin = encoder.previous_cut(text, end - std::min(size, end));
-    parts.push_back(encode_piece(text, begin, end, sources));
-    count += parts.back().ids.size();
-    end = begin;
-  }
-  Encoder::Tokens tokens;
-  std::for_each(parts.rbegin(), parts.rend(), [&](auto& part) { append(tokens, std::move(part)); });
-  return tokens;
-}
-
-std::string Tokenizer::State::token_string(std::int32_t id) const {
-  if (const auto added = encoder.added_tokens().token(id)) return std::string(*added);
-  return std::string(encoder.vocabulary().token(id).value_or(""));
-}
 
 Tokenizer::Tokenizer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Tokenizer::~Tokenizer() = default;

@@ -47,7 +47,7 @@ class CheckpointTest : public testing::Test {
 
   Checkpoint open() const { return Checkpoint::open(folder_.path()); }
 
-  std::string refusal() const {
+  std::string open_error() const {
     auto message = bad_input_message([&] { open(); });
     EXPECT_THAT(message, HasSubstr(folder_.path()));
     return message;
@@ -135,31 +135,31 @@ TEST_F(CheckpointTest, MissingShardsAreNamed) {
   write_weights("m-1.safetensors", {{"a", 1}});
   write("model.safetensors.index.json",
         R"({"weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}})");
-  EXPECT_THAT(refusal(), HasSubstr("1 of 2 shards named in model.safetensors.index.json are "
-                                   "missing: m-2.safetensors; download them"));
+  EXPECT_THAT(open_error(), HasSubstr("1 of 2 shards named in model.safetensors.index.json are "
+                                      "missing: m-2.safetensors; download them"));
 }
 
 TEST_F(CheckpointTest, AShardThatLacksItsTensorIsNamed) {
   write_weights("m-1.safetensors", {{"a", 1}});
   write("model.safetensors.index.json",
         R"({"weight_map": {"a": "m-1.safetensors", "b": "m-1.safetensors"}})");
-  EXPECT_THAT(refusal(), HasSubstr("model.safetensors.index.json puts tensor \"b\" into "
-                                   "m-1.safetensors, which does not hold it"));
+  EXPECT_THAT(open_error(), HasSubstr("model.safetensors.index.json puts tensor \"b\" into "
+                                      "m-1.safetensors, which does not hold it"));
 }
 
 TEST_F(CheckpointTest, MissingWeightsListTheFolderContent) {
   write("README.md", "");
   write_weights("consolidated.safetensors", {{"native", 3}});
-  EXPECT_THAT(refusal(), AllOf(HasSubstr("no weights: expected model.safetensors or"),
-                               HasSubstr("holds README.md, config.json, consolidated.")));
+  EXPECT_THAT(open_error(), AllOf(HasSubstr("no weights: expected model.safetensors or"),
+                                  HasSubstr("holds README.md, config.json, consolidated.")));
   for (int i = 0; i < 20; ++i) write("other" + std::to_string(i), "");
-  EXPECT_THAT(refusal(), HasSubstr(" and 11 more"));
+  EXPECT_THAT(open_error(), HasSubstr(" and 11 more"));
 }
 
 TEST_F(CheckpointTest, LegacyPicklesAreRejectedWithAdvice) {
   write("pytorch_model.bin", "\x80\x02\x8a\x0al\xfc");
-  EXPECT_THAT(refusal(), AllOf(HasSubstr("pytorch_model.bin: not a zip file"),
-                               HasSubstr("convert it to safetensors where it is trusted")));
+  EXPECT_THAT(open_error(), AllOf(HasSubstr("pytorch_model.bin: not a zip file"),
+                                  HasSubstr("convert it to safetensors where it is trusted")));
 }
 
 TEST_F(CheckpointTest, SafetensorsArePreferredOverTorchFiles) {
@@ -174,11 +174,11 @@ TEST_F(CheckpointTest, MissingFoldersAndInvalidConfigsAreReported) {
   EXPECT_THAT(bad_input_message([&] { Checkpoint::open(folder_.file("config.json")); }),
               HasSubstr("config.json: not a folder"));
   write("config.json", "{\"a\": }");
-  EXPECT_THAT(refusal(), HasSubstr("config.json: not valid JSON at line 1"));
+  EXPECT_THAT(open_error(), HasSubstr("config.json: not valid JSON at line 1"));
   write("config.json", "[]");
-  EXPECT_THAT(refusal(), HasSubstr("config.json: found a JSON array, expected a map"));
+  EXPECT_THAT(open_error(), HasSubstr("config.json: found a JSON array, expected a map"));
   std::filesystem::remove(folder_.file("config.json"));
-  EXPECT_THAT(refusal(), HasSubstr("no config.json in this folder"));
+  EXPECT_THAT(open_error(), HasSubstr("no config.json in this folder"));
 }
 
 TEST_F(CheckpointTest, IndexedTensorNamesNeedNoWeights) {

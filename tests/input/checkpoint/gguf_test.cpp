@@ -31,7 +31,7 @@ GgufHeader parse_bytes(const std::string& file) {
   return parse_gguf(std::as_bytes(std::span(file)), "file");
 }
 
-std::string gguf_refusal(const std::string& file) {
+std::string gguf_error(const std::string& file) {
   return bad_input_message([&] { parse_bytes(file); });
 }
 
@@ -106,7 +106,7 @@ TEST(Gguf, PlainTensorsAreViewsAndDequantizedTensorsAreCached) {
 TEST(Gguf, TruncatedFilesAreRejected) {
   const auto file = golden_file("gguf_llama");
   for (std::size_t length = 0; length < file.size(); length += 97)
-    EXPECT_FALSE(gguf_refusal(file.substr(0, length)).empty()) << length;
+    EXPECT_FALSE(gguf_error(file.substr(0, length)).empty()) << length;
 }
 
 // Corrupts one byte at a time: the file is rejected, or every tensor lies inside the file.
@@ -128,22 +128,21 @@ TEST(Gguf, CorruptBytesNeverCauseReadsOutsideTheFile) {
 }
 
 TEST(Gguf, InvalidHeadersAreRejectedWithAReason) {
-  EXPECT_THAT(gguf_refusal("GGML" + std::string(60, '\0')),
-              HasSubstr("does not begin with 'GGUF'"));
-  EXPECT_THAT(gguf_refusal(GgufBytes().build(1)), HasSubstr("GGUF version 1, expected 2 or 3"));
-  EXPECT_THAT(gguf_refusal(GgufBytes().build(0x03000000)), HasSubstr("the high byte first"));
+  EXPECT_THAT(gguf_error("GGML" + std::string(60, '\0')), HasSubstr("does not begin with 'GGUF'"));
+  EXPECT_THAT(gguf_error(GgufBytes().build(1)), HasSubstr("GGUF version 1, expected 2 or 3"));
+  EXPECT_THAT(gguf_error(GgufBytes().build(0x03000000)), HasSubstr("the high byte first"));
   EXPECT_TRUE(parse_bytes(GgufBytes().build(2)).tensors.empty());
-  EXPECT_THAT(gguf_refusal(GgufBytes().entry("a", 13, "x").build()), HasSubstr("value type 13"));
-  EXPECT_THAT(gguf_refusal(GgufBytes().entry("a", 7, "\2").build()),
+  EXPECT_THAT(gguf_error(GgufBytes().entry("a", 13, "x").build()), HasSubstr("value type 13"));
+  EXPECT_THAT(gguf_error(GgufBytes().entry("a", 7, "\2").build()),
               HasSubstr("is 2, expected a bool"));
-  EXPECT_THAT(gguf_refusal(GgufBytes().number("a", 1).number("a", 1).build()),
+  EXPECT_THAT(gguf_error(GgufBytes().number("a", 1).number("a", 1).build()),
               HasSubstr("there twice"));
-  EXPECT_THAT(gguf_refusal(GgufBytes().list("a", 9, 1, "").build()), HasSubstr("a list of lists"));
-  EXPECT_THAT(gguf_refusal(GgufBytes().list("a", 0, 1 << 23, "x").build()),
+  EXPECT_THAT(gguf_error(GgufBytes().list("a", 9, 1, "").build()), HasSubstr("a list of lists"));
+  EXPECT_THAT(gguf_error(GgufBytes().list("a", 0, 1 << 23, "x").build()),
               HasSubstr("too short for"));
-  EXPECT_THAT(gguf_refusal(GgufBytes().list("a", 0, 1 << 30, "x").build()), HasSubstr("at most"));
-  EXPECT_THAT(gguf_refusal(GgufBytes().number("split.count", 3).build()), HasSubstr("--merge"));
-  EXPECT_THAT(gguf_refusal(GgufBytes().number("general.alignment", 3).build()),
+  EXPECT_THAT(gguf_error(GgufBytes().list("a", 0, 1 << 30, "x").build()), HasSubstr("at most"));
+  EXPECT_THAT(gguf_error(GgufBytes().number("split.count", 3).build()), HasSubstr("--merge"));
+  EXPECT_THAT(gguf_error(GgufBytes().number("general.alignment", 3).build()),
               HasSubstr("a multiple of 8"));
 }
 
@@ -153,20 +152,19 @@ TEST(Gguf, InvalidTensorsAreRejectedWithAReason) {
     return GgufBytes().tensor("a", sizes, type, offset).data(64).build();
   };
   EXPECT_EQ(parse_bytes(with({4, 2}, 0)).tensors.at("a").shape, (std::vector<std::int64_t>{2, 4}));
-  EXPECT_THAT(gguf_refusal(with({256}, 16)),
-              HasSubstr("stored as IQ2_XXS, which is not supported"));
-  EXPECT_THAT(gguf_refusal(with({256}, 99)), HasSubstr("stored as type 99"));
-  EXPECT_THAT(gguf_refusal(with({16}, 8)), HasSubstr("blocks of 32 (Q8_0) do not fill"));
-  EXPECT_THAT(gguf_refusal(with({0}, 0)), HasSubstr("a dimension of 0"));
-  EXPECT_THAT(gguf_refusal(with({1, 1, 1, 1, 1}, 0)), HasSubstr("5 dimensions"));
-  EXPECT_THAT(gguf_refusal(with({17}, 0)), HasSubstr("truncated"));
-  EXPECT_THAT(gguf_refusal(with({1 << 30, 1 << 30, 1 << 30, 1 << 30}, 0)),
+  EXPECT_THAT(gguf_error(with({256}, 16)), HasSubstr("stored as IQ2_XXS, which is not supported"));
+  EXPECT_THAT(gguf_error(with({256}, 99)), HasSubstr("stored as type 99"));
+  EXPECT_THAT(gguf_error(with({16}, 8)), HasSubstr("blocks of 32 (Q8_0) do not fill"));
+  EXPECT_THAT(gguf_error(with({0}, 0)), HasSubstr("a dimension of 0"));
+  EXPECT_THAT(gguf_error(with({1, 1, 1, 1, 1}, 0)), HasSubstr("5 dimensions"));
+  EXPECT_THAT(gguf_error(with({17}, 0)), HasSubstr("truncated"));
+  EXPECT_THAT(gguf_error(with({1 << 30, 1 << 30, 1 << 30, 1 << 30}, 0)),
               HasSubstr("more elements"));
-  EXPECT_THAT(gguf_refusal(with({4}, 0, 8)), HasSubstr("expected a multiple of 32"));
+  EXPECT_THAT(gguf_error(with({4}, 0, 8)), HasSubstr("expected a multiple of 32"));
   const auto two = GgufBytes().tensor("a", {9}, 0, 0).tensor("b", {4}, 0, 32).data(64);
-  EXPECT_THAT(gguf_refusal(two.build()), HasSubstr("overlap"));
+  EXPECT_THAT(gguf_error(two.build()), HasSubstr("overlap"));
   const auto twice = GgufBytes().tensor("a", {4}, 0, 0).tensor("a", {4}, 0, 32).data(64);
-  EXPECT_THAT(gguf_refusal(twice.build()), HasSubstr("there twice"));
+  EXPECT_THAT(gguf_error(twice.build()), HasSubstr("there twice"));
 }
 
 TEST(Gguf, UnsupportedSettingsAndTensorsAreNamed) {

@@ -1,4 +1,4 @@
-"""Runs the tests of the room (test_input_store) with servers in the place of a folder: room_test.py TEST_PROGRAM
+"""Runs test_input_store against S3 and GCS servers instead of a local folder: room_test.py TEST_PROGRAM
 
 S3 is moto with signatures checked; Google Cloud Storage is gcp-storage-emulator, whose objects are put by a lease.
 """
@@ -41,7 +41,7 @@ def gcs():
     server.start()
     try:
         # The emulator loses objects under concurrent puts; leases have a separate test.
-        run("ObjectStore.*:StoredFolders.*:Garbage.*:-ObjectStore.OneOfMany*", "gs://bucket",
+        run("ObjectStore.*:StoredFolders.*:Garbage.*:-ObjectStore.ExactlyOneConditionalPutSucceeds", "gs://bucket",
             STORAGE_EMULATOR_HOST=f"http://127.0.0.1:{port}")
     finally:
         threading.Thread(target=server.stop, daemon=True).start()
