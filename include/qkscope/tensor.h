@@ -102,7 +102,8 @@ namespace detail {
 [[noreturn]] QKSCOPE_API void wrong_shape(const Shape& found, const Shape& asked);
 }  // namespace detail
 
-// A non-owning strided view; the memory must outlive the view. Byte is std::byte or const std::byte.
+// A non-owning strided view; the memory must outlive the view. Byte is std::byte or const
+// std::byte.
 template <typename Byte>
 class BasicTensorView {
  public:

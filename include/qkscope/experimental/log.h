@@ -29,11 +29,11 @@ QKSCOPE_API void set_progress_output(std::FILE* out);
 class QKSCOPE_API Progress {
  public:
   struct Options {
-    std::string what;         // first word of the line, such as "capture"
-    std::string unit;         // plural, such as "examples"
-    std::int64_t total = 0;   // units; 0 if unknown
-    std::int64_t before = 0;  // units done by an earlier run; left out of the speed estimate
-    bool quiet = false;       // prints nothing
+    std::string what;          // first word of the line, such as "capture"
+    std::string unit;          // plural, such as "examples"
+    std::int64_t total = 0;    // units; 0 if unknown
+    std::int64_t before = 0;   // units done by an earlier run; left out of the speed estimate
+    bool quiet = false;        // prints nothing
     std::FILE* out = nullptr;  // nullptr: the file of set_progress_output()
   };
 

@@ -25,8 +25,8 @@ QKSCOPE_API std::string format_duration(double seconds);    // "42 s", "3 min 10
 // Parses a decimal integer. Throws bad input that begins with `what` for any other text.
 QKSCOPE_API std::int64_t parse_integer(std::string_view text, std::string_view what);
 
-// Parses a size in bytes: "4096", "8GiB" or "8G" (powers of 1024), "8GB" (powers of 1000), "1.5 TiB";
-// case-insensitive. Throws bad input that begins with `what` for any other text.
+// Parses a size in bytes: "4096", "8GiB" or "8G" (powers of 1024), "8GB" (powers of 1000), "1.5
+// TiB"; case-insensitive. Throws bad input that begins with `what` for any other text.
 QKSCOPE_API std::int64_t parse_bytes(std::string_view text, std::string_view what);
 
 // Escapes text for a terminal: control characters, invalid UTF-8 and bidirectional formatting

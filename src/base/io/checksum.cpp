@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #include "base/core/error.h"
+#include "base/io/file_descriptor.h"
 
 namespace qkscope {
 namespace {
@@ -26,28 +27,19 @@ class InputFile {
  public:
   explicit InputFile(const std::string& path)
       : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    if (file_ < 0) system_error("open", path, errno);
+    if (!file_.is_open()) system_error("open", path, errno);
     struct stat status {};
-    const bool known = ::fstat(file_, &status) == 0;
-    const int error = errno;
-    if (known && S_ISREG(status.st_mode)) {
-      size_ = static_cast<std::uint64_t>(status.st_size);
-      return;
-    }
-    ::close(file_);
-    if (!known) system_error("stat", path, error);
-    bad_input("{}: not a regular file", path);
+    if (::fstat(file_.number(), &status) != 0) system_error("stat", path, errno);
+    if (!S_ISREG(status.st_mode)) bad_input("{}: not a regular file", path);
+    size_ = static_cast<std::uint64_t>(status.st_size);
   }
-  ~InputFile() { ::close(file_); }
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
 
   std::uint64_t size() const { return size_; }
 
   void add_to(Checksum& sum, std::uint64_t begin, std::uint64_t end) {
     while (begin < end) {
       const auto wanted = std::min<std::uint64_t>(end - begin, buffer_.size());
-      const auto count = ::pread(file_, buffer_.data(), wanted, static_cast<off_t>(begin));
+      const auto count = ::pread(file_.number(), buffer_.data(), wanted, static_cast<off_t>(begin));
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) system_error("read", path_, errno);
       if (count == 0) failure("{}: became shorter while it was read", path_);
@@ -58,7 +50,7 @@ class InputFile {
 
  private:
   const std::string& path_;
-  int file_;
+  FileDescriptor file_;
   std::uint64_t size_ = 0;
   std::vector<std::byte> buffer_ = std::vector<std::byte>(std::size_t{1} << 20);
 };

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/core/error.h"
+#include "base/io/file_descriptor.h"
 
 namespace qkscope {
 namespace {
@@ -18,26 +19,24 @@ namespace {
 class MemoryFile {
  public:
   MemoryFile() : file_(::memfd_create("output", MFD_CLOEXEC)) {
-    if (file_ < 0) failure("a file in memory cannot be made: {}", std::strerror(errno));
+    if (!file_.is_open()) failure("a file in memory cannot be made: {}", std::strerror(errno));
   }
-  ~MemoryFile() { ::close(file_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
 
-  int descriptor() const { return file_; }
+  int descriptor() const { return file_.number(); }
 
   std::string text() const {
     std::string all;
     char buffer[4096];
     while (true) {
-      const auto count = ::pread(file_, buffer, sizeof buffer, static_cast<::off_t>(all.size()));
+      const auto count =
+          ::pread(file_.number(), buffer, sizeof buffer, static_cast<::off_t>(all.size()));
       if (count <= 0) return all;
       all.append(buffer, static_cast<std::size_t>(count));
     }
   }
 
  private:
-  int file_;
+  FileDescriptor file_;
 };
 
 int wait_for(::pid_t child, const std::string& program) {

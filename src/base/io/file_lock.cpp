@@ -1,7 +1,6 @@
 #include "base/io/file_lock.h"
 
 #include <cerrno>
-#include <utility>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -36,27 +35,21 @@ FileLock::FileLock(const std::string& file, Mode mode, Wait wait) {
   const int operation =
       (mode == Mode::exclusive ? LOCK_EX : LOCK_SH) | (wait == Wait::no ? LOCK_NB : 0);
   while (true) {
-    file_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (file_ < 0 && errno == ENOENT) {  // the previous holder may have deleted the folder
+    file_ = FileDescriptor(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+    if (!file_.is_open() && errno == ENOENT) {  // the previous holder may have deleted the folder
       make_folders(parent_folder(file));
       continue;
     }
-    if (file_ < 0) system_error("lock", file, errno);
-    const bool locked = lock(file_, operation);
-    if (locked && still_there(file_, file)) return;
-    ::close(std::exchange(file_, -1));
+    if (!file_.is_open()) system_error("lock", file, errno);
+    const bool locked = lock(file_.number(), operation);
+    if (locked && still_there(file_.number(), file)) return;
+    file_.close();
     if (!locked) return;
   }
 }
 
 bool FileLock::try_alone() const {
-  return lock(file_, LOCK_EX | LOCK_NB);
+  return lock(file_.number(), LOCK_EX | LOCK_NB);
 }
-
-FileLock::~FileLock() {
-  if (file_ >= 0) ::close(file_);
-}
-
-FileLock::FileLock(FileLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
 
 }  // namespace qkscope

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "base/io/file_descriptor.h"
+
 namespace qkscope {
 
 class FileLock {
@@ -14,20 +16,15 @@ class FileLock {
   // Creates the file and its folder if needed. With Wait::no the constructor does not block, and
   // held() tells whether the lock was acquired.
   FileLock(const std::string& file, Mode mode, Wait wait);
-  ~FileLock();
-  FileLock(FileLock&& other) noexcept;
-  FileLock& operator=(FileLock&&) = delete;
-  FileLock(const FileLock&) = delete;
-  FileLock& operator=(const FileLock&) = delete;
 
-  bool held() const { return file_ >= 0; }
+  bool held() const { return file_.is_open(); }
 
   // Upgrades a shared lock to an exclusive one without blocking. Returns false if another process
   // holds the lock; the shared lock may then be lost as well.
   bool try_alone() const;
 
  private:
-  int file_ = -1;
+  FileDescriptor file_;
 };
 
 }  // namespace qkscope

@@ -20,6 +20,7 @@
 
 #include "base/core/error.h"
 #include "base/core/translate_exceptions.h"
+#include "base/io/file_descriptor.h"
 #include "base/io/folder.h"
 #include "qkscope/experimental/text.h"
 
@@ -89,28 +90,13 @@ void unregister_mapping(const std::byte* begin) {
   }
 }
 
-// Closes a file descriptor when it goes out of scope.
-class Descriptor {
- public:
-  // O_NONBLOCK: opening a pipe without a writer would block forever.
-  explicit Descriptor(const std::string& path)
-      : number_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    if (number_ < 0) system_error("open", path, errno);
-  }
-  ~Descriptor() { ::close(number_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
-
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   check_regular_file(path);
-  const Descriptor file(path);
+  // O_NONBLOCK: opening a pipe without a writer would block forever.
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.is_open()) system_error("open", path, errno);
   struct stat status {};
   if (::fstat(file.number(), &status) != 0) system_error("stat", path, errno);
   if (!S_ISREG(status.st_mode)) bad_input("{}: it became something else while it was opened", path);

@@ -30,19 +30,12 @@ mode_t kind_of(int folder, const std::string& name) {
 
 OpenFolder::OpenFolder(const std::string& path)
     : path_(path), folder_(::open(path.c_str(), kOpenFolder)) {
-  if (folder_ < 0) system_error("open the folder", path, errno);
+  if (!folder_.is_open()) system_error("open the folder", path, errno);
 }
-
-OpenFolder::~OpenFolder() {
-  if (folder_ >= 0) ::close(folder_);
-}
-
-OpenFolder::OpenFolder(OpenFolder&& other) noexcept
-    : path_(std::move(other.path_)), folder_(std::exchange(other.folder_, -1)) {}
 
 std::vector<std::string> OpenFolder::names() const {
   const int copy =
-      ::openat(folder_, ".", kOpenFolder);  // a new descriptor has its own read position
+      ::openat(folder_.number(), ".", kOpenFolder);  // a new descriptor has its own read position
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(copy < 0 ? nullptr : ::fdopendir(copy),
                                                     &::closedir);
   if (!listing) system_error("list the folder", path_, errno);
@@ -58,20 +51,20 @@ std::vector<std::string> OpenFolder::names() const {
 }
 
 bool OpenFolder::has(const std::string& name) const {
-  return kind_of(folder_, name) != 0;
+  return kind_of(folder_.number(), name) != 0;
 }
 
 bool OpenFolder::has_folder(const std::string& name) const {
-  return kind_of(folder_, name) == S_IFDIR;
+  return kind_of(folder_.number(), name) == S_IFDIR;
 }
 
 bool OpenFolder::has_link(const std::string& name) const {
-  return kind_of(folder_, name) == S_IFLNK;
+  return kind_of(folder_.number(), name) == S_IFLNK;
 }
 
 OpenFolder OpenFolder::folder(const std::string& name) const {
-  const int opened = ::openat(folder_, name.c_str(), kOpenFolder | O_NOFOLLOW);
-  if (opened >= 0) return {path_of(name), opened};
+  FileDescriptor opened(::openat(folder_.number(), name.c_str(), kOpenFolder | O_NOFOLLOW));
+  if (opened.is_open()) return {path_of(name), std::move(opened)};
   const int error = errno;
   if (has_link(name))
     bad_input("{}: is a link, expected a folder; links inside a capture are not followed",
@@ -80,7 +73,7 @@ OpenFolder OpenFolder::folder(const std::string& name) const {
 }
 
 OpenFolder OpenFolder::make_folder(const std::string& name) const {
-  if (::mkdirat(folder_, name.c_str(), 0777) == 0)
+  if (::mkdirat(folder_.number(), name.c_str(), 0777) == 0)
     sync();
   else if (errno != EEXIST)
     system_error("make the folder", path_of(name), errno);
@@ -88,7 +81,7 @@ OpenFolder OpenFolder::make_folder(const std::string& name) const {
 }
 
 void OpenFolder::remove_file(const std::string& name) const {
-  if (::unlinkat(folder_, name.c_str(), 0) != 0 && errno != ENOENT)
+  if (::unlinkat(folder_.number(), name.c_str(), 0) != 0 && errno != ENOENT)
     system_error("remove", path_of(name), errno);
 }
 
@@ -101,23 +94,23 @@ void OpenFolder::remove_tree(const std::string& name) const {
     parallel_for(std::ssize(names),
                  [&](std::int64_t i) { inner.remove_tree(names[static_cast<std::size_t>(i)]); });
   }
-  if (::unlinkat(folder_, name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT)
+  if (::unlinkat(folder_.number(), name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT)
     system_error("remove the folder", path_of(name), errno);
 }
 
 bool OpenFolder::remove_empty_folder(const std::string& name) const {
-  if (::unlinkat(folder_, name.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT) return true;
+  if (::unlinkat(folder_.number(), name.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT) return true;
   if (errno == ENOTEMPTY || errno == EEXIST) return false;
   system_error("remove the folder", path_of(name), errno);
 }
 
 void OpenFolder::move(const std::string& name, const OpenFolder& to) const {
-  if (::renameat(folder_, name.c_str(), to.folder_, name.c_str()) != 0)
+  if (::renameat(folder_.number(), name.c_str(), to.folder_.number(), name.c_str()) != 0)
     system_error("move a file to", to.path_of(name), errno);
 }
 
 void OpenFolder::sync() const {
-  if (::fsync(folder_) != 0 && errno != EINVAL) system_error("sync", path_, errno);
+  if (::fsync(folder_.number()) != 0 && errno != EINVAL) system_error("sync", path_, errno);
 }
 
 }  // namespace qkscope

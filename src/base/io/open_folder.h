@@ -5,17 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "base/io/file_descriptor.h"
+
 namespace qkscope {
 
 class OpenFolder {
  public:
   // The path of the folder itself may contain links.
   explicit OpenFolder(const std::string& path);
-  ~OpenFolder();
-  OpenFolder(OpenFolder&& other) noexcept;
-  OpenFolder& operator=(OpenFolder&&) = delete;
-  OpenFolder(const OpenFolder&) = delete;
-  OpenFolder& operator=(const OpenFolder&) = delete;
 
   const std::string& path() const { return path_; }
 
@@ -42,11 +39,12 @@ class OpenFolder {
   void sync() const;
 
  private:
-  OpenFolder(std::string path, int folder) : path_(std::move(path)), folder_(folder) {}
+  OpenFolder(std::string path, FileDescriptor folder)
+      : path_(std::move(path)), folder_(std::move(folder)) {}
   std::string path_of(const std::string& name) const { return path_ + "/" + name; }
 
   std::string path_;
-  int folder_ = -1;
+  FileDescriptor folder_;
 };
 
 }  // namespace qkscope

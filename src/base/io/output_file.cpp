@@ -16,11 +16,8 @@ namespace {
 
 // Returns 0 or the errno.
 int sync(const std::string& path, int flags) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
-  if (file < 0) return errno;
-  const int error = ::fsync(file) == 0 ? 0 : errno;
-  ::close(file);
-  return error;
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags));
+  return file.is_open() && ::fsync(file.number()) == 0 ? 0 : errno;
 }
 
 }  // namespace
@@ -52,19 +49,18 @@ OutputFile::OutputFile(const std::string& path) : path_(path), temporary_(tempor
     bad_input("{}: cannot write: the folder {} does not exist; make it first", path,
               folder.string());
   if (std::filesystem::is_directory(path)) bad_input("{}: cannot write: it is a folder", path);
-  file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (file_ < 0) system_error("write", path, errno);
+  file_ = FileDescriptor(
+      ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (!file_.is_open()) system_error("write", path, errno);
 }
 
 OutputFile::~OutputFile() {
-  if (file_ < 0) return;
-  ::close(file_);
-  ::unlink(temporary_.c_str());
+  if (file_.is_open()) ::unlink(temporary_.c_str());
 }
 
 void OutputFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const auto count = ::write(file_, bytes.data(), bytes.size());
+    const auto count = ::write(file_.number(), bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) system_error("write", path_, errno);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
@@ -77,10 +73,9 @@ void OutputFile::write(std::string_view text) {
 }
 
 void OutputFile::commit() {
-  if (::fsync(file_) != 0) system_error("sync", path_, errno);
+  if (::fsync(file_.number()) != 0) system_error("sync", path_, errno);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) system_error("rename to", path_, errno);
-  ::close(file_);
-  file_ = -1;
+  file_.close();
   sync_folder(parent_folder(path_));
 }
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/io/file_descriptor.h"
+
 namespace qkscope {
 
 // fsync of the file's data.
@@ -37,7 +39,7 @@ class OutputFile {
  private:
   std::string path_;
   std::string temporary_;
-  int file_ = -1;
+  FileDescriptor file_;
   std::uint64_t written_ = 0;
 };
 

@@ -61,8 +61,8 @@ class Fft {
     const auto number = k >> block_bits_;
     return {4 * place(k & (blocks() - 1)) + number / 4, number % 4};
   }
-  // Inverse of place(): rests()[place(r)] == r.
-  std::span<const std::uint32_t> rests() const { return rests_; }
+  // Inverse of place(): residues()[place(r)] == r.
+  std::span<const std::uint32_t> residues() const { return residues_; }
 
  private:
   explicit Fft(std::size_t size);
@@ -71,8 +71,8 @@ class Fft {
   std::size_t size_;
   int block_bits_;  // blocks() is a power of two
   FftTables tables_;
-  std::vector<std::uint32_t> places_;  // (blocks)
-  std::vector<std::uint32_t> rests_;   // (blocks)
+  std::vector<std::uint32_t> places_;    // (blocks)
+  std::vector<std::uint32_t> residues_;  // (blocks)
 };
 
 }  // namespace qkscope

@@ -12,11 +12,11 @@ namespace {
 // Thresholds relative to the highest point. A peak midway between two half grid points keeps 0.9 of
 // its power at them, and the parabola through the three highest points reaches 0.98; the thresholds
 // leave room for noise.
-constexpr double kSeen = 0.6;
-constexpr double kSeenByParabola = 0.8;
+constexpr double kCandidateThreshold = 0.6;
+constexpr double kParabolaThreshold = 0.8;
 // A peak keeps at least 0.64 of its power at the nearer whole grid point, so midpoints between two
 // points below this fraction are skipped.
-constexpr double kSeenBeside = 0.4;
+constexpr double kMidpointThreshold = 0.4;
 
 // Returns the height of the vertex of a parabola through a local maximum and its neighbours.
 double parabola_top(double left, double middle, double right) {
@@ -93,8 +93,8 @@ std::vector<FrequencySearch::Peak> FrequencySearch::peaks_above_threshold() cons
   const auto size = spectrum_.size();
   float highest = spectrum_.highest();
   std::vector<PeakCandidate> found;
-  spectrum_.find_above(static_cast<float>(kSeen) * highest,
-                       static_cast<float>(kSeenBeside) * highest, found);
+  spectrum_.find_above(static_cast<float>(kCandidateThreshold) * highest,
+                       static_cast<float>(kMidpointThreshold) * highest, found);
   for (auto& [half, power] : found) {
     if (half > size) half -= 2 * size;
     if (spectrum_.inside(half >> 1)) highest = std::max(highest, power);
@@ -104,7 +104,9 @@ std::vector<FrequencySearch::Peak> FrequencySearch::peaks_above_threshold() cons
   std::vector<Peak> peaks;
   for (const auto& [half, power] : found) {
     const auto steps = std::abs(half);
-    if (steps < first || steps > last || !(power > static_cast<float>(kSeen) * highest)) continue;
+    if (steps < first || steps > last ||
+        !(power > static_cast<float>(kCandidateThreshold) * highest))
+      continue;
     const double here = spectrum_.power(half);
     const double before = spectrum_.power(half - 1);
     const bool edge = steps == first || steps == last;
@@ -132,7 +134,7 @@ RotationPeak FrequencySearch::strongest_rotation(std::span<const std::complex<do
   std::vector<Candidate> candidates;
   double best = 0;
   for (const auto& peak : peaks) {
-    if (peak.top < kSeenByParabola * highest) continue;
+    if (peak.top < kParabolaThreshold * highest) continue;
     candidates.push_back(top_of_peak(spectrum_, peak.half));
     if (in_band(candidates.back().k)) best = std::max(best, candidates.back().power);
   }
@@ -140,10 +142,12 @@ RotationPeak FrequencySearch::strongest_rotation(std::span<const std::complex<do
             [](const Candidate& a, const Candidate& b) { return a.power > b.power; });
   RotationPeak strongest;
   // Relative error of the NUFFT and the interpolation for two candidates; half of it for one.
-  constexpr double kDoubt = 0.02;
+  constexpr double kRelativeError = 0.02;
   for (const auto& candidate : candidates) {
     const double exact = strongest.strength * static_cast<double>(order_.rows());
-    if (candidate.power < std::max((1 - kDoubt) * best, (1 - kDoubt / 2) * exact * exact)) break;
+    if (candidate.power <
+        std::max((1 - kRelativeError) * best, (1 - kRelativeError / 2) * exact * exact))
+      break;
     const auto peak = refine_rotation(candidate.k * step, units);
     if (peak.strength > strongest.strength) strongest = peak;
   }

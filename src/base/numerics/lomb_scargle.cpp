@@ -266,8 +266,8 @@ SinusoidFit LombScargle::best(std::span<const double> values, const PositionOrde
   spectrum.compute(scaled);
   const auto height = periodogram(slow, spectrum);
   // A peak midway between two grid points keeps 0.64 of its height at them.
-  constexpr double kSeen = 0.6;
-  const double enough = kSeen * *std::max_element(height.begin(), height.end());
+  constexpr double kPeakThreshold = 0.6;
+  const double enough = kPeakThreshold * *std::max_element(height.begin(), height.end());
   if (!(enough > 0)) return {kNan, kNan};  // too few positions for a fit
   std::vector<std::size_t> peaks;
   for (std::size_t i = 0; i < height.size(); ++i)
@@ -282,7 +282,7 @@ SinusoidFit LombScargle::best(std::span<const double> values, const PositionOrde
   };
   SinusoidFit found{kNan, -1};
   for (const auto i : peaks) {
-    if (height[i] < kSeen * found.r_squared) break;
+    if (height[i] < kPeakThreshold * found.r_squared) break;
     const FrequencyBand beside{omega(i > 0 ? i - 1 : i),
                                i + 1 < height.size() ? omega(i + 1) : band_.high};
     const double start = parabola_vertex(i, height);

@@ -14,7 +14,7 @@ namespace qkscope {
 
 struct SinusoidFit {
   double omega = 0;      // radians per token
-  double r_squared = 0;  // fraction of the variance explained_sum
+  double r_squared = 0;  // fraction of the variance explained
 };
 
 // Fits c + a cos(omega t) + b sin(omega t) for one set of positions and many value vectors. The

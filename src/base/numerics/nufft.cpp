@@ -6,12 +6,14 @@
 //   3. Deconvolve: divide by the Fourier transform of phi (`gain` is its inverse).
 // Aliasing of phi is below 2e-3 for angles up to 2.82 radians per grid point; `tokens` is the
 // largest step that keeps the band below that angle. Short inputs (tokens == 5) have one grid point
-// per position and need neither weights nor gains. Invariants: spread rows write 12 consecutive
-// points, up to two vectors past the end of the grid; signal_ has 32 margin vectors for them, and
-// spread() wraps the excess around to the start. The FFT leaves its output in digit-reversed blocks
-// of 16 points; places[] finds a block, and margins hold copies of four blocks before the first and
-// after the last, so that interpolation needs no wrapping. nufft_reference() in reference.h is the
-// plain sum.
+// per position and need neither weights nor gains. nufft_reference() in reference.h is the plain
+// sum.
+//
+// Invariants: spreading a row writes 12 consecutive points, up to two vectors past the end of the
+// grid; signal_ has 32 margin vectors for them, and spread() wraps the excess around to the start.
+// The FFT leaves its output in digit-reversed blocks of 16 points; places[] finds a block. The
+// margins hold copies of four blocks before the first and after the last, so that interpolation
+// needs no wrapping.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -29,17 +31,17 @@
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kPoints = 5;  // grid points per `tokens` positions
-constexpr std::int64_t kMargin = 4;  // blocks
+constexpr std::int64_t kGridPoints = 5;    // grid points per `tokens` positions
+constexpr std::int64_t kMarginBlocks = 4;  // blocks
 
 // Exponential of semicircle, exp(b (sqrt(1 - x^2) - 1)) on [-1, 1].
 double es_kernel(double sharpness, double x) {
   return std::fabs(x) < 1 ? std::exp(sharpness * (std::sqrt(1 - x * x) - 1)) : 0;
 }
 
-// Parameters of the spreading kernel, chosen for angles up to kHighest radians per grid point.
+// Parameters of the spreading kernel, chosen for angles up to kHighestAngle radians per grid point.
 constexpr double kSharpness = 13.25;
-constexpr double kHighest = 2.82;
+constexpr double kHighestAngle = 2.82;
 constexpr double kReach = 4;  // points
 
 double kernel(double distance) {
@@ -48,9 +50,9 @@ double kernel(double distance) {
 
 std::int64_t tokens_for(double highest, std::int64_t length) {
   constexpr double kMost = 64;
-  if (length <= 64) return kPoints;
-  const double tokens = std::min(kMost, static_cast<double>(kPoints) * kHighest / highest);
-  return std::max(kPoints, static_cast<std::int64_t>(tokens));
+  if (length <= 64) return kGridPoints;
+  const double tokens = std::min(kMost, static_cast<double>(kGridPoints) * kHighestAngle / highest);
+  return std::max(kGridPoints, static_cast<std::int64_t>(tokens));
 }
 
 std::size_t size_for(double points) {
@@ -84,16 +86,17 @@ double interpolation_weight(double x, int side, double sharpness) {
 
 // Interpolation weights of 16 points for a quarter, a half and three quarters of a step. The error
 // is 2e-3 at 1.4 points per resolution cell.
-constexpr int kSide = 8;
-using Weights = std::array<std::array<double, 2 * kSide>, 4>;
+constexpr int kHalfWidth = 8;
+using Weights = std::array<std::array<double, 2 * kHalfWidth>, 4>;
 
 const Weights& interpolation() {
   const auto& weights = made_once([] {
     Weights table{};
     for (std::size_t quarter = 1; quarter < 4; ++quarter)
-      for (std::size_t j = 0; j < 2 * kSide; ++j)
+      for (std::size_t j = 0; j < 2 * kHalfWidth; ++j)
         table[quarter][j] = interpolation_weight(
-            0.25 * static_cast<double>(quarter) + (kSide - 1) - static_cast<double>(j), kSide, 7.2);
+            0.25 * static_cast<double>(quarter) + (kHalfWidth - 1) - static_cast<double>(j),
+            kHalfWidth, 7.2);
     return table;
   });
   return weights;
@@ -114,14 +117,14 @@ const float* halfway_weights() {
 
 NufftTables::NufftTables(std::size_t size, std::int64_t tokens, FrequencyBand band)
     : fft(Fft::of_size(size)),
-      step(2 * std::numbers::pi * kPoints /
+      step(2 * std::numbers::pi * kGridPoints /
            static_cast<double>(tokens * static_cast<std::int64_t>(size))),
       first(static_cast<std::int64_t>(std::floor(2 * band.low / step))),
       last(static_cast<std::int64_t>(std::ceil(2 * band.high / step))),
       inner{first / 2 + 2, last / 2 - 1},
       gain(size / 2 + 1, 1.0F) {
   add_taps(tokens);
-  if (tokens > kPoints) set_gains(band.high);
+  if (tokens > kGridPoints) set_gains(band.high);
   share_gains();
   add_places();
 }
@@ -145,7 +148,7 @@ void NufftTables::add_taps(std::int64_t tokens) {
         const auto m = i - start;
         const double distance =
             static_cast<double>(m - 3) - static_cast<double>(phase) / static_cast<double>(tokens);
-        const double tap = tokens > kPoints ? kernel(distance) : (m == 3 ? 1 : 0);
+        const double tap = tokens > kGridPoints ? kernel(distance) : (m == 3 ? 1 : 0);
         if (i % 4 == 0) taps.emplace_back();
         taps.back()[i % 4] = m >= 0 && m < 8 ? static_cast<float>(tap) : 0.0F;
       }
@@ -153,7 +156,7 @@ void NufftTables::add_taps(std::int64_t tokens) {
 
 void NufftTables::set_gains(double highest) {
   const auto end =
-      static_cast<std::int64_t>(highest / step) + 2 * kSide;  // margin for interpolation
+      static_cast<std::int64_t>(highest / step) + 2 * kHalfWidth;  // margin for interpolation
   for (std::int64_t k = 0; k <= std::min(end, std::ssize(gain) - 1); ++k) {
     const double angle =
         2 * std::numbers::pi * static_cast<double>(k) / static_cast<double>(fft->size());
@@ -203,9 +206,10 @@ void NufftTables::add_edges(IndexRange all, IndexRange inside) {
 
 void NufftTables::add_places() {
   const auto blocks = static_cast<std::int64_t>(fft->blocks());
-  for (std::int64_t block = -kMargin; block < blocks + kMargin; ++block) {
+  for (std::int64_t block = -kMarginBlocks; block < blocks + kMarginBlocks; ++block) {
     const bool within = block >= 0 && block < blocks;
-    const auto margin = blocks + (block < 0 ? block + kMargin : block - blocks + kMargin);
+    const auto margin =
+        blocks + (block < 0 ? block + kMarginBlocks : block - blocks + kMarginBlocks);
     const auto place =
         within ? fft->place(static_cast<std::size_t>(block)) : static_cast<std::size_t>(margin);
     places.push_back(static_cast<std::uint32_t>(4 * place));
@@ -216,13 +220,13 @@ Spectrum::Spectrum(std::span<const std::int32_t> offsets, std::int64_t length, F
     : tokens_(tokens_for(band.high, length)),
       tables_(NufftTables::of(size_for(static_cast<double>(length) / tokens_per_point()), tokens_,
                               band)),
-      middle_(length / 2 * kPoints / tokens_),
-      signal_(fft().size() / 4 + 4 * 2 * kMargin),
+      middle_(length / 2 * kGridPoints / tokens_),
+      signal_(fft().size() / 4 + 4 * 2 * kMarginBlocks),
       largest_(4 * (fft().blocks() + 1)) {
   rows_.reserve(offsets.size());
   const auto tokens = static_cast<std::uint32_t>(tokens_);
   for (const auto offset : offsets) {
-    const auto fine = static_cast<std::uint32_t>(offset * kPoints);
+    const auto fine = static_cast<std::uint32_t>(offset * kGridPoints);
     const auto start = index(fine / tokens - 3 - middle_);
     rows_.push_back({static_cast<std::uint32_t>(start / 4),
                      static_cast<std::uint32_t>((fine % tokens * 4 + start % 4) * 3)});
@@ -230,7 +234,7 @@ Spectrum::Spectrum(std::span<const std::int32_t> offsets, std::int64_t length, F
 }
 
 double Spectrum::tokens_per_point() const {
-  return static_cast<double>(tokens_) / kPoints;
+  return static_cast<double>(tokens_) / kGridPoints;
 }
 
 void Spectrum::spread(std::span<const std::complex<double>> values) {
@@ -250,9 +254,9 @@ void Spectrum::compute(std::span<const std::complex<double>> values) {
   highest_ = 0;
   fft().forward(
       std::span(signal_).first(fft().size() / 4), [&](std::size_t begin, std::size_t end) {
-        const auto rests = fft().rests().subspan(begin, end - begin);
+        const auto residues = fft().residues().subspan(begin, end - begin);
         highest_ = std::max(
-            highest_, largest_powers(signal_.data() + 4 * begin, rests, gains, largest_.data()));
+            highest_, largest_powers(signal_.data() + 4 * begin, residues, gains, largest_.data()));
       });
   copy_margins();
   // The block after the last is the first one shifted by one lane: in this vector or the next.
@@ -272,15 +276,15 @@ void Spectrum::copy_margins() {
   const auto blocks = static_cast<std::int64_t>(fft().blocks());
   const auto copy = [&](std::int64_t block) {
     FourComplex* const to =
-        signal_.data() + tables_->places[static_cast<std::size_t>(block + kMargin)];
+        signal_.data() + tables_->places[static_cast<std::size_t>(block + kMarginBlocks)];
     for (std::int64_t number = 0; number < 16; ++number) {
       const auto value = raw(block + number * blocks);
       to[number / 4].re[number % 4] = value.real();
       to[number / 4].im[number % 4] = value.imag();
     }
   };
-  for (std::int64_t block = 0; block < kMargin; ++block) {
-    copy(block - kMargin);
+  for (std::int64_t block = 0; block < kMarginBlocks; ++block) {
+    copy(block - kMarginBlocks);
     copy(blocks + block);
   }
 }
@@ -309,7 +313,7 @@ void Spectrum::find_between(IndexRange stretch, std::span<const float> powers, f
 
 void Spectrum::find_above(float least, float near, std::vector<PeakCandidate>& found) const {
   const GridBlocks grid{signal_.data(),
-                        tables_->places.data() + kMargin,
+                        tables_->places.data() + kMarginBlocks,
                         static_cast<std::int64_t>(fft().blocks()),
                         {tables_->shared_gain.data(), tables_->shift}};
   find_peaks(grid, largest_.data(), {least, near, halfway_weights()}, found);
@@ -321,21 +325,21 @@ void Spectrum::find_above(float least, float near, std::vector<PeakCandidate>& f
 }
 
 std::array<double, 5> Spectrum::quarters(std::int64_t half) const {
-  // Grid points k - kSide .. k + kSide + 1 around the half point.
+  // Grid points k - kHalfWidth .. k + kHalfWidth + 1 around the half point.
   const std::int64_t k = half >> 1;
-  std::array<std::complex<double>, 2 * kSide + 2> points;
+  std::array<std::complex<double>, 2 * kHalfWidth + 2> points;
   for (int j = 0; j < std::ssize(points); ++j)
-    points[static_cast<std::size_t>(j)] = at(k + j - kSide);
+    points[static_cast<std::size_t>(j)] = at(k + j - kHalfWidth);
   const auto between = [&](int quarter) {  // offset from k in quarter steps
     const auto first = static_cast<std::size_t>(quarter < 0 ? 0 : 1);
     const auto& weights = interpolation()[static_cast<std::size_t>((quarter + 4) % 4)];
     std::complex<double> sum;
-    for (std::size_t j = 0; j < 2 * kSide; ++j) sum += weights[j] * points[first + j];
+    for (std::size_t j = 0; j < 2 * kHalfWidth; ++j) sum += weights[j] * points[first + j];
     return std::norm(sum);
   };
-  const double here = std::norm(points[kSide]);
+  const double here = std::norm(points[kHalfWidth]);
   if ((half & 1) == 0) return {between(-2), between(-1), here, between(1), between(2)};
-  return {here, between(1), between(2), between(3), std::norm(points[kSide + 1])};
+  return {here, between(1), between(2), between(3), std::norm(points[kHalfWidth + 1])};
 }
 
 }  // namespace qkscope

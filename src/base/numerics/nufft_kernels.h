@@ -24,9 +24,9 @@ struct SharedGains {
   const FourFloats* of(std::int64_t block) const { return lines + (block >> shift) * 4; }
 };
 
-// Sets largest[rests[i]], shape (4), to the largest gain |S|^2 of each of the four vectors of block
-// i of `points`. Returns the overall maximum.
-float largest_powers(const FourComplex* points, std::span<const std::uint32_t> rests,
+// Sets largest[residues[i]], shape (4), to the largest gain |S|^2 of each of the four vectors of
+// block i of `points`. Returns the overall maximum.
+float largest_powers(const FourComplex* points, std::span<const std::uint32_t> residues,
                      const SharedGains& gains, float* largest);
 
 // The transformed grid.

@@ -1,13 +1,16 @@
 // Matrix products by register tiles. A tile holds the sums of a few rows times eight columns (or,
 // for narrow products, one to a few vectors of columns) in registers and runs over the inner
-// dimension.
-//   panel products: right operand packed into panels of eight columns, left rows interleaved by
-//   four; narrow products: both operands unpacked, for a few columns (reference:
-//   multiply_narrow_reference); Gram matrices: 64 rows at a time, packed into panels that serve as
-//   both operands.
+// dimension. There are three kinds:
+// - Panel products: the right operand is packed into panels of eight columns, left rows are
+//   interleaved by four.
+// - Narrow products: both operands are unpacked, for a few columns. multiply_narrow_reference() in
+//   reference.h is the plain version.
+// - Gram matrices: 64 rows at a time are packed into panels that serve as both operands.
+//
 // Invariant: an element is sum = fma(left, right, sum) for k = 0, 1, ...; tile sizes may be changed
 // freely without changing a bit. Tile sizes per target fill the vector registers and keep enough
 // independent sums to hide the latency of the multiply-adds.
+//
 // Writes past a row: a narrow product stores whole vectors, so up to kPanelColumns - 1 numbers past
 // the last column. They belong to the next row of `out`, which is stored later because rows are
 // computed in order and the last columns of a row first; after the last row the caller provides the

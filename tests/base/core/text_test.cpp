@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/core/base64.h"
 #include "base/core/error.h"
 
 namespace qkscope {
@@ -67,6 +68,19 @@ TEST(Text, ParseBytesUnderstandsUnits) {
   for (const auto* wrong :
        {"", "GiB", "-8GiB", "0", "8 Gi", "8XB", "nan", "inf", "1e3", "9999999TiB"})
     EXPECT_THROW(parse_bytes(wrong, "--x"), Error) << wrong;
+}
+
+std::string encoded(std::string_view text) {
+  return base64(std::as_bytes(std::span(text)));
+}
+
+TEST(Base64, MatchesTheTestVectorsOfRfc4648) {
+  EXPECT_EQ(encoded(""), "");
+  EXPECT_EQ(encoded("f"), "Zg==");
+  EXPECT_EQ(encoded("fo"), "Zm8=");
+  EXPECT_EQ(encoded("foo"), "Zm9v");
+  EXPECT_EQ(encoded("foobar"), "Zm9vYmFy");
+  EXPECT_EQ(encoded("\xff\xef\xbe"), "/+++");
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ TEST(Fft, AgreesWithTheDirectSum) {
       const auto [vector, lane] = fft->find(k);
       EXPECT_NEAR(signal[vector].re[lane], sum.real(), 1e-5 * static_cast<double>(size));
       EXPECT_NEAR(signal[vector].im[lane], sum.imag(), 1e-5 * static_cast<double>(size));
-      EXPECT_EQ(fft->rests()[fft->place(k % fft->blocks())], k % fft->blocks());
+      EXPECT_EQ(fft->residues()[fft->place(k % fft->blocks())], k % fft->blocks());
     }
   }
 }

@@ -1,5 +1,3 @@
-#include "base/core/made_once.h"
-
 #include <semaphore>
 #include <string>
 #include <thread>
@@ -8,12 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/core/made_once.h"
 #include "sanitized.h"
 
 namespace qkscope {
 namespace {
 
-TEST(MadeOnce, ReturnsTheSameObjectForEveryCall) {
+TEST(ForkSafeStatic, ReturnsTheSameObjectForEveryCall) {
   int calls = 0;
   const auto get = [&]() -> const std::string& {
     return made_once([&] {
@@ -26,7 +25,7 @@ TEST(MadeOnce, ReturnsTheSameObjectForEveryCall) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(MadeOnce, AChildForkedDuringInitialisationDoesNotBlock) {
+TEST(ForkSafeStatic, AChildForkedDuringInitialisationDoesNotBlock) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own locks may stay locked in the child";
   static std::atomic<bool> slow = true;
   static std::binary_semaphore begun{0};
