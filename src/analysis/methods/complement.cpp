@@ -127,6 +127,7 @@ std::vector<ComplementPair> complement_shares(const PooledMoments& pooled,
                                               const Complement& complement,
                                               const RotationOptions& options) {
   const auto pairs = std::min<std::int64_t>(options.pairs, complement.axes.rows / 2);
+  if (pairs == 0) return {};  // heads of two dimensions have no complement
   const auto delta = multiply(complement.axes, pooled.delta);
   double left = 0;
   for (const double variance : complement.variance) left += variance;

@@ -53,6 +53,7 @@ TextGroups texts_of(const AnalyzeOptions& options, const std::vector<KeyGroup>& 
   std::set<std::int64_t> texts;
   for (const auto& examples : found) texts.insert(examples.begin(), examples.end());
   run.texts = std::ssize(texts);
+  if (texts.empty()) texts.insert(0);  // no file lists its texts: one group for all rows
   return TextGroups::of_texts({texts.begin(), texts.end()});
 }
 

@@ -88,9 +88,9 @@ HeadRunner::KeyHead HeadRunner::prepare(const HeadId& id, AnalysisTimes& times) 
   KeyHead key;
   key.file = read(id);
   times.read += watch.lap();
-  key.rows = centre_rows_of(key.file);
+  key.rows = centre_groups(rows_of(key.file.rows), texts_);
   times.moments += watch.lap();
-  key.without_group = leave_groups_out(key.rows);
+  if (needs_groups()) key.without_group = leave_groups_out(key.rows);
   times.errors += watch.lap();
   if (options_.pca)
     key.components = separate_pca(key.rows.rows, options_.pca_options.separate_components);
@@ -136,13 +136,6 @@ HeadFile HeadRunner::read(const HeadId& id) const {
   file.rows.sliding_window = window_in(file.rows, id.layer, model_);
   sample_rows(file.rows, options_.max_tokens, seed_of(id, options_.seed));
   return file;
-}
-
-// Sums of each group of texts serve the jackknife and the cross-fitted drift axis of the PCA.
-GroupedRows HeadRunner::centre_rows_of(const HeadFile& file) const {
-  const Rows rows = rows_of(file.rows);
-  return options_.errors || options_.pca ? centre_groups(rows, texts_)
-                                         : GroupedRows{centre(rows), {}};
 }
 
 // Precedence: metadata of the head file, --nope-layers, config.json of the model.
@@ -212,12 +205,13 @@ void HeadRunner::run_head(HeadReport& report, const KeyHead& key, AnalysisTimes&
   report.dim = file.rows.head_dim;
   report.n_q = file.rows.size();
   report.n_k = keys.size();
-  const GroupedRows grouped = centre_rows_of(file);
+  const GroupedRows grouped = centre_groups(rows_of(file.rows), texts_);
   const CentredRows& queries = grouped.rows;
   report.positions_vary = queries.position_scatter > 0 && keys.position_scatter > 0;
   const PooledMoments pooled = pool(queries, keys);
   times.moments += watch.lap();
-  const auto without_group = leave_groups_out(grouped);
+  std::vector<Moments> without_group;
+  if (needs_groups()) without_group = leave_groups_out(grouped);
   times.errors += watch.lap();
   if (options_.pca) run_pca(report, grouped, key, pooled, without_group);
   times.pca += watch.lap();

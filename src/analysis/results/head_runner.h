@@ -51,7 +51,8 @@ class HeadRunner {
   struct KeyHead;
 
   HeadFile read(const HeadId& id) const;
-  GroupedRows centre_rows_of(const HeadFile& file) const;
+  // The jackknife and the cross-fitted drift axis of the PCA use moments without each group.
+  bool needs_groups() const { return options_.errors || options_.pca; }
   RopeInfo rope_of(const HeadFile& file, int layer, const std::string& path) const;
   KeyHead prepare(const HeadId& key, AnalysisTimes& times) const;
   void run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& times);

@@ -195,6 +195,15 @@ TEST_F(BadData, OneQueryAndOneKeyHaveNoSeparation) {
   EXPECT_EQ(summary()["undefined"]["rotated.csv"]["var_frac_b"]["no_separation"], 4);
 }
 
+TEST_F(BadData, HeadsOfTwoDimensionsHaveNoComplement) {
+  const std::string flat = folder_.file("flat");
+  ASSERT_EQ(run("synth " + flat + " --layers 1 --dim 2 --planes 0 --examples 6 --context 64").code,
+            0);
+  const auto ended = run("analyze " + flat + " --out " + results());
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(lines("complement.csv"), 1);
+}
+
 TEST_F(BadData, ConstantPositionsGiveEmptyFieldsWithAReason) {
   const auto one_place = [](HeadRows& rows) {
     std::fill(rows.position.begin(), rows.position.end(), 17);

@@ -52,7 +52,7 @@ TEST_F(SweepFile, RunsCombineTheBaseWithTheirOverrides) {
                               "analysis: {components: 4, query_model: linear, seed: 7, "
                               "profile_bins: buckets, fifths: context, length_bins: [0, 9], "
                               "layers: [0, 3], heads: [[0, 1], [3, 2]], planes_of: [[3, 2]], "
-                              "scatter: 5}\n"
+                              "scatter: 5, attention: sliding}\n"
                               "runs:\n"
                               "  - {label: late, order: 9, phase: p2, family: smollm3}\n"
                               "  - label: early\n"
@@ -74,6 +74,7 @@ TEST_F(SweepFile, RunsCombineTheBaseWithTheirOverrides) {
   EXPECT_EQ(sweep.analysis.heads[1], second);
   EXPECT_EQ(sweep.analysis.planes_of, std::vector<HeadId>{second});
   EXPECT_EQ(sweep.analysis.scatter, 5);
+  EXPECT_EQ(sweep.analysis.attention, AttentionKind::sliding);
   ASSERT_EQ(sweep.runs.size(), 2u);
   const auto& early = sweep.runs[0];
   EXPECT_EQ(early.label, "early");
@@ -210,6 +211,7 @@ TEST_F(SweepFile, AnalysisOptionsAreChecked) {
   EXPECT_THAT(with("heads: [3, 5]"), HasSubstr("analysis.heads"));
   EXPECT_THAT(with("planes_of: 3.5"), HasSubstr("pairs [layer, head], as [[3, 5], [3, 6]]"));
   EXPECT_THAT(with("scatter: -1"), HasSubstr("analysis.scatter"));
+  EXPECT_THAT(with("attention: wide"), HasSubstr("full, sliding or any"));
   EXPECT_THAT(with("separation: median"), HasSubstr("mean, eigen or eigen-then-project"));
   EXPECT_THAT(with("pca: false, rotation: false, plasticity: false"),
               HasSubstr("one of them is run"));
