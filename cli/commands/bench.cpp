@@ -147,7 +147,9 @@ void add_bench(CLI::App& app) {
                    "TOKENS or DOCUMENTSxTOKENS, several separated by commas (default: 512,2048 on "
                    "the CPU, 8x4096,32768 on a GPU, at most the model's context)")
       ->delimiter(',');
-  command->add_option("--repeats", options->bench.repeats, "Timed passes; their median counts")
+  command
+      ->add_option("--repeats", options->bench.repeats,
+                   "Number of timed passes; the median is reported")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command

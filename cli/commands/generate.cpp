@@ -1,4 +1,4 @@
-// qkscope generate: go on with a prompt, token by token.
+// qkscope generate: continues a prompt token by token.
 #include "qkscope/experimental/generate.h"
 
 #include <chrono>
@@ -37,7 +37,7 @@ double seconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// Texts of --stop that a JSON string would need escapes for: "\n" and "\t".
+// Replaces the escapes "\n" and "\t" of --stop by a line feed and a tab.
 std::string unescaped(std::string text) {
   for (const auto& [escape, character] :
        {std::pair<std::string_view, char>{"\\n", '\n'}, {"\\t", '\t'}})
@@ -52,7 +52,6 @@ void print_now(std::string_view text) {
 }
 
 void run(GenerateArguments& options) {
-  options.common.apply();
   const auto folder = options.model.fetch(options.common.quiet);
   const auto prompt = options.prompt.read(folder);
   std::optional<Tokenizer> tokenizer;
@@ -95,52 +94,42 @@ void run(GenerateArguments& options) {
 
 void add_sampling(CLI::App& command, GenerateArguments& options) {
   auto& generate = options.generate;
-  command.add_option("--max-tokens", generate.max_new_tokens, "New tokens at most")
+  command.add_option("--max-tokens", generate.max_new_tokens, "Maximum number of new tokens")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
       ->capture_default_str();
   command
       .add_option("--temperature", generate.temperature,
-                  "Logits are divided by it before a token is drawn; 0 takes the most likely token")
+                  "Divisor of the logits before sampling; 0 takes the most likely token")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   command
       .add_option("--top-k", generate.top_k,
-                  "Draw from the k most likely tokens; 0: all (with --temperature)")
+                  "Sample from the k most likely tokens; 0: all (with --temperature)")
       ->check(not_negative())
       ->capture_default_str();
   command
       .add_option(
           "--top-p", generate.top_p,
-          "Draw from the fewest tokens whose probabilities sum to this (with --temperature)")
+          "Sample from the fewest tokens whose probabilities sum to this (with --temperature)")
       ->capture_default_str();
-  command.add_option("--seed", generate.seed, "Of the draws")->capture_default_str();
+  command.add_option("--seed", generate.seed, "Seed of the sampling")->capture_default_str();
   command.add_option("--stop", options.stops,
-                     "End before this text comes (\\n: end of line); can be repeated");
-  command.add_option("--stop-token", generate.stop_tokens,
-                     "End after this token id; can be repeated");
+                     "End before this text (\\n: end of line); repeatable");
+  command.add_option("--stop-token", generate.stop_tokens, "End after this token id; repeatable");
   command.add_flag("--ignore-end", options.ignore_end,
-                   "Go on after the tokens that end a text (eos_token_id of the checkpoint)");
+                   "Continue after end-of-text tokens (eos_token_id of the checkpoint)");
 }
 
 }  // namespace
 
 void add_generate(CLI::App& app) {
-  auto options = std::make_shared<GenerateArguments>();
-  auto* command = app.add_subcommand("generate", "Go on with a prompt, printing text as it comes");
+  auto [command, options] = add_command<GenerateArguments>(
+      app, "generate", "Continue a prompt and print the text as it is generated", run);
   options->model.add_to(*command);
-  auto* prompt = command->add_option_group("prompt", "What to go on with: one of these");
-  prompt->add_option("--prompt", options->prompt.text, "The text itself");
-  prompt->add_option("--prompt-file", options->prompt.text_file, "A file with the text");
-  prompt->add_option("--token-ids", options->prompt.token_ids,
-                     "Token ids (1,2,3), or a JSON file with a list of them");
-  prompt->require_option(1);
-  command->add_flag("--no-special", options->prompt.no_special,
-                    "Do not add the tokenizer's special tokens to the prompt");
+  options->prompt.add_to(*command);
   add_sampling(*command, *options);
   command->add_flag("--echo", options->echo, "Print the prompt first");
   command->add_flag("--ids", options->ids, "Print token ids instead of text");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace qkscope::cli

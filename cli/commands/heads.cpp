@@ -1,5 +1,5 @@
-// qkscope heads: which heads look back by one, at equal tokens or after them, or by a pattern of
-// one's own.
+// qkscope heads: finds previous-token, duplicate-token and induction heads, or heads of a given
+// attention pattern.
 #include "qkscope/experimental/heads.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ struct HeadsArguments {
   std::string dataset;
   std::string text_column = "text";
   std::int64_t limit = 100;
-  std::int64_t max_length = 1024;
+  std::int64_t max_tokens = 1024;
   std::int64_t random_tokens = 64;
   std::uint64_t seed = 0;
   std::string pattern;
@@ -66,7 +66,7 @@ HeadTexts dataset_texts(const std::string& folder, const HeadsArguments& options
   for (Document document; corpus->next(document);) {
     auto ids = tokenizer
                    .encode(document.text, {.add_special_tokens = !options.input.no_special,
-                                           .max_length = options.max_length})
+                                           .max_length = options.max_tokens})
                    .ids;
     if (!ids.empty()) texts.push_back(std::move(ids));
   }
@@ -88,7 +88,7 @@ std::string input_name(const HeadsArguments& options, const HeadTexts& texts) {
   return fmt::format("{} texts of {}", number(std::ssize(texts)), options.dataset);
 }
 
-// One of the three names, short or long; "" where the option is empty or a file.
+// Returns the full name of a known pattern, or "" if the option is empty or a file.
 std::string known_pattern(const std::string& option) {
   for (const std::string_view name : kPatterns)
     if (option == name || option + "_token_head" == name || option + "_head" == name)
@@ -96,7 +96,7 @@ std::string known_pattern(const std::string& option) {
   return "";
 }
 
-// Rows of numbers, separated by commas or blanks.
+// Reads rows of numbers separated by commas or spaces.
 std::vector<float> read_pattern(const std::string& path) {
   if (!std::filesystem::is_regular_file(path))
     bad_input(
@@ -120,7 +120,7 @@ std::vector<float> read_pattern(const std::string& path) {
   return values;
 }
 
-// The table with a column `pattern` after the scores.
+// Returns the table with an additional column `pattern`, the score of the given pattern.
 Table with_pattern(const Table& table, const Model& model, const HeadTexts& texts,
                    const std::vector<float>& pattern, const HeadScoreOptions& options) {
   if (texts.size() != 1)
@@ -189,8 +189,7 @@ void write_heads(const Table& table, const HeadsArguments& options) {
   info("{} figures in {}", draw_figures(draw).figures.size(), draw.out);
 }
 
-void run(const HeadsArguments& options) {
-  options.common.apply();
+void run(HeadsArguments& options) {
   if (!options.out.empty()) check_local_output(options.out);
   HeadScoreOptions scores;
   scores.measure =
@@ -217,19 +216,19 @@ void add_input(CLI::App& command, HeadsArguments& options) {
   input.add_option("--dataset", options.dataset,
                    "A text dataset: Parquet, JSON Lines, JSON, CSV, plain text, or a folder");
   input.require_option(0, 1);
-  input.description("What to run: one of these (default: random tokens, written twice)");
-  command.add_option("--text-column", options.text_column, "Of the dataset")->capture_default_str();
-  command.add_option("--limit", options.limit, "The first texts of the dataset")
+  input.description("Input: one of these (default: random tokens, written twice)");
+  command.add_option("--text-column", options.text_column, "Column of the texts in the dataset")
+      ->capture_default_str();
+  command.add_option("--limit", options.limit, "Number of texts of the dataset")
       ->check(positive())
       ->capture_default_str();
   command
-      .add_option("--max-length", options.max_length,
-                  "Tokens from which texts of the dataset are cut")
+      .add_option("--max-tokens", options.max_tokens, "Cut texts of the dataset to so many tokens")
       ->check(positive())
       ->capture_default_str();
   command
       .add_option("--random-tokens", options.random_tokens,
-                  "Tokens that are drawn and written twice, in 8 texts")
+                  "Number of random tokens that are written twice, in 8 texts")
       ->check(CLI::Range(2, 65536))
       ->capture_default_str();
   command.add_option("--seed", options.seed, "Of the random tokens")->capture_default_str();
@@ -240,37 +239,33 @@ void add_input(CLI::App& command, HeadsArguments& options) {
 }  // namespace
 
 void add_heads(CLI::App& app) {
-  auto options = std::make_shared<HeadsArguments>();
-  auto* command = app.add_subcommand("heads",
-                                     "Find induction, previous-token and duplicate-token heads, or "
-                                     "heads of a pattern of your own");
+  auto [command, options] = add_command<HeadsArguments>(
+      app, "heads", "Find induction, previous-token and duplicate-token heads, or your own pattern",
+      run);
   options->model.add_to(*command);
   add_input(*command, *options);
   command->add_option("--pattern", options->pattern,
-                      "Show this alone: previous, duplicate, induction, or a file with a row of "
+                      "Show only this: previous, duplicate, induction, or a file with a row of "
                       "numbers from 0 to 1 for every token of one text (default: all three)");
   command
       ->add_option("--error-measure", options->measure,
-                   "mul: the share of attention on the pattern; abs: 1 - mean distance to it")
+                   "mul: fraction of attention on the pattern; abs: 1 - mean absolute difference")
       ->check(CLI::IsMember({"mul", "abs"}))
       ->capture_default_str();
-  command->add_flag("--exclude-bos", options->exclude_bos,
-                    "Attention to the first token does not count");
+  command->add_flag("--exclude-bos", options->exclude_bos, "Ignore attention to the first token");
   command->add_flag("--exclude-current-token", options->exclude_current_token,
-                    "Attention of a token to itself does not count");
+                    "Ignore attention of a token to itself");
   command->add_flag("--near-only", options->near_only,
-                    "Without entropy and distance, which take every score once more");
-  command->add_option("--top", options->top, "Heads shown of each pattern")
+                    "Leave out entropy and distance, which need another pass over all scores");
+  command->add_option("--top", options->top, "Number of heads to show per pattern")
       ->check(positive())
       ->capture_default_str();
   command->add_flag("--csv", options->csv, "Print every head and column as CSV");
   command->add_option("--out", options->out,
                       "Folder for attention.csv, attention.parquet and figures/ (layer x head)");
-  command->add_option("--format", options->formats, "Of the figures: some of svg,png,pdf")
+  command->add_option("--format", options->formats, "Formats of the figures: some of svg,png,pdf")
       ->capture_default_str();
   command->add_flag("--no-figures", options->no_figures, "Tables only");
-  options->common.add_to(*command);
-  command->callback([options] { run(*options); });
 }
 
 }  // namespace qkscope::cli

@@ -59,9 +59,9 @@ void add_download(CLI::App& hub) {
   auto* dataset = command->add_flag("--dataset", options->dataset, "The id names a dataset");
   command
       ->add_option("--split", options->split,
-                   "Of a dataset: the split (default: the whole of a capture, else train)")
+                   "With --dataset: split (default: all files of a capture, else train)")
       ->needs(dataset);
-  command->add_option("--name", options->name, "Of a dataset: the configuration")->needs(dataset);
+  command->add_option("--name", options->name, "With --dataset: configuration")->needs(dataset);
   command->footer("Prints the folder. Files that are in the cache are not downloaded again.");
 }
 

@@ -171,9 +171,9 @@ void add_tokenize(CLI::App& app) {
           "A tokenizer.json, a GGUF file, a folder with one, or a model id of the Hugging Face Hub")
       ->required();
   auto* text = command->add_option("--text", options->text, "The text itself");
-  auto* file = command->add_option("--text-file", options->text_file, "A file that is the text");
-  auto* jsonl = command->add_option("--jsonl", options->jsonl,
-                                    "A file with an object with \"text\" on each line");
+  auto* file = command->add_option("--text-file", options->text_file, "A file with the text");
+  auto* jsonl =
+      command->add_option("--jsonl", options->jsonl, "A JSON Lines file; each object has \"text\"");
   text->excludes(file)->excludes(jsonl);
   file->excludes(jsonl);
   command

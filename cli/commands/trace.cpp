@@ -113,8 +113,8 @@ void add_trace(CLI::App& app) {
   command->add_option("--out", options->out, "File to write (safetensors, float32)")->required();
   options->input.add_to(*command);
   command->add_option("--positions", options->positions,
-                      "Positions to keep: 5, 0,3,7, 0:128 or -1 (default: all). Of scores and "
-                      "patterns, the query positions");
+                      "Positions to keep: 5, 0,3,7, 0:128 or -1 (default: all); for scores and "
+                      "patterns, query positions");
 }
 
 }  // namespace qkscope::cli

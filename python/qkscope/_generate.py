@@ -1,4 +1,4 @@
-"""Going on with texts, token by token."""
+"""Text generation, token by token."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ._tokens import TextMethods, is_texts
 from ._weights import WeightMethods
 
 if TYPE_CHECKING:
-    from .model import Tokens
+    from ._batch import Tokens
 
-# True prints; f(text) gets the text of one prompt as it comes, f(text, prompt) that of several with its prompt's number.
+# True prints the text; f(text) gets pieces of text of one prompt, f(text, prompt) of several, with the prompt index.
 Stream = Union[bool, Callable[..., Any], None]
 
 
 class GenerateMethods(TextMethods, WeightMethods):
-    """Model.generate."""
+    """The method generate() of Model."""
 
     _added: list[Added]
 
@@ -47,22 +47,23 @@ class GenerateMethods(TextMethods, WeightMethods):
         stream: Stream = None,
         return_type: str = "input",
     ) -> Any:
-        """A prompt with what the model goes on with, as text for a text and as ids [pos] for ids; a list for several.
+        """Continues a prompt; returns text for a text, ids [pos] for ids, and a list for several prompts.
 
-        The prompt runs in one pass, and then one row per token with a cache of keys and values, on the device of the
-        model. On the CPU every token has the logits, to the bit, of a pass over the whole text.
+        The prompt runs in one pass, then one row per token with a KV cache, on the device of the model. On the CPU the
+        logits of every token are bit-identical to a pass over the whole text.
 
-        temperature: logits are divided by it before a token is drawn; 0 takes the most likely token. top_k: draw from
-        the k most likely tokens. top_p: of those, from the fewest whose probabilities sum to this. seed: the same one
-        gives the same text. stop: text, or several, before which to end. stop_tokens: ids after which to end, beside
-        the checkpoint's eos_token_id (stop_at_eos).
+        temperature: divisor of the logits before sampling; 0 takes the most likely token. top_k: sample from the k most
+        likely tokens. top_p: of those, from the fewest whose probabilities sum to this. seed: equal seeds give equal
+        text. stop: one or several texts before which to end. stop_tokens: ids after which to end, in addition to
+        eos_token_id of the checkpoint (stop_at_eos).
 
-        fwd_hooks: functions that look and edit as in run_with_hooks; they see the prompt first and then each new
-        position. Activations of several prompts lie one after another in the rows. "logits" are those of the last
-        position [texts, d_vocab], and tokens are drawn from what they hold after the functions. stream: True prints the
-        text as it comes; a function gets it piece by piece and may return False to end.
+        fwd_hooks: functions that read and edit activations as in run_with_hooks; they see the prompt first and then
+        each new position. Rows of several prompts are concatenated. "logits" are those of the last position,
+        [texts, d_vocab]; tokens are sampled from the edited logits. stream: True prints the text as it is generated; a
+        function gets pieces of text and may return False to end.
 
-        return_type: "input" is as above, "text" or "tokens" that, and "new_text" or "new_tokens" without the prompt.
+        return_type: "input" is as above; "text" or "tokens" selects the type, "new_text" or "new_tokens" leaves out the
+        prompt.
         """
         texts = [prompt] if isinstance(prompt, str) else list(prompt) if is_texts(prompt) else None
         given = prompt if texts is None else [self.to_tokens(text, prepend_bos) for text in texts]

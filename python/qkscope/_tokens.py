@@ -1,4 +1,4 @@
-"""Text to token ids and back."""
+"""Conversion between text and token ids."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ._batch import PADDING, check_side, padded_ids
 from ._engine import InputError
 from ._options import checked, flag, flag_or_none, whole
 
-# One text or several, of any length.
+# One text or several texts of any length.
 Text = Union[str, Sequence[str]]
 
 
 def is_texts(values: Any) -> TypeGuard[Sequence[str]]:
-    """A list of texts."""
+    """Whether the value is a list of texts."""
     return isinstance(values, (list, tuple)) and len(values) > 0 and all(isinstance(text, str) for text in values)
 
 
 class TextMethods:
-    """What Model does with text. Ids are int32; padding is -1, which no token has."""
+    """Text methods of Model. Token ids are int32; padding is -1."""
 
     cfg: Any
     folder: str
@@ -48,12 +48,11 @@ class TextMethods:
         max_length: int = 0,
         pad: int = PADDING,
     ) -> np.ndarray:
-        """Token ids: [pos] of a text, [batch, pos] of a list of texts.
+        """Returns token ids: [pos] for a text, [batch, pos] for a list of texts.
 
-        prepend_bos: None is what the model's tokenizer does by itself; True puts the token that begins texts in front
-        where it is not there, False gives the ids of the text alone. padding_side: "right" or "left"; shorter texts are
-        filled with pad. With -1 the model knows what is padding and leaves it out; another id would be a token to it.
-        max_length: ids of a text at most; 0 is no limit.
+        prepend_bos: None follows the tokenizer; True adds the BOS token if it is missing, False adds none.
+        padding_side: "right" or "left"; shorter texts are filled with pad. The model ignores -1 as padding; any other
+        id is a token. max_length: maximum number of ids per text; 0: no limit.
         """
         flag_or_none("prepend_bos", prepend_bos)
         flag("add_special_tokens", add_special_tokens)
@@ -73,7 +72,7 @@ class TextMethods:
         special = add_special_tokens and prepend_bos is not False
         try:
             ids = self.tokenizer.encode(text, special, max_length)
-        except TypeError:  # nothing else can be wrong with a str
+        except TypeError:  # the only error that a str can cause
             raise InputError(f"text: {text!r} has half a surrogate pair, expected what UTF-8 can write") from None
         if prepend_bos:
             bos = self.bos_token_id
@@ -85,7 +84,7 @@ class TextMethods:
 
     @checked
     def to_string(self, tokens: Any) -> str | list[str]:
-        """The text of token ids, special ones included: of [pos] one, of [batch, pos] a list; padding is left out."""
+        """Returns the text of token ids, with special tokens and without padding; a list for [batch, pos]."""
         if isinstance(tokens, (list, tuple)) and any(np.ndim(row) for row in tokens):
             return [self._decode(_ids(row, "to_string")) for row in tokens]
         ids = _ids(tokens, "to_string")
@@ -101,7 +100,7 @@ class TextMethods:
 
     @checked
     def to_str_tokens(self, tokens: Any, prepend_bos: bool | None = None) -> list[str] | list[list[str]]:
-        """Each token as a text of its own, of a text or ids [pos]; of several, a list of such lists without padding."""
+        """Returns the text of each token of a text or of ids [pos]; a list of lists, without padding, for several."""
         if isinstance(tokens, (list, tuple)) and any(isinstance(row, str) or np.ndim(row) for row in tokens):
             return [self._str_tokens(row, prepend_bos) for row in tokens]
         if not isinstance(tokens, str) and (ids := _ids(tokens, "to_str_tokens")).ndim == 2:
@@ -109,13 +108,13 @@ class TextMethods:
         return self._str_tokens(tokens, prepend_bos)
 
     def _str_tokens(self, tokens: Any, prepend_bos: bool | None) -> list[str]:
-        """Of one sequence"""
+        """Returns the text of each token of one sequence."""
         ids = self.to_tokens(tokens, prepend_bos) if isinstance(tokens, str) else _ids(tokens, "to_str_tokens")
         return [self._decode(token) for token in np.atleast_1d(ids) if token != PADDING]
 
     @checked
     def to_single_token(self, text: str) -> int:
-        """The id of a text that is one token: " road" rather than "road" where it follows a word."""
+        """Returns the id of a text that is one token; " road" and "road" are different tokens."""
         if not isinstance(text, str):
             raise InputError(f"to_single_token: found {_what(text)}, expected a text")
         ids = self.to_tokens(text, prepend_bos=False)
@@ -126,7 +125,7 @@ class TextMethods:
 
     @checked
     def to_single_str_token(self, token: int) -> str:
-        """The text of one token id."""
+        """Returns the text of one token id."""
         if not isinstance(token, (int, np.integer)):
             raise InputError(f"to_single_str_token: found {_what(token)}, expected one token id")
         return self.tokenizer.decode([self._known(token)])
@@ -135,7 +134,7 @@ class TextMethods:
     def get_token_position(
         self, single_token: str | int, tokens: Any, mode: str = "first", prepend_bos: bool | None = None
     ) -> int:
-        """Where a token, as text or id, stands in a text or in ids [pos] or [1, pos]: its first or last place."""
+        """Returns the first or last position of a token (text or id) in a text or in ids [pos] or [1, pos]."""
         if not isinstance(mode, str) or mode not in ("first", "last"):
             raise InputError(f"get_token_position: found mode {mode!r}, expected 'first' or 'last'")
         if isinstance(tokens, str):
@@ -156,12 +155,12 @@ class TextMethods:
 
     @property
     def bos_token_id(self) -> int | None:
-        """The token that begins texts, or None"""
+        """Id of the BOS token, or None"""
         return self._special("bos")
 
     @property
     def eos_token_id(self) -> int | None:
-        """The token that ends texts, or None"""
+        """Id of the EOS token, or None"""
         return self._special("eos")
 
     def _special(self, name: str) -> int | None:
@@ -187,7 +186,7 @@ def _what(value: Any) -> str:
 
 
 def _ids(tokens: Any, function: str) -> np.ndarray:
-    """Integers [], [pos] or [batch, pos]"""
+    """Returns integers of shape [], [pos] or [batch, pos]."""
     if not (is_torch(tokens) or isinstance(tokens, (np.ndarray, list, tuple, int, np.integer))):
         raise InputError(f"{function}: found {_what(tokens)}, expected token ids")
     ids = on_host(tokens)

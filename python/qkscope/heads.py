@@ -1,4 +1,4 @@
-"""What attention heads look at: known kinds of heads, patterns of one's own, entropy, sinks, distances."""
+"""Scores of attention heads: known patterns, your own patterns, entropy, sinks, distances."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HEAD_NAMES = ("previous_token_head", "duplicate_token_head", "induction_head")
 
-# A matrix [token, token] of one text, or a function that gives one for the token ids [pos] of a text.
+# A matrix [token, token] of one text, or a function that returns one for the token ids [pos] of a text.
 Pattern = Union[np.ndarray, Callable[[np.ndarray], Any]]
 
 
@@ -39,23 +39,24 @@ def heads(
     prepend_bos: bool | None = None,
     progress: bool | None = None,
 ) -> pa.Table:
-    """A row for every head of the model: how much of a known kind it is, and how it attends (docs/heads.md).
+    """Returns a table with one row per head: scores of known patterns and attention statistics (docs/heads.md).
 
     tokens: a text, token ids [pos] or [batch, pos], or a list of texts or of sequences of ids of any lengths. None:
     eight texts of 64 random tokens written twice, drawn by seed, after the BOS token where the model's tokenizer adds
     one (prepend_bos=False: without). `qkscope heads` draws the same texts for the same seed.
 
     Columns: model, layer, head, k_head, rope, texts, tokens; the scores of TransformerLens' head detector
-    previous_token_head, duplicate_token_head and induction_head; a column for each pattern of one's own; then means
+    previous_token_head, duplicate_token_head and induction_head; a column for each of your own patterns; then means
     over every token: sink_0 and sink_4 (attention to the first token, and to the first four), self, prev, dup, ind,
-    top1, and with all_keys entropy (nats), entropy_relative, perplexity and distance_mean. `.to_pandas()` sorts them.
+    top1, and with all_keys entropy (nats), entropy_relative, perplexity and distance_mean.
 
-    pattern: a matrix [token, token] of one text, rows are queries, numbers from 0 to 1, nothing above the diagonal; or
-    a function f(ids [pos]) that gives one; or several, by the name of their column ("pattern" where there is no name).
-    error_measure: "mul", the share of attention on the pattern, or "abs", 1 - the mean difference from it. exclude_bos
-    and exclude_current_token leave out attention to the first token and of a token to itself. all_keys=False is faster.
+    pattern: a matrix [query, key] of one text with numbers from 0 to 1 and zeros above the diagonal; or a function
+    f(ids [pos]) that returns one; or a mapping from column names to several (default name: "pattern").
+    error_measure: "mul", the fraction of attention on the pattern, or "abs", 1 - the mean absolute difference.
+    exclude_bos and exclude_current_token ignore attention to the first token and of a token to itself. all_keys=False
+    is faster.
 
-    No square of queries and keys is held for the model: at most a block of rows of one layer.
+    Attention matrices are never held as a whole: at most a block of rows of one layer is in memory.
     """
     _options.choice("error_measure", error_measure, ("mul", "abs"))
     first = _options.flag("exclude_bos", exclude_bos)
@@ -94,10 +95,10 @@ def detect_head(
     exclude_current_token: bool = False,
     error_measure: str = "mul",
 ) -> np.ndarray:
-    """Scores [layer, head] for one pattern, as TransformerLens' detect_head gives them.
+    """Returns scores [layer, head] of one pattern, as detect_head of TransformerLens.
 
     seq: as tokens of heads(). detection_pattern: "previous_token_head", "duplicate_token_head", "induction_head", a
-    matrix or a function. heads: pairs (layer, head), or heads by layer: all others have -1.
+    matrix or a function. heads: pairs (layer, head), or heads by layer; all others get -1.
     """
     own = None if isinstance(detection_pattern, str) else detection_pattern
     if own is None:
@@ -121,7 +122,7 @@ def detect_head(
     return chosen
 
 
-_all_heads = heads  # detect_head() has an argument of that name
+_all_heads = heads  # detect_head() has an argument named heads
 
 
 def _repeated(model: Model, seed: int, prepend_bos: bool | None) -> list[np.ndarray]:
