@@ -24,16 +24,16 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kLongestName = 100;
-constexpr std::int64_t kMostHeads = 1 << 20;  // also layers
+constexpr std::int64_t kMost = 1 << 20;  // heads and layers
 
-// Reads a number above 0, at most 1.
+// 0 to 1
 void read_share(YamlSection& section, const std::string& key, double& value) {
   const auto found = section.positive_number(key);
   if (found && *found > 1.0) section.expected(key, "a number above 0, at most 1");
   value = found.value_or(value);
 }
 
-// Reads one of two words. Returns true for the second; the first is the default.
+// Whether the value is the second of two words; the first is the default.
 bool read_choice(YamlSection& section, const std::string& key, const std::string& first,
                  const std::string& second) {
   const auto word = section.text(key).value_or(first);
@@ -64,7 +64,7 @@ RotationOptions::Separation read_separation(YamlSection& section) {
   section.expected("separation", "mean, eigen or eigen-then-project");
 }
 
-// Reads query heads as pairs [layer, head], for example [[3, 5], [3, 6]].
+// Query heads as pairs: [[3, 5], [3, 6]].
 std::vector<HeadId> read_query_heads(YamlSection& section, const std::string& key) {
   std::vector<HeadId> heads;
   const auto list = section.node(key);
@@ -83,13 +83,13 @@ std::vector<HeadId> read_query_heads(YamlSection& section, const std::string& ke
 std::vector<int> read_layers(YamlSection& section, const std::string& key) {
   std::vector<int> layers;
   for (const auto layer : section.integers(key).value_or(std::vector<std::int64_t>{})) {
-    if (layer < 0 || layer > kMostHeads) section.expected(key, "numbers of layers, from 0 on");
+    if (layer < 0 || layer > kMost) section.expected(key, "numbers of layers, from 0 on");
     layers.push_back(static_cast<int>(layer));
   }
   return layers;
 }
 
-// Reads the section `analysis`, whose keys are the options of `qkscope analyze`.
+// The section `analysis`: the options of `qkscope analyze` under the same names.
 AnalyzeOptions read_analysis(YamlSection section) {
   AnalyzeOptions options;
   options.pca = section.boolean("pca").value_or(true);
@@ -403,8 +403,8 @@ class SweepReader {
     const auto keys = section.integer("k_heads", 1);
     if (queries.has_value() != keys.has_value())
       section.expected("q_heads", "k_heads too: both or neither");
-    if (queries && (*queries > kMostHeads || *keys > kMostHeads))
-      section.expected("q_heads", fmt::format("at most {}", kMostHeads));
+    if (queries && (*queries > kMost || *keys > kMost))
+      section.expected("q_heads", fmt::format("at most {}", kMost));
     if (queries) run.head_counts = HeadCounts{static_cast<int>(*queries), static_cast<int>(*keys)};
     run.nope_layers = read_layers(section, "nope_layers");
     for (const char* key : {"config", "overrides"})
