@@ -113,17 +113,12 @@ void add_classes(Table& table, const RunEntry& run, const std::map<HeadPlace, st
 }  // namespace
 
 Table sampling_table(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
+  using enum Table::Type;
   Table table;
-  table.column("model", Table::Type::text)
-      .column("phase", Table::Type::text)
-      .column("order", Table::Type::integer)
-      .column("quantity", Table::Type::text)
-      .column("heads", Table::Type::integer)
-      .column("sampled", Table::Type::real)
-      .column("exact", Table::Type::real)
-      .column("difference", Table::Type::real)
-      .column("rms_of_heads", Table::Type::real)
-      .column("largest_of_heads", Table::Type::real);
+  table.column("model", text).column("phase", text).column("order", integer);
+  table.column("quantity", text).column("heads", integer);
+  for (const char* name : {"sampled", "exact", "difference", "rms_of_heads", "largest_of_heads"})
+    table.column(name, real);
   for (const auto& run : runs) {
     const auto sampled = folder.results(run.label);
     const auto exact = folder.exact_results(run.label);

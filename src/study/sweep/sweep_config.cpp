@@ -25,12 +25,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kLongestName = 100;
-constexpr std::int64_t kMostHeads = 1 << 20;  // also layers
+constexpr std::int64_t kMost = 1 << 20;  // heads and layers
 
 std::vector<int> read_layers(YamlSection& section, const std::string& key) {
   std::vector<int> layers;
   for (const auto layer : section.integers(key).value_or(std::vector<std::int64_t>{})) {
-    if (layer < 0 || layer > kMostHeads) section.expected(key, "numbers of layers, from 0 on");
+    if (layer < 0 || layer > kMost) section.expected(key, "numbers of layers, from 0 on");
     layers.push_back(static_cast<int>(layer));
   }
   return layers;
@@ -375,8 +375,8 @@ class SweepReader {
     const auto keys = section.integer("k_heads", 1);
     if (queries.has_value() != keys.has_value())
       section.expected("q_heads", "k_heads too: both or neither");
-    if (queries && (*queries > kMostHeads || *keys > kMostHeads))
-      section.expected("q_heads", fmt::format("at most {}", kMostHeads));
+    if (queries && (*queries > kMost || *keys > kMost))
+      section.expected("q_heads", fmt::format("at most {}", kMost));
     if (queries) run.head_counts = HeadCounts{static_cast<int>(*queries), static_cast<int>(*keys)};
     run.nope_layers = read_layers(section, "nope_layers");
     for (const char* key : {"config", "overrides"})
