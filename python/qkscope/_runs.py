@@ -169,7 +169,7 @@ def analyze(
     max_omega: float = 1.0,
     query_model: str = "local",
     covariance: str = "diagonal",
-    free_keys: int = 64,
+    free_keys: int = 40,
     max_pairs: int = 10_000_000,
     p_alpha: float = 0.01,
     profile_bins: int | str | None = None,

@@ -25,7 +25,8 @@ std::vector<double> curved_path(double position) {
   return {6 * x * x, -1.5 + 3 * x * x, 0.5, 0, -0.3, 0.2};
 }
 
-// Noise of standard deviation `noise` in every coordinate, and +-jump along the third: two clusters.
+// Noise of standard deviation `noise` in every coordinate, and +-jump along the third: two
+// clusters.
 struct Noise {
   double noise = 1;
   double jump = 0;
@@ -37,8 +38,8 @@ HeadRows curved_rows(int texts, const Noise* noise, std::uint64_t seed) {
   rows.head_dim = kDim;
   for (int text = 0; text < texts; ++text)
     for (int row = 0; row < 16; ++row) {
-      const auto position = static_cast<std::int32_t>(
-          64 * row + static_cast<int>(random.below(64)));
+      const auto position =
+          static_cast<std::int32_t>(64 * row + static_cast<int>(random.below(64)));
       rows.position.push_back(position);
       rows.example_id.push_back(text);
       rows.bucket.push_back(position / kBucket);

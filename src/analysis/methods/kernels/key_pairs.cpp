@@ -5,7 +5,6 @@
 #include <numeric>
 #include <tuple>
 
-#include "analysis/methods/kernels/drift_kernels.h"
 #include "analysis/methods/kernels/pair_kernels.h"
 #include "base/numerics/products.h"
 
@@ -60,15 +59,6 @@ SortedKeys sort_keys(const Rows& keys, std::span<const std::int32_t> bin) {
   return sorted;
 }
 
-TurnedKeys::TurnedKeys(const CentredRows& keys, const QueryModel& model, const SortedKeys& sorted)
-    : count_(keys.size()),
-      dim_(keys.dim()),
-      vectors_(static_cast<std::size_t>(count_ * dim_) + TurnedRows::kTailPadding) {
-  turn_rows({keys.source.vectors.data(), static_cast<std::size_t>(dim_), sorted.row, keys.mean,
-             model.sign, model.reflection},
-            vectors_.data());
-}
-
 void QueryPoints::add(std::int32_t bin_number, double mean_position, std::int32_t column_number,
                       double column_fraction) {
   bin.push_back(bin_number);
@@ -103,6 +93,7 @@ PairEvaluator::PairEvaluator(const QueryColumns& columns, Consumer consumer)
 void PairEvaluator::set_keys(const KeyTile& keys) {
   flush();
   keys_ = keys;
+  if (queries_.size() == 0) return;
   if (scores_.rows < keys.count + kTileColumns)
     scores_ = Matrix(keys.count + kTileColumns, scores_.cols);
   multiply_narrow(keys.vectors, keys.count, keys.dim, means_.data.data(), means_.cols, scores_.cols,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "analysis/methods/kernels/eligible_keys.h"
 #include "analysis/methods/kernels/pair_heatmap.h"
@@ -62,8 +61,6 @@ class ProfileSums {
   ProfileTables tables(const TextGroups& groups);
 
  private:
-  static constexpr std::int64_t kPointsPerCell = 2;  // from which on neighbours share cells
-
   // Points at which a pair counts.
   struct PointRange {
     std::int64_t first = 0;
@@ -153,16 +150,8 @@ void ProfileSums::take_at(const PairLines& lines, std::size_t p, PointRange poin
   const double* const query = points_.position.data() + first;
   double* const sum = sums_.sums(example) + first;
   if (drawing_) sums_.count(example, first, 1);
-  if (points_.size() > kPointsPerCell * options_.heatmap_bins) {
-    for (std::size_t i = 0; i < count; ++i) sum[i] += values[i];
-    heatmap_.add({earlier, later, {query, count}, {values, count}});
-    return;
-  }
-  auto row = heatmap_.row(earlier, later);
-  for (std::size_t i = 0; i < count; ++i) {
-    sum[i] += values[i];
-    row.add(query[i], values[i]);
-  }
+  for (std::size_t i = 0; i < count; ++i) sum[i] += values[i];
+  heatmap_.add({earlier, later, {query, count}, {values, count}});
 }
 
 // Pairs of one example, in the order of their later keys: those of one key have the same columns.
@@ -191,10 +180,10 @@ void ProfileSums::add_texts(const KeyTile& block, std::int64_t first, std::int64
 }
 
 void ProfileSums::add_samples(const KeyTile& all) {
-  drawing_ = true;
-  evaluator_.set_keys(all);
   for (std::int64_t c = 0; c < points_.size(); ++c) {
     if (!is_sampled(c)) continue;
+    if (!drawing_) evaluator_.set_keys(all);
+    drawing_ = true;
     const auto at = static_cast<std::size_t>(c);
     at_work_ = {{c, c + 1}};
     heatmap_.set_weight(static_cast<double>(eligible_[at]) /
@@ -327,7 +316,8 @@ void BucketPairs::add_texts(const KeyTile& block) {
 }
 
 void BucketPairs::add_samples(const KeyTile& all) {
-  evaluator_.set_keys(all);
+  const auto sampled = [](const Bucket& bucket) { return bucket.sampled; };
+  if (std::any_of(buckets_.begin(), buckets_.end(), sampled)) evaluator_.set_keys(all);
   for (const auto& bucket : buckets_)
     if (bucket.sampled)
       add_sample(bucket.runs, options_.max_pairs,
@@ -409,9 +399,9 @@ PairTables pair_tables(const PairSource& source, const PlasticityOptions& option
   });
   profile.add_samples(source.keys);
   const bool same_order = source.by_bucket.row == source.by_bin.row;
-  std::optional<TurnedKeys> other;
-  if (!same_order) other.emplace(source.rows, source.model, source.by_bucket);
-  const KeyTile by_bucket = same_order ? source.keys : other->all();
+  Matrix other;
+  if (!same_order) other = turned_rows(source.rows, source.model, source.by_bucket.row);
+  const KeyTile by_bucket = same_order ? source.keys : KeyTile(other);
   for_each_tile(by_bucket, source.by_bucket,
                 [&](const KeyTile& tile, auto, auto) { buckets.add_texts(tile); });
   buckets.add_samples(by_bucket);

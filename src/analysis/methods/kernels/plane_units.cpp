@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "analysis/methods/kernels/drift_kernels.h"
+#include "analysis/methods/kernels/plane_kernels.h"
 #include "base/numerics/products.h"
 
 namespace qkscope {

@@ -73,6 +73,11 @@ QueryModel fit_moments(const Moments& queries, const LogPositions& log_positions
 // +. `means`: (buckets that hold keys, dim).
 std::vector<double> signs_of(const Matrix& means);
 
+// Rows in the model's rotated coordinates around their mean: (rows, dim). `order`: the rows wanted,
+// in the order of the output; empty: all.
+Matrix turned_rows(const CentredRows& rows, const QueryModel& model,
+                   std::span<const std::int64_t> order = {});
+
 // x with the model's signs and reflection applied.
 std::vector<double> rotate(std::span<const double> x, const QueryModel& model);
 
