@@ -59,10 +59,10 @@ void weigh_components(PlasticityResult& result) {
     result.component_weight.push_back(total > 0 ? std::max(0.0, r2) / total : uniform);
 }
 
-// Points that were compared become points of the profile; bins without a model stay empty.
+// Fills one profile point per bin. Bins without a query model get NaN.
 void take_profile(std::span<const QueryBin> bins, const QueryPoints& points,
                   const ProfileTables& tables, PlasticityResult& result) {
-  std::size_t next = 0;  // point
+  std::size_t next = 0;  // index into points
   for (const auto& bin : bins) {
     result.profile.emplace_back();
     ProfilePoint& point = result.profile.back();
@@ -77,7 +77,7 @@ void take_profile(std::span<const QueryBin> bins, const QueryPoints& points,
   }
 }
 
-// Keys by their bins in the profile: mostly the order of their buckets.
+// Keys sorted by text and profile bin. Reuses the bucket order if bins ascend in it.
 SortedKeys sort_by_bin(const Rows& keys, const ProfileGrid& grid, SortedKeys by_bucket) {
   if (grid.bins == 0) return by_bucket;
   bool ascending = true;

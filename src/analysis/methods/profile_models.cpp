@@ -116,7 +116,7 @@ FitWindow window_where(const SortedQueries& queries, double centre, int degree,
   return uniform_window(std::move(rows), centre, degree);
 }
 
-// The columns' means and variances are those of the fits.
+// Copies means and variances of the fits into the columns.
 void take_fits(const ColumnFits& fits, const SortedQueries& queries, QueryColumns& columns) {
   columns.mean = fits.mean;
   columns.variance = fits.variance;

@@ -11,7 +11,7 @@ DistinctNumbers::DistinctNumbers(std::span<const std::int32_t> all)
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
   place.reserve(all.size());
   for (const auto number : all) {
-    // Rows of a text ascend: mostly the number of the row before, or the next one.
+    // Rows of a text ascend, so the previous row's number or the next one usually matches.
     auto at = place.empty() ? 0 : static_cast<std::size_t>(place.back());
     if (numbers[at] != number && at + 1 < numbers.size() && numbers[at + 1] == number) ++at;
     if (numbers[at] != number)
@@ -35,7 +35,7 @@ BucketRanges::BucketRanges(const Rows& queries, const Rows& keys) {
     }
   }
   if (smallest > largest) return;
-  // Several sizes may fit what was sampled: take the roundest, the one with most factors of two.
+  // Several bucket sizes may explain the sampled rows: take the one with most factors of two.
   size_ = smallest;
   for (std::int64_t unit = 2; unit <= largest; unit *= 2) {
     const std::int64_t rounded = (smallest + unit - 1) / unit * unit;

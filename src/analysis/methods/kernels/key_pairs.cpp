@@ -11,7 +11,7 @@
 namespace qkscope {
 namespace {
 
-// Rows in the order of example, bin and position.
+// Row numbers sorted by text, bin and position.
 std::vector<std::int64_t> sorted_order(const Rows& source, std::span<const std::int32_t> bin) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(source.size()));
   std::iota(order.begin(), order.end(), std::int64_t{0});
@@ -22,13 +22,13 @@ std::vector<std::int64_t> sorted_order(const Rows& source, std::span<const std::
     };
     return key(x) < key(y);
   };
-  // Captures are written in this order.
+  // Captures are usually written in this order: skip the sort.
   if (!std::is_sorted(order.begin(), order.end(), before))
     std::sort(order.begin(), order.end(), before);
   return order;
 }
 
-// The transpose, with what products read behind the last column.
+// Transpose with the column padding that multiply_narrow() reads.
 Matrix side_by_side(const Matrix& rows) {
   Matrix columns(rows.cols, rows.rows + kTileColumns);
   for (std::int64_t i = 0; i < rows.rows; ++i)
@@ -107,7 +107,7 @@ void PairEvaluator::set_keys(const KeyTile& keys) {
   }
 }
 
-// Neighbours with the same columns share a tile.
+// Consecutive pairs with equal column ranges share a tile.
 void PairEvaluator::lay_tiles() {
   tiles_.clear();
   std::int64_t offset = 0;

@@ -23,12 +23,12 @@ namespace qkscope {
 
 // Keys sorted by example, bin and position.
 struct SortedKeys {
-  std::vector<std::int64_t> row;       // (keys): of the rows they come from
+  std::vector<std::int64_t> row;       // (keys): row number in the head file
   std::vector<std::int32_t> bin;       // (keys)
   std::vector<std::int32_t> position;  // (keys)
-  std::vector<std::int32_t> example;   // (keys): 0, 1, ... in order
+  std::vector<std::int32_t> example;   // (keys): text number 0, 1, ... in order
   std::vector<std::int64_t> begin;     // (examples + 1): first key of each example
-  std::vector<std::int64_t> text;      // (examples): what Rows::example calls it
+  std::vector<std::int64_t> text;      // (examples): text key (Rows::example)
 
   std::int64_t examples() const { return std::ssize(begin) - 1; }
 };

@@ -17,7 +17,7 @@ void PairHeatmap::add(const PairAtPoints& pair) {
     const double high = middle + (cell + 1) * width_;
     auto end = count;
     if (cell + 1 < bins_) {
-      // Points are almost equally spaced: a guess, and a few steps to the first point behind.
+      // Points are almost equally spaced: guess the cell's last point, then step to it.
       end = std::min(count, i + 1 + static_cast<std::size_t>((high - query[i]) * per_token));
       while (end < count && query[end] < high) ++end;
       while (end > i + 1 && query[end - 1] >= high) --end;

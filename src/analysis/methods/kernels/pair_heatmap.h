@@ -19,7 +19,7 @@ struct PairAtPoints {
 };
 
 class PairHeatmap {
-  using Cell = double __attribute__((vector_size(16)));  // sum, and count of pairs evaluated
+  using Cell = double __attribute__((vector_size(16)));  // {sum of values, number of values}
 
  public:
   PairHeatmap(double extent, int bins)
@@ -28,20 +28,20 @@ class PairHeatmap {
         cells_(static_cast<std::size_t>(bins * bins)),
         weighted_(cells_.size()) {}
 
-  // How many pairs each of those stands for that are added from now on: more than one where it was
-  // drawn from many.
+  // Sets the sampling weight of following pairs: the number of eligible pairs that each one
+  // represents.
   void set_weight(double weight);
 
   // Adds one pair of keys at several points. Neighbouring points mostly share a cell.
   void add(const PairAtPoints& pair);
 
-  // Those that hold a pair.
+  // Returns the cells that hold at least one pair.
   std::vector<HeatmapCell> cells();
 
  private:
   struct WeightedCell {
     double sum = 0;
-    double weight = 0;  // in all
+    double weight = 0;  // total
     double count = 0;
   };
 
@@ -53,8 +53,8 @@ class PairHeatmap {
   int bins_;
   double width_;
   double weight_ = 1;
-  std::vector<Cell> cells_;             // (key distance, query distance): of the present weight
-  std::vector<WeightedCell> weighted_;  // those of weights before
+  std::vector<Cell> cells_;             // (key distance, query distance), at the current weight
+  std::vector<WeightedCell> weighted_;  // (key distance, query distance), at earlier weights
 };
 
 }  // namespace qkscope

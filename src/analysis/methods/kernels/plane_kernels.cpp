@@ -17,11 +17,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Two = hn::CappedTag<double, 2>;
 
-// Of kRows rows, side by side: none waits for a division of another.
+// Unit vectors of kRows independent rows, so that divisions and square roots overlap.
 template <int kRows>
 HWY_INLINE void write_units(const double* xy, std::complex<double>* to, std::int64_t stride) {
   const Two d;
-  constexpr int kPairs = 2 * kRows;  // of planes
+  constexpr int kPairs = 2 * kRows;  // pairs of planes
   const auto from = [&](int pair) { return xy + 8 * (pair / 2) + 2 * (pair % 2); };
   hn::Vec<Two> square[kPairs];
   hn::Vec<Two> inverse[kPairs];

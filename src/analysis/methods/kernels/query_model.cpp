@@ -24,7 +24,7 @@ void regress_dimensions(const Moments& queries, QueryModel& model,
   model.beta_norm = norm(oriented_beta);
 }
 
-// y = log2(position + 1) on the first rotated coordinate; both in the same order.
+// Regression of y = log2(position + 1) on the centred drift coordinate.
 void predict_position(std::vector<double> y, std::span<const double> drift, QueryModel& model) {
   model.scalar_r_squared = model.mae_baseline = model.mae_projection = kNan;
   const auto n = static_cast<double>(y.size());
@@ -46,7 +46,7 @@ void predict_position(std::vector<double> y, std::span<const double> drift, Quer
     model.mae_projection += std::fabs(y[i] - sy / ss * drift[i]) / n;
 }
 
-// The line through each rotated coordinate, from the moments.
+// Regression line of each rotated coordinate on position, from the moments.
 void refit(const Moments& queries, QueryModel& model) {
   const auto mean = rotate(queries.mean, model);
   model.beta = rotate(queries.cross_scatter, model);
@@ -55,7 +55,7 @@ void refit(const Moments& queries, QueryModel& model) {
     model.alpha.push_back(mean[j] - model.beta[j] * queries.position_mean);
 }
 
-// Everything that follows from the moments and the keys' signs.
+// Signs, reflection and regression lines, from the moments and the keys' signs.
 QueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
   QueryModel model;
   model.sign = std::move(signs);
@@ -71,8 +71,8 @@ QueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
   return model;
 }
 
-// The diagonal of a scatter matrix in rotated coordinates: with B = S C S and H = I - 2 w w^T, of
-// H B H.
+// Diagonal of a scatter matrix C in rotated coordinates: of H S C S H with signs S and H = I - 2 w
+// w^T.
 std::vector<double> rotated_diagonal(const Matrix& scatter, const QueryModel& model) {
   const auto dim = model.sign.size();
   std::vector<double> diagonal;
@@ -90,8 +90,8 @@ std::vector<double> rotated_diagonal(const Matrix& scatter, const QueryModel& mo
   return diagonal;
 }
 
-// As predict_position() with rows, as far as sums go; `drift_scatter`: of the first rotated
-// coordinate.
+// predict_position() from sums alone: mae_projection stays NaN. `drift_scatter`: scatter of the
+// drift coordinate.
 void predict_position(const LogPositions& u, double drift_scatter, QueryModel& model) {
   model.scalar_r_squared = model.mae_baseline = model.mae_projection = kNan;
   if (!(u.scatter > 0)) return;
@@ -151,8 +151,8 @@ void describe_buckets(const CentredRows& queries, const Matrix& turned, QueryMod
   }
 }
 
-// Everything that takes the rows themselves: buckets, and coordinate by coordinate the residuals
-// around the drift. A few coordinates at a time are transposed, so that residuals are contiguous.
+// Fills the fields that need rows: buckets, residual variance and normality. Transposes a few
+// coordinates at a time, so that residuals of a coordinate are contiguous.
 void describe_coordinates(const CentredRows& queries, QueryModel& model) {
   constexpr std::int64_t kLines = 16;
   const Matrix turned = turned_rows(queries, model);
@@ -164,7 +164,7 @@ void describe_coordinates(const CentredRows& queries, QueryModel& model) {
   std::vector<double> drift;
   for (std::int64_t i = 0; i < n; ++i) drift.push_back(turned(i, 0));
   predict_position(log_positions(queries.source), drift, model);
-  // An odd number of cache lines from line to line: lines do not evict each other.
+  // Stride of an odd number of cache lines: avoids conflict misses between lines.
   Matrix lines(kLines, ((n + 8) / 8 | 1) * 8);
   for (std::int64_t first = 0; first < queries.dim(); first += kLines) {
     const auto count = std::min<std::int64_t>(kLines, queries.dim() - first);
