@@ -217,7 +217,7 @@ struct PlasticityOptions {
   // Keys per bin, about, whose pairs ap_free compares: all pairs of a seeded sample of texts.
   // kAllKeys: every pair.
   static constexpr std::int64_t kAllKeys = std::int64_t{1} << 40;
-  std::int64_t free_keys = 64;
+  std::int64_t free_keys = 40;
 };
 
 QKSCOPE_API std::string to_string(PlasticityOptions::QueryModelKind kind);  // "local"

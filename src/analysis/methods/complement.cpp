@@ -20,8 +20,8 @@ void reflect_symmetric(Matrix& matrix, std::span<const double> w) {
   reflect_rows(matrix, w);
 }
 
-// The largest |correlation| with position over coordinates, from their covariances with it and
-// their scatter. Coordinates that hold nothing but rounding error have none.
+// Largest |correlation| of a coordinate with position, from covariances with position and the
+// scatter. Skips coordinates whose variance is rounding error.
 double largest_correlation(std::span<const double> drift, const Matrix& scatter,
                            const PooledMoments& pooled) {
   const double negligible = 1e-20 * trace(pooled.scatter);
@@ -41,8 +41,8 @@ std::vector<double> unit(std::int64_t size, std::size_t at) {
   return e;
 }
 
-// How well a threshold on the line through the centroids of queries and keys tells them apart, for
-// every plane where it does not follow from the moments.
+// Separability of queries and keys in every plane: balanced accuracy of the best threshold on the
+// line through the two centroids. Planes whose value follows from the moments are skipped.
 void separate(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
               const Matrix& axes, std::vector<ComplementPair>& planes) {
   if (planes.empty()) return;  // without b, `axes` has no columns either
@@ -68,8 +68,8 @@ void separate(const CentredRows& queries, const CentredRows& keys, const PooledM
   }
 }
 
-// Whether the plane of x and y, from x to y, is turned as RoPE turns the pairs (i, i + dim / 2).
-// Principal axes have no sign of their own; with this the direction of turning has one.
+// Returns whether the rotation from x to y has the sense in which RoPE rotates the pairs (i, i +
+// dim / 2). Principal axes have no sign; this convention gives omega a sign.
 bool turned_as_rope(std::span<const double> x, std::span<const double> y) {
   const auto half = x.size() / 2;
   return dot(x.first(half), y.subspan(half, half)) >= dot(x.subspan(half, half), y.first(half));
@@ -77,7 +77,7 @@ bool turned_as_rope(std::span<const double> x, std::span<const double> y) {
 
 double nearest_to(double omega, const std::vector<double>& frequencies) {
   double nearest = std::numeric_limits<double>::quiet_NaN();
-  // Frequencies are spaced by ratio, so nearness is a ratio too.
+  // RoPE frequencies form a geometric series, so distance is measured as a ratio.
   double distance = std::numeric_limits<double>::infinity();
   for (const double frequency : frequencies) {
     const double ratio = std::fabs(std::log(std::max(omega, 1e-300) / frequency));
@@ -94,8 +94,8 @@ Complement complement_of(const PooledMoments& pooled, std::span<const double> a,
                          std::span<const double> b, std::int64_t wanted) {
   const auto dim = pooled.scatter.rows;
   if (dim < 3) return {};
-  // Two reflections take a and b to the first two axes; the rest of the matrix is the complement,
-  // and its eigenvectors are orthogonal to a and b to the last digit.
+  // Two Householder reflections take a and b to the first two axes. The remaining block of the
+  // matrix is the complement, so its eigenvectors are orthogonal to a and b to machine precision.
   const auto first = householder_between(a, unit(dim, 0));
   Matrix b_row(1, dim);
   b_row.data.assign(b.begin(), b.end());
@@ -139,8 +139,7 @@ std::vector<ComplementPair> complement_shares(const PooledMoments& pooled,
     pair.variance_share = variance / left;
     pair.variance_share_total = variance / total;
     pair.angle_r = pair.omega = pair.nearest_inv_freq = kNan;
-    // Where the centroids coincide (always when b is the difference of means) nothing tells q from
-    // k.
+    // Coinciding centroids (always when b is the difference of means) give separability 0.5.
     const double radius = std::sqrt(variance / static_cast<double>(pooled.count));
     const bool mixed = std::hypot(delta[2 * i], delta[2 * i + 1]) <= 1e-9 * radius;
     pair.separability = mixed ? 0.5 : kNan;

@@ -14,29 +14,29 @@ namespace qkscope {
 struct Complement {
   std::vector<double> variance;  // (dim - 2) sums of squares, descending
   Matrix axes;                   // (.., dim), orthonormal, orthogonal to a and b
-  // The largest |correlation| with position over axes that span all of it: rounding errors, as a is
-  // the only direction that drifts.
+  // Largest |correlation| with position over axes that span the whole complement. Rounding error
+  // only: a is the only direction with linear drift.
   double position_r = 0;
 };
 
-// The first principal axes, `wanted` where there are as many, of the pooled rows with `a` and `b`
-// removed.
+// Returns up to `wanted` principal axes of the pooled rows after projecting out `a` and `b`.
 Complement complement_of(const PooledMoments& pooled, std::span<const double> a,
                          std::span<const double> b, std::int64_t wanted);
 
-// What rotating planes are searched with.
+// Inputs of the search for rotating planes.
 struct PlaneSearch {
-  FrequencySearch& frequencies;  // over the positions of the queries, then the keys
-  const PlaneUnits& units;       // of the same rows, in the order of the frequencies
+  FrequencySearch& frequencies;  // for the positions of all queries, then all keys
+  const PlaneUnits& units;       // directions of the same rows, in the order of `frequencies`
 };
 
-// Axes 2i and 2i+1 as planes, as far as the moments tell: their variance, and that nothing tells
-// queries from keys where both have the same mean. The rest is NaN.
+// Planes spanned by axes 2i and 2i+1, with the numbers that follow from moments: variance shares,
+// and separability 0.5 where queries and keys have the same mean. Other fields are NaN.
 std::vector<ComplementPair> complement_shares(const PooledMoments& pooled,
                                               const Complement& complement,
                                               const RotationOptions& options);
 
-// What the rows tell of these planes; `axes` are theirs, two for each.
+// Fills the fields of the planes that need rows: angle_r, omega, separability. `axes` holds two
+// axes per plane.
 void search_planes(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
                    const Matrix& axes, PlaneSearch search, const RotationOptions& options,
                    std::vector<ComplementPair>& planes);

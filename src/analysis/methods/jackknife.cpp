@@ -13,7 +13,7 @@
 namespace qkscope {
 namespace {
 
-// Directions are not needed any more once their numbers are there, and there are many replicates.
+// Frees direction vectors: replicates only need the numbers derived from them.
 void forget_directions(HeadReport& report) {
   if (report.pca) report.pca->components.front().direction = {};
   if (!report.rotation) return;
@@ -21,7 +21,7 @@ void forget_directions(HeadReport& report) {
   report.rotation->b = {};
 }
 
-// The discriminant of all texts, on the rows that are left.
+// Accuracy of the discriminant fitted to all texts, on the rows without the group.
 double accuracy_without(const PcaResult& all, std::size_t group) {
   if (group >= all.qk_rows.size()) return kNan;
   const auto rows = std::accumulate(all.qk_rows.begin(), all.qk_rows.end(), -all.qk_rows[group]);
@@ -30,7 +30,7 @@ double accuracy_without(const PcaResult& all, std::size_t group) {
   return rows > 0 ? static_cast<double>(right) / static_cast<double>(rows) : kNan;
 }
 
-// The variance on the planes that are active with all texts.
+// Variance share, without the group, of the planes that are active with all texts.
 void active_without(const RotationResult& all, const PooledMoments& pooled,
                     RotationResult& result) {
   result.active_variance = result.active_variance_total = kNan;
@@ -45,7 +45,7 @@ void active_without(const RotationResult& all, const PooledMoments& pooled,
   result.active_variance = active / (total * (1 - result.plane_var_fraction));
 }
 
-// The means of the profile; what needs the rows again has none.
+// Profile means without the group; numbers that need rows are NaN.
 PlasticityResult plasticity_without(const PlasticityResult& all, int group) {
   const auto means = profile_means_without(all, ProfileKind::gaussian, group);
   PlasticityResult result;

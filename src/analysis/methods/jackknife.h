@@ -1,4 +1,4 @@
-// A head without each group of texts in turn: how far its numbers move with other texts.
+// Delete-a-group jackknife: a head's numbers without each group of texts in turn.
 #pragma once
 
 #include <span>
@@ -9,17 +9,17 @@
 
 namespace qkscope {
 
-// The standard error of a number from what it is without each group in turn; NaN where it does not
-// exist without some group, or there is only one.
+// Returns the jackknife standard error from the values without each group. NaN if a value is NaN or
+// there are fewer than two groups.
 double jackknife_error(std::span<const double> without);
 
-// The moments without each group.
+// Returns the moments of the rows without each group of texts.
 std::vector<Moments> leave_groups_out(const GroupedRows& rows);
 
-// The numbers of `head` again from moments without each group: the first component, a, b and what
-// is along them, the means of its plasticity profile; with the discriminant and the active planes
-// of all texts, its accuracy and the variance on them. Numbers that would take the rows themselves
-// are NaN, as are all of a head that has no rows left.
+// Replicates of `head` from the moments without each group: first component, a, b and the numbers
+// along them, and the means of the plasticity profile. Discriminant and active planes are those of
+// all texts; only accuracy and variance are recomputed. Numbers that need rows are NaN, as is
+// everything when no rows are left.
 std::vector<HeadReport> replicates(const HeadReport& head, std::span<const Moments> queries,
                                    std::span<const Moments> keys, const AnalyzeOptions& options);
 

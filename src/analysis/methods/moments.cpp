@@ -109,7 +109,7 @@ Moments without(const Moments& all, const GroupSums& group) {
   rest.count = all.count - group.count;
   if (rest.count == 0) return rest;
   const auto left = static_cast<double>(rest.count);
-  // What is left has its mean at `moved` from the mean of all.
+  // `moved`: mean of the remaining rows minus the mean of all rows.
   std::vector<double> moved = group.sum;
   for (double& x : moved) x /= -left;
   const double moved_position = -group.position_sum / left;
@@ -153,7 +153,7 @@ PooledMoments pool(const Moments& queries, const Moments& keys) {
   const auto dim = static_cast<std::size_t>(queries.dim());
   const auto nq = static_cast<double>(queries.size());
   const auto nk = static_cast<double>(keys.size());
-  const double between = nq * nk / (nq + nk);  // weight of the distance between the two means
+  const double between = nq * nk / (nq + nk);  // weight of the between-means term
   const double apart = queries.position_mean - keys.position_mean;
   PooledMoments pooled;
   pooled.count = queries.size() + keys.size();
@@ -176,7 +176,7 @@ PooledMoments pool(const Moments& queries, const Moments& keys) {
 
 Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled,
                     const Matrix& directions) {
-  constexpr std::int64_t kRowsTogether = 256;  // rows that stay in the second cache
+  constexpr std::int64_t kRowsTogether = 256;  // rows per block, sized for the L2 cache
   Matrix projected(directions.rows, rows.size());
   for (std::int64_t begin = 0; begin < rows.size(); begin += kRowsTogether) {
     Matrix block(std::min(kRowsTogether, rows.size() - begin), rows.dim());

@@ -1,5 +1,4 @@
-// Sampled rows of one head as the analyses take them, and the same rows in float64 with their first
-// and second moments.
+// Sampled rows of one head, and their first and second moments in float64.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +12,14 @@ namespace qkscope {
 
 class TextGroups;
 
-// Borrows; all spans have the same number of rows.
+// Non-owning view of a head's rows. All spans have the same number of rows.
 struct Rows {
   int dim = 0;
   std::span<const float> vectors;             // (rows, dim)
   std::span<const std::int32_t> position;     // (rows)
   std::span<const std::int32_t> example_id;   // (rows)
   std::span<const std::int32_t> bucket;       // (rows)
-  std::span<const std::int64_t> example_key;  // (rows), or empty: example_id tells texts apart
+  std::span<const std::int64_t> example_key;  // (rows): unique text key; empty: use example_id
 
   std::int64_t size() const { return std::ssize(position); }
   std::int64_t example(std::size_t row) const {
@@ -28,11 +27,11 @@ struct Rows {
   }
 };
 
-// The rows of a head file, which must outlive them.
+// Returns a view of the rows of a head file. The file must outlive the view.
 Rows rows_of(const HeadRows& rows);
 
-// First and second moments of rows of one kind (queries or keys) and of their positions, around
-// their own means: sums over both kinds then only add, nothing cancels.
+// First and second central moments of rows of one kind (queries or keys) and of their positions.
+// Moments around each kind's own mean can be pooled by addition without cancellation.
 struct Moments {
   std::int64_t count = 0;
   std::vector<double> mean;  // (dim)
@@ -67,17 +66,17 @@ struct GroupedRows {
   std::vector<GroupSums> groups;  // one for each group of texts
 };
 
-// As centre(), with what each group of texts contributes, in the same pass over the rows.
+// Like centre(), and also sums by group of texts, in one pass over the rows.
 GroupedRows centre_groups(const Rows& rows, const TextGroups& texts);
 
-// The moments of the rows that are not in the group.
+// Returns the moments of the rows outside the group.
 Moments without(const Moments& all, const GroupSums& group);
 
-// vectors - mean of rows [begin, end) to `out` (end - begin, dim). Rows are kept in float32 and
-// widened a block at a time: half the memory traffic, and nothing is lost.
+// Writes rows [begin, end) minus the mean to `out` (end - begin, dim). Rows stay in float32 and are
+// widened block by block, which halves memory traffic without loss.
 void copy_centred(const CentredRows& rows, std::int64_t begin, std::int64_t end, double* out);
 
-// (vectors - mean) . direction of row i.
+// Projection of centred rows on a direction.
 class CentredProjection {
  public:
   CentredProjection(const CentredRows& rows, std::span<const double> direction)
@@ -91,7 +90,7 @@ class CentredProjection {
   double of_mean_;
 };
 
-// Moments of queries and keys together.
+// Moments of the union of queries and keys.
 struct PooledMoments {
   std::int64_t count = 0;
   std::vector<double> mean;   // (dim)
@@ -104,7 +103,8 @@ struct PooledMoments {
 
 PooledMoments pool(const Moments& queries, const Moments& keys);
 
-// Rows' coordinates on directions (count, dim) around the pooled mean: (count, rows).
+// Returns the projections (count, rows) of the rows, centred on the pooled mean, on directions
+// (count, dim).
 Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled, const Matrix& directions);
 
 }  // namespace qkscope

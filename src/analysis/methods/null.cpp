@@ -13,11 +13,11 @@
 namespace qkscope {
 namespace {
 
-// Below this many rows per dimension positions are shuffled row by row; above, their sums with the
-// vectors are drawn from the normal distribution they then have.
+// Below this number of rows per dimension positions are shuffled explicitly. Above it the cross
+// scatter of shuffled positions is drawn from its limiting normal distribution.
 constexpr std::int64_t kRowsPerDimension = 4;
 
-// Rows in an order that does not depend on the file's: by text, then position.
+// Rows sorted by text and position, so that draws do not depend on the order in the file.
 std::vector<std::size_t> canonical_order(const Rows& rows) {
   std::vector<std::size_t> order(static_cast<std::size_t>(rows.size()));
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -28,7 +28,7 @@ std::vector<std::size_t> canonical_order(const Rows& rows) {
   return order;
 }
 
-// sum of centred * (shuffled position - mean), a line per draw: (draws, dim).
+// Cross scatter sum of centred row * (shuffled position - mean), one row per draw: (draws, dim).
 Matrix shuffled_sums(const CentredRows& rows, std::int64_t draws, Random& random) {
   const auto order = canonical_order(rows.source);
   Matrix vectors(rows.size(), rows.dim());
@@ -46,9 +46,9 @@ Matrix shuffled_sums(const CentredRows& rows, std::int64_t draws, Random& random
   return multiply(times, vectors);
 }
 
-// The same for many rows. Shuffled positions are a vector of fixed length in a random direction of
-// n - 1 dimensions; its products with the columns of the centred rows are L z, where L L^T is the
-// scatter, divided by the length of the normal vector whose first numbers are z.
+// Cross scatter for many rows. Shuffled positions are a vector of fixed length with uniformly
+// random direction in n - 1 dimensions. Its products with the columns of the centred rows are L z /
+// |g|, with L L^T the scatter and z the first elements of a standard normal vector g.
 Matrix normal_sums(const CentredRows& rows, std::int64_t draws, Random& random) {
   Matrix z(draws, rows.dim());
   random.fill_normal(z.data);
@@ -69,7 +69,7 @@ Matrix null_sums(const CentredRows& rows, std::int64_t draws, std::uint64_t seed
                                                       : normal_sums(rows, draws, random);
 }
 
-// a^T scatter a for every line a.
+// a^T scatter a for every row a.
 std::vector<double> variances(const Matrix& lines, const Matrix& scatter) {
   const Matrix product = multiply_transposed(lines, scatter);
   std::vector<double> result;
@@ -79,7 +79,7 @@ std::vector<double> variances(const Matrix& lines, const Matrix& scatter) {
   return result;
 }
 
-// Draws of one |r| beside what was observed.
+// Null draws of one |r|, compared with the observed |r|.
 class NullOf {
  public:
   explicit NullOf(double observed) : observed_(std::fabs(observed)) {}
@@ -89,7 +89,7 @@ class NullOf {
     if (!(variance > 0)) return;
     sum_ += r;
     ++draws_;
-    // A draw that gives the same number back may differ in its last digits.
+    // Tolerance: a permutation that reproduces the observed value may differ by rounding.
     as_large_ += r >= observed_ * (1 - 1e-12) ? 1 : 0;
   }
 

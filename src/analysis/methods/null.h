@@ -1,5 +1,5 @@
-// What correlations along the direction of drift reach where position means nothing: the direction
-// is fitted to position, so that few rows in many dimensions always show some.
+// Permutation null of the correlations along the drift direction. The direction is fitted to
+// position, so few rows in many dimensions correlate with position by chance.
 #pragma once
 
 #include "analysis/methods/moments.h"
@@ -7,9 +7,8 @@
 
 namespace qkscope {
 
-// Positions are shuffled among the queries and among the keys, a is fitted to them anew, and the
-// correlations along it are taken by the formulas of the analysis; options.null_draws times, seeded
-// by options.seed. The same numbers whatever the order of the rows.
+// Shuffles positions among queries and among keys, refits a and computes the correlations along a,
+// options.null_draws times with options.seed. The result does not depend on row order.
 PositionNull shuffled_positions(const CentredRows& queries, const CentredRows& keys,
                                 const PooledMoments& pooled, const RotationResult& observed,
                                 const RotationOptions& options);

@@ -24,7 +24,7 @@ Projection project(const Moments& rows, std::span<const double> direction) {
           dot(rows.cross_scatter, direction)};
 }
 
-// A direction whose variance is rounding error against the rows' own has no correlation.
+// Returns NaN correlation for a direction whose variance is rounding error.
 Correlation with_position(const Moments& rows, const Projection& projection) {
   const bool varies = projection.variance > 1e-24 * trace(rows.scatter);
   return correlation(projection.covariance, varies ? projection.variance : 0, rows.position_scatter,
@@ -78,7 +78,7 @@ void describe_first(const Moments& queries, const Moments& keys, const PooledMom
   result.fisher = apart * apart / within;
 }
 
-// Rows by group of texts (one group where there are none), and those on the right side of a line:
+// Counts rows, and rows on the correct side of a line, by group of texts (one group without texts).
 // `side` is 1 for queries, -1 for keys.
 void count_beyond(const CentredRows& rows, std::span<const double> line, double threshold,
                   double side, const TextGroups* texts, PcaResult& result) {
@@ -92,9 +92,9 @@ void count_beyond(const CentredRows& rows, std::span<const double> line, double 
   }
 }
 
-// Linear discriminant of queries against keys on the first two components: both have the
-// covariance within (2 x 2), and priors are their numbers. Its accuracy is that on the rows
-// themselves.
+// Linear discriminant (LDA) of queries against keys on the first two components, with the shared
+// within-class covariance (2 x 2) and class sizes as priors. Accuracy is measured on the training
+// rows.
 void discriminate(const CentredRows& queries, const CentredRows& keys, const TextGroups* texts,
                   PcaResult& result) {
   if (result.components.size() < 2) return;

@@ -7,17 +7,16 @@
 
 namespace qkscope {
 
-// The whole decomposition, from the moments alone: the accuracy of the discriminant, which counts
-// rows, is NaN.
+// Full PCA from the moments. qk_accuracy needs rows and is NaN.
 PcaResult pca_from_moments(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
                            const PcaOptions& options);
-// With the rows at hand. With groups of texts, rows are counted for each of them.
+// Full PCA from the rows. With `texts`, qk_rows and qk_right are counted by group of texts.
 PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
                        const PooledMoments& pooled, const PcaOptions& options,
                        const TextGroups* texts = nullptr);
 
-// The first component alone, near a known direction: what replicates of a head need. Numbers that
-// take more than the moments or the first component are NaN.
+// First component only, by power iteration from a nearby direction, for jackknife replicates.
+// Numbers that need rows or further components are NaN.
 PcaResult first_component(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
                           std::span<const double> near, const PcaOptions& options);
 
@@ -29,7 +28,7 @@ void correlate_along_axis(const GroupedRows& queries, const GroupedRows& keys,
                           std::span<const Moments> queries_without,
                           std::span<const Moments> keys_without, PcaResult& result);
 
-// The components of the rows of one kind alone. Each points where its largest coordinate is
+// PCA of the rows of one kind (queries or keys). The largest coordinate of every component is
 // positive.
 std::vector<SideComponent> separate_pca(const Moments& rows, int components);
 

@@ -9,7 +9,7 @@
 namespace qkscope {
 namespace {
 
-// Distances to the next kept position are geometric when each is kept with the same probability.
+// Gaps between kept positions are geometric when every position is kept with equal probability.
 std::vector<std::int32_t> sample_positions(const PlantedOptions& options, Random& random) {
   std::vector<std::int32_t> positions;
   const double keep = options.rows_per_bucket / options.bucket_size;
@@ -30,7 +30,7 @@ class Planter {
   Planter(const PlantedOptions& options, HeadKind kind)
       : options_(options), queries_(kind == HeadKind::query), basis_(planted_basis(options)) {}
 
-  // The row without noise, added to x.
+  // Adds the noise-free row at a position to x.
   void add_structure(double t, std::vector<double>& x) const {
     const double middle = 0.5 * options_.context;
     const double drift = queries_ ? options_.drift_q : options_.drift_k;

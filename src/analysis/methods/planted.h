@@ -1,5 +1,5 @@
-// Rows of heads with known structure: a drift along one direction, queries apart from keys along
-// another, planes that turn with position, noise. What is planted is what the analyses must find.
+// Synthetic rows of a head with known structure: drift along one direction, separation of queries
+// and keys along another, rotating planes, and noise. Tests check that the analyses recover it.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace qkscope {
 
-// Directions of a planted head: rows 0 and 1 are a and b, then two per plane. (dim, dim)
-// orthonormal.
+// Orthonormal basis (dim, dim) of a planted head: rows 0 and 1 are a and b, then two rows per
+// plane.
 Matrix planted_basis(const PlantedOptions& options);
 
 // `rows_seed` decides positions and noise; the options' seed decides the basis.

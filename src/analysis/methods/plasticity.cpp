@@ -59,10 +59,10 @@ void weigh_components(PlasticityResult& result) {
     result.component_weight.push_back(total > 0 ? std::max(0.0, r2) / total : uniform);
 }
 
-// Points that were compared become points of the profile; bins without a model stay empty.
+// Fills one profile point per bin. Bins without a query model get NaN.
 void take_profile(std::span<const QueryBin> bins, const QueryPoints& points,
                   const ProfileTables& tables, PlasticityResult& result) {
-  std::size_t next = 0;  // point
+  std::size_t next = 0;  // index into points
   for (const auto& bin : bins) {
     result.profile.emplace_back();
     ProfilePoint& point = result.profile.back();
@@ -77,7 +77,7 @@ void take_profile(std::span<const QueryBin> bins, const QueryPoints& points,
   }
 }
 
-// Keys by their bins in the profile: mostly the order of their buckets.
+// Keys sorted by text and profile bin. Reuses the bucket order if bins ascend in it.
 SortedKeys sort_by_bin(const Rows& keys, const ProfileGrid& grid, SortedKeys by_bucket) {
   if (grid.bins == 0) return by_bucket;
   bool ascending = true;
@@ -129,8 +129,9 @@ PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const Cent
       profile_model(model, bins, buckets, rows ? &*rows : nullptr, texts.size(), options);
   const SortedKeys by_bucket = sort_keys(keys.source, keys.source.bucket);
   const SortedKeys by_bin = sort_by_bin(keys.source, grid, by_bucket);
-  const TurnedKeys turned(keys, model, by_bin);
-  auto tables = pair_tables({turned.all(), keys, model, by_bucket, by_bin, linear_at_buckets(model),
+  const Matrix turned_keys = turned_rows(keys, model, by_bin.row);
+  const KeyTile all_keys(turned_keys);
+  auto tables = pair_tables({all_keys, keys, model, by_bucket, by_bin, linear_at_buckets(model),
                              profile.side, buckets, texts, result.profile_context},
                             options);
   result.table = std::move(tables.buckets);
@@ -139,8 +140,8 @@ PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const Cent
   if (rows) {
     if (options.replicates)
       result.profile_without = profile_without_groups(
-          {*rows, profile, bins, turned.all(), by_bin, texts, tables.profile.groups}, options);
-    add_free_profile({*rows, profile, bins, turned.all(), by_bin, texts, tables.profile}, options,
+          {*rows, profile, bins, all_keys, by_bin, texts, tables.profile.groups}, options);
+    add_free_profile({*rows, profile, bins, all_keys, by_bin, texts, tables.profile}, options,
                      result);
   }
   summarise_profile(options, result);

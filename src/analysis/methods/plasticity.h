@@ -11,24 +11,24 @@
 
 namespace qkscope {
 
-// What a model of the queries tells by itself: everything that compares keys, and the residuals'
-// normality where the model has none, is NaN or empty.
+// Numbers that follow from the query model without keys. Fields that compare keys are NaN or empty,
+// as is normality if the model was fitted without rows.
 PlasticityResult plasticity_of_model(const QueryModel& model, const PlasticityOptions& options);
 
-// Queries of which the model and the positions are known, and maybe the rows.
+// A fitted query model with the positions of its queries and, if available, their rows.
 struct ModelledQueries {
   QueryModel model;
   Rows positions;                       // distinct positions and their buckets; no vectors
-  std::span<const std::int64_t> times;  // (positions): queries at each
-  std::int64_t count = 0;               // of all queries
-  const CentredRows* rows = nullptr;    // null: neither ap_free nor replicates
+  std::span<const std::int64_t> times;  // (positions): number of queries at each position
+  std::int64_t count = 0;               // number of queries
+  const CentredRows* rows = nullptr;    // null: no ap_free and no replicates
 };
 
-// With keys of a capture.
+// Full analysis: query model against the keys of a capture.
 PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const CentredRows& keys,
                                       const PlasticityOptions& options);
 
-// `signs`: key_signs() of the keys.
+// Fits the query model and runs the full analysis. `signs`: key_signs() of the keys.
 PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,
                                       std::vector<double> signs, const PlasticityOptions& options);
 inline PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,

@@ -77,7 +77,7 @@ std::vector<QueryBin> query_bins(const ProfileGrid& grid, const Rows& queries,
   const DistinctNumbers in_buckets(queries.bucket);
   const auto bucket_count = in_buckets.numbers.size();
   struct Sum {
-    double position = 0;  // whole numbers: their sum is exact
+    double position = 0;  // sum of integers, exact in float64
     std::int64_t count = 0;
   };
   std::vector<Sum> sums(bins.numbers.size());

@@ -11,13 +11,13 @@
 
 namespace qkscope {
 
-// How many bins, over which context. The heads of a capture share it, so that their profiles can be
+// Number of bins and context length. All heads of a capture share one grid, so that profiles can be
 // averaged bin by bin.
 struct ProfileGrid {
   int bins = 0;              // of equal width; 0: the capture's buckets are the bins
   std::int64_t context = 0;  // tokens
 
-  // Of a position, where bins have equal width.
+  // Returns the bin of a position. Requires bins of equal width.
   std::int32_t bin(std::int64_t position) const {
     return static_cast<std::int32_t>(position * bins / context);
   }
@@ -26,34 +26,33 @@ struct ProfileGrid {
 inline constexpr int kQueriesPerBin = 50;
 inline constexpr int kMostBinsUnasked = 1024;
 
-// Options that cannot be meant are bad input.
+// Throws Error (bad_input) for invalid profile_bins or length_bins.
 void check_profile_options(const PlasticityOptions& options);
 
-// What the options leave open is decided by a head's rows. The context ends with the last bucket
-// that holds a row where buckets are equal, else behind the last row. As many bins as there are 50
-// queries, at most 1,024: with equal buckets a whole number in each, at least one; else at least
-// one for every bucket that holds a query. Never more than one per token.
-// `used`: queries that will be.
+// Chooses the grid for a head's rows; explicit options win. The context ends with the last bucket
+// that holds a row (equal buckets) or after the last row. Bins hold about 50 of the `used` queries
+// each, at most 1,024 bins: a whole number per bucket if buckets are equal, else at least one per
+// bucket that holds a query, and never more than one per token.
 ProfileGrid profile_grid(const Rows& queries, const Rows& keys, const BucketRanges& buckets,
                          std::int64_t used, const PlasticityOptions& options);
 
-// The bin of each row.
+// Returns the bin of each row.
 std::vector<std::int32_t> profile_bins_of(const ProfileGrid& grid, const Rows& rows);
 
-// A bin and its queries.
+// A bin of query positions that holds queries.
 struct QueryBin {
   std::int32_t bin = 0;
   double low = 0;  // positions [low, high)
   double high = 0;
   double position = 0;  // mean over its queries
   std::int64_t queries = 0;
-  std::int32_t bucket = 0;  // that most of its queries are in; the first of several
+  std::int32_t bucket = 0;  // bucket of most of its queries; ties go to the lower one
 
   double centre() const { return 0.5 * (low + high); }
 };
 
-// Bins that hold queries, ascending. `times` (rows): how many queries each row stands for; empty:
-// one.
+// Returns the bins that hold queries, ascending. `times` (rows): number of queries at each row;
+// empty: one each.
 std::vector<QueryBin> query_bins(const ProfileGrid& grid, const Rows& queries,
                                  const BucketRanges& buckets,
                                  std::span<const std::int64_t> times = {});

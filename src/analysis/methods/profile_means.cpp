@@ -25,7 +25,7 @@ std::vector<double> queries_of(const PlasticityResult& result) {
   return queries;
 }
 
-// A group's part of numbers by (groups, points of the profile).
+// Row `group` of an array (groups, points of the profile).
 std::span<const double> part_of(const PlasticityResult& result, const std::vector<double>& numbers,
                                 int group) {
   const auto points = result.profile.size();
@@ -41,7 +41,7 @@ struct BinsMean {
   std::int64_t bins = 0;
 };
 
-// Of the bins whose centre is at positions [low, high).
+// Mean over the bins whose centre lies in [low, high).
 BinsMean mean_between(std::span<const ProfilePoint> points, std::span<const double> values,
                       double low, double high) {
   double sum = 0;
@@ -99,7 +99,7 @@ double overall_error(const PlasticityResult& result, ProfileKind kind) {
   return jackknife_error(numbers);
 }
 
-// The bins between two edges each.
+// Appends the mean of the profile between each pair of neighbouring edges.
 void add_bin_means(Kind kind, std::span<const double> edges, std::span<const double> values,
                    PlasticityResult& result) {
   for (std::size_t i = 0; i + 1 < edges.size(); ++i) {

@@ -8,19 +8,19 @@
 namespace qkscope {
 
 struct ProfileMeans {
-  double overall = 0;  // over queries
-  double first20 = 0;  // over the bins of the first fifth of [low, high)
-  double last20 = 0;   // and of the last
+  double overall = 0;  // mean over bins weighted by queries
+  double first20 = 0;  // mean of the bins in the first fifth of [low, high)
+  double last20 = 0;   // mean of the bins in the last fifth
   double drop = 0;     // first20 - last20
 };
 
-// Means of the Gaussian or of the model-free profile without the texts of one group. Points without
-// a value do not count.
+// Returns the means of the Gaussian or the model-free profile without one group of texts. Ignores
+// bins whose value is NaN.
 enum class ProfileKind { gaussian, free };
 ProfileMeans profile_means_without(const PlasticityResult& result, ProfileKind kind, int group);
 
-// Fills profile_low and _high, profile_bin_means, the means of the head and the errors of its bins
-// from its profile.
+// Fills profile_low, profile_high, profile_bin_means, the head's means, the standard errors of all
+// bins and the `gaussian` flag from the profile and its replicates.
 void summarise_profile(const PlasticityOptions& options, PlasticityResult& result);
 
 }  // namespace qkscope

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "analysis/methods/kernels/drift_kernels.h"
 #include "base/core/translate_exceptions.h"
 
 namespace qkscope {
@@ -117,7 +116,7 @@ FitWindow window_where(const SortedQueries& queries, double centre, int degree,
   return uniform_window(std::move(rows), centre, degree);
 }
 
-// The columns' means and variances are those of the fits.
+// Copies means and variances of the fits into the columns.
 void take_fits(const ColumnFits& fits, const SortedQueries& queries, QueryColumns& columns) {
   columns.mean = fits.mean;
   columns.variance = fits.variance;
@@ -183,11 +182,7 @@ SortedQueries sort_queries(const CentredRows& queries, const QueryModel& model,
   });
   SortedQueries sorted;
   sorted.rows_of_bin.resize(bins.numbers.size());
-  sorted.vectors = Matrix(queries.size(), queries.dim());
-  sorted.vectors.data.resize(sorted.vectors.data.size() + TurnedRows::kTailPadding);
-  turn_rows({source.vectors.data(), static_cast<std::size_t>(queries.dim()), order, queries.mean,
-             model.sign, model.reflection},
-            sorted.vectors.data.data());
+  sorted.vectors = turned_rows(queries, model, order);
   for (const auto row : order) {
     const auto at = static_cast<std::size_t>(row);
     sorted.rows_of_bin[static_cast<std::size_t>(bins.place[at])].push_back(
@@ -215,8 +210,7 @@ LocalKnots local_knots(std::span<const QueryBin> bins, const BucketRanges& bucke
   };
   for (std::size_t i = 0; i < bins.size(); ++i) {
     const bool last = i + 1 == bins.size();
-    if (i == 0 || last ||
-        bins[i + 1].centre() > knots.position.back() + 0.5 * knots.half_width.back())
+    if (i == 0 || last || bins[i + 1].centre() > knots.position.back() + knots.half_width.back())
       add(bins[i]);
   }
   for (const auto& bin : bins) {

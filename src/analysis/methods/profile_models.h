@@ -16,17 +16,18 @@ namespace qkscope {
 
 // Queries in rotated coordinates around their mean, ascending by position.
 struct SortedQueries {
-  Matrix vectors;                                      // (rows, dim)
-  std::vector<double> position;                        // (rows)
-  std::vector<std::int32_t> bucket;                    // (rows)
-  std::vector<int> group;                              // (rows): of texts
-  std::vector<double> mean;                            // (dim): rotated mean of all queries
-  std::vector<std::vector<std::int64_t>> rows_of_bin;  // (bins that hold queries)
+  Matrix vectors;                    // (rows, dim)
+  std::vector<double> position;      // (rows)
+  std::vector<std::int32_t> bucket;  // (rows)
+  std::vector<int> group;            // (rows): group of texts
+  std::vector<double> mean;          // (dim): rotated mean of all queries
+  std::vector<std::vector<std::int64_t>>
+      rows_of_bin;  // row numbers of every bin that holds queries
 };
 SortedQueries sort_queries(const CentredRows& queries, const QueryModel& model,
                            const ProfileGrid& grid, const TextGroups& texts);
 
-// Positions at which the local model is fitted: bin centres at most half a bucket apart, the first
+// Positions at which the local model is fitted: bin centres at most a bucket apart, the first
 // and the last among them. Points between take z on the line between their neighbours.
 struct LocalKnots {
   std::vector<double> position;    // (knots)
@@ -36,19 +37,20 @@ struct LocalKnots {
 };
 LocalKnots local_knots(std::span<const QueryBin> bins, const BucketRanges& buckets);
 
-// The fits of a query model, from which its replicates come.
+// A query model at the profile's bins, with the fits from which its jackknife replicates come.
 struct ProfileModel {
   QuerySide side;
-  std::optional<GroupedFits> fits;  // of the columns; none without rows
-  std::optional<GroupedFits> line;  // `bucket` takes its first coordinate from these
-  Matrix slope;                     // (knots, dim): of the local fits, rotated; empty without rows
+  std::optional<GroupedFits> fits;  // fits of the columns; empty without rows
+  std::optional<GroupedFits> line;  // fits of the drift coordinate; only for `bucket`
+  Matrix slope;                     // (knots, dim): slopes of the local fits; empty without rows
   LocalKnots knots;
 
   // How far mean and variance of every column move without a group of texts.
   ColumnFits deviation(int group) const;
 };
 
-// `queries`: null where only statistics are known: `local` then interpolates between bucket means.
+// Builds the model that options.profile_model selects. Without rows (`queries` null) `local`
+// interpolates between bucket means and `bin` has no points.
 ProfileModel profile_model(const QueryModel& model, std::span<const QueryBin> bins,
                            const BucketRanges& buckets, const SortedQueries* queries, int groups,
                            const PlasticityOptions& options);

@@ -1,4 +1,5 @@
-// The plasticity profile without each group of texts in turn: neither their keys nor their queries.
+// Jackknife replicates of the plasticity profile: without the keys and the queries of each group of
+// texts in turn.
 #pragma once
 
 #include <cstdint>

@@ -31,8 +31,8 @@ Matrix difference_covariance(const Moments& queries, const Moments& keys,
   return covariance;
 }
 
-// x without its part along the unit vector a, twice so that nothing is left by rounding; empty when
-// x is parallel to a.
+// Unit vector of x minus its projection on a, projected twice against rounding error. Empty when x
+// is parallel to a.
 std::vector<double> unit_off(std::vector<double> x, std::span<const double> a) {
   const double before = norm(x);
   for (int round = 0; round < 2; ++round) {
@@ -64,7 +64,7 @@ std::vector<double> first_eigenvector(const Matrix& matrix, std::span<const doub
   return {eigen.vectors.row(0), eigen.vectors.row(0) + eigen.vectors.cols};
 }
 
-// `near`: where b lay in a head with nearly the same rows; empty: not known.
+// `near`: starting vector for the eigenvector, from a head with nearly the same rows; may be empty.
 std::vector<double> separation_direction(const Matrix& difference, const PooledMoments& pooled,
                                          std::span<const double> a, RotationOptions::Separation how,
                                          std::span<const double> near) {
@@ -112,8 +112,8 @@ void describe_b(const Moments& queries, const Moments& keys, const PooledMoments
                          static_cast<double>(pooled.count);
 }
 
-// The largest |correlation| with position over b and the complement. A direction that holds nothing
-// but rounding error has none.
+// Largest |correlation| with position over b and the complement. Skips b if its variance is
+// rounding error.
 double residual_correlation(const PooledMoments& pooled, std::span<const double> b,
                             const Complement& complement) {
   const double variance = quadratic_form(pooled.scatter, b);
@@ -165,13 +165,13 @@ void without_separation(RotationResult& result) {
   result.undefined = nothing.undefined;
 }
 
-// With the axes of all planes asked for, and of the first in any case.
+// Complement with axes for options.pairs planes, at least one.
 Complement complement_for(const PooledMoments& pooled, const RotationResult& result,
                           const RotationOptions& options) {
   return complement_of(pooled, result.a, result.b, 2 * std::max<std::int64_t>(1, options.pairs));
 }
 
-// What the moments say of the complement.
+// Fills the complement's fields that follow from moments.
 void describe_complement(const PooledMoments& pooled, const Complement& complement,
                          const RotationOptions& options, RotationResult& result) {
   result.residual_pos_r = residual_correlation(pooled, result.b, complement);
@@ -182,7 +182,7 @@ void describe_complement(const PooledMoments& pooled, const Complement& compleme
   result.complement = complement_shares(pooled, complement, options);
 }
 
-// Of planes that turn with position: their variance and their axes.
+// Sums the variance of the active planes and keeps their axes.
 void sum_active(const Complement& complement, RotationResult& result) {
   if (result.complement.empty()) return;
   result.active_variance = result.active_variance_total = 0;
@@ -197,7 +197,7 @@ void sum_active(const Complement& complement, RotationResult& result) {
   }
 }
 
-// All rows, the queries before the keys in the order given to it.
+// Row pointers of queries and keys in the order of the frequency search.
 std::vector<const float*> rows_in_order(const CentredRows& queries, const CentredRows& keys,
                                         const PositionOrder& order) {
   std::vector<const float*> rows(static_cast<std::size_t>(order.rows()));
@@ -208,7 +208,7 @@ std::vector<const float*> rows_in_order(const CentredRows& queries, const Centre
   return rows;
 }
 
-// The axes of the first planes, two for each.
+// Axes of the first `planes` planes, two per plane.
 Matrix axes_of(const Complement& complement, std::size_t planes) {
   Matrix axes(2 * static_cast<std::int64_t>(planes), complement.axes.cols);
   std::copy_n(complement.axes.data.begin(), axes.data.size(), axes.data.begin());

@@ -1,5 +1,5 @@
 // Planar rotation: the direction a along which a head's rows drift with position, the direction b
-// that separates queries from keys, and what is left when both are taken away.
+// that separates queries from keys, and the complement orthogonal to both.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,24 @@
 
 namespace qkscope {
 
-// What the moments alone say: a, b and the numbers along them; nothing of the complement, no
-// frequencies, no null. `near_b` is the b of a head with nearly the same rows, which is quicker for
-// b from eigenvectors.
+// Directions a and b and the numbers along them, from the moments only: no complement, frequencies
+// or null. `near_b`: starting vector for an eigenvector b, from a head with nearly the same rows.
 RotationResult drift_and_separation(const Moments& queries, const Moments& keys,
                                     const PooledMoments& pooled, const RotationOptions& options,
                                     std::span<const double> near_b = {});
 
-// The same with the complement's axes and variances. What needs rows is NaN: frequencies, turning,
-// the null, and how well queries and keys are told apart on planes where their means differ.
+// Like drift_and_separation(), with axes and variances of the complement. Numbers that need rows
+// are NaN: frequencies, angle_r, the null, and separability on planes where means differ.
 RotationResult rotation_from_moments(const Moments& queries, const Moments& keys,
                                      const PooledMoments& pooled, const RotationOptions& options);
 
-// What the search for turning planes leaves for the next head: large memory, and all that depends
-// on the positions alone, which the heads of a layer share.
+// Buffers of the plane search that are reused from head to head, and precomputed tables that depend
+// only on positions, which the heads of a layer share.
 class RotationMemory {
  public:
   PlaneUnits& units() { return units_; }
-  // Over these positions.
+  // Returns the frequency search for these positions; rebuilds it only when positions or band
+  // change.
   FrequencySearch& search(std::vector<std::int32_t> positions, FrequencyBand band);
 
  private:
@@ -40,7 +40,7 @@ class RotationMemory {
   std::optional<FrequencySearch> search_;
 };
 
-// `memory`: null: its own.
+// Full analysis from rows. `memory` may be null.
 RotationResult planar_rotation(const CentredRows& queries, const CentredRows& keys,
                                const PooledMoments& pooled, const RotationOptions& options,
                                RotationMemory* memory = nullptr);

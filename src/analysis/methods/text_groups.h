@@ -1,4 +1,4 @@
-// Groups of texts that are left out together when an error is estimated from the texts.
+// Groups of texts for the delete-a-group jackknife.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,21 @@
 
 namespace qkscope {
 
-// Texts in the order of their keys, in groups of neighbours: text i of n is in group i G / n.
+// Partition of n texts, sorted by key, into G contiguous groups: text i belongs to group i G / n.
 class TextGroups {
  public:
   static constexpr int kMost = 20;
 
-  // The texts that have a query or a key; G is kMost, or their number where there are fewer.
+  // Groups all texts that have a query or a key. G is kMost, or the number of texts if smaller.
   TextGroups(const Rows& queries, const Rows& keys);
-  // Of these texts, in any order and as often as they come.
+  // Groups the given texts; duplicates and any order are allowed.
   static TextGroups of_texts(std::vector<std::int64_t> texts);
-  // The first key of each group, ascending, as first() gives them.
+  // Restores groups from first(): the first text key of each group, ascending.
   explicit TextGroups(std::vector<std::int64_t> first) : first_(std::move(first)) {}
 
   int size() const { return static_cast<int>(first_.size()); }
-  // Of a text by its key (Rows::example). Texts before the first count to the first group.
+  // Returns the group of a text key (Rows::example). Keys below the first group's belong to group
+  // 0.
   int of(std::int64_t example) const;
   const std::vector<std::int64_t>& first() const { return first_; }
 

@@ -91,7 +91,9 @@ void add_metrics(const AnalysisRun& run, ResultTables& results) {
               p.ap_free_first20,
               p.ap_free_last20,
               p.ap_free_drop,
-              p.gaussian ? (*p.gaussian ? "yes" : "no") : ""},
+              std::string(!p.gaussian   ? ""
+                          : *p.gaussian ? "yes"
+                                        : "no")},
              undefined_reason(head));
   }
   rows.finish(results);

@@ -1,14 +1,16 @@
 // The analyses' own kernels against plain loops.
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include <gtest/gtest.h>
 
 #include "analysis/methods/kernels/bucket_ranges.h"
-#include "analysis/methods/kernels/drift_kernels.h"
 #include "analysis/methods/kernels/pair_heatmap.h"
 #include "analysis/methods/kernels/pair_kernels.h"
+#include "analysis/methods/kernels/plane_kernels.h"
 #include "analysis/methods/kernels/plane_units.h"
+#include "analysis/methods/kernels/query_model.h"
 #include "cpu_targets.h"
 #include "planted_rows.h"
 
@@ -77,97 +79,41 @@ TEST(PlaneUnits, PointAlongTheFirstAxisAtTheCentre) {
   xy[8 * 5 + 1] = xy[8 * 5 + 5] = 0;
   std::vector<std::complex<double>> units(4 * kRows);
   unit_vectors(xy, kRows, units.data(), kRows);
+  auto expected = units;
+  unit_vectors_reference(xy, kRows, expected.data(), kRows);
+  EXPECT_EQ(expected[5 + kRows], 1.0);  // at the centre
   for (std::size_t i = 0; i < kRows; ++i)
     for (std::size_t plane = 0; plane < 4; ++plane) {
-      const std::complex<double> row(xy[8 * i + plane], xy[8 * i + 4 + plane]);
-      const auto expected = row == 0.0 ? 1.0 : row / std::abs(row);
-      EXPECT_NEAR(std::abs(units[plane * kRows + i] - expected), 0, 1e-15) << i;
+      const auto at = plane * kRows + i;
+      EXPECT_NEAR(std::abs(units[at] - expected[at]), 0, 1e-15) << i;
     }
 }
 
 // Numbers from a seed, so that shapes can be drawn at random.
-std::vector<double> random_numbers(std::size_t count, Random& random) {
-  std::vector<double> x(count);
-  for (double& value : x) value = 2 * random.uniform() - 1;
-  return x;
-}
-
 Matrix random_matrix(std::int64_t rows, std::int64_t cols, Random& random) {
   Matrix matrix(rows, cols);
   for (double& value : matrix.data) value = 2 * random.uniform() - 1;
   return matrix;
 }
 
-TEST(DriftKernels, TurnRowsMatchesItsReferenceOverRandomShapes) {
-  for_each_cpu_target([](const std::string&) {
-    Random random(1);
-    for (int shape = 0; shape < 40; ++shape) {
-      const auto dim = 1 + random.below(70);
-      const auto rows = 1 + random.below(9);
-      const auto x = random_numbers(rows * dim, random);
-      const std::vector<float> vectors(x.begin(), x.end());
-      const auto mean = random_numbers(dim, random);
-      auto sign = random_numbers(dim, random);
-      for (double& value : sign) value = value < 0 ? -1 : 1;
-      auto w = random_numbers(shape % 3 == 0 ? 0 : dim, random);
-      const double length = norm(w);
-      for (double& value : w) value /= length;
-      std::vector<std::int64_t> order(1 + random.below(12));
-      for (auto& row : order) row = static_cast<std::int64_t>(random.below(rows));
-      const TurnedRows turned{vectors.data(), dim, order, mean, sign, w};
-      std::vector<double> found(order.size() * dim + TurnedRows::kTailPadding);
-      auto expected = found;
-      turn_rows(turned, found.data());
-      turn_rows_reference(turned, expected.data());
-      for (std::size_t i = 0; i < order.size() * dim; ++i)
-        EXPECT_NEAR(found[i], expected[i], 1e-13);
+TEST(TurnedRows, AreSignedAndReflectedInTheOrderAskedFor) {
+  for (const int dim : {1, 5, 8, 37}) {
+    auto options = small_head(3);
+    options.dim = std::max(dim, 4);
+    const auto head = plant(options, 3);
+    auto model = fit_queries(head.queries, key_signs(head.keys));
+    if (dim == 5) model.reflection = {};
+    const std::vector<std::int64_t> order = {6, 0, 3, 3, 1};
+    const Matrix found = turned_rows(head.keys, model, order);
+    ASSERT_EQ(found.rows, 5);
+    for (std::int64_t i = 0; i < 5; ++i) {
+      std::vector<double> x(static_cast<std::size_t>(options.dim));
+      copy_centred(head.keys, order[static_cast<std::size_t>(i)],
+                   order[static_cast<std::size_t>(i)] + 1, x.data());
+      const auto expected = rotate(x, model);
+      for (std::size_t j = 0; j < x.size(); ++j) EXPECT_NEAR(found.row(i)[j], expected[j], 1e-13);
     }
-  });
-}
-
-TEST(DriftKernels, DriftResidualsMatchTheirReferenceOverRandomShapes) {
-  for_each_cpu_target([](const std::string&) {
-    constexpr auto kLines = DriftingRows::kLines;
-    Random random(2);
-    for (int shape = 0; shape < 40; ++shape) {
-      const auto dim = static_cast<std::int64_t>(1 + random.below(40));
-      const auto rows = shape == 0 ? 519 : 1 + random.below(30);
-      const auto count = std::min(dim, kLines);
-      const auto x = random_numbers(rows * static_cast<std::size_t>(dim), random);
-      const std::vector<float> vectors(x.begin(), x.end());
-      const auto reflected = random_numbers(rows, random);
-      const auto time = random_numbers(rows, random);
-      const Matrix start = random_matrix(3, kLines, random);
-      std::vector<std::int32_t> bucket(rows);
-      for (auto& number : bucket) number = static_cast<std::int32_t>(random.below(3));
-      DriftingRows drifting{vectors.data(), dim, count, bucket, reflected, time, start, {}, {}, {}};
-      for (std::int64_t j = 0; j < count; ++j) {
-        drifting.sign[j] = j % 2 == 0 ? 1 : -1;
-        drifting.w[j] = random.uniform();
-        drifting.drift[j] = random.uniform();
-      }
-      const auto stride =
-          static_cast<std::int64_t>(rows + 3) / DriftingRows::kRows * DriftingRows::kRows;
-      std::vector<double> found(static_cast<std::size_t>(stride * kLines));
-      auto expected = found;
-      const auto sums = drift_residuals(drifting, stride, found.data());
-      const auto plain = drift_residuals_reference(drifting, stride, expected.data());
-      for (std::int64_t j = 0; j < count; ++j) {
-        for (std::size_t i = 0; i < rows; ++i) {
-          const auto at = static_cast<std::size_t>(j * stride) + i;
-          EXPECT_NEAR(found[at], expected[at], 1e-14);
-        }
-        for (std::int64_t b = 0; b < 3; ++b) {
-          EXPECT_NEAR(sums.sum(b, j), plain.sum(b, j), 1e-11);
-          EXPECT_NEAR(sums.squares(b, j), plain.squares(b, j), 1e-11);
-        }
-        EXPECT_NEAR(sums.residual[j].first, plain.residual[j].first, 1e-11);
-        EXPECT_NEAR(sums.residual[j].second, plain.residual[j].second, 1e-11);
-        EXPECT_NEAR(sums.residual[j].third, plain.residual[j].third, 1e-11);
-        EXPECT_NEAR(sums.residual[j].fourth, plain.residual[j].fourth, 1e-11);
-      }
-    }
-  });
+  }
 }
 
 // Tiles of every width and height, some pairs of equal keys.
@@ -199,32 +145,34 @@ TEST(PairKernels, ZScoresMatchTheirReferenceOverRandomShapes) {
   });
 }
 
-TEST(PairHeatmap, HoldsTheSameHoweverPointsAreAdded) {
+TEST(PairHeatmap, CountsEveryPointInTheCellOfItsDistance) {
   const std::vector<double> query = {5, 7, 40, 41, 60, 99, 140};  // some at edges, one beyond
   const auto value = waves(query.size(), 0.5);
-  PairHeatmap together(100, 10);
-  PairHeatmap apart(100, 10);
+  PairHeatmap heatmap(100, 10);
+  std::map<std::pair<int, int>, std::pair<double, double>> expected;  // sum and weight
   for (const double weight : {1.0, 2.5}) {
-    together.set_weight(weight);
-    apart.set_weight(weight);
+    heatmap.set_weight(weight);
     for (const auto& [first, second] : {std::pair{1.0, 3.0}, {0.0, 20.0}, {30.0, 50.0}}) {
-      together.add({first, second, query, value});
-      auto row = apart.row(first, second);
-      for (std::size_t i = 0; i < query.size(); ++i) row.add(query[i], value[i]);
+      heatmap.add({first, second, query, value});
+      for (std::size_t i = 0; i < query.size(); ++i) {
+        const int distance = static_cast<int>((query[i] - 0.5 * (first + second)) / 10);
+        auto& cell =
+            expected[{static_cast<int>((second - first) / 10), std::clamp(distance, 0, 9)}];
+        cell.first += weight * value[i];
+        cell.second += weight;
+      }
     }
   }
-  const auto expected = together.cells();
-  const auto found = apart.cells();
+  const auto found = heatmap.cells();
   ASSERT_EQ(found.size(), expected.size());
-  std::int64_t pairs = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    EXPECT_EQ(found[i].query_distance_low, expected[i].query_distance_low);
-    EXPECT_EQ(found[i].pairs, expected[i].pairs);
-    EXPECT_EQ(found[i].eligible, expected[i].eligible);
-    EXPECT_NEAR(found[i].ap, expected[i].ap, 1e-15);
-    pairs += found[i].pairs;
+  std::size_t i = 0;
+  for (const auto& [place, cell] : expected) {
+    EXPECT_EQ(found[i].key_distance_low, 10 * place.first);
+    EXPECT_EQ(found[i].query_distance_low, 10 * place.second);
+    EXPECT_NEAR(found[i].ap, cell.first / cell.second, 1e-15);
+    EXPECT_EQ(found[i].eligible, std::llround(cell.second));
+    ++i;
   }
-  EXPECT_EQ(pairs, 2 * 3 * std::ssize(query));
 }
 
 TEST(DistinctNumbers, AreNumberedInAscendingOrder) {

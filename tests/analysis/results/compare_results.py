@@ -382,7 +382,7 @@ def check_profile(q, k, metrics, profile, profile_bins, heatmap, rows, setting):
     z_of_bins = query_models.z_of_bins(setting.get("model", "local"), qx, q.t, q.bucket, bins, 64, line,
                                        setting.get("full", False))
     moved = query_models.moved_queries(qx, q.t, bins, 64)
-    off = []  # ap_free minus that over all pairs
+    free_off = []  # ap_free minus that over all pairs
     for row, b, z_of, queries in zip(profile.itertuples(), bins, z_of_bins, moved):
         t = q.t[b["rows"]].mean()
         check("profile_low", row.bin_low, b["low"])
@@ -414,7 +414,7 @@ def check_profile(q, k, metrics, profile, profile_bins, heatmap, rows, setting):
             values += here
         check("ap_profile", row.ap, np.mean(values) if values else np.nan, 1e-9)
         if free:
-            off.append(row.ap_free - np.mean(free))
+            free_off.append(row.ap_free - np.mean(free))
             if setting.get("free"):
                 check("ap_free", row.ap_free, np.mean(free), 1e-9, 1e-12)
                 check("n_pairs_free", row.n_pairs_free, len(free))
@@ -423,7 +423,7 @@ def check_profile(q, k, metrics, profile, profile_bins, heatmap, rows, setting):
             off = np.array(sums) - np.mean(values) * np.array(counts)
             check("profile_stderr", row.stderr,
                   np.sqrt(len(sums) / (len(sums) - 1) * (off**2).sum()) / sum(counts), 1e-8)
-    free_offsets.extend(off)
+    free_offsets.extend(free_off)
     check_profile_means(metrics, profile, profile_bins, context, setting)
     if len(heatmap) != len(cells):
         failures.append(f"heatmap has {len(heatmap)} cells, expected {len(cells)}")
@@ -514,7 +514,7 @@ compare("eigenvector projected off a, queries of a bin", ["--seed", "2"],
         ["--separation", "eigen-then-project", "--query-model", "bin"], model="bin")
 compare("queries of a bucket", ["--seed", "5"], ["--query-model", "bucket", "--profile-bins", "32"], model="bucket",
         bins=32)
-compare("full covariance", ["--seed", "6", "--examples", "30"], ["--covariance", "full", "--profile-bins", "16"],
+compare("full covariance", ["--seed", "6"], ["--covariance", "full", "--profile-bins", "16"],
         bins=16, full=True)
 compare("sliding window", ["--seed", "3", "--set", "sliding_window=150"],
         ["--profile-bins", "29", "--length-bins", "0,100,256,512", "--free-keys", "1000"], bins=29,

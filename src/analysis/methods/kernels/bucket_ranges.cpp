@@ -1,36 +1,23 @@
 #include "analysis/methods/kernels/bucket_ranges.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
 namespace qkscope {
 
-DistinctNumbers::DistinctNumbers(std::span<const std::int32_t> all) {
-  // Numbers that were met lately are found without a search.
-  struct Met {
-    std::int32_t number = 0;
-    std::int32_t place = -1;
-  };
-  std::array<Met, 256> met;
-  const auto lately = [&](std::int32_t number) -> Met& {
-    return met[static_cast<std::uint32_t>(number) % met.size()];
-  };
-  for (const auto number : all) {
-    if (lately(number).place >= 0 && lately(number).number == number) continue;
-    lately(number) = {number, 0};
-    const auto at = std::lower_bound(numbers.begin(), numbers.end(), number);
-    if (at == numbers.end() || *at != number) numbers.insert(at, number);
-  }
-  met = {};
+DistinctNumbers::DistinctNumbers(std::span<const std::int32_t> all)
+    : numbers(all.begin(), all.end()) {
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
   place.reserve(all.size());
   for (const auto number : all) {
-    Met& entry = lately(number);
-    if (entry.place < 0 || entry.number != number)
-      entry = {number,
-               static_cast<std::int32_t>(std::lower_bound(numbers.begin(), numbers.end(), number) -
-                                         numbers.begin())};
-    place.push_back(entry.place);
+    // Rows of a text ascend, so the previous row's number or the next one usually matches.
+    auto at = place.empty() ? 0 : static_cast<std::size_t>(place.back());
+    if (numbers[at] != number && at + 1 < numbers.size() && numbers[at + 1] == number) ++at;
+    if (numbers[at] != number)
+      at = static_cast<std::size_t>(std::lower_bound(numbers.begin(), numbers.end(), number) -
+                                    numbers.begin());
+    place.push_back(static_cast<std::int32_t>(at));
   }
 }
 
@@ -48,7 +35,7 @@ BucketRanges::BucketRanges(const Rows& queries, const Rows& keys) {
     }
   }
   if (smallest > largest) return;
-  // Several sizes may fit what was sampled: take the roundest, the one with most factors of two.
+  // Several bucket sizes may explain the sampled rows: take the one with most factors of two.
   size_ = smallest;
   for (std::int64_t unit = 2; unit <= largest; unit *= 2) {
     const std::int64_t rounded = (smallest + unit - 1) / unit * unit;

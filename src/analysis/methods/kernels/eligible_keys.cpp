@@ -47,7 +47,7 @@ void EligibleKeys::take_example(const SortedKeys& keys, std::int64_t example,
     end_.insert(end_.end(), static_cast<std::size_t>(last - begin), points_);
     return;
   }
-  // Where buckets contradict positions the window could move back.
+  // Bucket numbers that contradict positions could move the window backwards; keep it monotonic.
   for (auto c = points_ - 2; c >= 0; --c)
     ranges[c].begin = std::min(ranges[c].begin, ranges[c + 1].begin);
   for (auto key = begin; key < last; ++key)

@@ -1,4 +1,4 @@
-// Which keys of an example a query at each point may choose between.
+// Keys of a text that a query at each point can choose between.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ struct KeyRange {
   Pair pair(std::int64_t index) const;
 };
 
-// The keys of bins before the point's and, with a window, after its position - window. Both ends
-// move forward from point to point, so that a pair of keys i < j of one example counts at the
-// points [first(j), end(i)).
+// Eligible keys lie in bins before the point's bin and, with a sliding window, after position -
+// window. Both ends of the range ascend with the point, so a pair of keys i < j of one text is
+// eligible at points [first(j), end(i)).
 class EligibleKeys {
  public:
   EligibleKeys(const SortedKeys& keys, const QueryPoints& points,

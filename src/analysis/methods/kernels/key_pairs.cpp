@@ -5,14 +5,13 @@
 #include <numeric>
 #include <tuple>
 
-#include "analysis/methods/kernels/drift_kernels.h"
 #include "analysis/methods/kernels/pair_kernels.h"
 #include "base/numerics/products.h"
 
 namespace qkscope {
 namespace {
 
-// Rows in the order of example, bin and position.
+// Row numbers sorted by text, bin and position.
 std::vector<std::int64_t> sorted_order(const Rows& source, std::span<const std::int32_t> bin) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(source.size()));
   std::iota(order.begin(), order.end(), std::int64_t{0});
@@ -23,13 +22,13 @@ std::vector<std::int64_t> sorted_order(const Rows& source, std::span<const std::
     };
     return key(x) < key(y);
   };
-  // Captures are written in this order.
+  // Captures are usually written in this order: skip the sort.
   if (!std::is_sorted(order.begin(), order.end(), before))
     std::sort(order.begin(), order.end(), before);
   return order;
 }
 
-// The transpose, with what products read behind the last column.
+// Transpose with the column padding that multiply_narrow() reads.
 Matrix side_by_side(const Matrix& rows) {
   Matrix columns(rows.cols, rows.rows + kTileColumns);
   for (std::int64_t i = 0; i < rows.rows; ++i)
@@ -58,15 +57,6 @@ SortedKeys sort_keys(const Rows& keys, std::span<const std::int32_t> bin) {
   }
   sorted.begin.push_back(keys.size());
   return sorted;
-}
-
-TurnedKeys::TurnedKeys(const CentredRows& keys, const QueryModel& model, const SortedKeys& sorted)
-    : count_(keys.size()),
-      dim_(keys.dim()),
-      vectors_(static_cast<std::size_t>(count_ * dim_) + TurnedRows::kTailPadding) {
-  turn_rows({keys.source.vectors.data(), static_cast<std::size_t>(dim_), sorted.row, keys.mean,
-             model.sign, model.reflection},
-            vectors_.data());
 }
 
 void QueryPoints::add(std::int32_t bin_number, double mean_position, std::int32_t column_number,
@@ -103,6 +93,7 @@ PairEvaluator::PairEvaluator(const QueryColumns& columns, Consumer consumer)
 void PairEvaluator::set_keys(const KeyTile& keys) {
   flush();
   keys_ = keys;
+  if (queries_.size() == 0) return;
   if (scores_.rows < keys.count + kTileColumns)
     scores_ = Matrix(keys.count + kTileColumns, scores_.cols);
   multiply_narrow(keys.vectors, keys.count, keys.dim, means_.data.data(), means_.cols, scores_.cols,
@@ -116,7 +107,7 @@ void PairEvaluator::set_keys(const KeyTile& keys) {
   }
 }
 
-// Neighbours with the same columns share a tile.
+// Consecutive pairs with equal column ranges share a tile.
 void PairEvaluator::lay_tiles() {
   tiles_.clear();
   std::int64_t offset = 0;

@@ -23,12 +23,12 @@ namespace qkscope {
 
 // Keys sorted by example, bin and position.
 struct SortedKeys {
-  std::vector<std::int64_t> row;       // (keys): of the rows they come from
+  std::vector<std::int64_t> row;       // (keys): row number in the head file
   std::vector<std::int32_t> bin;       // (keys)
   std::vector<std::int32_t> position;  // (keys)
-  std::vector<std::int32_t> example;   // (keys): 0, 1, ... in order
+  std::vector<std::int32_t> example;   // (keys): text number 0, 1, ... in order
   std::vector<std::int64_t> begin;     // (examples + 1): first key of each example
-  std::vector<std::int64_t> text;      // (examples): what Rows::example calls it
+  std::vector<std::int64_t> text;      // (examples): text key (Rows::example)
 
   std::int64_t examples() const { return std::ssize(begin) - 1; }
 };
@@ -43,23 +43,17 @@ struct KeyTile {
   std::int64_t dim = 0;
   const double* vectors = nullptr;  // (count, dim)
 
+  KeyTile() = default;
+  KeyTile(std::int64_t first_key, std::int64_t key_count, std::int64_t width, const double* rows)
+      : first(first_key), count(key_count), dim(width), vectors(rows) {}
+  // All keys, sorted.
+  explicit KeyTile(const Matrix& turned) : KeyTile(0, turned.rows, turned.cols, turned.row(0)) {}
+
   const double* row(std::int64_t key) const { return vectors + (key - first) * dim; }
   // Keys [begin, end).
   KeyTile part(std::int64_t begin, std::int64_t end) const {
     return {begin, end - begin, dim, row(begin)};
   }
-};
-
-// All sorted keys rotated: (keys, dim).
-class TurnedKeys {
- public:
-  TurnedKeys(const CentredRows& keys, const QueryModel& model, const SortedKeys& sorted);
-  KeyTile all() const { return {0, count_, dim_, vectors_.data()}; }
-
- private:
-  std::int64_t count_;
-  std::int64_t dim_;
-  LineVector<double> vectors_;
 };
 
 // Gaussian models of a query, one per column, in rotated coordinates.

@@ -8,20 +8,29 @@ namespace qkscope {
 void PairHeatmap::add(const PairAtPoints& pair) {
   const double middle = 0.5 * (pair.first + pair.second);
   Cell* const row = cells_.data() + bin(pair.second - pair.first) * bins_;
-  const auto count = pair.query.size();
-  // Neighbouring points mostly share a cell.
+  const auto& query = pair.query;
+  const auto count = query.size();
+  const double per_token =
+      count > 1 ? static_cast<double>(count - 1) / (query[count - 1] - query[0]) : 0;
   for (std::size_t i = 0; i < count;) {
-    const int cell = bin(pair.query[i] - middle);
-    const double low = middle + cell * width_;
+    const int cell = bin(query[i] - middle);
     const double high = middle + (cell + 1) * width_;
-    double even = pair.value[i];
-    double odd = 0;
-    auto end = i + 1;
-    for (; end < count && pair.query[end] >= low && pair.query[end] < high; ++end) {
-      const double sum = odd + pair.value[end];
-      odd = even;
-      even = sum;
+    auto end = count;
+    if (cell + 1 < bins_) {
+      // Points are almost equally spaced: guess the cell's last point, then step to it.
+      end = std::min(count, i + 1 + static_cast<std::size_t>((high - query[i]) * per_token));
+      while (end < count && query[end] < high) ++end;
+      while (end > i + 1 && query[end - 1] >= high) --end;
     }
+    double even = 0;
+    double odd = 0;
+    const double* const value = pair.value.data();
+    auto k = i;
+    for (; k + 1 < end; k += 2) {
+      even += value[k];
+      odd += value[k + 1];
+    }
+    if (k < end) even += value[k];
     row[cell] += Cell{even + odd, static_cast<double>(end - i)};
     i = end;
   }

@@ -3,8 +3,9 @@
 //
 // The variances of all pairs at all columns (query models) are a matrix product: squared
 // differences (pairs, dim) times variances (dim, columns). z_scores() works on tiles of up to
-// kTilePairs pairs that share a range of columns, so that sums stay in registers (Arm) or squared
-// differences in the L1 cache (x86).
+// kTilePairs pairs that share a range of columns, so that the squared differences stay in the L1
+// cache between the two. Squares are never expanded into products of keys: nothing cancels for keys
+// that nearly coincide.
 // Invariants: a tile's `stride` is even; columns [column, column + stride) exist in `scores` and
 // `variances`, whose rows are padded by kTileColumns numbers.
 // Beyond a row: reads up to kTileColumns - 1 numbers behind the last wanted column (the padding),

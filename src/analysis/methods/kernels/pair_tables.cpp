@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "analysis/methods/kernels/eligible_keys.h"
 #include "analysis/methods/kernels/pair_heatmap.h"
@@ -19,7 +18,7 @@ std::int64_t count_pairs(std::span<const KeyRange> ranges) {
   return total;
 }
 
-// A sample of `size` pairs, each example's share proportional to its pairs.
+// Evaluates a seeded sample of `size` pairs; each text's share is proportional to its pairs.
 void add_sample(std::span<const KeyRange> ranges, std::int64_t size, std::uint64_t seed,
                 PairEvaluator& evaluator) {
   const auto total = static_cast<double>(count_pairs(ranges));
@@ -35,7 +34,7 @@ void add_sample(std::span<const KeyRange> ranges, std::int64_t size, std::uint64
   evaluator.flush();
 }
 
-// The lines of pair p at points [first, end).
+// z lines of pair p for points [first, end).
 ZLines lines_at(const PairLines& lines, std::size_t p, const QueryPoints& points,
                 const std::vector<std::int32_t>& column_end, std::int64_t first, std::int64_t end) {
   const auto at = p * static_cast<std::size_t>(lines.columns);
@@ -49,22 +48,20 @@ ZLines lines_at(const PairLines& lines, std::size_t p, const QueryPoints& points
           end};
 }
 
-// Pairs of all keys before each point: sums over examples, and the heatmap.
+// Sums over all eligible pairs of each point by text, and the heatmap.
 class ProfileSums {
  public:
   ProfileSums(const SortedKeys& keys, const QuerySide& queries, double extent,
               const PlasticityOptions& options);
 
-  // All pairs of the block's texts [first, end), at the points that hold at most max_pairs.
+  // Adds all pairs of texts [first, end) at the points with at most max_pairs eligible pairs.
   void add_texts(const KeyTile& block, std::int64_t first, std::int64_t end);
-  // A seeded sample of pairs at every point that holds more.
+  // Adds a seeded sample of pairs at every point with more than max_pairs eligible pairs.
   void add_samples(const KeyTile& all);
   ProfileTables tables(const TextGroups& groups);
 
  private:
-  static constexpr std::int64_t kPointsPerCell = 2;  // from which on neighbours share cells
-
-  // Points at which a pair counts.
+  // Points [first, end) at which a pair is eligible.
   struct PointRange {
     std::int64_t first = 0;
     std::int64_t end = 0;
@@ -82,12 +79,13 @@ class ProfileSums {
   const QueryPoints& points_;
   const PlasticityOptions& options_;
   EligibleKeys keys_before_;
-  std::vector<std::int64_t> eligible_;      // (points): pairs
-  std::vector<std::int32_t> first_column_;  // (points + 1): least column of this and later points
-  std::vector<std::int32_t> last_column_;   // (points + 1): last column that earlier points need
-  std::vector<std::int32_t> column_end_;    // (points)
-  std::vector<PointRange> at_work_;         // stretches of points for which pairs are added
-  bool drawing_ = false;                    // they are drawn, for one point at a time
+  std::vector<std::int64_t> eligible_;  // (points): number of eligible pairs
+  std::vector<std::int32_t>
+      first_column_;                       // (points + 1): smallest column of this and later points
+  std::vector<std::int32_t> last_column_;  // (points + 1): largest column that earlier points read
+  std::vector<std::int32_t> column_end_;   // (points)
+  std::vector<PointRange> at_work_;        // ranges of points that are being evaluated
+  bool drawing_ = false;                   // sampling: at_work_ is one point
   ExampleSums sums_;
   PairHeatmap heatmap_;
   PairEvaluator evaluator_;
@@ -153,19 +151,11 @@ void ProfileSums::take_at(const PairLines& lines, std::size_t p, PointRange poin
   const double* const query = points_.position.data() + first;
   double* const sum = sums_.sums(example) + first;
   if (drawing_) sums_.count(example, first, 1);
-  if (points_.size() > kPointsPerCell * options_.heatmap_bins) {
-    for (std::size_t i = 0; i < count; ++i) sum[i] += values[i];
-    heatmap_.add({earlier, later, {query, count}, {values, count}});
-    return;
-  }
-  auto row = heatmap_.row(earlier, later);
-  for (std::size_t i = 0; i < count; ++i) {
-    sum[i] += values[i];
-    row.add(query[i], values[i]);
-  }
+  for (std::size_t i = 0; i < count; ++i) sum[i] += values[i];
+  heatmap_.add({earlier, later, {query, count}, {values, count}});
 }
 
-// Pairs of one example, in the order of their later keys: those of one key have the same columns.
+// Queues the pairs of one text by later key: pairs with the same later key need the same columns.
 void ProfileSums::add_example(std::int64_t example) {
   const auto begin = keys_.begin[static_cast<std::size_t>(example)];
   const auto last = keys_.begin[static_cast<std::size_t>(example) + 1];
@@ -191,10 +181,10 @@ void ProfileSums::add_texts(const KeyTile& block, std::int64_t first, std::int64
 }
 
 void ProfileSums::add_samples(const KeyTile& all) {
-  drawing_ = true;
-  evaluator_.set_keys(all);
   for (std::int64_t c = 0; c < points_.size(); ++c) {
     if (!is_sampled(c)) continue;
+    if (!drawing_) evaluator_.set_keys(all);
+    drawing_ = true;
     const auto at = static_cast<std::size_t>(c);
     at_work_ = {{c, c + 1}};
     heatmap_.set_weight(static_cast<double>(eligible_[at]) /
@@ -215,10 +205,10 @@ ProfileTables ProfileSums::tables(const TextGroups& groups) {
   return tables;
 }
 
-// Keys of one example that are of one bucket, at least two.
+// At least two keys of one text and one bucket.
 struct BucketRun {
   KeyRange keys;
-  std::size_t bucket = 0;  // place among those that hold keys
+  std::size_t bucket = 0;  // index into the distinct bucket numbers
 };
 
 std::vector<BucketRun> runs_of(const SortedKeys& keys, const DistinctNumbers& buckets) {
@@ -236,25 +226,26 @@ std::vector<BucketRun> runs_of(const SortedKeys& keys, const DistinctNumbers& bu
   return runs;
 }
 
-// Pairs of keys of one bucket, at every point after it.
+// Sums over pairs within one key bucket, for every later query bucket.
 class BucketPairs {
  public:
   BucketPairs(const SortedKeys& keys, const QuerySide& queries, const PlasticityOptions& options);
 
-  // All pairs of the block, in buckets that hold at most max_pairs. Blocks come in order.
+  // Adds all pairs of the tile's keys in buckets with at most max_pairs pairs. Tiles must come in
+  // order.
   void add_texts(const KeyTile& block);
-  // A seeded sample of pairs in every bucket that holds more.
+  // Adds a seeded sample of pairs in every bucket with more than max_pairs pairs.
   void add_samples(const KeyTile& all);
   std::vector<BucketCell> cells(const BucketRanges& ranges) const;
 
  private:
   struct Bucket {
     std::int32_t number = 0;
-    std::int64_t first = 0;     // point after it
-    std::int64_t eligible = 0;  // pairs
+    std::int64_t first = 0;     // first query point after the bucket
+    std::int64_t eligible = 0;  // number of pairs
     bool sampled = false;
     std::vector<KeyRange> runs;
-    ExampleSums sums{0, 0};  // a row for every run
+    ExampleSums sums{0, 0};  // one row per text that has pairs
   };
 
   void take(const PairLines& lines);
@@ -263,9 +254,9 @@ class BucketPairs {
   const PlasticityOptions& options_;
   DistinctNumbers numbers_;
   std::vector<BucketRun> runs_;
-  std::size_t next_run_ = 0;  // behind the blocks that were added
+  std::size_t next_run_ = 0;  // first run of the next tile
   std::vector<Bucket> buckets_;
-  std::vector<std::int64_t> row_;         // (keys): of the bucket's sums
+  std::vector<std::int64_t> row_;         // (keys): row in the bucket's sums
   std::vector<std::int32_t> column_end_;  // (points)
   std::vector<double> values_;            // (points)
   PairEvaluator evaluator_;
@@ -327,7 +318,8 @@ void BucketPairs::add_texts(const KeyTile& block) {
 }
 
 void BucketPairs::add_samples(const KeyTile& all) {
-  evaluator_.set_keys(all);
+  const auto sampled = [](const Bucket& bucket) { return bucket.sampled; };
+  if (std::any_of(buckets_.begin(), buckets_.end(), sampled)) evaluator_.set_keys(all);
   for (const auto& bucket : buckets_)
     if (bucket.sampled)
       add_sample(bucket.runs, options_.max_pairs,
@@ -409,9 +401,9 @@ PairTables pair_tables(const PairSource& source, const PlasticityOptions& option
   });
   profile.add_samples(source.keys);
   const bool same_order = source.by_bucket.row == source.by_bin.row;
-  std::optional<TurnedKeys> other;
-  if (!same_order) other.emplace(source.rows, source.model, source.by_bucket);
-  const KeyTile by_bucket = same_order ? source.keys : other->all();
+  Matrix other;
+  if (!same_order) other = turned_rows(source.rows, source.model, source.by_bucket.row);
+  const KeyTile by_bucket = same_order ? source.keys : KeyTile(other);
   for_each_tile(by_bucket, source.by_bucket,
                 [&](const KeyTile& tile, auto, auto) { buckets.add_texts(tile); });
   buckets.add_samples(by_bucket);

@@ -8,7 +8,7 @@
 
 namespace qkscope {
 
-// Queries that are compared: their models, and the points at which they stand.
+// Query models and the points (bins or buckets) at which they are evaluated.
 struct QuerySide {
   QueryColumns columns;
   QueryPoints points;

@@ -2,18 +2,18 @@
 
 #include <algorithm>
 
-#include "analysis/methods/kernels/drift_kernels.h"
+#include "analysis/methods/kernels/plane_kernels.h"
 #include "base/numerics/products.h"
 
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kTogether = 32;  // rows that stay in the first cache for all planes
-constexpr std::int64_t kPlanes = kPanelColumns / 2;  // of a group
+constexpr std::int64_t kTogether = 32;               // rows per block, sized for the L1 cache
+constexpr std::int64_t kPlanes = kPanelColumns / 2;  // planes per group
 
-// Rows come from all over memory: the next ones are under way while these are projected.
+// Prefetches the next rows, which are scattered in memory, while the current ones are projected.
 void fetch(std::span<const float* const> rows, std::int64_t dim) {
-  constexpr std::int64_t kLine = 16;  // floats of a line of the cache
+  constexpr std::int64_t kLine = 16;  // floats per cache line
   for (const float* const row : rows)
     for (std::int64_t j = 0; j < dim; j += kLine) __builtin_prefetch(row + j, 0, 2);
 }
@@ -55,7 +55,7 @@ void PlaneUnits::project(const Matrix& axes, std::span<const double> line,
       multiply_panel(block.data(), here, dim, grouped.data() + group * dim * kPanelColumns, xy);
       unit_vectors(xy, here, units_.data() + kPlanes * group * count + begin, count);
     }
-    const double* along = xy + axes.rows / 2 % kPlanes;  // of the last group
+    const double* along = xy + axes.rows / 2 % kPlanes;  // the line in the last group
     for (std::int64_t i = 0; i < here; ++i)
       on_line_[static_cast<std::size_t>(begin + i)] = along[i * kPanelColumns];
   }

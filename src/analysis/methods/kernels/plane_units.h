@@ -1,4 +1,4 @@
-// The directions in which rows point in planes: a unit vector per row and plane.
+// Directions of rows in planes: one unit vector per row and plane.
 #pragma once
 
 #include <complex>
@@ -9,16 +9,15 @@
 
 namespace qkscope {
 
-// Unit vectors of rows in every plane, and the rows' coordinates on a line, all in one pass over
-// them.
+// Computes unit vectors of rows in every plane and their projections on a line in one pass.
 class PlaneUnits {
  public:
-  // Rows (each as long as an axis) minus `centre`, in the memory of those before. Axes 2i and 2i+1
-  // (rows of `axes`) span plane i. A row at the centre points along the first axis.
+  // Projects rows minus `centre`, reusing the buffers of the previous call. Rows 2i and 2i+1 of
+  // `axes` span plane i. A row equal to the centre gets direction (1, 0).
   void project(const Matrix& axes, std::span<const double> line, std::span<const float* const> rows,
                std::span<const double> centre);
 
-  // As complex numbers.
+  // Unit vectors of all rows in a plane as complex numbers.
   std::span<const std::complex<double>> plane(std::int64_t plane) const {
     return std::span(units_).subspan(static_cast<std::size_t>(plane) * on_line_.size(),
                                      on_line_.size());
@@ -26,8 +25,8 @@ class PlaneUnits {
   std::span<const double> on_line() const { return on_line_; }
 
  private:
-  // (groups, dim, 8): the first axes of four planes, then the second. Behind the last plane the
-  // line takes the place of one more.
+  // Interleaved axes (groups, dim, 8): the first axes of four planes, then their second axes. The
+  // line is stored as one more plane after the last.
   static LineVector<double> group_axes(const Matrix& axes, std::span<const double> line);
 
   std::vector<std::complex<double>> units_;  // (4 groups, rows)

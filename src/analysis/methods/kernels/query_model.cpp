@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "analysis/methods/kernels/bucket_ranges.h"
-#include "analysis/methods/kernels/drift_kernels.h"
 #include "base/core/nan.h"
 #include "base/numerics/products.h"
 
@@ -24,7 +24,7 @@ void regress_dimensions(const Moments& queries, QueryModel& model,
   model.beta_norm = norm(oriented_beta);
 }
 
-// y = log2(position + 1) on the first rotated coordinate; both in the same order.
+// Regression of y = log2(position + 1) on the centred drift coordinate.
 void predict_position(std::vector<double> y, std::span<const double> drift, QueryModel& model) {
   model.scalar_r_squared = model.mae_baseline = model.mae_projection = kNan;
   const auto n = static_cast<double>(y.size());
@@ -46,7 +46,7 @@ void predict_position(std::vector<double> y, std::span<const double> drift, Quer
     model.mae_projection += std::fabs(y[i] - sy / ss * drift[i]) / n;
 }
 
-// The line through each rotated coordinate, from the moments.
+// Regression line of each rotated coordinate on position, from the moments.
 void refit(const Moments& queries, QueryModel& model) {
   const auto mean = rotate(queries.mean, model);
   model.beta = rotate(queries.cross_scatter, model);
@@ -55,7 +55,7 @@ void refit(const Moments& queries, QueryModel& model) {
     model.alpha.push_back(mean[j] - model.beta[j] * queries.position_mean);
 }
 
-// Everything that follows from the moments and the keys' signs.
+// Signs, reflection and regression lines, from the moments and the keys' signs.
 QueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
   QueryModel model;
   model.sign = std::move(signs);
@@ -71,8 +71,8 @@ QueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
   return model;
 }
 
-// The diagonal of a scatter matrix in rotated coordinates: with B = S C S and H = I - 2 w w^T, of
-// H B H.
+// Diagonal of a scatter matrix C in rotated coordinates: of H S C S H with signs S and H = I - 2 w
+// w^T.
 std::vector<double> rotated_diagonal(const Matrix& scatter, const QueryModel& model) {
   const auto dim = model.sign.size();
   std::vector<double> diagonal;
@@ -90,8 +90,8 @@ std::vector<double> rotated_diagonal(const Matrix& scatter, const QueryModel& mo
   return diagonal;
 }
 
-// As predict_position() with rows, as far as sums go; `drift_scatter`: of the first rotated
-// coordinate.
+// predict_position() from sums alone: mae_projection stays NaN. `drift_scatter`: scatter of the
+// drift coordinate.
 void predict_position(const LogPositions& u, double drift_scatter, QueryModel& model) {
   model.scalar_r_squared = model.mae_baseline = model.mae_projection = kNan;
   if (!(u.scatter > 0)) return;
@@ -110,107 +110,6 @@ QueryBucket rotated_bucket(const QueryBucketMoments& from, const QueryModel& mod
   return bucket;
 }
 
-// Queries without their drift in a model's rotated coordinates, one line per coordinate, a few
-// coordinates at a time: what is computed from a line then happens in the second cache.
-class DriftlessLines {
- public:
-  static constexpr std::int64_t kLines = DriftingRows::kLines;
-
-  // Takes the model's signs, reflection and drift; starts its buckets.
-  DriftlessLines(const CentredRows& queries, QueryModel& model);
-
-  // Coordinates first .. first + kLines - 1, fewer at the end, with their buckets' moments.
-  DriftSums take(std::int64_t first);
-  std::span<const double> line(std::int64_t i) const { return {lines_.row(i), time_.size()}; }
-  // Line 0 as it was with the drift of coordinate j.
-  std::vector<double> with_drift(std::size_t j) const;
-  // Where coordinate j drifts to, in bucket b, from its mean.
-  double expected(std::size_t b, std::size_t j) const {
-    return model_.beta[j] * (model_.buckets[b].position - queries_.position_mean);
-  }
-
- private:
-  void start_buckets(const DistinctNumbers& buckets);
-
-  const CentredRows& queries_;
-  QueryModel& model_;
-  std::vector<std::int32_t> place_;  // (rows): of the bucket
-  std::vector<double> time_;         // (rows): position minus the bucket's mean position
-  std::vector<double> reflected_;    // (rows): 2 w.(x - mean) of the reflection
-  Matrix lines_;                     // (kLines, rows and a few numbers more)
-};
-
-// Lines that begin an odd number of cache lines apart do not drive each other out.
-std::int64_t line_stride(std::int64_t rows) {
-  return ((rows + 8) / 8 | 1) * 8;
-}
-
-DriftlessLines::DriftlessLines(const CentredRows& queries, QueryModel& model)
-    : queries_(queries), model_(model), lines_(kLines, line_stride(queries.size())) {
-  DistinctNumbers buckets(queries.source.bucket);
-  start_buckets(buckets);
-  place_ = std::move(buckets.place);
-  // The reflection in the rows' own signs.
-  std::vector<double> w(model.sign);
-  for (std::size_t j = 0; j < w.size(); ++j)
-    w[j] *= model.reflection.empty() ? 0 : model.reflection[j];
-  reflected_ = CentredProjection(queries, w).of_all();
-  for (double& x : reflected_) x *= 2;
-  time_.reserve(place_.size());
-  for (std::size_t i = 0; i < place_.size(); ++i)
-    time_.push_back(queries.source.position[i] -
-                    model.buckets[static_cast<std::size_t>(place_[i])].position);
-}
-
-void DriftlessLines::start_buckets(const DistinctNumbers& buckets) {
-  for (const auto number : buckets.numbers) model_.buckets.push_back({number, 0, 0, {}, {}});
-  for (std::size_t i = 0; i < buckets.place.size(); ++i) {
-    QueryBucket& bucket = model_.buckets[static_cast<std::size_t>(buckets.place[i])];
-    bucket.count += 1;
-    bucket.position += queries_.source.position[i];  // whole: their sum is exact
-  }
-  const auto dim = static_cast<std::size_t>(queries_.dim());
-  for (auto& bucket : model_.buckets) {
-    bucket.position /= static_cast<double>(bucket.count);
-    bucket.mean.resize(dim);
-    if (bucket.count >= 2) bucket.variance.resize(dim);
-  }
-}
-
-DriftSums DriftlessLines::take(std::int64_t first) {
-  const auto dim = queries_.dim();
-  const auto count = std::min<std::int64_t>(kLines, dim - first);
-  Matrix start(std::ssize(model_.buckets), kLines);
-  DriftingRows rows{queries_.source.vectors.data() + first,
-                    dim,
-                    count,
-                    place_,
-                    reflected_,
-                    time_,
-                    start,
-                    {},
-                    {},
-                    {}};
-  for (std::int64_t line = 0; line < count; ++line) {
-    const auto j = static_cast<std::size_t>(first + line);
-    rows.sign[line] = model_.sign[j];
-    rows.w[line] = model_.reflection.empty() ? 0 : model_.reflection[j];
-    rows.drift[line] = model_.beta[j];
-    // Around where the drift leads one expects the bucket: little cancels.
-    for (std::int64_t b = 0; b < start.rows; ++b)
-      start(b, line) =
-          -model_.sign[j] * queries_.mean[j] - expected(static_cast<std::size_t>(b), j);
-  }
-  return drift_residuals(rows, lines_.cols, lines_.data.data());
-}
-
-std::vector<double> DriftlessLines::with_drift(std::size_t j) const {
-  std::vector<double> values(line(0).begin(), line(0).end());
-  for (std::size_t i = 0; i < values.size(); ++i)
-    values[i] += model_.beta[j] * time_[i] + expected(static_cast<std::size_t>(place_[i]), j);
-  return values;
-}
-
 // log2(position + 1) of every row.
 std::vector<double> log_positions(const Rows& rows) {
   std::vector<double> logs;
@@ -219,35 +118,68 @@ std::vector<double> log_positions(const Rows& rows) {
   return logs;
 }
 
-// Mean and variance of coordinate j in every bucket. `mean`: of the coordinate, over all queries.
-void describe_buckets(const DriftSums& sums, std::int64_t line, std::size_t j, double mean,
-                      const DriftlessLines& lines, QueryModel& model) {
-  for (std::size_t b = 0; b < model.buckets.size(); ++b) {
-    QueryBucket& bucket = model.buckets[b];
-    const auto count = static_cast<double>(bucket.count);
-    const double sum = sums.sum(static_cast<std::int64_t>(b), line);
-    const double squares = sums.squares(static_cast<std::int64_t>(b), line);
-    bucket.mean[j] = mean + lines.expected(b, j) + sum / count;
-    if (!bucket.variance.empty())
-      bucket.variance[j] = std::max(kVarianceFloor, (squares - sum * sum / count) / (count - 1));
+// Mean position, mean and variance of the rotated rows of every bucket.
+void describe_buckets(const CentredRows& queries, const Matrix& turned, QueryModel& model) {
+  const DistinctNumbers buckets(queries.source.bucket);
+  const auto dim = static_cast<std::size_t>(queries.dim());
+  for (const auto number : buckets.numbers)
+    model.buckets.push_back({number, 0, 0, std::vector<double>(dim), std::vector<double>(dim)});
+  const auto for_each_row = [&](const auto& body) {
+    for (std::size_t i = 0; i < buckets.place.size(); ++i)
+      body(i, model.buckets[static_cast<std::size_t>(buckets.place[i])],
+           std::span(turned.row(static_cast<std::int64_t>(i)), dim));
+  };
+  for_each_row([&](std::size_t i, QueryBucket& bucket, std::span<const double> x) {
+    bucket.count += 1;
+    bucket.position += queries.source.position[i];  // sums of whole numbers are exact
+    add_scaled(1, x, bucket.mean);
+  });
+  for (auto& bucket : model.buckets) {
+    bucket.position /= static_cast<double>(bucket.count);
+    for (double& x : bucket.mean) x /= static_cast<double>(bucket.count);
+  }
+  for_each_row([&](std::size_t, QueryBucket& bucket, std::span<const double> x) {
+    for (std::size_t j = 0; j < dim; ++j)
+      bucket.variance[j] += (x[j] - bucket.mean[j]) * (x[j] - bucket.mean[j]);
+  });
+  const auto mean = rotate(queries.mean, model);
+  for (auto& bucket : model.buckets) {
+    if (bucket.count < 2) bucket.variance.clear();
+    for (double& x : bucket.variance)
+      x = std::max(kVarianceFloor, x / static_cast<double>(bucket.count - 1));
+    add_scaled(1, mean, bucket.mean);
   }
 }
 
-// Everything that needs the rows themselves, coordinate by coordinate.
+// Fills the fields that need rows: buckets, residual variance and normality. Transposes a few
+// coordinates at a time, so that residuals of a coordinate are contiguous.
 void describe_coordinates(const CentredRows& queries, QueryModel& model) {
-  DriftlessLines lines(queries, model);
-  const auto mean = rotate(queries.mean, model);
-  const auto n = static_cast<double>(queries.size());
-  for (std::int64_t first = 0; first < queries.dim(); first += DriftlessLines::kLines) {
-    const DriftSums sums = lines.take(first);
-    if (first == 0) predict_position(log_positions(queries.source), lines.with_drift(0), model);
-    const auto count = std::min<std::int64_t>(DriftlessLines::kLines, queries.dim() - first);
+  constexpr std::int64_t kLines = 16;
+  const Matrix turned = turned_rows(queries, model);
+  describe_buckets(queries, turned, model);
+  const auto n = queries.size();
+  std::vector<double> time;
+  time.reserve(static_cast<std::size_t>(n));
+  for (const auto t : queries.source.position) time.push_back(t - queries.position_mean);
+  std::vector<double> drift;
+  for (std::int64_t i = 0; i < n; ++i) drift.push_back(turned(i, 0));
+  predict_position(log_positions(queries.source), drift, model);
+  // Stride of an odd number of cache lines: avoids conflict misses between lines.
+  Matrix lines(kLines, ((n + 8) / 8 | 1) * 8);
+  for (std::int64_t first = 0; first < queries.dim(); first += kLines) {
+    const auto count = std::min<std::int64_t>(kLines, queries.dim() - first);
+    const double* const beta = model.beta.data() + first;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double* const x = turned.row(i) + first;
+      const double t = time[static_cast<std::size_t>(i)];
+      for (std::int64_t line = 0; line < count; ++line) lines(line, i) = x[line] - beta[line] * t;
+    }
     for (std::int64_t line = 0; line < count; ++line) {
-      const auto j = static_cast<std::size_t>(first + line);
-      describe_buckets(sums, line, j, mean[j], lines, model);
-      const PowerSums& residual = sums.residual[line];
-      model.residual_variance.push_back(std::max(kVarianceFloor, residual.second / (n - 1)));
-      model.normality.push_back(normality_of(lines.line(line), residual));
+      const std::span<const double> residuals(lines.row(line), time.size());
+      const PowerSums powers = powers_around(residuals, 0);
+      model.residual_variance.push_back(
+          std::max(kVarianceFloor, powers.second / static_cast<double>(n - 1)));
+      model.normality.push_back(normality_of(residuals, powers));
     }
   }
 }
@@ -259,6 +191,29 @@ std::vector<double> rotate(std::span<const double> x, const QueryModel& model) {
   for (std::size_t j = 0; j < x.size(); ++j) rotated[j] *= x[j];
   reflect(rotated, model.reflection);
   return rotated;
+}
+
+Matrix turned_rows(const CentredRows& rows, const QueryModel& model,
+                   std::span<const std::int64_t> order) {
+  constexpr std::size_t kSums = 8;  // running sums, so that the compiler vectorises the dot product
+  const auto dim = static_cast<std::size_t>(rows.dim());
+  std::vector<double> w(model.reflection);
+  w.resize(dim);
+  Matrix turned(order.empty() ? rows.size() : std::ssize(order), rows.dim());
+  for (std::int64_t i = 0; i < turned.rows; ++i) {
+    const auto row = order.empty() ? i : order[static_cast<std::size_t>(i)];
+    const float* const x = rows.source.vectors.data() + static_cast<std::size_t>(row) * dim;
+    double* const out = turned.row(i);
+    for (std::size_t j = 0; j < dim; ++j) out[j] = model.sign[j] * (x[j] - rows.mean[j]);
+    double sums[kSums] = {};
+    std::size_t j = 0;
+    for (; j + kSums <= dim; j += kSums)
+      for (std::size_t k = 0; k < kSums; ++k) sums[k] += out[j + k] * w[j + k];
+    for (; j < dim; ++j) sums[0] += out[j] * w[j];
+    const double twice = 2 * std::accumulate(std::begin(sums), std::end(sums), 0.0);
+    for (j = 0; j < dim; ++j) out[j] -= twice * w[j];
+  }
+  return turned;
 }
 
 std::vector<double> signs_of(const Matrix& means) {

@@ -1,0 +1,22 @@
+// Directions of rows in planes as unit vectors.
+//
+// A unit vector is (x, y) / sqrt(x^2 + y^2). Four planes are done side by side, and three rows
+// together, so that one row does not wait for the square root and the division of another.
+// Invariants: coordinates of a row stand as x0 x1 x2 x3 y0 y1 y2 y3, one group of four planes;
+// `stride` is at least the number of rows. Nothing is read or written beyond the rows given.
+#pragma once
+
+#include <complex>
+#include <cstdint>
+
+namespace qkscope {
+
+// to[stride p + i] = row i of xy (rows, 8) as a unit vector in plane p of four. (0, 0) becomes
+// (1, 0).
+void unit_vectors(const double* xy, std::int64_t rows, std::complex<double>* to,
+                  std::int64_t stride);
+// The definition as plain loops, against which unit_vectors() is tested.
+void unit_vectors_reference(const double* xy, std::int64_t rows, std::complex<double>* to,
+                            std::int64_t stride);
+
+}  // namespace qkscope
