@@ -90,5 +90,5 @@ def test_wrong_arguments_raise_errors(folder, tmp_path):
         stats.mean("q", "post", "some")
     with pytest.raises(qkscope.Error, match="distance.parquet"):
         stats.distance()
-    with pytest.raises(qkscope.Error, match="'pre' or 'post'"):
+    with pytest.raises(qkscope.Error, match="'post' or 'pre'"):
         qkscope.analyze(folder, stage="mid")
