@@ -1,6 +1,4 @@
 // The section `checkpoints` of a sweep file, and the installed sweeps of the atlas.
-#include "study/sweep/checkpoint_branches.h"
-
 #include <filesystem>
 #include <map>
 
@@ -9,6 +7,7 @@
 #include "base/core/error.h"
 #include "capture/run/capture_fixture.h"
 #include "paths.h"
+#include "study/sweep/checkpoint_branches.h"
 #include "study/sweep/sweep_config.h"
 
 namespace qkscope {
