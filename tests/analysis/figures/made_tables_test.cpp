@@ -229,7 +229,9 @@ TEST_F(MadeTables, ScattersNameTheHeadsFarthestFromTheMedian) {
   write("rotated", rotated);
   draw("bias_vs_separation");
   for (const auto& row : rows("bias_vs_separation"))
-    if (row[4] == "7") EXPECT_EQ(row[6], "7.3");
+    if (row[4] == "7") {
+      EXPECT_EQ(row[6], "7.3");
+    }
   const auto script = drawn("bias_vs_separation.gp");
   EXPECT_THAT(script, HasSubstr("set ytics 10\nset mytics 10\n"));
 }

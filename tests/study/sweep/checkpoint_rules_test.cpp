@@ -1,6 +1,4 @@
 // The section `checkpoints` of a sweep file, and the installed sweeps of the atlas.
-#include "study/sweep/checkpoint_branches.h"
-
 #include <filesystem>
 #include <map>
 
