@@ -18,7 +18,7 @@ import pyarrow.parquet
 
 from s3_server import SECRET, Proxy, S3Server
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 BIN = pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT / "build" / "bin"
 MODEL = ROOT / "share" / "demo" / "checkpoints" / "S1-40"
 TEXTS = ROOT / "share" / "demo" / "corpus.jsonl"
