@@ -68,8 +68,7 @@ class Checkpoint {
   std::vector<SafetensorsFile> files_;
   std::vector<std::string> file_names_;
   std::map<std::string, Location> tensors_;
-  std::set<std::pair<std::size_t, std::uint64_t>>
-      counted_;  // (file, offset) of storage included in bytes_
+  std::set<std::pair<std::size_t, std::uint64_t>> counted_;  // (file, offset)
   std::uint64_t bytes_ = 0;
 };
 
