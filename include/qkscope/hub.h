@@ -17,8 +17,7 @@ struct FetchOptions {
   bool weights = true;   // download the weights; if false, only config and tokenizer
   bool refresh = false;  // ask the Hub for the current commit of the branch
   bool quiet = false;    // suppress the progress bar
-  const std::atomic<bool>* stop =
-      nullptr;  // set to true to cancel; a later call resumes the download
+  const std::atomic<bool>* stop = nullptr;  // set to true to cancel (resumable)
 };
 
 // The fetch functions return a local folder and download only files missing from the cache.

@@ -28,10 +28,8 @@ class Checkpoint {
   static Checkpoint open(const std::string& folder);
 
   const std::string& folder() const { return folder_; }
-  const Json& config() const { return *config_; }  // content of config.json
-  const std::string& config_source() const {
-    return config_source_;
-  }  // path of the configuration, for error messages
+  const Json& config() const { return *config_; }                      // content of config.json
+  const std::string& config_source() const { return config_source_; }  // for error messages
 
   // Aliases declared in the metadata of a safetensors file count as tensors.
   bool has(const std::string& name) const { return tensors_.contains(name); }
@@ -41,10 +39,8 @@ class Checkpoint {
   // use and cached.
   ConstTensorView scaled(const std::string& name, const std::string& scales,
                          const std::vector<std::int64_t>& block) const;
-  std::vector<std::string> names() const;  // sorted
-  std::uint64_t bytes() const {
-    return bytes_;
-  }  // size of all tensors in the files; shared storage counts once
+  std::vector<std::string> names() const;         // sorted
+  std::uint64_t bytes() const { return bytes_; }  // shared storage counts once
   // Extra memory for tensors that are dequantized.
   std::uint64_t widened_bytes() const { return gguf_ == nullptr ? 0 : gguf_->widened_bytes(); }
 
@@ -72,8 +68,7 @@ class Checkpoint {
   std::vector<SafetensorsFile> files_;
   std::vector<std::string> file_names_;
   std::map<std::string, Location> tensors_;
-  std::set<std::pair<std::size_t, std::uint64_t>>
-      counted_;  // (file, offset) of storage included in bytes_
+  std::set<std::pair<std::size_t, std::uint64_t>> counted_;  // (file, offset)
   std::uint64_t bytes_ = 0;
 };
 

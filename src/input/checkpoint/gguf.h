@@ -37,9 +37,8 @@ void dequantize_blocks(const GgufType& type, std::span<const std::byte> blocks, 
 struct GgufTensor {
   std::string name;
   const GgufType* type;
-  std::vector<std::int64_t>
-      shape;            // row-major, outermost dimension first; the file has the reverse
-  std::uint64_t begin;  // byte offset in the file
+  std::vector<std::int64_t> shape;  // outermost dimension first; reversed in the file
+  std::uint64_t begin;              // byte offset in the file
   std::uint64_t end;
 
   std::int64_t count() const;  // number of elements

@@ -121,7 +121,7 @@ Json parse_answer(const HttpResponse& response, const Url& url) {
   return reading_answer(url, [&] { return parse_json(response.body, url.without_query()); });
 }
 
-void rethrow_answer_error(const Url& url) {
+void rethrow_response_error(const Url& url) {
   try {
     throw;
   } catch (const Error& error) {

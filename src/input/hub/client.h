@@ -53,14 +53,14 @@ Json parse_answer(const HttpResponse& response, const Url& url);
 
 // Call inside a catch block around code that parses a response. Parse errors become a failure that
 // names the URL, because the server is at fault; other failures are rethrown unchanged.
-[[noreturn]] void rethrow_answer_error(const Url& url);
+[[noreturn]] void rethrow_response_error(const Url& url);
 
 template <typename Body>
 auto reading_answer(const Url& url, const Body& body) {
   try {
     return body();
   } catch (...) {
-    rethrow_answer_error(url);
+    rethrow_response_error(url);
   }
 }
 

@@ -40,9 +40,8 @@ class Fetch {
     const bool offline = client_.settings().offline;
     if (!known.empty() && (offline || !options_.refresh) && is_complete(known, offline))
       return cache_.snapshot(known);
-    const bool usable = !known.empty() && is_folder(cache_.snapshot(known)) &&
-                        !load_tree(cache_.folder(),
-                                   known);  // without a listing, missing files cannot be determined
+    const bool usable =
+        !known.empty() && is_folder(cache_.snapshot(known)) && !load_tree(cache_.folder(), known);
     if (offline) return usable ? cache_.snapshot(known) : "";
     Listing listing;
     try {

@@ -79,9 +79,8 @@ struct HttpRequest {
   // Receives the body of a 200 or 206 response in pieces; `head` has status and headers. An
   // exception aborts the exchange and propagates.
   std::function<void(const HttpResponse& head, std::span<const std::byte> bytes)> sink = {};
-  std::function<void(std::uint64_t bytes)> sent =
-      {};                                   // called with the number of body bytes sent so far
-  const std::atomic<bool>* stop = nullptr;  // set to true to abort the exchange
+  std::function<void(std::uint64_t bytes)> sent = {};  // body bytes sent so far
+  const std::atomic<bool>* stop = nullptr;             // set to true to abort the exchange
   int stall_seconds = 30;
   bool may_leave = false;  // may follow redirects to other servers, as for files
 };

@@ -11,8 +11,7 @@ struct StoreAddress {
 
   Scheme scheme = Scheme::file;
   std::string bucket;  // "" for file://
-  std::string
-      path;  // without leading and trailing slashes; for file://, relative to the root folder
+  std::string path;    // without leading and trailing slashes
 
   std::string to_string() const;
   std::string last_name() const;  // last component of the path, else the bucket

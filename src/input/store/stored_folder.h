@@ -68,9 +68,8 @@ struct FolderUpload {
   std::string kind;
   std::string run;
   bool quiet = false;
-  std::string without = {};  // subfolder to skip
-  std::vector<StoredFile> in_store =
-      {};  // files already in the store, listed in the manifest without upload
+  std::string without = {};               // subfolder to skip
+  std::vector<StoredFile> in_store = {};  // already in the store, not uploaded
 };
 
 class StoredFolder {

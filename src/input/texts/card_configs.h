@@ -12,9 +12,8 @@ namespace qkscope {
 struct CardConfig {
   std::string name = "default";
   bool is_default = false;
-  std::string data_dir;  // "" for the whole repository
-  std::map<std::string, std::vector<std::string>>
-      files;  // split → glob patterns; if empty, splits follow from file names
+  std::string data_dir;                                   // "" for the whole repository
+  std::map<std::string, std::vector<std::string>> files;  // split → glob patterns
 };
 
 // Returns the `configs:` entries of the front matter; empty if there are none. Front matter that is

@@ -40,8 +40,7 @@ class TokenFinder {
   bool empty() const { return longest_ == 0; }
 
  private:
-  std::unordered_map<std::uint64_t, std::uint32_t>
-      children_;                          // trie edges: node << 8 | byte -> child node
+  std::unordered_map<std::uint64_t, std::uint32_t> children_;  // node << 8 | byte -> child
   std::vector<std::int32_t> ids_ = {-1};  // id of the string that ends at a node, else -1
   std::string starts_;                    // distinct first bytes of all strings
   std::size_t longest_ = 0;

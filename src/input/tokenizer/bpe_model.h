@@ -127,8 +127,7 @@ class BpeModel {
   std::array<std::int32_t, 256> initial_{};   // id of a byte or ASCII character, -1 if none
   std::array<std::int32_t, 256> fallback_{};  // id of the token <0xNN>, -1 if none
   std::bitset<65536> joins_;  // (last byte of left, first byte of right) over all merges
-  std::unordered_set<char32_t>
-      joins_mark_;  // last characters of merges whose right side starts with U+2581
+  std::unordered_set<char32_t> joins_mark_;  // left characters before U+2581
 };
 
 }  // namespace qkscope

@@ -11,9 +11,8 @@ using unicode::kLetter, unicode::kLower, unicode::kNewline, unicode::kNumber, un
 constexpr std::uint16_t kWordOrSpace = kLetter | kNumber | kSpace;
 
 struct Gpt2 {
-  static constexpr bool kAnyCase = false;  // contractions match in any case
-  static constexpr bool kSpacePrefix =
-      true;  // a word may start with a space only, not with other characters
+  static constexpr bool kAnyCase = false;     // contractions match in any case
+  static constexpr bool kSpacePrefix = true;  // only a space may precede a word
   static constexpr bool kCaseWords = false;  // words end where lower case is followed by upper case
   static constexpr unsigned kDigits = 0;     // maximum digits per piece; 0: unlimited
   static constexpr bool kLineEnds = false;   // line breaks are pieces of their own

@@ -251,8 +251,7 @@ class GgufTokenizerReader {
   // Calls `found` for every split of a token into two other tokens at a character boundary.
   template <typename Found>
   void for_each_split(const std::string& token, Found found) const {
-    constexpr std::size_t kLongest =
-        1024;  // bytes; the longest published tokens have fewer than 100
+    constexpr std::size_t kLongest = 1024;  // bytes; published tokens have fewer than 100
     if (token.size() > kLongest)
       bad_input("{}: a token of {} bytes, expected at most {}", metadata_.where(), token.size(),
                 kLongest);

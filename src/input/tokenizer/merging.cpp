@@ -6,8 +6,7 @@
 namespace qkscope {
 namespace {
 
-constexpr std::size_t kShort =
-    40;  // symbols; below this size, a linear search is faster than a heap
+constexpr std::size_t kShort = 40;  // symbols; up to here a linear search beats a heap
 constexpr std::uint32_t kNone = MergeTable::kNone;
 
 void merge_short(const MergeTable& merges, std::vector<Symbol>& symbols,

@@ -39,8 +39,7 @@ class PostProcessor {
   };
   struct Step {
     bool trim = false;
-    bool prefix_space =
-        false;  // a single leading space was added by the pre-tokenizer and is not trimmed
+    bool prefix_space = false;  // a single added leading space is not trimmed
     std::vector<Piece> pieces;  // empty: ids stay unchanged
   };
   void read(const Json& spec, const std::string& where);

@@ -86,7 +86,7 @@ TEST(Gguf, ConvertsConfigAndTensorNamesToHuggingFace) {
   EXPECT_EQ(weight_files(folder), std::vector<std::string>{folder + "/model.gguf"});
   EXPECT_EQ(load_config(folder)["model_type"], "llama");
   EXPECT_EQ(load_config(folder)["rms_norm_eps"],
-            1e-6);  // shortest decimal, not the float32 expansion
+            1e-6);  // shortest decimal
   EXPECT_EQ(load_config(folder + "/model.gguf"), load_config(folder));
   EXPECT_EQ(config_source(folder), folder + "/model.gguf");
 }
