@@ -27,7 +27,7 @@ struct SortedQueries {
 SortedQueries sort_queries(const CentredRows& queries, const QueryModel& model,
                            const ProfileGrid& grid, const TextGroups& texts);
 
-// Positions at which the local model is fitted: bin centres at most a bucket apart, the first
+// Positions at which the local model is fitted: bin centres at most half a bucket apart, the first
 // and the last among them. Points between take z on the line between their neighbours.
 struct LocalKnots {
   std::vector<double> position;    // (knots)
