@@ -45,7 +45,7 @@ struct ProfileModel {
   Matrix slope;                     // (knots, dim): slopes of the local fits; empty without rows
   LocalKnots knots;
 
-  // How far mean and variance of every column move without a group of texts.
+  // Change of every column's mean and variance when a group of texts is left out.
   ColumnFits deviation(int group) const;
 };
 
