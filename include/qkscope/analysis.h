@@ -194,28 +194,28 @@ struct PlasticityOptions {
   Covariance covariance = Covariance::diagonal;
   std::int64_t max_pairs = 10'000'000;  // per cell; above it a seeded sample of this size
   std::uint64_t seed = 0;
-  double p_alpha = 0.01;  // of the normality tests
+  double p_alpha = 0.01;  // significance level of the normality tests
   int heatmap_bins = 16;  // per axis
-  // Bins of the profile: so many of equal width over the context. 0: about 50 queries of the head
-  // in each, and a whole number in each bucket; kBuckets: the capture's own buckets.
+  // Number of profile bins of equal width over the context. 0: chosen so that a bin holds about 50
+  // queries and a bucket a whole number of bins; kBuckets: the capture's own buckets.
   static constexpr int kBuckets = -1;
   static constexpr int kMostBins = 8192;
   int profile_bins = 0;
-  std::int64_t context = 0;  // tokens; 0: found from the rows
-  // Fifths and tenths are those of the bins that have values, or of the whole context.
+  std::int64_t context = 0;  // tokens; 0: inferred from the rows
+  // Quintiles and deciles of the range of bins that have values, or of the whole context.
   enum class Fifths { range, context };
   Fifths fifths = Fifths::range;
   // Edges of the length bins, ascending; empty: 0, 1024, 2048, 4096 and so on, doubling.
   std::vector<std::int64_t> length_bins;
   std::optional<std::int32_t> sliding_window;
-  std::optional<SamplerOptions> sampler;  // of the capture; none: buckets are found from the rows
-  // The first text (its key) of each group of texts; empty: up to 20 groups of the head's own.
+  std::optional<SamplerOptions> sampler;  // sampler of the capture; none: buckets are inferred
+  // First text key of each jackknife group; empty: up to 20 groups of the head's texts.
   std::vector<std::int64_t> text_groups;
-  bool replicates = true;  // also the profile without each group, for errors
-  // Pairs of keys per bin, about, at which the gradient behind the errors is taken.
+  bool replicates = true;  // compute jackknife replicates, for standard errors
+  // Approximate number of key pairs per bin from which jackknife gradients are estimated.
   std::int64_t replicate_pairs = 256;
-  // Keys per bin, about, whose pairs ap_free compares: all pairs of a seeded sample of texts.
-  // kAllKeys: every pair.
+  // Approximate number of keys per bin whose pairs ap_free compares: all pairs of a seeded sample
+  // of texts. kAllKeys: every pair.
   static constexpr std::int64_t kAllKeys = std::int64_t{1} << 40;
   std::int64_t free_keys = 40;
 };
@@ -229,14 +229,14 @@ struct MeanPlasticity {
   std::int64_t eligible = 0;  // more than `pairs` when sampled
 };
 
-// Pairs of keys within one bucket.
+// Mean plasticity of key pairs within one bucket, for queries of a later bucket.
 struct BucketCell {
   std::int32_t q_bucket = 0;
   std::int32_t k_bucket = 0;
   MeanPlasticity mean;
 };
 
-// Pairs of all keys before one bin of queries.
+// One bin of the position profile: mean plasticity over all key pairs before the bin.
 struct ProfilePoint {
   std::int32_t bin = 0;
   double low = 0;  // positions [low, high)
@@ -255,7 +255,7 @@ struct ProfilePoint {
   double centre() const { return 0.5 * (low + high); }
 };
 
-// The mean of the profile's bins whose centre is at positions [low, high).
+// Mean of the profile over the bins whose centre lies in [low, high).
 struct ProfileBinMean {
   enum class Kind { decile, quintile, length };
   Kind kind = Kind::decile;
@@ -278,7 +278,7 @@ struct HeatmapCell {
   std::int64_t eligible = 0;  // those that they stand for: more than `pairs` where bins are sampled
 };
 
-// Of the queries' residuals around their drift, in the coordinates in which it is the first axis.
+// Normality of the queries' residuals around their drift, in rotated coordinates (drift first).
 struct ResidualNormality {
   double first_skew = 0;
   double first_kurtosis = 0;  // excess
@@ -289,12 +289,12 @@ struct ResidualNormality {
   double share_below_alpha = 0;
 };
 
-// The profile without each group of texts in turn: neither their keys nor their queries.
+// Jackknife replicates: the profile without the keys and queries of each group of texts.
 struct ProfileReplicates {
   int groups = 0;
   std::vector<double> value;    // (groups, points of the profile); NaN where there is none
   std::vector<double> free;     // (groups, points of the profile): model-free
-  std::vector<double> queries;  // (groups, points of the profile): that are left in each bin
+  std::vector<double> queries;  // (groups, points of the profile): queries left in each bin
 };
 
 struct PlasticityResult {

@@ -10,7 +10,7 @@ import tempfile
 
 import matplotlib
 
-matplotlib.use("svg")
+matplotlib.use("agg" if sys.argv[-1].endswith(".png") else "svg")
 import matplotlib.pyplot as plt
 
 from profile_steps import profiles
@@ -27,10 +27,10 @@ def main():
                             "--query-model", model, "--no-errors", "--quiet"], check=True)
             rows = profiles(folder)[key]
         centre = (rows["bin_low"] + rows["bin_high"]) / 2
-        axis.plot(centre, rows["ap_free"], color="0.75", linewidth=0.8, label="ap_free (no model)")
-        axis.plot(centre, rows["ap"], color="tab:red", linewidth=1.2, label=f"ap, {model}")
+        axis.plot(centre, rows["ap_free"], color="0.75", linewidth=0.8, label="ap_free")
+        axis.plot(centre, rows["ap"], color="tab:red", linewidth=1.2, label="ap")
         axis.set_title(model, loc="left")
-        axis.legend(frameon=False, loc="lower left")
+    axes[0, 0].legend(frameon=False, loc="upper right", ncols=2)
     for axis in axes[1]:
         axis.set_xlabel("query position (tokens)")
     for axis in axes[:, 0]:

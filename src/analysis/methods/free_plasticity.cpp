@@ -122,7 +122,7 @@ std::vector<ChosenText> FreeProfile::choose(std::int64_t point, Random& random) 
     keys += std::min(kKeysPerText, range.end - range.begin);
   }
   if (keys <= options_.free_keys) return all;
-  // At even steps from a random start: spread over the groups of texts.
+  // Texts at even steps from a random start: the sample covers all groups of texts evenly.
   const double step = static_cast<double>(keys) / static_cast<double>(options_.free_keys);
   std::vector<ChosenText> chosen;
   for (double at = step * random.uniform(); at < static_cast<double>(all.size()); at += step)

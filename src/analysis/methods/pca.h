@@ -15,7 +15,7 @@ PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
                        const PooledMoments& pooled, const PcaOptions& options,
                        const TextGroups* texts = nullptr);
 
-// First component only, by power iteration from a nearby direction, for jackknife replicates.
+// First component only, found from a nearby starting direction, for jackknife replicates.
 // Numbers that need rows or further components are NaN.
 PcaResult first_component(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
                           std::span<const double> near, const PcaOptions& options);

@@ -10,7 +10,7 @@
 namespace qkscope {
 namespace {
 
-using Kind = ProfileBinMean::Kind;
+using BinKind = ProfileBinMean::Kind;
 
 std::vector<double> values_of(const PlasticityResult& result, ProfileKind kind) {
   std::vector<double> values;
@@ -100,7 +100,7 @@ double overall_error(const PlasticityResult& result, ProfileKind kind) {
 }
 
 // Appends the mean of the profile between each pair of neighbouring edges.
-void add_bin_means(Kind kind, std::span<const double> edges, std::span<const double> values,
+void add_bin_means(BinKind kind, std::span<const double> edges, std::span<const double> values,
                    PlasticityResult& result) {
   for (std::size_t i = 0; i + 1 < edges.size(); ++i) {
     const auto between = [&](std::span<const double> some) {
@@ -126,11 +126,11 @@ std::vector<double> length_edges(const PlasticityOptions& options, double contex
 std::string to_string(ProfileBinMean::Kind kind) {
   return translate_exceptions([&]() -> std::string {
     switch (kind) {
-      case Kind::decile:
+      case BinKind::decile:
         return "decile";
-      case Kind::quintile:
+      case BinKind::quintile:
         return "quintile";
-      case Kind::length:
+      case BinKind::length:
         return "length";
     }
     return "";
@@ -178,9 +178,9 @@ void summarise_profile(const PlasticityOptions& options, PlasticityResult& resul
   }
   const double low = result.profile_low;
   const double high = result.profile_high;
-  add_bin_means(Kind::decile, equal_edges(low, high, 10), values, result);
-  add_bin_means(Kind::quintile, equal_edges(low, high, 5), values, result);
-  add_bin_means(Kind::length, length_edges(options, result.profile_context), values, result);
+  add_bin_means(BinKind::decile, equal_edges(low, high, 10), values, result);
+  add_bin_means(BinKind::quintile, equal_edges(low, high, 5), values, result);
+  add_bin_means(BinKind::length, length_edges(options, result.profile_context), values, result);
 }
 
 }  // namespace qkscope

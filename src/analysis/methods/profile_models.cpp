@@ -210,7 +210,8 @@ LocalKnots local_knots(std::span<const QueryBin> bins, const BucketRanges& bucke
   };
   for (std::size_t i = 0; i < bins.size(); ++i) {
     const bool last = i + 1 == bins.size();
-    if (i == 0 || last || bins[i + 1].centre() > knots.position.back() + knots.half_width.back())
+    if (i == 0 || last ||
+        bins[i + 1].centre() > knots.position.back() + 0.5 * knots.half_width.back())
       add(bins[i]);
   }
   for (const auto& bin : bins) {

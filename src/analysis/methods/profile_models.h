@@ -27,7 +27,7 @@ struct SortedQueries {
 SortedQueries sort_queries(const CentredRows& queries, const QueryModel& model,
                            const ProfileGrid& grid, const TextGroups& texts);
 
-// Positions at which the local model is fitted: bin centres at most a bucket apart, the first
+// Positions at which the local model is fitted: bin centres at most half a bucket apart, the first
 // and the last among them. Points between take z on the line between their neighbours.
 struct LocalKnots {
   std::vector<double> position;    // (knots)
@@ -45,7 +45,7 @@ struct ProfileModel {
   Matrix slope;                     // (knots, dim): slopes of the local fits; empty without rows
   LocalKnots knots;
 
-  // How far mean and variance of every column move without a group of texts.
+  // Change of every column's mean and variance when a group of texts is left out.
   ColumnFits deviation(int group) const;
 };
 

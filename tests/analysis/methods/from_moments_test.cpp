@@ -156,6 +156,18 @@ TEST(FromMoments, PlasticityWithKeysOfACapture) {
   EXPECT_NEAR(found.ap_profile_overall, rows.ap_profile_overall, 1e-10);
   EXPECT_NEAR(found.ap_drop, rows.ap_drop, 1e-10);
   EXPECT_TRUE(std::isnan(found.normality.first_skew));
+  EXPECT_TRUE(std::isnan(found.ap_free_overall));
+  EXPECT_FALSE(found.gaussian.has_value());
+  // Between the means of buckets that drift in a line, interpolation is as good as a local fit.
+  options.profile_model = PlasticityOptions::QueryModelKind::local;
+  options.profile_bins = 32;
+  const auto from_rows = attention_plasticity(head.queries, head.keys, options);
+  const auto interpolated = plasticity_with_keys(
+      {model, Rows{8, {}, position, {}, bucket, {}}, times, head.queries.size()}, head.keys,
+      options);
+  ASSERT_EQ(interpolated.profile.size(), from_rows.profile.size());
+  EXPECT_NEAR(interpolated.ap_profile_overall, from_rows.ap_profile_overall, 0.02);
+  EXPECT_NEAR(interpolated.ap_drop, from_rows.ap_drop, 0.04);
   const auto none = plasticity_of_model(model, options);
   EXPECT_EQ(none.component_r2, rows.component_r2);
   EXPECT_EQ(none.r2_pos, rows.r2_pos);

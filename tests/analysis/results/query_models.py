@@ -48,11 +48,11 @@ def shrunk(residual, w, variance):
 
 
 def knots_of(bins, half_width):
-    """Bin centres at most a bucket apart; for every bin its knot and the fraction to the next."""
+    """Bin centres at most half a bucket apart; for every bin its knot and the fraction to the next."""
     centre = [(b["low"] + b["high"]) / 2 for b in bins]
     knots = []
     for i, c in enumerate(centre):
-        if i == 0 or i + 1 == len(centre) or centre[i + 1] > knots[-1] + half_width:
+        if i == 0 or i + 1 == len(centre) or centre[i + 1] > knots[-1] + 0.5 * half_width:
             knots.append(c)
     at = [int(np.searchsorted(knots, c, side="right")) - 1 for c in centre]
     fraction = [0.0 if k + 1 == len(knots) else (c - knots[k]) / (knots[k + 1] - knots[k])

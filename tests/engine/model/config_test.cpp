@@ -389,12 +389,12 @@ TEST(Config, DocumentedRecipeMatchesTheCode) {
 }
 
 // The error message and the README list every family.
-TEST(Config, ErrorAndReadmeListEveryFamily) {
+TEST(Config, ErrorAndDocumentationListEveryFamily) {
   const auto error = error_message(with(llama(), R"({"model_type": "mamba"})"));
-  const auto readme = text_of("README.md");
+  const auto models = text_of("docs/models.md");
   for (const auto& family : model_families()) {
     EXPECT_NE(error.find(family.model_type), std::string::npos) << family.model_type;
-    EXPECT_NE(readme.find(fmt::format("| `{}` | {} |", family.model_type, family.models)),
+    EXPECT_NE(models.find(fmt::format("| `{}` | {} |", family.model_type, family.models)),
               std::string::npos)
         << family.model_type;
   }
