@@ -81,6 +81,25 @@ void read_buckets(BucketMoments& buckets, const ResultLayout& layout, const std:
   std::copy_n(at<double>(bytes, layout.cov()), buckets.cov.size(), buckets.cov.begin());
 }
 
+// Copies known shifts to the GPU. The shifts are zero until the first body row (a row after the
+// first tokens of a document) arrives, from which they are estimated.
+void copy_shift(const std::vector<float>& known, std::int64_t count, float* to,
+                cudaStream_t stream) {
+  if (known.empty())
+    check(cudaMemsetAsync(to, 0, static_cast<std::size_t>(count) * sizeof(float), stream),
+          "clear shifts");
+  else
+    check(cudaMemcpyAsync(to, known.data(), known.size() * sizeof(float), cudaMemcpyHostToDevice,
+                          stream),
+          "copy shifts to the GPU");
+}
+
+FoldSet fold_set(MomentSegment segments, const PositionSums& positions, std::byte* moments) {
+  return {.segments = segments,
+          .rows = {static_cast<double>(positions.n), positions.t_mean, positions.u_mean},
+          .moments = reinterpret_cast<double*>(moments)};
+}
+
 }  // namespace
 
 void MomentStatistics::begin(const Batch& batch) {
@@ -143,14 +162,8 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request, Mo
   auto* chunk_sums = static_cast<float*>(
       chunk_sums_.reserve_roomy(chunks * shape.heads * 2 * shape.dim * 4, "statistics"));
   const auto* device_chunks = chunks_on_device.as<MomentChunk>();
-
-  // The shifts stay undetermined until the first body row (a row after the first tokens) arrives.
-  const bool finds = request.shift->empty() && cut->positions[1].n > 0;
-  if (!request.shift->empty())
-    check(cudaMemcpyAsync(shifts, request.shift->data(), request.shift->size() * sizeof(float),
-                          cudaMemcpyHostToDevice, stream_),
-          "copy shifts to the GPU");
-  else if (finds)
+  const bool finds_shift = request.shift->empty() && cut->positions[1].n > 0;
+  if (finds_shift)
     find_moment_shift({.x = x.data,
                        .row_stride = x.row_stride,
                        .heads = shape.heads,
@@ -162,8 +175,7 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request, Mo
                        .shift = shifts},
                       stream_);
   else
-    check(cudaMemsetAsync(shifts, 0, static_cast<std::size_t>(layout.shift_count()) * 4, stream_),
-          "clear shifts");
+    copy_shift(*request.shift, layout.shift_count(), shifts, stream_);
   check(cudaMemsetAsync(result + layout.not_finite(), kAllFinite & 0xff, 4, stream_),
         "clear a flag");
 
@@ -181,20 +193,15 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request, Mo
                .records = records,
                .chunk_sums = chunk_sums},
               stream_);
-  const PositionSums positions[2] = {cut->positions[0].sums(), cut->positions[1].sums()};
-  const auto fold_set = [&](int number, MomentSegment of_set) {
-    const auto& of = positions[number];
-    return FoldSet{.segments = of_set,
-                   .rows = {static_cast<double>(of.n), of.t_mean, of.u_mean},
-                   .moments = reinterpret_cast<double*>(result + layout.set(number))};
-  };
-  fold_moments({.records = records,
-                .record = layout.record,
-                .heads = shape.heads,
-                .shift = shift,
-                .sets = {fold_set(0, {0, work.work.body}),
-                         fold_set(1, {work.work.body, static_cast<std::int32_t>(segments)})}},
-               stream_);
+  fold_moments(
+      {.records = records,
+       .record = layout.record,
+       .heads = shape.heads,
+       .shift = shift,
+       .sets = {fold_set({0, work.work.body}, cut->positions[0].sums(), result + layout.set(0)),
+                fold_set({work.work.body, static_cast<std::int32_t>(segments)},
+                         cut->positions[1].sums(), result + layout.set(1))}},
+      stream_);
   fold_buckets(
       {.chunk_sums = chunk_sums,
        .chunks = device_chunks,
@@ -209,8 +216,13 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request, Mo
        .cov = shape.bucket_covariance ? reinterpret_cast<double*>(result + layout.cov()) : nullptr,
        .not_finite = reinterpret_cast<std::int32_t*>(result + layout.not_finite())},
       stream_);
+  send(request, cut, finds_shift, sink);
+}
 
-  results_.send([this, layout, cut = cut, finds, request = &request,
+void MomentStatistics::send(const MomentRequest& request, std::shared_ptr<const Cut> cut,
+                            bool finds_shift, MomentSink& sink) {
+  const ResultLayout layout(request);
+  results_.send([this, layout, cut = std::move(cut), finds_shift, request = &request,
                  sink = &sink](const std::byte* bytes) {
     const auto bad = *at<std::int32_t>(bytes, layout.not_finite());
     if (bad != kAllFinite)
@@ -218,7 +230,7 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request, Mo
           {.head = bad % layout.shape.heads,
            .sequence =
                cut->chunks.chunks[static_cast<std::size_t>(bad / layout.shape.heads)].sequence});
-    if (finds) {
+    if (finds_shift) {
       const auto* values = at<float>(bytes, layout.shift());
       request->shift->assign(values, values + layout.shift_count());
     }

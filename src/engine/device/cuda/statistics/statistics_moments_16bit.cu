@@ -111,6 +111,24 @@ __device__ void multiply_few(MomentMemory<Tile>& memory, const MomentArguments& 
   }
 }
 
+// Adds the float32 products of a chunk to the float64 sums of the block and clears them.
+template <typename Tile>
+__device__ __forceinline__ void fold_products(Products<Tile>& products,
+                                              MomentMemory<Tile>& memory) {
+#pragma unroll
+  for (int i = 0; i < 4 * (Tile::kBlocks + 1); ++i) {
+    memory.products[i][threadIdx.x] += products[i / 4][i % 4];
+    products[i / 4][i % 4] = 0;
+  }
+}
+
+template <typename Tile>
+__device__ __forceinline__ void clear(MomentMemory<Tile>& memory) {
+  for (auto& products : memory.products) products[threadIdx.x] = 0;
+  for (auto& sums : memory.sums)
+    for (int i = threadIdx.x; i < Tile::kWidth; i += Tile::kThreads) sums[i] = 0;
+}
+
 template <typename T, typename Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const MomentArguments a) {
   extern __shared__ __align__(16) char shared[];
@@ -121,9 +139,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
   const HeadRows<const std::uint16_t, true> rows{
       static_cast<const std::uint16_t*>(a.x) + head * a.record.dim, a.row_stride,
       static_cast<int>(a.record.dim)};
-  for (auto& products : memory.products) products[threadIdx.x] = 0;
-  for (auto& sums : memory.sums)
-    for (int i = threadIdx.x; i < Tile::kWidth; i += Tile::kThreads) sums[i] = 0;
+  clear(memory);
 
   TileWalk<Tile> ahead(a.chunks, a.segments[segment]);
   const auto load_ahead = [&](int stage) {
@@ -164,11 +180,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
     if (!walk.ends_chunk()) continue;
     channels.end_chunk(memory, a, head, walk);
     lengths.end_chunk();
-#pragma unroll
-    for (int i = 0; i < 4 * (Tile::kBlocks + 1); ++i) {
-      memory.products[i][threadIdx.x] += products[i / 4][i % 4];
-      products[i / 4][i % 4] = 0;
-    }
+    fold_products<Tile>(products, memory);
   }
 
   double* record = a.records + static_cast<std::int64_t>(blockIdx.x) * a.record.size();
