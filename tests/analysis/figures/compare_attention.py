@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 QKSCOPE = sys.argv[1]
-DEMO = Path(__file__).resolve().parents[2] / "share" / "demo"
+DEMO = Path(__file__).resolve().parents[3] / "share" / "demo"
 RUNS = ["S1-40", "S3-4720"]
 failures = []
 

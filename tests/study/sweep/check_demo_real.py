@@ -6,7 +6,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-TOOLS = Path(__file__).resolve().parents[2] / "tools" / "demo"
+TOOLS = Path(__file__).resolve().parents[3] / "tools" / "demo"
 
 
 def run(tool, *arguments):

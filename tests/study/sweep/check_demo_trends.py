@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 PRETRAINED = ["S1-1200", "S1-2400", "S1-3440", "S2-4200", "S3-4720"]
 EXTENDED = ["LC1-240", "LC1-1200", "LC2-240", "LC2-1200"]
 
