@@ -159,7 +159,29 @@ HWY_INLINE double fused(double x, double y, double z) {
   return hn::GetLane(hn::MulAdd(hn::Set(one, x), hn::Set(one, y), hn::Set(one, z)));
 }
 
+// Evaluates the series at x, even and odd powers in two lanes.
+HWY_INLINE double series_value(const double* terms, double x) {
+  const hn::CappedTag<double, 2> two;
+  const auto square = hn::Set(two, x * x);
+  auto sum = hn::LoadU(two, terms + kSeriesTerms - 2);
+#pragma GCC unroll 4
+  for (int term = kSeriesTerms - 4; term >= 0; term -= 2)
+    sum = hn::MulAdd(sum, square, hn::LoadU(two, terms + term));
+  return fused(x, hn::ExtractLane(sum, 1), hn::GetLane(sum));
+}
+
 constexpr double kWhole = 4503599627370496;  // 2^52: adding it rounds to an integer
+
+HWY_INLINE double plasticity_at(const double* nodes, double z) {
+  z = std::fabs(z);
+  if (!(z < kLastNode)) {
+    const double e = std::erfc(z * (1 / std::numbers::sqrt2));
+    return e * (2 - e);
+  }
+  const double node = fused(z, kNodesPerUnit, kWhole) - kWhole;
+  return series_value(nodes + static_cast<int>(node) * kSeriesTerms,
+                      fused(node, -1.0 / kNodesPerUnit, z));
+}
 
 // Two values of |z| below the last node. A series of eight terms is cheaper than the full function.
 HWY_INLINE hn::Vec<hn::CappedTag<double, 2>> two_between_nodes(
@@ -185,14 +207,6 @@ HWY_INLINE hn::Vec<hn::CappedTag<double, 2>> two_between_nodes(
   // Even powers plus x times odd powers.
   return hn::MulAdd(hn::InterleaveUpper(two, first, second), x,
                     hn::InterleaveLower(two, first, second));
-}
-
-HWY_INLINE double plasticity_at(const double* nodes, double z) {
-  z = std::fabs(z);
-  if (z < kLastNode)
-    return hn::GetLane(two_between_nodes(nodes, hn::Set(hn::CappedTag<double, 2>(), z)));
-  const double e = std::erfc(z * (1 / std::numbers::sqrt2));
-  return e * (2 - e);
 }
 
 // Not inlined, so that table_kernel() keeps its constants in registers.

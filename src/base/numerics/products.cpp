@@ -264,6 +264,19 @@ void pack_centred(const float* vectors, std::span<const std::int64_t> rows,
   }
 }
 
+// Stores four rows interleaved.
+HWY_INLINE void store_interleaved(Vector a, Vector b, Vector c, Vector e, double* to) {
+  const Doubles d;
+  if constexpr (kLanes == 2) {  // faster than st4 on Arm
+    hn::StoreU(hn::InterleaveLower(d, a, b), d, to);
+    hn::StoreU(hn::InterleaveLower(d, c, e), d, to + 2);
+    hn::StoreU(hn::InterleaveUpper(d, a, b), d, to + 4);
+    hn::StoreU(hn::InterleaveUpper(d, c, e), d, to + 6);
+  } else {
+    hn::StoreInterleaved4(a, b, c, e, d, to);
+  }
+}
+
 // centre_side_by_side() for one target.
 void centred_rows_kernel(const float* const* rows, std::int64_t count, const double* mean,
                          std::int64_t cols, double* out) {
@@ -277,7 +290,7 @@ void centred_rows_kernel(const float* const* rows, std::int64_t count, const dou
       const auto off = [&](int row) HWY_ATTR {
         return hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, rows[row] + j)), centre);
       };
-      hn::StoreInterleaved4(off(0), off(1), off(2), off(3), d, out);
+      store_interleaved(off(0), off(1), off(2), off(3), out);
     }
     for (; j < cols; ++j)
       for (int row = 0; row < kInterleaved; ++row) *out++ = rows[row][j] - mean[j];
