@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/core/error.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/numerics/normal.h"
 #include "base/numerics/sample_statistics.h"
 

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/numerics/phase_sums.h"
 #include "base/numerics/phase_table.h"
 #include "base/numerics/vectors.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/numerics/kolmogorov.h"
 
 namespace qkscope {

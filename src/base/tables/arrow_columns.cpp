@@ -11,7 +11,7 @@
 #include <parquet/properties.h>
 
 #include "base/core/error.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/io/arrow_error.h"
 #include "base/io/folder.h"
 

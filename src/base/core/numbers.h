@@ -1,0 +1,16 @@
+// The missing value of float64 results, and the conversion of signed indices for std::vector.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+namespace qkscope {
+
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+constexpr std::size_t as_index(std::int64_t number) {
+  return static_cast<std::size_t>(number);
+}
+
+}  // namespace qkscope
