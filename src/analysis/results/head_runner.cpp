@@ -223,7 +223,7 @@ void HeadRunner::run_head(HeadReport& report, const KeyHead& key, AnalysisTimes&
     report.without_group = replicates(report, without_group, key.without_group, options_);
   if (report.rotation) report.rotation->active_axes = {};  // large, and only replicates() needs it
   times.errors += watch.lap();
-  if (options_.scatter == 0) return;
+  if (options_.scatter <= 0) return;
   const bool planes = std::ranges::count(options_.planes_of, report.query) > 0;
   report.scatter = scatter_points(
       {queries, keys, pooled, report.pca ? &*report.pca : nullptr,
