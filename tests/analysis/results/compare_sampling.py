@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 QKSCOPE = sys.argv[1]
-DEMO = Path(__file__).resolve().parents[2] / "share" / "demo"
+DEMO = Path(__file__).resolve().parents[3] / "share" / "demo"
 DOCUMENTS = 48
 SAMPLES = 200
 RATE = 1 / 16

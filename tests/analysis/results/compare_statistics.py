@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 QKSCOPE = sys.argv[1]
-DEMO = Path(__file__).resolve().parents[2] / "share" / "demo"
+DEMO = Path(__file__).resolve().parents[3] / "share" / "demo"
 CHECKPOINTS = ["S1-1200", "LC1-1200"]
 LENGTH = {"S1-1200": 256, "LC1-1200": 512}
 DOCUMENTS = 4
