@@ -9,7 +9,7 @@
 namespace qkscope {
 namespace {
 
-using Kind = PlasticityOptions::QueryModelKind;
+using ModelKind = PlasticityOptions::QueryModelKind;
 
 void append_column(std::span<const double> mean, std::span<const double> variance,
                    QueryColumns& columns) {
@@ -259,10 +259,10 @@ ProfileModel profile_model(const QueryModel& model, std::span<const QueryBin> bi
                            const PlasticityOptions& options) {
   const auto kind = options.profile_model;
   ProfileModel result;
-  if (kind == Kind::linear) result.side = linear_at_bins(model, bins);
-  if (kind == Kind::bucket) result.side = bucket_side(model, bins);
+  if (kind == ModelKind::linear) result.side = linear_at_bins(model, bins);
+  if (kind == ModelKind::bucket) result.side = bucket_side(model, bins);
   if (queries == nullptr) {
-    if (kind == Kind::local) result.side = interpolated_buckets(model, bins, buckets);
+    if (kind == ModelKind::local) result.side = interpolated_buckets(model, bins, buckets);
     return result;
   }
   const auto fit = [&](std::span<const FitWindow> windows) {
@@ -274,7 +274,7 @@ ProfileModel profile_model(const QueryModel& model, std::span<const QueryBin> bi
   const ColumnFits local = result.fits->without(-1);
   result.slope = local.slope;
   auto& columns = result.side.columns;
-  if (kind == Kind::local) {
+  if (kind == ModelKind::local) {
     if (std::isnan(local.variance.data.front())) return result;  // fewer than two queries
     take_fits(local, *queries, columns);
     for (std::size_t i = 0; i < bins.size(); ++i)
@@ -282,13 +282,14 @@ ProfileModel profile_model(const QueryModel& model, std::span<const QueryBin> bi
                              result.knots.fraction[i]);
   } else {
     windows =
-        kind == Kind::bin ? bin_windows(bins, *queries, result.side.points)
-        : kind == Kind::bucket
+        kind == ModelKind::bin ? bin_windows(bins, *queries, result.side.points)
+        : kind == ModelKind::bucket
             ? bucket_windows(model, *queries)
             : line_windows(std::vector{bins.front().position, bins.back().position}, *queries);
     result.fits.emplace(fit(windows));
-    if (kind == Kind::bin) take_fits(result.fits->without(-1), *queries, columns);
-    if (kind == Kind::bucket) result.line.emplace(fit(line_windows(centres_of(windows), *queries)));
+    if (kind == ModelKind::bin) take_fits(result.fits->without(-1), *queries, columns);
+    if (kind == ModelKind::bucket)
+      result.line.emplace(fit(line_windows(centres_of(windows), *queries)));
   }
   if (options.covariance == PlasticityOptions::Covariance::full)
     take_covariances(*queries, windows, *result.fits, columns);

@@ -25,11 +25,12 @@ std::vector<double> curved_path(double position) {
   return {6 * x * x, -1.5 + 3 * x * x, 0.5, 0, -0.3, 0.2};
 }
 
-// Noise of standard deviation `noise` in every coordinate, and +-jump along the third: two
-// clusters.
+// Noise of standard deviation `noise` in every coordinate; a share of the queries are outliers by
+// `jump` along the third.
 struct Noise {
   double noise = 1;
   double jump = 0;
+  double share = 0;
 };
 
 HeadRows curved_rows(int texts, const Noise* noise, std::uint64_t seed) {
@@ -44,12 +45,12 @@ HeadRows curved_rows(int texts, const Noise* noise, std::uint64_t seed) {
       rows.example_id.push_back(text);
       rows.bucket.push_back(position / kBucket);
       const auto mean = curved_path(position);
-      const double side = random.uniform() < 0.5 ? -1 : 1;
+      const double outlier = noise != nullptr && random.uniform() < noise->share ? 1 : 0;
       for (int j = 0; j < kDim; ++j)
         rows.vectors.push_back(static_cast<float>(
             noise == nullptr ? random.normal()
                              : mean[static_cast<std::size_t>(j)] + noise->noise * random.normal() +
-                                   (j == 2 ? side * noise->jump : 0)));
+                                   (j == 2 ? outlier * noise->jump : 0)));
     }
   return rows;
 }
@@ -72,7 +73,8 @@ double true_plasticity(const HeadRows& keys, const ProfilePoint& bin, const Nois
       }
       const double jump = noise.jump * (keys.vectors[i * kDim + 2] - keys.vectors[j * kDim + 2]);
       const double spread = noise.noise * std::sqrt(square);
-      const double p = 0.5 * (normal_cdf((m + jump) / spread) + normal_cdf((m - jump) / spread));
+      const double p = noise.share * normal_cdf((m + jump) / spread) +
+                       (1 - noise.share) * normal_cdf(m / spread);
       sum += 4 * p * (1 - p);
       pairs += 1;
     }
@@ -115,19 +117,19 @@ Offsets offsets_of(Kind kind, const Noise& noise) {
 }
 
 TEST(CurvedPath, IsRecoveredByTheLocalModelAndWithoutAModelButNotByBuckets) {
-  const auto local = offsets_of(Kind::local, {1, 0});
+  const auto local = offsets_of(Kind::local, {1, 0, 0});
   EXPECT_GT(local.gaussian_inside, 0.95);
   EXPECT_GT(local.free_inside, 0.95);
   EXPECT_LT(local.gaussian, 0.02);
   EXPECT_LT(local.free, 0.04);
   EXPECT_EQ(local.is_gaussian, true);
-  const auto bucket = offsets_of(Kind::bucket, {1, 0});
+  const auto bucket = offsets_of(Kind::bucket, {1, 0, 0});
   EXPECT_GT(bucket.gaussian, 2 * local.gaussian);
   EXPECT_LT(bucket.gaussian_inside, 0.9);
 }
 
-TEST(TwoClusters, AreRecoveredWithoutAModelAndReportedAsNotGaussian) {
-  const auto found = offsets_of(Kind::local, {0.5, 2});
+TEST(Outliers, AreRecoveredWithoutAModelAndReportedAsNotGaussian) {
+  const auto found = offsets_of(Kind::local, {0.5, 10, 0.1});
   EXPECT_GT(found.free_inside, 0.95);
   EXPECT_LT(found.free, 0.04);
   EXPECT_GT(found.gaussian, 2 * found.free);
@@ -171,7 +173,7 @@ TEST(FreePlasticity, IsUnbiased) {
 }
 
 TEST(FreePlasticity, OfASampleOfTextsIsThatOfAllPairsWithinAFewPercent) {
-  const Noise noise{0.5, 2};
+  const Noise noise{0.5, 10, 0.1};
   const PlantedHead head(curved_rows(240, &noise, 5), curved_rows(240, nullptr, 6));
   PlasticityOptions options;
   options.profile_bins = 32;

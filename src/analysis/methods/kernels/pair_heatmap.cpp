@@ -8,31 +8,21 @@ namespace qkscope {
 void PairHeatmap::add(const PairAtPoints& pair) {
   const double middle = 0.5 * (pair.first + pair.second);
   Cell* const row = cells_.data() + bin(pair.second - pair.first) * bins_;
-  const auto& query = pair.query;
-  const auto count = query.size();
-  const double per_token =
-      count > 1 ? static_cast<double>(count - 1) / (query[count - 1] - query[0]) : 0;
-  for (std::size_t i = 0; i < count;) {
-    const int cell = bin(query[i] - middle);
+  const double* const query = pair.query.data();
+  const double* const value = pair.value.data();
+  const auto count = pair.query.size();
+  if (count == 0) return;
+  int cell = bin(query[0] - middle);
+  for (std::size_t i = 0; i < count; ++cell) {
+    // The last cell takes all points beyond the axis.
     const double high = middle + (cell + 1) * width_;
-    auto end = count;
-    if (cell + 1 < bins_) {
-      // Points are almost equally spaced: guess the cell's last point, then step to it.
-      end = std::min(count, i + 1 + static_cast<std::size_t>((high - query[i]) * per_token));
-      while (end < count && query[end] < high) ++end;
-      while (end > i + 1 && query[end - 1] >= high) --end;
-    }
-    double even = 0;
-    double odd = 0;
-    const double* const value = pair.value.data();
-    auto k = i;
-    for (; k + 1 < end; k += 2) {
-      even += value[k];
-      odd += value[k + 1];
-    }
-    if (k < end) even += value[k];
-    row[cell] += Cell{even + odd, static_cast<double>(end - i)};
-    i = end;
+    double sum = 0;
+    const auto first = i;
+    if (cell + 1 == bins_)
+      for (; i < count; ++i) sum += value[i];
+    else
+      for (; i < count && query[i] < high; ++i) sum += value[i];
+    if (i > first) row[cell] += Cell{sum, static_cast<double>(i - first)};
   }
 }
 
