@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Prints the tables of docs/scaling.md from the terms that were measured.
+"""Prints the tables of docs/reference/scaling.md from the terms that were measured.
 
     python3 tools/scaling_model.py                            # the tables
-    python3 tools/scaling_model.py --check docs/scaling.md    # whether the document has them as they are
+    python3 tools/scaling_model.py --check docs/reference/scaling.md    # whether the document has them as they are
     python3 tools/scaling_model.py --storage 40e9 --cores 64  # another cluster
 
 Everything in the tables is computed; MEASURED is what was measured, each with the place that says how. ASSUMED depends on
@@ -19,18 +19,18 @@ from pathlib import Path
 CARDS = (1, 8, 64, 512)
 
 MEASURED = {
-    # docs/performance.md: whole models at 131,072 tokens ran at 599, 600 and 696 TFLOP/s on one H200; the least of them.
+    # docs/reference/performance.md: whole models at 131,072 tokens ran at 599, 600 and 696 TFLOP/s on one H200; the least of them.
     "flops_131k": 599e12,
-    # docs/performance.md: a whole capture of 200 x 4,096 tokens of a 3B model, without its start and assembly.
+    # docs/reference/performance.md: a whole capture of 200 x 4,096 tokens of a 3B model, without its start and assembly.
     "tokens_per_s_3b_4k": 200 * 4096 / 8.36,
-    # docs/performance.md: from the start of the program until the weights are there, 3B, from the page cache.
+    # docs/reference/performance.md: from the start of the program until the weights are there, 3B, from the page cache.
     "start_s": 0.98,
-    # docs/reproducing.md: rows of a model of the study, by --dry-run over 500 texts.
+    # docs/how-to/reproducing.md: rows of a model of the study, by --dry-run over 500 texts.
     "rows_per_model": 3_487_235,
     "head_files": 436,
-    # docs/benchmarks-analysis.md: all analyses of 300 heads, CPU seconds.
+    # docs/reference/benchmarks-analysis.md: all analyses of 300 heads, CPU seconds.
     "analysis_cpu_s": 35,
-    # docs/scaling.md, the rehearsal: 64 shards, 500 segments, 3,456,000 rows.
+    # docs/reference/scaling.md, the rehearsal: 64 shards, 500 segments, 3,456,000 rows.
     "merge_rows_per_cpu_s": 3_456_000 / 11.6,
     "part_bytes_per_row": 1_793_916_790 / 3_456_000,
     "file_bytes_per_row": 1_499_199_447 / 3_456_000,

@@ -43,7 +43,7 @@ void add_combine(CLI::App& app) {
       ->required();
   command->footer(
       "Rows are concatenated; columns are matched by name, and missing ones are null. "
-      "docs/atlas.md "
+      "docs/how-to/atlas.md "
       "queries the tables with SQL.\nmerge: shards of one run. combine: tables of several sweeps. "
       "pool: heads of several analyses.");
 }

@@ -5,7 +5,7 @@
 //   const AnalysisRun run = analyze_capture(options);
 //   write_results("results/smollm3", run, options);
 //
-// docs/analysis.md defines every number. An undefined number is NaN.
+// docs/explanation/analysis.md defines every number. An undefined number is NaN.
 #pragma once
 
 #include <atomic>

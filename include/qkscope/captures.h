@@ -1,5 +1,5 @@
 // Reading captures: the index of heads and the vectors of each head. Also writes head files, for
-// programs that create captures without qkscope. docs/capture-format.md describes the files.
+// programs that create captures without qkscope. docs/reference/capture-format.md describes the files.
 #pragma once
 
 #include <compare>
@@ -106,7 +106,7 @@ QKSCOPE_API std::string head_file_path(const std::string& data_root, const HeadI
 
 // ---- One head ----
 
-// Key-value metadata of a head file; docs/capture-format.md lists the keys.
+// Key-value metadata of a head file; docs/reference/capture-format.md lists the keys.
 using Metadata = std::map<std::string, std::string>;
 
 // The rows of one head file.

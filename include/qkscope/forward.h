@@ -16,7 +16,7 @@
 
 namespace qkscope {
 
-// Hook points carry the names of TransformerLens; docs/hooks.md lists their shapes.
+// Hook points carry the names of TransformerLens; docs/reference/hooks.md lists their shapes.
 
 // Stages in the order of computation. Stages outside the layers have layer -1.
 enum class Stage : std::uint8_t {
@@ -154,7 +154,7 @@ class QKSCOPE_API Observer {
   virtual Selection selection(HookPoint /*point*/) const { return {}; }
 
   // Called once per wanted point in firing order on the calling thread. The tensor is float32 on
-  // the host, holds the selected rows and heads, and is only valid during the call. docs/hooks.md
+  // the host, holds the selected rows and heads, and is only valid during the call. docs/reference/hooks.md
   // lists shapes.
   virtual void see(HookPoint point, ConstTensorView activation) = 0;
 

@@ -10,8 +10,8 @@
     cache["rot_q", 0]                          # the same
     model(tokens, return_type="loss")
 
-Arrays are float32: NumPy on the CPU, torch tensors on a GPU or with load(arrays="torch"). docs/hooks.md lists the hook
-points and their shapes, docs/python.md describes this package, docs/coming-from-transformerlens.md the differences from
+Arrays are float32: NumPy on the CPU, torch tensors on a GPU or with load(arrays="torch"). docs/reference/hooks.md lists the hook
+points and their shapes, docs/reference/python.md describes this package, docs/start/coming-from-transformerlens.md the differences from
 TransformerLens.
 """
 

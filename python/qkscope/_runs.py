@@ -41,7 +41,7 @@ def capture(
     dry_run: bool = False,
     progress: Progress = None,
 ) -> CaptureResult | dict[str, Any]:
-    """Stores query and key vectors of sampled heads and positions; docs/capture.md describes the configuration.
+    """Stores query and key vectors of sampled heads and positions; docs/how-to/capture.md describes the configuration.
 
     config: a YAML file, or its content as a mapping. overrides: {"capture.min_bucket_size": 256}. limit: the first N
     examples. ids: what identifies an example, "column" (dataset.id_column) or "row". shard: (i, n) captures every n-th
@@ -101,7 +101,7 @@ def stats(
     dry_run: bool = False,
     progress: Progress = None,
 ) -> StatsResult | dict[str, Any]:
-    """Accumulates statistics over every token of every head; open_stats() reads them; docs/statistics.md.
+    """Accumulates statistics over every token of every head; open_stats() reads them; docs/reference/statistics.md.
 
     config: configuration of a capture with a section `stats`. groups: some of "A" (moments), "B" (attention to near
     keys), "C" (to all keys, includes B), also "A,C". min_match: retrieval, the least fraction of correct greedy tokens
@@ -153,7 +153,7 @@ def analyze(
 ) -> dict[str, pa.Table]:
     """Analyses the heads of a capture and returns Arrow tables by name ("qk", ...; table.to_pandas()).
 
-    The options are those of `qkscope analyze`; docs/analysis.md describes them, the tables and the columns. A head that
+    The options are those of `qkscope analyze`; docs/explanation/analysis.md describes them, the tables and the columns. A head that
     cannot be analysed is an Error once the other heads are done and written.
 
     data_root: a folder, or "REPO@BRANCH" of a dataset on the Hugging Face Hub. A folder of statistics gives the numbers
@@ -190,7 +190,7 @@ def figures(
     scores: str | PathLike[str] = "",
     **capture: Any,
 ) -> Drawn:
-    """Draws the figures of results that analyze(out=...) or a sweep wrote, and report.html; docs/figures.md.
+    """Draws the figures of results that analyze(out=...) or a sweep wrote, and report.html; docs/reference/figures.md.
 
     results: folder of the results. A capture (a folder, or "REPO@BRANCH") is analysed first, into OUT/results.
     only: name of one figure, drawn without the report. Each figure comes with its CSV and its gnuplot script.

@@ -21,7 +21,7 @@ _SETS = ("first", "body", "all")
 
 @_options.checked
 def open_stats(folder: str | PathLike[str]) -> Statistics:
-    """Opens a folder of statistics; docs/statistics.md describes every number."""
+    """Opens a folder of statistics; docs/reference/statistics.md describes every number."""
     return Statistics(_options.path("folder", folder))
 
 

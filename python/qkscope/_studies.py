@@ -68,7 +68,7 @@ def sweep(
     dry_run: bool = False,
     progress: bool | Callable[[int, int], Any] | None = None,
 ) -> SweepResult | pa.Table:
-    """Captures and analyses a list of checkpoints; docs/sweep.md describes the file. Finished runs are not repeated.
+    """Captures and analyses a list of checkpoints; docs/how-to/sweep.md describes the file. Finished runs are not repeated.
 
     out: folder or address of results; the sweep writes to OUT/NAME. only: labels of runs. overrides: fields of every
     capture. every, log: choose, from the `checkpoints` of the file, every n-th, or so many evenly in the log of the
@@ -143,7 +143,7 @@ def compare(
 
 @_options.checked
 def publish(data_root: Path, *, repo: str = "", branch: str = "", private: bool = False) -> PublishResult:
-    """Uploads a finished capture to a branch of a dataset on the Hugging Face Hub; docs/hub.md.
+    """Uploads a finished capture to a branch of a dataset on the Hugging Face Hub; docs/how-to/hub.md.
 
     repo ("org/name") and branch override the configuration of the capture. private: create the repository as private if
     it does not exist. After an interruption, the same call resumes the upload.
@@ -166,7 +166,7 @@ def export(
     margin: float = 1.0,
     queries: bool = False,
 ) -> str:
-    """Writes statistics as calibration files of other programs; docs/exports.md lists them. Returns the path.
+    """Writes statistics as calibration files of other programs; docs/how-to/exports.md lists them. Returns the path.
 
     to: "expected-attention", "q-filters", "triattention", "tria", "fp8-kv", "k-ranges", "duo" or "retrieval-heads".
     For k-ranges: set, "all", "body" or "first" rows. For q-filters: kvpress_name. For fp8-kv: checkpoint, strategy

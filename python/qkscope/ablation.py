@@ -37,7 +37,7 @@ def ablate(
     seed: int = 0,
     progress: bool | None = None,
 ) -> pa.Table:
-    """Measures the loss of texts, and its increase without each group of heads (docs/ablation.md).
+    """Measures the loss of texts, and its increase without each group of heads (docs/how-to/patching.md).
 
     tokens: as in heads(), at least two tokens per text. groups: a mapping from names to pairs (layer, head); or a
     taxonomy, with one group per class: the result of analyze(), its table "taxonomy", a data frame, or a folder of

@@ -39,7 +39,7 @@ def heads(
     prepend_bos: bool | None = None,
     progress: bool | None = None,
 ) -> pa.Table:
-    """Returns a table with one row per head: scores of known patterns and attention statistics (docs/heads.md).
+    """Returns a table with one row per head: scores of known patterns and attention statistics (docs/how-to/heads.md).
 
     tokens: a text, token ids [pos] or [batch, pos], or a list of texts or of sequences of ids of any lengths. None:
     eight texts of 64 random tokens written twice, drawn by seed, after the BOS token where the model's tokenizer adds

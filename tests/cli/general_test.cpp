@@ -90,8 +90,8 @@ TEST(Cli, RemovedCommandsNameTheirReplacement) {
 TEST(Cli, DocumentedAnalysisOptionsAreThoseOfTheTable) {
   const auto page = run_program("qkscope options");
   EXPECT_EQ(page.status, 0);
-  EXPECT_EQ(page.out, MappedFile(source_path("docs/analysis-options.md")).text())
-      << "'qkscope options > docs/analysis-options.md' updates the page";
+  EXPECT_EQ(page.out, MappedFile(source_path("docs/reference/analysis-options.md")).text())
+      << "'qkscope options > docs/reference/analysis-options.md' updates the page";
 }
 
 TEST(Cli, UnwritableStandardOutputIsAFailure) {

@@ -1,4 +1,4 @@
-"""The examples of docs/other-engines.md: the commands in them run as their engines would run them, task by task, and give the
+"""The examples of docs/how-to/other-engines.md: the commands in them run as their engines would run them, task by task, and give the
 bytes of one run. Ray itself takes part where it is installed."""
 
 import importlib.util

@@ -29,7 +29,7 @@ def test_activations_match_transformers(case):
     for names, positions in ((others, rows), (squares, pattern_rows)):
         if names:
             for name, array in model.run_with_cache(ids, names, positions=positions).items():
-                assert_close(array, golden[name], 2e-4, name)  # docs/numerics.md
+                assert_close(array, golden[name], 2e-4, name)  # docs/explanation/numerics.md
 
 
 @pytest.mark.parametrize("path", LENS, ids=lambda path: path.stem)

@@ -1,4 +1,4 @@
-// Sweeps and captures on a Slurm cluster: job planning, submission and status. docs/cluster.md is
+// Sweeps and captures on a Slurm cluster: job planning, submission and status. docs/how-to/cluster.md is
 // the user guide.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Calibration files for other programs, made from statistics over every token. docs/exports.md
+// Calibration files for other programs, made from statistics over every token. docs/how-to/exports.md
 // describes each format and the program that reads it.
 #pragma once
 

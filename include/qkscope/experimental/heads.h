@@ -1,5 +1,5 @@
 // What the attention heads of a model look at in a few texts: the scores of TransformerLens' head
-// detector, patterns of one's own, and measures that need no pattern. docs/heads.md defines them.
+// detector, patterns of one's own, and measures that need no pattern. docs/how-to/heads.md defines them.
 //
 //   auto model = qkscope::Model::load("folder");
 //   auto table = qkscope::score_heads(model, {tokenizer.encode("a b c a b c").ids});

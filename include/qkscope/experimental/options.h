@@ -1,5 +1,5 @@
 // One table of the options of analyses. The command line, the `analysis:` section of a sweep file,
-// the Python package and docs/analysis-options.md are made from its rows: a new option is one row.
+// the Python package and docs/reference/analysis-options.md are made from its rows: a new option is one row.
 #pragma once
 
 #include <cstdint>
@@ -65,7 +65,7 @@ QKSCOPE_API const std::vector<AnalysisOption>& analysis_options();
 // "PCA", "Rotation": the heading of a group in help texts and documentation.
 QKSCOPE_API std::string_view title(OptionGroup group);
 
-// Returns the content of docs/analysis-options.md.
+// Returns the content of docs/reference/analysis-options.md.
 QKSCOPE_API std::string analysis_options_markdown();
 
 }  // namespace qkscope

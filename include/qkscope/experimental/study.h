@@ -20,7 +20,7 @@
 
 namespace qkscope {
 
-// Source of a sweep. docs/sweep.md describes the file.
+// Source of a sweep. docs/how-to/sweep.md describes the file.
 struct SweepSource {
   std::string file;  // YAML
   std::vector<std::string>

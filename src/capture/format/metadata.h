@@ -1,5 +1,5 @@
 // Keys of the Parquet metadata of head files and of the state file, shared by writers and readers.
-// docs/capture-format.md describes each key.
+// docs/reference/capture-format.md describes each key.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Files of finished statistics. docs/statistics.md describes them.
+// Files of finished statistics. docs/reference/statistics.md describes them.
 //
 //   stats.safetensors               all sums; the tables except those per document derive from them
 //   channels.parquet                moments per channel (group A)

@@ -41,7 +41,7 @@ StatsDryRun dry_run(const StatsRunPlan& plan, const Shard& shard);
 
 Json to_json(const StatsRunPlan& plan, const StatsDryRun& dry);
 
-// ---- Exports of other statistics (docs/exports.md) that group C uses ----
+// ---- Exports of other statistics (docs/how-to/exports.md) that group C uses ----
 
 // Returns the file of an fp8-kv or q-filters export, given its folder or the file itself.
 std::string key_scales_file(const std::string& path);

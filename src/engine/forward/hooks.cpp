@@ -185,7 +185,7 @@ std::vector<HookPoint> match_hooks(const ModelConfig& model,
       if (matched) continue;
       const auto guess = nearest(pattern, names);
       bad_input(
-          "hook '{}': no such hook point in this {} model of {} layers{}; docs/hooks.md lists them",
+          "hook '{}': no such hook point in this {} model of {} layers{}; docs/reference/hooks.md lists them",
           pattern, model.family, model.n_layers,
           guess.empty() ? "" : fmt::format("; did you mean '{}'?", guess));
     }

@@ -4,7 +4,7 @@
 
 A demo checkpoint on the CPU, one row in 16. Measured along the component of every token a sampled r_q is right: no bias, and
 within two standard errors as often as it should be. Measured along the sample's own component it is not, for two reasons that
-docs/analysis.md names; both are taken apart here, and the shares that it says are held."""
+docs/explanation/analysis.md names; both are taken apart here, and the shares that it says are held."""
 import json
 import subprocess
 import sys

@@ -155,7 +155,7 @@ void expect_choice_of_logits(const ModelConfig& config, const Recorder& recorder
 // tests/golden/bf16_errors.json says how far transformers' own bfloat16 run is from its float32 run
 // (tools/make_bf16_errors.py). Both errors are sums of roundings that fall as they fall: in a tiny
 // model they differ by chance, by up to a tenth over a case and by more in one tensor where both
-// are small. On average ours are smaller (docs/numerics.md).
+// are small. On average ours are smaller (docs/explanation/numerics.md).
 Bf16Errors bf16_errors(const Case& golden) {
   const auto& bounds = transformers_bf16_errors()[folder_name(golden)];
   const auto model = load_case(golden);

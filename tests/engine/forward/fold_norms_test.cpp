@@ -26,7 +26,7 @@ TEST_P(FoldNorms, LogitsAgreeWithinTheDocumentedBound) {
   for (const auto weight : model.weights.final_norm.weight) EXPECT_EQ(weight, 1.0f);
   for (const auto bias : model.weights.final_norm.bias) EXPECT_EQ(bias, 0.0f);
   const auto after = logits();
-  // Bound of docs/numerics.md: one additional rounding per weight.
+  // Bound of docs/explanation/numerics.md: one additional rounding per weight.
   for (std::int64_t i = 0; i < before.size(); ++i)
     ASSERT_NEAR(before.data<float>()[i], after.data<float>()[i], 2e-4) << i;
 }

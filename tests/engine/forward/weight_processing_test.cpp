@@ -32,7 +32,7 @@ double mean_of(const float* values, std::int64_t count) {
   return sum / static_cast<double>(count);
 }
 
-// Compares logits up to a constant per row if `centred`. Bound of docs/numerics.md: one additional
+// Compares logits up to a constant per row if `centred`. Bound of docs/explanation/numerics.md: one additional
 // rounding per weight.
 void expect_same(const Tensor& before, const Tensor& after, bool centred) {
   const auto width = before.dim(1);

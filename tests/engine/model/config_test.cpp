@@ -370,9 +370,9 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The code blocks of docs/adding-a-model.md must occur in the files that the page names.
+// The code blocks of docs/how-to/adding-a-model.md must occur in the files that the page names.
 TEST(Config, DocumentedRecipeMatchesTheCode) {
-  const auto recipe = text_of("docs/adding-a-model.md");
+  const auto recipe = text_of("docs/how-to/adding-a-model.md");
   std::string code;
   for (const auto* path : {"src/engine/model/families/qwen3.cpp", "src/engine/model/family.cpp",
                            "tests/engine/model/config_test.cpp", "tools/golden/cases.py"})
@@ -391,7 +391,7 @@ TEST(Config, DocumentedRecipeMatchesTheCode) {
 // The error message and the README list every family.
 TEST(Config, ErrorAndDocumentationListEveryFamily) {
   const auto error = error_message(with(llama(), R"({"model_type": "mamba"})"));
-  const auto models = text_of("docs/models.md");
+  const auto models = text_of("docs/reference/models.md");
   for (const auto& family : model_families()) {
     EXPECT_NE(error.find(family.model_type), std::string::npos) << family.model_type;
     EXPECT_NE(models.find(fmt::format("| `{}` | {} |", family.model_type, family.models)),

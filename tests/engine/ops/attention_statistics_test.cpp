@@ -161,7 +161,7 @@ AttentionRequest request_of_rows(const Pass& pass, bool all_keys, std::int64_t w
   return r;
 }
 
-// Largest differences from float64, relative to the bounds of docs/statistics.md.
+// Largest differences from float64, relative to the bounds of docs/reference/statistics.md.
 struct Worst {
   double mass = 0;
   double near_mean = 0;  // of a mass, over the rows of a head
@@ -332,7 +332,7 @@ TEST_P(AttentionStatisticsTest, SoftCappedScoresAreWithinTheDocumentedBounds) {
   expect_within(compare_rows(pass, request_of_rows(pass, true), kAllHeads));
 }
 
-// Takes a minute; run before a release (docs/statistics.md).
+// Takes a minute; run before a release (docs/reference/statistics.md).
 TEST_P(AttentionStatisticsTest, DISABLED_AThousandRowsOf131072Tokens) {
   constexpr std::int64_t kLength = 131072;
   constexpr std::int64_t kOne[] = {0};

@@ -27,7 +27,7 @@ TEST(Moments, MergingEmptyMomentsChangesNothing) {
   EXPECT_EQ(difference(merged, rows), 0.0);
 }
 
-// Splits into any number of parts in any order, with the bound of docs/statistics.md.
+// Splits into any number of parts in any order, with the bound of docs/reference/statistics.md.
 TEST(Moments, AnySplitAndOrderAgreesWithinTheDocumentedBound) {
   std::vector<TestRows> documents;
   TestRows all;

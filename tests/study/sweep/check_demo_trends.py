@@ -1,7 +1,7 @@
-"""check_demo_trends.py QKSCOPE: the claims of docs/demo.md about the ten shipped checkpoints.
+"""check_demo_trends.py QKSCOPE: the claims of docs/start/demo.md about the ten shipped checkpoints.
 
 Runs the demo's sweep over a third of its texts and looks at overview.csv. The bounds stand well off the numbers that
-docs/demo.md reports for all texts, so that fewer rows do not decide a claim.
+docs/start/demo.md reports for all texts, so that fewer rows do not decide a claim.
 """
 
 import csv
