@@ -51,7 +51,7 @@ def capture_and_analyse(folder):
     shutil.copytree(folder / "results/a", folder / "results", dirs_exist_ok=True)
 
 
-@pytest.mark.parametrize("page", ["python.md", "heads.md", "patching.md", "generate.md", "../README.md"])
+@pytest.mark.parametrize("page", ["reference/python.md", "how-to/heads.md", "how-to/patching.md", "how-to/generate.md", "../README.md"])
 def test_code_of_the_page_runs(page, names, folder):
     blocks = python_blocks(page)
     if any('analyze("data")' in block or 'compare("' in block for block in blocks):
@@ -65,7 +65,7 @@ def test_code_of_the_page_runs(page, names, folder):
 
 
 # Rows of the first table of the page; other tables list differences.
-MOVED = [row for row in table_rows("coming-from-transformerlens.md", 2) if "`" in row[0] + row[1]]
+MOVED = [row for row in table_rows("start/coming-from-transformerlens.md", 2) if "`" in row[0] + row[1]]
 MOVED = MOVED[: next(i for i, row in enumerate(MOVED) if row[0] == "`run_with_cache`")]
 
 

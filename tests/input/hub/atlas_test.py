@@ -304,7 +304,7 @@ class Combine(AtlasTestCase):
 
     def test_documented_queries_run(self):
         self.combine("results/tiny", "results/other", "--out", "atlas")
-        page = (ROOT / "docs" / "atlas.md").read_text()
+        page = (ROOT / "docs/how-to/atlas.md").read_text()
         queries = re.findall(r"```sql\n(.*?)```", page, re.S)
         self.assertEqual(len(queries), 3)
         training, settled, plastic = [self.ask(query) for query in queries]
