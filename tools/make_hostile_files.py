@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 SOURCE = Path(__file__).resolve().parent.parent
 GOLDEN = SOURCE / "tests" / "golden"
-TOKENIZERS = SOURCE / "tests" / "tokenizer" / "data"
+TOKENIZERS = SOURCE / "tests/input/tokenizer" / "data"
 DEMO = SOURCE / "share" / "demo" / "checkpoints" / "LC2-1200"
 
 CASES = []

@@ -22,7 +22,7 @@ import numpy as np
 import tokenizers
 import xllamacpp
 
-OUT = Path(__file__).parent.parent / "tests" / "tokenizer" / "data" / "llama_cpp_ids.json"
+OUT = Path(__file__).parent.parent / "tests/input/tokenizer" / "data" / "llama_cpp_ids.json"
 PRE = {  # names that llama.cpp takes for the same
     "gpt-2": [],
     "smollm": ["starcoder"],

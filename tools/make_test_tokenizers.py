@@ -13,8 +13,8 @@ import tokenizers
 from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-OUT = ROOT / "tests" / "tokenizer" / "data"
-sys.path.insert(0, str(ROOT / "tests" / "tokenizer"))
+OUT = ROOT / "tests/input/tokenizer" / "data"
+sys.path.insert(0, str(ROOT / "tests/input/tokenizer"))
 from random_texts import RandomTexts  # noqa: E402
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"

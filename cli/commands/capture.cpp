@@ -120,19 +120,12 @@ void tell(const CaptureResult& result, const CapturePlan& plan, const CaptureArg
 
 CaptureResult capture(const CapturePlan& plan, const CaptureArguments& options,
                       const Shard& shard) {
-  return run_capture(plan, {.shard = shard,
-                            .overwrite = options.overwrite,
-                            .quiet = options.common.quiet,
-                            .stop = &watch_stop_signals()});
-}
-
-// Captures, one after another, the shards that no task has finished, then merges all shards.
-CaptureResult capture_shards(const CapturePlan& plan, const CaptureArguments& options) {
-  for (std::int64_t index = 0; index < options.shards; ++index) {
-    const auto result = capture(plan, options, {index, options.shards});
-    if (result.outcome != CaptureResult::Outcome::part_finished) return result;
-  }
-  return merge_capture(plan.config().output.data_root, options.common.quiet);
+  const CaptureOptions run{.shard = shard,
+                           .overwrite = options.overwrite,
+                           .quiet = options.common.quiet,
+                           .stop = &watch_stop_signals()};
+  return options.shards > 0 ? run_capture_shards(plan, options.shards, run)
+                            : run_capture(plan, run);
 }
 
 void run(const CaptureArguments& options) {
@@ -146,9 +139,7 @@ void run(const CaptureArguments& options) {
   const auto shard = options.chosen_shard();
   fetch_capture_inputs(config, {.weights = !options.dry_run, .quiet = options.common.quiet});
   const auto plan = make_plan(config, options.compute.options());
-  if (!options.dry_run)
-    return tell(options.shards > 0 ? capture_shards(plan, options) : capture(plan, options, shard),
-                plan, options);
+  if (!options.dry_run) return tell(capture(plan, options, shard), plan, options);
   const auto dry = dry_run(plan, shard);
   if (options.json)
     fmt::print("{}\n", plan_json(plan, dry));

@@ -71,10 +71,7 @@ def capture(
         return json.loads(_engine.dry_run_capture(read, compute, part))
     anew = _options.flag("overwrite", overwrite)
     with Told(progress, "examples") as tell:
-        if count:
-            result = _capture_shards(read, compute, count, anew, tell)
-        else:
-            result = _engine.capture(read, compute, part, anew, tell)
+        result = _engine.capture(read, compute, part, count, anew, tell)
     if _options.flag("publish", publish) and limit is None and result.outcome in ("finished", "already finished"):
         _publish_finished(read)
     return result
@@ -244,17 +241,6 @@ def _read_config(
     if isinstance(config, Mapping):
         return parse(json.dumps(config, default=fspath), options)
     return read(_options.path("config", config), options)
-
-
-def _capture_shards(
-    read: _engine.CaptureConfig, compute: _engine.ComputeOptions, count: int, anew: bool, tell: Any
-) -> CaptureResult:
-    """Captures, one after another, the shards that no task has finished, then merges all shards."""
-    for index in range(count):
-        result = _engine.capture(read, compute, (index, count), anew, tell)
-        if result.outcome != "part finished":
-            return result
-    return _engine.merge_capture(read.data_root)
 
 
 def _publish_finished(config: _engine.CaptureConfig) -> None:

@@ -40,19 +40,21 @@ ComputeOptions compute_options(const std::string& device, const std::vector<std:
   return options;
 }
 
+// With `shards` above 0, captures and merges the shards that are not complete.
 CaptureResult capture(const CaptureConfig& config, const ComputeOptions& compute, Shard shard,
-                      bool overwrite, nb::object progress) {
+                      std::int64_t shards, bool overwrite, nb::object progress) {
   Watcher watcher(std::move(progress));
   CaptureResult result;
   {
     const nb::gil_scoped_release other_threads_may_run;
     fetch_capture_inputs(config, {.stop = watcher.stop()});
     const auto plan = make_plan(config, compute);
-    result = run_capture(plan, {.shard = shard,
-                                .overwrite = overwrite,
-                                .quiet = true,
-                                .stop = watcher.stop(),
-                                .on_batch = [&](const auto& done) { watcher.tell(done); }});
+    const CaptureOptions options{.shard = shard,
+                                 .overwrite = overwrite,
+                                 .quiet = true,
+                                 .stop = watcher.stop(),
+                                 .on_batch = [&](const auto& done) { watcher.tell(done); }};
+    result = shards > 0 ? run_capture_shards(plan, shards, options) : run_capture(plan, options);
   }
   watcher.rethrow();
   return result;
@@ -89,7 +91,8 @@ void bind_results(nb::module_& module) {
       .def_ro("load_seconds", &CaptureResult::load_seconds, "Time to load the model.")
       .def_ro("forward_seconds", &CaptureResult::forward_seconds)
       .def_ro("input_seconds", &CaptureResult::input_seconds, "Time spent waiting for texts.")
-      .def_ro("assembly_seconds", &CaptureResult::assembly_seconds, "Time to write the final files.")
+      .def_ro("assembly_seconds", &CaptureResult::assembly_seconds,
+              "Time to write the final files.")
       .def("__repr__", [](const CaptureResult& r) {
         return fmt::format("CaptureResult('{}', examples={}, rows={}, tokens={})",
                            outcome_name(r.outcome), r.examples, r.rows, r.tokens);
@@ -139,12 +142,13 @@ void bind_capture(nb::module_& module) {
   module.def(
       "capture",
       [](const CaptureConfig& config, const ComputeOptions& compute,
-         std::pair<std::int64_t, std::int64_t> shard, bool overwrite, nb::object progress) {
-        return capture(config, compute, {shard.first, shard.second}, overwrite,
+         std::pair<std::int64_t, std::int64_t> shard, std::int64_t shards, bool overwrite,
+         nb::object progress) {
+        return capture(config, compute, {shard.first, shard.second}, shards, overwrite,
                        std::move(progress));
       },
-      nb::arg("config"), nb::arg("compute"), nb::arg("shard"), nb::arg("overwrite"),
-      nb::arg("progress").none());
+      nb::arg("config"), nb::arg("compute"), nb::arg("shard"), nb::arg("shards"),
+      nb::arg("overwrite"), nb::arg("progress").none());
   module.def(
       "merge_capture", [](const std::string& data_root) { return merge_capture(data_root, true); },
       nb::arg("data_root"), nb::call_guard<nb::gil_scoped_release>());

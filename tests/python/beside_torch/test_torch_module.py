@@ -97,7 +97,7 @@ def test_the_page_hands_over_as_it_says():
     ids = some_ids(model, 12)
     clean = torch.from_numpy(np.array(model.run_with_cache(ids[::-1], "blocks.3.attn.hook_z")["z", 3]))
     names = {"model": model, "torch": torch, "tokens": ids, "right": 3, "wrong": 7, "clean_z": clean}
-    (code,) = [block for block in python_blocks("patching.md") if "to_torch_module" in block]
+    (code,) = [block for block in python_blocks("how-to/patching.md") if "to_torch_module" in block]
     run_block("patching.md", code, names)
     assert names["attribution"].shape == (12, model.cfg.n_heads) and names["attribution"].abs().max() > 0
 
