@@ -1,17 +1,18 @@
-// Puts the temporary folders of a test on a file system in memory, for tests that write or sync
-// hundreds of small files.
+// Puts the temporary folders of a test on a file system in memory, because fsync on a disk takes
+// most of the time of tests that write many small files.
 #pragma once
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <system_error>
 
 namespace qkscope {
 
-// Sets TMPDIR during its lifetime, unless the user has set it or there is no /dev/shm.
+// Sets TMPDIR during its lifetime, unless the user has set it or /dev/shm has too little space.
 class FoldersInMemory {
  public:
-  FoldersInMemory()
-      : set_(std::getenv("TMPDIR") == nullptr && std::filesystem::is_directory(kMemory)) {
+  FoldersInMemory() : set_(std::getenv("TMPDIR") == nullptr && has_space()) {
     if (set_) ::setenv("TMPDIR", kMemory, 0);
   }
   ~FoldersInMemory() {
@@ -22,6 +23,14 @@ class FoldersInMemory {
 
  private:
   static constexpr char kMemory[] = "/dev/shm";
+
+  static bool has_space() {
+    constexpr std::uintmax_t kBytes = std::uintmax_t{512} << 20;
+    std::error_code error;
+    const auto space = std::filesystem::space(kMemory, error);
+    return !error && space.available >= kBytes;
+  }
+
   bool set_;
 };
 

@@ -14,6 +14,7 @@
 
 #include "base/io/json.h"
 #include "base/io/mapped_file.h"
+#include "capture/folders_in_memory.h"
 #include "cli/run_program.h"
 #include "paths.h"
 #include "sanitized.h"
@@ -66,7 +67,7 @@ inline void break_weight(const std::string& model, const std::string& tensor) {
   weights << std::string(4, '\xff');
 }
 
-class CaptureFixture : public testing::Test {
+class CaptureFixture : private FoldersInMemory, public testing::Test {
  protected:
   void SetUp() override {
     write_documents(file("docs.jsonl"), 40, 30);

@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "capture/folders_in_memory.h"
 #include "capture_fixture.h"
 #include "paths.h"
 #include "planted_parts.h"
@@ -22,7 +21,7 @@ constexpr PlantedParts kParts{.documents = 400,
                               .row_group_size = 512,
                               .uneven = true};
 
-class MergeOfManyShards : private FoldersInMemory, public CaptureFixture {
+class MergeOfManyShards : public CaptureFixture {
  protected:
   void SetUp() override {}  // no model
 
