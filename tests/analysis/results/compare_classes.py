@@ -54,7 +54,7 @@ def class_of(r_q, r_k):
 def compare(name, synth):
     with tempfile.TemporaryDirectory() as folder:
         root, out = Path(folder) / "capture", Path(folder) / "results"
-        subprocess.run([QKSCOPE, "synth", str(root), "--layers", "2", "--q-heads", "4", "--k-heads", "2", "--dim", "12",
+        subprocess.run([QKSCOPE, "synth", str(root), "--layers", "2", "--head-counts", "4,2", "--dim", "12",
                         "--planes", "2", "--context", "512", "--buckets", "8", "--quiet", *synth], check=True)
         subprocess.run([QKSCOPE, "pca", str(root), "--out", str(out), "--quiet"], check=True)
         taxonomy, qk = pd.read_csv(out / "taxonomy.csv"), pd.read_csv(out / "qk.csv")
