@@ -83,7 +83,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv) {
 void guarded(const std::function<int()>& program) {
   occupy_closed_streams();
   std::set_terminate(end_without_exception);
-  report_cut_files();
+  report_truncated_mappings();
   set_up_logging(Verbosity::normal);
   int code = run(program);
   errno = 0;

@@ -166,7 +166,7 @@ void draw_once(const std::string& folder, bool quiet) {
       draw_figures({.results = folder, .out = out, .only = "", .quiet = quiet, .again = false});
   if (quiet) return;
   fmt::print("{} figures in {}{}\n", drawn.figures.size(), out,
-             drawn.as_before ? ", drawn before from the same results" : "");
+             drawn.up_to_date ? ", drawn before from the same results" : "");
   for (const auto* name : {"position_signal", "taxonomy_evolution"})
     if (std::ranges::count(drawn.figures, name) > 0) fmt::print("{}/{}.png\n", out, name);
   fmt::print("report: {}\n", drawn.report);

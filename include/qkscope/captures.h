@@ -1,5 +1,6 @@
 // Reading captures: the index of heads and the vectors of each head. Also writes head files, for
-// programs that create captures without qkscope. docs/reference/capture-format.md describes the files.
+// programs that create captures without qkscope. docs/reference/capture-format.md describes the
+// files.
 #pragma once
 
 #include <compare>
@@ -118,7 +119,7 @@ struct HeadRows {
   std::vector<std::int32_t> position;          // (rows)
   std::vector<float> vectors;                  // (rows, head_dim)
   std::optional<std::int32_t> sliding_window;  // one value for all rows; nullopt: full attention
-  bool window_unsaid = false;                  // the file has no column sliding_window
+  bool window_missing = false;                 // the file has no column sliding_window
   std::vector<std::string> token_str;          // (rows), or empty if not captured
 
   std::int64_t size() const { return static_cast<std::int64_t>(position.size()); }

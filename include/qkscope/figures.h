@@ -31,7 +31,7 @@ struct Drawn {
   std::vector<std::string> figures;                           // names of the figures drawn
   std::vector<std::pair<std::string, std::string>> left_out;  // name, reason
   std::vector<std::string> of_several;  // figures that compare runs, skipped for a single run
-  bool as_before = false;               // the output was up to date and nothing was drawn
+  bool up_to_date = false;              // the output was up to date and nothing was drawn
   std::string report;                   // path of report.html; empty if no report was requested
 };
 

@@ -39,7 +39,7 @@ QKSCOPE_API std::string read_text_file(const std::string& path);
 
 // Installs a SIGBUS handler for programs: if another process truncates a file while it is mapped
 // here, this process prints the file's name and exits with code 1.
-QKSCOPE_API void report_cut_files();
+QKSCOPE_API void report_truncated_mappings();
 
 // Returns the offset of the first byte that is not valid UTF-8; npos if all of the text is valid.
 QKSCOPE_API std::size_t find_invalid_utf8(std::string_view text);

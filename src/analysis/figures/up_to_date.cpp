@@ -57,7 +57,7 @@ std::optional<Drawn> up_to_date(const DrawOptions& options, const Json& inputs) 
     drawn.left_out = record.at("left_out").get<std::vector<std::pair<std::string, std::string>>>();
     drawn.of_several = record.at("of_several").get<std::vector<std::string>>();
     drawn.report = record.at("report").get<std::string>();
-    drawn.as_before = true;
+    drawn.up_to_date = true;
     if (all_files_exist(options, drawn)) return drawn;
   } catch (const Error&) {  // an unreadable record counts as missing
   } catch (const Json::exception&) {

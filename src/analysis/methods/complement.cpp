@@ -6,8 +6,8 @@
 
 #include "base/core/nan.h"
 #include "base/numerics/products.h"
-#include "base/numerics/step_maximum.h"
 #include "base/numerics/symmetric_eigen.h"
+#include "base/numerics/youden_j.h"
 
 namespace qkscope {
 namespace {
@@ -63,8 +63,8 @@ void separate(const CentredRows& queries, const CentredRows& keys, const PooledM
   for (std::size_t n = 0; n < apart.size(); ++n) {
     const auto row = static_cast<std::int64_t>(n);
     planes[apart[n]].separability =
-        0.5 + 0.5 * best_split({q.row(row), static_cast<std::size_t>(q.cols)},
-                               {k.row(row), static_cast<std::size_t>(k.cols)});
+        0.5 + 0.5 * youden_j({q.row(row), static_cast<std::size_t>(q.cols)},
+                             {k.row(row), static_cast<std::size_t>(k.cols)});
   }
 }
 

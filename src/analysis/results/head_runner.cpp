@@ -101,7 +101,7 @@ HeadRunner::KeyHead HeadRunner::prepare(const HeadId& id, AnalysisTimes& times) 
 }
 
 void HeadRunner::run_group(const KeyGroup& group) {
-  [[maybe_unused]] thread_local const bool asked = (ask_for_huge_pages(), true);
+  [[maybe_unused]] thread_local const bool asked = (request_huge_pages(), true);
   AnalysisTimes times;
   KeyHead key;
   try {
@@ -241,7 +241,7 @@ void fail_head(HeadReport& report, ErrorKind kind, const std::string& message) {
 }
 
 std::optional<std::int32_t> window_in(const HeadRows& rows, int layer, const ModelFacts* model) {
-  return rows.window_unsaid && model != nullptr ? model->window(layer) : rows.sliding_window;
+  return rows.window_missing && model != nullptr ? model->window(layer) : rows.sliding_window;
 }
 
 PlasticityOptions shared_profile(const AnalyzeOptions& options,

@@ -43,7 +43,7 @@ PlantedOptions planted_head(const PlantedCaptureOptions& options, int layer, int
   head.planes.clear();
   if (!has_rope(options, layer)) return head;
   // Planes at every other RoPE frequency from the fourth on, with decreasing radius.
-  const auto frequencies = plain_inv_freq(options.rope_theta, head.dim);
+  const auto frequencies = unscaled_inv_freq(options.rope_theta, head.dim);
   for (int i = 0; i < options.active_planes; ++i) {
     const auto at = static_cast<std::size_t>(3 + 2 * i);
     if (at >= frequencies.size() || head.dim < 2 * (i + 2)) break;
@@ -76,7 +76,7 @@ Metadata metadata_of(const PlantedCaptureOptions& options, const HeadId& id) {
   result[metadata::kRope] =
       Json{{"type", "default"}, {"theta", options.rope_theta}, {"dim", options.head.dim}}.dump();
   result[metadata::kRopeInvFreq] =
-      Json(plain_inv_freq(options.rope_theta, options.head.dim)).dump();
+      Json(unscaled_inv_freq(options.rope_theta, options.head.dim)).dump();
   return result;
 }
 

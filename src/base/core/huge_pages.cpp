@@ -9,7 +9,7 @@
 
 namespace qkscope {
 
-void ask_for_huge_pages() {
+void request_huge_pages() {
   // Below 32 MiB, the largest M_MMAP_THRESHOLD of glibc, so that the blocks come from the heap. Two
   // blocks are about the working set of one head's analyses.
   constexpr std::size_t kBytes = std::size_t{30} << 20;

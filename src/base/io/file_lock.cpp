@@ -48,7 +48,7 @@ FileLock::FileLock(const std::string& file, Mode mode, Wait wait) {
   }
 }
 
-bool FileLock::try_alone() const {
+bool FileLock::try_upgrade() const {
   return lock(file_.number(), LOCK_EX | LOCK_NB);
 }
 

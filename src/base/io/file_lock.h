@@ -21,7 +21,7 @@ class FileLock {
 
   // Upgrades a shared lock to an exclusive one without blocking. Returns false if another process
   // holds the lock; the shared lock may then be lost as well.
-  bool try_alone() const;
+  bool try_upgrade() const;
 
  private:
   FileDescriptor file_;

@@ -126,7 +126,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-void report_cut_files() {
+void report_truncated_mappings() {
   struct sigaction action {};
   action.sa_sigaction = handle_sigbus;
   action.sa_flags = SA_SIGINFO;

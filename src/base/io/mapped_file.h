@@ -1,5 +1,5 @@
 // Read-only memory-mapped files. If another process truncates a mapped file, reading the missing
-// part raises SIGBUS; report_cut_files() turns the signal into an error message.
+// part raises SIGBUS; report_truncated_mappings() turns the signal into an error message.
 #pragma once
 
 #include <cstddef>

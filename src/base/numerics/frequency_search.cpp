@@ -31,7 +31,7 @@ struct Candidate {
 };
 
 // Locates the peak next to a half grid point with a parabola through quarter steps.
-Candidate top_of_peak(const Spectrum& spectrum, std::int64_t half) {
+Candidate top_of_peak(const Nufft& spectrum, std::int64_t half) {
   const auto power = spectrum.quarters(half);
   const double* const highest = std::max_element(power.data() + 1, power.data() + 4);
   const double bend = highest[-1] - 2 * highest[0] + highest[1];

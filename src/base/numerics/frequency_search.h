@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/numerics/lomb_scargle.h"
+#include "base/numerics/nufft.h"
 #include "base/numerics/position_order.h"
-#include "base/numerics/spectrum.h"
 
 namespace qkscope {
 
@@ -46,7 +46,7 @@ class FrequencySearch {
 
   PositionOrder order_;
   FrequencyBand band_;
-  Spectrum spectrum_;
+  Nufft spectrum_;
   std::optional<LombScargle> sinusoids_;
 };
 

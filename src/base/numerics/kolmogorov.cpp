@@ -16,7 +16,7 @@
 #include <numeric>
 #include <vector>
 
-#include "base/core/made_once.h"
+#include "base/core/fork_safe_static.h"
 #include "base/numerics/normal.h"
 #include "base/numerics/products.h"
 
@@ -156,7 +156,7 @@ constexpr float kRounding = 1e-6F;  // rounding error of the single-precision bo
 
 // Phi at the bin edges; the outermost bins extend to infinity.
 const std::array<float, kBins + 1>& cdf_at_edges() {
-  const auto& cdf = made_once([] {
+  const auto& cdf = fork_safe_static([] {
     std::array<float, kBins + 1> edges;
     for (std::size_t i = 0; i <= kBins; ++i)
       edges[i] =

@@ -166,7 +166,7 @@ std::vector<double> centred_copy(std::span<const double> values) {
 
 // Transforms E on [0, 2 band.high] shifted down by `shift` grid points, so that both E(omega) and
 // E(2 omega) lie in the band of the NUFFT.
-void compute_ones(const PositionOrder& order, std::int64_t shift, Spectrum& spectrum) {
+void compute_ones(const PositionOrder& order, std::int64_t shift, Nufft& spectrum) {
   const double omega = static_cast<double>(shift) * spectrum.step();
   const PhaseTable phase(omega, order.length());
   const auto back = std::polar(1.0, omega * spectrum.origin());
@@ -181,14 +181,14 @@ void compute_ones(const PositionOrder& order, std::int64_t shift, Spectrum& spec
 
 // Calls each(i, k) for every frequency i at grid point k, in memory order of the grid.
 template <typename Each>
-void LombScargle::for_grid(const Spectrum& spectrum, const Each& each) const {
+void LombScargle::for_grid(const Nufft& spectrum, const Each& each) const {
   const auto end = std::min(inverse_.size(), exact_ + spectrum.stride());
   for (std::size_t start = exact_; start < end; ++start)
     for (std::size_t i = start; i < inverse_.size(); i += spectrum.stride())
       each(i, first_ + static_cast<std::int64_t>(i) - 1);
 }
 
-LombScargle::LombScargle(const PositionOrder& order, FrequencyBand band, Spectrum& spectrum)
+LombScargle::LombScargle(const PositionOrder& order, FrequencyBand band, Nufft& spectrum)
     : band_{std::max(std::numbers::pi / 4 / static_cast<double>(order.length()), band.low),
             band.high},
       step_(spectrum.step()),
@@ -232,7 +232,7 @@ double LombScargle::explained_sum(std::complex<double> values, const Inverse& in
 }
 
 std::vector<double> LombScargle::periodogram(const LowFrequencySums& slow,
-                                             const Spectrum& spectrum) const {
+                                             const Nufft& spectrum) const {
   std::vector<double> all(inverse_.size());
   for (std::size_t i = 0; i < exact_; ++i)
     all[i] = explained_sum(slow.at(omega(i)).value, inverse_[i]);
@@ -255,7 +255,7 @@ double LombScargle::parabola_vertex(std::size_t i, std::span<const double> heigh
 }
 
 SinusoidFit LombScargle::best(std::span<const double> values, const PositionOrder& order,
-                              Spectrum& spectrum) const {
+                              Nufft& spectrum) const {
   auto centred = centred_copy(values);
   const double total = dot(centred, centred);
   if (values.size() < 4 || !(total > 0) || band_.low >= band_.high) return {kNan, kNan};

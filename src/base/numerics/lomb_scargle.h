@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "base/numerics/nufft.h"
 #include "base/numerics/phase_sums.h"
 #include "base/numerics/position_order.h"
-#include "base/numerics/spectrum.h"
 
 namespace qkscope {
 
@@ -23,13 +23,13 @@ class LombScargle {
  public:
   // `spectrum` must have been built for the offsets of `order` and the band; its values are
   // overwritten.
-  LombScargle(const PositionOrder& order, FrequencyBand band, Spectrum& spectrum);
+  LombScargle(const PositionOrder& order, FrequencyBand band, Nufft& spectrum);
 
   // Returns the frequency of the band with the largest R^2. Frequencies start at an eighth of a
   // period over all positions; slower sinusoids cannot be told from a parabola. `values` are in the
   // order of `order`; `order` and `spectrum` are those of the constructor.
   SinusoidFit best(std::span<const double> values, const PositionOrder& order,
-                   Spectrum& spectrum) const;
+                   Nufft& spectrum) const;
 
  private:
   // Inverse of the centred 2 x 2 normal matrix.
@@ -42,11 +42,11 @@ class LombScargle {
   // Frequency i of the search: the low end of the band, then the grid points of the NUFFT.
   double omega(std::size_t i) const;
   template <typename Each>
-  void for_grid(const Spectrum& spectrum, const Each& each) const;
+  void for_grid(const Nufft& spectrum, const Each& each) const;
   static Inverse inverse_of(std::complex<double> once, std::complex<double> twice, double n);
   static double explained_sum(std::complex<double> values, const Inverse& inverse);
   // R^2 at every frequency of the search.
-  std::vector<double> periodogram(const LowFrequencySums& slow, const Spectrum& spectrum) const;
+  std::vector<double> periodogram(const LowFrequencySums& slow, const Nufft& spectrum) const;
   double parabola_vertex(std::size_t i, std::span<const double> height) const;
 
   FrequencyBand band_;  // without the frequencies that are too slow

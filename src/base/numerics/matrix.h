@@ -33,12 +33,12 @@ struct CacheAlignedAllocator {
 };
 
 template <typename T>
-using LineVector = std::vector<T, CacheAlignedAllocator<T>>;
+using CacheAlignedVector = std::vector<T, CacheAlignedAllocator<T>>;
 
 struct Matrix {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  LineVector<double> data;  // (rows, cols)
+  CacheAlignedVector<double> data;  // (rows, cols)
 
   Matrix() = default;
   Matrix(std::int64_t row_count, std::int64_t col_count)

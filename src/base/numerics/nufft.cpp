@@ -14,6 +14,8 @@
 // The FFT leaves its output in digit-reversed blocks of 16 points; places[] finds a block. The
 // margins hold copies of four blocks before the first and after the last, so that interpolation
 // needs no wrapping.
+#include "base/numerics/nufft.h"
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -24,9 +26,8 @@
 #include <tuple>
 #include <utility>
 
-#include "base/core/made_once.h"
+#include "base/core/fork_safe_static.h"
 #include "base/numerics/nufft_kernels.h"
-#include "base/numerics/spectrum.h"
 
 namespace qkscope {
 namespace {
@@ -62,7 +63,7 @@ std::size_t size_for(double points) {
 // Returns half the Fourier transform of the kernel at `angle` radians per grid point, by the
 // trapezoidal rule with two samples per point.
 double response(double angle) {
-  const auto& values = made_once([] {
+  const auto& values = fork_safe_static([] {
     std::array<double, 8> half_points;
     for (std::size_t n = 0; n < half_points.size(); ++n)
       half_points[n] = kernel(0.5 * static_cast<double>(n));
@@ -90,7 +91,7 @@ constexpr int kHalfWidth = 8;
 using Weights = std::array<std::array<double, 2 * kHalfWidth>, 4>;
 
 const Weights& interpolation() {
-  const auto& weights = made_once([] {
+  const auto& weights = fork_safe_static([] {
     Weights table{};
     for (std::size_t quarter = 1; quarter < 4; ++quarter)
       for (std::size_t j = 0; j < 2 * kHalfWidth; ++j)
@@ -104,7 +105,7 @@ const Weights& interpolation() {
 
 // Single-precision weights of the eight points around the midpoint of two grid points.
 const float* halfway_weights() {
-  const auto& weights = made_once([] {
+  const auto& weights = fork_safe_static([] {
     std::array<float, 8> taps;
     for (std::size_t j = 0; j < taps.size(); ++j)
       taps[j] = static_cast<float>(interpolation_weight(3.5 - static_cast<double>(j), 4, 3.6));
@@ -216,7 +217,7 @@ void NufftTables::add_places() {
   }
 }
 
-Spectrum::Spectrum(std::span<const std::int32_t> offsets, std::int64_t length, FrequencyBand band)
+Nufft::Nufft(std::span<const std::int32_t> offsets, std::int64_t length, FrequencyBand band)
     : tokens_(tokens_for(band.high, length)),
       tables_(NufftTables::of(size_for(static_cast<double>(length) / tokens_per_point()), tokens_,
                               band)),
@@ -233,11 +234,11 @@ Spectrum::Spectrum(std::span<const std::int32_t> offsets, std::int64_t length, F
   }
 }
 
-double Spectrum::tokens_per_point() const {
+double Nufft::tokens_per_point() const {
   return static_cast<double>(tokens_) / kGridPoints;
 }
 
-void Spectrum::spread(std::span<const std::complex<double>> values) {
+void Nufft::spread(std::span<const std::complex<double>> values) {
   std::memset(signal_.data(), 0, std::span(signal_).size_bytes());
   spread_values(values, rows_.data(), tables_->taps.data(), signal_.data());
   // The grid is periodic: add the points past the end to the beginning.
@@ -248,7 +249,7 @@ void Spectrum::spread(std::span<const std::complex<double>> values) {
   }
 }
 
-void Spectrum::compute(std::span<const std::complex<double>> values) {
+void Nufft::compute(std::span<const std::complex<double>> values) {
   spread(values);
   const SharedGains gains{tables_->shared_gain.data(), tables_->shift};
   highest_ = 0;
@@ -272,7 +273,7 @@ void Spectrum::compute(std::span<const std::complex<double>> values) {
 }
 
 // Fills the margins with periodic copies for interpolation.
-void Spectrum::copy_margins() {
+void Nufft::copy_margins() {
   const auto blocks = static_cast<std::int64_t>(fft().blocks());
   const auto copy = [&](std::int64_t block) {
     FourComplex* const to =
@@ -289,7 +290,7 @@ void Spectrum::copy_margins() {
   }
 }
 
-double Spectrum::power(std::int64_t half) const {
+double Nufft::power(std::int64_t half) const {
   const auto k = half >> 1;
   if ((half & 1) == 0) return std::norm(at(k));
   std::complex<double> sum;
@@ -298,8 +299,8 @@ double Spectrum::power(std::int64_t half) const {
 }
 
 // find_peaks() for points with individual gains.
-void Spectrum::find_between(IndexRange stretch, std::span<const float> powers, float least,
-                            float near, std::vector<PeakCandidate>& found) const {
+void Nufft::find_between(IndexRange stretch, std::span<const float> powers, float least, float near,
+                         std::vector<PeakCandidate>& found) const {
   const auto add = [&](std::int64_t half, float here) {
     if (here > least) found.push_back({half, here});
   };
@@ -311,7 +312,7 @@ void Spectrum::find_between(IndexRange stretch, std::span<const float> powers, f
   }
 }
 
-void Spectrum::find_above(float least, float near, std::vector<PeakCandidate>& found) const {
+void Nufft::find_above(float least, float near, std::vector<PeakCandidate>& found) const {
   const GridBlocks grid{signal_.data(),
                         tables_->places.data() + kMarginBlocks,
                         static_cast<std::int64_t>(fft().blocks()),
@@ -324,7 +325,7 @@ void Spectrum::find_above(float least, float near, std::vector<PeakCandidate>& f
   }
 }
 
-std::array<double, 5> Spectrum::quarters(std::int64_t half) const {
+std::array<double, 5> Nufft::quarters(std::int64_t half) const {
   // Grid points k - kHalfWidth .. k + kHalfWidth + 1 around the half point.
   const std::int64_t k = half >> 1;
   std::array<std::complex<double>, 2 * kHalfWidth + 2> points;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/numerics/fft.h"
-#include "base/numerics/spectrum.h"
+#include "base/numerics/nufft.h"
 
 namespace qkscope {
 

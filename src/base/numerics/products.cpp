@@ -277,7 +277,7 @@ HWY_INLINE void store_interleaved(Vector a, Vector b, Vector c, Vector e, double
   }
 }
 
-// centre_side_by_side() for one target.
+// centre_and_interleave() for one target.
 void centred_rows_kernel(const float* const* rows, std::int64_t count, const double* mean,
                          std::int64_t cols, double* out) {
   const Doubles d;
@@ -322,16 +322,16 @@ constexpr std::int64_t kGramRows = 64;
 constexpr std::int64_t kGramStride = kGramRows + 1;
 
 // Allocates a packed block, shape (panels, kGramStride, 8).
-LineVector<double> gram_panels(std::int64_t cols) {
+CacheAlignedVector<double> gram_panels(std::int64_t cols) {
   const auto panels = (cols + kPanelColumns - 1) / kPanelColumns;
-  return LineVector<double>(static_cast<std::size_t>(panels * kGramStride * kPanelColumns));
+  return CacheAlignedVector<double>(static_cast<std::size_t>(panels * kGramStride * kPanelColumns));
 }
 
 // A matrix (depth, columns) packed into panels of eight columns, padded with zeros.
 struct PackedColumns {
   std::int64_t depth;
   std::int64_t columns;
-  LineVector<double> data;  // (panels, depth, 8)
+  CacheAlignedVector<double> data;  // (panels, depth, 8)
 
   PackedColumns(const Matrix& matrix, bool transposed)
       : depth(transposed ? matrix.cols : matrix.rows),
@@ -348,8 +348,9 @@ struct PackedColumns {
 };
 
 // Interleaves rows of a matrix by four, padded with zero rows to a multiple of eight.
-LineVector<double> interleaved(const Matrix& matrix, std::int64_t first, std::int64_t rows) {
-  LineVector<double> packed(static_cast<std::size_t>(round_up_rows(rows) * matrix.cols));
+CacheAlignedVector<double> interleaved(const Matrix& matrix, std::int64_t first,
+                                       std::int64_t rows) {
+  CacheAlignedVector<double> packed(static_cast<std::size_t>(round_up_rows(rows) * matrix.cols));
   for (std::int64_t row = 0; row < rows; ++row) {
     double* const to =
         packed.data() + row / kInterleaved * kInterleaved * matrix.cols + row % kInterleaved;
@@ -383,8 +384,8 @@ void multiply_panel(const double* left, std::int64_t rows, std::int64_t depth, c
   QKSCOPE_DISPATCH(panel_product)(left, rows, depth, panel, out);
 }
 
-void centre_side_by_side(std::span<const float* const> rows, std::span<const double> mean,
-                         double* out) {
+void centre_and_interleave(std::span<const float* const> rows, std::span<const double> mean,
+                           double* out) {
   QKSCOPE_DISPATCH(centred_rows_kernel)
   (rows.data(), std::ssize(rows), mean.data(), std::ssize(mean), out);
 }

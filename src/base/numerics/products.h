@@ -19,8 +19,8 @@ inline constexpr std::int64_t round_up_rows(std::int64_t rows) {
   return (rows + 7) / 8 * 8;
 }
 // out (round_up_rows(rows), cols), interleaved, = rows (rows, cols) in float64 minus mean (cols).
-void centre_side_by_side(std::span<const float* const> rows, std::span<const double> mean,
-                         double* out);
+void centre_and_interleave(std::span<const float* const> rows, std::span<const double> mean,
+                           double* out);
 
 // out (round_up_rows(rows), 8) = interleaved left (rows, depth) times panel (depth, 8).
 void multiply_panel(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,

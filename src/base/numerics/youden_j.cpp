@@ -1,13 +1,13 @@
 // Youden's J without sorting both samples: counts per bin bound J inside every bin, and only the
 // bins whose bound exceeds the best J at a bin edge are sorted and scanned.
+#include "base/numerics/youden_j.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
-
-#include "base/numerics/step_maximum.h"
 
 namespace qkscope {
 namespace {
@@ -52,7 +52,7 @@ std::vector<double> sorted_members(std::span<const double> values, const Histogr
 
 }  // namespace
 
-double best_split(std::span<const double> upper, std::span<const double> lower) {
+double youden_j(std::span<const double> upper, std::span<const double> lower) {
   const auto [upper_low, upper_high] = std::minmax_element(upper.begin(), upper.end());
   const auto [lower_low, lower_high] = std::minmax_element(lower.begin(), lower.end());
   Histogram bins(std::min(*upper_low, *lower_low), std::max(*upper_high, *lower_high),

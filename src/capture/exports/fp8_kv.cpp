@@ -146,7 +146,7 @@ void check_checkpoint(const ExportInput& input, const std::string& folder, const
       model.n_heads != input.heads() || model.d_head != input.dim())
     bad_input(
         "{}: {} layers, {} query and {} key heads of {}; the statistics are of {}, {}, {} "
-        "and {}: give the --checkpoint they were made with",
+        "and {}: give the --model they were made with",
         folder, model.n_layers, model.n_heads, model.n_kv_heads, model.d_head, input.layers(),
         input.heads(), input.key_heads(), input.dim());
   for (std::int64_t layer = 0; layer < input.layers(); ++layer)

@@ -48,7 +48,7 @@ HeadsByFolder heads_listed(const std::vector<std::string>& paths, const std::str
       "{}: no capture: expected head files such as l00h00q/{}; it holds {}. Captures are often "
       "kept "
       "on branches of their own: name one after the @",
-      where, layout::kHeadFile, some_of(paths));
+      where, layout::kHeadFile, list_paths(paths));
 }
 
 // Name of the only folder with heads in a repository.
@@ -107,7 +107,8 @@ FileChoice capture_or_split(const std::string& name, const std::string& split) {
 
 [[noreturn]] void not_in_cache(const std::string& repo, const std::string& revision) {
   bad_input(
-      "{}@{}: not in the cache, and HF_HUB_OFFLINE forbids to ask the Hub; run 'qkscope download "
+      "{}@{}: not in the cache, and HF_HUB_OFFLINE forbids to ask the Hub; run 'qkscope hub "
+      "download "
       "{} "
       "--dataset --revision {}' with the network on",
       repo, revision, repo, revision);

@@ -280,7 +280,7 @@ void DataRoot::remove_unused_part(const Shard& shard, const DataRootLock& lock) 
     const OpenFolder root(path_);
     const auto parts = root.folder(layout::kPartsFolder);
     remove_part(parts, shard);
-    const bool alone = shard.count == 1 || lock.files.front().try_alone();
+    const bool alone = shard.count == 1 || lock.files.front().try_upgrade();
     if (!alone || !shards().empty()) return;
   }
   remove_parts();
@@ -351,7 +351,7 @@ void DataRoot::remove_parts() const {
   root.remove_empty_folder(layout::kPartsFolder);  // fails when the next run has created its lock
 }
 
-void DataRoot::remove_left_parts() const {
+void DataRoot::remove_leftover_parts() const {
   if (!finished() || !path_exists(parts())) return;
   const auto lock = lock_whole();
   remove_parts();

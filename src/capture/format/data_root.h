@@ -88,7 +88,7 @@ class DataRoot {
   // are synced to disk, then removes the parts. Needs the lock of the whole root.
   void publish() const;
   // Removes the parts of a finished run whose process was killed between publishing and cleanup.
-  void remove_left_parts() const;
+  void remove_leftover_parts() const;
 
  private:
   void remove_parts() const;

@@ -314,7 +314,7 @@ class HeadFileReader {
 
   void read_window(HeadRows& rows) {
     const int leaf = leaf_of(schema_, "sliding_window");
-    rows.window_unsaid = leaf < 0;
+    rows.window_missing = leaf < 0;
     if (leaf < 0) return;
     std::vector<std::int16_t> defined;
     const auto found = windows(leaf, defined);

@@ -47,7 +47,7 @@ RopeInfo read_rope(const Metadata& metadata, const std::string& where) {
     if (!(theta > 1.0) || theta > 1e15 || dim < 2 || dim > kWidest)
       bad_input("{}: '{}' has theta {} and dim {}; expected theta from 1 to 1e15, dim from 2 to {}",
                 where, metadata::kRope, theta, dim, kWidest);
-    info.inv_freq = plain_inv_freq(theta, static_cast<int>(dim));
+    info.inv_freq = unscaled_inv_freq(theta, static_cast<int>(dim));
   }
   std::sort(info.inv_freq.begin(), info.inv_freq.end(), std::greater<>());
   return info;
@@ -95,7 +95,7 @@ std::string short_name(const std::string& name) {
   return std::string(id ? text : text.substr(text.rfind('/') + 1));
 }
 
-std::vector<double> plain_inv_freq(double theta, int dim) {
+std::vector<double> unscaled_inv_freq(double theta, int dim) {
   std::vector<double> frequencies;
   frequencies.reserve(static_cast<std::size_t>(dim) / 2);
   for (int i = 0; i < dim / 2; ++i) frequencies.push_back(std::pow(theta, -2.0 * i / dim));

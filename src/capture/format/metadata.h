@@ -59,6 +59,6 @@ void put_sampler(Metadata& metadata, const SamplerOptions& sampler);
 std::string short_name(const std::string& name);
 
 // Frequencies of unscaled RoPE in radians per token: theta^(-2i/dim) for i in [0, dim/2).
-std::vector<double> plain_inv_freq(double theta, int dim);
+std::vector<double> unscaled_inv_freq(double theta, int dim);
 
 }  // namespace qkscope

@@ -130,7 +130,7 @@ PartRunResult PartRun::run_in_folder(const DataRoot& root, StoredRun* stored) co
   PartRunResult result;
   if (root.finished() && !replace) {
     root.check_finished(manifest.identity);
-    root.remove_left_parts();
+    root.remove_leftover_parts();
     result.outcome = RunOutcome::already_finished;
     return result;
   }

@@ -13,7 +13,7 @@
 #include "capture/format/layout.h"
 #include "capture/format/metadata.h"
 #include "input/hub/transfer.h"
-#include "input/store/places.h"
+#include "input/store/scratch_folders.h"
 
 namespace qkscope {
 namespace {
@@ -193,7 +193,7 @@ void StoredRun::begin(const Manifest& manifest, const Shard& shard, bool overwri
     const auto name = numbered_name(runs_prefix(), run_.number);
     const auto text = json.dump(1) + "\n";
     if (folder_.store().put_if_absent(name, text)) {
-      check_condition(folder_.store(), name);
+      verify_conditional_put(folder_.store(), name);
       // In a store with weak put-if-absent, one of two concurrent writers sees the other's content.
       if (folder_.store().read(name) == text) return;
     }
@@ -213,7 +213,7 @@ bool StoredRun::join() {
 }
 
 std::string StoredRun::local_root() const {
-  return run_place(folder_.address(), run_.run);
+  return run_scratch_folder(folder_.address(), run_.run);
 }
 
 std::string StoredRun::local_part(const Shard& shard) const {

@@ -60,9 +60,9 @@ void ensure_repository(const HubClient& client, const Repository& repository, bo
   const auto url = client.at(repository.api_path());
   const auto there = client.send({.url = url});
   if (there.ok()) {
-    const auto info = parse_answer(there, url);
-    const bool hidden =
-        reading_answer(url, [&] { return info.is_object() && info.value("private", false); });
+    const auto info = parse_response(there, url);
+    const bool hidden = translate_response_errors(
+        url, [&] { return info.is_object() && info.value("private", false); });
     if (private_repo && !hidden)
       bad_input(
           "{}: a private repository is asked for, but it exists and is public; choose another "
@@ -72,11 +72,11 @@ void ensure_repository(const HubClient& client, const Repository& repository, bo
     return;
   }
   if (there.status != 404 && there.status != 401)
-    explain_refusal(client, there, repository, Access::read);
+    throw_refusal(client, there, repository, Access::read);
   const auto created =
       client.send(json_post(client.at("/api/repos/create"), creation(repository, private_repo)));
   if (created.status == 409) return;  // another process created the repository, or it is private
-  if (!created.ok()) explain_refusal(client, created, repository, Access::write);
+  if (!created.ok()) throw_refusal(client, created, repository, Access::write);
   log::info("made the {} dataset repository {}", private_repo ? "private" : "public",
             repository.id);
 }
@@ -88,7 +88,7 @@ void ensure_branch(const HubClient& client, const Repository& repository,
   const auto url =
       client.at(fmt::format("{}/branch/{}", repository.api_path(), percent_encode(branch)));
   const auto made = client.send(json_post(url, {{"startingPoint", "main"}}));
-  if (!made.ok() && made.status != 409) explain_refusal(client, made, repository, Access::write);
+  if (!made.ok() && made.status != 409) throw_refusal(client, made, repository, Access::write);
 }
 
 void choose_storage(const HubClient& client, const Repository& repository,
@@ -104,7 +104,7 @@ void choose_storage(const HubClient& client, const Repository& repository,
     const auto answer = client.post_json(repository, url, {{"files", list}});
     if (!answer.is_object() || !answer.contains("files") || !answer["files"].is_array())
       failure("{}: expected a list of files", url.without_query());
-    reading_answer(url, [&] {
+    translate_response_errors(url, [&] {
       for (const auto& file : answer["files"]) {
         if (file.value("shouldIgnore", false))
           failure("{}: the repository's .gitignore leaves out {}; change it and publish again",
@@ -137,10 +137,10 @@ HttpResponse send_commit(const HubClient& client, const Repository& repository,
                                     .url = url,
                                     .headers = {{"Content-Type", "application/x-ndjson"}},
                                     .body = std::move(lines)});
-  const bool open = worth_another_try(response) || response.status == 409 || response.status == 412;
+  const bool open = is_retryable(response) || response.status == 409 || response.status == 412;
   if (response.ok() || open) return response;
-  if (response.status == 0) connection_failed(response, url);
-  explain_refusal(client, response, repository, Access::write);
+  if (response.status == 0) throw_connection_error(response, url);
+  throw_refusal(client, response, repository, Access::write);
 }
 
 }  // namespace qkscope

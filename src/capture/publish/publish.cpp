@@ -129,11 +129,12 @@ class Publication {
       const auto response = send_commit(client_, repository_, branch, commit);
       if (response.ok()) return;
       log::debug("the commit is not confirmed; looking at the branch");
-      if (worth_another_try(response) && !backoff.wait_after(response)) {
-        if (response.status == 0) connection_failed(response, client_.at(repository_.page_path()));
-        explain_refusal(client_, response, repository_, Access::write);
+      if (is_retryable(response) && !backoff.wait_after(response)) {
+        if (response.status == 0)
+          throw_connection_error(response, client_.at(repository_.page_path()));
+        throw_refusal(client_, response, repository_, Access::write);
       }
-      if (!worth_another_try(response)) ++conflicts;
+      if (!is_retryable(response)) ++conflicts;
     }
     failure("{}: someone else keeps committing to the branch {}; publish again later",
             repository_.id, branch);

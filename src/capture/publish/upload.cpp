@@ -81,12 +81,12 @@ std::vector<Upload> ask_storage(const HubClient& client, const Repository& repos
                                                    {"hash_algo", "sha256"},
                                                    {"ref", {{"name", branch}}},
                                                    {"objects", objects}}));
-  if (!response.ok()) explain_refusal(client, response, repository, Access::write);
-  const auto answer = parse_answer(response, url);
+  if (!response.ok()) throw_refusal(client, response, repository, Access::write);
+  const auto answer = parse_response(response, url);
   if (!answer.is_object() || !answer.contains("objects") || !answer["objects"].is_array())
     failure("{}: expected a list of objects", url.without_query());
   std::vector<Upload> uploads;
-  reading_answer(url, [&] {
+  translate_response_errors(url, [&] {
     for (const auto& object : answer["objects"]) {
       const auto found = by_sum.find(object.value("oid", ""));
       if (found == by_sum.end()) continue;
@@ -141,7 +141,7 @@ class Sender {
 
   // The URL comes from the Hub, so a malformed one is a failure of the Hub and not bad input.
   Url checked(const std::string& address) const {
-    return reading_answer(client_.at(""), [&] {
+    return translate_response_errors(client_.at(""), [&] {
       const auto url = parse_url(address);
       refuse_plain_http(url, "the storage's address");
       return url;

@@ -286,7 +286,7 @@ CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
   return CaptureRun(plan, options, companion).run();
 }
 
-bool continues_capture(const RunPlan& plan) {
+bool can_resume_capture(const RunPlan& plan) {
   if (const auto address = parse_store_address(plan.config.output.data_root))
     return StoredRun(*address, StoredRun::kCapture).continues(manifest_with_inputs(plan));
   return DataRoot(plan.config.output.data_root).continues(manifest_with_inputs(plan));

@@ -48,7 +48,7 @@ class TensorList {
   }
 
  private:
-  std::vector<TensorPlace> places_;
+  std::vector<TensorDeclaration> places_;
   std::vector<Write> writes_;
 };
 

@@ -4,7 +4,7 @@
 #include "engine/forward/no_observer.h"
 
 namespace qkscope {
-struct HeadSums::Layer : AttentionSink {
+struct HeadSums::Layer : AttentionConsumer {
   explicit Layer(const HeadSums& owner) : all(owner) {}
   void add(LayerAttention part) override { all.add(*this, part); }
 

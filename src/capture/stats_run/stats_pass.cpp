@@ -27,7 +27,7 @@ std::string_view long_name(VectorKind kind) {
 
 }  // namespace
 
-class StatsPass::Moments : public MomentSink {
+class StatsPass::Moments : public MomentConsumer {
  public:
   Moments(StatsPass& pass, VectorKind kind, VectorStage stage, std::int64_t layer)
       : pass_(pass), index_(pass.moments_.size()), kind_(kind), stage_(stage), layer_(layer) {
@@ -92,7 +92,7 @@ class StatsPass::Moments : public MomentSink {
   std::size_t next_ = 0;  // document of the batch
 };
 
-class StatsPass::Attention : public AttentionSink {
+class StatsPass::Attention : public AttentionConsumer {
  public:
   Attention(StatsPass& pass, std::int64_t layer_index)
       : pass_(pass), layer_index_(layer_index), request_(pass.attention_request_) {

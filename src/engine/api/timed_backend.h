@@ -108,11 +108,11 @@ class TimedBackend : public Backend {
   void attend_edited_rows(const RowScores& edited) override {
     time("scores", 0.0, &Backend::attend_edited_rows, edited);
   }
-  void add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) override {
+  void add_moments(Buffer buffer, const MomentRequest& request, MomentConsumer& sink) override {
     time("statistics", 0.0, &Backend::add_moments, buffer, request, sink);
   }
   void keep_row_sums(bool keep) override { timed_.keep_row_sums(keep); }
-  void add_attention(const AttentionRequest& request, AttentionSink& sink) override {
+  void add_attention(const AttentionRequest& request, AttentionConsumer& sink) override {
     time("statistics", 0.0, &Backend::add_attention, request, sink);
   }
   void finish() override { time("start and end", 0.0, &Backend::finish); }

@@ -56,9 +56,9 @@ struct NonFinite {
 };
 
 // Receives the moments of documents in batch order.
-class MomentSink {
+class MomentConsumer {
  public:
-  virtual ~MomentSink() = default;
+  virtual ~MomentConsumer() = default;
   // Adds the float64 moments of the next documents. The CPU calls this once per document; CUDA may
   // merge the documents of a batch first, always in the same order.
   virtual void add(const LayerMoments& part) = 0;
@@ -66,9 +66,9 @@ class MomentSink {
 };
 
 // Receives the attention statistics of a layer.
-class AttentionSink {
+class AttentionConsumer {
  public:
-  virtual ~AttentionSink() = default;
+  virtual ~AttentionConsumer() = default;
   virtual void add(LayerAttention attention) = 0;  // sums of the whole batch
 };
 
@@ -153,11 +153,11 @@ class Backend {
   // on the calling thread, in call order, before finish() returns.
 
   // Accumulates the moments of all rows of q, k or v. Reports NaN and infinity to sink.refuse().
-  virtual void add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) = 0;
+  virtual void add_moments(Buffer buffer, const MomentRequest& request, MomentConsumer& sink) = 0;
   // Whether attend() keeps log-sum-exp and maximum of each row until the next layer; z is the same.
   virtual void keep_row_sums(bool keep) = 0;
   // Call after attend() with row sums: accumulates near-key and, if requested, all-keys columns.
-  virtual void add_attention(const AttentionRequest& request, AttentionSink& sink) = 0;
+  virtual void add_attention(const AttentionRequest& request, AttentionConsumer& sink) = 0;
 
   virtual void finish() = 0;
 

@@ -87,7 +87,7 @@ std::string revisions_in(const fs::path& repository) {
 
 std::string download_command(RepositoryKind kind, const std::string& id,
                              const std::string& revision) {
-  return fmt::format("qkscope download {}{}{}", id,
+  return fmt::format("qkscope hub download {}{}{}", id,
                      kind == RepositoryKind::dataset ? " --dataset" : "",
                      revision == "main" ? "" : " --revision " + revision);
 }

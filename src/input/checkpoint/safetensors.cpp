@@ -21,7 +21,7 @@ Tensor copy_of(ConstTensorView original) {
   return copy;
 }
 
-std::string header_json(const std::string& path, std::span<const TensorPlace> tensors,
+std::string header_json(const std::string& path, std::span<const TensorDeclaration> tensors,
                         const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
@@ -66,7 +66,8 @@ ConstTensorView SafetensorsFile::tensor(const std::string& name) const {
   return aligned_copies_->get(name, [&] { return copy_of(view); });
 }
 
-SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const TensorPlace> tensors,
+SafetensorsWriter::SafetensorsWriter(const std::string& path,
+                                     std::span<const TensorDeclaration> tensors,
                                      const std::map<std::string, std::string>& metadata)
     : file_(path) {
   std::string header = header_json(path, tensors, metadata);
@@ -88,7 +89,7 @@ void SafetensorsWriter::commit() {
 void write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                        const std::map<std::string, std::string>& metadata) {
   translate_exceptions([&] {
-    std::vector<TensorPlace> places;
+    std::vector<TensorDeclaration> places;
     for (const auto& [name, tensor] : tensors) {
       if (!tensor.is_contiguous() || tensor.device().kind != Device::Kind::cpu)
         bad_input("{}: cannot write: tensor {} must be contiguous and in host memory", path,

@@ -14,7 +14,7 @@
 namespace qkscope {
 
 // Name, dtype and shape of a tensor to be written.
-struct TensorPlace {
+struct TensorDeclaration {
   std::string name;
   DType dtype = DType::f32;
   Shape shape;
@@ -28,7 +28,7 @@ class SafetensorsWriter {
  public:
   // Writes the header. The data section is aligned to 64 bytes. Throws bad input for duplicate
   // names.
-  SafetensorsWriter(const std::string& path, std::span<const TensorPlace> tensors,
+  SafetensorsWriter(const std::string& path, std::span<const TensorDeclaration> tensors,
                     const std::map<std::string, std::string>& metadata);
 
   // Appends the next bytes of the data section; tensors follow in the order of `tensors`.

@@ -115,7 +115,7 @@ void remove_folder(const fs::path& path) {
 fs::path existing(const RepositoryName& repository) {
   auto folder = cached_repository(repository.kind, repository.id);
   if (!is_repository_id(repository.id) || !is_folder(folder))
-    bad_input("{}: no such {} in the cache {}; 'qkscope cache' lists what is there",
+    bad_input("{}: no such {} in the cache {}; 'qkscope hub cache' lists what is there",
               in_quotes(repository.id),
               repository.kind == RepositoryKind::model ? "model" : "dataset", hub_cache_folder());
   return folder;
@@ -197,7 +197,7 @@ std::uint64_t remove_revision(const RepositoryName& repository, const std::strin
     const auto commit =
         is_revision(revision) ? cached_commit(repository.kind, repository.id, revision) : "";
     if (commit.empty())
-      bad_input("{}: no revision {} in the cache; 'qkscope cache' lists what is there",
+      bad_input("{}: no revision {} in the cache; 'qkscope hub cache' lists what is there",
                 repository.id, in_quotes(revision));
     for (const auto& [name, target] : cached_refs(folder.string()))
       if (target == commit) remove_file(folder / "refs" / name);

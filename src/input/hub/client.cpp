@@ -18,8 +18,8 @@ constexpr int kMostRedirects = 8;
 
 // Returns the target of a redirect, or throws if following it would be unsafe.
 Url redirect_target(const HttpRequest& request, const HttpResponse& response, const Url& endpoint) {
-  auto next = reading_answer(request.url,
-                             [&] { return resolve_url(request.url, response.header("location")); });
+  auto next = translate_response_errors(
+      request.url, [&] { return resolve_url(request.url, response.header("location")); });
   if (next.scheme == "http" && (request.url.scheme == "https" || !is_loopback(next)))
     failure("{}: sends us on to {}, which is not encrypted; not followed",
             request.url.without_query(), next.without_query());
@@ -98,14 +98,14 @@ HttpResponse HubClient::send(const HttpRequest& request) const {
   Backoff backoff(settings_, stop_);
   auto response = send_once(request);
   while (backoff.wait_after(response)) response = send_once(request);
-  if (response.status == 0) connection_failed(response, request.url);
+  if (response.status == 0) throw_connection_error(response, request.url);
   return response;
 }
 
 Json HubClient::get_json(const Repository& repository, const Url& url) const {
   const auto response = send({.url = url});
-  if (!response.ok()) explain_refusal(*this, response, repository, Access::read);
-  return parse_answer(response, url);
+  if (!response.ok()) throw_refusal(*this, response, repository, Access::read);
+  return parse_response(response, url);
 }
 
 Json HubClient::post_json(const Repository& repository, const Url& url, const Json& body) const {
@@ -113,12 +113,13 @@ Json HubClient::post_json(const Repository& repository, const Url& url, const Js
                               .url = url,
                               .headers = {{"Content-Type", "application/json"}},
                               .body = body.dump(-1, ' ', false, Json::error_handler_t::replace)});
-  if (!response.ok()) explain_refusal(*this, response, repository, Access::write);
-  return parse_answer(response, url);
+  if (!response.ok()) throw_refusal(*this, response, repository, Access::write);
+  return parse_response(response, url);
 }
 
-Json parse_answer(const HttpResponse& response, const Url& url) {
-  return reading_answer(url, [&] { return parse_json(response.body, url.without_query()); });
+Json parse_response(const HttpResponse& response, const Url& url) {
+  return translate_response_errors(url,
+                                   [&] { return parse_json(response.body, url.without_query()); });
 }
 
 void rethrow_response_error(const Url& url) {
@@ -132,15 +133,15 @@ void rethrow_response_error(const Url& url) {
   }
 }
 
-void connection_failed(const HttpResponse& response, const Url& url) {
+void throw_connection_error(const HttpResponse& response, const Url& url) {
   failure(
       "{}: {}; is the network there? HF_HUB_OFFLINE=1 works with what the cache holds, and the "
       "same command continues later",
       url.without_query(), response.fault);
 }
 
-void explain_refusal(const HubClient& client, const HttpResponse& response,
-                     const Repository& repository, Access access) {
+void throw_refusal(const HubClient& client, const HttpResponse& response,
+                   const Repository& repository, Access access) {
   const auto code = response.header("x-error-code");
   const auto name = fmt::format("{} {}", repository.kind_name(), repository.id);
   if (code == "GatedRepo")
@@ -164,7 +165,7 @@ void explain_refusal(const HubClient& client, const HttpResponse& response,
   failure("{}: the Hub answers with status {}{}", name, response.status, reason(response));
 }
 
-bool worth_another_try(const HttpResponse& response) {
+bool is_retryable(const HttpResponse& response) {
   if (response.status == 0) return response.transient;
   constexpr int kLater[] = {408, 429, 500, 502, 503, 504};
   return std::ranges::count(kLater, response.status) > 0;
@@ -180,8 +181,7 @@ std::optional<double> retry_after(const std::string& header, double now) {
 }
 
 bool Backoff::wait_after(const HttpResponse& response) {
-  if (!worth_another_try(response) || ++tries_ >= settings_.attempts || stopped(stop_))
-    return false;
+  if (!is_retryable(response) || ++tries_ >= settings_.attempts || stopped(stop_)) return false;
   const auto asked = retry_after(response.header("retry-after"), unix_seconds());
   const double own =
       std::min(kLongestOwnWait, settings_.first_wait * std::exp2(static_cast<double>(tries_ - 1)));

@@ -35,12 +35,12 @@ class HubClient {
   // status 0.
   HttpResponse send_once(HttpRequest request) const;
 
-  // Sends a request with retries (worth_another_try). Returns any HTTP status; throws if the
+  // Sends a request with retries (is_retryable). Returns any HTTP status; throws if the
   // connection keeps failing.
   HttpResponse send(const HttpRequest& request) const;
 
   // Send a request and parse the JSON response. Other statuses than success throw
-  // (explain_refusal).
+  // (throw_refusal).
   Json get_json(const Repository& repository, const Url& url) const;
   Json post_json(const Repository& repository, const Url& url, const Json& body) const;
 
@@ -49,14 +49,14 @@ class HubClient {
   const std::atomic<bool>* stop_;
 };
 
-Json parse_answer(const HttpResponse& response, const Url& url);
+Json parse_response(const HttpResponse& response, const Url& url);
 
 // Call inside a catch block around code that parses a response. Parse errors become a failure that
 // names the URL, because the server is at fault; other failures are rethrown unchanged.
 [[noreturn]] void rethrow_response_error(const Url& url);
 
 template <typename Body>
-auto reading_answer(const Url& url, const Body& body) {
+auto translate_response_errors(const Url& url, const Body& body) {
   try {
     return body();
   } catch (...) {
@@ -67,14 +67,14 @@ auto reading_answer(const Url& url, const Body& body) {
 enum class Access { read, write };
 
 // Throws an error that explains an unsuccessful response and what to do about it.
-[[noreturn]] void explain_refusal(const HubClient& client, const HttpResponse& response,
-                                  const Repository& repository, Access access);
+[[noreturn]] void throw_refusal(const HubClient& client, const HttpResponse& response,
+                                const Repository& repository, Access access);
 
-[[noreturn]] void connection_failed(const HttpResponse& response, const Url& url);
+[[noreturn]] void throw_connection_error(const HttpResponse& response, const Url& url);
 
 // Returns true for a transient connection failure and for the statuses 408, 429, 500, 502, 503,
 // 504.
-bool worth_another_try(const HttpResponse& response);
+bool is_retryable(const HttpResponse& response);
 
 // Parses a Retry-After header, which holds seconds or a date, and returns the seconds to wait.
 // Returns nullopt if the header is empty or invalid. `now` is Unix time in seconds.

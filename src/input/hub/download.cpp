@@ -142,8 +142,8 @@ class BlobDownload {
       }
       if (backoff.wait_after(response)) continue;
       if (client_.stop() != nullptr && client_.stop()->load()) failure("the download was stopped");
-      if (response.status == 0) connection_failed(response, url_);
-      explain_refusal(client_, response, repository_, Access::read);
+      if (response.status == 0) throw_connection_error(response, url_);
+      throw_refusal(client_, response, repository_, Access::read);
     }
   }
 
@@ -195,7 +195,7 @@ void check_space(const CacheWriter& cache, const std::vector<RemoteFile>& files)
   if (!error && space.available < needed)
     failure(
         "{}: {} are to be downloaded, but the disk has only {} left; free some, or set "
-        "HF_HUB_CACHE to a folder on a larger disk ('qkscope cache' shows what is there)",
+        "HF_HUB_CACHE to a folder on a larger disk ('qkscope hub cache' shows what is there)",
         cache.folder(), format_bytes(needed), format_bytes(space.available));
 }
 

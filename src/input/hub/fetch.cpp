@@ -84,8 +84,8 @@ class Fetch {
     if (explain && !missing.empty())
       bad_input(
           "{}: the cache lacks {}, and HF_HUB_OFFLINE forbids to ask the Hub; run 'qkscope "
-          "download' with the network on",
-          where(commit), some_of(missing));
+          "hub download' with the network on",
+          where(commit), list_paths(missing));
     return missing.empty();
   }
 

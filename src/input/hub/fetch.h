@@ -41,7 +41,7 @@ FileChoice tokenizer_files();
 FileChoice dataset_files(const std::string& name, const std::string& split);
 
 // Formats a list for error messages: "a, b and 3 more", or "nothing" if empty.
-std::string some_of(const std::vector<std::string>& paths);
+std::string list_paths(const std::vector<std::string>& paths);
 
 struct FetchTarget {
   RepositoryName repository;

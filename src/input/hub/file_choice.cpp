@@ -47,7 +47,7 @@ bool add_weights(const Paths& paths, const FileReader& read, const std::string& 
   const auto* format = find_format(paths);
   if (format == nullptr)
     bad_input("{}: no weights that can be read: expected {} or {}; it holds {}", where,
-              kWeightFormats[0].single, kWeightFormats[0].index, some_of(paths));
+              kWeightFormats[0].single, kWeightFormats[0].index, list_paths(paths));
   if (has(paths, format->single)) {
     chosen.push_back(format->single);
     return true;
@@ -68,12 +68,12 @@ bool add_weights(const Paths& paths, const FileReader& read, const std::string& 
 
 void require_config(const Paths& paths, const std::string& where) {
   if (!has(paths, kConfig))
-    bad_input("{}: no checkpoint: expected a {}; it holds {}", where, kConfig, some_of(paths));
+    bad_input("{}: no checkpoint: expected a {}; it holds {}", where, kConfig, list_paths(paths));
 }
 
 }  // namespace
 
-std::string some_of(const std::vector<std::string>& paths) {
+std::string list_paths(const std::vector<std::string>& paths) {
   return list_names(paths, 8);
 }
 
@@ -102,7 +102,8 @@ FileChoice checkpoint_files(bool weights) {
 FileChoice tokenizer_files() {
   return [](const Paths& paths, const FileReader&, const std::string& where) {
     if (!has(paths, kTokenizer))
-      bad_input("{}: no tokenizer: expected a {}; it holds {}", where, kTokenizer, some_of(paths));
+      bad_input("{}: no tokenizer: expected a {}; it holds {}", where, kTokenizer,
+                list_paths(paths));
     Paths chosen;
     add_tokenizer(paths, chosen);
     return std::optional(chosen);

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/core/error.h"
-#include "base/core/made_once.h"
+#include "base/core/fork_safe_static.h"
 #include "input/hub/http.h"
 #include "qkscope/version.h"
 
@@ -143,7 +143,7 @@ int rewind_body(void* user, curl_off_t offset, int origin) {
 }
 
 const std::string& trusted_certificates() {
-  const auto& file = made_once([] {
+  const auto& file = fork_safe_static([] {
     const char* own = curl_version_info(CURLVERSION_NOW)->cainfo;
     return certificates_file(own == nullptr ? "" : own);
   });

@@ -129,8 +129,8 @@ std::string fetch_commit(const HubClient& client, const Repository& repository,
   const auto response = client.send({.url = url});
   if (response.status == 404 && response.header("x-error-code") == "RevisionNotFound")
     no_such_revision(client, repository, revision);
-  if (!response.ok()) explain_refusal(client, response, repository, Access::read);
-  auto commit = string_at(parse_answer(response, url), "sha");
+  if (!response.ok()) throw_refusal(client, response, repository, Access::read);
+  auto commit = string_at(parse_response(response, url), "sha");
   if (!is_commit(commit))
     failure("{}: found {}, expected a commit", url.without_query(), in_quotes(commit));
   return commit;
@@ -149,11 +149,11 @@ RemoteTree fetch_tree(const HubClient& client, const Repository& repository,
       failure("{}: the listing does not end after {} pages with {} files", url.without_query(),
               seen.size() - 1, tree.size());
     const auto response = client.send({.url = url});
-    if (!response.ok()) explain_refusal(client, response, repository, Access::read);
-    reading_answer(url, [&] { add_page(parse_answer(response, url), url, tree); });
+    if (!response.ok()) throw_refusal(client, response, repository, Access::read);
+    translate_response_errors(url, [&] { add_page(parse_response(response, url), url, tree); });
     const auto next = next_page(response);
     if (next.empty()) break;
-    url = reading_answer(url, [&] { return resolve_url(url, next); });
+    url = translate_response_errors(url, [&] { return resolve_url(url, next); });
     if (!same_server(url, client.settings().endpoint))
       failure("{}: the next page of a listing is on another server", url.without_query());
   }

@@ -29,7 +29,7 @@ std::unique_ptr<ObjectStore> open_store(const StoreAddress& address) {
   return open_local_store(address);
 }
 
-void check_condition(ObjectStore& store, const std::string& name) {
+void verify_conditional_put(ObjectStore& store, const std::string& name) {
   if (!store.put_if_absent(name, "a second one\n")) return;
   store.remove(name);
   failure(

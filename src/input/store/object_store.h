@@ -62,7 +62,7 @@ std::unique_ptr<ObjectStore> open_store(const StoreAddress& address);
 
 // Verifies that the store honours conditional puts, using a name that put_if_absent() has just
 // created. Throws a failure and removes the object if the store overwrites it.
-void check_condition(ObjectStore& store, const std::string& name);
+void verify_conditional_put(ObjectStore& store, const std::string& name);
 
 void remove_objects(ObjectStore& store, const std::vector<std::string>& names);
 

@@ -1,9 +1,10 @@
+#include "input/store/scratch_folders.h"
+
 #include <fmt/format.h>
 
 #include "base/core/blake2b.h"
 #include "base/core/error.h"
 #include "input/checkpoint/hub_cache.h"
-#include "input/store/places.h"
 
 namespace qkscope {
 namespace {
@@ -30,11 +31,11 @@ std::string hash_of(const StoreAddress& address) {
 
 }  // namespace
 
-std::string run_place(const StoreAddress& address, const std::string& run) {
+std::string run_scratch_folder(const StoreAddress& address, const std::string& run) {
   return fmt::format("{}/runs/{}-{}", base(), hash_of(address), run);
 }
 
-std::string fetched_place(const StoreAddress& address) {
+std::string fetched_scratch_folder(const StoreAddress& address) {
   return fmt::format("{}/stores/{}", base(), hash_of(address));
 }
 
@@ -42,7 +43,7 @@ std::string output_scratch_folder(const StoreAddress& address, const std::string
   return fmt::format("{}/results/{}-{}", base(), hash_of(address), name);
 }
 
-std::string sweep_place(const StoreAddress& address) {
+std::string sweep_scratch_folder(const StoreAddress& address) {
   return fmt::format("{}/sweeps/{}/{}", base(), hash_of(address), address.last_name());
 }
 

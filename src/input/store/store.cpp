@@ -7,7 +7,7 @@
 #include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
 #include "input/hub/http.h"
-#include "input/store/places.h"
+#include "input/store/scratch_folders.h"
 #include "input/store/stored_folder.h"
 #include "input/store/stored_input.h"
 

@@ -16,7 +16,7 @@
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "input/hub/transfer.h"
-#include "input/store/places.h"
+#include "input/store/scratch_folders.h"
 
 namespace qkscope {
 namespace {
@@ -160,7 +160,7 @@ std::vector<std::string> StoredFolder::names() const {
 }
 
 std::string StoredFolder::local_folder() const {
-  return fetched_place(address()) + "/" + hash_;
+  return fetched_scratch_folder(address()) + "/" + hash_;
 }
 
 void StoredFolder::fetch(const std::vector<std::string>& names, bool quiet) const {

@@ -14,7 +14,7 @@
 #include "base/io/output_file.h"
 #include "input/hub/transfer.h"
 #include "input/store/object_store.h"
-#include "input/store/places.h"
+#include "input/store/scratch_folders.h"
 
 namespace qkscope {
 namespace {
@@ -66,7 +66,7 @@ void fetch_objects(ObjectStore& store, const std::vector<StoredObject>& objects,
 }
 
 std::string fetch_at(const StoreAddress& address, const FetchOptions& options) {
-  const auto place = fetched_place(address) + "/input";
+  const auto place = fetched_scratch_folder(address) + "/input";
   const auto store = open_store(address);
   const auto objects = store->list("");
   if (objects.size() > kMostObjects)

@@ -7,7 +7,7 @@
 #include <pcre2.h>
 
 #include "base/core/error.h"
-#include "base/core/made_once.h"
+#include "base/core/fork_safe_static.h"
 #include "base/core/utf8.h"
 #include "input/tokenizer/unicode.h"
 
@@ -105,7 +105,7 @@ struct ExtendedClass {
 };
 
 const std::vector<ExtendedClass>& extended_classes() {
-  return made_once([] {
+  return fork_safe_static([] {
     return std::vector<ExtendedClass>{
         {"\\w", "\\W", extended("\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}", unicode::kRegexWord)},
         {"\\s", "\\S", extended("\\x{9}-\\x{D}\\x{85}\\p{Z}", unicode::kSpace)},

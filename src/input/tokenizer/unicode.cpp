@@ -6,7 +6,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "base/core/made_once.h"
+#include "base/core/fork_safe_static.h"
 #include "base/core/utf8.h"
 
 namespace qkscope::unicode {
@@ -86,7 +86,7 @@ char32_t compose_hangul(char32_t first, char32_t second) {
 
 // Rank of the canonical combining class; 0 for a starter.
 std::uint8_t combining_rank(char32_t code) {
-  const auto& table = made_once([] { return expand<std::uint8_t>(kCombining); });
+  const auto& table = fork_safe_static([] { return expand<std::uint8_t>(kCombining); });
   return table[code];
 }
 
@@ -98,7 +98,7 @@ std::u32string_view decomposition(char32_t code, bool compatible) {
 
 // Returns the composition of two characters, including Hangul, or 0 if there is none.
 char32_t compose(char32_t first, char32_t second) {
-  const auto& table = made_once([] {
+  const auto& table = fork_safe_static([] {
     std::unordered_map<std::uint64_t, char32_t> pairs;
     for (const auto& c : kCompositions)
       pairs.emplace(std::uint64_t{c.first} << 32 | c.second, c.composed);
@@ -111,7 +111,7 @@ char32_t compose(char32_t first, char32_t second) {
 
 // Returns true if the character can be the second of a composition.
 bool composes_backwards(char32_t code) {
-  const auto& seconds = made_once([] {
+  const auto& seconds = fork_safe_static([] {
     std::unordered_set<char32_t> codes;
     for (const auto& c : kCompositions) codes.insert(c.second);
     return codes;
@@ -129,7 +129,7 @@ constexpr auto kNfkd = static_cast<std::uint8_t>(Form::nfkd);
 // combining mark, or may compose with a previous character. A text of inert characters is already
 // normalized.
 const std::uint8_t* unsettled_forms() {
-  const auto& table = made_once([] {
+  const auto& table = fork_safe_static([] {
     constexpr std::uint8_t kAll = kNfc | kNfd | kNfkc | kNfkd;
     std::vector<std::uint8_t> forms(kCodePoints);
     for (const auto& mapping : kCanonical) forms[mapping.code] = kAll;
@@ -286,7 +286,7 @@ class Normalization {
 }  // namespace
 
 const std::uint16_t* properties() {
-  const auto& table = made_once([] { return expand<std::uint16_t>(kProperties); });
+  const auto& table = fork_safe_static([] { return expand<std::uint16_t>(kProperties); });
   return table.data();
 }
 

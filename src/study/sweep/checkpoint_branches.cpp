@@ -175,7 +175,8 @@ std::string yaml_word(const std::string& text) {
 std::string sweep_text(const BranchSweep& sweep, const std::string& name,
                        const std::string& config) {
   auto text = fmt::format(
-      "# Checkpoints of {}, written by 'qkscope branches'. docs/how-to/sweep.md describes the file; where "
+      "# Checkpoints of {}, written by 'qkscope hub branches'. docs/how-to/sweep.md describes the "
+      "file; where "
       "a\n"
       "# phase has another context, add tokenizer.max_length and capture.min_bucket_size to its\n"
       "# overrides.\nname: {}\nbase: {}\nruns:\n",

@@ -13,7 +13,7 @@
 #include "capture/format/layout.h"
 #include "capture/format/metadata.h"
 #include "capture/stats_format/stats_file.h"
-#include "input/store/places.h"
+#include "input/store/scratch_folders.h"
 
 namespace qkscope {
 namespace {
@@ -79,7 +79,7 @@ bool holds(const StoreAddress& address, const std::string& state_file, const Jso
 }  // namespace
 
 StoredSweep::StoredSweep(const StoreAddress& address)
-    : address_(address), folder_(sweep_place(address)) {}
+    : address_(address), folder_(sweep_scratch_folder(address)) {}
 
 std::string StoredSweep::capture(const std::string& label) const {
   return address_.below(kCaptures + label).to_string();
@@ -111,7 +111,7 @@ bool StoredSweep::has_statistics(const std::string& label) const {
 
 void StoredSweep::delete_downloads(const std::string& label) const {
   for (const char* what : {kCaptures, kStatistics})
-    fs::remove_all(fetched_place(address_.below(what + label)));
+    fs::remove_all(fetched_scratch_folder(address_.below(what + label)));
 }
 
 void StoredSweep::download_files() const {

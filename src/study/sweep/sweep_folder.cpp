@@ -192,10 +192,10 @@ bool SweepFolder::has_statistics(const std::string& label) const {
   return stored_ ? stored_->has_statistics(label) : StatsFolder(statistics(label)).finished();
 }
 
-void SweepFolder::remove_left_parts(const SweepRun& run) const {
+void SweepFolder::remove_leftover_parts(const SweepRun& run) const {
   if (stored_) return;  // stores have no partial runs
-  if (run.data.empty() && captured(run)) DataRoot(capture(run.label)).remove_left_parts();
-  if (run.statistics && measured(run)) StatsFolder(statistics(run.label)).remove_left_parts();
+  if (run.data.empty() && captured(run)) DataRoot(capture(run.label)).remove_leftover_parts();
+  if (run.statistics && measured(run)) StatsFolder(statistics(run.label)).remove_leftover_parts();
 }
 
 bool SweepFolder::analysed(const SweepConfig& config, const SweepRun& run) const {

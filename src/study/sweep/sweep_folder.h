@@ -85,7 +85,7 @@ class SweepFolder {
   // Returns true if there are finished statistics of any configuration.
   bool has_statistics(const std::string& label) const;
   // Removes parts that killed processes left beside finished captures and statistics.
-  void remove_left_parts(const SweepRun& run) const;
+  void remove_leftover_parts(const SweepRun& run) const;
   // Returns true if `results` was made with these options, this version and the present capture.
   bool analysed(const AnalyzeOptions& options, const std::string& results) const;
   // Returns true if all analyses of the run are up to date.

@@ -234,7 +234,7 @@ class SweepRunner {
         wait_for_tasks(folder);
     if (stopped()) return Outcome::interrupted;
     const Missing missing{.capture = !folder_.captured(run), .statistics = !folder_.measured(run)};
-    folder_.remove_left_parts(run);
+    folder_.remove_leftover_parts(run);
     if (missing.capture || missing.statistics) {
       const auto begun = begun_shards(folder_, run);
       const auto count = begun > 0 ? begun : options_.texts.count;
@@ -384,7 +384,7 @@ class SweepRunner {
   }
 
   CaptureOptions capture_options(const CapturePlan& plan, const Shard& texts) const {
-    const bool anew = options_.overwrite && !continues_capture(plan.run_plan());
+    const bool anew = options_.overwrite && !can_resume_capture(plan.run_plan());
     return {.shard = texts, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop};
   }
 

@@ -183,26 +183,26 @@ TEST_F(Figures, UpToDateFiguresAreNotDrawnAgain) {
   options.quiet = true;
   options.again = false;
   const Drawn first = draw_figures(options);
-  EXPECT_FALSE(first.as_before);
+  EXPECT_FALSE(first.up_to_date);
   const Drawn second = draw_figures(options);
-  EXPECT_TRUE(second.as_before);
+  EXPECT_TRUE(second.up_to_date);
   EXPECT_EQ(second.figures, first.figures);
   EXPECT_EQ(second.left_out, first.left_out);
   // A missing file, other options and other results make the figures out of date.
   std::filesystem::remove(out() + "/head_map_rq.svg");
-  EXPECT_FALSE(draw_figures(options).as_before);
+  EXPECT_FALSE(draw_figures(options).up_to_date);
   EXPECT_TRUE(drawn("head_map_rq.svg"));
   options.components = {1, 2};
-  EXPECT_FALSE(draw_figures(options).as_before);
-  EXPECT_TRUE(draw_figures(options).as_before);
+  EXPECT_FALSE(draw_figures(options).up_to_date);
+  EXPECT_TRUE(draw_figures(options).up_to_date);
   analyze("--only pca --scatter 0 --high 0.6");
-  EXPECT_FALSE(draw_figures(options).as_before);
+  EXPECT_FALSE(draw_figures(options).up_to_date);
   // So does drawing a single figure into the same folder.
   auto other = options;
   other.again = true;
   other.only = "head_map_rq";
   draw_figures(other);
-  EXPECT_FALSE(draw_figures(options).as_before);
+  EXPECT_FALSE(draw_figures(options).up_to_date);
 }
 
 TEST_F(Figures, TheSummaryHasNoAbsolutePaths) {

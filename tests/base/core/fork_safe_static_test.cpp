@@ -1,3 +1,5 @@
+#include "base/core/fork_safe_static.h"
+
 #include <semaphore>
 #include <string>
 #include <thread>
@@ -6,7 +8,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/core/made_once.h"
 #include "sanitized.h"
 
 namespace qkscope {
@@ -15,7 +16,7 @@ namespace {
 TEST(ForkSafeStatic, ReturnsTheSameObjectForEveryCall) {
   int calls = 0;
   const auto get = [&]() -> const std::string& {
-    return made_once([&] {
+    return fork_safe_static([&] {
       ++calls;
       return std::string("table");
     });
@@ -31,7 +32,7 @@ TEST(ForkSafeStatic, AChildForkedDuringInitialisationDoesNotBlock) {
   static std::binary_semaphore begun{0};
   static std::binary_semaphore go_on{0};
   const auto get = [] {
-    return made_once([] {
+    return fork_safe_static([] {
       if (slow) {
         begun.release();
         go_on.acquire();

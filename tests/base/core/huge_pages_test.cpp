@@ -33,7 +33,7 @@ std::string flags_of_mapping(const void* address) {
 TEST(HugePages, AreUsedWhereTheKernelGrantsThem) {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  ask_for_huge_pages();
+  request_huge_pages();
   const std::vector<int> block(5 << 20);  // 20 MiB of the heap that the request has marked
   const auto flags = flags_of_mapping(block.data() + block.size() / 2);
   ASSERT_NE(flags, "");

@@ -23,7 +23,7 @@ TEST(MappedFile, ATruncatedFileIsNamedOnSigbus) {
   write_file(path, std::string(1 << 20, 'x'));
   EXPECT_EXIT(
       {
-        report_cut_files();
+        report_truncated_mappings();
         const MappedFile file(path);
         if (::truncate(path.c_str(), 4096) != 0) std::exit(5);
         int sum = 0;

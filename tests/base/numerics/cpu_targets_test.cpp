@@ -12,10 +12,10 @@
 
 #include "base/numerics/fft.h"
 #include "base/numerics/normal.h"
+#include "base/numerics/nufft.h"
 #include "base/numerics/phase_sums.h"
 #include "base/numerics/products.h"
 #include "base/numerics/random.h"
-#include "base/numerics/spectrum.h"
 #include "base/numerics/vectors.h"
 
 namespace qkscope {
@@ -131,7 +131,7 @@ std::uint64_t digest_of_fourier_kernels() {
   const auto parts = numbers(2 * 700, 8);
   std::vector<std::complex<double>> signal;
   for (std::size_t i = 0; i < 700; ++i) signal.emplace_back(parts[2 * i], parts[2 * i + 1]);
-  Spectrum spectrum(order.offsets(), order.length(), {0, 1});
+  Nufft spectrum(order.offsets(), order.length(), {0, 1});
   spectrum.compute(signal);
   for (std::int64_t half = 0; half < 50; ++half) digest.add(spectrum.power(half));
   std::vector<PeakCandidate> found;

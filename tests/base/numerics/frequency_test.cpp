@@ -7,12 +7,12 @@
 
 #include "base/numerics/fft.h"
 #include "base/numerics/frequency_search.h"
+#include "base/numerics/nufft.h"
 #include "base/numerics/phase_sums.h"
 #include "base/numerics/phase_table.h"
 #include "base/numerics/random.h"
 #include "base/numerics/reference.h"
-#include "base/numerics/spectrum.h"
-#include "base/numerics/step_maximum.h"
+#include "base/numerics/youden_j.h"
 #include "sanitized.h"
 
 namespace qkscope {
@@ -136,14 +136,14 @@ TEST(LowFrequencySums, AgreesWithDirectSumsUpTo48Radians) {
 }
 
 // Random lengths, numbers of rows and bands: the error stays below the bound of the ES kernel.
-TEST(Spectrum, AgreesWithTheReference) {
+TEST(Nufft, AgreesWithTheReference) {
   for (std::uint64_t round = 0; round < 24; ++round) {
     Random random(round);
     const auto length = static_cast<std::int32_t>(2 + random.below(round % 3 == 0 ? 60 : 6000));
     const double highest = 0.05 + 3.05 * random.uniform();
     const auto offsets = random_positions(1 + random.below(600), length, random);
     const auto values = noise(offsets.size(), random);
-    Spectrum spectrum(offsets, length, {0, highest});
+    Nufft spectrum(offsets, length, {0, highest});
     spectrum.compute(values);
     double energy = 0;
     for (const auto& value : values) energy += std::norm(value);
@@ -158,12 +158,12 @@ TEST(Spectrum, AgreesWithTheReference) {
 
 // On grids with shared and with individual gains: every half grid point clearly above the threshold
 // is found, and none clearly below.
-TEST(Spectrum, FindsAllPointsAboveTheThreshold) {
+TEST(Nufft, FindsAllPointsAboveTheThreshold) {
   for (const std::int32_t length : {70, 3000, 40000})
     for (const FrequencyBand band : {FrequencyBand{0, 1}, FrequencyBand{0.01, 0.5}}) {
       Random random(11);
       const auto offsets = random_positions(400, length, random);
-      Spectrum spectrum(offsets, length, band);
+      Nufft spectrum(offsets, length, band);
       spectrum.compute(noise(offsets.size(), random));
       std::vector<PeakCandidate> found;
       const float least = 0.5F * spectrum.highest();
@@ -338,7 +338,7 @@ TEST(YoudenJ, AgreesWithTryingEveryThreshold) {
         for (const double x : lower) wrong += x > c ? 1.0 / static_cast<double>(lower.size()) : 0;
         best = std::max(best, above - wrong);
       }
-    EXPECT_NEAR(best_split(upper, lower), best, 1e-12) << round;
+    EXPECT_NEAR(youden_j(upper, lower), best, 1e-12) << round;
   }
 }
 

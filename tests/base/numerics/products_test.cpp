@@ -82,7 +82,7 @@ void check_interleaved_rows() {
       std::vector<double> out(static_cast<std::size_t>(round_up_rows(rows) * cols), -1.0);
       std::vector<const float*> starts;
       for (std::int64_t i = 0; i < rows; ++i) starts.push_back(narrow.data() + i * cols);
-      centre_side_by_side(starts, mean.data, out.data());
+      centre_and_interleave(starts, mean.data, out.data());
       for (std::int64_t i = 0; i < round_up_rows(rows); ++i)
         for (std::int64_t j = 0; j < cols; ++j) {
           const double expected =

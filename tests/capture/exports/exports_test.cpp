@@ -262,7 +262,7 @@ TEST_F(Exports, Fp8ScalesAreAddedBesideTheLinkedCheckpoint) {
   how.out = folder_.file("again");
   write_checkpoint(folder_.file("model"), {{"num_attention_heads", 2}});
   EXPECT_THAT(bad_input_message([&] { export_statistics(how); }),
-              HasSubstr("give the --checkpoint they were made with"));
+              HasSubstr("give the --model they were made with"));
   write_checkpoint(folder_.file("model"), {{"quantization_config", Json::object()}});
   EXPECT_THAT(bad_input_message([&] { export_statistics(how); }),
               HasSubstr("has a quantization_config already"));

@@ -200,7 +200,7 @@ TEST(ForeignFile, AcceptsWindowsOfInt64AndNullColumns) {
     const auto nulls = arrow::MakeArrayOfNull(type, 3).ValueOrDie();
     const auto rows = read_head_file(write(folder, {.window = nulls})).rows;
     EXPECT_FALSE(rows.sliding_window);
-    EXPECT_FALSE(rows.window_unsaid);
+    EXPECT_FALSE(rows.window_missing);
   }
   arrow::DoubleBuilder builder;
   ASSERT_TRUE(builder.AppendValues({512.0, 512.0, 512.0}).ok());

@@ -252,7 +252,7 @@ TEST_F(CaptureRun, FindsHubIdsInTheCache) {
   EXPECT_NE(contents("out").at("README.md").find(commit), std::string::npos);
   const auto missing = run_program(offline + command("other", "--set dataset.path=org/none"));
   EXPECT_EQ(missing.status, 2);
-  EXPECT_NE(missing.err.find("qkscope download org/none --dataset"), std::string::npos)
+  EXPECT_NE(missing.err.find("qkscope hub download org/none --dataset"), std::string::npos)
       << missing.err;
 }
 

@@ -22,7 +22,7 @@ StatisticsSettings settings() {
 }
 
 // Scores per layer and head of one document.
-class Scores : public LayerStatistics, public AttentionSink {
+class Scores : public LayerStatistics, public AttentionConsumer {
  public:
   explicit Scores(std::vector<std::int32_t> tokens) : pairs_(count_pairs(tokens)) {
     request_.layout = column_layout(settings());

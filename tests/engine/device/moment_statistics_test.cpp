@@ -63,7 +63,7 @@ struct Refused : std::runtime_error {
   NonFinite found;
 };
 
-class KeptMoments : public MomentSink {
+class KeptMoments : public MomentConsumer {
  public:
   void add(const LayerMoments& part) override { parts.push_back(part); }
   void refuse(const NonFinite& found) override { throw Refused(found); }

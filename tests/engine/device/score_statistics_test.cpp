@@ -13,7 +13,7 @@
 namespace qkscope {
 namespace {
 
-class KeptAttention : public AttentionSink {
+class KeptAttention : public AttentionConsumer {
  public:
   void add(LayerAttention attention) override { parts.push_back(std::move(attention)); }
   std::vector<LayerAttention> parts;

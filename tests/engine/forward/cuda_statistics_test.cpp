@@ -18,7 +18,7 @@ constexpr std::int64_t kBucketSize = 60;
 
 // Sums of every layer: queries, keys and values before rotation, queries and keys after it, and
 // attention.
-class CollectedStatistics : public LayerStatistics, public AttentionSink {
+class CollectedStatistics : public LayerStatistics, public AttentionConsumer {
  public:
   CollectedStatistics(const ModelConfig& model, bool adds, AttentionRequest request = {})
       : model_(model), adds_(adds), request_(request) {
@@ -54,7 +54,7 @@ class CollectedStatistics : public LayerStatistics, public AttentionSink {
   std::vector<LayerAttention> attention;
 
  private:
-  struct Sums : MomentSink {
+  struct Sums : MomentConsumer {
     void add(const LayerMoments& part) override { merge(moments, part); }
     void refuse(const NonFinite&) override { throw std::runtime_error("not finite"); }
     MomentRequest request;

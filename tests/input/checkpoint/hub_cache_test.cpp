@@ -118,8 +118,9 @@ TEST_F(HubCache, AMissingModelErrorSaysHowToDownload) {
   EXPECT_THAT(
       refusal("org/nmae"),
       AllOf(HasSubstr("looked for " + folder_.file("models--org--nmae")),
-            HasSubstr("(the cache holds org/name)"), HasSubstr("'qkscope download org/nmae'")));
-  EXPECT_THAT(refusal("org/other", "v1"), HasSubstr("'qkscope download org/other --revision v1'"));
+            HasSubstr("(the cache holds org/name)"), HasSubstr("'qkscope hub download org/nmae'")));
+  EXPECT_THAT(refusal("org/other", "v1"),
+              HasSubstr("'qkscope hub download org/other --revision v1'"));
 }
 
 TEST_F(HubCache, AMissingRevisionListsCachedRevisions) {
@@ -129,7 +130,7 @@ TEST_F(HubCache, AMissingRevisionListsCachedRevisions) {
               AllOf(HasSubstr("revision \"v2\" is not in the cache"),
                     HasSubstr(model() + "/refs/v2 and " + snapshot("v2")),
                     HasSubstr(std::string("revisions there: main, ") + kCommit),
-                    HasSubstr("'qkscope download org/name --revision v2'")));
+                    HasSubstr("'qkscope hub download org/name --revision v2'")));
 }
 
 TEST_F(HubCache, ABranchWithoutSnapshotIsReported) {

@@ -310,7 +310,7 @@ class Refusals(CaptureTestCase):
     def test_offline(self):
         self.put()
         offline = {"HF_HUB_OFFLINE": "1"}
-        self.refused(NAME, f"'qkscope download {REPO} --dataset --revision {BRANCH}'", *COUNTS, **offline)
+        self.refused(NAME, f"'qkscope hub download {REPO} --dataset --revision {BRANCH}'", *COUNTS, **offline)
         self.refused(NAME, "nothing says which key head", "--label", "x")  # fetches the query heads
         out = self.refused(NAME, "the cache lacks l00h00k/data.parquet", *COUNTS, **offline)
         self.assertIn("HF_HUB_OFFLINE forbids", out)

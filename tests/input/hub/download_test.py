@@ -339,7 +339,7 @@ class Refusals(HubTestCase):
     def test_offline(self):
         self.hub.model("org/tiny").put(tiny_checkpoint())
         offline = {"HF_HUB_OFFLINE": "1"}
-        self.assertIn("'qkscope download org/tiny'", self.run_program("inspect", "org/tiny", status=2, **offline))
+        self.assertIn("'qkscope hub download org/tiny'", self.run_program("inspect", "org/tiny", status=2, **offline))
         self.download("org/tiny", "--only", "config")
         self.hub.requests.clear()
         self.run_program("inspect", "org/tiny", **offline)

@@ -10,7 +10,7 @@ namespace qkscope {
 void z_scores(const PairModel& model, std::span<const Pair> pairs, std::span<const PairTile> tiles,
               double* z) {
   const auto dim = model.keys.dim;
-  LineVector<double> squares(static_cast<std::size_t>(kTilePairs * dim));
+  CacheAlignedVector<double> squares(static_cast<std::size_t>(kTilePairs * dim));
   for (const PairTile& tile : tiles) {
     const Pair* const first = pairs.data() + tile.first;
     double* const out = z + tile.offset;

@@ -20,11 +20,12 @@ void fetch(std::span<const float* const> rows, std::int64_t dim) {
 
 }  // namespace
 
-LineVector<double> PlaneUnits::group_axes(const Matrix& axes, std::span<const double> line) {
+CacheAlignedVector<double> PlaneUnits::group_axes(const Matrix& axes,
+                                                  std::span<const double> line) {
   const auto dim = std::ssize(line);
   const auto planes = axes.rows / 2;
   const auto groups = planes / kPlanes + 1;
-  LineVector<double> grouped(static_cast<std::size_t>(groups * dim * kPanelColumns));
+  CacheAlignedVector<double> grouped(static_cast<std::size_t>(groups * dim * kPanelColumns));
   const auto put = [&](std::int64_t plane, std::int64_t second, const double* axis) {
     double* to = grouped.data() + plane / kPlanes * dim * kPanelColumns + plane % kPlanes;
     for (std::int64_t j = 0; j < dim; ++j, to += kPanelColumns) to[second * kPlanes] = axis[j];
@@ -42,12 +43,12 @@ void PlaneUnits::project(const Matrix& axes, std::span<const double> line,
   const auto groups = std::ssize(grouped) / (dim * kPanelColumns);
   units_.resize(static_cast<std::size_t>(kPlanes * groups * count));
   on_line_.resize(rows.size());
-  LineVector<double> block(static_cast<std::size_t>(kTogether * dim));
+  CacheAlignedVector<double> block(static_cast<std::size_t>(kTogether * dim));
   for (std::int64_t begin = 0; begin < count; begin += kTogether) {
     const auto here = std::min(kTogether, count - begin);
     const auto behind = rows.subspan(static_cast<std::size_t>(begin + here));
     fetch(behind.first(std::min<std::size_t>(kTogether, behind.size())), dim);
-    centre_side_by_side(
+    centre_and_interleave(
         rows.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(here)), centre,
         block.data());
     double xy[kTogether * kPanelColumns];

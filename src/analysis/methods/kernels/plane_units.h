@@ -27,7 +27,7 @@ class PlaneUnits {
  private:
   // Interleaved axes (groups, dim, 8): the first axes of four planes, then their second axes. The
   // line is stored as one more plane after the last.
-  static LineVector<double> group_axes(const Matrix& axes, std::span<const double> line);
+  static CacheAlignedVector<double> group_axes(const Matrix& axes, std::span<const double> line);
 
   std::vector<std::complex<double>> units_;  // (4 groups, rows)
   std::vector<double> on_line_;              // (rows)

@@ -275,7 +275,7 @@ ActivationCopy CpuBackend::copy(Buffer buffer, const Selection& selection) {
   return {copy, copy->view()};
 }
 
-void CpuBackend::add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) {
+void CpuBackend::add_moments(Buffer buffer, const MomentRequest& request, MomentConsumer& sink) {
   const auto x = tensor(buffer);
   for (std::size_t i = 0; i < batch_->sequences.size(); ++i) {
     const auto document = document_moments(x, batch_->sequences[i], request);
@@ -284,7 +284,7 @@ void CpuBackend::add_moments(Buffer buffer, const MomentRequest& request, Moment
   }
 }
 
-void CpuBackend::add_attention(const AttentionRequest& request, AttentionSink& sink) {
+void CpuBackend::add_attention(const AttentionRequest& request, AttentionConsumer& sink) {
   QKSCOPE_ASSERT(!row_sums_.empty() && kept_.empty());
   sink.add(attention_statistics({attention_input(), row_sums_, batch_->ids}, request));
 }

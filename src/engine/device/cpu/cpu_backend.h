@@ -96,9 +96,9 @@ class CpuBackend : public Backend {
   void attend_edited_rows(const RowScores& edited) override {
     qkscope::attend_edited_rows(input_with_cache(), edited.rows, edited.scores, edited.pattern, z_);
   }
-  void add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) override;
+  void add_moments(Buffer buffer, const MomentRequest& request, MomentConsumer& sink) override;
   void keep_row_sums(bool keep) override { keeps_row_sums_ = keep; }
-  void add_attention(const AttentionRequest& request, AttentionSink& sink) override;
+  void add_attention(const AttentionRequest& request, AttentionConsumer& sink) override;
   void finish() override {}
   std::string hardware() const override {
     return fmt::format("{}, {} {}", cpu_target(), thread_count(),

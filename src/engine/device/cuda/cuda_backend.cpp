@@ -410,7 +410,7 @@ class CudaBackend : public Backend {
     host_attention_.reset();
   }
 
-  void add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) override {
+  void add_moments(Buffer buffer, const MomentRequest& request, MomentConsumer& sink) override {
     QKSCOPE_ASSERT(!rows_.narrowed());
     finish_pending_of(buffer);
     moments_.add(view(buffer), request, sink);
@@ -418,7 +418,7 @@ class CudaBackend : public Backend {
 
   void keep_row_sums(bool keep) override { keeps_row_sums_ = keep; }
 
-  void add_attention(const AttentionRequest& request, AttentionSink& sink) override {
+  void add_attention(const AttentionRequest& request, AttentionConsumer& sink) override {
     QKSCOPE_ASSERT(keeps_row_sums_ && !rows_.narrowed());
     if (request.replacements.empty() && request.kept.empty())
       return scores_.add(score_source(), request, sink);

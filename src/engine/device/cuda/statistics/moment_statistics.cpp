@@ -144,7 +144,8 @@ LayerMoments& MomentStatistics::moments_of(const MomentShape& shape) {
   return *moments_.emplace_back(shape, std::make_unique<LayerMoments>(empty_layer(shape))).second;
 }
 
-void MomentStatistics::add(const DeviceView& x, const MomentRequest& request, MomentSink& sink) {
+void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
+                           MomentConsumer& sink) {
   const auto& shape = request.shape;
   QKSCOPE_ASSERT(x.heads == shape.heads && x.width == shape.dim && x.rows == batch_->rows());
   const auto& [cut, chunks_on_device] = cut_for(request);
@@ -220,7 +221,7 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request, Mo
 }
 
 void MomentStatistics::send(const MomentRequest& request, std::shared_ptr<const Cut> cut,
-                            bool finds_shift, MomentSink& sink) {
+                            bool finds_shift, MomentConsumer& sink) {
   const ResultLayout layout(request);
   results_.send([this, layout, cut = std::move(cut), finds_shift, request = &request,
                  sink = &sink](const std::byte* bytes) {

@@ -26,7 +26,7 @@ class MomentStatistics {
   void begin(const Batch& batch);
   // Adds x (rows of the batch, heads, d_head). `request` and `sink` must stay valid until the
   // results are delivered.
-  void add(const DeviceView& x, const MomentRequest& request, MomentSink& sink);
+  void add(const DeviceView& x, const MomentRequest& request, MomentConsumer& sink);
 
  private:
   // Partition of the batch's rows into chunks. Pending results keep a reference.
@@ -55,7 +55,7 @@ class MomentStatistics {
   LayerMoments& moments_of(const MomentShape& shape);
   // Sends the result to the host and from there to the consumer.
   void send(const MomentRequest& request, std::shared_ptr<const Cut> cut, bool finds_shift,
-            MomentSink& sink);
+            MomentConsumer& sink);
 
   StatisticsResults& results_;
   cudaStream_t stream_;

@@ -136,7 +136,7 @@ std::vector<rows::RunningSoftmax> ScoreStatistics::fetch_row_sums(const ScoreSou
 }
 
 void ScoreStatistics::add(const ScoreSource& source, const AttentionRequest& request,
-                          AttentionSink& sink) {
+                          AttentionConsumer& sink) {
   QKSCOPE_ASSERT(request.replacements.empty() && request.kept.empty());
   prepare(source);
   prepare_cells(request);

@@ -32,7 +32,7 @@ class ScoreStatistics {
   std::vector<rows::RunningSoftmax> fetch_row_sums(const ScoreSource& source) const;
 
   // Adds a layer, whose row sums are known. `sink` must stay valid until the results are delivered.
-  void add(const ScoreSource& source, const AttentionRequest& request, AttentionSink& sink);
+  void add(const ScoreSource& source, const AttentionRequest& request, AttentionConsumer& sink);
 
  private:
   void prepare(const ScoreSource& source);

@@ -74,11 +74,11 @@ struct NufftTables {
 // Computes S(omega) = sum z_t exp(-i omega (t - origin())) at omega = k step(), in single precision
 // with a relative error below 2e-3. The grid has at least 1.4 points per resolution cell 2 pi /
 // length, so values between grid points can be interpolated.
-class Spectrum {
+class Nufft {
  public:
   // Only frequencies in or near the band may be queried; a lower band.high gives a smaller grid.
   // `offsets` are positions relative to the smallest one, all below `length`.
-  Spectrum(std::span<const std::int32_t> offsets, std::int64_t length, FrequencyBand band);
+  Nufft(std::span<const std::int32_t> offsets, std::int64_t length, FrequencyBand band);
 
   // Transforms `values`, shape (offsets).
   void compute(std::span<const std::complex<double>> values);

@@ -13,9 +13,9 @@ namespace qkscope {
 //   stores/HASH/...      downloaded files
 //   results/HASH-NAME/   output files before their upload
 //   sweeps/HASH/NAME/    folder of a sweep, without captures and statistics
-std::string run_place(const StoreAddress& address, const std::string& run);
-std::string fetched_place(const StoreAddress& address);
+std::string run_scratch_folder(const StoreAddress& address, const std::string& run);
+std::string fetched_scratch_folder(const StoreAddress& address);
 std::string output_scratch_folder(const StoreAddress& address, const std::string& name);
-std::string sweep_place(const StoreAddress& address);
+std::string sweep_scratch_folder(const StoreAddress& address);
 
 }  // namespace qkscope
