@@ -59,6 +59,7 @@ double time_assembly(const DataRoot& root, double ahead) {
   if (ahead == 0) {
     const auto start = Clock::now();
     Assembly(root, {part}).finish(true);
+    root.publish();
     return seconds_since(start);
   }
   Assembly assembly(root, {part.without_segments()});
@@ -70,6 +71,7 @@ double time_assembly(const DataRoot& root, double ahead) {
   }
   const auto start = Clock::now();
   assembly.finish(true);
+  root.publish();
   return seconds_since(start);
 }
 

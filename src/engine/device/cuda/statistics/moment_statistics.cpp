@@ -180,44 +180,50 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
   check(cudaMemsetAsync(result + layout.not_finite(), kAllFinite & 0xff, 4, stream_),
         "clear a flag");
 
-  sum_moments({.x = x.data,
-               .row_stride = x.row_stride,
-               .heads = shape.heads,
-               .record = layout.record,
-               .interleaved = request.interleaved,
-               .dtype = x.dtype,
-               .bucket_covariance = shape.bucket_covariance,
-               .chunks = device_chunks,
-               .segments = work.segments.as<MomentSegment>(),
-               .segment_count = segments,
-               .shift = shift,
-               .records = records,
-               .chunk_sums = chunk_sums},
-              stream_);
-  fold_moments(
-      {.records = records,
-       .record = layout.record,
-       .heads = shape.heads,
-       .shift = shift,
-       .sets = {fold_set({0, work.work.body}, cut->positions[0].sums(), result + layout.set(0)),
-                fold_set({work.work.body, static_cast<std::int32_t>(segments)},
-                         cut->positions[1].sums(), result + layout.set(1))}},
-      stream_);
-  fold_buckets(
-      {.chunk_sums = chunk_sums,
-       .chunks = device_chunks,
-       .records = records,
-       .work = work.buckets.as<BucketWork>(),
-       .record = layout.record,
-       .heads = shape.heads,
-       .buckets = shape.buckets,
-       .shift = shift,
-       .mean = reinterpret_cast<double*>(result + layout.mean()),
-       .m2 = reinterpret_cast<double*>(result + layout.m2()),
-       .cov = shape.bucket_covariance ? reinterpret_cast<double*>(result + layout.cov()) : nullptr,
-       .not_finite = reinterpret_cast<std::int32_t*>(result + layout.not_finite())},
-      stream_);
+  const MomentArguments sums{.x = x.data,
+                             .row_stride = x.row_stride,
+                             .heads = shape.heads,
+                             .record = layout.record,
+                             .interleaved = request.interleaved,
+                             .dtype = x.dtype,
+                             .bucket_covariance = shape.bucket_covariance,
+                             .chunks = device_chunks,
+                             .segments = work.segments.as<MomentSegment>(),
+                             .segment_count = segments,
+                             .shift = shift,
+                             .records = records,
+                             .chunk_sums = chunk_sums};
+  sum_moments(sums, stream_);
+  fold(sums, request, work, *cut, result);
   send(request, cut, finds_shift, sink);
+}
+
+void MomentStatistics::fold(const MomentArguments& sums, const MomentRequest& request,
+                            const Work& work, const Cut& cut, std::byte* result) {
+  const ResultLayout layout(request);
+  const bool covariance = request.shape.bucket_covariance;
+  fold_moments(
+      {.records = sums.records,
+       .record = layout.record,
+       .heads = sums.heads,
+       .shift = sums.shift,
+       .sets = {fold_set({0, work.work.body}, cut.positions[0].sums(), result + layout.set(0)),
+                fold_set({work.work.body, static_cast<std::int32_t>(sums.segment_count)},
+                         cut.positions[1].sums(), result + layout.set(1))}},
+      stream_);
+  fold_buckets({.chunk_sums = sums.chunk_sums,
+                .chunks = sums.chunks,
+                .records = sums.records,
+                .work = work.buckets.as<BucketWork>(),
+                .record = layout.record,
+                .heads = sums.heads,
+                .buckets = request.shape.buckets,
+                .shift = sums.shift,
+                .mean = reinterpret_cast<double*>(result + layout.mean()),
+                .m2 = reinterpret_cast<double*>(result + layout.m2()),
+                .cov = covariance ? reinterpret_cast<double*>(result + layout.cov()) : nullptr,
+                .not_finite = reinterpret_cast<std::int32_t*>(result + layout.not_finite())},
+               stream_);
 }
 
 void MomentStatistics::send(const MomentRequest& request, std::shared_ptr<const Cut> cut,

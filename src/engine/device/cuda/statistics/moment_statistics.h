@@ -53,6 +53,9 @@ class MomentStatistics {
   // Returns the host buffer that a consumer sees. The buffer is reused: allocating it costs more
   // than filling it.
   LayerMoments& moments_of(const MomentShape& shape);
+  // Turns the sums of segments and chunks into centred moments in `result`, on the GPU.
+  void fold(const MomentArguments& sums, const MomentRequest& request, const Work& work,
+            const Cut& cut, std::byte* result);
   // Sends the result to the host and from there to the consumer.
   void send(const MomentRequest& request, std::shared_ptr<const Cut> cut, bool finds_shift,
             MomentConsumer& sink);
