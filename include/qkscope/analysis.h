@@ -405,9 +405,6 @@ struct HeadReport {
   ErrorKind error_kind = ErrorKind::bad_input;
 };
 
-// Returns "full", or "sliding:512" for a window of 512 tokens.
-QKSCOPE_API std::string attention_name(const std::optional<std::int32_t>& window);
-
 struct AnalysisTimes {  // seconds, summed over threads
   double read = 0;
   double moments = 0;

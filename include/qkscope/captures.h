@@ -154,6 +154,9 @@ enum class RopeUse { rope, nope, unknown };
 
 QKSCOPE_API std::string to_string(RopeUse use);  // "rope", "nope", "unknown"
 
+// Returns "full", or "sliding:512" for a window of 512 tokens.
+QKSCOPE_API std::string attention_name(const std::optional<std::int32_t>& window);
+
 struct RopeInfo {
   RopeUse use = RopeUse::unknown;
   std::vector<double> inv_freq;  // radians per token, descending; empty if unknown

@@ -45,7 +45,7 @@ def heads(
     eight texts of 64 random tokens written twice, drawn by seed, after the BOS token where the model's tokenizer adds
     one (prepend_bos=False: without). `qkscope heads` draws the same texts for the same seed.
 
-    Columns: model, layer, head, k_head, rope, texts, tokens; the scores of TransformerLens' head detector
+    Columns: model, layer, head, k_head, rope, attention, texts, tokens; the scores of TransformerLens' head detector
     previous_token_head, duplicate_token_head and induction_head; a column for each of your own patterns; then means
     over every token: sink_0 and sink_4 (attention to the first token, and to the first four), self, prev, dup, ind,
     top1, and with all_keys entropy (nats), entropy_relative, perplexity and distance_mean.

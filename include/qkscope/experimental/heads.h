@@ -1,5 +1,6 @@
 // What the attention heads of a model look at in a few texts: the scores of TransformerLens' head
-// detector, patterns of one's own, and measures that need no pattern. docs/how-to/heads.md defines them.
+// detector, patterns of one's own, and measures that need no pattern. docs/how-to/heads.md defines
+// them.
 //
 //   auto model = qkscope::Model::load("folder");
 //   auto table = qkscope::score_heads(model, {tokenizer.encode("a b c a b c").ids});
@@ -47,11 +48,11 @@ QKSCOPE_API double second_copy_loss(const Model& model,
                                     const std::vector<std::vector<std::int32_t>>& texts,
                                     std::int64_t tokens);
 
-// One row per head: model, layer, head, k_head, rope, texts, tokens; previous_token_head,
-// duplicate_token_head and induction_head as means over texts; then, as means over every token,
-// sink_0 (attention to the first token), sink_4 (to the first four), self, prev, dup, ind, top1 and
-// with all_keys entropy (nats), entropy_relative, perplexity, distance_mean. No square of queries
-// and keys is held.
+// One row per head: model, layer, head, k_head, rope, attention, texts, tokens;
+// previous_token_head, duplicate_token_head and induction_head as means over texts; then, as means
+// over every token, sink_0 (attention to the first token), sink_4 (to the first four), self, prev,
+// dup, ind, top1 and with all_keys entropy (nats), entropy_relative, perplexity, distance_mean. No
+// square of queries and keys is held.
 QKSCOPE_API Table score_heads(const Model& model,
                               const std::vector<std::vector<std::int32_t>>& texts,
                               const HeadScoreOptions& options = {});

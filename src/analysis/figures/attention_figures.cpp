@@ -12,7 +12,7 @@
 #include "analysis/figures/run_series.h"
 #include "analysis/figures/script.h"
 #include "analysis/figures/style.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 
 namespace qkscope {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "analysis/figures/script.h"
 #include "base/core/error.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
 

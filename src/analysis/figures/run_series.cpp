@@ -9,7 +9,7 @@
 #include "analysis/figures/script.h"
 #include "analysis/figures/style.h"
 #include "base/core/error.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 
 namespace qkscope {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/numerics/products.h"
 #include "base/numerics/symmetric_eigen.h"
 #include "base/numerics/youden_j.h"

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/numerics/products.h"
 #include "base/numerics/random.h"
 

@@ -7,7 +7,7 @@
 #include "analysis/methods/pca.h"
 #include "analysis/methods/profile_means.h"
 #include "analysis/methods/rotation.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/numerics/products.h"
 
 namespace qkscope {

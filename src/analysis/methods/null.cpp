@@ -5,8 +5,8 @@
 #include <numeric>
 #include <tuple>
 
-#include "base/core/nan.h"
-#include "base/numerics/cholesky.h"
+#include "base/core/numbers.h"
+#include "base/numerics/matrix.h"
 #include "base/numerics/products.h"
 #include "base/numerics/random.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/core/translate_exceptions.h"
 #include "base/numerics/correlation.h"
 #include "base/numerics/products.h"

@@ -8,8 +8,8 @@
 #include "analysis/methods/profile_means.h"
 #include "analysis/methods/profile_models.h"
 #include "analysis/methods/profile_replicates.h"
-#include "base/core/nan.h"
-#include "base/numerics/normality.h"
+#include "base/core/numbers.h"
+#include "base/numerics/sample_statistics.h"
 
 namespace qkscope {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "analysis/methods/jackknife.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/core/translate_exceptions.h"
 
 namespace qkscope {

@@ -5,7 +5,7 @@
 #include <numbers>
 #include <vector>
 
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/numerics/normal.h"
 #include "base/numerics/random.h"
 

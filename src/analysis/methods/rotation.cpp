@@ -6,7 +6,7 @@
 
 #include "analysis/methods/complement.h"
 #include "analysis/methods/null.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/numerics/correlation.h"
 #include "base/numerics/frequency_search.h"
 #include "base/numerics/products.h"

@@ -9,7 +9,7 @@
 #include "analysis/figures/style.h"
 #include "analysis/report/report.h"
 #include "analysis/report/report_points.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 
 namespace qkscope {
 namespace {

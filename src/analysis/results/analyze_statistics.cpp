@@ -16,7 +16,7 @@
 #include "analysis/results/warnings.h"
 #include "base/core/error.h"
 #include "base/core/log.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
 #include "base/io/folder.h"

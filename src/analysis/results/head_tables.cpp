@@ -5,7 +5,7 @@
 #include "analysis/results/measures.h"
 #include "analysis/results/row_builder.h"
 #include "analysis/results/warnings.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/numerics/correlation.h"
 
 namespace qkscope {

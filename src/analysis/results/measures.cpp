@@ -5,7 +5,7 @@
 #include <iterator>
 
 #include "analysis/methods/jackknife.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/numerics/correlation.h"
 
 namespace qkscope {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "analysis/results/row_builder.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "base/core/translate_exceptions.h"
 #include "qkscope/analysis.h"

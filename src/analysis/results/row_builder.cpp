@@ -64,10 +64,6 @@ std::vector<Table::Cell> head_cells(const AnalysisRun& run, const HeadReport& he
   return cells;
 }
 
-std::string attention_name(const std::optional<std::int32_t>& window) {
-  return window ? "sliding:" + std::to_string(*window) : "full";
-}
-
 std::string undefined_reason(const HeadReport& head) {
   if (head.n_q < 2 || head.n_k < 2) return "single_row";
   if (!head.positions_vary) return "constant_position";

@@ -17,7 +17,6 @@
 #include "base/core/log.h"
 #include "base/core/thread_pool.h"
 #include "base/core/translate_exceptions.h"
-#include "base/io/durable_file.h"
 #include "base/io/folder.h"
 #include "base/io/open_folder.h"
 #include "base/io/output_file.h"

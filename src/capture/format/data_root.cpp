@@ -8,8 +8,8 @@
 
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
-#include "base/io/durable_file.h"
 #include "base/io/folder.h"
+#include "base/io/output_file.h"
 #include "capture/format/metadata.h"
 
 namespace qkscope {

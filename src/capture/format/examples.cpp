@@ -7,7 +7,7 @@
 #include <parquet/properties.h>
 
 #include "base/io/arrow_error.h"
-#include "base/io/durable_file.h"
+#include "base/io/output_file.h"
 
 namespace qkscope {
 

@@ -13,8 +13,8 @@
 #include "base/core/error.h"
 #include "base/core/translate_exceptions.h"
 #include "base/io/arrow_error.h"
-#include "base/io/durable_file.h"
 #include "base/io/folder.h"
+#include "base/io/output_file.h"
 
 namespace qkscope {
 namespace {

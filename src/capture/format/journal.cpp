@@ -10,7 +10,6 @@
 
 #include "base/core/error.h"
 #include "base/io/checksum.h"
-#include "base/io/durable_file.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"

@@ -88,6 +88,10 @@ std::string to_string(RopeUse use) {
   return kNames[static_cast<std::size_t>(use)];
 }
 
+std::string attention_name(const std::optional<std::int32_t>& window) {
+  return window ? "sliding:" + std::to_string(*window) : "full";
+}
+
 std::string short_name(const std::string& name) {
   std::string_view text = name;
   while (text.size() > 1 && text.ends_with('/')) text.remove_suffix(1);

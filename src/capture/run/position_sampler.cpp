@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/numerics/torch_random.h"
+#include "base/numerics/python_random.h"
 
 namespace qkscope {
 namespace {

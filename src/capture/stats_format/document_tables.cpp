@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/io/folder.h"
 #include "base/tables/parquet_stream.h"
 #include "capture/stats_format/stats_file.h"

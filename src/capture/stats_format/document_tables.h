@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "qkscope/statistics.h"
 #include "qkscope/tables.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 
 namespace qkscope {

@@ -7,11 +7,11 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
-#include "base/core/index.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/core/translate_exceptions.h"
 #include "capture/stats_run/head_sums.h"
 #include "capture/stats_run/pattern_rows.h"
+#include "qkscope/captures.h"
 #include "qkscope/experimental/heads.h"
 #include "qkscope/forward.h"
 #include "qkscope/tokenizer.h"
@@ -109,7 +109,7 @@ Table declare(const std::vector<HeadColumn>& scores, const std::vector<HeadColum
   Table table;
   table.column("model", Type::text);
   for (const char* name : {"layer", "head", "k_head"}) table.column(name, Type::integer);
-  table.column("rope", Type::text);
+  table.column("rope", Type::text).column("attention", Type::text);
   for (const char* name : {"texts", "tokens"}) table.column(name, Type::integer);
   for (const auto* columns : {&scores, &means})
     for (const auto& column : *columns) table.column(column.name, Type::real);
@@ -120,6 +120,12 @@ std::string label_of(const Model& model, const HeadScoreOptions& options) {
   if (!options.label.empty()) return options.label;
   const std::filesystem::path folder(model.folder());
   return (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+}
+
+// Returns the window of a layer, or nullopt for full attention.
+std::optional<std::int32_t> window_of(const ModelConfig& config, std::int64_t layer) {
+  const auto window = config.layers[as_index(layer)].window;
+  return window > 0 ? std::optional(static_cast<std::int32_t>(window)) : std::nullopt;
 }
 
 Table head_table(const Model& model, const Texts& texts, const HeadScoreOptions& options,
@@ -139,6 +145,7 @@ Table head_table(const Model& model, const Texts& texts, const HeadScoreOptions&
                                         head,
                                         head / config.heads_per_kv_head(),
                                         std::string(config.rope(layer) ? "rope" : "nope"),
+                                        attention_name(window_of(config, layer)),
                                         std::int64_t{std::ssize(texts)},
                                         tokens};
       for (const auto& column : scores)

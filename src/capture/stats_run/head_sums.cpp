@@ -1,6 +1,6 @@
 #include "capture/stats_run/head_sums.h"
 
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "engine/forward/no_observer.h"
 
 namespace qkscope {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/io/folder.h"
-#include "base/io/open_files.h"
+#include "base/io/mapped_file.h"
 #include "capture/format/examples_in_order.h"
 #include "capture/format/layout.h"
 #include "capture/format/segment.h"

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/core/error.h"
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
 #include "capture/stats_run/attention_measures.h"

@@ -5,7 +5,7 @@
 
 #include "base/core/clock.h"
 #include "base/core/error.h"
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "base/core/translate_exceptions.h"
 #include "engine/api/model_state.h"
 #include "engine/api/timed_backend.h"

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/core/error.h"
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "base/core/translate_exceptions.h"
 #include "engine/api/sampling.h"
 #include "engine/api/text_stream.h"

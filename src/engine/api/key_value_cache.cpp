@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "base/core/error.h"
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "base/core/translate_exceptions.h"
 #include "engine/api/model_state.h"
 #include "engine/device/memory_plan.h"

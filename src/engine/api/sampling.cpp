@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/core/error.h"
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 
 namespace qkscope {
 namespace {

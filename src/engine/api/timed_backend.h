@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/core/clock.h"
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "engine/device/backend.h"
 #include "engine/ops/attention.h"
 #include "qkscope/experimental/bench.h"

@@ -4,8 +4,8 @@
 #include <atomic>
 
 #include "base/core/error.h"
-#include "base/core/index.h"
 #include "base/core/log.h"
+#include "base/core/numbers.h"
 #include "base/core/translate_exceptions.h"
 #include "engine/device/cpu/cpu_backend.h"
 #include "engine/device/cuda_loader.h"

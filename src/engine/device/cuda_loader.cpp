@@ -8,10 +8,10 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include "base/core/index.h"
 #include "base/core/log.h"
+#include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
-#include "base/io/own_files.h"
+#include "base/io/data_folder.h"
 #include "engine/device/module_stamp.h"
 #include "engine/ops/score_rows.h"
 

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "base/core/error.h"
-#include "base/core/index.h"
 #include "base/core/log.h"
+#include "base/core/numbers.h"
 #include "base/core/translate_exceptions.h"
 #include "engine/device/cuda_loader.h"
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/elementwise.h"
 #include "engine/ops/linear.h"

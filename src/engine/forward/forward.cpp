@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/core/error.h"
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "engine/forward/derived.h"
 #include "engine/forward/hooks.h"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/core/error.h"
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/core/translate_exceptions.h"
 
@@ -185,7 +185,8 @@ std::vector<HookPoint> match_hooks(const ModelConfig& model,
       if (matched) continue;
       const auto guess = nearest(pattern, names);
       bad_input(
-          "hook '{}': no such hook point in this {} model of {} layers{}; docs/reference/hooks.md lists them",
+          "hook '{}': no such hook point in this {} model of {} layers{}; docs/reference/hooks.md "
+          "lists them",
           pattern, model.family, model.n_layers,
           guess.empty() ? "" : fmt::format("; did you mean '{}'?", guess));
     }

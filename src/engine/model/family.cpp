@@ -6,7 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "base/core/translate_exceptions.h"
 
 namespace qkscope {

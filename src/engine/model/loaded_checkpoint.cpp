@@ -9,7 +9,7 @@
 #include "base/core/convert.h"
 #include "base/core/dtype.h"
 #include "base/core/error.h"
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "base/core/translate_exceptions.h"
 #include "base/io/json.h"
 #include "engine/model/model_config.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/core/error.h"
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 
 namespace qkscope {

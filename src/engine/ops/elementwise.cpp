@@ -8,7 +8,7 @@
 
 #include "base/core/convert.h"
 #include "base/core/error.h"
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/row_kernels.h"
 

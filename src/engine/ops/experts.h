@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "qkscope/model.h"
 #include "qkscope/tensor.h"
 

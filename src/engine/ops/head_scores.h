@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "engine/ops/attention.h"
 #include "engine/ops/gemm.h"
 #include "engine/ops/key_kernels.h"

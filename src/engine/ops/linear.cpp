@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/core/error.h"
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/gemm.h"
 #include "engine/ops/gemv.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/core/error.h"
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "base/numerics/products.h"
 #include "engine/statistics/positions.h"

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/gemm.h"
 #include "engine/ops/sequence.h"

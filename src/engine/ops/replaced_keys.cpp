@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/core/error.h"
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 
 namespace qkscope {
 namespace {

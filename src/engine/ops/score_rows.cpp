@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/row_kernels.h"
 

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 
 namespace qkscope {
 namespace {

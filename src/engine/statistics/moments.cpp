@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/core/error.h"
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 
 namespace qkscope {

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "base/core/error.h"
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "base/core/translate_exceptions.h"
 #include "base/io/json.h"
 #include "engine/statistics/attention_sums.h"

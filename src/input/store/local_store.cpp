@@ -8,7 +8,6 @@
 
 #include "base/core/error.h"
 #include "base/io/arrow_error.h"
-#include "base/io/durable_file.h"
 #include "base/io/folder.h"
 #include "base/io/output_file.h"
 #include "input/store/arrow_store.h"

@@ -7,7 +7,7 @@
 
 #include "base/core/error.h"
 #include "base/core/log.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/core/translate_exceptions.h"
 #include "qkscope/experimental/study.h"

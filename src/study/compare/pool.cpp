@@ -6,11 +6,11 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/core/translate_exceptions.h"
 #include "base/io/json.h"
-#include "base/numerics/rank_correlation.h"
+#include "base/numerics/correlation.h"
 #include "qkscope/experimental/study.h"
 #include "study/compare/pool_inputs.h"
 #include "study/sweep/sweep.h"

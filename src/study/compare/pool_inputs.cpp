@@ -10,7 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/tables/csv.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 
 namespace qkscope {
 namespace {

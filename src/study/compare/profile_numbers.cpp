@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "study/compare/quantities.h"
 
 namespace qkscope {

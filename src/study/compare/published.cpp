@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/core/translate_exceptions.h"
 #include "base/io/data_folder.h"

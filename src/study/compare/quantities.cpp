@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/core/text.h"
 
 namespace qkscope {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "study/compare/published.h"
 #include "study/compare/run_numbers.h"
 

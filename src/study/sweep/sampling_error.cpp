@@ -2,7 +2,7 @@
 #include <cmath>
 #include <map>
 
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/io/folder.h"
 #include "qkscope/tables.h"
 #include "study/sweep/sweep.h"

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "base/io/json.h"
 #include "engine/forward/forward.h"
 #include "engine/model/loaded_checkpoint.h"

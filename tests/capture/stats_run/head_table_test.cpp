@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "base/io/json.h"
 #include "paths.h"
 #include "qkscope/error.h"

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "capture/stats_run/attention_measures.h"
 
 namespace qkscope {

@@ -1,7 +1,7 @@
 // Whole runs of `qkscope stats`: the same numbers for any split, resume or batch size.
 #include <numeric>
 
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "capture/run/kill_points.h"
 #include "collect_fixture.h"
 #include "engine/statistics/attention_sums.h"

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "cpu_targets.h"
 #include "engine/ops/replaced_keys.h"
 #include "random_tensor.h"

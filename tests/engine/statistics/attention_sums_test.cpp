@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 
 namespace qkscope {
 namespace {

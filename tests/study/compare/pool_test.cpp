@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/numerics/rank_correlation.h"
+#include "base/numerics/correlation.h"
 #include "error_message.h"
 #include "qkscope/analysis.h"
 #include "qkscope/experimental/study.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "analysis/methods/kernels/query_model.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 
 namespace qkscope {
 

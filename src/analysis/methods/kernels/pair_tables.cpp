@@ -5,7 +5,7 @@
 
 #include "analysis/methods/kernels/eligible_keys.h"
 #include "analysis/methods/kernels/pair_heatmap.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/numerics/normal.h"
 #include "base/numerics/random.h"
 

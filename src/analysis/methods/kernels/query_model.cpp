@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "analysis/methods/kernels/bucket_ranges.h"
-#include "base/core/nan.h"
+#include "base/core/numbers.h"
 #include "base/numerics/products.h"
 
 namespace qkscope {

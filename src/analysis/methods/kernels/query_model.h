@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "analysis/methods/moments.h"
-#include "base/numerics/normality.h"
+#include "base/numerics/sample_statistics.h"
 
 namespace qkscope {
 

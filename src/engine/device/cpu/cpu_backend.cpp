@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "engine/ops/attention_statistics.h"
 #include "engine/ops/moments.h"
 

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "base/core/error.h"
-#include "base/core/index.h"
 #include "base/core/log.h"
+#include "base/core/numbers.h"
 #include "engine/model/family.h"
 
 namespace qkscope {

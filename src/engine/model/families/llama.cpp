@@ -1,7 +1,7 @@
 // Llama: pre-norm RMSNorm, grouped-query attention, SwiGLU, RoPE on every layer. Also the language
 // model of Llama-3.2-Vision, whose cross-attention layers are skipped because there is no image.
 #include "base/core/error.h"
-#include "base/core/index.h"
+#include "base/core/numbers.h"
 #include "engine/model/family.h"
 
 namespace qkscope {

@@ -1,3 +1,0 @@
-#pragma once
-
-#include "base/numerics/sample_statistics.h"

@@ -1,1 +1,0 @@
-#include "base/numerics/kernel_helpers-inl.h"
