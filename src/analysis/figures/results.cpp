@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -71,7 +72,7 @@ Table rows_with(Table table, const char* column, const std::string& value) {
     if (values.empty()) return;
     std::size_t kept = 0;
     for (std::size_t row = 0; row < matches.size(); ++row)
-      if (matches[row] == value) values[kept++] = std::move(values[row]);
+      if (matches[row] == value) std::swap(values[kept++], values[row]);
     values.resize(kept);
   };
   for (auto& kept : columns) {

@@ -1,5 +1,5 @@
-// Figures of the planar rotation, over training and across models. kTrajectories lists the figures
-// that show the mean and quartiles of columns of rotated.parquet.
+// Figures of the planar rotation, over training and across models. rotation_trajectory_rows() lists
+// the figures that show means and quartiles of columns of rotated.parquet.
 #include <cmath>
 
 #include <fmt/format.h>
