@@ -94,7 +94,7 @@ class FreeProfile {
   BinSums bin(std::size_t bin, std::int64_t gaussian_point, double gaussian);
 
  private:
-  std::vector<ChosenText> choose(std::int64_t point, Random& random) const;
+  std::vector<ChosenText> choose(std::int64_t point, Random& random);
   void score(const ChosenText& text, Random& random);
   double add_pairs(int group);
   void take_bits(std::int64_t first, std::int64_t second);
@@ -105,6 +105,7 @@ class FreeProfile {
   EligibleKeys eligible_;
   int groups_;
   BinQueries queries_;
+  bool all_keys_ = false;            // of the bin at hand: nothing is sampled
   std::int64_t keys_ = 0;            // of the text at hand
   std::vector<double> gathered_;     // (keys, dim): where a text has too many
   std::vector<double> scores_;       // (keys, queries)
@@ -112,15 +113,18 @@ class FreeProfile {
   std::vector<double> without_;      // (groups): sum over the text's pairs
 };
 
-std::vector<ChosenText> FreeProfile::choose(std::int64_t point, Random& random) const {
+std::vector<ChosenText> FreeProfile::choose(std::int64_t point, Random& random) {
   std::vector<ChosenText> all;
-  std::int64_t keys = 0;
+  std::int64_t keys = 0;  // at most kKeysPerText of every text
+  std::int64_t total = 0;
   for (std::int64_t e = 0; e < source_.sorted.examples(); ++e) {
     const KeyRange range = eligible_.at(e, point);
     if (range.pairs() == 0) continue;
     all.push_back({e, range});
     keys += std::min(kKeysPerText, range.end - range.begin);
+    total += range.end - range.begin;
   }
+  all_keys_ = total <= options_.free_keys;
   if (keys <= options_.free_keys) return all;
   // Texts at even steps from a random start: the sample covers all groups of texts evenly.
   const double step = static_cast<double>(keys) / static_cast<double>(options_.free_keys);
@@ -135,7 +139,7 @@ void FreeProfile::score(const ChosenText& text, Random& random) {
   const auto dim = source_.keys.dim;
   const double* rows = source_.keys.row(text.keys.begin);
   keys_ = count;
-  if (count > kKeysPerText && options_.free_keys < PlasticityOptions::kAllKeys) {
+  if (count > kKeysPerText && !all_keys_) {
     keys_ = kKeysPerText;
     gathered_.resize(static_cast<std::size_t>(keys_ * dim));
     for (std::int64_t i = 0, kept = 0; kept < keys_; ++i) {
