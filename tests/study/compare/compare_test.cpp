@@ -6,7 +6,7 @@
 #include "cli/run_program.h"
 #include "error_message.h"
 #include "qkscope/experimental/study.h"
-#include "study/sweep/result_tables.h"
+#include "study/compare/result_tables.h"
 
 namespace qkscope {
 namespace {

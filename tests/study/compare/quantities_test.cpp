@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-#include "study/sweep/result_tables.h"
+#include "study/compare/result_tables.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
