@@ -59,6 +59,7 @@ struct HeadMeasure {
   const char* table;
   const char* column;
   bool optional = false;  // older results do not have the column
+  bool yes_no = false;    // a text column: 1 for "yes", 0 for "no"
 };
 
 constexpr HeadMeasure kHeadMeasures[] = {{"qk", "r_q"},
@@ -100,7 +101,7 @@ constexpr HeadMeasure kHeadMeasures[] = {{"qk", "r_q"},
                                          {"head_metrics", "ap_free_first20", true},
                                          {"head_metrics", "ap_free_last20", true},
                                          {"head_metrics", "ap_free_drop", true},
-                                         {"head_metrics", "gaussian", true},
+                                         {"head_metrics", "gaussian", true, true},
                                          {"taxonomy", "r_q_axis", true},
                                          {"taxonomy", "r_k_axis", true},
                                          {"taxonomy", "pc_position", true},
@@ -113,13 +114,20 @@ constexpr HeadMeasure kHeadMeasures[] = {{"qk", "r_q"},
                                          {"attention", "distance_mean", true},
                                          {"attention", "perplexity", true}};
 
+std::vector<double> yes_no_numbers(const std::vector<std::string>& texts) {
+  std::vector<double> numbers;
+  for (const auto& text : texts) numbers.push_back(text == "yes" ? 1.0 : text == "no" ? 0.0 : kNan);
+  return numbers;
+}
+
 Json measures_of(const Results& results, const HeadIndex& heads) {
   Json list = Json::array();
   for (const auto& measure : kHeadMeasures) {
     if (!results.has(measure.table)) continue;
     const Frame& frame = results.frame(measure.table);
     if (measure.optional && !frame.has(measure.column)) continue;
-    const auto number = frame.numbers(measure.column);
+    const auto number = measure.yes_no ? yes_no_numbers(frame.texts(measure.column))
+                                       : frame.numbers(measure.column);
     std::vector<float> values(heads.size(), kNan);
     heads.each_row(frame, [&](std::size_t row, std::size_t place) {
       if (frame.is_first_component(row)) values[place] = static_cast<float>(number[row]);

@@ -82,8 +82,8 @@ api.upload_folder(repo_id=repo, folder_path=folder, repo_type="dataset", revisio
         files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         self.hub.dataset(repo).put(files, branch)
 
-    def analyze(self, source, out, *options, command="analyze", **more):
-        return self.run_program(command, source, "--out", self.folder / out, *options, **more)
+    def analyze(self, source, out, *options, **more):
+        return self.run_program("analyze", source, "--out", self.folder / out, *options, **more)
 
     def cached(self, repo=REPO, branch=BRANCH):
         folder = self.snapshot(repo, "datasets", branch)
@@ -100,10 +100,10 @@ class ByName(CaptureTestCase):
         self.assertIn("qk.csv", disk)
         self.assertIn("head_profile.parquet", disk)
         self.assertEqual(disk, hub)
-        for command in ("pca", "rotation", "plasticity"):
-            self.analyze(self.data, f"disk-{command}", *COUNTS, "--label", "x", command=command)
-            self.analyze(NAME, f"hub-{command}", *COUNTS, "--label", "x", command=command)
-            self.assertEqual(tables(self.folder / f"disk-{command}"), tables(self.folder / f"hub-{command}"))
+        for name in ("pca", "rotation", "plasticity"):
+            self.analyze(self.data, f"disk-{name}", *COUNTS, "--label", "x", "--only", name)
+            self.analyze(NAME, f"hub-{name}", *COUNTS, "--label", "x", "--only", name)
+            self.assertEqual(tables(self.folder / f"disk-{name}"), tables(self.folder / f"hub-{name}"))
 
     def test_the_datasets_client_reads_the_same_rows(self):
         self.upload(self.data)
@@ -164,9 +164,9 @@ print(len(head))""", NAME, self.data / "l00h01q/data.parquet")
     def test_sliding_windows_are_read(self):
         write_prototype(self.data, window=64)
         self.put()
-        self.analyze(NAME, "slides", *COUNTS, "--label", "x", command="plasticity")
+        self.analyze(NAME, "slides", *COUNTS, "--label", "x", "--only", "plasticity")
         write_prototype(self.data)
-        self.analyze(self.data, "full", *COUNTS, "--label", "x", command="plasticity")
+        self.analyze(self.data, "full", *COUNTS, "--label", "x", "--only", "plasticity")
         self.assertNotEqual(tables(self.folder / "slides")["head_profile.csv"],
                             tables(self.folder / "full")["head_profile.csv"])
 
@@ -232,7 +232,7 @@ class Models(CaptureTestCase):
         state = {"model_name": "org/tiny", "model_metadata": {"head_sampling_num_query_heads": 8,
                                                               "head_sampling_num_key_heads": 2}}
         (self.data / "_saver_state.json").write_text(json.dumps(state))
-        self.assertIn("says 8 and 2", self.analyze(self.data, "out", "--model", "org/tiny", status=2))
+        self.assertIn("says 8 and 2", self.analyze(self.data, "out-state", "--model", "org/tiny", status=2))
 
     def test_a_missing_model_is_reported(self):
         self.assertIn("no such model", self.analyze(self.data, "out", "--model", "org/absent", status=2))
