@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints what a build spent its time on, dearest first, from ninja's log.
 
-    tools/dearest_units.py [BUILD_FOLDER] [-n COUNT]
+    tools/slowest_units.py [BUILD_FOLDER] [-n COUNT]
 
 Times are wall-clock seconds of each step as ninja saw them: on a busy machine they are longer than the work. A step
 that ran more than once counts with its last run.

@@ -2,8 +2,8 @@
 """What researchers do around hooks, beside TransformerLens and nnsight: time and peak memory.
 
     python3 bench/make_checkpoint.py shape --dtype float32 --tokenizer share/demo/checkpoints/S3-4720
-    PYTHONPATH=build/python python bench/desk_table.py shape [--peer-python PYTHON] [--task cache patch heads] [--runs 2]
-    PYTHONPATH=build/python python bench/desk_table.py shape --device cuda --dtype bfloat16 [--runs 2]
+    PYTHONPATH=build/python python bench/transformer_lens_table.py shape [--peer-python PYTHON] [--task cache patch heads] [--runs 2]
+    PYTHONPATH=build/python python bench/transformer_lens_table.py shape --device cuda --dtype bfloat16 [--runs 2]
 
 cache: all queries and keys after RoPE of one text of --tokens (nnsight: before it). patch: the output of every head,
 one after another, patched into another text of --patch-tokens, with the difference of two logits at its end. heads: the
