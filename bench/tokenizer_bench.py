@@ -24,7 +24,7 @@ CUT = 4096  # ids
 
 
 def zipf_text(alphabets, size):
-    """Words drawn from a vocabulary of 20,000 as languages draw them: few often, most seldom."""
+    """Draws words from a vocabulary of 20,000 by Zipf's law."""
     draw = random.Random(1)
     words = []
     for _ in range(20000):
@@ -61,7 +61,7 @@ def mixed():
 
 
 def documents(folder):
-    """Name -> file with one document."""
+    """Returns name -> file with one document."""
     files = {}
     for name, text in (("English", english()), ("mixed scripts", mixed()), ("code", code())):
         files[name] = pathlib.Path(folder, name.replace(" ", "-") + ".txt")
@@ -70,7 +70,7 @@ def documents(folder):
 
 
 def best(seconds, call):
-    """The fastest of the calls that fit into the time, at least two."""
+    """Returns the fastest of the calls that fit into the time, at least two."""
     start, fastest, calls = time.perf_counter(), 1e9, 0
     while calls < 2 or time.perf_counter() - start < seconds:
         begin = time.perf_counter()
