@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Times qkscope's tokenizer beside the Hugging Face library, in one run, and prints one table.
+"""Compares the speed of qkscope's tokenizer and the Hugging Face library in one run, and prints a table.
 
-Each text is one document of about 128K tokens: English (../shared/texts where it is there, else made
-here), made-up words of many scripts, and source code (the project's own).
+Each text is one document of about 128K tokens: English (local texts if present, else generated), made-up words of many
+scripts, and source code (the project's own).
 Usage: bench/tokenizer_bench.py TOKENIZER.json[.xz] ... [--seconds S] [--build FOLDER]
 """
 
