@@ -1,7 +1,7 @@
 // Measures TFLOP/s of the attention kernels, each sustained for a second, alternating: FlashInfer's
 // for Hopper, cuDNN's and our own. 16 heads on 4 key heads, bfloat16, causal, with and without a
-// soft cap on scores. FLOP count unmasked pairs only: 4 per query, key, head and element. Prints the
-// rows of a table.
+// soft cap on scores. FLOP count unmasked pairs only: 4 per query, key, head and element. Prints
+// the rows of a table.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

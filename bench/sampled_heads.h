@@ -9,7 +9,8 @@ namespace qkscope {
 
 class SampledHeads : public Observer {
  public:
-  // Samples 300 query heads spread over all layers, their key heads, and the default sampler's rows.
+  // Samples 300 query heads spread over all layers, their key heads, and the default sampler's
+  // rows.
   static SampledHeads as_captured(const ModelConfig& model, const Batch& batch);
   // Samples one row of one head of the last layer: the same pass without the cost of sampling.
   static SampledHeads almost_none(const ModelConfig& model, const Batch& batch);

@@ -1,5 +1,6 @@
 // Measures how fast sampled rows are written to segments, as during a forward pass, and from
-// segments to the final Parquet files. The vectors are made up; no model runs. Prints one JSON line.
+// segments to the final Parquet files. The vectors are made up; no model runs. Prints one JSON
+// line.
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -19,7 +20,8 @@ namespace {
 
 struct Options {
   std::string folder;
-  PlantedParts parts{.pool = 8192};  // more rows than a row group, so that no vector repeats within one
+  PlantedParts parts{.pool =
+                         8192};  // more rows than a row group, so that no vector repeats within one
   Shard shard;
   int threads = 0;
   double ahead = 0;  // seconds over which segments arrive
