@@ -1,4 +1,4 @@
-"""Calls our attention kernel for Hopper on PyTorch tensors: build/bench/libattention_library.so (target attention_library)."""
+"""Calls our Hopper attention on PyTorch tensors through build/bench/libattention_library.so (target attention_library)."""
 
 import ctypes
 from pathlib import Path

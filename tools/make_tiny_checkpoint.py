@@ -97,7 +97,8 @@ def tensor_shapes(options):
 
 
 def bell(generator):
-    """Returns a nearly normal number with mean 0 and variance 1, from sums only, so that its bits do not depend on the machine."""
+    """Returns a nearly normal number with mean 0 and variance 1. Sums only, because the last bit of other functions
+    depends on the machine."""
     return (sum(generator.random() for _ in range(4)) - 2.0) * 1.7320508075688772
 
 

@@ -14,7 +14,7 @@ class Layer:
     norm_before_mlp: Any = None
     norm_after_attention: Any = None
     norm_after_mlp: Any = None
-    projections: dict = field(default_factory=dict)  # q, k, v -> (module, function from its output [pos, out] to [pos, head, d])
+    projections: dict = field(default_factory=dict)  # q, k, v -> (module, output [pos, out] -> [pos, head, d])
     head_norms: dict = field(default_factory=dict)  # q, k -> norm
     mlp_inputs: dict = field(default_factory=dict)  # pre, pre_linear -> (module, part of its output)
     router: Any = None  # of a mixture of experts, instead of down and mlp_inputs

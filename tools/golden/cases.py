@@ -280,7 +280,7 @@ GLM = [
 
 
 def neox_buffers(tensors):
-    """Adds the buffers that the published Pythia files hold beside their weights."""
+    """Returns the buffers that the published Pythia files hold beside their weights."""
     layers = {name.split(".attention.")[0] for name in tensors if ".attention." in name}
     masks = {f"{layer}.attention.bias": torch.ones(1, 1, 4, 4).tril().bool() for layer in layers}
     fills = {f"{layer}.attention.masked_bias": torch.tensor(-1e9) for layer in layers}
@@ -288,7 +288,7 @@ def neox_buffers(tensors):
 
 
 def gpt2_as_published(folder):
-    """Renames tensors as in the published GPT-2: no prefix, and the causal mask of every layer."""
+    """Renames tensors as in the published GPT-2 (no prefix) and adds the causal mask of every layer."""
     checkpoint.rename_tensors(lambda name: name.removeprefix("transformer."))(folder)
     layers = range(checkpoint.read_config(folder)["n_layer"])
     checkpoint.add_buffers(lambda _: {f"h.{i}.attn.bias": torch.ones(1, 1, 4, 4).tril() for i in layers})(folder)

@@ -68,7 +68,7 @@ def write_settings(writer, config, rope):
 
 
 def write_tokenizer(writer, count):
-    """Writes one token per printable ASCII character but the last, and one two-character token, if `count` allows."""
+    """Writes printable ASCII characters but the last and "th" as tokens, if the vocabulary has exactly `count` of them."""
     characters = ["\u0120" if code == 0x20 else chr(code) for code in range(0x20, 0x7e)] + ["th"]
     if count != len(characters) + 1:
         return
@@ -115,7 +115,7 @@ def llama3_factors(config, rope):
 
 
 def tensor_type(wanted, index, values):
-    """Norms, biases and rows that are no multiple of a block stay float32; "blocks" cycles through all block types."""
+    """Returns float32 for norms and biases, float16 for rows that are no multiple of a block; "blocks" cycles through the types."""
     if values.ndim < 2:
         return gguf.GGMLQuantizationType.F32
     name = BLOCK_TYPES[index % len(BLOCK_TYPES)] if wanted == "blocks" else wanted
