@@ -68,7 +68,7 @@ def write_settings(writer, config, rope):
 
 
 def write_tokenizer(writer, count):
-    """Writes printable ASCII characters but the last and "th" as tokens, if the vocabulary has exactly `count` of them."""
+    """Writes <s>, printable ASCII characters but the last, and "th" as tokens, if their number equals `count`."""
     characters = ["\u0120" if code == 0x20 else chr(code) for code in range(0x20, 0x7e)] + ["th"]
     if count != len(characters) + 1:
         return
