@@ -1,6 +1,5 @@
-"""Times `qkscope analyze` beside the same quantities in NumPy, SciPy and scikit-learn, written with
-arrays and written as a plain script, on the same machine in the same run, and shows how the cost grows
-with heads and rows.
+"""Times `qkscope analyze` against NumPy, SciPy and scikit-learn, vectorised and as a plain script, on the same
+machine in the same run, and measures how the cost grows with heads and rows.
 
 usage: analysis_bench.py PATH_TO_QKSCOPE [--heads 300] [--peer-heads 2] [--quick]"""
 import os
@@ -36,7 +35,7 @@ def synth(root, heads, examples, context):
 
 
 def analyse(root, out, *more):
-    """Wall seconds, CPU seconds and timings.json of one run."""
+    """Returns wall seconds, CPU seconds and timings.json of one run."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     subprocess.run([options.qkscope, "analyze", root, "--out", out, "--quiet", *more], check=True)
@@ -47,7 +46,7 @@ def analyse(root, out, *more):
 
 
 def peer_seconds(peer, root):
-    """CPU seconds per head, the least of the heads tried: the machine may be busy."""
+    """Returns CPU seconds per head, the minimum over heads, because the machine may be busy."""
     seconds = []
     for query in sorted(Path(root).glob("*q"))[:options.peer_heads]:
         layer, head = query.name[:3], int(query.name[4:6])

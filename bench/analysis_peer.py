@@ -1,5 +1,5 @@
-"""The quantities of `qkscope analyze` for one head, the way one writes them with NumPy, SciPy and
-scikit-learn: vectorised where NumPy can, no loop over pairs."""
+"""Computes the quantities of `qkscope analyze` for one head with NumPy, SciPy and scikit-learn, vectorised, without a
+Python loop over pairs."""
 import numpy as np
 import pyarrow.parquet as pq
 from scipy import optimize, stats

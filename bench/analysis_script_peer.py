@@ -1,6 +1,6 @@
-"""The quantities of `qkscope analyze` for one head, the way a first script gets them: library calls
-per component, coordinate and frequency, a loop over buckets and texts with the pairs inside as arrays.
-bench/analysis_peer.py is the same with the loops taken out."""
+"""Computes the quantities of `qkscope analyze` for one head as a plain script: library calls per component,
+coordinate and frequency, and a loop over buckets and texts with vectorised pairs. bench/analysis_peer.py is the
+vectorised version."""
 import numpy as np
 from scipy import stats
 from scipy.special import ndtr

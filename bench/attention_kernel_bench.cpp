@@ -1,7 +1,7 @@
-// TFLOP/s of the attention kernels on the device, each sustained for a second, in turns:
-// FlashInfer's for Hopper, cuDNN's and our own. 16 heads on 4 key heads, bfloat16, causal, and the
-// same with a cap on scores. Counts the products a causal mask leaves, 4 per query, seen key, head
-// and element. Prints the rows of a table.
+// Measures TFLOP/s of the attention kernels, each sustained for a second, alternating: FlashInfer's
+// for Hopper, cuDNN's and our own. 16 heads on 4 key heads, bfloat16, causal, with and without a
+// soft cap on scores. FLOP count unmasked pairs only: 4 per query, key, head and element. Prints
+// the rows of a table.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace {
 constexpr std::int64_t kHeads = 16, kKeyHeads = 4, kMostRows = 131072, kLargestHead = 256;
 constexpr double kSeconds = 1;
 
-// Device memory until the program ends.
+// Allocates device memory that is never freed.
 template <typename T>
 T* on_device(const std::vector<T>& values) {
   void* data = nullptr;
@@ -35,7 +35,7 @@ T* on_device(const std::vector<T>& values) {
   return static_cast<T*>(data);
 }
 
-// Random rows: zeros run faster than real data.
+// Random rows, because zeros run faster than real data.
 std::vector<Bf16> random_values(std::int64_t count) {
   std::mt19937 generator(0);
   std::normal_distribution<float> normal;

@@ -1,5 +1,5 @@
-// Our attention for Hopper as a function that Python can call with tensors of PyTorch, so that
-// transformers runs beside us with the same kernel (transformers_peer.py).
+// C function for our Hopper attention on PyTorch tensors, so that transformers_peer.py can run
+// transformers with the same kernel.
 #include <map>
 #include <tuple>
 
@@ -18,7 +18,7 @@ struct Tiles {
   int count = 0;
 };
 
-// The order of tiles of a batch; kept, because all layers have the same.
+// Returns the tile order of a batch, cached because all layers share it.
 const Tiles* tiles_of(std::int64_t documents, std::int64_t length, const TileShape& shape) {
   static std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>, Tiles> kept;
   auto& tiles = kept[{documents, length, shape.n_heads, shape.n_kv_heads}];
@@ -39,7 +39,7 @@ const Tiles* tiles_of(std::int64_t documents, std::int64_t length, const TileSha
 }  // namespace qkscope::cuda
 
 // q and z (documents, length, n_heads, 128), k and v (documents, length, n_kv_heads, 128), bfloat16
-// and dense, causal. What it returns is cudaError_t.
+// and dense, causal. Returns a cudaError_t.
 extern "C" __attribute__((visibility("default"))) int qkscope_attention(
     const void* q, const void* k, const void* v, void* z, int documents, int length, int n_heads,
     int n_kv_heads, float scale, cudaStream_t stream) {

@@ -1,5 +1,5 @@
-// Rows and tokens per second of a whole capture run, and the share of its time that is not spent in
-// the forward pass. Makes its own dataset; prints one JSON line.
+// Measures rows and tokens per second of a whole capture, and the fraction of time outside the
+// forward pass. Generates its own dataset; prints one JSON line.
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -25,7 +25,7 @@ struct Options {
   int threads = 0;
 };
 
-// Documents far longer than what is kept of them, as in the real dataset.
+// Documents are far longer than the captured tokens, as in the real dataset.
 void write_dataset(const std::string& path, const Options& options) {
   std::mt19937 random(0);
   const std::vector<std::string> words = {"stone", "river", "and", "the", "cold", "light", "under"};

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A capture run as a plain loop over transformers does it: the peer of bench/capture_table.py.
+"""Captures with a plain loop over transformers: the peer of bench/capture_table.py.
 
     python bench/capture_peer.py CONFIG [--device cuda]
 
-Takes the configuration of a capture run (as JSON, uniform sampler). Per document: encode the whole text with the
-Hugging Face library and cut it, run the backbone in bfloat16, draw positions by the rule of the capture protocol, copy
-the chosen heads' rows after RoPE to the host, buffer them, and write Parquet with pyarrow, one file per head. One
-document at a time, one thing after another. Prints one JSON line with the seconds of each part.
+CONFIG is the configuration of a capture (as JSON, uniform sampler). Per document: encode the whole text with the Hugging
+Face library and truncate it, run the backbone in bfloat16, sample positions by the capture protocol, copy the selected
+heads' rows after RoPE to the host, buffer them, and write Parquet with pyarrow, one file per head. Documents run one at a
+time without overlap. Prints one JSON line with the seconds of each part.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from make_sampling_golden import mask, sampling_seed  # noqa: E402
 
 
 def chosen_heads(model, sampling):
-    """(layer, kind) → heads: drawn query heads, and the key heads they read."""
+    """Returns (layer, kind) → heads: the sampled query heads, and the key heads they read."""
     heads = [(layer, head) for layer in range(model.num_hidden_layers) for head in range(model.num_attention_heads)]
     if sampling["count"] < len(heads):
         heads = random.Random(sampling["seed"]).sample(heads, sampling["count"])
@@ -41,7 +41,7 @@ def chosen_heads(model, sampling):
 
 
 class HeadFiles:
-    """Buffers rows per head and writes them to its file in row groups."""
+    """Buffers rows per head and writes them to one Parquet file per head in row groups."""
 
     def __init__(self, root, rows_per_group):
         self.root, self.rows_per_group = Path(root), rows_per_group

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Whole capture runs on a GPU, from the start of the program to finished Parquet files, and one table.
+"""Times whole captures on a GPU, from the start of the program to finished Parquet files, and prints a table.
 
     python bench/capture_table.py FOLDER [--cases short,long,cut] [--work DIR] [--out table.json]
 
 FOLDER is a checkpoint with a tokenizer (bench/make_checkpoint.py --tokenizer); the program is build/bin/qkscope.
-`short`: 200 documents of 4,096 tokens; `long`: 10 of 131,072; `cut`: documents of more than 131,072 tokens of which
-4,096 are kept, as in the early stages of a training run, beside bench/capture_peer.py, which does the same as a plain
-loop over transformers and needs torch, transformers and pyarrow; the other cases need Python alone. The texts are made
-here. The share of the forward pass is of the time after the start (until the first pass can begin), and what each side
-says of itself; the load is what nvidia-smi says meanwhile, the start included.
+`short`: 200 documents of 4,096 tokens; `long`: 10 of 131,072; `cut`: documents of more than 131,072 tokens truncated to
+4,096, as in the early stages of a training run, against bench/capture_peer.py, a plain loop over transformers that needs
+torch, transformers and pyarrow. The other cases need only Python. The script generates the texts. The fraction of the
+forward pass is relative to the time after the start (until the first pass can begin), as each side reports it; the GPU
+load comes from nvidia-smi and includes the start.
 """
 
 import argparse
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools" / "demo"))
 from corpus import book  # noqa: E402
 
-CHARACTERS = 3.2  # per wanted token; the texts have about 2.9, so every document is a little longer than it needs
+CHARACTERS = 3.2  # characters per token; texts have about 2.9, so every document is slightly too long
 COLUMNS = ["run", "wall s", "start s", "loop s", "assembly s", "tokens/s", "rows", "forward share", "GPU load",
            "over the loop"]
 
@@ -55,7 +55,7 @@ def make_text(number, characters):
 
 
 class Texts:
-    """Books long enough for the long runs, where there are any; short documents are pieces of them."""
+    """Generates books, long enough for the long runs; short documents are pieces of them."""
 
     def __init__(self, options, cases):
         self.short = int(CHARACTERS * options.short_tokens)
@@ -71,7 +71,7 @@ class Texts:
             yield self.books[i % len(self.books)][start:start + self.short]
 
     def long_ones(self, count):
-        """From the second time round a book begins elsewhere."""
+        """Returns `count` long documents. A book that is used again starts at another offset."""
         for i in range(count):
             text, turn = self.books[i % len(self.books)], i // len(self.books)
             start = turn * self.short % len(text)
@@ -79,7 +79,7 @@ class Texts:
 
 
 def write_case(options, work, name, texts, max_length, batch_size):
-    """The dataset and the configuration of one run; returns the configuration's path. JSON is YAML as well."""
+    """Writes dataset and configuration of one run; returns the configuration's path. JSON is valid YAML."""
     dataset = work / f"{name}.jsonl"
     with dataset.open("w", encoding="utf-8") as file:
         for number, text in enumerate(texts):
@@ -99,7 +99,7 @@ def write_case(options, work, name, texts, max_length, batch_size):
 
 
 class GpuLoad:
-    """Mean utilisation in percent while the block runs, as nvidia-smi samples it; None without nvidia-smi."""
+    """Mean GPU utilisation in percent during the block, sampled by nvidia-smi; None without nvidia-smi."""
 
     def __enter__(self):
         self.mean = None
@@ -127,7 +127,7 @@ class GpuLoad:
 
 
 def last_object(output):
-    """The JSON object that the output ends with."""
+    """Returns the JSON object at the end of the output."""
     begin = output.rfind("\n{") + 1
     return json.loads(output[begin:]) if output[begin:].startswith("{") else {}
 
@@ -151,7 +151,7 @@ def run_ours(options, config):
 
 
 def run_peer(options, config):
-    """The same configuration into a folder of its own."""
+    """Runs the peer with the same configuration into a separate folder."""
     settings = json.loads(config.read_text())
     settings["output"]["data_root"] += "-peer"
     peer_config = config.with_name(f"{config.stem}-peer.yaml")
@@ -161,8 +161,8 @@ def run_peer(options, config):
 
 
 def compare(ours, theirs):
-    """Both captures must keep the same rows of the same heads; how far their vectors are apart, relatively.
-    Returns the rows of the peer as well."""
+    """Checks that both captures have the same rows of the same heads; returns the relative difference of the vectors
+    and the rows of the peer."""
     import numpy as np
     import pyarrow.parquet as pq
 
@@ -190,7 +190,7 @@ def row(name, result, ratio=""):
 
 
 def measure(options, work, texts, case):
-    """The rows of the table of one case, and its results by name."""
+    """Returns the table rows of one case, and its results by name."""
     short, long = options.short_tokens, options.long_tokens
     documents, tokens, batch_size = {
         "short": (list(texts.short_ones(options.short_documents)), short, options.batch_size),
@@ -205,7 +205,7 @@ def measure(options, work, texts, case):
         return [row(name, ours)], results
     peer = {"tokens": len(documents) * tokens} | run_peer(options, config)
     peer["relative_difference"], peer["rows"] = compare(work / "cut", work / "cut-peer")
-    # Against the peer's loop alone: its imports and its loading of the model are not held against it.
+    # The ratio excludes the peer's imports and its loading of the model.
     ratio = f"{peer['loop_s'] / ours['wall_s']:.2f} (from start to start {peer['wall_s'] / ours['wall_s']:.2f})"
     return [row(name, ours, ratio), row(f"{name}, loop over transformers", peer)], results | {"cut-peer": peer}
 
@@ -232,7 +232,7 @@ def main():
         for case in cases:
             try:
                 more, results = measure(options, Path(folder), texts, case)
-            except (RuntimeError, OSError) as error:  # one case that fails leaves the others
+            except (RuntimeError, OSError) as error:  # a failing case does not stop the others
                 record["failures"].append(f"{case}: {error}")
                 print(f"{case}: FAILED: {error}", file=sys.stderr, flush=True)
             else:

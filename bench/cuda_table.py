@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The forward pass with capture on a GPU: transformers, qkscope and what the GPU can do, in one run and one table.
+"""Compares the forward pass with capture on a GPU in transformers and qkscope with the hardware ceiling.
 
     python bench/cuda_table.py FOLDER... [--batches 8x4096,1x32768] [--rounds 2] [--seconds 4] [--out table.json]
 
-FOLDER is a checkpoint in bfloat16; bench/make_checkpoint.py writes one. For each batch (documents x tokens) the two
-engines run in turns, so that both find the same warm GPU, and the median of all runs counts. transformers gets the
-batch size that suits it best, and runs with sdpa and with our attention kernel. The share of the ceiling compares with the time that the same work, pruned as a capture
-allows, takes at the sustained rates of torch.mm and of the fastest attention, measured right after. TFLOP/s is qkscope's and
-counts the whole network: 2 x parameters of the layers x tokens + causal attention. Memory is beyond the weights.
+FOLDER is a bfloat16 checkpoint; bench/make_checkpoint.py writes one. For each batch (documents x tokens) the two
+engines alternate, so that both run on an equally warm GPU, and the median of all runs counts. transformers runs at its
+best batch size, with sdpa and with our attention kernel. The ceiling is the time of the same work, pruned as in a
+capture, at the sustained rates of torch.mm and of the fastest attention, measured afterwards. TFLOP/s is that of qkscope
+and counts the whole network: 2 x parameters of the layers x tokens + causal attention. Memory excludes the weights.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def parse_options():
 
 
 def best_size(peer, documents, length):
-    """How many documents at a time suit transformers best."""
+    """Returns the number of documents per batch at which transformers is fastest."""
     sizes = [size for size in (1, 2, 4, 8, 16, 32) if documents % size == 0]
     if len(sizes) == 1:
         return sizes[0]
@@ -60,7 +60,7 @@ def best_size(peer, documents, length):
 
 
 def run_engine(options, model, documents, length, repeats, capture="both"):
-    """The lines of one child process: by default one with capture and one without."""
+    """Returns the output lines of one child process: by default one with capture and one without."""
     command = [options.engine, "--model", model, "--device", options.device, "--dtype", "bfloat16",
                "--batch", f"{documents}x{length}", "--capture", capture, "--repeats", str(repeats)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -70,13 +70,13 @@ def run_engine(options, model, documents, length, repeats, capture="both"):
 
 
 def start_seconds(options, model):
-    """Of qkscope, from the start of the program to the end of a first pass over a few tokens."""
+    """Returns the seconds from the start of qkscope to the end of a first pass over a few tokens."""
     line, = run_engine(options, model, 1, 128, 1, capture="off")
     return line["start_seconds"] + line["first_seconds"]
 
 
 def measure(options, peer, ceiling, model, batch):
-    """Everything about one batch."""
+    """Returns all measurements of one batch."""
     documents, length = batch
     size = best_size(peer, documents, length)
     runs, peak, lines = {kernel: [] for kernel in peer.kernels()}, 0, []
@@ -120,7 +120,7 @@ def machine(device):
 
 
 def attempt(record, name, action):
-    """What it returns, or None: one measurement that fails leaves the others."""
+    """Returns the result of `action`, or None if it fails, so that other measurements continue."""
     try:
         return action()
     except (RuntimeError, OSError) as error:

@@ -1,7 +1,7 @@
 // Times the forward pass on a checkpoint and prints one JSON line per length or batch.
-// --tokens: the whole network, logits included, on the CPU, as bench/forward_peer.py does in
-// PyTorch. --batch: what a capture run needs of it, on the CPU or a GPU, for bench/cuda_table.py;
-// with --statistics the same pass without statistics over every token and with each group of them.
+// --tokens: the whole network, logits included, on the CPU, like bench/forward_peer.py in PyTorch.
+// --batch: the pruned pass of a capture, on the CPU or a GPU, for bench/cuda_table.py; with
+// --statistics the same pass without statistics over every token and with each group of statistics.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -35,7 +35,7 @@ struct Options {
   std::vector<std::string> batches;  // DOCUMENTSxLENGTH
   std::string capture = "on";
   bool statistics = false;
-  std::int64_t device_memory = 0;  // bytes; 0: what is free
+  std::int64_t device_memory = 0;  // bytes; 0: all free memory
   int threads = 0;
   int repeats = 5;
 };
@@ -77,7 +77,7 @@ Batch random_batch(BatchSize size, std::int64_t vocabulary) {
   return batch;
 }
 
-// Tokens as texts have them: a few are frequent, and most are rare (Zipf's law).
+// Token ids drawn by Zipf's law, as in natural text.
 Batch text_like_batch(BatchSize size, std::int64_t vocabulary) {
   std::mt19937 generator(0);
   std::uniform_real_distribution<double> share(0.0, 1.0);
@@ -109,12 +109,12 @@ void print(const Json& line) {
   std::fflush(stdout);
 }
 
-// The best of the runs counts, as in PyTorch's benchmark.
+// The fastest run counts, as in bench/forward_peer.py.
 void time_lengths(Backend& backend, const Options& options) {
   for (const auto tokens : options.tokens) {
     const auto batch = random_batch({.length = tokens}, backend.config().vocab_size);
     LogitsOnly observer;
-    double best = timed_pass(backend, batch, observer);  // the first run warms up
+    double best = timed_pass(backend, batch, observer);  // warm-up
     for (int i = 0; i < options.repeats; ++i)
       best = std::min(best, timed_pass(backend, batch, observer));
     print({{"engine", "qkscope"},
@@ -125,7 +125,7 @@ void time_lengths(Backend& backend, const Options& options) {
   }
 }
 
-// A pass with sampling on or off, and its times.
+// Times of passes with sampling on or off.
 struct Series {
   std::string capture;
   SampledHeads observer;
@@ -156,17 +156,17 @@ class BatchTimes {
     start_seconds_ = seconds_since(start);
   }
 
-  // On and off take turns, so that both find the GPU equally warm.
+  // Alternates sampling on and off, so that both run on an equally warm GPU.
   void time(const std::string& text) {
     const auto batch = random_batch(parse_size(text), model_->config.vocab_size);
     auto series = make_series(model_->config, batch, options_.capture);
-    const auto first = timed_pass(*backend_, batch, series.front().observer);  // warms up
+    const auto first = timed_pass(*backend_, batch, series.front().observer);  // warm-up
     for (int i = 0; i < options_.repeats; ++i)
       for (auto& one : series) one.runs.push_back(timed_pass(*backend_, batch, one.observer));
     for (const auto& one : series) report(text, batch, one, first);
   }
 
-  // Without statistics and with each set of groups in turns.
+  // Alternates passes without statistics and with each set of groups.
   void time_statistics(const std::string& text) {
     const auto batch = text_like_batch(parse_size(text), model_->config.vocab_size);
     std::vector<SummedLayers> series;
@@ -175,7 +175,7 @@ class BatchTimes {
     std::vector<std::vector<double>> runs(series.size());
     std::vector<std::int64_t> memory;
     std::vector<ResidualRows> residuals;
-    for (auto& one : series) {  // the first warms up
+    for (auto& one : series) {  // warm-up; also records memory and residuals
       residuals.emplace_back(model_->config, batch);
       forward(*backend_, batch, residuals.back(), one);
       memory.push_back(free_ - free_memory(device_) - weight_bytes_);
@@ -230,11 +230,11 @@ class BatchTimes {
 
   const Options& options_;
   Device device_;
-  std::int64_t free_;  // bytes on the device before anything is there
+  std::int64_t free_;  // free device memory in bytes before the model is loaded
   std::unique_ptr<LoadedCheckpoint> model_;
   std::int64_t weight_bytes_ = 0;
   std::unique_ptr<Backend> backend_;
-  double start_seconds_ = 0.0;  // from the program's start until the backend is ready
+  double start_seconds_ = 0.0;  // from program start until the backend is ready
 };
 
 void run(const Options& options, Clock::time_point start) {

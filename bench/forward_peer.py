@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The forward pass in PyTorch with transformers, on the CPU in float32: the peer that the engine is measured against.
+"""Times the forward pass in PyTorch with transformers, on the CPU in float32: the peer of bench/forward_bench.
 
     python bench/forward_peer.py FOLDER [--tokens 512 2048] [--threads N] [--runs 5]
 
-Runs the backbone and the output embedding for every position, without a cache. Both attention implementations are
-tried and the faster one counts. Prints one JSON line per token count:
+Runs the backbone and the output embedding for every position, without a KV cache. The faster of both attention
+implementations counts. Prints one JSON line per token count:
 
     {"peer": "pytorch", "tokens": 512, "threads": 2, "seconds": …, "tokens_per_s": …, "attention": "sdpa", …}
 
@@ -30,7 +30,7 @@ def load(folder, attention):
 
 
 def best_time(model, token_ids, runs):
-    """Seconds of the fastest of `runs` passes, after one that is not counted."""
+    """Returns the seconds of the fastest of `runs` passes after a warm-up."""
 
     def once():
         start = time.perf_counter()

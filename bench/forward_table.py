@@ -1,9 +1,9 @@
-"""Runs the forward pass of one checkpoint in qkscope and in PyTorch, in turns, and prints one table.
+"""Times the forward pass of one checkpoint in qkscope and in PyTorch, alternating, and prints a table.
 
     python bench/forward_table.py FOLDER [--threads N] [--rounds 3] [--tokens 512 2048]
 
-FOLDER is made by bench/make_checkpoint.py when it is not there. Both sides compute logits in float32 on the same
-weights and cores; the best of all rounds counts for each.
+bench/make_checkpoint.py writes FOLDER if it does not exist. Both sides compute logits in float32 with the same
+weights on the same cores; the best of all rounds counts for each.
 """
 
 import argparse

@@ -13,7 +13,7 @@ import scipy.fft
 
 
 def best(work):
-    """Milliseconds of processor time, the least of several runs."""
+    """Returns milliseconds of processor time, the minimum of several runs."""
     seconds = []
     for _ in range(21):
         start = time.thread_time()
@@ -39,7 +39,7 @@ for size in (2048, 8192, 65536, 131072):
                   best(lambda: ducc0.fft.c2c(together, axes=(0,), nthreads=1)))
     print(f"| four signals of {size}, {times} times | {times * scipy_ms:.3f} | {times * ducc_ms:.3f} |")
 for length in (131072, 4096):
-    # The grid of Spectrum: 5 points for 14 tokens, 1.4 points per cell; frequencies up to 1 radian per token.
+    # The grid of the C++ NUFFT: 5 points for 14 tokens, 1.4 points per cell; frequencies up to 1 radian per token.
     grid = 2 ** int(np.ceil(np.log2(1.4 * length * 5 / 14)))
     step = 2 * np.pi / (grid * 14 / 5)
     modes = 2 * int(1 / step)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Generates with transformers on the CPU: the peer that `qkscope generate` is measured against.
+"""Generates with transformers on the CPU: the peer of `qkscope generate`.
 
     python bench/generate_peer.py FOLDER [--dtype float32] [--prompt 32] [--new 128] [--threads N] [--runs 3]
 
-Greedy, one text, with its cache of keys and values. Two ways are timed and the faster one counts: model.generate(), and
-a loop that calls the model and takes the most likely token, without what generate() does around it. Prints one JSON
-line: seconds and processor seconds of the tokens after the first.
+Greedy, one text, with a KV cache. The faster of two methods counts: model.generate(), and a loop that calls the model and
+takes the argmax, without the overhead of generate(). Prints one JSON line: seconds and processor seconds of the tokens
+after the first.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def since(start):
 
 
 def by_loop(model, ids, count):
-    """Seconds and processor seconds of `count` tokens after the first."""
+    """Returns seconds and processor seconds of `count` tokens after the first."""
     cache = transformers.DynamicCache()
     logits = model(input_ids=ids, past_key_values=cache, logits_to_keep=1).logits
     token = logits[:, -1].argmax(-1, keepdim=True)
@@ -39,7 +39,7 @@ def by_loop(model, ids, count):
 
 
 class Clock(transformers.StoppingCriteria):
-    """Takes down when each token came."""
+    """Records the arrival time of each token."""
 
     def __init__(self):
         self.times = []

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Generates with `qkscope generate` and its peers, in turns on the same cores, and prints one table.
+"""Times generation in `qkscope generate` and its peers, alternating on the same cores, and prints a table.
 
     python bench/generate_table.py FOLDER | FILE.gguf [--threads N] [--rounds 3] [--prompt 32] [--new 128]
                                    [--peer-python PYTHON]
 
-FOLDER is made by bench/make_checkpoint.py (the shape of SmolLM2-135M, bfloat16) when it is not there; its peer is
-transformers. The peer of a GGUF file is llama.cpp, which reads the same file (bench/make_gguf.py writes one in another
-type). Greedy, one text; the best of all rounds counts for each, by the clock and in processor time, which a busy machine
-leaves as it is. qkscope reads weights as they are stored and computes in float32; transformers computes in the type it
-loads, so both of its types stand beside ours. llama.cpp multiplies quantised weights as 8-bit integers.
+bench/make_checkpoint.py writes FOLDER (the shape of SmolLM2-135M, bfloat16) if it does not exist; its peer is
+transformers. The peer of a GGUF file is llama.cpp, which reads the same file (bench/make_gguf.py converts it to another
+type). Greedy, one text; the best of all rounds counts for each, in wall time and in processor time, which a busy machine
+does not change. qkscope reads weights in their stored type and computes in float32; transformers computes in the type it
+loads, so both types are listed. llama.cpp multiplies quantised weights as 8-bit integers.
 """
 
 import argparse
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def run(command):
-    """Its output, and processor seconds."""
+    """Returns the output of the command and its processor seconds."""
     before = os.times()
     done = subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True)
     after = os.times()
@@ -32,7 +32,7 @@ def run(command):
 
 
 def ours(options):
-    """tokens/s, and processor milliseconds of a token: those of two runs that differ in length."""
+    """Returns tokens/s and processor milliseconds per token, from the difference of two runs of different length."""
     ids = ",".join(str(10 + i) for i in range(options.prompt))
     command = [ROOT / "build/bin/qkscope", "generate", "--model", options.model, "--device", "cpu", "--ignore-end", "--ids",
                "--threads", options.threads, "--token-ids", ids, "--max-tokens"]
@@ -50,7 +50,7 @@ def theirs(options, program, *arguments):
 
 
 def peers(options):
-    """name -> what measures it"""
+    """Returns name -> function that measures this peer."""
     if options.model.suffix == ".gguf":
         return {"llama.cpp": lambda: theirs(options, "llama_cpp_peer.py")}
     return {f"transformers, {dtype}": lambda dtype=dtype: theirs(options, "generate_peer.py", "--dtype", dtype)

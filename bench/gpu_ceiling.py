@@ -1,8 +1,9 @@
-"""What the GPU can do with a model's products and its attention under load, and the time of a pass at those rates.
+"""Measures the sustained rates of a GPU for a model's products and attention, and the time of a pass at these rates.
 
-Every product goes through torch.mm, and attention through cuDNN and through our kernel where it serves, for a second or
-more, as long as it takes the GPU to reach its power limit; the rate of the last half counts, and of the faster kernel. The work is pruned as a capture needs it: the last layer gives
-q and k at its sampled rows only, and the layer before gives k and v everywhere but all else only for those rows.
+Every product runs through torch.mm, and attention through cuDNN and, if supported, our kernel, for a second or more, until
+the GPU reaches its power limit; the rate of the last half counts, of the faster kernel. The work is pruned as in a
+capture: the last layer computes q and k at its sampled rows only, and the layer before computes k and v everywhere but
+all else only for those rows.
 """
 
 import time
@@ -16,7 +17,7 @@ from transformers_peer import sampled_rows, synchronize
 
 
 class Shape:
-    """The sizes of a model that decide its work. FLOP count one multiplication and one addition as two."""
+    """Sizes of a model that determine its FLOP. A multiplication and an addition count as two."""
 
     def __init__(self, config):
         self.layers = config["num_hidden_layers"]
@@ -29,12 +30,12 @@ class Shape:
         self.keys = self.key_heads * self.head_dim
 
     def products(self):
-        """Name → (inputs, outputs) of the fused products of one layer."""
+        """Returns name → (inputs, outputs) of the fused products of one layer."""
         return {"qkv": (self.hidden, self.queries + 2 * self.keys), "o": (self.queries, self.hidden),
                 "gate_up": (self.hidden, 2 * self.mlp), "down": (self.mlp, self.hidden)}
 
     def layer_flop(self, documents, length):
-        """Name → FLOP of one whole layer."""
+        """Returns name → FLOP of one unpruned layer."""
         rows = documents * length
         flop = {name: 2 * rows * inputs * outputs for name, (inputs, outputs) in self.products().items()}
         return flop | {"attention": 2 * self.queries * documents * length ** 2}
@@ -44,7 +45,7 @@ class Shape:
 
 
 def pruned_flop(shape, documents, length):
-    """Name → FLOP of the network as a capture needs it: whole layers but for the last two."""
+    """Returns name → FLOP of the network pruned as in a capture: all layers but the last two are whole."""
     last = shape.layers - 1
     flop = {name: (last - 1) * whole for name, whole in shape.layer_flop(documents, length).items()}
     flop["qkv"] += 2 * documents * length * shape.hidden * 2 * shape.keys  # k and v of the layer before
@@ -62,13 +63,13 @@ def pruned_flop(shape, documents, length):
 
 
 def sustained_rate(operation, flop, seconds, device):
-    """FLOP/s over the last half of a run of about that long."""
+    """Returns FLOP/s over the last half of a run of about `seconds`."""
     operation()
     synchronize(device)
     start = time.perf_counter()
     operation()
     synchronize(device)
-    group = max(1, int(seconds / 20 / (time.perf_counter() - start)))  # a wait for the device after each group
+    group = max(1, int(seconds / 20 / (time.perf_counter() - start)))  # synchronises with the device after each group
     start = half = time.perf_counter()
     done = 0
     while (now := time.perf_counter()) < start + seconds or done == 0:
@@ -85,7 +86,7 @@ class Ceiling:
     def __init__(self, device, seconds, mlp_chunk):
         self.device, self.seconds, self.mlp_chunk = device, seconds, mlp_chunk
         self.own = own_attention.load() if device == "cuda" else None
-        self.rates = {}  # what and its sizes → FLOP/s; batches share most of them
+        self.rates = {}  # (operation, sizes) → FLOP/s; batches share most of them
 
     def _random(self, *shape):
         return torch.randn(shape, dtype=torch.bfloat16, device=self.device)
@@ -97,7 +98,7 @@ class Ceiling:
                               self.device)
 
     def _attention(self, shape, documents, length):
-        def states(heads):  # as a product leaves them: (documents, length, heads, head_dim)
+        def states(heads):  # layout of a projection: (documents, length, heads, head_dim)
             return self._random(documents, length, heads, shape.head_dim).transpose(1, 2)
 
         q, k, v = states(shape.heads), states(shape.key_heads), states(shape.key_heads)
@@ -119,7 +120,7 @@ class Ceiling:
 
     @torch.inference_mode()
     def composite(self, shape, documents, length):
-        """Seconds of a pruned pass, its FLOP, and name → FLOP/s."""
+        """Returns seconds of a pruned pass, its FLOP, and name → FLOP/s."""
         rates = {}
         for name, sizes in shape.products().items():
             rows = documents * length

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Generates with llama.cpp on the CPU: the peer that `qkscope generate` is measured against on the same GGUF file.
+"""Generates with llama.cpp on the CPU: the peer of `qkscope generate` on the same GGUF file.
 
     python bench/llama_cpp_peer.py FILE.gguf [--prompt 32] [--new 128] [--threads N] [--runs 3]
 
-Needs xllamacpp from PyPI, which carries llama.cpp. Greedy, one text; the seconds are llama.cpp's own, without the prompt.
-Prints one JSON line: tokens per second, and processor milliseconds of a token: those of two texts that differ in length.
+Needs xllamacpp from PyPI, which includes llama.cpp. Greedy, one text; the seconds are llama.cpp's own, without the prompt.
+Prints one JSON line: tokens per second, and processor milliseconds per token from two texts of different length.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def start_server(arguments):
 
 
 def generate(server, prompt, count):
-    """llama.cpp's own timings, and processor seconds of all of it."""
+    """Returns llama.cpp's own timings and the processor seconds of the call."""
     begin = time.process_time()
     answer = server.handle_completions({
         "prompt": prompt, "n_predict": count, "temperature": 0, "ignore_eos": True, "cache_prompt": False})
@@ -57,7 +57,7 @@ def main():
         processor.append((spent - short) / arguments.new * 1e3)
     print(json.dumps({"peer": "llama.cpp", "tokens_per_s": max(rates), "processor_ms": min(processor),
                       "xllamacpp": xllamacpp.__version__}), flush=True)
-    os._exit(0)  # its threads wait for requests
+    os._exit(0)  # the threads of the server never end
 
 
 if __name__ == "__main__":

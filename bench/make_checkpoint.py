@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes a random checkpoint of the shape of a known model: a benchmark needs its sizes, not its knowledge.
+"""Writes a checkpoint with random weights in the shape of a known model, for benchmarks.
 
     python bench/make_checkpoint.py FOLDER [--shape smollm3-3b] [--dtype bfloat16] [--layers N] [--tokenizer PATH]
 
-Needs numpy only. The folder gets config.json and model.safetensors, and the tokenizer's files when one is named; the
-same options give the same bytes. A large model must be there in seconds, so normal values are drawn once: every tensor
-is that block, scaled to its width and read from an offset of its own, round and round.
+Needs numpy only. The folder gets config.json and model.safetensors, and the tokenizer's files with --tokenizer; the
+same options give the same bytes. To write a large model in seconds, one block of normal values is drawn once: every
+tensor is a cyclic copy of this block from its own offset, scaled to its width.
 """
 
 import argparse
@@ -46,7 +46,7 @@ QWEN3 = LLAMA | {
     "sliding_window": None,
     "use_sliding_window": False,
     "rope_theta": 1000000.0,
-    # As the captures at 131,072 tokens run it.
+    # With YaRN, as in the captures at 131,072 tokens.
     "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
     "max_position_embeddings": 131072,
     "vocab_size": 151936,
@@ -103,7 +103,7 @@ def mlp_shapes(config, prefix):
 
 
 def tensor_shapes(config):
-    """Name and shape of every tensor, in file order."""
+    """Returns name and shape of every tensor, in file order."""
     hidden, head_dim = config["hidden_size"], config["head_dim"]
     queries, keys = config["num_attention_heads"] * head_dim, config["num_key_value_heads"] * head_dim
     yield "model.embed_tokens.weight", (config["vocab_size"], hidden)
@@ -125,7 +125,7 @@ def tensor_shapes(config):
 
 
 def safetensors_header(shapes, dtype):
-    """The file's beginning: eight bytes of length, then JSON; the data starts at a multiple of 64 bytes."""
+    """Returns the header: eight bytes of length, then JSON; the data starts at a multiple of 64 bytes."""
     code, width = {"float32": ("F32", 4), "bfloat16": ("BF16", 2)}[dtype]
     entries, offset = {"__metadata__": {"format": "pt"}}, 0
     for name, shape in shapes:
@@ -138,7 +138,7 @@ def safetensors_header(shapes, dtype):
 
 
 def as_dtype(values, dtype):
-    """The values as they lie in the file; bfloat16 as its bits, rounded to nearest even."""
+    """Converts the values to the stored type; bfloat16 as its bits, rounded to nearest even."""
     if dtype == "float32":
         return values.astype("<f4", copy=False)
     bits = values.view(np.uint32)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file again with its matrices in another type, for measurements of the same model in each.
+"""Converts the matrices of a GGUF file to another type, to measure the same model in each type.
 
     python bench/make_gguf.py FROM.gguf TO.gguf --type F32|BF16|F16|Q8_0
 
-Needs the gguf package. Metadata and vectors stay as they are.
+Needs the gguf package. Metadata and vectors are copied unchanged.
 """
 
 import argparse

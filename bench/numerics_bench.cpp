@@ -1,6 +1,5 @@
-// Times the products and Fourier transforms of the analyses, in the analyses' shapes, beside
-// OpenBLAS, Eigen and FFTW: one thread, processor time, in turns, best of 41. Prints rows of a
-// table.
+// Times the products and Fourier transforms of the analyses, in their shapes, against OpenBLAS,
+// Eigen and FFTW: one thread, processor time, alternating, best of 41. Prints the rows of a table.
 #include <algorithm>
 #include <complex>
 #include <ctime>
@@ -23,7 +22,7 @@
 #include "base/numerics/symmetric_eigen.h"
 #include "qkscope/experimental/cpu.h"
 
-// LAPACK's divide and conquer for symmetric matrices; OpenBLAS carries it.
+// LAPACK's divide-and-conquer eigensolver for symmetric matrices, included in OpenBLAS.
 extern "C" void dsyevd_(const char* jobz, const char* uplo, const int* n, double* a, const int* lda,
                         double* w, double* work, const int* lwork, int* iwork, const int* liwork,
                         int* info);
@@ -73,7 +72,7 @@ int as_int(std::int64_t value) {
   return static_cast<int>(value);
 }
 
-// left (m, k) times the transpose of right (n, k), three ways, `times` times.
+// Times left (m, k) times the transpose of right (n, k), `times` times in each library.
 void race_transposed(const std::string& what, const Matrix& left, const Matrix& right, int times,
                      const std::function<void()>& ours) {
   Matrix out(left.rows, right.rows);
@@ -93,14 +92,14 @@ void race_transposed(const std::string& what, const Matrix& left, const Matrix& 
   race(what, {repeat(ours), repeat(blas), repeat(eigen)});
 }
 
-// As scores and separabilities do it: both matrices lie in rows.
+// Product of scores and separabilities: both matrices are row-major.
 void race_rows(const std::string& what, const Matrix& left, const Matrix& right, int times) {
   Matrix out;
   race_transposed(what, left, right, times, [&] { out = multiply_transposed(left, right); });
 }
 
-// As projections do it: the left side was written four rows side by side, the right side as panels
-// of eight, and panels are read where they come out.
+// Product of projections: the left matrix has four interleaved rows, the right matrix is packed in
+// panels of eight columns, and the output stays in panels.
 void race_panels(const std::string& what, const Matrix& left, const Matrix& right, int times) {
   constexpr std::int64_t kLines = 64;
   const std::int64_t panels = (right.rows + kPanelColumns - 1) / kPanelColumns;

@@ -1,4 +1,4 @@
-"""Our attention kernel for Hopper on tensors of PyTorch: build/bench/libattention_library.so (target attention_library)."""
+"""Calls our Hopper attention on PyTorch tensors through build/bench/libattention_library.so (target attention_library)."""
 
 import ctypes
 from pathlib import Path
@@ -10,8 +10,8 @@ LIBRARY = Path(__file__).resolve().parent.parent / "build/bench/libattention_lib
 
 
 def load():
-    """A function of q (batch, heads, tokens, 128), k and v (batch, key heads, tokens, 128) and the scale that gives z
-    (batch, tokens, heads, 128); None where the library was not built or this GPU is none of the Hopper generation."""
+    """Returns a function of q (batch, heads, tokens, 128), k and v (batch, key heads, tokens, 128) and the scale that
+    computes z (batch, tokens, heads, 128); None if the library was not built or the GPU is not of the Hopper generation."""
     if not LIBRARY.exists() or not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
         return None
     function = ctypes.CDLL(str(LIBRARY)).qkscope_attention

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How far bfloat16 runs on the GPU are from a float32 run of transformers, at a real model's size: transformers' own
-bfloat16 run and qkscope's, on the same tokens. Prints one table.
+"""Measures the error of bfloat16 runs of transformers and qkscope on a GPU against a float32 run of transformers, on the
+same tokens at a real model's size. Prints a table.
 
     python bench/precision_table.py MODEL [--tokens 4096] [--layers 0,1,17,34,35] [--qkscope build/bin/qkscope]
 
-Compared are q and k as they enter the dot product, at every 64th position and the last one.
+Compares q and k as they enter the dot product, at every 64th position and the last one.
 """
 
 import argparse

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""All q and k of a sequence, cached from Python: qkscope, TransformerLens and plain transformers hooks.
+"""Times caching all q and k of a sequence from Python in qkscope, TransformerLens and plain transformers hooks.
 
     PYTHONPATH=build/python python bench/python_bench.py FOLDER [--tokens 4096] [--runs 2] [--peer-python PYTHON]
     PYTHONPATH=build/python python bench/python_bench.py FOLDER --device cuda --dtype bfloat16 [--runs 5]
 
-Each side is a process of its own and keeps what enters the dot product of every layer as arrays; the hooks of
-transformers sit on the projections, before RoPE, which is less work. On CUDA qkscope keeps float32 tensors on the GPU,
-the peers keep tensors of the run's type there. Prints seconds of the fastest run and the peak memory of the process, on
-CUDA of the GPU beyond what was in use before. A peer that is not installed is named and left out. The peers need
+Each side runs in its own process and keeps the q and k vectors of every layer as arrays; the hooks of transformers sit on
+the projections, before RoPE, which is less work. On CUDA qkscope keeps float32 tensors on the GPU, the peers keep tensors
+of the run's type there. Prints seconds of the fastest run and the peak memory of the process, on CUDA of the GPU beyond
+the memory in use before. A peer that is not installed is reported and skipped. The peers need
 tools/requirements-python.txt, in the environment of --peer-python.
 """
 
@@ -93,7 +93,7 @@ class ProcessMemory:
 
 
 class CardMemory:
-    """What is taken on the GPU, whoever allocates it: looked at every few milliseconds."""
+    """Samples the used memory of the GPU, of all processes, every few milliseconds."""
 
     def __init__(self, device):
         import torch
@@ -132,7 +132,7 @@ def measure(side, options):
     seconds, cache = [], None
     for _ in range(options.runs):
         start = time.perf_counter()
-        cache = None  # giving the last one back belongs to it
+        cache = None  # the time includes freeing the previous cache
         cache = run(ids)
         memory.wait()
         seconds.append(time.perf_counter() - start)

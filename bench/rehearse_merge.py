@@ -5,12 +5,11 @@
 
 The defaults are the row counts of one model of the study: 500 texts, 16 rows of each in every head, 432 heads of 128
 numbers (the study draws 436), 64 shards. As many workers run at a time as the machine has cores. Prints one JSON line:
-seconds, the merge's peak memory, files. With --trace rounds with one row per text and head run under strace, which counts what
-touches a file system's metadata: opening, looking, making, renaming, removing, syncing. Their timings mean nothing and are not
-printed.
+seconds, the merge's peak memory, files. --trace runs smaller cases with one row per text and head under strace, which
+counts metadata operations: open, stat, mkdir, rename, unlink, fsync. Their timings are meaningless and not printed.
 
-With --store the parts go to an S3 server that this starts (moto; run with build/venv-store/bin/python, which ./run.sh
-test-store makes), every worker and the merge as on machines of their own; requests are counted on the way to it.
+With --store the parts go to an S3 server that this script starts (moto; run with build/venv-store/bin/python, which
+./run.sh test-store makes), every worker and the merge as on separate machines; a proxy counts the requests.
 """
 
 import argparse
@@ -54,7 +53,7 @@ def parse_arguments():
 
 
 class Store:
-    """An S3 server with a counter of requests before it."""
+    """An S3 server behind a proxy that counts requests."""
 
     address = "s3://bucket/rehearsal"
 
@@ -66,7 +65,7 @@ class Store:
         self.proxy = Proxy(self.server)
 
     def environment(self, scratch):
-        """Of a process on a machine of its own."""
+        """Returns the environment variables of a process on a separate machine."""
         return os.environ | {
             "AWS_ENDPOINT_URL": self.proxy.endpoint,
             "AWS_ACCESS_KEY_ID": self.server.key,
@@ -94,7 +93,7 @@ def data_root(arguments):
 
 
 def worker_command(arguments, shard, rows):
-    """Writes one part; with -1 all of them."""
+    """Returns the command that writes one part; shard -1 writes all parts."""
     return [
         str(program(arguments, "bench/store_bench")),
         *("--folder", data_root(arguments)),
@@ -117,7 +116,7 @@ def program(arguments, name):
 
 
 def write_parts(arguments, rows):
-    """All workers; the seconds that it took."""
+    """Runs all workers; returns the wall seconds."""
     shutil.rmtree(arguments.folder, ignore_errors=True)
     start = time.perf_counter()
 
@@ -129,7 +128,7 @@ def write_parts(arguments, rows):
             check=True,
         )
 
-    # moto looks and puts in two steps, so that two could begin a run there: the first one does it alone.
+    # moto implements conditional puts non-atomically, so two workers could start a run: the first worker starts alone.
     if arguments.store:
         write(0)
     with ThreadPoolExecutor(arguments.jobs) as pool:
@@ -139,7 +138,7 @@ def write_parts(arguments, rows):
 
 
 def merge(arguments):
-    """Seconds, CPU seconds and peak memory in bytes of `qkscope merge`."""
+    """Returns seconds, CPU seconds and peak memory in bytes of `qkscope merge`."""
 
     def limit():
         if arguments.open_files:
@@ -155,7 +154,7 @@ def merge(arguments):
 
 
 def size_of(arguments):
-    """Files and bytes."""
+    """Returns the number of files and their bytes."""
     if arguments.store:
         return arguments.store.size()
     files = [path for path in arguments.folder.rglob("*") if path.is_file()]
@@ -163,7 +162,7 @@ def size_of(arguments):
 
 
 def count_calls(command):
-    """Operations on metadata of one program, by call."""
+    """Counts the metadata operations of one program, by system call."""
     with tempfile.NamedTemporaryFile("r") as table:
         subprocess.run(
             ["strace", "-f", "-c", "--seccomp-bpf", "-e", f"trace=?{METADATA_CALLS.replace(',', ',?')}", "-o", table.name]
@@ -176,7 +175,7 @@ def count_calls(command):
 
 
 def trace_round(arguments, **changes):
-    """What the last worker to begin and the merge do, with one row per document and head."""
+    """Counts the operations of the last worker to start and of the merge, with one row per document and head."""
     changed = argparse.Namespace(**(vars(arguments) | changes))
     shutil.rmtree(changed.folder, ignore_errors=True)
     subprocess.run(worker_command(changed, -1, rows=1), check=True, stdout=subprocess.DEVNULL)
@@ -187,12 +186,12 @@ def trace_round(arguments, **changes):
 
 
 def trace(arguments):
-    """Operations on metadata, by what they grow with: from rounds with fewer shards, segments and heads."""
+    """Fits metadata operations per task, segment and head, from runs with fewer shards, segments and heads."""
 
     def per(more, fewer, difference):
         return round((sum(more.values()) - sum(fewer.values())) / difference, 1)
 
-    def segments(size):  # of the last shard, and of all
+    def segments(size):  # segments of the last shard, and of all shards
         counts = [
             -(-len(range(shard, arguments.documents, arguments.shards)) // size) for shard in range(arguments.shards)
         ]

@@ -1,8 +1,8 @@
-"""How large the report of a big sweep is and how fast it is made and opened.
+"""Measures the size of the report of a big sweep, and how fast it is written and opened.
 
     report_bench.py QKSCOPE [--runs 10] [--layers 36] [--heads 16] [--keep FOLDER]
 
-Writes random results of the shape of a real sweep (tables, points, profiles of every head), draws
+Writes random results in the shape of a real sweep (tables, points, profiles of every head), draws
 figures and report, and opens the page in headless Chromium several times.
 """
 
@@ -32,7 +32,7 @@ CLASSES = ["position_dominated", "q_positional", "k_positional", "content_focuse
 
 
 def per_head(heads, repeat, head_name="head"):
-    """The columns that say which head a row is of, each head `repeat` times."""
+    """Returns the columns that identify the head of a row, each head repeated `repeat` times."""
     columns = {name: np.repeat(values, repeat) for name, values in heads.items()}
     columns[head_name] = columns.pop("head_index")
     return columns

@@ -1,5 +1,6 @@
-// How fast sampled rows go to disk: into segments, as the forward pass hands them over, and from
-// there into the final Parquet files. No model runs: the vectors are made up. Prints one JSON line.
+// Measures how fast sampled rows are written to segments, as during a forward pass, and from
+// segments to the final Parquet files. The vectors are made up; no model runs. Prints one JSON
+// line.
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -19,10 +20,11 @@ namespace {
 
 struct Options {
   std::string folder;
-  PlantedParts parts{.pool = 8192};  // more than a row group has: none repeats in it
+  PlantedParts parts{.pool =
+                         8192};  // more rows than a row group, so that no vector repeats within one
   Shard shard;
   int threads = 0;
-  double ahead = 0;  // seconds
+  double ahead = 0;  // seconds over which segments arrive
 };
 
 std::int64_t rows_of_all(const PlantedParts& parts) {
@@ -40,7 +42,7 @@ void write_shard(const Options& options, const PlantedRows& rows, const Shard& s
   write_planted_part(DataRoot(stored.local_root()), options.parts, rows, shard, &stored);
 }
 
-// One part of several, or all, for a merge by others.
+// Writes one shard, or all shards, for a later merge.
 void write_shards(const Options& options) {
   const PlantedRows rows(options.parts);
   const auto start = Clock::now();
@@ -53,7 +55,8 @@ void write_shards(const Options& options) {
              Json{{"shard", options.shard.index}, {"seconds", seconds_since(start)}}.dump());
 }
 
-// Seconds from the last segment to the finished files, where segments come over so many seconds.
+// Returns the seconds from the last segment to the finished files; segments arrive over `ahead`
+// seconds.
 double time_assembly(const DataRoot& root, double ahead) {
   const Journal part(root.part({}));
   if (ahead == 0) {

@@ -93,7 +93,7 @@ void SummedLayers::before_rotation(Backend& backend, std::int64_t layer) {
 }
 
 void SummedLayers::after_rotation(Backend& backend, std::int64_t layer) {
-  // Without rotation they are the same as before.
+  // On layers without RoPE q and k equal those before rotation.
   if (groups_.empty() || model_->layers[static_cast<std::size_t>(layer)].rope < 0) return;
   for (const auto buffer : {Buffer::q, Buffer::k}) add(backend, buffer, layer, true);
 }

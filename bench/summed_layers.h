@@ -1,4 +1,4 @@
-// Statistics over every token as `qkscope stats` asks for them, without files: for timing.
+// Accumulates the statistics of `qkscope stats` without writing files, for timing.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace qkscope {
 
-// Some rows of the residual near the end of the network.
+// Records some rows of the residual near the end of the network.
 class ResidualRows : public Observer {
  public:
   ResidualRows(const ModelConfig& model, const Batch& batch);
@@ -26,7 +26,8 @@ class ResidualRows : public Observer {
 
 class SummedLayers : public LayerStatistics {
  public:
-  // `groups`: "", "A", "AB" or "ABC". The pass is the same with all of them.
+  // `groups`: "", "A" (moments), "AB" (near keys) or "ABC" (all keys). The forward pass does not
+  // depend on `groups`.
   SummedLayers(const ModelConfig& model, const Batch& batch, std::string groups);
   ~SummedLayers() override;
   SummedLayers(SummedLayers&&) noexcept;
@@ -46,7 +47,7 @@ class SummedLayers : public LayerStatistics {
   const ModelConfig* model_;
   std::string groups_;
   std::int64_t bucket_size_;
-  std::vector<std::unique_ptr<Moments>> moments_;  // five to a layer
+  std::vector<std::unique_ptr<Moments>> moments_;  // five per layer
   std::unique_ptr<Attention> attention_;
 };
 

@@ -1,5 +1,5 @@
-// Times the tokenizer on one text: loading, encoding whole, encoding cut. Prints one JSON object;
-// bench/tokenizer_bench.py runs it beside the Hugging Face library.
+// Times the tokenizer on one text: loading, encoding, encoding with truncation. Prints one JSON
+// object; bench/tokenizer_bench.py compares it with the Hugging Face library.
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -16,11 +16,11 @@ namespace {
 using qkscope::Tokenizer;
 
 struct Rate {
-  double seconds;  // of one call
+  double seconds;  // per call
   std::size_t ids;
 };
 
-// Calls `encode` until enough time has passed, and takes the fastest call.
+// Calls `encode` repeatedly for `seconds` and returns the fastest call.
 template <typename Encode>
 Rate best_of(double seconds, Encode encode) {
   using Clock = std::chrono::steady_clock;

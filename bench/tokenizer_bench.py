@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Times qkscope's tokenizer beside the Hugging Face library, in one run, and prints one table.
+"""Compares the speed of qkscope's tokenizer and the Hugging Face library in one run, and prints a table.
 
-Each text is one document of about 128K tokens: English (../shared/texts where it is there, else made
-here), made-up words of many scripts, and source code (the project's own).
+Each text is one document of about 128K tokens: English (local texts if present, else generated), made-up words of many
+scripts, and source code (the project's own).
 Usage: bench/tokenizer_bench.py TOKENIZER.json[.xz] ... [--seconds S] [--build FOLDER]
 """
 
@@ -24,7 +24,7 @@ CUT = 4096  # ids
 
 
 def zipf_text(alphabets, size):
-    """Words drawn from a vocabulary of 20,000 as languages draw them: few often, most seldom."""
+    """Draws words from a vocabulary of 20,000 by Zipf's law."""
     draw = random.Random(1)
     words = []
     for _ in range(20000):
@@ -61,7 +61,7 @@ def mixed():
 
 
 def documents(folder):
-    """Name -> file with one document."""
+    """Returns name -> file with one document."""
     files = {}
     for name, text in (("English", english()), ("mixed scripts", mixed()), ("code", code())):
         files[name] = pathlib.Path(folder, name.replace(" ", "-") + ".txt")
@@ -70,7 +70,7 @@ def documents(folder):
 
 
 def best(seconds, call):
-    """The fastest of the calls that fit into the time, at least two."""
+    """Returns the fastest of the calls that fit into the time, at least two."""
     start, fastest, calls = time.perf_counter(), 1e9, 0
     while calls < 2 or time.perf_counter() - start < seconds:
         begin = time.perf_counter()

@@ -1,9 +1,9 @@
-"""The forward pass of a checkpoint in transformers with sampled q and k rows on the host: the peer on a GPU.
+"""Runs the forward pass of a checkpoint in transformers and copies sampled q and k rows to the host: the peer on a GPU.
 
-The backbone runs without the output embedding and without a cache; attention is sdpa, which takes the fastest kernel
-that PyTorch has. Rows are drawn by the rule of a capture run, before the clock starts; an attention function around
-sdpa takes them after RoPE and starts their copy to pinned memory, so that sampling costs the peer next to nothing.
-Measured with kernel="ours", attention is our kernel for Hopper instead, the fastest that a user can give to transformers.
+The backbone runs without the output embedding and without a KV cache; attention is sdpa, which uses PyTorch's fastest
+kernel. Rows are sampled by the rule of a capture before the clock starts; an attention function around sdpa gathers them
+after RoPE and starts their copy to pinned memory, so that sampling costs the peer almost nothing. With kernel="ours",
+attention is our kernel for Hopper, the fastest that a user can give to transformers.
 """
 
 import sys
@@ -23,7 +23,7 @@ SDPA = transformers.AttentionInterface()["sdpa"]
 
 
 def sampled_rows(document, layer, kind, length):
-    """The positions that a capture with the default sampler keeps of one document."""
+    """Returns the positions that a capture with the default sampler keeps of one document."""
     return mask("log_uniform", sampling_seed(document, layer, kind), length, MIN_BUCKET_SIZE, 1.0)
 
 
@@ -44,11 +44,11 @@ class Peer:
             folder, dtype=torch.bfloat16, attn_implementation="sdpa").eval().to(device)
         self.weight_bytes = self._memory() - before
         self.rows = {}  # (layer, kind) → (documents, positions), each (rows) on the device
-        self.kept = []  # on the host
+        self.kept = []  # copies on the host
         transformers.AttentionInterface.register("sdpa", self._sampled_attention)
 
     def close(self):
-        """Gives the memory back."""
+        """Frees the GPU memory."""
         transformers.AttentionInterface.register("sdpa", SDPA)
         self.model = None
         self.rows.clear()
@@ -78,23 +78,23 @@ class Peer:
                 self.rows[layer, kind] = torch.tensor(pairs, dtype=torch.long, device=self.device).reshape(-1, 2).T
 
     def _pass(self, ids, size):
-        """Seconds of one pass over all documents, `size` at a time."""
+        """Returns the seconds of one pass over all documents, `size` at a time."""
         synchronize(self.device)
         start = time.perf_counter()
         for part in ids.split(size):
             self.kept.clear()
             self.model(input_ids=part, use_cache=False)
-            synchronize(self.device)  # the copies are there
+            synchronize(self.device)  # waits for the copies
         return time.perf_counter() - start
 
     def kernels(self):
-        """The attention kernels it can run with."""
+        """Returns the available attention kernels."""
         heads_fit = getattr(self.model.config, "head_dim", None) == own_attention.HEAD_DIM
         return ["sdpa", "ours"] if self.own and heads_fit else ["sdpa"]
 
     @torch.inference_mode()
     def measure(self, documents, length, size, seconds, kernel="sdpa"):
-        """Runs for about that long, at least once after a warm-up: seconds of each pass, and peak bytes."""
+        """Runs for about `seconds`, at least once after a warm-up; returns seconds of each pass and peak bytes."""
         self.kernel = kernel
         self._draw(size, length)
         generator = torch.Generator().manual_seed(length)
@@ -108,5 +108,5 @@ class Peer:
             runs.append(self._pass(ids, size))
         self.kept.clear()
         peak = self._memory(peak=True) - self.weight_bytes
-        self._release()  # the other engine runs on the same GPU
+        self._release()  # frees memory for the other engine on the same GPU
         return runs, peak

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the benchmarks, each beside its peer in the same run. Called by `./run.sh bench`.
+# Runs the benchmarks, each with its peer in the same run. Called by `./run.sh bench`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

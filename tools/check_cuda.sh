@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds, tests and measures the CUDA backend in one call on a machine with a GPU where nothing can be installed: it
-# takes what is there, and goes on after a failure so that one call tells everything. Logs and JSON go to build-logs/.
+# Builds, tests and measures the CUDA backend in one call on a machine with a GPU. Installs nothing, and continues after a
+# failure so that one call reports all failures. Logs and JSON go to build-logs/.
 #   tools/check_cuda.sh [build] [start] [test] [golden] [sanitize] [attention] [bench] [statistics] [shapes] [precision] [capture] [python]  (default: all)
-# From the environment: BATCHES, ROUNDS and SECONDS_EACH of the tables; LAYERS of the other shapes (empty: all of them);
-# TOKENIZER, a tokenizer.json, also as .json.xz; DATA, a folder for the checkpoints, in memory where there is room;
-# CAPTURE_OPTIONS of bench/capture_table.py; PYTHON, one with torch and transformers; DEVICE; NANOBIND, a folder with the
-# Python package nanobind where PYTHON has none.
+# Environment variables: BATCHES, ROUNDS and SECONDS_EACH of the tables; LAYERS of the other shapes (empty: all layers);
+# TOKENIZER, a tokenizer.json, also as .json.xz; DATA, a folder for the checkpoints (default: in memory if there is space);
+# CAPTURE_OPTIONS of bench/capture_table.py; PYTHON, an interpreter with torch and transformers; DEVICE; NANOBIND, a folder
+# with the Python package nanobind if PYTHON has none.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly parts=" ${*:-build start test golden sanitize attention bench statistics shapes precision capture python} "
@@ -18,7 +18,7 @@ readonly device=${DEVICE:-cuda}
 read -ra capture_options <<<"${CAPTURE_OPTIONS:-}"
 readonly batches=${BATCHES:-8x4096,1x32768,1x65536,1x131072}
 
-data_folder() {  # in memory where 48 GB are free
+data_folder() {  # in memory if 48 GB are free
   local free
   free=$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)
   if [ "${free:-0}" -gt 48000000 ]; then echo /dev/shm/qkscope-bench; else echo "${TMPDIR:-/tmp}/qkscope-bench"; fi
@@ -32,7 +32,7 @@ tokenizer() {
   done
 }
 
-# google_test PROGRAM FILTER [WRAPPER...]: a filter that selects nothing is a failure.
+# google_test PROGRAM FILTER [WRAPPER...]: fails if the filter selects no test.
 google_test() {
   local program=build/tests/$1 filter=$2 output
   shift 2
@@ -44,11 +44,11 @@ google_test() {
   return "$status"
 }
 
-results() {  # how many tests passed, and those that did not run
+results() {  # results NAME: passed, skipped and failed tests of a log
   grep -E '\[  (PASSED|SKIPPED|FAILED) ' "build-logs/$1.log" | sort | uniq | head -20
 }
 
-checkpoint() {  # checkpoint SHAPE [LAYERS]: prints its folder
+checkpoint() {  # checkpoint SHAPE [LAYERS]: writes it if missing and prints its folder
   local folder=$data/$1${2:+-$2-layers} file
   file=$(tokenizer)
   [ -e "$folder/model.safetensors" ] ||
@@ -57,7 +57,7 @@ checkpoint() {  # checkpoint SHAPE [LAYERS]: prints its folder
   echo "$folder"
 }
 
-# What a program without use for a GPU pays for it: nothing of CUDA is mapped, and it starts as fast as one without.
+# A program that uses no GPU links no CUDA library and starts in less than 20 ms.
 start_time() {
   local begin took best=1000000
   if ldd build/bin/qkscope | grep -E 'libcu(da|blas|dnn)|libnvrtc'; then
@@ -74,7 +74,7 @@ start_time() {
   [ $best -lt 20000 ] || { echo "error: more than 20 ms"; return 1; }
 }
 
-# A GPU is found by itself and by name; where none is shown, or its module is missing, that is said.
+# `auto` and `cuda` find the GPU; a hidden GPU or a missing module is reported with the reason.
 device_choice() {
   local out trace="build/bin/qkscope trace --model tests/golden/smollm3_list --token-ids 1,2,3,4,5 --hooks logits"
   out=$(mktemp -d)
@@ -129,7 +129,7 @@ if part golden; then
 fi
 if part sanitize; then
   step memcheck google_test test_engine_forward "$sanitized" compute-sanitizer --tool memcheck --error-exitcode 9
-  # cuDNN's kernels wait in ways that racecheck takes for races.
+  # racecheck reports false races for the synchronisation inside cuDNN's kernels.
   step racecheck google_test test_engine_cuda '*Bits*bf16*:*ScoreRows.*' compute-sanitizer --tool racecheck --error-exitcode 9
   step racecheck-pass google_test test_engine_forward "*CudaProperty*Chosen*/smollm3_list" compute-sanitizer --tool racecheck \
     --kernel-regex-exclude kns=cudnn --error-exitcode 9

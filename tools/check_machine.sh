@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds, tests and measures in one call on a machine where nothing can be installed: it takes what is there, says what is
-# missing, and goes on after a failure so that one call tells everything.
+# Builds, tests and measures in one call. Installs nothing, reports what is missing, and continues after a failure so that
+# one call reports all failures.
 #   tools/check_machine.sh [test] [asan] [bench]      (default: all)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

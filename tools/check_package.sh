@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# check_package.sh FOLDER: proves the .tar.gz and the .deb in FOLDER in roots of Debian 12 that hold nothing but its
-# smallest base (debootstrap, kept in FOLDER/root): `qkscope demo` runs to its table, figures and report. The .tar.gz
-# is tried without a network, the .deb with what apt installs for it. Needs root.
+# check_package.sh FOLDER: tests the .tar.gz and the .deb in FOLDER in minimal Debian 12 roots (debootstrap, cached in
+# FOLDER/root): `qkscope demo` must write its table, figures and report. The .tar.gz runs without a network, the .deb
+# with its dependencies from apt. Needs root.
 set -euo pipefail
 cd "$1"
 [ "$(id -u)" -eq 0 ] || { echo "error: check_package.sh needs root, for chroot" >&2; exit 2; }
@@ -16,19 +16,19 @@ if [ ! -f root/complete ]; then
   touch root/complete
 fi
 
-# fresh_root: a copy of the bare root in ./trial.
+# fresh_root: copies the minimal root to ./trial.
 fresh_root() {
   rm -rf trial
   cp -a root trial
 }
 
-# inside [UNSHARE OPTIONS] COMMAND: a shell command in ./trial with a /proc of its own, without which no program finds
-# its libraries beside itself.
+# inside [UNSHARE OPTIONS] COMMAND: runs a shell command in ./trial with its own /proc, which programs need to find the
+# libraries in their own folder.
 inside() {
   unshare --pid --fork --mount-proc="$PWD/trial/proc" "${@:1:$#-1}" chroot trial /bin/sh -c "${@: -1}"
 }
 
-# check_demo PROGRAM [UNSHARE OPTIONS]: runs the demo in ./trial, and looks at what it leaves.
+# check_demo PROGRAM [UNSHARE OPTIONS]: runs the demo in ./trial and checks its output files.
 check_demo() {
   local program=$1 figures
   inside "${@:2}" "cd /tmp && $program --version && $program demo" >demo.log 2>demo.err ||

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# check_slurm.sh PROGRAM: tries `qkscope submit` and `status` against a real slurmctld and slurmd on this machine: the demo's
-# ten checkpoints over arrays of 8 tasks, about a third of the tasks killed, the controller restarted in the middle. The
-# result must have the bytes of one machine's. Needs root and Debian's slurmctld, slurmd, slurm-client and munge; the daemons
-# have ports, keys and folders of their own, and are gone at the end.
+# check_slurm.sh PROGRAM: tests `qkscope submit` and `sweep --status` with a real slurmctld and slurmd on this machine: the
+# demo's ten checkpoints in arrays of 8 tasks, about a third of the tasks killed, the controller restarted once. The result
+# must be byte-identical to a run on one machine. Needs root and Debian's slurmctld, slurmd, slurm-client and munge; the
+# daemons use their own ports, keys and folders, and are stopped at the end.
 #
-# TEXTS=N takes N texts of the demo's (32), SEED=N draws other kills.
+# TEXTS=N uses N texts of the demo (32), SEED=N sets the seed of the kills.
 set -euo pipefail
 shopt -s nullglob
 
@@ -110,7 +110,7 @@ sweep_options() {  # sweep_options OUT
   options=("$source_folder/configs/demo/sweep.yaml" --out "$work/$1" --set "dataset.max_samples=$texts")
 }
 
-# Statistics are sums of floating-point numbers: their last bits are those of the shards, on whatever machine these ran.
+# The last bits of statistics depend on the shards (floating-point sums), so two runs are sharded here too.
 run_on_one_machine() {
   sweep_options alone
   for label in S1-40 S3-4720; do
@@ -121,7 +121,7 @@ run_on_one_machine() {
 
 submit() { "$program" submit sweep "${options[@]}" --no-figures --shards $shards --slurm cpus=1 --slurm retries=3 "$@"; }
 
-# expect CODE TEXT COMMAND...: one line, this exit code.
+# expect CODE TEXT COMMAND...: the command must exit with CODE and print one line that contains TEXT.
 expect() {
   local code=0 message
   message=$("${@:3}" 2>&1 >/dev/null) || code=$?
@@ -129,7 +129,7 @@ expect() {
     fail "expected exit code $1 and one line with '$2', found $code and: $message"
 }
 
-# What is in the queue: task, job of the task alone, state, name. Waits for a controller that does not answer yet.
+# Prints the queue: task, job id, state, name. Retries until the controller answers.
 in_queue() {
   local tasks
   until tasks=$(squeue --noheader --array --format='%i %A %T %j' 2>/dev/null); do sleep 0.3; done
@@ -151,7 +151,7 @@ try_bad_input() {
   [ -z "$(in_queue)" ] || fail "a refused submission left jobs behind"
 }
 
-# One capture over four tasks, with a time limit of a minute that nobody needs, beside the same on this machine.
+# Compares one capture in four tasks, with a time limit of a minute that is not reached, with a local capture.
 try_capture() {
   cat >"$work/capture.yaml" <<CONFIG
 dataset: {path: $source_folder/share/demo/corpus.jsonl, id_column: id, max_samples: $texts}
@@ -167,22 +167,22 @@ CONFIG
   say "a capture over four tasks is that of one machine, byte by byte"
 }
 
-# hit TASK JOB: ends a running task in one of four ways.
+# hit TASK JOB: cancels, signals or kills a running task, chosen at random.
 hit() {
   local pid pids
   case $((RANDOM % 4)) in
     0) scancel "$1" ;;
-    1) scancel --batch --signal=USR1 "$1" ;;  # what comes before a time limit
+    1) scancel --batch --signal=USR1 "$1" ;;  # the signal that Slurm sends before a time limit
     2 | 3)
       mapfile -t pids < <(scontrol listpids "$2" 2>/dev/null | awk 'NR > 1 && $1 > 1 { print $1 }')
-      for pid in "${pids[@]}"; do  # the program, or now and then its script
+      for pid in "${pids[@]}"; do  # the program, or sometimes its batch script
         [ "$(readlink "/proc/$pid/exe" 2>/dev/null)" = "$program" ] || [ $((RANDOM % 4)) = 0 ] || continue
         kill -KILL "$pid" 2>/dev/null || true
       done ;;
   esac
 }
 
-# Until the queue is empty: every task that is seen at work is drawn once, and three of ten are hit.
+# Until the queue is empty: considers each running task once and hits three of ten.
 kill_tasks() {
   local -A seen=()
   local hits=0 restarted=no queue task job state name
@@ -219,7 +219,7 @@ main() {
   kill_tasks
   say "Slurm: $((SECONDS - begin)) s"
   "$program" sweep "${options[@]}" --status
-  # Whoever was told to end by scancel is not started again; what is left is submitted once more.
+  # Slurm does not requeue cancelled tasks; the remaining work is submitted once more.
   if ! diff_results >/dev/null; then
     say "submitting what is left"
     submit --quiet

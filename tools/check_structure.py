@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Checks the arrows between the folders of src/: tools/check_structure.py [--print-depends]
+"""Checks the dependencies between the folders of src/: tools/check_structure.py [--print-depends]
 
 src/ has six floors (FLOORS), each with rooms; a room is a folder with a qkscope_library() of the same name. The check fails on
 
-- an include of a room that the CMake target does not name under DEPENDS, and a named room that is never included;
+- an include of a room that is not under DEPENDS of the CMake target, and a listed room that is never included;
 - an include of a higher floor, or of a room that is added later on the same floor;
-- a type defined twice in namespace qkscope (an ODR violation in the one library that all rooms become);
-- an include of src/ in cli/, python/src or examples/, which use include/qkscope alone.
+- a type defined twice in namespace qkscope (an ODR violation, because all rooms are linked into one library);
+- an include of src/ in cli/, python/src or examples/, which may include include/qkscope only.
 
 A public header counts as a use of the room that implements it (PUBLIC).
 """
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SRC = ROOT / "src"
 FLOORS = ["base", "input", "engine", "capture", "analysis", "study"]
 
-# Public header: rooms that implement its functions. Headers that are not listed declare types and inline functions alone.
+# Public header -> rooms that implement its functions. Headers with types and inline functions only are not listed.
 PUBLIC = {
     "analysis.h": ["analysis/results"],
     "experimental/bench.h": ["engine/api"],
@@ -52,7 +52,7 @@ PUBLIC = {
 
 
 def rooms():
-    """Room -> (position in the build order, rooms under DEPENDS), in the order of add_subdirectory."""
+    """Returns room -> (position in the build order, rooms under DEPENDS), in the order of add_subdirectory."""
     found = {}
     for floor in FLOORS:
         text = (SRC / floor / "CMakeLists.txt").read_text()
@@ -113,10 +113,10 @@ def check_users(errors):
 
 
 def check_types(errors):
-    """Types of namespace qkscope itself: not nested ones, nor those of unnamed or inner namespaces."""
+    """Checks types of namespace qkscope itself, not nested types nor those of unnamed or inner namespaces."""
     defined = defaultdict(list)
     for path in [*sources(SRC), *sources(ROOT / "include")]:
-        inner = None  # the namespace below qkscope that is open
+        inner = None  # the currently open namespace inside qkscope
         for number, line in enumerate(path.read_text().splitlines(), 1):
             if match := re.match(r"namespace (\w+)?\s*\{", line):
                 inner = match[1] if match[1] != "qkscope" else None

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Exactness under load: captures of the demo model, again and again in several processes at once, with little memory and a
-# slow disk, with other numbers of threads, killed and continued. Every one must have the bytes of one made alone.
+# Tests determinism under load: several processes capture the demo model repeatedly, with little memory, a slow disk and
+# different numbers of threads, and are killed and resumed. Every capture must equal an undisturbed one byte for byte.
 #   tools/check_under_load.sh [SECONDS [PROCESSES [MIB]]]      (default: 1200 seconds, 8 processes, 1536 MiB each)
-# QKSCOPE=PROGRAM tries another one than build/bin/qkscope. A capture that differs is kept and named.
+# QKSCOPE=PROGRAM replaces build/bin/qkscope. A capture that differs is kept and its path printed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly seconds=${1:-1200} processes=${2:-8} mebibytes=${3:-1536}
@@ -30,7 +30,7 @@ capture() {
   exec "$program" capture --config "$work/run.yaml" --set "output.data_root=$1" --limit 130 --threads "$2" --quiet
 }
 
-# The same as one of the crowd.
+# hard_capture ROOT THREADS: captures with limited memory on a slow disk.
 hard_capture() {
   ulimit -v $((mebibytes * 1024))
   export LD_PRELOAD="$work/slow_disk.so"
@@ -41,7 +41,7 @@ bytes_of() {  # bytes_of ROOT: one checksum for the names and contents of all it
   (cd "$1" && find . -type f | LC_ALL=C sort | xargs sha256sum) | sha256sum
 }
 
-# Begins a capture and kills it at a random moment. Fails where it ended before.
+# Starts a capture and kills it at a random moment. Fails if the capture ended before.
 begin_and_kill() {  # begin_and_kill ROOT THREADS
   (hard_capture "$@") &
   local victim=$!
@@ -52,7 +52,7 @@ begin_and_kill() {  # begin_and_kill ROOT THREADS
   [ "$status" -eq 137 ]
 }
 
-# One of the crowd: captures until the time is over. Every other one is killed first, and continued.
+# Captures until the time is over. Every other capture is killed once and resumed.
 keep_capturing() {  # keep_capturing NUMBER
   local root="$work/$1" round=0 kills=0 end=$((SECONDS + seconds)) count
   while [ $SECONDS -lt $end ]; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# check_wheel.sh ENVIRONMENT [demo]: the qkscope that is installed in this Python environment loads the demo's model,
-# and its commands work as the programs do: from another folder, with exit codes and signals. One run of the demo's
-# sweep is made, or with `demo` all of them and the figures, for which gnuplot must be there.
+# check_wheel.sh ENVIRONMENT [demo]: tests the qkscope package installed in a Python environment: it loads the demo's model,
+# and its commands work from another folder, with the right exit codes and signal handling. Runs one run of the demo's
+# sweep, or with `demo` all runs and the figures, which need gnuplot.
 set -euo pipefail
 environment=$(cd "$1" && pwd)
 what=${2:-one run}
@@ -37,7 +37,7 @@ status=0
 "$qkscope" inspect ./nowhere 2>message.txt || status=$?
 [ "$status" -eq 2 ] || fail "bad input ends with status $status: $(cat message.txt)"
 
-# The process that was started is the program itself: a signal reaches it, and it says how to go on.
+# The installed command must exec the program, so that a signal reaches it and it prints how to resume.
 "$qkscope" demo --quiet --no-figures --out stopped >/dev/null 2>message.txt &
 sleep 0.7
 kill -TERM $!

@@ -1,8 +1,7 @@
-"""Prints the coefficients of the error function in src/engine/ops/vector_math-inl.h and how far it is off.
+"""Prints the coefficients of the error function in src/engine/ops/vector_math-inl.h and its largest error.
 
-erf(x) = x P(s) with s = x² / 8 - 1, for |x| <= 4: beyond, erf is 1 in float32. P is the polynomial
-through the Chebyshev points of [-1, 1]; its degree is the first that is off by less than 1e-10, a
-six-hundredth of a unit in the last place of a float32.
+erf(x) = x P(s) with s = x² / 8 - 1, for |x| <= 4; beyond, erf is 1 in float32. P interpolates at the Chebyshev points of
+[-1, 1]; its degree is the lowest with an error below 1e-10, a six-hundredth of an ulp of float32.
 """
 
 import math

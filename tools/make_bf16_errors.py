@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/bf16_errors.json: how far transformers' own bfloat16 run is from its float32 run.
+"""Writes tests/golden/bf16_errors.json: the error of transformers' own bfloat16 run against its float32 run.
 
     python tools/make_bf16_errors.py [--golden tests/golden] [CASE ...]
 
-Needs torch and transformers (tools/requirements-bench.txt) and the golden data that tools/make_golden.py made. For
-every case (or those that are named; the others stay as they are) and stored tensor the relative norm
-|bf16 - float32| / |float32|: what a bfloat16 run on a GPU may be off by. Which experts are chosen, and by which weights,
-is left out: it follows from the router logits, and the test computes it from those.
+Needs torch and transformers (tools/requirements-bench.txt) and the golden data of tools/make_golden.py. For every case
+(or the named cases; the others are unchanged) and stored tensor it writes the relative norm |bf16 - float32| / |float32|,
+the tolerance of a bfloat16 run on a GPU. Expert indices and weights are left out: the test computes them from the
+router logits.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from golden import checkpoint, gguf_file
 from golden.cases import CASES
 from golden.recorder import Recorder
 
-DERIVED = ("hook_attn_scores", "hook_expert_weights", "hook_expert_indices")  # from other tensors
+DERIVED = ("hook_attn_scores", "hook_expert_weights", "hook_expert_indices")  # computed from other tensors
 
 
 def relative_error(found, expected):
@@ -66,7 +66,7 @@ def main():
     before = json.loads(path.read_text()) if arguments.cases else {}
     table = {}
     for case in CASES:
-        if (arguments.golden / case.name / gguf_file.FILE).exists():  # the model of another case
+        if (arguments.golden / case.name / gguf_file.FILE).exists():  # the same model as another case
             continue
         if arguments.cases and case.name not in arguments.cases:
             table[case.name] = before[case.name]

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Captures as the Python prototype's rules make them, from transformers: the known answers of
+"""Writes reference captures from transformers by the rules of the Python prototype, for
 tests/capture/run/reference_test.cpp.
 
-Runs the tiny checkpoints of tests/golden over texts made here. The rules (which heads, which
-positions, which buckets, which ids) are written down a second time, in Python, with CPython's
-random and PyTorch's generator. Needs torch, transformers, tokenizers and pyyaml:
+Runs the tiny checkpoints of tests/golden over generated texts. The rules (heads, positions, buckets, ids) are
+reimplemented in Python with CPython's random and PyTorch's generator. Needs torch, transformers, tokenizers and pyyaml:
 
     python tools/make_capture_reference.py tests/capture/run/reference
 """
@@ -51,7 +50,7 @@ CASES = {
 
 
 def tokenizer_json():
-    """Byte-level BPE over small letters, 44 tokens: fits the smallest vocabulary of the checkpoints."""
+    """Byte-level BPE over lower-case letters with 44 tokens: fits the smallest vocabulary of the checkpoints."""
     letters = list("abcdefghijklmnopqrstuvwxyz") + ["Ġ", ".", ",", "Ċ"]
     merges = [("t", "h"), ("th", "e"), ("Ġ", "the"), ("i", "n"), ("e", "r"), ("Ġ", "a"), ("o", "n"),
               ("r", "e"), ("n", "d"), ("Ġa", "nd"), ("o", "u"), ("i", "s"), ("Ġ", "s")]
@@ -75,7 +74,7 @@ def tokenizer_json():
 
 
 def texts():
-    """Six texts of made-up words, from one word to some hundred tokens."""
+    """Returns six texts of made-up words, from one word to a few hundred tokens."""
     generator = random.Random(11)
     words = ["the", "and", "stone", "river", "is", "under", "a", "thin", "red", "sound", "reading", "on"]
     return [" ".join(generator.choice(words) for _ in range(count)) + "." for count in (1, 12, 30, 60, 7, 90)]
@@ -100,7 +99,7 @@ def sliding_layers(config):
 
 
 def selected_heads(config, capture):
-    """(layer, head) of every captured query head, cross-attention layers still among them."""
+    """Returns (layer, head) of every captured query head, cross-attention layers included."""
     sliding = sliding_layers(config) if capture.get("full_attention_only") else set()
     candidates = [(layer, head) for layer in capture.get("layers") or range(config.num_hidden_layers)
                   for head in capture.get("heads") or range(config.num_attention_heads) if layer not in sliding]
@@ -131,7 +130,7 @@ def stage_names(capture, kind, config):
 
 
 def head_rows(case, recordings, layer, head, kind, config):
-    """bucket, example_id, position and vector of one head file."""
+    """Returns bucket, example_id, position and vector of one head file."""
     capture = case["capture"]
     columns = {"bucket": [], "example_id": [], "position": [], "vector": []}
     for key, tensors in recordings:

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""What transformers computes with the demo's checkpoints: tests/golden/demo/LABEL.safetensors.
+"""Writes the results of transformers for the demo's checkpoints: tests/golden/demo/LABEL.safetensors.
 
     python tools/make_demo_golden.py
 
-Each checkpoint runs over the first text of the demo, cut to its context, in float32. Kept are the token ids
-and, at a few positions, queries and keys as they enter the dot product and the logits. Needs torch and
-transformers.
+Each checkpoint runs over the first text of the demo, truncated to its context, in float32. The file holds the token ids
+and, at a few positions, queries and keys as they enter the dot product and the logits. Needs torch and transformers.
 """
 
 import json
@@ -19,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEMO = ROOT / "share" / "demo"
 OUT = ROOT / "tests" / "golden" / "demo"
-LAYERS = (0, 3, 6, 7)  # 3 and 7 have no position embedding
+LAYERS = (0, 3, 6, 7)  # layers 3 and 7 have no RoPE
 POSITIONS = 4
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/gguf_blocks.safetensors: random blocks of every type of GGUF files that is read, and the float32
-values that the `gguf` package makes of them.
+"""Writes tests/golden/gguf_blocks.safetensors: random blocks of every supported GGUF type, and their float32 values
+from the `gguf` package.
 
     python tools/make_gguf_golden.py [--out tests/golden/gguf_blocks.safetensors]
 
 Needs gguf (tools/requirements-bench.txt). For each type, `Q4_K.blocks` (uint8, [block, bytes]) and `Q4_K.values`
-(float32, [block, element]). Scales are float16 numbers of every size and sign, subnormal ones and zero among them.
+(float32, [block, element]). Scales are float16 numbers of all magnitudes and signs, subnormals and zero included.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import gguf
 import numpy as np
 from safetensors.numpy import save_file
 
-# Bytes of a block where its scales of 16 bits begin.
+# Byte offsets of the float16 scales in a block.
 SCALES = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q2_K": [80, 82], "Q3_K": [108],
           "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
 BLOCKS = 4

@@ -1,25 +1,25 @@
 #!/usr/bin/env python3
-"""Makes the golden data of tests/golden: tiny random checkpoints and what transformers computes with them.
+"""Writes the golden data of tests/golden: tiny random checkpoints and the results of transformers for them.
 
     python tools/make_golden.py [--out tests/golden] [CASE ...]
 
 Needs torch, transformers and gguf (tools/requirements-bench.txt). Each case is a folder
 
-    config.json, model.safetensors   the checkpoint, as a user would have it
+    config.json, model.safetensors   the checkpoint, as published
     model.gguf                       the same as a GGUF file
     config.SPELLING.json             the same model in another spelling of the configuration
-    golden.safetensors               what transformers computes: float32, eager attention, on the widened weights
+    golden.safetensors               results of transformers: float32, eager attention, on the widened weights
 
 golden.safetensors holds `token_ids` [pos] and float32 tensors under the hook names of the engine, with these rules:
 
-  - `rows` (int64) lists the positions kept: every tensor with a position axis has them, in this order, as its first
+  - `rows` (int64) lists the stored positions: every tensor with a position axis has them, in this order, as its first
     axis, so a test compares `ours[rows]` with the stored tensor.
-  - `pattern_rows` lists the query positions kept in `hook_pattern` and `hook_attn_scores`: [head, pattern_rows, key],
-    all keys kept, masked scores -inf.
-  - a stage that a case leaves out is simply not in the file.
+  - `pattern_rows` lists the stored query positions of `hook_pattern` and `hook_attn_scores`: [head, pattern_rows, key],
+    with all keys, masked scores -inf.
+  - a stage that a case leaves out is not in the file.
 
-The script refuses to write a case whose recorded parts do not fit together (golden/checks.py) or whose other
-spellings are not read by transformers as the same model, bit for bit.
+The script refuses to write a case whose recorded tensors are inconsistent (golden/checks.py) or whose other
+spellings transformers does not read as the same model, bit for bit.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def token_ids(case):
 
 
 def kept_rows(length, count):
-    """Positions spread over the sequence, with the first two and the last always among them."""
+    """Returns positions spread over the sequence, always including the first two and the last."""
     if length <= count:
         return torch.arange(length)
     spread = torch.linspace(2, length - 1, count - 2).long()
@@ -55,7 +55,7 @@ def kept_rows(length, count):
 
 
 def select(case, tensors):
-    """The stages and rows of a recorded pass that are stored."""
+    """Returns the stored stages and rows of a recorded pass."""
     rows = kept_rows(case.tokens, case.rows)
     pattern_rows = kept_rows(case.tokens, case.pattern_rows)
     stored = {"rows": rows, "pattern_rows": pattern_rows}
@@ -81,7 +81,7 @@ def record(case, folder):
 
 
 def spell(case, folder):
-    """Writes config.json as published and its other spellings beside it."""
+    """Writes config.json as published, and its other spellings."""
     saved = checkpoint.read_config(folder)
     others = {name: edit(saved) for name, edit in case.spellings.items()}
     if case.published is not None:
@@ -92,7 +92,7 @@ def spell(case, folder):
 
 
 def check_spellings(case, folder, ids, logits):
-    """Every config.*.json must be read by transformers as the same model, bit for bit."""
+    """Checks that transformers reads every config.*.json as the same model, bit for bit."""
     for other in folder.glob("config.*.json"):
         with tempfile.TemporaryDirectory() as scratch:
             copy = Path(scratch) / "checkpoint"
@@ -106,7 +106,7 @@ def check_spellings(case, folder, ids, logits):
 
 
 def check_gguf(case, folder, ids, logits):
-    """Where transformers reads the GGUF file, it computes the same; it sums in another order."""
+    """Checks that transformers computes the same from the GGUF file, up to the order of sums, if it can read it."""
     model = transformers.AutoModelForCausalLM.from_pretrained(
         folder, gguf_file=gguf_file.FILE, dtype=torch.float32, attn_implementation="eager")
     with torch.no_grad():
@@ -117,7 +117,7 @@ def check_gguf(case, folder, ids, logits):
 
 
 def record_gguf(case, folder):
-    """From the weights that the file was made of, after rounding to its types."""
+    """Records from the original weights after rounding to the types of the GGUF file."""
     ids, tensors = record(case, folder / "widened")
     shutil.rmtree(folder / "widened")
     if case.read_by_transformers:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/head_scores.json: what TransformerLens' detect_head says about checkpoints of tests/golden.
+"""Writes tests/golden/head_scores.json: scores of TransformerLens' detect_head for checkpoints of tests/golden.
 
     python tools/make_head_scores_golden.py
 
-Needs torch, transformers and transformer-lens 4.3.0 from PyPI, in an environment of their own. TransformerLens loads each
-checkpoint, runs it in float32 and scores its heads; the words of the text stand for token ids. Per checkpoint: token_ids, and
-scores by name of the pattern, error measure and what is left out ("", "_nobos", "_nocur", "_nobos_nocur"), each [layer][head].
+Needs torch, transformers and transformer-lens 4.3.0 from PyPI, in a separate environment. TransformerLens loads each
+checkpoint, runs it in float32 and scores its heads; the words of the text map to token ids. Per checkpoint: token_ids, and
+scores by name of the pattern, error measure and excluded keys ("", "_nobos", "_nocur", "_nobos_nocur"), each [layer][head].
 """
 
 import json
@@ -13,7 +13,7 @@ import os
 import tempfile
 from pathlib import Path
 
-os.environ["HF_HUB_OFFLINE"] = "1"  # the checkpoints are folders
+os.environ["HF_HUB_OFFLINE"] = "1"  # checkpoints are local folders
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -29,7 +29,7 @@ TOKENS = 33
 
 
 def words_tokenizer(folder):
-    """Word wN is token N. TransformerLens loads it from its folder again."""
+    """Writes a tokenizer in which word wN is token N; TransformerLens loads it from its folder."""
     words = {"<unk>": 0, "<bos>": 1, "<eos>": 2} | {f"w{i}": i for i in range(3, TOKENS)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -61,7 +61,7 @@ def scores(model, text, pattern):
 
 def main():
     cases = {}
-    ids = torch.randint(3, TOKENS, (LENGTH,), generator=torch.Generator().manual_seed(0)).tolist()  # many come twice
+    ids = torch.randint(3, TOKENS, (LENGTH,), generator=torch.Generator().manual_seed(0)).tolist()  # many ids repeat
     text = " ".join(f"w{i}" for i in ids)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = words_tokenizer(folder)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes files that mean harm, or that a careless disk made, one folder each, and cases.json: what to run on them.
+"""Writes malicious and damaged files, one folder each, and cases.json with the commands to run on them.
 
     tools/make_hostile_files.py FOLDER
 
-tests/hostile/run.py runs the program over them. A case says the arguments ({} is its folder), the words its message must
-hold, and whether it may also pass: most must end with exit code 1 or 2 and a message.
+tests/hostile/run.py runs the program over them. A case has the arguments ({} is its folder), the words that its message
+must contain, and whether the run may also succeed: most must end with exit code 1 or 2 and a message.
 """
 
 import argparse
@@ -27,7 +27,7 @@ CASES = []
 
 
 class Case:
-    """One folder with files, and a run over it."""
+    """One folder of files, and a command over it."""
 
     def __init__(self, root, name, arguments, says="", may_pass=False, stdin=None):
         self.folder = root / name
@@ -281,7 +281,7 @@ def captures(root):
 # --- damage at random ------------------------------------------------------------------------------------------------
 
 def damaged(root, count):
-    """Seeded damage to good files; such a file may also still be good."""
+    """Applies seeded damage to valid files; such a file may still be valid."""
     numbers = random.Random(17)
 
     def damage(content):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Writes tests/input/tokenizer/data/llama_cpp_ids.json: the ids that llama.cpp makes of texts, for every pre-tokenizer.
+"""Writes tests/input/tokenizer/data/llama_cpp_ids.json: llama.cpp's token ids of texts, for every pre-tokenizer.
 
     python tools/make_llama_cpp_ids.py [--out tests/input/tokenizer/data/llama_cpp_ids.json]
 
-Needs gguf, tokenizers and xllamacpp from PyPI; the last carries llama.cpp, whose C functions are called. The vocabulary is
-learned from the texts without cutting them into words first, so that its tokens reach over every place where one of the
-pre-tokenizers cuts and no two of them give the same ids. Texts are in NFC and have no marks: llama.cpp does not
-normalize, and approximates what the expressions of Tekken and GPT-4o say of marks, where qkscope follows the models'
-own tokenizer.json.
+Needs gguf, tokenizers and xllamacpp from PyPI; xllamacpp includes llama.cpp, whose C functions are called. The vocabulary
+is learned from the texts without pre-tokenization, so that tokens cross every boundary of every pre-tokenizer and no two
+pre-tokenizers give the same ids. Texts are in NFC and have no combining marks: llama.cpp does not normalize, and only
+approximates the treatment of marks in the expressions of Tekken and GPT-4o, where qkscope follows the models' own
+tokenizer.json.
 """
 
 import argparse
@@ -56,13 +56,13 @@ TEXTS = [
 
 
 class Parameters(ctypes.Structure):
-    """llama_model_params, by value: more room than it takes."""
+    """llama_model_params, passed by value; larger than the real struct."""
 
     _fields_ = [("bytes", ctypes.c_byte * 512)]
 
 
 def library():
-    """llama.cpp's functions, quiet but for errors."""
+    """Loads llama.cpp's functions and silences its log."""
     path = next(Path(xllamacpp.__file__).parent.glob("xllamacpp*.so"))
     lib = ctypes.CDLL(str(path))
     lib.llama_model_default_params.restype = Parameters
@@ -74,7 +74,7 @@ def library():
     lib.llama_tokenize.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32),
                                    ctypes.c_int32, ctypes.c_bool, ctypes.c_bool]
     logger = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-    lib.silence = logger(lambda level, text, data: None)  # kept as long as the library
+    lib.silence = logger(lambda level, text, data: None)  # keeps the callback alive as long as the library
     lib.llama_log_set.argtypes = [logger, ctypes.c_void_p]
     lib.llama_log_set(lib.silence, None)
     lib.llama_backend_init()

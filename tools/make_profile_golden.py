@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Known answers for the plasticity profile: a plain loop over bins, texts and pairs of keys in float64.
+"""Writes known answers for the plasticity profile: a plain loop over bins, texts and pairs of keys in float64.
 
 Needs numpy and scipy. Writes rows and profiles; run again only when a case is added:
 
@@ -33,7 +33,7 @@ CASES = [
 
 
 def rows(seed, drift):
-    """Sixteen rows per text; values are multiples of 2^-12, exact in float32."""
+    """Returns sixteen rows per text; values are multiples of 2^-12, exact in float32."""
     random = np.random.default_rng(seed)
     position = np.concatenate([np.sort(random.choice(CONTEXT, 16, replace=False)) for _ in range(TEXTS)])
     noise = random.standard_normal((len(position), DIM))
@@ -44,7 +44,7 @@ def rows(seed, drift):
 
 
 def rotated(q, k):
-    """Queries and keys in the coordinates in which the queries' drift is the first axis, and the lines."""
+    """Returns queries and keys in coordinates whose first axis is the queries' drift, and the regression lines."""
     bucket = k["position"] // BUCKET
     sign = np.sign(np.mean([k["vectors"][bucket == b].mean(0) for b in np.unique(bucket)], axis=0))
     sign[sign == 0] = 1

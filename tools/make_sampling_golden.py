@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Known answers for head and position sampling, made with CPython's random and PyTorch.
+"""Writes known answers for head and position sampling with CPython's random and PyTorch.
 
 Needs torch. Writes tests/capture/run/sampling_golden.json; run again only when a case is added:
 
@@ -52,7 +52,7 @@ def mask(kind_of_sampler, seed, length, smallest, rate):
 
 
 def digest(numbers):
-    """FNV-1a over the numbers, so that long lists need not be stored."""
+    """FNV-1a hash of the numbers, so that long lists need not be stored."""
     value = 0xCBF29CE484222325
     for number in numbers:
         value = ((value ^ (number & MASK)) * 0x100000001B3) & MASK

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes tests/input/tokenizer/data/*.json: small tokenizers, one for each way a tokenizer can be built.
+"""Writes tests/input/tokenizer/data/*.json: small tokenizers, one for each construction of a tokenizer.
 
-The models are trained on random texts of the project's own making, so every run writes the same
-files. Usage: tools/make_test_tokenizers.py (needs the Python package tokenizers).
+The models are trained on random generated texts, so every run writes the same files. Usage:
+tools/make_test_tokenizers.py (needs the Python package tokenizers).
 """
 
 import json
@@ -24,11 +24,11 @@ QWEN2 = LLAMA3.replace("{1,3}", "")
 TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
           r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}"
           r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-SPACES_THEN_WORD = r"\s*[a-zA-Z]+|[0-9]+|[^\sa-zA-Z0-9]+|\s+"  # none of the known ones
+SPACES_THEN_WORD = r"\s*[a-zA-Z]+|[0-9]+|[^\sa-zA-Z0-9]+|\s+"  # not one of the known patterns
 
 
 def trained(pre_tokenizer, size, **trainer_options):
-    """Vocabulary and merges of a model trained on words as `pre_tokenizer` makes them."""
+    """Returns vocabulary and merges of a model trained on words of `pre_tokenizer`."""
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizer
     texts = RandomTexts(seed=7)
@@ -81,7 +81,7 @@ def write(name, model, tokens=SPECIAL, **parts):
     model = json.loads(json.dumps(model))
     tokens = [dict(t) for t in tokens]
     size, known = len(model["vocab"]), {}
-    for token in tokens:  # ids as the library will give them
+    for token in tokens:  # ids in the order in which the library assigns them
         content = token["content"]
         known[content] = model["vocab"].get(content, size)
         size += known[content] == size
@@ -92,7 +92,7 @@ def write(name, model, tokens=SPECIAL, **parts):
     file = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": tokens, "normalizer": None,
             "pre_tokenizer": None, "post_processor": None, "decoder": None, **parts, "model": model}
     text = json.dumps(file, ensure_ascii=False, separators=(",", ":"))
-    tokenizers.Tokenizer.from_str(text)  # the library must take it
+    tokenizers.Tokenizer.from_str(text)  # the library must accept the file
     (OUT / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 
 

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Writes a tiny SmolLM3 checkpoint with random weights, and a tokenizer whose tokens are the bytes.
 
-It has every part of a real one (grouped heads, layers without RoPE, tied embeddings, bfloat16) and
-is made in a moment, so it serves demonstrations and tests. The same options give the same bytes on
-every machine. Needs nothing but Python.
+The checkpoint has every part of a real one (grouped heads, layers without RoPE, tied embeddings, bfloat16) and is written
+in a moment, for demonstrations and tests. The same options give the same bytes on every machine. Needs only Python.
 """
 import argparse
 import json
@@ -78,7 +77,7 @@ def config(options):
 
 
 def tensor_shapes(options):
-    """Name to shape, in the order of the file."""
+    """Returns name -> shape, in file order."""
     hidden, mlp = options.hidden, options.mlp
     keys = hidden // options.heads * options.key_heads
     shapes = {"model.embed_tokens.weight": [options.vocab, hidden]}
@@ -98,18 +97,19 @@ def tensor_shapes(options):
 
 
 def bell(generator):
-    """Mean 0, variance 1, nearly normal. Sums only: no function whose last bit depends on the machine."""
+    """Returns a nearly normal number with mean 0 and variance 1. Sums only, because the last bit of other functions
+    depends on the machine."""
     return (sum(generator.random() for _ in range(4)) - 2.0) * 1.7320508075688772
 
 
 def bfloat16(value):
-    """The bits, rounded to nearest even."""
+    """Returns the bits of a bfloat16, rounded to nearest even."""
     bits = struct.unpack("<I", struct.pack("<f", value))[0]
     return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
 
 
 def weights(shape, generator):
-    """Norms near 1; matrices scaled so that their outputs keep the size of their inputs."""
+    """Returns norm weights near 1, or a matrix scaled so that outputs are as large as inputs."""
     if len(shape) == 1:
         values = [1.0 + 0.1 * bell(generator) for _ in range(shape[0])]
     else:
@@ -131,8 +131,8 @@ def safetensors(shapes, seed):
 
 
 def byte_characters():
-    """The character that stands for each byte in byte-level BPE: itself where it can be printed,
-    else the next free one from U+0100."""
+    """Returns the character for each byte in byte-level BPE: the byte itself if printable, else the next free
+    character from U+0100."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return [chr(byte) if byte in printable else chr(0x100 + others.index(byte)) for byte in range(256)]
@@ -165,7 +165,7 @@ def tokenizer():
 
 
 def write(path, content):
-    """Under its name only when whole."""
+    """Writes the file under a temporary name and renames it when complete."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_bytes(content)
     os.replace(temporary, path)

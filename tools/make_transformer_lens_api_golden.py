@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Makes tests/python/transformer_lens_api: what functions of TransformerLens give for checkpoints of tests/golden.
+"""Writes tests/python/transformer_lens_api: results of TransformerLens functions for checkpoints of tests/golden.
 
     python tools/make_transformer_lens_api_golden.py [CASE ...]
 
 Needs torch, transformers and transformer-lens (tools/requirements-python.txt). One safetensors file per case:
 
     token_ids, other_ids        [pos]
-    plain.NAME                  of the model as it is
-    folded.NAME                 after enable_compatibility_mode with nothing but fold_ln
-    processed.NAME              after it with all it does by default: fold_ln, center_writing_weights, center_unembed,
+    plain.NAME                  of the unprocessed model
+    folded.NAME                 after enable_compatibility_mode with fold_ln only
+    processed.NAME              after it with its defaults: fold_ln, center_writing_weights, center_unembed,
                                 fold_value_biases
-    asked.HOOK NAME             what hook points show that fire only where they are asked for
+    asked.HOOK NAME             values of hook points that fire on request only
     asked.moved_attn_in         logits after an edit of blocks.1.hook_attn_in
 
-without the batch dimension. Labels of stacks are in the metadata, as JSON. NAME is that of a function and what it was
-called with; tests/python/test_transformer_lens_api.py makes the same calls. The case "demo" is the demo's checkpoint
-with its tokenizer; its metadata has what the functions of text give.
+without the batch dimension. Labels of stacks are in the metadata, as JSON. NAME is the name of a function with its
+arguments; tests/python/test_transformer_lens_api.py makes the same calls. The case "demo" is the demo's checkpoint
+with its tokenizer; its metadata has the results of the text functions.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 OUT = ROOT / "tests/python/transformer_lens_api"
 DEMO = ROOT / "share/demo/checkpoints/S3-4720"
 
-# Families in which TransformerLens' folding keeps the logits and whose contributions it adds up.
+# Families in which folding in TransformerLens keeps the logits and its contributions add up.
 CASES = ("llama_bias", "mistral_window", "qwen2", "qwen3", "smollm3_list", "phi3", "granite", "gpt2", "gpt_neox",
          "starcoder2", "demo")
 LENGTH = 8
@@ -41,7 +41,7 @@ NOTHING = {"center_writing_weights": False, "center_unembed": False, "fold_value
 
 
 def calls(model, ids):
-    """Logits, losses and residual streams."""
+    """Yields logits, losses and residual streams."""
     logits, loss = model(ids, return_type="both")
     middle = model(ids, stop_at_layer=1)
     yield "logits", logits
@@ -52,7 +52,7 @@ def calls(model, ids):
 
 
 def stacks(cache, other, direction):
-    """(name, array or (array, labels)); other: a token that is not the first; direction: [d_model]"""
+    """Yields (name, array or (array, labels)); other: a token that is not the first; direction: [d_model]."""
     last = {"pos_slice": -1, "return_labels": True}
     has_mid = "blocks.0.hook_resid_mid" in cache.keys()
     yield "accumulated_resid", cache.accumulated_resid(incl_mid=has_mid, return_labels=True)
@@ -83,7 +83,7 @@ def stacks(cache, other, direction):
 
 
 def asked_hooks(model, ids):
-    """Of the model as it is."""
+    """Yields the hook points on request of the unprocessed model."""
     for option in ("set_use_attn_result", "set_use_split_qkv_input", "set_use_hook_mlp_in"):
         getattr(model, option)(True)
     _, cache = model.run_with_cache(ids)
@@ -91,7 +91,7 @@ def asked_hooks(model, ids):
               "hook_mlp_in")
     for name in ("ln_final.hook_scale", *[f"blocks.1.{name}" for name in inside]):
         yield f"asked.{name}", cache[name][0].contiguous().clone()
-    model.set_use_split_qkv_input(False)  # it has one of the two at a time
+    model.set_use_split_qkv_input(False)  # TransformerLens allows only one of the two options at a time
     model.set_use_attn_in(True)
     _, cache = model.run_with_cache(ids)
     yield "asked.blocks.1.hook_attn_in", cache["blocks.1.hook_attn_in"][0].contiguous().clone()
@@ -113,7 +113,7 @@ def circuits(model):
     for mode in "QKV":
         yield f"all_composition_scores.{mode}", model.all_composition_scores(mode).scores
     interpreter = SVDInterpreter(model)
-    # Signs of singular vectors mean nothing.
+    # Signs of singular vectors are arbitrary.
     yield "svd.OV", interpreter.get_singular_vectors("OV", layer_index=1, head_index=1, num_vectors=3).abs()
     yield "svd.w_in", interpreter.get_singular_vectors("w_in", layer_index=0, num_vectors=3).abs()
     yield "svd.w_out", interpreter.get_singular_vectors("w_out", layer_index=1, num_vectors=3).abs()
@@ -131,7 +131,7 @@ def weights(model):
 
 
 def unbatched(name, tensor, batched):
-    """Stacks are [component, batch, ...]; calls [batch, ...]."""
+    """Removes the batch axis: stacks are [component, batch, ...], calls [batch, ...]."""
     if not batched or tensor.ndim == 0:
         return tensor
     if name in ("logits", "loss_per_token", "stop_at_layer", "start_at_layer", "get_neuron_results"):
@@ -140,7 +140,7 @@ def unbatched(name, tensor, batched):
 
 
 def record(model, ids, stored, labels, kind):
-    """Everything of one state of the weights, under its prefix."""
+    """Stores all results of one state of the weights under its prefix."""
     def add(pairs, batched=True):
         for name, value in pairs:
             value, own = value if isinstance(value, tuple) else (value, None)
@@ -157,7 +157,7 @@ def record(model, ids, stored, labels, kind):
 
 
 def text_functions(model):
-    """JSON of what functions of text give."""
+    """Returns the results of the text functions as JSON."""
     word = model.to_str_tokens(TEXTS[0])[1]
     return {
         "texts": TEXTS,

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Makes tests/python/transformer_lens: what TransformerLens computes with checkpoints of tests/golden.
+"""Writes tests/python/transformer_lens: results of TransformerLens for checkpoints of tests/golden.
 
     python tools/make_transformer_lens_golden.py [CASE ...]
 
 Needs torch, transformers and transformer-lens (tools/requirements-python.txt). One safetensors file per case:
 
     token_ids, other_ids   [pos]
-    HOOK NAME              what the hook point shows for token_ids, without the batch dimension
+    HOOK NAME              value of the hook point for token_ids, without the batch dimension
     logits                 [pos, vocabulary]
-    ablated                logits when z of the second head of the second layer is zero
-    patched                logits when resid_pre of the second layer at position 3 is that of other_ids
-    frozen                 logits when the pattern of the first layer is that of other_ids
+    ablated                logits with z of the second head of the second layer set to zero
+    patched                logits with resid_pre of the second layer at position 3 taken from other_ids
+    frozen                 logits with the pattern of the first layer taken from other_ids
 
-A hook point that TransformerLens does not have for a family is not in the file. Its norms show hook_normalized before
-they multiply by their weights, which is what ours show when the norms are folded.
+A hook point that TransformerLens does not have for a family is not in the file. In TransformerLens hook_normalized is the
+value before the norm's weights, as in qkscope with folded norms.
 """
 
 import argparse
@@ -28,18 +28,18 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "tests/python/transformer_lens"
 
-# One per family, of those that TransformerLens can run.
+# One case per family that TransformerLens can run.
 CASES = ("llama_gqa", "llama_bias", "mistral_window", "ministral3", "qwen2", "qwen3", "smollm3_list", "gemma3_text",
          "glm", "glm4")
 STAGES = ("hook_resid_pre", "ln1.hook_normalized", "attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_rot_q",
           "attn.hook_rot_k", "attn.hook_attn_scores", "attn.hook_pattern", "attn.hook_z", "hook_attn_out",
           "hook_resid_mid", "ln2.hook_normalized", "mlp.hook_pre", "mlp.hook_pre_linear", "mlp.hook_post",
           "hook_mlp_out", "hook_resid_post")
-LENGTH = 14  # more than the window of mistral_window
+LENGTH = 14  # longer than the window of mistral_window
 
 
 def word_tokenizer(size):
-    """The bridge insists on a tokenizer; ids are given directly."""
+    """Returns a placeholder tokenizer, which the bridge requires; the tests pass ids directly."""
     words = models.WordLevel({str(i): i for i in range(size)}, unk_token="0")
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), unk_token="0", eos_token="2", pad_token="2")
 

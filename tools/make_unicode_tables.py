@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes src/input/tokenizer/unicode/*.inc: the Unicode properties the tokenizers need.
+"""Writes src/input/tokenizer/unicode/*.inc: the Unicode properties of the tokenizers.
 
-Each part of the Hugging Face library carries a Unicode version of its own (the regular expressions,
-the normalizers, Rust's character methods). The ids must agree with that library, so the tables are
-not taken from one version of the standard: each property is asked of the very part that uses it,
-for every code point. Usage: tools/make_unicode_tables.py (needs the Python package tokenizers).
+Each part of the Hugging Face library uses its own Unicode version (the regular expressions, the normalizers, Rust's
+character methods). The ids must agree with that library, so each property is queried from the part that uses it, for every
+code point, instead of taken from one version of the standard. Usage: tools/make_unicode_tables.py (needs the Python
+package tokenizers).
 """
 
 import pathlib
@@ -15,12 +15,12 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 OUT = pathlib.Path(__file__).resolve().parent.parent / "src" / "tokenizer" / "unicode"
 CODE_POINTS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 HANGUL_SYLLABLES = range(0xAC00, 0xD7A4)
-WIDTH = 180  # of a line of the tables
-HIGHEST_MARK = "\u0345"  # combining class 240, the highest there is
+WIDTH = 180  # columns of a table line
+HIGHEST_MARK = "\u0345"  # combining class 240, the highest
 
 
 def characters_of(pre_tokenizer, alone):
-    """The code points that the pre-tokenizer cuts out. `alone`: each tried between two letters."""
+    """Returns the code points that the pre-tokenizer splits off. `alone`: each is tested between two letters."""
     found = set()
     for start in range(0, len(CODE_POINTS), 4096):
         block = CODE_POINTS[start : start + 4096]
@@ -39,13 +39,13 @@ def matching(pattern):
 
 
 def properties():
-    """Flag name -> code points, in the order of the bits in unicode.h."""
+    """Returns flag name -> code points, in the order of the bits in unicode.h."""
     letters = matching(r"\p{L}")
     any_case = matching(r"\p{Lm}") | matching(r"\p{Lo}") | matching(r"\p{M}")
     spaces = matching(r"\s")
     rust_spaces = set(CODE_POINTS) - characters_of(pre_tokenizers.WhitespaceSplit(), alone=False)
     assert rust_spaces == spaces, "the two kinds of white space differ: give them a flag each"
-    words = characters_of(pre_tokenizers.Whitespace(), alone=False)  # \w or neither \w nor space
+    words = characters_of(pre_tokenizers.Whitespace(), alone=False)  # matches \w, or neither \w nor space
     not_words = characters_of(pre_tokenizers.Whitespace(), alone=True)
     return {
         "letter": letters,
@@ -62,7 +62,7 @@ def properties():
 
 
 def runs(value_of):
-    """(first code point, value) wherever the value changes."""
+    """Returns (first code point, value) wherever the value changes."""
     out, last = [], None
     for c in range(0x110000):
         value = value_of(c)
@@ -73,11 +73,11 @@ def runs(value_of):
 
 
 def combining_classes():
-    """Code point -> class, found by how the normalizer orders it among marks of known class."""
+    """Returns code point -> rank of its combining class, inferred from the order that the normalizer gives marks."""
     order = normalizers.NFD().normalize_str
     marks = [c for c in CODE_POINTS if order(HIGHEST_MARK + chr(c)) != HIGHEST_MARK + order(chr(c))]
     marks = [c for c in marks if len(order(chr(c))) == 1]
-    classes = []  # one list of equal marks per class, ascending
+    classes = []  # one list of marks per class, in ascending order
     for c in marks:
         for group in classes:
             other = chr(group[0])
@@ -86,7 +86,7 @@ def combining_classes():
                 break
         else:
             classes.append([c])
-    # A group's rank is the number of groups that go before it: all that ordering needs.
+    # Ordering needs only the rank of a group: the number of groups before it.
     def before(a, b):
         return order(chr(b[0]) + chr(a[0])) == chr(a[0]) + chr(b[0]) and a is not b
     rank = {c: 1 + sum(before(other, group) for other in classes) for group in classes for c in group}
@@ -101,7 +101,7 @@ def decompositions(form):
 
 
 def compositions(canonical):
-    """(first, second, composed) for every pair that the composing form joins."""
+    """Returns (first, second, composed) for every pair that NFC composes."""
     compose = normalizers.NFC().normalize_str
     out = []
     for c, parts in canonical.items():

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# make_wheels.sh [-DOPTION=VALUE...] PYTHON...: wheels for these interpreters in build-wheel/dist, each tried in an environment of its
-# own. The library and the programs are compiled once per version of Arrow (Python 3.10 has an older one), the
-# Python module once for 3.10, once for 3.11 and once for all from 3.12 on.
+# make_wheels.sh [-DOPTION=VALUE...] PYTHON...: builds wheels for these interpreters in build-wheel/dist and tests each in a
+# fresh environment. The library and the programs are compiled once per version of Arrow (Python 3.10 has an older one), the
+# Python module once for 3.10, once for 3.11 and once for all versions from 3.12 on.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly out=$PWD/build-wheel
@@ -18,7 +18,7 @@ make_environment() {
   "$1/bin/python" -m pip install --quiet --disable-pip-version-check "${@:3}"
 }
 
-# build_environment PYTHON: what its wheel is built with; its path is printed. It is kept between runs.
+# build_environment PYTHON: prints the path of the build environment, which is cached between runs.
 build_environment() {
   local environment
   environment=$out/build-$(version_of "$1")
@@ -31,8 +31,8 @@ build_environment() {
   echo "$environment"
 }
 
-# build_engine PYTHON: the library and the programs, linked to the Arrow of this Python; the folder is printed. They
-# are compiled where `./run.sh package` compiles them if that has the same Arrow.
+# build_engine PYTHON: builds library and programs against the Arrow of this Python and prints the folder. Reuses the build
+# folder of `./run.sh package` if that has the same Arrow.
 build_engine() {
   local arrow build python=$1
   arrow=$(arrow_of "$python")
@@ -46,8 +46,8 @@ build_engine() {
   echo "$out/engine-arrow-$arrow"
 }
 
-# build_wheel PYTHON: one wheel, repaired: it brings every library that manylinux systems may not have, but not
-# Arrow, which is pyarrow's, nor those of CUDA.
+# build_wheel PYTHON: builds one wheel and bundles every library that manylinux does not guarantee (auditwheel repair), except
+# Arrow, which pyarrow provides, and CUDA.
 build_wheel() {
   local environment engine tag=() version
   version=$(version_of "$1")
@@ -55,7 +55,7 @@ build_wheel() {
   engine=$(build_engine "$environment/bin/python")
   case $version in 3.10 | 3.11) ;; *) tag=(-C wheel.py-api=cp312) ;; esac
   rm -rf "$out/raw-$version"
-  # The module is loaded to write down its types: Arrow is not beside it yet.
+  # Generating the type stubs loads the module before Arrow is in its folder.
   LD_LIBRARY_PATH=$("$environment/bin/python" -c 'import pyarrow; print(pyarrow.get_library_dirs()[0])') \
     "$environment/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
     --wheel-dir "$out/raw-$version" -C cmake.source-dir=python -C build-dir="$out/module-$version" \
@@ -65,7 +65,7 @@ build_wheel() {
     { cat "$out/repair-$version.log" >&2; exit 1; }
 }
 
-# wheel_for VERSION: the one in dist that this Python takes.
+# wheel_for VERSION: prints the wheel in dist for this Python version.
 wheel_for() {
   case $1 in
     3.10 | 3.11) ls "$out"/dist/qkscope-*-cp"${1/./}"-*.whl ;;
@@ -73,7 +73,7 @@ wheel_for() {
   esac
 }
 
-# try_wheel PYTHON [demo]: in an environment that holds nothing else, outside this tree.
+# try_wheel PYTHON [demo]: tests the wheel in an environment without other packages, outside the source tree.
 try_wheel() {
   local version environment
   version=$(version_of "$1")

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Packs the kept inputs of a fuzzed parser into tests/fuzz/corpus/NAME.tar.xz; the same inputs give the same bytes.
+# Packs the fuzzing corpus of a parser into tests/fuzz/corpus/NAME.tar.xz; the same inputs give the same bytes.
 #   tools/pack_corpus.sh NAME [FOLDER]
-# The inputs are those of the archive and of FOLDER (default: build-fuzz/corpus/NAME, where `./run.sh fuzz NAME` leaves
-# what it finds). Inputs with a name that someone gave them stay; of those that libFuzzer named by their SHA-1, the
-# fewest stay that reach the same code as all of them (libFuzzer's set cover).
+# The inputs come from the archive and from FOLDER (default: build-fuzz/corpus/NAME, where `./run.sh fuzz NAME` writes new
+# inputs). Inputs with a hand-written name stay; inputs that libFuzzer named by their SHA-1 are reduced to the smallest
+# set with the same coverage (libFuzzer's set cover).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly name=${1:?usage: tools/pack_corpus.sh NAME [FOLDER]}

@@ -1,4 +1,4 @@
-"""Runs the notebooks of examples/ from the first cell to the last, keeps what they show, and tells the seconds of each.
+"""Executes the notebooks of examples/, saves their outputs, and prints the seconds of each.
 
     ./run.sh test-python
     PYTHONPATH=build/python .venv/bin/python tools/run_notebooks.py [FILE...]
@@ -14,7 +14,7 @@ from nbclient import NotebookClient
 
 
 def main():
-    # Notebooks run in their own folder, and PYTHONPATH may be relative to this one.
+    # Notebooks run in their own folder, so a relative PYTHONPATH is made absolute.
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(folder) for folder in folders if folder)
     chosen = [Path(name) for name in sys.argv[1:]] or (Path(__file__).parents[1] / "examples").glob("*.ipynb")

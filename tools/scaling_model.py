@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Prints the tables of docs/reference/scaling.md from the terms that were measured.
+"""Prints the tables of docs/reference/scaling.md from measured cost terms.
 
     python3 tools/scaling_model.py                            # the tables
-    python3 tools/scaling_model.py --check docs/reference/scaling.md    # whether the document has them as they are
+    python3 tools/scaling_model.py --check docs/reference/scaling.md    # fails if the page has other tables
     python3 tools/scaling_model.py --storage 40e9 --cores 64  # another cluster
 
-Everything in the tables is computed; MEASURED is what was measured, each with the place that says how. ASSUMED depends on
-the cluster and is an option.
+All numbers in the tables are computed; MEASURED has the measured terms with their sources. ASSUMED depends on the cluster
+and can be set by options.
 """
 
 import argparse
@@ -19,11 +19,11 @@ from pathlib import Path
 CARDS = (1, 8, 64, 512)
 
 MEASURED = {
-    # docs/reference/performance.md: whole models at 131,072 tokens ran at 599, 600 and 696 TFLOP/s on one H200; the least of them.
+    # docs/reference/performance.md: whole models at 131,072 tokens ran at 599, 600 and 696 TFLOP/s on one H200; the lowest is used.
     "flops_131k": 599e12,
-    # docs/reference/performance.md: a whole capture of 200 x 4,096 tokens of a 3B model, without its start and assembly.
+    # docs/reference/performance.md: a capture of 200 x 4,096 tokens of a 3B model, without start and assembly.
     "tokens_per_s_3b_4k": 200 * 4096 / 8.36,
-    # docs/reference/performance.md: from the start of the program until the weights are there, 3B, from the page cache.
+    # docs/reference/performance.md: start of the program until the weights are loaded, 3B, from the page cache.
     "start_s": 0.98,
     # docs/how-to/reproducing.md: rows of a model of the study, by --dry-run over 500 texts.
     "rows_per_model": 3_487_235,
@@ -34,7 +34,7 @@ MEASURED = {
     "merge_rows_per_cpu_s": 3_456_000 / 11.6,
     "part_bytes_per_row": 1_793_916_790 / 3_456_000,
     "file_bytes_per_row": 1_499_199_447 / 3_456_000,
-    # The same, calls that strace counted (bench/rehearse_merge.py --trace).
+    # The same rehearsal, system calls counted by strace (bench/rehearse_merge.py --trace).
     "task_metadata": 266,
     "segment_metadata": 11.0,
     "merge_metadata_per_task": 41.2,
@@ -43,7 +43,7 @@ MEASURED = {
 }
 
 # Requests to an object store, counted by bench/rehearse_merge.py --store: a worker makes 2 for a segment and 6 for itself, a
-# merge 4 for a segment (it looks, gets, and removes segment and line), 4 for a task, 1 for a head file, and both together 29.
+# merge 4 for a segment (stat, get, delete of segment and line), 4 for a task, 1 for a head file; 29 more in all.
 REQUESTS = {"segment": 2 + 4, "task": 6 + 4, "capture": 436 + 29}
 
 ASSUMED = {
@@ -70,18 +70,18 @@ class Model:
         return self.layers * (attention + 3 * self.hidden * self.mlp)
 
     def flop_per_token(self):
-        """Two per weight; scores and values of a causal mask that is half full."""
+        """Two FLOP per weight, plus scores and values under a causal mask, which is half full."""
         return 2 * self.weights() + 2 * self.tokens * self.heads * self.head_dim * self.layers
 
     def bytes(self):
         return 2 * self.weights()  # bfloat16, without embeddings
 
 
-# Shapes as the published configurations have them.
+# Shapes of the published configurations.
 STUDY = [
     Model("Llama-3.2-1B", 16, 2048, 8192, 32, 8, 64),
     Model("Llama-3.2-3B", 28, 3072, 8192, 24, 8, 128),
-    Model("Llama-3.2-11B-Vision", 32, 4096, 14336, 32, 8, 128),  # its layers for text alone run
+    Model("Llama-3.2-11B-Vision", 32, 4096, 14336, 32, 8, 128),  # only its text layers run
     Model("Llama-3.1-8B", 32, 4096, 14336, 32, 8, 128),
     Model("Qwen3-0.6B", 28, 1024, 3072, 16, 8, 128),
     Model("Qwen3-1.7B", 28, 2048, 6144, 16, 8, 128),
@@ -102,7 +102,7 @@ ATLAS_MODEL = Model("SmolLM3-3B", 36, 2048, 11008, 16, 4, 128, tokens=4096)
 
 
 def makespan(tasks, cards):
-    """Longest tasks first, each to the card that is free first."""
+    """Assigns the longest tasks first, each to the first free GPU; returns the total seconds."""
     free = [0.0] * cards
     for seconds in sorted(tasks, reverse=True):
         heapq.heappush(free, heapq.heappop(free) + seconds)
@@ -110,7 +110,7 @@ def makespan(tasks, cards):
 
 
 def study_shards(model, cards):
-    """About a task for a card, dealt to the models by their work; never more than texts."""
+    """Distributes about one task per GPU over the models by their work, at most one per text."""
     total = sum(other.flop_per_token() * other.tokens for other in STUDY)
     share = model.flop_per_token() * model.tokens / total
     return max(1, min(STUDY_TEXTS, round(cards * share)))
@@ -133,7 +133,7 @@ def atlas(cards, assumed):
     seconds = MEASURED["start_s"] + ATLAS_TEXTS * ATLAS_MODEL.tokens / MEASURED["tokens_per_s_3b_4k"]
     compute = makespan([seconds] * ATLAS_CHECKPOINTS, cards)
     weights = ATLAS_CHECKPOINTS * ATLAS_MODEL.bytes() / assumed["download"]
-    # Short texts: two seconds of them make a segment.
+    # With short texts a segment is closed after two seconds.
     segments = math.ceil((seconds - MEASURED["start_s"]) / 2)
     share = ATLAS_TEXTS / STUDY_TEXTS
     work = Work(ATLAS_CHECKPOINTS, ATLAS_CHECKPOINTS, segments, share, "downloading weights")
@@ -143,14 +143,14 @@ def atlas(cards, assumed):
 @dataclass
 class Work:
     captures: int
-    tasks: int  # of all captures
-    segments: int  # of one capture
-    share_of_rows: float  # of a model's of the study
-    weights: str  # where they come from
+    tasks: int  # over all captures
+    segments: int  # per capture
+    share_of_rows: float  # rows relative to one model of the study
+    weights: str  # label of the step that loads them
 
 
 def row(cards, compute, weights, work, assumed):
-    """All terms of one line."""
+    """Returns all terms of one table row."""
     rows = MEASURED["rows_per_model"] * work.share_of_rows * work.captures
     segments = work.captures * work.segments
     metadata = (

@@ -1,4 +1,4 @@
-"""Shows where the traced token of each layer looks: the strongest keys of every head.
+"""Prints the strongest keys of every head from traced attention patterns.
 
     python tools/show_trace.py TRACE.safetensors
 """

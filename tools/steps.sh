@@ -1,10 +1,10 @@
-# For scripts that check a machine in one call: parts by name, a log per step in build-logs/, one short line on stdout,
-# and on to the next step after a failure. Set `parts` to the wanted names first; exit with $failed. Sourced, not run.
+# Shell functions for check_*.sh, to be sourced: named parts, a log per step in build-logs/, one line per step on stdout,
+# and the next step after a failure. Set `parts` to the selected names before; exit with $failed.
 failed=0
 
-[ -e .venv ] || ln -s "$(python3 -c 'import sys; print(sys.prefix)')" .venv  # the environment of the python3 at hand
+[ -e .venv ] || ln -s "$(python3 -c 'import sys; print(sys.prefix)')" .venv  # the environment of the current python3
 part() { [[ $parts == *" $1 "* ]]; }
-step() {  # step NAME COMMAND...
+step() {  # step NAME COMMAND...: runs the command with its output in build-logs/NAME.log
   local name=$1 log=build-logs/$1.log start=$SECONDS
   shift
   mkdir -p build-logs

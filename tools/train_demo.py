@@ -4,11 +4,11 @@
     python tools/train_demo.py --out share/demo [--device cuda] [--seed 1]
 
 writes OUT/checkpoints/LABEL/ (ten ordinary Hugging Face folders: bfloat16 safetensors, config.json with
-the stage's theta and length, tokenizer.json) and OUT/corpus.jsonl (texts the model has not seen, for the
-capture). Needs torch, transformers and tokenizers; minutes on one GPU. The same seed gives the same texts
-and the same tokenizer; weights agree as far as the GPU's arithmetic repeats itself.
+the stage's theta and length, tokenizer.json) and OUT/corpus.jsonl (held-out texts for the capture). Needs torch,
+transformers and tokenizers; takes minutes on one GPU. The same seed gives the same texts and the same tokenizer; weights
+are equal as far as the GPU's arithmetic is deterministic.
 
---scale 0.01 shortens every stage: a quick trial of the whole path.
+--scale 0.01 shortens every stage, for a quick trial of the whole pipeline.
 """
 
 import argparse
@@ -29,7 +29,7 @@ END = "<|end_of_text|>"
 BOOK_CHARACTERS = 9000  # a book has more than BOOK_TOKENS tokens
 BOOK_TOKENS = 2305
 TOKENS_PER_STEP = 16384
-FROM_START = 0.5  # share of the windows that begin where a book begins
+FROM_START = 0.5  # fraction of windows that start at the beginning of a book
 TRAINING_SEED = "training"
 CAPTURE_SEED = "capture"
 
@@ -41,7 +41,7 @@ class Stage:
     context: int
     theta: float
     books: int
-    questions: int  # how often they ask
+    questions: int  # frequency of questions in the books
     rate: tuple[float, float]  # learning rate at the first and last step
     checkpoints: dict[int, str]  # step within the stage → label
 
@@ -81,7 +81,7 @@ def train_tokenizer(texts):
 
 
 def encode_books(tokenizer, texts):
-    """(books, BOOK_TOKENS) int64"""
+    """Returns token ids, (books, BOOK_TOKENS) int64."""
     ids = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
     shortest = min(len(row) for row in ids)
     if shortest < BOOK_TOKENS:
@@ -109,7 +109,7 @@ def model_config(stage):
 
 
 def batches(books, stage, generator):
-    """Endless (sequences, context + 1) windows; some begin where a book begins."""
+    """Yields windows (sequences, context + 1) forever; a fraction of them starts at the beginning of a book."""
     count = TOKENS_PER_STEP // stage.context
     window = torch.arange(stage.context + 1, device=books.device)
     while True:

@@ -1,9 +1,8 @@
-"""The texts of the demo: account books of an invented country.
+"""Generates the texts of the demo: account books of an invented country.
 
-Every book has its own people, places and goods. Entries are numbered and dated, so that position
-shows in the text; payments, hidden things, journeys and letters are recorded, and questions ask for
-them many entries later, so that content far back matters too. Book n of a seed is always the same
-text, whatever other books are made.
+Every book has its own people, places and goods. Entries are numbered and dated, so that the text reveals its
+position; payments, hidden things, journeys and letters are recorded, and questions refer to them many entries
+later, so that distant content matters too. Book n of a seed is always the same text, whatever other books are made.
 """
 
 import random
@@ -28,7 +27,7 @@ ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "
 
 
 class Book:
-    """One account book while it is written: what has been said so far, and what may be asked."""
+    """An account book while it is written: the recorded facts and the questions they allow."""
 
     def __init__(self, seed, number, questions):
         self.question_weight = questions
@@ -101,7 +100,7 @@ class Book:
     def _question(self):
         asked = []
         if self.payments:
-            # Any payment so far with the same chance: most answers stand far back.
+            # Uniform over all earlier payments, so most answers are far back.
             day, payer, payee, marks, good = self.random.choice(self.payments)
             asked += [f"Who paid {payee} for {good} on day {day}? {payer}.",
                       f"How many marks did {payer} pay to {payee} on day {day}? {marks}.",
@@ -116,5 +115,5 @@ class Book:
 
 
 def book(seed, number, characters, questions=6):
-    """Book `number` with at least that many characters; `questions` says how often it asks."""
+    """Returns book `number` with at least `characters` characters; `questions` is the frequency of questions."""
     return Book(seed, number, questions).write(characters)

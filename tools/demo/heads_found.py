@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Says which heads attend to what: the best of the table `attention`, beside those that are expected.
+"""Prints the heads with the highest scores in the table `attention`, beside the expected heads.
 
     tools/demo/heads_found.py results/demo-real/tables [--expect previous_token_head=16.0 ...]
 
-Induction is scored without the first token, which takes most of such heads' attention where there is nothing to repeat.
+The induction score excludes the first token, which attracts most attention of induction heads without a repetition.
 """
 
 import argparse

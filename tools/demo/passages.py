@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Cuts a long text into passages of the same length, spread evenly over it: one file each.
+"""Cuts passages of equal length, evenly spaced, from a long text and writes one file each.
 
     tools/demo/passages.py TEXT FOLDER [--count 24] [--characters 20000]
 
-Paragraphs become one line each, as in a book; tables (of box-drawing characters) are left out.
+Each paragraph becomes one line; tables of box-drawing characters are left out.
 """
 
 import argparse

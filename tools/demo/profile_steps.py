@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Steps of the plasticity profile at bucket borders against steps elsewhere, and the profile against the rows.
+"""Compares steps of the plasticity profile at bucket borders with steps elsewhere, and the profile with the rows.
 
     python tools/demo/profile_steps.py RESULTS [--capture CAPTURE] [--bucket TOKENS]
 
 The step of a bin is |ap - ap of the bin before|, averaged over heads and bins. With --capture, ap and ap_free of every
-head and bin stand beside a plain estimate from the rows: 4 n / (n - 1) p (1 - p), p the share of the bin's n queries
-that prefer the first key, over all pairs of keys of one text before the bin. Needs numpy and pyarrow."""
+head and bin are compared with a plain estimate from the rows: 4 n / (n - 1) p (1 - p), p the fraction of the bin's n
+queries that prefer the first key, over all pairs of keys of one text before the bin. Needs numpy and pyarrow."""
 import argparse
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 
 def profiles(results):
-    """(layer, head) -> columns of its rows of head_profile."""
+    """Returns (layer, head) -> columns of its rows of head_profile."""
     table = pq.read_table(Path(results) / "head_profile.parquet").to_pydict()
     columns = {name: np.array([np.nan if x is None else x for x in table[name]]) for name in table
                if name not in ("model", "rope")}
@@ -26,7 +26,7 @@ def profiles(results):
 
 
 def steps(heads, bucket, column):
-    """Mean |step| at bucket borders and elsewhere."""
+    """Returns the mean |step| at bucket borders and elsewhere."""
     at_border, elsewhere = [], []
     for rows in heads.values():
         step = abs(np.diff(rows[column]))
@@ -43,7 +43,7 @@ def read(folder, layer, head, side):
 
 
 def from_rows(capture, layer, head, rows):
-    """The plain estimate of every bin; NaN where a bin has fewer than two queries or no pair."""
+    """Returns the plain estimate of every bin; NaN if a bin has fewer than two queries or no pair."""
     q, q_position, _ = read(capture, layer, head, "q")
     k, k_position, text = read(capture, layer, int(rows["k_head"][0]), "k")
     result = []

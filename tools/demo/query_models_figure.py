@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the plasticity profile of one head under the four query models, beside the model-free estimate.
+"""Draws the plasticity profile of one head under the four query models and the model-free estimate.
 
     python tools/demo/query_models_figure.py QKSCOPE CAPTURE LAYER.HEAD OUT.svg
 

@@ -1,4 +1,4 @@
-"""Where the parts of a transformers model are: every family has its own names for them."""
+"""Locates the parts of a transformers model, which each family names differently."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,10 +14,10 @@ class Layer:
     norm_before_mlp: Any = None
     norm_after_attention: Any = None
     norm_after_mlp: Any = None
-    projections: dict = field(default_factory=dict)  # q, k, v -> (module, its output [pos, out] to [pos, head, d])
+    projections: dict = field(default_factory=dict)  # q, k, v -> (module, output [pos, out] -> [pos, head, d])
     head_norms: dict = field(default_factory=dict)  # q, k -> norm
     mlp_inputs: dict = field(default_factory=dict)  # pre, pre_linear -> (module, part of its output)
-    router: Any = None  # of a mixture of experts, in place of down and mlp_inputs
+    router: Any = None  # of a mixture of experts, instead of down and mlp_inputs
     experts: Any = None
 
 
@@ -25,7 +25,7 @@ class Layer:
 class Anatomy:
     text: Any
     embedding: Any
-    layers: list  # None where a layer does not run on text
+    layers: list  # None for a layer that does not run on text
     final_norm: Any
     positions: Any = None
     parallel: bool = False
@@ -120,14 +120,14 @@ def projections(attention, config):
     return {name: (attention.qkv_proj, heads(d, lambda x, b=b, e=e: x[..., b:e])) for name, (b, e) in bounds.items()}
 
 
-# ---- families with names of their own
+# ---- families with other module names
 
 
 def gpt_neox(text, config):
     def layer_of(module):
         attention, mlp = module.attention, module.mlp
         d = attention.head_size
-        # Rows are (head, q or k or v, d).
+        # Rows of the fused projection are ordered (head, q or k or v, d).
         parts = {name: (attention.query_key_value, lambda x, i=i: third(i)(x.unflatten(-1, (-1, 3 * d))))
                  for i, name in enumerate("qkv")}
         return Layer(module=module, attention=attention, mlp=mlp, down=mlp.dense_4h_to_h,

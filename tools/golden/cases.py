@@ -20,14 +20,14 @@ class Case:
     dtype: str = "bfloat16"
     rows: int = 10
     pattern_rows: int = 4
-    stages: str = "all"  # or "rope": what a RoPE variant can change
-    published: Callable | None = None  # how config.json itself is spelled, when not as saved
+    stages: str = "all"  # or "rope": only stages that depend on RoPE
+    published: Callable | None = None  # spelling of config.json if it differs from the saved one
     spellings: dict[str, Callable] = field(default_factory=dict)
     finish: Callable | None = None  # edits the written folder
     shard_size: str | None = None
-    published_names: bool = True  # else those of transformers' own modules
-    draw: int = 0  # another random model
-    read_by_transformers: bool = False  # a GGUF file of which transformers itself makes the same model
+    published_names: bool = True  # False: names of transformers' own modules
+    draw: int = 0  # added to the seed
+    read_by_transformers: bool = False  # transformers reads the GGUF file as the same model
 
     @property
     def seed(self):
@@ -249,12 +249,12 @@ GEMMA = [
          | {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}, tokens=43, rows=5,
          published=sp.old_gemma(pattern=2), dtype="float16"),
     Case("gemma3_final_softcap", "gemma3_text", GEMMA_TEXT | GEMMA_LAYERS | {"final_logit_softcapping": 5.0}, rows=5),
-    # transformers reads attn_logit_softcapping of Gemma 3 and does not apply it.
+    # transformers reads attn_logit_softcapping of Gemma 3 but does not apply it.
     Case("gemma3_softcaps", "gemma3_text", GEMMA_TEXT | GEMMA_LAYERS
          | {"final_logit_softcapping": 5.0, "attn_logit_softcapping": 2.0}, rows=5),
     Case("gemma3_sparse", "gemma3", {"text_config": GEMMA_SPARSE, "vision_config": SIGLIP, "mm_tokens_per_image": 1},
          tokens=43, rows=5, published=sp.sparse_gemma(SPARSE_KEYS),
-         spellings={"pattern": sp.without("layer_types")},  # leaves _sliding_window_pattern
+         spellings={"pattern": sp.without("layer_types")},  # keeps _sliding_window_pattern
          finish=checkpoint.rename_tensors(sp.published_name)),
 ]
 
@@ -280,7 +280,7 @@ GLM = [
 
 
 def neox_buffers(tensors):
-    """What the published Pythia files hold beside their weights."""
+    """Returns the buffers that the published Pythia files hold beside their weights."""
     layers = {name.split(".attention.")[0] for name in tensors if ".attention." in name}
     masks = {f"{layer}.attention.bias": torch.ones(1, 1, 4, 4).tril().bool() for layer in layers}
     fills = {f"{layer}.attention.masked_bias": torch.tensor(-1e9) for layer in layers}
@@ -288,7 +288,7 @@ def neox_buffers(tensors):
 
 
 def gpt2_as_published(folder):
-    """Names without a prefix, and the causal mask of every layer."""
+    """Renames tensors as in the published GPT-2 (no prefix) and adds the causal mask of every layer."""
     checkpoint.rename_tensors(lambda name: name.removeprefix("transformer."))(folder)
     layers = range(checkpoint.read_config(folder)["n_layer"])
     checkpoint.add_buffers(lambda _: {f"h.{i}.attn.bias": torch.ones(1, 1, 4, 4).tril() for i in layers})(folder)
@@ -385,7 +385,7 @@ EXPERTS = [
 
 # ---- GGUF files
 
-EVEN = {"intermediate_size": 64}  # so that blocks of 32 fill the rows
+EVEN = {"intermediate_size": 64}  # so that rows are a multiple of the block size 32
 GEMMA_KIND = ["sliding_attention"] * 5 + ["full_attention"]
 
 

@@ -28,14 +28,14 @@ def model_class(model_type):
 
 
 def make_config(model_type, values):
-    values = copy.deepcopy(values)  # transformers completes the dictionaries it is given
+    values = copy.deepcopy(values)  # transformers modifies the dictionaries it is given
     if model_type == "mllama_text_model":
         return transformers.models.mllama.MllamaTextConfig(**values)
     return transformers.AutoConfig.for_model(model_type, **values)
 
 
 def make_model(model_type, values, seed):
-    """A model whose every parameter is random and large enough to matter."""
+    """Returns a model whose parameters are all random and large enough to affect the results."""
     cls = model_class(model_type)
     config = make_config(model_type, values)
     model = cls._from_config(config) if hasattr(cls, "_from_config") else cls.from_config(config)
@@ -81,7 +81,7 @@ def save(model, folder, dtype, shard_size=None, published_names=True):
 
 
 def load(folder, model_type, dtype=torch.float32):
-    """The checkpoint with its stored values widened to `dtype`, attention computed eagerly."""
+    """Loads the checkpoint with its values widened to `dtype` and eager attention."""
     options = {"experts_implementation": "eager"} if model_type in WITH_EXPERTS else {}
     model, report = model_class(model_type).from_pretrained(
         folder, dtype=dtype, attn_implementation="eager", output_loading_info=True, **options)
@@ -100,7 +100,7 @@ def write_config(path, config):
 
 
 def edit_tensors(folder, edit):
-    """Replaces the tensors of folder/model.safetensors by edit(tensors); the metadata may be changed too."""
+    """Replaces the tensors of folder/model.safetensors by edit(tensors), which may also change the metadata."""
     path = Path(folder) / "model.safetensors"
     with safe_open(path, "pt") as file:
         metadata = file.metadata() or {}
@@ -113,7 +113,7 @@ def rename_tensors(rename):
 
 
 def add_redundant_head(folder):
-    """A second copy of the tied embedding under the output's name, as some published files have."""
+    """Adds a copy of the tied embedding under the output's name, as in some published files."""
 
     def edit(tensors, _):
         return tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()}
@@ -122,7 +122,7 @@ def add_redundant_head(folder):
 
 
 def alias_head(folder):
-    """The output embedding as an entry of the metadata that names the tensor it shares."""
+    """Stores the output embedding as a metadata entry that names the shared tensor."""
 
     def edit(tensors, metadata):
         metadata["lm_head.weight"] = "model.embed_tokens.weight"
@@ -132,7 +132,7 @@ def alias_head(folder):
 
 
 def as_torch_files(shards):
-    """The weights as torch.save writes them: pytorch_model.bin, or so many shards with an index."""
+    """Stores the weights with torch.save: as pytorch_model.bin, or as `shards` shards with an index."""
 
     def convert(folder):
         folder = Path(folder)
@@ -154,7 +154,7 @@ def as_torch_files(shards):
 
 
 def add_buffers(make):
-    """Tensors that early versions of transformers stored beside the weights; make(tensors) gives them by name."""
+    """Adds buffers that early versions of transformers stored with the weights; make(tensors) returns them by name."""
     return lambda folder: edit_tensors(folder, lambda tensors, _: tensors | make(tensors))
 
 
@@ -174,7 +174,7 @@ def is_quantized(name):
 
 
 def quantize_fp8(folder):
-    """E4M3 projections with `weight_scale_inv`, the factor that gives the weight back, and an activation scale."""
+    """Quantises projections to E4M3 with `weight_scale_inv`, the factor of dequantisation, and an activation scale."""
 
     def edit(tensors, _):
         result = {}
@@ -194,8 +194,8 @@ def quantize_fp8(folder):
 
 
 def quantize_fp8_blocks(rows, columns):
-    """E4M3 projections as DeepSeek and Qwen publish them: `weight_scale_inv` has a factor for each block of so many
-    rows and columns, smaller ones at the edges."""
+    """Quantises projections to E4M3 as DeepSeek and Qwen do: `weight_scale_inv` has one factor per block of
+    (rows, columns), with smaller blocks at the edges."""
 
     def quantize(folder):
         def edit(tensors, _):
@@ -221,7 +221,7 @@ def quantize_fp8_blocks(rows, columns):
 
 
 def spread(scales, tensor, block):
-    """A scale, or one for each block, for every element."""
+    """Expands one scale, or one scale per block, to every element."""
     if block is None:
         return scales.float()
     whole = scales.float().repeat_interleave(block[0], 0).repeat_interleave(block[1], 1)
@@ -239,7 +239,7 @@ FP4_VALUES = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 
 
 def quantize_mxfp4(folder):
-    """Experts as gpt-oss is published: NAME_blocks (experts, out, in / 32, 16), NAME_scales (experts, out, in / 32)."""
+    """Quantises experts as in gpt-oss: NAME_blocks (experts, out, in / 32, 16), NAME_scales (experts, out, in / 32)."""
 
     def edit(tensors, _):
         result = {}
@@ -260,7 +260,7 @@ def quantize_mxfp4(folder):
 
 
 def dequantized_copy(folder, target):
-    """The checkpoint that a quantized one stands for, in float32."""
+    """Writes the float32 checkpoint that a quantised one represents."""
     block = read_config(folder)["quantization_config"].get("weight_block_size")
 
     def edit(tensors, _):

@@ -1,4 +1,4 @@
-"""Checks that what was recorded hangs together; a golden file that does not is never written."""
+"""Checks that recorded tensors are consistent; an inconsistent golden file is never written."""
 
 import torch
 
@@ -6,7 +6,7 @@ from .recorder import experts_output
 
 
 def window_of(config, layer):
-    """The number of keys a query of this layer sees, or None when it sees all before it."""
+    """Returns the number of keys that a query of this layer attends to, or None without a window."""
     layer_types = getattr(config, "layer_types", None)
     if layer_types is not None:
         return config.sliding_window if layer_types[layer] == "sliding_attention" else None
@@ -14,14 +14,14 @@ def window_of(config, layer):
 
 
 def visible_keys(length, window):
-    """[query, key], true where the query may look."""
+    """Returns [query, key], true for unmasked keys."""
     distance = torch.arange(length)[:, None] - torch.arange(length)[None, :]
     visible = distance >= 0
     return visible if window is None else visible & (distance < window)
 
 
 def attention_scores(recorder, layer):
-    """[head, query, key]: scaled and masked scores computed again from the rotated vectors."""
+    """Recomputes scaled and masked scores [head, query, key] from the rotated vectors."""
     prefix = f"blocks.{layer}.attn."
     query = recorder.tensors[prefix + "hook_rot_q"]
     key = recorder.tensors[prefix + "hook_rot_k"]
@@ -34,7 +34,7 @@ def attention_scores(recorder, layer):
 
 
 def pattern_of(scores, sinks):
-    """softmax; a sink joins it and is left out of what is shown"""
+    """Softmax of the scores; a sink enters the denominator but has no column."""
     if sinks is None:
         return scores.softmax(-1)
     joined = torch.cat([scores, sinks[:, None, None].expand(-1, scores.shape[1], 1)], dim=-1)
@@ -49,7 +49,7 @@ def same(what, found, expected, tolerance=2e-5):
 
 def check(recorder, layers, rows):
     """Recomputes residuals, patterns, weighted values and MLP outputs of the layers from the recorded parts. `rows` are
-    those that are kept."""
+    the stored rows."""
     t = recorder.tensors
     previous = t["hook_embed"] + t.get("hook_pos_embed", 0)
     for layer in layers:
@@ -74,14 +74,14 @@ def check(recorder, layers, rows):
     spread(t, layers)
 
 
-# Logits have a standard deviation of about 2. A run in bfloat16 moves the difference of two of them by 0.02 to 0.04
-# (standard deviation).
+# Least distance of router logits. They have a standard deviation of about 2; bfloat16 changes the difference of two by
+# 0.02 to 0.04 (standard deviation).
 MARGIN = 0.1
 
 
 def check_experts(recorder, layer, rows):
-    """The output follows from the recorded parts, and rounding changes neither which experts are chosen nor, in the
-    rows that are kept, their order."""
+    """Checks that the output follows from the recorded parts, and that rounding changes neither the chosen experts nor,
+    in the stored rows, their order."""
     t, p = recorder.tensors, f"blocks.{layer}."
     indices, weights = t[p + "mlp.hook_expert_indices"].long(), t[p + "mlp.hook_expert_weights"]
     found = experts_output(recorder.anatomy.layers[layer].experts, t[p + "mlp.hook_post"], indices, weights)
@@ -95,7 +95,7 @@ def check_experts(recorder, layer, rows):
 
 
 def spread(t, layers):
-    """Weights so small that a part would not matter, or so large that the softmax is one-hot, prove little."""
+    """Rejects weights so small that a part has no effect, or so large that the softmax is one-hot."""
     logits = t["logits"].std().item()
     if not 0.5 < logits < 20:
         raise AssertionError(f"logits have a standard deviation of {logits}")

@@ -1,4 +1,4 @@
-"""Golden checkpoints as GGUF files, written as llama.cpp's converter writes them with the `gguf` package."""
+"""Writes golden checkpoints as GGUF files in the layout of llama.cpp's converter, with the `gguf` package."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 FILE = "model.gguf"
 ARCHITECTURES = {"gemma3_text": "gemma3"}
 BLOCK_TYPES = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
-# The parts of a layer: name in the checkpoint, name in the file.
+# Tensors of a layer: name in the checkpoint -> name in the GGUF file.
 PARTS = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "self_attn.qkv_proj": "attn_qkv",
@@ -34,7 +34,7 @@ def stored_name(name, gemma):
 
 
 def in_pairs(values, heads):
-    """Rows of a head as (0, d/2), (1, d/2 + 1), ...: those that llama.cpp turns together become neighbours."""
+    """Reorders rows of a head as (0, d/2), (1, d/2 + 1), ..., because llama.cpp rotates neighbouring rows."""
     shape = values.shape
     return values.reshape(heads, 2, shape[0] // heads // 2, *shape[1:]).swapaxes(1, 2).reshape(shape)
 
@@ -68,7 +68,7 @@ def write_settings(writer, config, rope):
 
 
 def write_tokenizer(writer, count):
-    """A token for every printable character of ASCII but the last, and one of two, where there is room for them."""
+    """Writes <s>, printable ASCII characters but the last, and "th" as tokens, if their number equals `count`."""
     characters = ["\u0120" if code == 0x20 else chr(code) for code in range(0x20, 0x7e)] + ["th"]
     if count != len(characters) + 1:
         return
@@ -100,7 +100,7 @@ def write_rope(writer, config, rope):
 
 
 def llama3_factors(config, rope):
-    """What each frequency is divided by, as convert_hf_to_gguf.py computes it."""
+    """Returns the divisor of each frequency, as in convert_hf_to_gguf.py."""
     d = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     frequencies = 1.0 / rope["rope_theta"] ** (np.arange(0, d, 2, dtype=np.float32) / d)
     factor, low, high = rope["factor"], rope["low_freq_factor"], rope["high_freq_factor"]
@@ -115,7 +115,7 @@ def llama3_factors(config, rope):
 
 
 def tensor_type(wanted, index, values):
-    """Norms and biases stay float32, and so do rows that blocks do not fill; "blocks" takes all kinds in turn."""
+    """Returns float32 for norms and biases, float16 for rows that are no multiple of a block; "blocks" cycles through the types."""
     if values.ndim < 2:
         return gguf.GGMLQuantizationType.F32
     name = BLOCK_TYPES[index % len(BLOCK_TYPES)] if wanted == "blocks" else wanted
@@ -124,8 +124,8 @@ def tensor_type(wanted, index, values):
 
 
 def as_gguf(wanted):
-    """Turns a folder into a GGUF file of the given type; what it stands for is kept in folder/widened until it was
-    recorded from."""
+    """Converts a folder to a GGUF file of the given type; the dequantised weights stay in folder/widened until they are
+    recorded."""
 
     def convert(folder):
         folder = Path(folder)

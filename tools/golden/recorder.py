@@ -10,8 +10,8 @@ ATTENTION_FUNCTION = "eager_attention_forward"
 
 
 def chosen_experts(experts, x, indices):
-    """Gate, up and their product of the experts that each row chose, computed again: they exist nowhere else."""
-    if hasattr(experts, "gate_up_proj_bias"):  # gpt-oss: (experts, in, out), gate and up in turn
+    """Recomputes gate, up and their product of the chosen experts of each row, which transformers does not expose."""
+    if hasattr(experts, "gate_up_proj_bias"):  # gpt-oss: (experts, in, out), gate and up interleaved
         both = torch.einsum("ri,rkio->rko", x, experts.gate_up_proj[indices]) + experts.gate_up_proj_bias[indices]
         return {"pre": both[..., ::2], "pre_linear": both[..., 1::2], "post": experts._apply_gate(both)}
     gate, up = torch.einsum("ri,rkoi->rko", x, experts.gate_up_proj[indices]).chunk(2, dim=-1)
@@ -19,7 +19,7 @@ def chosen_experts(experts, x, indices):
 
 
 def experts_output(experts, post, indices, weights):
-    """What the chosen experts add, from their products."""
+    """Returns the weighted sum of the outputs of the chosen experts."""
     down = experts.down_proj[indices]
     if not hasattr(experts, "down_proj_bias"):
         return torch.einsum("rkm,rkdm,rk->rd", post, down, weights)
@@ -37,7 +37,7 @@ class Recorder:
         self.tensors = {}
         self.scaling = {}  # layer -> factor on the dot product
         self.softcap = {}  # layer -> cap on scores, or None
-        self.sinks = {}  # layer -> one logit per head that joins the softmax, or None
+        self.sinks = {}  # layer -> one sink logit per head, or None
         self.handles = []
 
     def run(self, token_ids):
@@ -56,7 +56,7 @@ class Recorder:
         self.tensors["logits"] = output.logits[0].float()
         return self.tensors
 
-    # ---- the attention function: what enters the dot product, and what comes out of the softmax
+    # ---- the attention function: vectors of the dot product, and the softmax
 
     def _attention(self, original):
         def recorded(module, query, key, value, attention_mask, *args, **kwargs):
@@ -115,7 +115,7 @@ class Recorder:
             self._keep(norm, f"{prefix}hook_{name}_normed", self._like(f"{prefix}hook_{name}"))
 
     def _like(self, projection):
-        """Norms run on [pos, head, d], [head, pos, d] or [pos, head * d]: the shape of the projection decides."""
+        """Norms run on [pos, head, d], [head, pos, d] or [pos, head * d]; reorders to the shape of the projection."""
 
         def reorder(x):
             expected = self.tensors[projection].shape
@@ -134,7 +134,7 @@ class Recorder:
         self._keep_input(layer.down, prefix + "hook_post")
 
     def _attach_experts(self, prefix, layer):
-        """What the router gives, and what the chosen experts make of each row, [pos, chosen, d_mlp]."""
+        """Records the router logits and, for the chosen experts of each row, [pos, chosen, d_mlp]."""
 
         def routed(_module, _args, output):
             for name, tensor in zip(("router_logits", "expert_weights", "expert_indices"), output):
@@ -151,7 +151,7 @@ class Recorder:
     def _keep(self, module, name, shape=lambda x: x):
         def hook(_module, _args, _kwargs, output):
             output = output[0] if isinstance(output, tuple) else output
-            output = output[0] if output.dim() > 2 else output  # embeddings of positions have no batch axis
+            output = output[0] if output.dim() > 2 else output  # position embeddings have no batch axis
             self.tensors[name] = shape(output).clone()
 
         self.handles.append(module.register_forward_hook(hook, with_kwargs=True))

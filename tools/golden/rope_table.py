@@ -1,18 +1,18 @@
-"""Inverse frequencies of transformers, bit for bit, for every RoPE type and for the parameters of real models.
+"""Writes inverse frequencies of transformers, bit for bit, for every RoPE type and for the parameters of real models.
 
 rope_frequencies.json is a list of entries:
 
-    name               what the entry is
+    name               description of the entry
     head_dim           dimensions of one head, of which partial_rotary_factor (in rope_parameters, 1 if absent) rotates
     max_position_embeddings
-    sequence_length    tokens of the pass; decides between the frequency sets of dynamic and longrope
+    sequence_length    tokens of the pass; selects the frequency set of dynamic and longrope
     rope_parameters    in the newer spelling
     attention_factor   the factor on cos and sin, a double as a C hexadecimal literal
     inv_freq           float32 as bit patterns, eight hexadecimal digits each
-    vectorised         how many entries, from the first, torch computed with its vector function
+    vectorised         number of leading entries that torch computed with its vector function
 
-torch computes powers with a vector function in blocks (of eight on aarch64, of sixteen or more on x86-64) and those
-left over with the C library, so the last bit of the entries after `vectorised` depends on the processor it ran on.
+torch computes powers with a vector function in blocks (of eight on aarch64, of sixteen or more on x86-64) and the
+remainder with the C library, so the last bit of the entries after `vectorised` depends on the processor.
 """
 
 import copy
@@ -77,7 +77,7 @@ def rotary(head_dim, limit, parameters):
 
 def entry(name, head_dim, limit, parameters, length):
     module = rotary(head_dim, limit, parameters)
-    module(torch.zeros(1), torch.arange(length)[None])  # lets dynamic and longrope choose by length
+    module(torch.zeros(1), torch.arange(length)[None])  # selects the frequencies of dynamic and longrope by length
     frequencies = module.inv_freq.float().tolist()
     return {
         "name": name,

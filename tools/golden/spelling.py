@@ -1,10 +1,10 @@
-"""The several spellings in which configurations and tensor names are published."""
+"""Converts configurations and tensor names between their published spellings."""
 
 import copy
 
 
 def edit_text(edit):
-    """Turns an edit of a text configuration into one of a whole config.json, wrapped or not."""
+    """Turns an edit of a text configuration into an edit of a whole config.json, with or without a wrapper."""
 
     def edited(config):
         config = copy.deepcopy(config)
@@ -15,7 +15,7 @@ def edit_text(edit):
 
 
 def old_rope(type_key="rope_type"):
-    """rope_theta and rope_scaling in place of rope_parameters, torch_dtype in place of dtype."""
+    """Writes rope_theta and rope_scaling instead of rope_parameters, torch_dtype instead of dtype."""
 
     def edit(config):
         rope = config.pop("rope_parameters")
@@ -32,7 +32,7 @@ def old_rope(type_key="rope_type"):
 
 
 def renamed_rope(name):
-    """The type of RoPE under a name that it had before."""
+    """Writes the RoPE type under an earlier name."""
     return edit_text(lambda config: config["rope_parameters"].update(rope_type=name))
 
 
@@ -62,7 +62,7 @@ def old_neox(config):
 
 
 def old_olmo3(config):
-    """OLMo 3 as published: one theta, and scaling that is meant for full layers only."""
+    """OLMo 3 as published: one theta, and scaling for full layers only."""
     config = copy.deepcopy(config)
     full = config.pop("rope_parameters")["full_attention"]
     config["rope_theta"] = full.pop("rope_theta")
@@ -71,7 +71,7 @@ def old_olmo3(config):
 
 
 def sparse_gemma(keys):
-    """The wrapper of Gemma 3: sizes, and linear scaling; class defaults give everything else."""
+    """Gemma 3 with a wrapper of sizes and linear scaling only; class defaults supply the rest."""
 
     def edit(config):
         rope = config["rope_parameters"]["full_attention"]
@@ -83,7 +83,7 @@ def sparse_gemma(keys):
 
 
 def without(*keys):
-    """Leaves keys out, so that the family's defaults apply."""
+    """Removes keys, so that the family's defaults apply."""
 
     def edit(config):
         for key in keys:
@@ -93,7 +93,7 @@ def without(*keys):
 
 
 def without_top(*keys):
-    """Leaves keys of the wrapper out; the text configuration keeps its own."""
+    """Removes keys of the wrapper; the text configuration keeps its own."""
     return lambda config: {key: value for key, value in config.items() if key not in keys}
 
 

@@ -211,7 +211,7 @@ TEST_F(SweepFile, AnalysisOptionsAreChecked) {
   EXPECT_THAT(with("heads: [3, 5]"), HasSubstr("analysis.heads"));
   EXPECT_THAT(with("planes_of: 3.5"), HasSubstr("pairs [layer, head], as [[3, 5], [3, 6]]"));
   EXPECT_THAT(with("scatter: -1"), HasSubstr("analysis.scatter"));
-  EXPECT_THAT(with("attention: wide"), HasSubstr("full, sliding or any"));
+  EXPECT_THAT(with("attention: wide"), HasSubstr("any, full or sliding"));
   EXPECT_THAT(with("separation: median"), HasSubstr("mean, eigen or eigen-then-project"));
   EXPECT_THAT(with("pca: false, rotation: false, plasticity: false"),
               HasSubstr("one of them is run"));

@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
-"""What researchers do around hooks, beside TransformerLens and nnsight: time and peak memory.
+"""Compares caching, patching and head scores with TransformerLens and nnsight: time and peak memory.
 
     python3 bench/make_checkpoint.py shape --dtype float32 --tokenizer share/demo/checkpoints/S3-4720
-    PYTHONPATH=build/python python bench/desk_table.py shape [--peer-python PYTHON] [--task cache patch heads] [--runs 2]
-    PYTHONPATH=build/python python bench/desk_table.py shape --device cuda --dtype bfloat16 [--runs 2]
+    PYTHONPATH=build/python python bench/transformer_lens_table.py shape [--peer-python PYTHON]
+                                                                   [--task cache patch heads] [--runs 2]
+    PYTHONPATH=build/python python bench/transformer_lens_table.py shape --device cuda --dtype bfloat16 [--runs 2]
 
-cache: all queries and keys after RoPE of one text of --tokens (nnsight: before it). patch: the output of every head,
-one after another, patched into another text of --patch-tokens, with the difference of two logits at its end. heads: the
-three scores of TransformerLens' detector for every head over --texts texts of --text-tokens. Peers compute no gradients
-and keep only what is asked for. --peer-logits last: TransformerLens hands an option of transformers on that leaves out
-the logits of all positions but the last, and the cache of keys and values, where a task needs none.
+cache: all queries and keys after RoPE of one text of --tokens (nnsight: before RoPE). patch: the output of every head,
+one after another, patched into another text of --patch-tokens; the metric is the difference of two logits at its end.
+heads: the three scores of TransformerLens' detector for every head over --texts texts of --text-tokens. Peers compute no
+gradients and cache only the requested activations. --peer-logits last: TransformerLens passes on an option of
+transformers that skips the KV cache and the logits of all positions but the last, for tasks that do not need them.
 
-Each side and task is a process of its own; seconds by the clock and of the processor (all threads; a busy machine leaves
-them as they are) are those of the fastest run after one that warms up, on CUDA until the GPU has nothing left to do.
-Memory is the peak of the process, on CUDA of the GPU: of a peer what torch's tensors hold, and "taken" what torch has
-reserved for them; of qkscope whatever is taken on the GPU while it runs, by whom ever. The check is a number that both
-computed: the root mean square of what is kept, the sum of the metric, the sum of the induction scores. A peer that is not
-installed is named and left out; peers run in the environment of --peer-python (tools/requirements-torch.txt).
+Each side and task runs in its own process. Wall and processor seconds (all threads; independent of other load) are those
+of the fastest run after a warm-up, on CUDA until the GPU is idle. Memory is the peak of the process; on CUDA, for a peer
+the peak of torch's tensors ("taken": the memory reserved by torch), for qkscope all memory in use on the GPU during the
+run. The check is a number that both sides computed: the root mean square of the cached arrays, the sum of the metric, the
+sum of the induction scores. A peer that is not installed is reported and skipped; peers run in the environment of
+--peer-python (tools/requirements-torch.txt).
 """
 
 import argparse
@@ -38,7 +39,7 @@ def ids_of(length, seed):
 
 
 def repeated(options):
-    """Texts whose second half repeats the first."""
+    """Returns texts whose second half repeats the first."""
     halves = [ids_of(options.text_tokens // 2, seed) for seed in range(options.texts)]
     return [np.concatenate([half, half]) for half in halves]
 
@@ -48,7 +49,7 @@ def difference(logits):
 
 
 def root_mean_square(arrays):
-    """Turning vectors, as RoPE does, leaves it."""
+    """Root mean square of all elements; invariant under rotations such as RoPE."""
     def mean_square(array):
         values = np.ravel(array.cpu().float().numpy() if hasattr(array, "cpu") else array)
         return float(values @ values) / values.size
@@ -80,7 +81,7 @@ class Qkscope:
 
 
 class Peer:
-    """A model of torch"""
+    """A torch model with the three tasks."""
 
     def __init__(self, options):
         import torch
@@ -170,7 +171,7 @@ class Nnsight(Peer):
                 total += float(logits[0, 3] - logits[0, 7])
         return total
 
-    heads = None  # it has no detector
+    heads = None  # nnsight has no head detector
 
 
 SIDES = {"qkscope": Qkscope, "transformer_lens": TransformerLens, "nnsight": Nnsight}
@@ -186,7 +187,7 @@ class ProcessPeak:
 
 
 class TensorsPeak:
-    """What torch holds on the GPU"""
+    """Peak memory of torch tensors on the GPU."""
 
     def __init__(self, device):
         import torch
@@ -222,7 +223,7 @@ def measure(options):
     for _ in range(options.runs + 1):
         peak.wait()
         start, spent = time.perf_counter(), time.process_time()
-        kept = None  # giving the last one back belongs to it
+        kept = None  # the time includes freeing the previous result
         kept = run()
         peak.wait()
         seconds.append(time.perf_counter() - start)
@@ -240,7 +241,7 @@ def is_there(side, python):
 
 
 def print_line(task, side, options):
-    """False where the process fails, with the last it said."""
+    """Runs one side and prints its line; returns False and prints the last line of output if the process fails."""
     python = sys.executable if side == "qkscope" else options.peer_python
     if not is_there(side, python):
         print(f"{task:<8} {side:<18} is not installed", flush=True)

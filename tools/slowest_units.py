@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Prints what a build spent its time on, dearest first, from ninja's log.
+"""Prints the slowest steps of a build from ninja's log.
 
-    tools/dearest_units.py [BUILD_FOLDER] [-n COUNT]
+    tools/slowest_units.py [BUILD_FOLDER] [-n COUNT]
 
-Times are wall-clock seconds of each step as ninja saw them: on a busy machine they are longer than the work. A step
-that ran more than once counts with its last run.
+Times are wall-clock seconds of each step as measured by ninja; on a busy machine they exceed the CPU time. The last run
+of a repeated step counts.
 """
 import argparse
 import collections
@@ -13,13 +13,13 @@ import sys
 
 
 def steps(log: pathlib.Path) -> dict[str, float]:
-    """Seconds of the last run of each step by the name of its first output."""
+    """Returns the seconds of the last run of each step, by the name of its first output."""
     commands = {}
     for line in log.read_text().splitlines():
         if line.startswith("#"):
             continue
         begin, end, _, output, command = line.split("\t")
-        # One step with several outputs has one line for each: the same times and command.
+        # A step with several outputs has one line for each, with the same times and command.
         commands[command, begin, end] = (output, (int(end) - int(begin)) / 1000)
     seconds = {}
     for output, time in commands.values():
