@@ -15,10 +15,10 @@
 #include <fmt/core.h>
 
 #include "base/numerics/fft.h"
+#include "base/numerics/nufft.h"
 #include "base/numerics/position_order.h"
 #include "base/numerics/products.h"
 #include "base/numerics/random.h"
-#include "base/numerics/spectrum.h"
 #include "base/numerics/symmetric_eigen.h"
 #include "qkscope/experimental/cpu.h"
 
@@ -186,7 +186,7 @@ void race_spectrum(int length) {
     positions.push_back(
         static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(length))));
   const PositionOrder order(positions);
-  Spectrum spectrum(order.offsets(), order.length(), {0, 1});
+  Nufft spectrum(order.offsets(), order.length(), {0, 1});
   std::vector<std::complex<double>> values(kPoints);
   for (auto& value : values) value = {random.normal(), random.normal()};
   race(fmt::format("4 spectra of 16,000 rows over {} tokens", length), {[&] {

@@ -24,7 +24,7 @@ void ResidualRows::see(HookPoint, ConstTensorView activation) {
   values_.assign(activation.data<float>(), activation.data<float>() + activation.shape().count());
 }
 
-class SummedLayers::Moments : public MomentSink {
+class SummedLayers::Moments : public MomentConsumer {
  public:
   explicit Moments(const MomentRequest& request)
       : request_(request), sums_(empty_layer(request.shape)) {
@@ -42,7 +42,7 @@ class SummedLayers::Moments : public MomentSink {
   LayerMoments sums_;
 };
 
-class SummedLayers::Attention : public AttentionSink {
+class SummedLayers::Attention : public AttentionConsumer {
  public:
   Attention(std::int64_t bucket_size, bool all_keys) {
     request_.layout.all_keys = all_keys;
