@@ -67,6 +67,8 @@ void FiguresCommand::add_to(CLI::App& command) {
           "--scores", options.scores,
           "CSV of benchmark scores (benchmark, model, metric, value): draws ap_drop_vs_score")
       ->check(CLI::ExistingFile);
+  command.add_option("--attention", options.attention,
+                     "Only heads of this kind of attention: full, sliding:512 (default: all)");
   command.add_flag("--no-report", no_report, "Do not write report.html");
   add_analysis_options(command, analysis, {OptionGroup::capture});
 }

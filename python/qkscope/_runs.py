@@ -185,6 +185,7 @@ def figures(
     components: tuple[int, int] = (0, 1),
     head: str = "",
     scores: str | PathLike[str] = "",
+    attention: str = "",
     **capture: Any,
 ) -> Drawn:
     """Draws the figures of results that analyze(out=...) or a sweep wrote, and report.html; docs/reference/figures.md.
@@ -192,7 +193,8 @@ def figures(
     results: folder of the results. A capture (a folder, or "REPO@BRANCH") is analysed first, into OUT/results.
     only: name of one figure, drawn without the report. Each figure comes with its CSV and its gnuplot script.
     formats: some of "svg", "png", "pdf". components: the two principal components of qk_collage and the report.
-    head: "LAYER.HEAD" of head_planes. scores: CSV of benchmark scores, for ap_drop_vs_score.
+    head: "LAYER.HEAD" of head_planes. scores: CSV of benchmark scores, for ap_drop_vs_score. attention: only heads of
+    this kind of attention, "full" or "sliding:512".
     """
     options = _engine.DrawOptions()
     options.results = _options.path("results", results)
@@ -206,6 +208,7 @@ def figures(
     options.components = shown
     options.head = _options.text("head", head)
     options.scores = _options.path("scores", scores)
+    options.attention = _options.text("attention", attention)
     options.quiet = True
     if _engine.names_capture(options.results):
         analysis = _engine.AnalyzeOptions()

@@ -22,7 +22,8 @@ void bind_figures(nb::module_& module) {
       .def_rw("quiet", &DrawOptions::quiet)
       .def_rw("components", &DrawOptions::components)
       .def_rw("head", &DrawOptions::head)
-      .def_rw("scores", &DrawOptions::scores);
+      .def_rw("scores", &DrawOptions::scores)
+      .def_rw("attention", &DrawOptions::attention);
   nb::class_<Drawn>(module, "Drawn", "What figures() drew.")
       .def_ro("figures", &Drawn::figures, "Names of the figures drawn.")
       .def_ro("left_out", &Drawn::left_out, "(name, why) of those that have no data.")
