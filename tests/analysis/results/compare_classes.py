@@ -56,7 +56,7 @@ def compare(name, synth):
         root, out = Path(folder) / "capture", Path(folder) / "results"
         subprocess.run([QKSCOPE, "synth", str(root), "--layers", "2", "--head-counts", "4,2", "--dim", "12",
                         "--planes", "2", "--context", "512", "--buckets", "8", "--quiet", *synth], check=True)
-        subprocess.run([QKSCOPE, "pca", str(root), "--out", str(out), "--quiet"], check=True)
+        subprocess.run([QKSCOPE, "analyze", str(root), "--only", "pca", "--out", str(out), "--quiet"], check=True)
         taxonomy, qk = pd.read_csv(out / "taxonomy.csv"), pd.read_csv(out / "qk.csv")
         group_of, groups = text_groups(root)
         for row in taxonomy.itertuples():
@@ -79,9 +79,9 @@ def compare(name, synth):
         print(f"{name}: {len(taxonomy)} heads, {sorted(taxonomy.class_axis.unique())}")
 
 
-compare("drift", ["--examples", "50", "--drift-q", "0.004", "--drift-k", "0.003", "--seed", "1"])
-compare("offset on PC0", ["--examples", "30", "--drift-q", "0.02", "--drift-k", "0.02", "--distance", "30", "--seed", "2"])
-compare("seven texts, queries only", ["--examples", "7", "--drift-q", "0.02", "--drift-k", "0", "--seed", "3"])
-compare("noise", ["--examples", "40", "--drift-q", "0", "--drift-k", "0", "--seed", "4"])
+compare("drift", ["--examples", "50", "--set", "drift_q=0.004", "--set", "drift_k=0.003", "--seed", "1"])
+compare("offset on PC0", ["--examples", "30", "--set", "drift_q=0.02", "--set", "drift_k=0.02", "--set", "distance=30", "--seed", "2"])
+compare("seven texts, queries only", ["--examples", "7", "--set", "drift_q=0.02", "--set", "drift_k=0", "--seed", "3"])
+compare("noise", ["--examples", "40", "--set", "drift_q=0", "--set", "drift_k=0", "--seed", "4"])
 if failures:
     sys.exit("\n".join(failures[:20]) + f"\n{len(failures)} differences")

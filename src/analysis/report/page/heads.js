@@ -5,7 +5,7 @@ const headTable = (() => {
   const kRowHeight = 26;
   const kMargin = 10;  // rows rendered above and below the visible ones
 
-  const measure = (name) => ({ title: titleOf(name), hint: name, width: 74, value: (head) => measureOf(name, head) });
+  const measure = (name) => ({ title: titleOf(name), hint: name, width: 68, value: (head) => measureOf(name, head) });
   // `only: false` hides a column that has the same value for every head.
   const columns = [
     { title: "run", width: 106, text: true, value: (head) => heads.run[head], show: (head) => labelOf(report.runs[heads.run[head]]), only: new Set(heads.run).size > 1 },
@@ -13,10 +13,10 @@ const headTable = (() => {
     { title: "head", width: 50, value: (head) => heads.head[head] },
     { title: "position", width: 64, text: true, value: (head) => heads.rope[head], show: ropeOf, only: new Set(heads.rope).size > 1 },
     { title: "attention", width: 86, text: true, value: (head) => heads.attention[head], show: attentionOf, only: new Set(heads.attention).size > 1 },
-    { title: "class", dot: classOf, width: 156, text: true, value: (head) => heads.kind[head], show: (head) => classOf(head).title },
-    { title: "class, axis", dot: axisClassOf, width: 156, text: true, value: (head) => heads.axisKind[head], show: (head) => axisClassOf(head).title, only: Boolean(heads.axisKind) },
-    ...["r_q", "r_k", "explained_variance", "ap_profile_overall", "ap_first20", "ap_last20", "ap_drop", "ap_free_overall", "bias_strength",
-      "separation_strength", "plane_var_fraction", "r_q_a", "r_k_a", "sink_0", "previous_token_head", "induction_head", "entropy", "distance_mean"].map(measure),
+    { title: "class", dot: classOf, width: 138, text: true, value: (head) => heads.kind[head], show: (head) => classOf(head).title },
+    { title: "class, axis", dot: axisClassOf, width: 138, text: true, value: (head) => heads.axisKind[head], show: (head) => axisClassOf(head).title, only: Boolean(heads.axisKind) },
+    ...["r_q", "r_k", "explained_variance", "ap_profile_overall", "ap_last20", "ap_drop", "ap_free_overall", "bias_strength",
+      "separation_strength", "plane_var_fraction", "sink_0", "previous_token_head", "induction_head", "entropy", "distance_mean"].map(measure),
   ].filter((column) => column.only !== false && (!column.hint || heads.measures.has(column.hint)));
 
   const scroll = document.getElementById("head-scroll");

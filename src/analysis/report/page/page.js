@@ -29,7 +29,7 @@
     return Math.abs(value) < 0.01 && value !== 0 ? value.toExponential(2) : value.toFixed(3);
   }
 
-  const kMeans = ["r_q", "r_k", "explained_variance", "abs_r_k_a", "alpha_k", "bias_strength", "separation_strength", "plane_var_fraction", "ap_profile_overall", "ap_first20", "ap_last20", "ap_drop", "ap_free_overall"];
+  const kMeans = ["r_q", "r_k", "explained_variance", "abs_r_k_a", "alpha_k", "bias_strength", "separation_strength", "plane_var_fraction", "ap_profile_overall", "ap_last20", "ap_drop", "ap_free_overall"];
 
   // Cells of a row of the run table: number of heads, means, shares of the classes.
   function summaryCells(members, measures, intervals) {
