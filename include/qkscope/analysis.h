@@ -217,7 +217,7 @@ struct PlasticityOptions {
   // Approximate number of keys per bin whose pairs ap_free compares: all pairs of a seeded sample
   // of texts. kAllKeys: every pair.
   static constexpr std::int64_t kAllKeys = std::int64_t{1} << 40;
-  std::int64_t free_keys = 40;
+  std::int64_t free_keys = 80;
 };
 
 QKSCOPE_API std::string to_string(PlasticityOptions::QueryModelKind kind);  // "local"
