@@ -84,9 +84,9 @@ void add_analyze(CLI::App& app) {
   add_analysis_options(*command, arguments->options,
                        {capture, rows, pca, rotation, plasticity, statistics});
 
-  app.add_subcommand("options", "Print docs/reference/analysis-options.md")->group("")->callback([] {
-    fmt::print("{}", analysis_options_markdown());
-  });
+  app.add_subcommand("options", "Print docs/reference/analysis-options.md")
+      ->group("")
+      ->callback([] { fmt::print("{}", analysis_options_markdown()); });
 }
 
 }  // namespace qkscope::cli

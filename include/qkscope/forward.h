@@ -154,8 +154,8 @@ class QKSCOPE_API Observer {
   virtual Selection selection(HookPoint /*point*/) const { return {}; }
 
   // Called once per wanted point in firing order on the calling thread. The tensor is float32 on
-  // the host, holds the selected rows and heads, and is only valid during the call. docs/reference/hooks.md
-  // lists shapes.
+  // the host, holds the selected rows and heads, and is only valid during the call.
+  // docs/reference/hooks.md lists shapes.
   virtual void see(HookPoint point, ConstTensorView activation) = 0;
 
   // Returns true for wanted points that go to edit() instead of see().

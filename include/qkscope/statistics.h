@@ -1,5 +1,6 @@
 // Statistics over every token: moments of the query, key and value vectors of all heads and sums of
-// their attention, accumulated during the forward pass. docs/reference/statistics.md defines each statistic.
+// their attention, accumulated during the forward pass. docs/reference/statistics.md defines each
+// statistic.
 //
 //   auto config = qkscope::read_stats_config("run.yaml");
 //   auto result = qkscope::run_stats(qkscope::make_stats_plan(config));

@@ -23,7 +23,8 @@ TEST(Bench, PrintsSpeedAndTimePerPart) {
     EXPECT_THAT(outcome.out, HasSubstr(part));
 }
 
-// Rows 255 and 299 of both documents are sampled: after the attention of layer 2 only they are computed.
+// Rows 255 and 299 of both documents are sampled: after the attention of layer 2 only they are
+// computed.
 TEST(Bench, CountsTheFlopOfEachPart) {
   const auto outcome = bench("--model " + kModel + " --batch 2x300 --json");
   ASSERT_EQ(outcome.status, 0) << outcome.err;

@@ -1,5 +1,5 @@
-// Sweeps and captures on a Slurm cluster: job planning, submission and status. docs/how-to/cluster.md is
-// the user guide.
+// Sweeps and captures on a Slurm cluster: job planning, submission and status.
+// docs/how-to/cluster.md is the user guide.
 #pragma once
 
 #include <atomic>

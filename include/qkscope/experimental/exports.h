@@ -1,5 +1,5 @@
-// Calibration files for other programs, made from statistics over every token. docs/how-to/exports.md
-// describes each format and the program that reads it.
+// Calibration files for other programs, made from statistics over every token.
+// docs/how-to/exports.md describes each format and the program that reads it.
 #pragma once
 
 #include <string>

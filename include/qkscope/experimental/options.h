@@ -1,5 +1,6 @@
 // One table of the options of analyses. The command line, the `analysis:` section of a sweep file,
-// the Python package and docs/reference/analysis-options.md are made from its rows: a new option is one row.
+// the Python package and docs/reference/analysis-options.md are made from its rows: a new option is
+// one row.
 #pragma once
 
 #include <cstdint>

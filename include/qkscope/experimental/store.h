@@ -1,6 +1,6 @@
 // Object stores: s3://bucket/path, gs://bucket/path and file:///path are accepted wherever a folder
-// is read or written. Credentials come from the standard environment (docs/how-to/stores.md) and are never
-// logged.
+// is read or written. Credentials come from the standard environment (docs/how-to/stores.md) and
+// are never logged.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // Files that survive a power failure. Write order: first the data, then the folder entry, and only
-// then anything that refers to the new name. docs/explanation/durability.md describes the guarantees.
+// then anything that refers to the new name. docs/explanation/durability.md describes the
+// guarantees.
 #pragma once
 
 #include <cstddef>

@@ -299,7 +299,9 @@ TEST_F(BadData, HeadsShareTheBinsOfTheProfile) {
 }
 
 TEST_F(BadData, OneAnalysisWritesOnlyItsFiles) {
-  ASSERT_EQ(run("analyze " + root() + " --only pca --components 3 --label mine --out " + results()).code, 0);
+  ASSERT_EQ(
+      run("analyze " + root() + " --only pca --components 3 --label mine --out " + results()).code,
+      0);
   EXPECT_EQ(lines("qk.csv"), 1 + 4 * 3);
   EXPECT_FALSE(std::filesystem::exists(results() + "/rotated.csv"));
   EXPECT_EQ(summary()["model"], "mine");
@@ -307,7 +309,9 @@ TEST_F(BadData, OneAnalysisWritesOnlyItsFiles) {
   ASSERT_EQ(run("analyze " + root() + " --only rotation --pairs 1 --out " + other).code, 0);
   EXPECT_TRUE(std::filesystem::exists(other + "/complement.csv"));
   const std::string third = folder_.file("third");
-  ASSERT_EQ(run("analyze " + root() + " --only plasticity --max-tokens 20 --seed 4 --out " + third).code, 0);
+  ASSERT_EQ(
+      run("analyze " + root() + " --only plasticity --max-tokens 20 --seed 4 --out " + third).code,
+      0);
   EXPECT_TRUE(std::filesystem::exists(third + "/head_metrics.csv"));
   EXPECT_THAT(std::string(MappedFile(third + "/head_metrics.csv").text()), HasSubstr(",20,20,6,"));
 }
@@ -324,7 +328,9 @@ TEST_F(BadData, AFolderHoldsResultsOfOneSetOfOptions) {
   EXPECT_THAT(analyze("--layers 1 --only plasticity --max-pairs 7").output,
               HasSubstr("max_pairs is 10000000 there, 7 here"));
   // Another analysis with its own options, and the same one again.
-  ASSERT_EQ(run("analyze " + root() + " --only pca --layers 1 --components 3 --out " + results()).code, 0);
+  ASSERT_EQ(
+      run("analyze " + root() + " --only pca --layers 1 --components 3 --out " + results()).code,
+      0);
   ASSERT_EQ(run("analyze " + root() + " --only plasticity --layers 1 --out " + results()).code, 0);
   EXPECT_EQ(summary()["options"]["analyses"], Json({"pca", "plasticity"}));
   EXPECT_EQ(summary()["options"]["components"], 3);

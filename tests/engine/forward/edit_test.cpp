@@ -113,7 +113,8 @@ TEST_P(Edit, AConstantAddedToScoresOnlyChangesRounding) {
   forward(model, batch_for(model), editor);
   for (const auto& [name, tensor] : plain.seen) {
     if (!name.ends_with("hook_z") && !name.ends_with("hook_pattern")) continue;
-    EXPECT_LT(largest_difference(editor.seen.at(name), tensor), 2e-4) << name;  // docs/explanation/numerics.md
+    EXPECT_LT(largest_difference(editor.seen.at(name), tensor), 2e-4)
+        << name;  // docs/explanation/numerics.md
   }
 }
 

@@ -4,8 +4,8 @@
 namespace qkscope {
 namespace {
 
-// Both sides compute in float32 with different summation orders; docs/explanation/numerics.md defines the
-// bounds.
+// Both sides compute in float32 with different summation orders; docs/explanation/numerics.md
+// defines the bounds.
 constexpr double kMaxDifference = 2e-4;
 constexpr double kRelativeNorm = 1e-5;
 

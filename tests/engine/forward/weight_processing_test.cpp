@@ -32,8 +32,8 @@ double mean_of(const float* values, std::int64_t count) {
   return sum / static_cast<double>(count);
 }
 
-// Compares logits up to a constant per row if `centred`. Bound of docs/explanation/numerics.md: one additional
-// rounding per weight.
+// Compares logits up to a constant per row if `centred`. Bound of docs/explanation/numerics.md: one
+// additional rounding per weight.
 void expect_same(const Tensor& before, const Tensor& after, bool centred) {
   const auto width = before.dim(1);
   for (std::int64_t row = 0; row < before.dim(0); ++row) {

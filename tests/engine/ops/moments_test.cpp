@@ -51,8 +51,8 @@ TestRows rows_between(const Tensor& x, std::int64_t begin, std::int64_t end, std
 
 class DocumentMomentsTest : public EachCpuTarget {};
 
-// Bound of docs/reference/statistics.md for the CPU: 1e-12 of the scale of each sum; min, max and n are
-// exact.
+// Bound of docs/reference/statistics.md for the CPU: 1e-12 of the scale of each sum; min, max and n
+// are exact.
 TEST_P(DocumentMomentsTest, MatchTwoPassFloat64Moments) {
   for (const std::int64_t length : {1, 3, 4, 5, 256, 257, 512, 4096}) {
     const auto x = planted(length, 1);

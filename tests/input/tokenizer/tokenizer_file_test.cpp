@@ -1,4 +1,6 @@
 // Accepted and rejected content of tokenizer.json, and the effect of tokenizer_config.json.
+#include "input/tokenizer/tokenizer_file.h"
+
 #include <filesystem>
 
 #include <gtest/gtest.h>
@@ -7,7 +9,6 @@
 #include "base/io/output_file.h"
 #include "error_message.h"
 #include "input/tokenizer/data_files.h"
-#include "input/tokenizer/tokenizer_file.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

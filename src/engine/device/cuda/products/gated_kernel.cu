@@ -14,7 +14,8 @@ namespace {
 
 using cute::Int;
 
-// Tile and cluster shape: the fastest of ten variants tried on an H200 (docs/reference/performance.md).
+// Tile and cluster shape: the fastest of ten variants tried on an H200
+// (docs/reference/performance.md).
 using Tile = cute::Shape<Int<128>, Int<192>, Int<64>>;
 using Cluster = cute::Shape<Int<2>, Int<1>, Int<1>>;
 
