@@ -332,14 +332,14 @@ TEST_F(BadData, AFolderHoldsResultsOfOneSetOfOptions) {
       run("analyze " + root() + " --only pca --layers 1 --components 3 --out " + results()).code,
       0);
   ASSERT_EQ(run("analyze " + root() + " --only plasticity --layers 1 --out " + results()).code, 0);
-  EXPECT_EQ(summary()["options"]["analyses"], Json({"pca", "plasticity"}));
+  EXPECT_EQ(summary()["options"]["analyses"], Json::array({"pca", "plasticity"}));
   EXPECT_EQ(summary()["options"]["components"], 3);
   EXPECT_TRUE(summary().contains("taxonomy") && summary().contains("profile"));
   // Overwriting leaves nothing of the results before.
   ASSERT_EQ(analyze("--layers 0 --only rotation --overwrite").code, 0);
   EXPECT_FALSE(std::filesystem::exists(results() + "/qk.csv"));
   EXPECT_FALSE(std::filesystem::exists(results() + "/head_metrics.parquet"));
-  EXPECT_EQ(summary()["options"]["layers"], Json({0}));
+  EXPECT_EQ(summary()["options"]["layers"], Json::array({0}));
 }
 
 TEST_F(BadData, AChangedCaptureIsAnotherSetOfResults) {
