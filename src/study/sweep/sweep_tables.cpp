@@ -61,7 +61,11 @@ constexpr Measure kMeasures[] = {
     {"ap_profile_overall", "plasticity", "ap_profile_overall", "mean"},
     {"ap_first20", "plasticity", "ap_first20", "mean"},
     {"ap_last20", "plasticity", "ap_last20", "mean"},
-    {"ap_drop", "plasticity", "ap_drop", "mean"}};
+    {"ap_drop", "plasticity", "ap_drop", "mean"},
+    {"ap_free_overall", "plasticity", "ap_free_overall", "mean"},
+    {"ap_free_first20", "plasticity", "ap_free_first20", "mean"},
+    {"ap_free_last20", "plasticity", "ap_free_last20", "mean"},
+    {"ap_free_drop", "plasticity", "ap_free_drop", "mean"}};
 
 // Column of the standard error over texts of a measure.
 std::string error_of(const std::string& measure) {

@@ -55,7 +55,7 @@ for layers in ("all", "rope", "nope"):
     for frame, columns in ((qk, ["r_q", "r_k", "abs_r_k", "pc0_variance"]),
                            (rotated, ["bias_strength", "alpha_k", "abs_r_k_a", "separation_strength",
                                       "plane_var_fraction"]),
-                           (metrics, ["ap_profile_overall", "ap_first20", "ap_last20", "ap_drop"])):
+                           (metrics, ["ap_profile_overall", "ap_first20", "ap_last20", "ap_drop", "ap_free_overall", "ap_free_drop"])):
         for column in columns:
             np.testing.assert_allclose(rows[column], means(frame, column, layers), rtol=1e-12,
                                        atol=1e-15, err_msg=f"{layers} {column}")
