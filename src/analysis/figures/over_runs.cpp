@@ -20,7 +20,8 @@ std::function<bool(std::size_t)> component(const Frame& qk, std::int64_t pc) {
 constexpr const char* kRq = "{/:Italic r}_q";
 constexpr const char* kRk = "{/:Italic r}_k";
 
-// Bars of PC0 to PC9 for a single run, with the standard deviation over heads.
+// Draws the explained variance of PC0 to PC9 of a single run as bars, with the standard deviation
+// over heads.
 Figure explained_variance_of_one(const Results& results) {
   const Frame& qk = results.frame("qk");
   Figure figure;

@@ -20,7 +20,7 @@ std::string_view last_component(std::string_view path) {
   return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
 }
 
-// "org/name" is a repository of the Hub, not a path.
+// "org/name" names a repository on the Hub, not a path.
 bool looks_like_a_path(std::string_view text) {
   for (const char* start : {"/", "./", "../", "~/"})
     if (text.starts_with(start)) return true;

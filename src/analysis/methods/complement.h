@@ -23,7 +23,7 @@ struct Complement {
 Complement complement_of(const PooledMoments& pooled, std::span<const double> a,
                          std::span<const double> b, std::int64_t wanted);
 
-// Inputs of the search for rotating planes.
+// Inputs to the search for planes in which rows rotate with position.
 struct PlaneSearch {
   FrequencySearch& frequencies;  // for the positions of all queries, then all keys
   const PlaneUnits& units;       // directions of the same rows, in the order of `frequencies`

@@ -1,4 +1,5 @@
-// Means of the plasticity profile: of all queries, of fifths and tenths, of lengths.
+// Means of the plasticity profile over all queries, over fifths and tenths of the context, and over
+// length bins.
 #pragma once
 
 #include <span>

@@ -25,7 +25,7 @@ class CsvRows {
   // `text` must outlive the parser.
   explicit CsvRows(std::string_view text, CsvDialect dialect = {});
 
-  // Replaces `fields` by those of the next row. After an error no further row can be read.
+  // Reads the next row into `fields`. After an error no further row can be read.
   Status next(std::vector<std::string>& fields);
 
   std::int64_t row() const { return row_; }            // number of the last row, from 1

@@ -90,7 +90,7 @@ void OpenFolder::remove_tree(const std::string& name) const {
   {
     const auto inner = folder(name);
     const auto names = inner.names();
-    // In parallel: unlinking a large file takes long.
+    // Files are unlinked in parallel because unlinking a large file is slow.
     parallel_for(std::ssize(names),
                  [&](std::int64_t i) { inner.remove_tree(names[static_cast<std::size_t>(i)]); });
   }

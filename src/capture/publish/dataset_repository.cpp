@@ -45,7 +45,8 @@ Json text_addition(const std::string& path, std::string_view content) {
             {"content", base64(std::as_bytes(std::span(content)))}}}};
 }
 
-// One line of the commit: a large file by its SHA-256, a small one with its content.
+// One line of the commit request (NDJSON): a large file is named by its SHA-256, a small file is
+// inlined.
 Json addition(const LocalFile& file) {
   if (file.large)
     return {{"key", "lfsFile"},

@@ -32,7 +32,7 @@ std::uint64_t float32_bytes(const TensorInfo& info) {
   return bytes;
 }
 
-// Finds the tensors of every weight by name.
+// Looks up the checkpoint tensors of every model weight by name.
 class WeightBinder {
  public:
   WeightBinder(const ModelConfig& model, const Checkpoint& checkpoint)

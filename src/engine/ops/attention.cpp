@@ -19,7 +19,7 @@ namespace {
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr std::int64_t kMostTaskColumns = 192;
 
-// Queries of one sequence and key head that one thread computes.
+// A unit of work for one thread: some queries of one sequence and key head.
 struct Task {
   std::size_t sequence;
   std::int64_t kv_head;

@@ -61,7 +61,8 @@ struct ReplacedSums {
   float highest;     // maximum of the replaced scores
   float sum;         // sum of exp(replaced - highest)
 };
-// Compares the scores of one query with those of replaced keys.
+// Compares the attention scores of one query for the original keys with its scores for the replaced
+// keys.
 ReplacedSums compare(const float* p, const float* scores, const float* replaced, std::int64_t keys);
 
 }  // namespace qkscope::keys

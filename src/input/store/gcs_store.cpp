@@ -1,4 +1,5 @@
-// gs:// addresses through Arrow, which has no conditional put for GCS; a lease replaces it.
+// Google Cloud Storage (gs://) through Arrow. Arrow has no conditional put for GCS, so writers
+// coordinate through a lease object instead.
 #include <arrow/filesystem/gcsfs.h>
 
 #include "base/core/error.h"

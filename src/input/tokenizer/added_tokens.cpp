@@ -114,7 +114,8 @@ void AddedTokens::split(std::string_view text, bool normalized,
   if (done < text.size()) sections.push_back({{done, static_cast<std::uint32_t>(text.size())}, -1});
 }
 
-// Normalized tokens are not searched around a cut, so no normalized token may be able to span one.
+// The text is split into parts that are searched for normalized tokens one by one; a split is
+// allowed only where no normalized token can span it.
 bool AddedTokens::allows_cuts() const {
   return std::none_of(by_id_.begin(), by_id_.end(), [](const auto& entry) {
     const auto& [token, shown] = entry.second;

@@ -1,4 +1,5 @@
-// pool_results() of qkscope/experimental/study.h: statistics over the heads of several analyses.
+// Implements pool_results() from qkscope/experimental/study.h: statistics over the heads of several
+// analyses.
 #include <algorithm>
 #include <cmath>
 #include <set>

@@ -146,7 +146,7 @@ void apply_dtype(const ComputeOptions& compute, CaptureConfig& capture) {
   capture.inference.autocast_dtype.reset();
 }
 
-// The section `publish`. Empty fields are taken from the configuration of each run.
+// The `publish` section. Empty fields are taken from the configuration of each run.
 struct PublishSection {
   std::string repo;
   std::string branch;  // pattern with {label}, {phase} and {name}

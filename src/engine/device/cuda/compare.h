@@ -1,4 +1,4 @@
-// Comparing and timing on the GPU, to choose between algorithms.
+// Comparison and timing of candidate algorithms on the GPU.
 #pragma once
 
 #include <cstdint>

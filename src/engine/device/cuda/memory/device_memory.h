@@ -1,4 +1,4 @@
-// Owning wrappers of GPU memory, pinned host memory, streams and events.
+// RAII wrappers for GPU memory, pinned host memory, streams and events.
 #pragma once
 
 #include <cstddef>

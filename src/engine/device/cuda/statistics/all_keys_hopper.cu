@@ -1,6 +1,6 @@
-// All-key pass with wgmma (PTX ISA 9.7.15): a warpgroup multiplies 64 queries, held in registers,
-// with a key tile that is read from shared memory once for all four warps, asynchronously. The
-// accumulator layout is the one that the passes over scores expect.
+// All-key pass with wgmma (PTX ISA, section 9.7.15): a warpgroup multiplies 64 queries, held in
+// registers, with a key tile that is read from shared memory once for all four warps,
+// asynchronously. The accumulator layout is the one that the passes over scores expect.
 #include <cstdint>
 #include <type_traits>
 
