@@ -11,7 +11,8 @@
 namespace qkscope {
 namespace {
 
-// Returns true if RoPE uses the same frequencies for sequences of `length` and of `other` positions.
+// Returns true if RoPE uses the same frequencies for sequences of `length` and of `other`
+// positions.
 bool same_frequencies(const ModelConfig& model, std::int64_t length, std::int64_t other) {
   return std::all_of(model.ropes.begin(), model.ropes.end(), [&](const RopeConfig& rope) {
     if (rope.type != RopeType::dynamic && rope.type != RopeType::longrope) return true;
