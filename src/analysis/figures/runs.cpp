@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "base/core/text.h"
 #include "base/io/folder.h"
 
@@ -70,7 +72,7 @@ Json facts_of(const Run& run, const Json& entries, const std::string& folder) {
     if (const auto results = text_at(entry, {"results"}); !results.empty()) own += "/" + results;
   }
   for (const std::string file : {"summary", "timings"})
-    if (const auto path = own + "/" + file + ".json"; path_exists(path))
+    if (const auto path = fmt::format("{}/{}.json", own, file); path_exists(path))
       facts[file] = load_json(path);
   return facts;
 }

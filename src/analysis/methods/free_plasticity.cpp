@@ -209,7 +209,8 @@ BinSums FreeProfile::bin(std::size_t bin, std::int64_t gaussian_point, double ga
     score(text, random);
     const int group = source_.texts.of(source_.sorted.text[static_cast<std::size_t>(text.example)]);
     without_.assign(groups, 0);
-    const double evaluated = static_cast<double>(keys_ * (keys_ - 1) / 2);
+    const auto pairs = keys_ * (keys_ - 1) / 2;
+    const auto evaluated = static_cast<double>(pairs);
     const double weight = static_cast<double>(text.keys.pairs());
     const double free = add_pairs(group) / evaluated;
     const double modelled = gaussian_point < 0 ? 0

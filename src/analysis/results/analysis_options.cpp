@@ -71,10 +71,13 @@ AnalysisOption row(AnalysisOption option, Access access) {
   return option;
 }
 
+// A member path cannot be enclosed in parentheses.
+// NOLINTBEGIN(bugprone-macro-parentheses)
 #define FIELD(path)                       \
   [](AnalyzeOptions & options) -> auto& { \
     return options.path;                  \
   }
+// NOLINTEND(bugprone-macro-parentheses)
 
 // A namespace of its own keeps the short names out of the files that share this unity build.
 namespace option_table {

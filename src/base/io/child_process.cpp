@@ -59,6 +59,7 @@ ChildResult run_child(const std::vector<std::string>& command, const std::string
   if (!folder.empty()) ::posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
   auto words = command;
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (auto& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   ::pid_t child = 0;

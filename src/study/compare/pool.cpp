@@ -144,12 +144,14 @@ Table correlation_table(const std::vector<PooledHead>& heads,
 
 std::vector<OverviewRow> overviews(const std::vector<RunFolder>& runs) {
   std::vector<OverviewRow> rows;
+  rows.reserve(runs.size());
   for (const auto& run : runs) rows.push_back(overview_of_results(run.folder, run.label));
   return rows;
 }
 
 std::vector<std::string> labels_of(const std::vector<OverviewRow>& runs) {
   std::vector<std::string> labels;
+  labels.reserve(runs.size());
   for (const auto& run : runs) labels.push_back(run.label);
   return labels;
 }

@@ -154,7 +154,7 @@ constexpr const char* kStatisticsTables[] = {"attention", "distance", "key_chann
 
 // Path of a run's table without its extension.
 std::string table_path(const SweepFolder& folder, const RunEntry& run, const std::string& name) {
-  const auto own = folder.results(run.label) + "/" + name;
+  auto own = folder.results(run.label) + "/" + name;
   const bool of_statistics =
       std::ranges::any_of(kStatisticsTables, [&](const char* table) { return name == table; });
   if (!of_statistics || path_exists(own + kTableEnding)) return own;
