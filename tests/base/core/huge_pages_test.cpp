@@ -10,6 +10,8 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include "sanitized.h"
+
 namespace qkscope {
 namespace {
 
@@ -31,6 +33,7 @@ std::string flags_of_mapping(const void* address) {
 }
 
 TEST(HugePages, AreUsedWhereTheKernelGrantsThem) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer replaces the heap of glibc";
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   request_huge_pages();
