@@ -48,7 +48,8 @@ void choose_analyses(const std::string& only, AnalyzeOptions& options) {
   }
 }
 
-// Throws after writing all results if some heads failed, for the exit code.
+// Analyses all heads and writes the tables. If some heads failed, throws after the tables of the
+// other heads are written, so that the command exits with an error code.
 void run(AnalyzeArguments& arguments) {
   const auto started = std::chrono::steady_clock::now();
   auto& options = arguments.options;

@@ -120,7 +120,8 @@ std::vector<float> read_pattern(const std::string& path) {
   return values;
 }
 
-// Returns the table with an additional column `pattern`, the score of the given pattern.
+// Adds a column `pattern` to the table of heads: each head's score for the pattern of --pattern
+// FILE.
 Table with_pattern(const Table& table, const Model& model, const HeadTexts& texts,
                    const std::vector<float>& pattern, const HeadScoreOptions& options) {
   if (texts.size() != 1)

@@ -1,5 +1,5 @@
-// Calibration files for other programs, made from statistics over every token.
-// docs/how-to/exports.md describes each format and the program that reads it.
+// Exports statistics over every token as calibration files for other programs (kvpress, vLLM and
+// others). docs/how-to/exports.md lists the file formats and the programs that read them.
 #pragma once
 
 #include <string>

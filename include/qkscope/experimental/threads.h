@@ -8,8 +8,8 @@
 
 namespace qkscope {
 
-// Sets the number of threads, including the calling one. 0 means one per core of the process's CPU
-// affinity mask. Must not be called during parallel_for().
+// Sets how many threads parallel_for() uses, the calling thread included. 0 means one thread for
+// each core in the CPU affinity mask of the process. Must not be called while parallel_for() runs.
 QKSCOPE_API void set_thread_count(int count);
 QKSCOPE_API int thread_count();
 

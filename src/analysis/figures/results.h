@@ -145,13 +145,14 @@ std::vector<double> absolute(std::vector<double> values);
 // Returns true if every group is empty.
 bool all_empty(const std::vector<std::vector<double>>& groups);
 
-// Largest value of a column in each head group, 1 for a group without values: axis ranges.
+// Returns the largest value of a column in each group of heads, or 1 for a group without values.
+// Figures use the maxima as axis limits.
 std::vector<double> largest_by_group(const PanelGroups& groups, const Frame& frame,
                                      const std::string& column);
 
-// Returns the indices of at most `count` points that are farthest from the medians of x and y, both
-// in units of their interquartile range. Figures name these heads, so a point whose name would
-// overlap that of a farther point is skipped.
+// Returns the indices of up to `count` outliers of a scatter plot, farthest first. The distance of
+// a point from (median of x, median of y) is measured in interquartile ranges of x and y. A point
+// whose label would overlap the label of a farther point is skipped.
 std::vector<std::size_t> outstanding(const std::vector<double>& x, const std::vector<double>& y,
                                      std::size_t count);
 

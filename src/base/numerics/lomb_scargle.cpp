@@ -1,8 +1,9 @@
 // Lomb-Scargle periodogram with a floating mean (Zechmeister and Kuerster 2009). With
 // E(omega) = sum exp(-i omega t) and Y(omega) = sum y exp(-i omega t) of centred values, the normal
 // matrix of cos and sin follows from E(omega) and E(2 omega), and R^2 from the matrix and Y(omega).
-// A NUFFT gives both on a grid fine enough to see every peak; candidates within 0.6 of the best are
-// refined in float64 with a Taylor series of the sums (phase_sums.h).
+// A NUFFT in float32 evaluates E and Y on a frequency grid fine enough to see every peak. Grid
+// peaks with at least 0.6 times the highest R^2 are refined in float64 by a Taylor series of E and
+// Y around the grid frequency (phase_sums.h).
 #include "base/numerics/lomb_scargle.h"
 
 #include <algorithm>

@@ -228,8 +228,8 @@ class InverseIteration {
       largest_ = std::max(largest_, std::abs(d_[i]) + std::abs(e_[i]));
   }
 
-  // Computes row i of `vectors`, orthogonal to the rows before it. Returns false without
-  // convergence.
+  // Inverse iteration: writes the eigenvector of the eigenvalue `value` to row i of `vectors`,
+  // orthogonal to rows [0, i). Returns false if the iteration does not converge.
   bool find(double value, std::int64_t i, Matrix& vectors) {
     factorise(value);
     const std::span<double> x(vectors.row(i), d_.size());

@@ -145,8 +145,9 @@ bool Assembly::take_segment() {
   return true;
 }
 
-// Appends the newest segment to the files of the jobs ahead. finish() catches up for jobs that were
-// skipped because the run ended or the file has too many row groups.
+// Appends the rows of the newest segment to the head files that are assembled while the run goes
+// on. finish() appends the rows of head files that this function skips: those left when the run
+// ends, and those that already have too many row groups.
 void Assembly::append_ahead() {
   SegmentFiles segments(parts_, 1);
   std::atomic<std::size_t> next = 0;

@@ -66,7 +66,8 @@ class WordCache {
   static_assert(sizeof(Entry) == 128,
                 "two cache lines, and up to seven ids only the first is read");
 
-  // Returns the only slot for the key: it either holds the key or may be overwritten.
+  // Direct-mapped cache: returns the one entry in which the key can be stored. The entry holds this
+  // key, or another key that the caller may overwrite.
   Entry& at(const Key& key) { return entries_[key.hash() & (entries_.size() - 1)]; }
 
  private:

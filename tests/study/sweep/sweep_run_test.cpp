@@ -267,7 +267,8 @@ TEST_F(SweepRuns, DryRunListsRemainingWorkAndWritesNothing) {
 
 TEST_F(SweepRuns, KillsAfterEachStageResumeToTheSameBytes) {
   ASSERT_EQ(sweep("expected").status, 0);
-  // Files that mark the end of a stage: first journal entry, merged capture, analysis, tables.
+  // The sweep is killed as soon as one of these files appears. Each file is the last one that a
+  // stage writes: first journal entry, merged capture, analysis of a run, tables of the sweep.
   for (const std::string mark :
        {"captures/first/.parts/00000-of-00001/journal.jsonl", "captures/first/_saver_state.json",
         "runs/first/summary.json", "captures/second/_saver_state.json", "runs/third/summary.json",

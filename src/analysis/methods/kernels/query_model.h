@@ -72,8 +72,8 @@ QueryModel fit_moments(const Moments& queries, const LogPositions& log_positions
 // counts as +.
 std::vector<double> signs_of(const Matrix& means);
 
-// Rows in the model's rotated coordinates around their mean: (rows, dim). `order`: the rows wanted,
-// in the order of the output; empty: all.
+// Returns the centred rows in the rotated coordinates of the model, shape (rows, dim). `order`
+// lists the row numbers of the output in order; an empty list selects all rows.
 Matrix turned_rows(const CentredRows& rows, const QueryModel& model,
                    std::span<const std::int64_t> order = {});
 
