@@ -1,4 +1,4 @@
-#include "capture/format/part_run.h"
+#include "capture/run/part_run.h"
 
 #include <utility>
 
