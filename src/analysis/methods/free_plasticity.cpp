@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"
@@ -25,20 +26,19 @@ class BinQueries {
   void take(const FreeSource& source, std::size_t bin);
 
   std::int64_t size() const { return size_; }
-  const Matrix& columns() const { return columns_; }
+  const FloatMatrix& columns() const { return columns_; }
   std::int64_t words() const { return (size_ + 63) / 64; }
-  // (groups, words): bits of the queries of a group.
-  std::span<const std::uint64_t> mask(int group) const {
-    return std::span(masks_).subspan(static_cast<std::size_t>(group * words()),
-                                     static_cast<std::size_t>(words()));
+  // (groups): bits of the queries of each group in one word of 64 queries.
+  const std::uint64_t* masks(std::size_t word) const {
+    return masks_.data() + word * counts_.size();
   }
-  double count(int group) const { return counts_[static_cast<std::size_t>(group)]; }
+  std::int64_t count(int group) const { return counts_[static_cast<std::size_t>(group)]; }
 
  private:
   std::int64_t size_ = 0;
-  Matrix columns_;
-  std::vector<std::uint64_t> masks_;
-  std::vector<double> counts_;  // (groups)
+  FloatMatrix columns_;
+  std::vector<std::uint64_t> masks_;  // (words, groups)
+  std::vector<std::int64_t> counts_;  // (groups)
 };
 
 void BinQueries::take(const FreeSource& source, std::size_t bin) {
@@ -46,7 +46,7 @@ void BinQueries::take(const FreeSource& source, std::size_t bin) {
   const auto& rows = queries.rows_of_bin[bin];
   const auto dim = queries.vectors.cols;
   size_ = std::ssize(rows);
-  columns_ = Matrix(dim, (size_ + 1) / 2 * 2 + kPanelColumns);
+  columns_ = FloatMatrix(dim, size_ + kNarrowPadding);
   masks_.assign(static_cast<std::size_t>(source.texts.size() * words()), 0);
   counts_.assign(static_cast<std::size_t>(source.texts.size()), 0);
   const auto knot = source.model.knots.knot[bin];
@@ -59,13 +59,14 @@ void BinQueries::take(const FreeSource& source, std::size_t bin) {
   for (std::int64_t i = 0; i < size_; ++i) {
     const auto row = rows[static_cast<std::size_t>(i)];
     const double move = centre - queries.position[static_cast<std::size_t>(row)];
-    const double* const x = queries.vectors.row(row);
+    const float* const x = queries.vectors.row(row);
     for (std::int64_t j = 0; j < dim; ++j) {
       const auto at = static_cast<std::size_t>(j);
-      columns_(j, i) = x[j] + queries.mean[at] + move * slope[at];
+      columns_(j, i) = static_cast<float>(x[j] + queries.mean[at] + move * slope[at]);
     }
     const auto group = queries.group[static_cast<std::size_t>(row)];
-    masks_[static_cast<std::size_t>(group * words() + i / 64)] |= std::uint64_t{1} << (i % 64);
+    masks_[static_cast<std::size_t>(i / 64 * source.texts.size() + group)] |= std::uint64_t{1}
+                                                                              << (i % 64);
     counts_[static_cast<std::size_t>(group)] += 1;
   }
 }
@@ -96,7 +97,8 @@ class FreeProfile {
  private:
   std::vector<ChosenText> choose(std::int64_t point, Random& random);
   void score(const ChosenText& text, Random& random);
-  double add_pairs(int group);
+  std::int64_t add_pairs();
+  void add_without_groups(std::int64_t prefer);
   void take_bits(std::int64_t first, std::int64_t second);
 
   const FreeSource& source_;
@@ -105,12 +107,14 @@ class FreeProfile {
   EligibleKeys eligible_;
   int groups_;
   BinQueries queries_;
-  bool all_keys_ = false;            // of the bin at hand: nothing is sampled
-  std::int64_t keys_ = 0;            // of the text at hand
-  std::vector<double> gathered_;     // (keys, dim): where a text has too many
-  std::vector<double> scores_;       // (keys, queries)
-  std::vector<std::uint64_t> bits_;  // (words): queries that prefer the first key
-  std::vector<double> without_;      // (groups): sum over the text's pairs
+  bool all_keys_ = false;              // of the bin at hand: nothing is sampled
+  std::int64_t keys_ = 0;              // of the text at hand
+  double equal_pairs_ = 0;             // of the text at hand: pairs of equal keys
+  std::vector<float> gathered_;        // (keys, dim): where a text has too many
+  std::vector<float> scores_;          // (keys, queries)
+  std::vector<std::uint64_t> bits_;    // (words): queries that prefer the first key
+  std::vector<std::int64_t> without_;  // (groups): sum of k (n - k) over the text's pairs
+  std::vector<std::int64_t> rest_;     // (groups): k without the group's queries
 };
 
 std::vector<ChosenText> FreeProfile::choose(std::int64_t point, Random& random) {
@@ -137,7 +141,7 @@ std::vector<ChosenText> FreeProfile::choose(std::int64_t point, Random& random) 
 void FreeProfile::score(const ChosenText& text, Random& random) {
   const auto count = text.keys.end - text.keys.begin;
   const auto dim = source_.keys.dim;
-  const double* rows = source_.keys.row(text.keys.begin);
+  const float* rows = source_.keys.row(text.keys.begin);
   keys_ = count;
   if (count > kKeysPerText && !all_keys_) {
     keys_ = kKeysPerText;
@@ -150,47 +154,61 @@ void FreeProfile::score(const ChosenText& text, Random& random) {
     }
     rows = gathered_.data();
   }
-  scores_.resize(static_cast<std::size_t>(keys_ * queries_.size() + kPanelColumns));
+  scores_.resize(static_cast<std::size_t>(keys_ * queries_.size() + kNarrowPadding));
   multiply_narrow(rows, keys_, dim, queries_.columns().data.data(), queries_.columns().cols,
                   queries_.size(), scores_.data());
 }
 
 void FreeProfile::take_bits(std::int64_t first, std::int64_t second) {
-  const double* const x = scores_.data() + first * queries_.size();
-  const double* const y = scores_.data() + second * queries_.size();
+  const float* const x = scores_.data() + first * queries_.size();
+  const float* const y = scores_.data() + second * queries_.size();
   for (std::int64_t word = 0; word < queries_.words(); ++word) {
     const auto begin = word * 64;
-    const auto end = std::min(queries_.size(), begin + 64);
+    const auto count = std::min<std::int64_t>(64, queries_.size() - begin);
+    std::uint8_t prefers[64] = {};
+    for (std::int64_t i = 0; i < count; ++i) prefers[i] = x[begin + i] > y[begin + i] ? 1 : 0;
+    // Each product gathers eight bytes of 0 or 1 into the bits of its highest byte.
     std::uint64_t bits = 0;
-    for (auto i = begin; i < end; ++i)
-      bits |= static_cast<std::uint64_t>(x[i] > y[i]) << (i - begin);
+    for (int eight = 0; eight < 8; ++eight) {
+      std::uint64_t bytes = 0;
+      std::memcpy(&bytes, prefers + 8 * eight, 8);
+      bits |= (bytes * 0x0102040810204080U >> 56) << (8 * eight);
+    }
     bits_[static_cast<std::size_t>(word)] = bits;
   }
 }
 
-// Sum over the text's pairs. Equal keys leave every query without a preference: plasticity 1.
-double FreeProfile::add_pairs(int group) {
-  const auto n = static_cast<double>(queries_.size());
-  double sum = 0;
+void FreeProfile::add_without_groups(std::int64_t prefer) {
+  const auto groups = without_.size();
+  std::fill(rest_.begin(), rest_.end(), prefer);
+  for (std::size_t word = 0; word < bits_.size(); ++word) {
+    const std::uint64_t* const masks = queries_.masks(word);
+    for (std::size_t g = 0; g < groups; ++g) rest_[g] -= std::popcount(bits_[word] & masks[g]);
+  }
+  for (std::size_t g = 0; g < groups; ++g)
+    without_[g] += rest_[g] * (queries_.size() - queries_.count(static_cast<int>(g)) - rest_[g]);
+}
+
+// Returns the sum of k (n - k) over the text's pairs, where k of the n queries prefer the first
+// key, and adds the same sums without the queries of each group to without_. Counts pairs of equal
+// keys apart: every query is without a preference.
+std::int64_t FreeProfile::add_pairs() {
+  const auto n = queries_.size();
+  std::int64_t sum = 0;
+  equal_pairs_ = 0;
   for (std::int64_t j = 0; j < keys_; ++j)
     for (std::int64_t i = 0; i < j; ++i) {
       take_bits(i, j);
-      double prefer = 0;
+      std::int64_t prefer = 0;
       for (const auto bits : bits_) prefer += std::popcount(bits);
-      const double* const x = scores_.data() + i * queries_.size();
-      const double* const y = scores_.data() + j * queries_.size();
-      const bool equal = prefer == 0 && std::equal(x, x + queries_.size(), y);
-      sum += equal ? 1 : unbiased_plasticity(prefer, n);
-      for (int g = 0; g < groups_; ++g) {
-        const double rest = n - queries_.count(g);
-        if (g == group || rest < 2) continue;
-        double in_group = 0;
-        const auto mask = queries_.mask(g);
-        for (std::size_t w = 0; w < bits_.size(); ++w)
-          in_group += std::popcount(bits_[w] & mask[w]);
-        without_[static_cast<std::size_t>(g)] +=
-            equal ? 1 : unbiased_plasticity(prefer - in_group, rest);
+      const float* const x = scores_.data() + i * n;
+      const float* const y = scores_.data() + j * n;
+      if (prefer == 0 && std::equal(x, x + n, y)) {
+        ++equal_pairs_;
+        continue;
       }
+      sum += prefer * (n - prefer);
+      add_without_groups(prefer);
     }
   return sum;
 }
@@ -209,21 +227,26 @@ BinSums FreeProfile::bin(std::size_t bin, std::int64_t gaussian_point, double ga
     score(text, random);
     const int group = source_.texts.of(source_.sorted.text[static_cast<std::size_t>(text.example)]);
     without_.assign(groups, 0);
+    rest_.resize(groups);
     const auto pairs = keys_ * (keys_ - 1) / 2;
     const auto evaluated = static_cast<double>(pairs);
     const double weight = static_cast<double>(text.keys.pairs());
-    const double free = add_pairs(group) / evaluated;
+    const auto products = add_pairs();
+    const auto plasticity = [&](std::int64_t sum, std::int64_t count) {
+      return (unbiased_plasticity(sum, count) + equal_pairs_) / evaluated;
+    };
     const double modelled = gaussian_point < 0 ? 0
                                                : source_.gaussian.texts.mean_of_text(
                                                      text.example, gaussian_point, gaussian);
     sums.pairs += evaluated;
     sums.weight += weight;
-    sums.free += weight * free;
+    sums.free += weight * plasticity(products, queries_.size());
     sums.gaussian += weight * modelled;
     for (std::size_t g = 0; g < groups; ++g) {
-      if (static_cast<int>(g) == group) continue;
+      const auto rest = queries_.size() - queries_.count(static_cast<int>(g));
+      if (static_cast<int>(g) == group || rest < 2) continue;
       sums.weight_without[g] += weight;
-      sums.free_without[g] += weight * without_[g] / evaluated;
+      sums.free_without[g] += weight * plasticity(without_[g], rest);
       sums.gaussian_without[g] += weight * modelled;
     }
   }

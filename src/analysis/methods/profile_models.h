@@ -16,7 +16,7 @@ namespace qkscope {
 
 // Queries in rotated coordinates around their mean, ascending by position.
 struct SortedQueries {
-  Matrix vectors;                    // (rows, dim)
+  FloatMatrix vectors;               // (rows, dim)
   std::vector<double> position;      // (rows)
   std::vector<std::int32_t> bucket;  // (rows)
   std::vector<int> group;            // (rows): group of texts

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/core/numbers.h"
@@ -16,6 +18,31 @@ namespace {
 double plasticity_slope(double z) {
   const double density = std::exp(-0.5 * z * z) * std::numbers::inv_sqrtpi / std::numbers::sqrt2;
   return 4 * density * (1 - 2 * normal_cdf(z));
+}
+
+std::vector<float> in_float(const std::vector<double>& x) {
+  return {x.begin(), x.end()};
+}
+
+// Mean and variance of q . (x - y) for queries with independent coordinates, in float32: the
+// gradients are averages over a sample of pairs.
+std::pair<double, double> mean_and_variance(const float* x, const float* y,
+                                            std::span<const float> mean,
+                                            std::span<const float> variance) {
+  constexpr std::size_t kSums = 8;  // running sums, so that the compiler vectorises the loop
+  float means[kSums] = {};
+  float variances[kSums] = {};
+  const auto add = [&](std::size_t j, std::size_t k) {
+    const float delta = x[j] - y[j];
+    means[k] += mean[j] * delta;
+    variances[k] += variance[j] * (delta * delta);
+  };
+  std::size_t j = 0;
+  for (; j + kSums <= mean.size(); j += kSums)
+    for (std::size_t k = 0; k < kSums; ++k) add(j + k, k);
+  for (; j < mean.size(); ++j) add(j, 0);
+  return {std::accumulate(means, means + kSums, 0.0),
+          std::accumulate(variances, variances + kSums, 0.0)};
 }
 
 // Gradient of the mean plasticity at one point by the mean and the variance of its queries.
@@ -35,28 +62,29 @@ class GradientSampler {
   Gradient at(std::int64_t point) const {
     const auto dim = static_cast<std::size_t>(source_.keys.dim);
     const auto& columns = source_.model.side.columns;
-    const auto mean = between(columns.mean, point);
-    const auto variance = between(columns.variance, point);
-    Gradient gradient{std::vector<double>(dim), std::vector<double>(dim)};
-    std::vector<double> delta(dim);
-    std::vector<double> squares(dim);
+    const std::vector<float> mean = in_float(between(columns.mean, point));
+    const std::vector<float> variance = in_float(between(columns.variance, point));
+    std::vector<float> by_mean(dim);  // sums over pairs
+    std::vector<float> by_variance(dim);
     double pairs = 0;
     for_each_pair(point, [&](const Pair& pair) {
-      const double* const x = source_.keys.row(pair.first);
-      const double* const y = source_.keys.row(pair.second);
-      for (std::size_t j = 0; j < dim; ++j) {
-        delta[j] = x[j] - y[j];
-        squares[j] = delta[j] * delta[j];
-      }
+      const float* const x = source_.keys.row(pair.first);
+      const float* const y = source_.keys.row(pair.second);
       pairs += 1;
-      const double v = dot(variance, squares);
+      const auto [m, v] = mean_and_variance(x, y, mean, variance);
       if (!(v > 0)) return;
       const double inverse = 1 / std::sqrt(v);
-      const double z = dot(mean, delta) * inverse;
+      const double z = m * inverse;
       const double slope = plasticity_slope(z);
-      add_scaled(slope * inverse, delta, gradient.mean);
-      add_scaled(-0.5 * slope * z / v, squares, gradient.variance);
+      const auto per_delta = static_cast<float>(slope * inverse);
+      const auto per_square = static_cast<float>(-0.5 * slope * z / v);
+      for (std::size_t j = 0; j < dim; ++j) {
+        const float delta = x[j] - y[j];
+        by_mean[j] += per_delta * delta;
+        by_variance[j] += per_square * delta * delta;
+      }
     });
+    Gradient gradient{{by_mean.begin(), by_mean.end()}, {by_variance.begin(), by_variance.end()}};
     for (std::size_t j = 0; j < dim && pairs > 0; ++j) {
       gradient.mean[j] /= pairs;
       gradient.variance[j] /= pairs;

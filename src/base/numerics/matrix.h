@@ -1,5 +1,5 @@
-// A dense row-major float64 matrix with Householder reflections and Cholesky decomposition.
-// Products are in products.h, eigenvectors in symmetric_eigen.h.
+// Dense row-major matrices in float64 and float32, with Householder reflections and Cholesky
+// decomposition. Products are in products.h, eigenvectors in symmetric_eigen.h.
 #pragma once
 
 #include <cstddef>
@@ -35,24 +35,27 @@ struct CacheAlignedAllocator {
 template <typename T>
 using CacheAlignedVector = std::vector<T, CacheAlignedAllocator<T>>;
 
-struct Matrix {
+template <typename T>
+struct BasicMatrix {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  CacheAlignedVector<double> data;  // (rows, cols)
+  CacheAlignedVector<T> data;  // (rows, cols)
 
-  Matrix() = default;
-  Matrix(std::int64_t row_count, std::int64_t col_count)
+  BasicMatrix() = default;
+  BasicMatrix(std::int64_t row_count, std::int64_t col_count)
       : rows(row_count), cols(col_count), data(static_cast<std::size_t>(row_count * col_count)) {}
 
-  double* row(std::int64_t i) { return data.data() + i * cols; }
-  const double* row(std::int64_t i) const { return data.data() + i * cols; }
-  double& operator()(std::int64_t i, std::int64_t j) {
+  T* row(std::int64_t i) { return data.data() + i * cols; }
+  const T* row(std::int64_t i) const { return data.data() + i * cols; }
+  T& operator()(std::int64_t i, std::int64_t j) {
     return data[static_cast<std::size_t>(i * cols + j)];
   }
-  double operator()(std::int64_t i, std::int64_t j) const {
+  T operator()(std::int64_t i, std::int64_t j) const {
     return data[static_cast<std::size_t>(i * cols + j)];
   }
 };
+using Matrix = BasicMatrix<double>;
+using FloatMatrix = BasicMatrix<float>;
 
 // Copies the upper triangle to the lower one.
 void fill_lower_triangle(Matrix& matrix);

@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "base/core/cpu_target.h"
-#include "base/numerics/plasticity_series.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "base/numerics/normal.cpp"
@@ -153,104 +152,37 @@ void erfc_kernel(double* z, std::size_t count) {
   transform(z, count, [](const Lanes& u) HWY_ATTR { return erfc_of_positive(u); });
 }
 
-// Returns x y + z, fused on targets with fused multiply-adds.
-HWY_INLINE double fused(double x, double y, double z) {
-  const hn::CappedTag<double, 1> one;
-  return hn::GetLane(hn::MulAdd(hn::Set(one, x), hn::Set(one, y), hn::Set(one, z)));
+// 4 Phi(z) Phi(-z) = Q(z^2)^-4 with Q a polynomial that was fitted to the smallest maximal error,
+// 2e-7; rounding in float32 raises it to 7e-7. All terms are positive: large z give 0.
+constexpr float kPlasticity[] = {1.0F,           0.159153864F,    0.0102773225F,  0.000394114875F,
+                                 1.84215296e-5F, 1.47551532e-07F, 1.60510982e-08F};
+
+HWY_INLINE hn::Vec<hn::CappedTag<float, 4>> plasticity_of_four(hn::Vec<hn::CappedTag<float, 4>> z) {
+  const hn::CappedTag<float, 4> d;
+  const auto square = hn::Mul(z, z);
+  auto sum = hn::Set(d, kPlasticity[6]);
+#pragma GCC unroll 8
+  for (int term = 5; term >= 0; --term)
+    sum = hn::MulAdd(sum, square, hn::Set(d, kPlasticity[term]));
+  const auto root = hn::Div(hn::Set(d, 1), hn::Mul(sum, sum));
+  return hn::Mul(root, root);
 }
 
-// Evaluates the series at x, even and odd powers in two lanes.
-HWY_INLINE double series_value(const double* terms, double x) {
-  const hn::CappedTag<double, 2> two;
-  const auto square = hn::Set(two, x * x);
-  auto sum = hn::LoadU(two, terms + kSeriesTerms - 2);
-#pragma GCC unroll 4
-  for (int term = kSeriesTerms - 4; term >= 0; term -= 2)
-    sum = hn::MulAdd(sum, square, hn::LoadU(two, terms + term));
-  return fused(x, hn::ExtractLane(sum, 1), hn::GetLane(sum));
-}
-
-constexpr double kWhole = 4503599627370496;  // 2^52: adding it rounds to an integer
-
-HWY_INLINE double plasticity_at(const double* nodes, double z) {
-  z = std::fabs(z);
-  if (!(z < kLastNode)) {
-    const double e = std::erfc(z * (1 / std::numbers::sqrt2));
-    return e * (2 - e);
-  }
-  const double node = fused(z, kNodesPerUnit, kWhole) - kWhole;
-  return series_value(nodes + static_cast<int>(node) * kSeriesTerms,
-                      fused(node, -1.0 / kNodesPerUnit, z));
-}
-
-// Two values of |z| below the last node. A series of eight terms is cheaper than the full function.
-HWY_INLINE hn::Vec<hn::CappedTag<double, 2>> two_between_nodes(
-    const double* nodes, hn::Vec<hn::CappedTag<double, 2>> z) {
-  const hn::CappedTag<double, 2> two;
-  const hn::RebindToSigned<decltype(two)> integers;
-  const auto series = [&](std::int64_t bits, auto square) HWY_ATTR {
-    const double* const terms = nodes + static_cast<std::int32_t>(bits) * kSeriesTerms;
-    auto sum = hn::LoadU(two, terms + kSeriesTerms - 2);
-#pragma GCC unroll 4
-    for (int term = kSeriesTerms - 4; term >= 0; term -= 2)
-      sum = hn::MulAdd(sum, square, hn::LoadU(two, terms + term));
-    return sum;
-  };
-  // The low bits of the sum hold the index of the nearest node.
-  const auto rounded = hn::MulAdd(z, hn::Set(two, kNodesPerUnit), hn::Set(two, kWhole));
-  const auto node = hn::BitCast(integers, rounded);
-  const auto x =
-      hn::NegMulAdd(hn::Sub(rounded, hn::Set(two, kWhole)), hn::Set(two, 1.0 / kNodesPerUnit), z);
-  const auto square = hn::Mul(x, x);
-  const auto first = series(hn::ExtractLane(node, 0), hn::InterleaveLower(two, square, square));
-  const auto second = series(hn::ExtractLane(node, 1), hn::InterleaveUpper(two, square, square));
-  // Even powers plus x times odd powers.
-  return hn::MulAdd(hn::InterleaveUpper(two, first, second), x,
-                    hn::InterleaveLower(two, first, second));
-}
-
-// Not inlined, so that table_kernel() keeps its constants in registers.
-HWY_NOINLINE void plasticity_one_by_one(const double* nodes, std::int64_t count, double* values) {
-  for (std::int64_t i = 0; i < count; ++i) values[i] = plasticity_at(nodes, values[i]);
-}
-
-// Replaces z by its plasticity.
-void table_kernel(const double* nodes, std::int64_t count, double* values) {
-  constexpr std::int64_t kTogether = 8;
-  const hn::CappedTag<double, 2> two;
-  const auto last = hn::Set(two, kLastNode);
-  std::int64_t i = 0;
-  for (; i + kTogether <= count; i += kTogether) {
-    auto inside = hn::Lt(hn::Abs(hn::LoadU(two, values + i)), last);
-#pragma GCC unroll 4
-    for (auto j = i + 2; j < i + kTogether; j += 2)
-      inside = hn::And(inside, hn::Lt(hn::Abs(hn::LoadU(two, values + j)), last));
-    if (!hn::AllTrue(two, inside)) {
-      plasticity_one_by_one(nodes, kTogether, values + i);
-      continue;
-    }
-#pragma GCC unroll 4
-    for (auto j = i; j < i + kTogether; j += 2)
-      hn::StoreU(two_between_nodes(nodes, hn::Abs(hn::LoadU(two, values + j))), two, values + j);
-  }
-  plasticity_one_by_one(nodes, count - i, values + i);
-}
-
-void along_kernel(const ZLines& lines, const double* nodes, double* out) {
-  const hn::CappedTag<double, 2> two;
-  double* z = out;
+// Writes whole vectors: the numbers past the end of a line are overwritten by the next line.
+void along_kernel(const ZLines& lines, float* out) {
+  const hn::CappedTag<float, 4> d;
   for (auto i = lines.first; i < lines.end;) {
     const auto line = lines.line[i] - lines.first_line;
-    const double start = lines.start[line];
-    const double slope = lines.slope[line];
+    const auto start = hn::Set(d, lines.start[line]);
+    const auto slope = hn::Set(d, lines.slope[line]);
     const auto end = std::min<std::int64_t>(lines.line_end[i], lines.end);
-    for (; i + 2 <= end; i += 2, z += 2)
-      hn::StoreU(
-          hn::MulAdd(hn::Set(two, slope), hn::LoadU(two, lines.shift + i), hn::Set(two, start)),
-          two, z);
-    if (i < end) *z++ = fused(slope, lines.shift[i++], start);
+    for (auto at = i; at < end; at += 4)
+      hn::StoreU(hn::MulAdd(slope, hn::LoadU(d, lines.shift + at), start), d,
+                 out + (at - lines.first));
+    i = end;
   }
-  table_kernel(nodes, lines.end - lines.first, out);
+  for (std::int64_t i = 0; i < lines.end - lines.first; i += 4)
+    hn::StoreU(plasticity_of_four(hn::LoadU(d, out + i)), d, out + i);
 }
 
 }  // namespace
@@ -263,7 +195,6 @@ namespace {
 
 HWY_EXPORT(erfc_kernel);
 HWY_EXPORT(along_kernel);
-HWY_EXPORT(table_kernel);
 
 }  // namespace
 
@@ -271,12 +202,8 @@ void erfc_in_place(std::span<double> z) {
   QKSCOPE_DISPATCH(erfc_kernel)(z.data(), z.size());
 }
 
-void plasticity_along(const ZLines& lines, double* out) {
-  QKSCOPE_DISPATCH(along_kernel)(lines, plasticity_series(), out);
-}
-
-void plasticity_from_table(std::span<double> z) {
-  QKSCOPE_DISPATCH(table_kernel)(plasticity_series(), std::ssize(z), z.data());
+void plasticity_along(const ZLines& lines, float* out) {
+  QKSCOPE_DISPATCH(along_kernel)(lines, out);
 }
 
 }  // namespace qkscope

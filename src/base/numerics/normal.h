@@ -22,20 +22,19 @@ inline double log_gamma(double x) {
 // Lines z(shift) = start + slope * shift, and points [first, end) on them. Points of one line are
 // consecutive and have ascending shifts.
 struct ZLines {
-  const double* start;           // (lines)
-  const double* slope;           // (lines)
+  const float* start;            // (lines)
+  const float* slope;            // (lines)
   std::int32_t first_line;       // line number of start[0]
   const std::int32_t* line;      // (points): line number
   const std::int32_t* line_end;  // (points): index of the first point of the next line
-  const double* shift;           // (points)
+  const float* shift;            // (points and kAlongPadding)
   std::int64_t first;
   std::int64_t end;
 };
 // out (end - first) = plasticity 4 p (1 - p) with p = Phi(z): 1 for a coin flip, 0 for a certain
-// choice. From a table of Taylor series, with a relative error below 2e-14.
-void plasticity_along(const ZLines& lines, double* out);
-// Replaces every z by its plasticity 4 p (1 - p), from the same table.
-void plasticity_from_table(std::span<double> z);
+// choice. The absolute error is below 1e-6. Overwrites up to kAlongPadding numbers behind `out`.
+inline constexpr std::int64_t kAlongPadding = 4;
+void plasticity_along(const ZLines& lines, float* out);
 
 // Replaces every z >= 0 by erfc(z). Values above 26.5 are clamped (erfc is about 1e-307 there).
 void erfc_in_place(std::span<double> z);

@@ -3,15 +3,15 @@
 // dimension. There are three kinds:
 // - Panel products: the right operand is packed into panels of eight columns, left rows are
 //   interleaved by four.
-// - Narrow products: both operands are unpacked, for a few columns. multiply_narrow_reference() in
-//   reference.h is the plain version.
+// - Narrow products: float32, both operands are unpacked, for a few columns.
+//   multiply_narrow_reference() in reference.h is the plain version.
 // - Gram matrices: 64 rows at a time are packed into panels that serve as both operands.
 //
 // Invariant: an element is sum = fma(left, right, sum) for k = 0, 1, ...; tile sizes may be changed
 // freely without changing a bit. Tile sizes per target fill the vector registers and keep enough
 // independent sums to hide the latency of the multiply-adds.
 //
-// Writes past a row: a narrow product stores whole vectors, so up to kPanelColumns - 1 numbers past
+// Writes past a row: a narrow product stores whole vectors, so up to kNarrowPadding numbers past
 // the last column. They belong to the next row of `out`, which is stored later because rows are
 // computed in order and the last columns of a row first; after the last row the caller provides the
 // space.
@@ -132,22 +132,27 @@ void row_product(const double* row, std::int64_t depth, const double* panel, dou
   store_tile<1>(depth, {row, 1, 0}, panel, out);
 }
 
+using Floats = hn::CappedTag<float, kNarrowPadding>;
+using FloatVector = hn::Vec<Floats>;
+constexpr int kFloatLanes = hn::MaxLanes(Floats());
+constexpr int kFloatVectors = kNarrowPadding / kFloatLanes;  // per strip of columns
+
 // out (kRows, kWidth vectors), rows `out_stride` apart, = left (kRows, depth) times kWidth vectors
 // of each row of right (depth, stride).
 template <int kRows, int kWidth>
-HWY_NOINLINE void narrow_tile(const double* left, std::int64_t depth, const double* right,
-                              std::int64_t stride, double* out, std::int64_t out_stride) {
-  const Doubles d;
-  Vector sum[kRows][kWidth];
+HWY_NOINLINE void narrow_tile(const float* left, std::int64_t depth, const float* right,
+                              std::int64_t stride, float* out, std::int64_t out_stride) {
+  const Floats d;
+  FloatVector sum[kRows][kWidth];
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::Zero(d);
   // Adds row k of `right` times left(row, k), which number(row) broadcasts.
   const auto add = [&](const auto& number) HWY_ATTR {
-    Vector line[kWidth];
+    FloatVector line[kWidth];
 #pragma GCC unroll 8
-    for (int v = 0; v < kWidth; ++v) line[v] = hn::LoadU(d, right + v * kLanes);
+    for (int v = 0; v < kWidth; ++v) line[v] = hn::LoadU(d, right + v * kFloatLanes);
 #pragma GCC unroll 16
     for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
@@ -156,13 +161,14 @@ HWY_NOINLINE void narrow_tile(const double* left, std::int64_t depth, const doub
   };
   std::int64_t k = 0;
   if constexpr (kBroadcastFromVector) {
-#pragma GCC unroll 2
-    for (; k + 2 <= depth; k += 2) {
-      Vector two[kRows];
+    for (; k + 4 <= depth; k += 4) {
+      FloatVector four[kRows];
 #pragma GCC unroll 16
-      for (int row = 0; row < kRows; ++row) two[row] = hn::LoadU(d, left + row * depth + k);
-      add([&](int row) HWY_ATTR { return hn::Broadcast<0>(two[row]); });
-      add([&](int row) HWY_ATTR { return hn::Broadcast<1>(two[row]); });
+      for (int row = 0; row < kRows; ++row) four[row] = hn::LoadU(d, left + row * depth + k);
+      add([&](int row) HWY_ATTR { return hn::Broadcast<0>(four[row]); });
+      add([&](int row) HWY_ATTR { return hn::Broadcast<1>(four[row]); });
+      add([&](int row) HWY_ATTR { return hn::Broadcast<2>(four[row]); });
+      add([&](int row) HWY_ATTR { return hn::Broadcast<3>(four[row]); });
     }
   }
 #pragma GCC unroll 2
@@ -170,7 +176,7 @@ HWY_NOINLINE void narrow_tile(const double* left, std::int64_t depth, const doub
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row, out += out_stride)
 #pragma GCC unroll 8
-    for (int v = 0; v < kWidth; ++v) hn::StoreU(sum[row][v], d, out + v * kLanes);
+    for (int v = 0; v < kWidth; ++v) hn::StoreU(sum[row][v], d, out + v * kFloatLanes);
 }
 
 // Sums per tile of a narrow product: few enough for 16 registers (SSE4, AVX2) or 32 (AVX-512,
@@ -178,8 +184,8 @@ HWY_NOINLINE void narrow_tile(const double* left, std::int64_t depth, const doub
 constexpr int kNarrowSums = HWY_ARCH_X86 && kVectors > 1 ? 6 : 20;
 
 template <int kWidth>
-void narrow_strip(const double* left, std::int64_t rows, std::int64_t depth, const double* right,
-                  std::int64_t stride, double* out, std::int64_t out_stride) {
+void narrow_strip(const float* left, std::int64_t rows, std::int64_t depth, const float* right,
+                  std::int64_t stride, float* out, std::int64_t out_stride) {
   constexpr int kRows = std::clamp(kNarrowSums / kWidth, 2, 8);
   for (std::int64_t first = 0; first < rows;) {
     const auto tiles = (rows - first + kRows - 1) / kRows;
@@ -194,14 +200,14 @@ void narrow_strip(const double* left, std::int64_t rows, std::int64_t depth, con
 
 // Rows in ascending order and column strips in descending order, because stores run past the last
 // column (see the top of the file).
-void narrow_product(const double* left, std::int64_t rows, std::int64_t depth, const double* right,
-                    std::int64_t stride, std::int64_t columns, double* out) {
+void narrow_product(const float* left, std::int64_t rows, std::int64_t depth, const float* right,
+                    std::int64_t stride, std::int64_t columns, float* out) {
   constexpr std::int64_t kCacheRows = 16;  // rows that stay in the L1 cache for all columns
   for (std::int64_t first = 0; first < rows; first += kCacheRows)
-    for (auto column = (columns - 1) / kPanelColumns * kPanelColumns; column >= 0;
-         column -= kPanelColumns) {
-      const auto used = std::min<std::int64_t>(kPanelColumns, columns - column);
-      with_count<kVectors>((used + kLanes - 1) / kLanes, [&](auto width) HWY_ATTR {
+    for (auto column = (columns - 1) / kNarrowPadding * kNarrowPadding; column >= 0;
+         column -= kNarrowPadding) {
+      const auto used = std::min<std::int64_t>(kNarrowPadding, columns - column);
+      with_count<kFloatVectors>((used + kFloatLanes - 1) / kFloatLanes, [&](auto width) HWY_ATTR {
         narrow_strip<width>(left + first * depth, std::min(kCacheRows, rows - first), depth,
                             right + column, stride, out + first * columns + column, columns);
       });
@@ -390,8 +396,8 @@ void centre_and_interleave(std::span<const float* const> rows, std::span<const d
   (rows.data(), std::ssize(rows), mean.data(), std::ssize(mean), out);
 }
 
-void multiply_narrow(const double* left, std::int64_t rows, std::int64_t depth, const double* right,
-                     std::int64_t stride, std::int64_t columns, double* out) {
+void multiply_narrow(const float* left, std::int64_t rows, std::int64_t depth, const float* right,
+                     std::int64_t stride, std::int64_t columns, float* out) {
   QKSCOPE_DISPATCH(narrow_product)(left, rows, depth, right, stride, columns, out);
 }
 

@@ -1,5 +1,6 @@
-// Matrix products in float64. Every element of a result is one chain of fused multiply-adds in the
-// order of the inner dimension, so all targets with fused multiply-adds produce identical bytes.
+// Matrix products in float64, and narrow ones in float32. Every element of a result is one chain of
+// fused multiply-adds in the order of the inner dimension, so all targets with fused multiply-adds
+// produce identical bytes.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +27,12 @@ void centre_and_interleave(std::span<const float* const> rows, std::span<const d
 void multiply_panel(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
                     double* out);
 
-// out (rows, columns) = left (rows, depth) times right (depth, columns) for few columns. Rows of
-// `right` are `stride` numbers apart. Reads up to kPanelColumns - 1 numbers past the last column of
-// each row of `right`, and overwrites as many past the last row of `out`.
-void multiply_narrow(const double* left, std::int64_t rows, std::int64_t depth, const double* right,
-                     std::int64_t stride, std::int64_t columns, double* out);
+// out (rows, columns) = left (rows, depth) times right (depth, columns) in float32 for few columns.
+// Rows of `right` are `stride` numbers apart. Reads up to kNarrowPadding numbers past the last
+// column of each row of `right`, and overwrites as many past the last row of `out`.
+inline constexpr std::int64_t kNarrowPadding = 16;
+void multiply_narrow(const float* left, std::int64_t rows, std::int64_t depth, const float* right,
+                     std::int64_t stride, std::int64_t columns, float* out);
 
 // Returns left (m, k) times right (k, n).
 Matrix multiply(const Matrix& left, const Matrix& right);

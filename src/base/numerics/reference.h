@@ -14,12 +14,12 @@ namespace qkscope {
 
 // multiply_narrow(): out (rows, columns) = left (rows, depth) times right (depth, columns), whose
 // rows are `stride` numbers apart. Bit-identical on targets with fused multiply-adds.
-inline void multiply_narrow_reference(const double* left, std::int64_t rows, std::int64_t depth,
-                                      const double* right, std::int64_t stride,
-                                      std::int64_t columns, double* out) {
+inline void multiply_narrow_reference(const float* left, std::int64_t rows, std::int64_t depth,
+                                      const float* right, std::int64_t stride, std::int64_t columns,
+                                      float* out) {
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t j = 0; j < columns; ++j) {
-      double sum = 0;
+      float sum = 0;
       for (std::int64_t k = 0; k < depth; ++k)
         sum = std::fma(left[i * depth + k], right[k * stride + j], sum);
       out[i * columns + j] = sum;

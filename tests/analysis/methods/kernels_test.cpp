@@ -90,9 +90,9 @@ TEST(PlaneUnits, PointAlongTheFirstAxisAtTheCentre) {
 }
 
 // Numbers from a seed, so that shapes can be drawn at random.
-Matrix random_matrix(std::int64_t rows, std::int64_t cols, Random& random) {
-  Matrix matrix(rows, cols);
-  for (double& value : matrix.data) value = 2 * random.uniform() - 1;
+FloatMatrix random_matrix(std::int64_t rows, std::int64_t cols, Random& random) {
+  FloatMatrix matrix(rows, cols);
+  for (float& value : matrix.data) value = static_cast<float>(2 * random.uniform() - 1);
   return matrix;
 }
 
@@ -104,14 +104,15 @@ TEST(TurnedRows, AreSignedAndReflectedInTheOrderAskedFor) {
     auto model = fit_queries(head.queries, key_signs(head.keys));
     if (dim == 5) model.reflection = {};
     const std::vector<std::int64_t> order = {6, 0, 3, 3, 1};
-    const Matrix found = turned_rows(head.keys, model, order);
+    const FloatMatrix found = turned_rows<float>(head.keys, model, order);
     ASSERT_EQ(found.rows, 5);
     for (std::int64_t i = 0; i < 5; ++i) {
       std::vector<double> x(static_cast<std::size_t>(options.dim));
       copy_centred(head.keys, order[static_cast<std::size_t>(i)],
                    order[static_cast<std::size_t>(i)] + 1, x.data());
       const auto expected = rotate(x, model);
-      for (std::size_t j = 0; j < x.size(); ++j) EXPECT_NEAR(found.row(i)[j], expected[j], 1e-13);
+      for (std::size_t j = 0; j < x.size(); ++j)
+        EXPECT_EQ(found.row(i)[j], static_cast<float>(expected[j]));
     }
   }
 }
@@ -123,23 +124,23 @@ TEST(PairKernels, ZScoresMatchTheirReferenceOverRandomShapes) {
     for (std::int64_t stride = 2; stride <= 18; stride += 2)
       for (std::int64_t count = 1; count <= kTilePairs; ++count) {
         const auto dim = static_cast<std::int64_t>(1 + random.below(20));
-        const Matrix vectors = random_matrix(9, dim, random);
+        const FloatMatrix vectors = random_matrix(9, dim, random);
         const KeyTile keys{4, 9, dim, vectors.data.data()};
-        const Matrix scores = random_matrix(9 + kTileColumns, 19, random);
-        Matrix variances = random_matrix(dim, 19 + kTileColumns, random);
-        for (double& x : variances.data) x *= x;
+        const FloatMatrix scores = random_matrix(9 + kNarrowPadding, 19, random);
+        FloatMatrix variances = random_matrix(dim, 19 + kNarrowPadding, random);
+        for (float& x : variances.data) x *= x;
         std::vector<Pair> pairs(static_cast<std::size_t>(count));
         for (auto& pair : pairs)
           pair = {4 + static_cast<std::int64_t>(random.below(9)),
                   4 + static_cast<std::int64_t>(random.below(9))};
         const PairTile tile{0, count, 1, stride, 3};
-        std::vector<double> found(static_cast<std::size_t>(3 + count * stride + kTileColumns), -1);
+        std::vector<float> found(static_cast<std::size_t>(3 + count * stride + kNarrowPadding), -1);
         auto expected = found;
         z_scores({keys, scores, variances}, pairs, {&tile, 1}, found.data());
         z_scores_reference({keys, scores, variances}, pairs, {&tile, 1}, expected.data());
         for (std::int64_t i = 0; i < 3 + count * stride; ++i) {
           const auto at = static_cast<std::size_t>(i);
-          EXPECT_NEAR(found[at], expected[at], 1e-11 * std::fabs(expected[at]) + 1e-13);
+          EXPECT_NEAR(found[at], expected[at], 1e-5F * std::fabs(expected[at]) + 1e-5F);
         }
       }
   });
@@ -147,7 +148,8 @@ TEST(PairKernels, ZScoresMatchTheirReferenceOverRandomShapes) {
 
 TEST(PairHeatmap, CountsEveryPointInTheCellOfItsDistance) {
   const std::vector<double> query = {5, 7, 40, 41, 60, 99, 140};  // some at edges, one beyond
-  const auto value = waves(query.size(), 0.5);
+  const auto wave = waves(query.size(), 0.5);
+  const std::vector<float> value(wave.begin(), wave.end());
   PairHeatmap heatmap(100, 10);
   std::map<std::pair<int, int>, std::pair<double, double>> expected;  // sum and weight
   for (const double weight : {1.0, 2.5}) {
@@ -169,7 +171,7 @@ TEST(PairHeatmap, CountsEveryPointInTheCellOfItsDistance) {
   for (const auto& [place, cell] : expected) {
     EXPECT_EQ(found[i].key_distance_low, 10 * place.first);
     EXPECT_EQ(found[i].query_distance_low, 10 * place.second);
-    EXPECT_NEAR(found[i].ap, cell.first / cell.second, 1e-15);
+    EXPECT_NEAR(found[i].ap, cell.first / cell.second, 1e-6);  // float32
     EXPECT_EQ(found[i].eligible, std::llround(cell.second));
     ++i;
   }

@@ -167,7 +167,7 @@ TEST(FreePlasticity, IsUnbiased) {
       double mean = 0;
       for (int k = 0; k <= n; ++k)
         mean += std::exp(std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1)) *
-                std::pow(p, k) * std::pow(1 - p, n - k) * unbiased_plasticity(k, n);
+                std::pow(p, k) * std::pow(1 - p, n - k) * unbiased_plasticity(k * (n - k), n);
       EXPECT_NEAR(mean, 4 * p * (1 - p), 1e-12);
     }
 }

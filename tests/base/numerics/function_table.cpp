@@ -1,5 +1,6 @@
 // Prints values of special functions, one per line, for compare_functions.py.
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <vector>
 
@@ -44,12 +45,20 @@ void print_normal() {
   auto erfc = u;
   qkscope::erfc_in_place(erfc);
   for (std::size_t i = 0; i < u.size(); ++i) std::printf("erfc,0,%.17g,%.17g\n", u[i], erfc[i]);
-  std::vector<double> z;
-  for (double x = -9; x <= 9; x += 0.0311) z.push_back(x);
-  auto plasticity = z;
-  qkscope::plasticity_from_table(plasticity);
-  for (std::size_t i = 0; i < z.size(); ++i)
-    std::printf("plasticity,0,%.17g,%.17g\n", z[i], plasticity[i]);
+  // One line with slope 1: z is the shift.
+  std::vector<float> z;
+  for (float x = -9; x <= 9; x += 0.0311F) z.push_back(x);
+  const auto count = static_cast<std::int64_t>(z.size());
+  const std::vector<std::int32_t> line(z.size());
+  const std::vector<std::int32_t> line_end(z.size(), static_cast<std::int32_t>(count));
+  z.resize(z.size() + qkscope::kAlongPadding);
+  std::vector<float> plasticity(z.size());
+  const float start = 0;
+  const float slope = 1;
+  qkscope::plasticity_along({&start, &slope, 0, line.data(), line_end.data(), z.data(), 0, count},
+                            plasticity.data());
+  for (std::size_t i = 0; i < line.size(); ++i)
+    std::printf("plasticity,0,%.17g,%.17g\n", double{z[i]}, double{plasticity[i]});
 }
 
 // Prints samples of several distributions and their statistics.

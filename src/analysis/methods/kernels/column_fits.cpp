@@ -39,7 +39,7 @@ FitWindow uniform_window(std::vector<std::int64_t> rows, double centre, int degr
   return window;
 }
 
-GroupedFits::GroupedFits(const Matrix& rows, std::span<const double> position,
+GroupedFits::GroupedFits(const FloatMatrix& rows, std::span<const double> position,
                          std::span<const int> group, int groups, std::span<const FitWindow> windows)
     : groups_(groups),
       dim_(rows.cols),
@@ -62,7 +62,7 @@ GroupedFits::GroupedFits(const Matrix& rows, std::span<const double> position,
         moments.w[power] += w * factor;
         moments.w2[power] += w * w * factor;
       }
-      const double* const x = rows.row(window.row[i]);
+      const float* const x = rows.row(window.row[i]);
       double* const sum = sums_.row(static_cast<std::int64_t>(cell));
       for (std::int64_t j = 0; j < dim_; ++j) {
         const double weighted = w * x[j];
@@ -130,7 +130,7 @@ ColumnFits GroupedFits::without(int group) const {
   return fits;
 }
 
-Matrix shrunk_cholesky(const Matrix& rows, std::span<const double> position,
+Matrix shrunk_cholesky(const FloatMatrix& rows, std::span<const double> position,
                        const FitWindow& window, const ColumnFits& fits, std::int64_t column) {
   const double* const mean = fits.mean.row(column);
   const double* const slope = fits.slope.row(column);
@@ -146,7 +146,7 @@ Matrix shrunk_cholesky(const Matrix& rows, std::span<const double> position,
   for (std::size_t i = 0; i < window.row.size(); ++i) {
     const double w = window.weight[i] / weights;
     const double t = position[static_cast<std::size_t>(window.row[i])] - window.centre;
-    const double* const x = rows.row(window.row[i]);
+    const float* const x = rows.row(window.row[i]);
     double second = 0;
     double fourth = 0;
     for (std::int64_t j = 0; j < dim; ++j) {
@@ -175,7 +175,7 @@ Matrix shrunk_cholesky(const Matrix& rows, std::span<const double> position,
       size += s * s;
     }
   const double kept = size > 0 ? 1 - std::clamp(variance / size, 0.0, 1.0) : 0;
-  Matrix lower(dim, dim + kCholeskyPadding);
+  Matrix lower(dim, dim);
   for (std::int64_t i = 0; i < dim; ++i) {
     const double diagonal = std::max(kVarianceFloor, covariance(i, i));
     for (std::int64_t j = 0; j <= i; ++j) {

@@ -43,7 +43,7 @@ struct ColumnFits {
 class GroupedFits {
  public:
   // rows (rows, dim), centred; position and group of texts (rows).
-  GroupedFits(const Matrix& rows, std::span<const double> position, std::span<const int> group,
+  GroupedFits(const FloatMatrix& rows, std::span<const double> position, std::span<const int> group,
               int groups, std::span<const FitWindow> windows);
 
   // The fits without the rows of one group; -1: with all rows.
@@ -69,11 +69,10 @@ class GroupedFits {
   Matrix totals_;                 // (windows, 3 dim)
 };
 
-// The residual covariance of a window's rows around its fit as a lower Cholesky factor (dim, dim
-// and padding): the diagonal is the fit's variance, the correlations are shrunk towards 0 with the
+// The residual covariance of a window's rows around its fit as a lower Cholesky factor (dim, dim):
+// the diagonal is the fit's variance, the correlations are shrunk towards 0 with the
 // Ledoit-Wolf intensity.
-inline constexpr std::int64_t kCholeskyPadding = 8;  // numbers that multiply_narrow() reads
-Matrix shrunk_cholesky(const Matrix& rows, std::span<const double> position,
+Matrix shrunk_cholesky(const FloatMatrix& rows, std::span<const double> position,
                        const FitWindow& window, const ColumnFits& fits, std::int64_t column);
 
 }  // namespace qkscope

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "analysis/methods/kernels/pair_kernels.h"
+#include "base/numerics/normal.h"
 #include "base/numerics/products.h"
 
 namespace qkscope {
@@ -28,12 +29,19 @@ std::vector<std::int64_t> sorted_order(const Rows& source, std::span<const std::
   return order;
 }
 
-// Transpose with the column padding that multiply_narrow() reads.
-Matrix side_by_side(const Matrix& rows) {
-  Matrix columns(rows.cols, rows.rows + kTileColumns);
+// Transpose in float32 with the column padding that multiply_narrow() reads.
+FloatMatrix side_by_side(const Matrix& rows) {
+  FloatMatrix columns(rows.cols, rows.rows + kNarrowPadding);
   for (std::int64_t i = 0; i < rows.rows; ++i)
-    for (std::int64_t j = 0; j < rows.cols; ++j) columns(j, i) = rows(i, j);
+    for (std::int64_t j = 0; j < rows.cols; ++j) columns(j, i) = static_cast<float>(rows(i, j));
   return columns;
+}
+
+// Copy in float32 with the column padding that multiply_narrow() reads.
+FloatMatrix padded(const Matrix& rows) {
+  FloatMatrix copy(rows.rows, rows.cols + kNarrowPadding);
+  for (std::int64_t i = 0; i < rows.rows; ++i) std::copy_n(rows.row(i), rows.cols, copy.row(i));
+  return copy;
 }
 
 }  // namespace
@@ -74,6 +82,12 @@ std::vector<std::int32_t> QueryPoints::column_ends() const {
   return ends;
 }
 
+std::vector<float> QueryPoints::shifts() const {
+  std::vector<float> shifts(fraction.begin(), fraction.end());
+  shifts.resize(shifts.size() + static_cast<std::size_t>(kAlongPadding));
+  return shifts;
+}
+
 std::int64_t QueryPoints::after(std::int32_t key_bin) const {
   return std::upper_bound(bin.begin(), bin.end(), key_bin) - bin.begin();
 }
@@ -88,20 +102,21 @@ PairEvaluator::PairEvaluator(const QueryColumns& columns, Consumer consumer)
       columns_{0, columns.size()} {
   waiting_.reserve(kBlock);
   waiting_columns_.reserve(kBlock);
+  for (const auto& factor : columns.cholesky) factors_.push_back(padded(factor));
 }
 
 void PairEvaluator::set_keys(const KeyTile& keys) {
   flush();
   keys_ = keys;
   if (queries_.size() == 0) return;
-  if (scores_.rows < keys.count + kTileColumns)
-    scores_ = Matrix(keys.count + kTileColumns, scores_.cols);
+  if (scores_.rows < keys.count + kNarrowPadding)
+    scores_ = FloatMatrix(keys.count + kNarrowPadding, scores_.cols);
   multiply_narrow(keys.vectors, keys.count, keys.dim, means_.data.data(), means_.cols, scores_.cols,
                   scores_.data.data());
   for (std::size_t c = 0; c < whitened_.size(); ++c) {
-    const Matrix& factor = queries_.cholesky[c];
-    whitened_[c] = Matrix(keys.count, keys.dim);
-    whitened_[c].data.resize(whitened_[c].data.size() + kPanelColumns);
+    const FloatMatrix& factor = factors_[c];
+    whitened_[c] = FloatMatrix(keys.count, keys.dim);
+    whitened_[c].data.resize(whitened_[c].data.size() + kNarrowPadding);
     multiply_narrow(keys.vectors, keys.count, keys.dim, factor.data.data(), factor.cols, keys.dim,
                     whitened_[c].data.data());
   }
@@ -121,8 +136,8 @@ void PairEvaluator::lay_tiles() {
     tiles_.push_back({p, next - p, columns.first, stride, offset});
     offset += (next - p) * stride;
   }
-  if (std::ssize(start_) < offset + kTileColumns) {
-    start_.resize(static_cast<std::size_t>(offset + kTileColumns));
+  if (std::ssize(start_) < offset + kNarrowPadding) {
+    start_.resize(static_cast<std::size_t>(offset + kNarrowPadding));
     slope_.resize(start_.size());
   }
 }
@@ -136,10 +151,10 @@ void PairEvaluator::z_of_full_covariance(const PairTile& tile) {
     const auto columns = std::min(tile.stride, queries_.size() - tile.column);
     for (std::int64_t c = 0; c < columns; ++c) {
       const auto column = tile.column + c;
-      const Matrix& keys = whitened_[static_cast<std::size_t>(column)];
-      const double* const x = keys.row(first);
-      const double* const y = keys.row(second);
-      double variance = 0;
+      const FloatMatrix& keys = whitened_[static_cast<std::size_t>(column)];
+      const float* const x = keys.row(first);
+      const float* const y = keys.row(second);
+      float variance = 0;
       for (std::int64_t j = 0; j < keys.cols; ++j) variance += (x[j] - y[j]) * (x[j] - y[j]);
       start_[static_cast<std::size_t>(tile.offset + p * tile.stride + c)] =
           variance > 0 ? (scores_(first, column) - scores_(second, column)) / std::sqrt(variance)

@@ -36,20 +36,22 @@ struct SortedKeys {
 // `bin` (rows): the position bin of each key.
 SortedKeys sort_keys(const Rows& keys, std::span<const std::int32_t> bin);
 
-// Borrows consecutive sorted keys in rotated coordinates, centred.
+// Borrows consecutive sorted keys in rotated coordinates, centred. Pairs are compared in float32
+// and summed in float64: the rounding of one pair is far below the spread over pairs.
 struct KeyTile {
   std::int64_t first = 0;  // index into SortedKeys
   std::int64_t count = 0;
   std::int64_t dim = 0;
-  const double* vectors = nullptr;  // (count, dim)
+  const float* vectors = nullptr;  // (count, dim)
 
   KeyTile() = default;
-  KeyTile(std::int64_t first_key, std::int64_t key_count, std::int64_t width, const double* rows)
+  KeyTile(std::int64_t first_key, std::int64_t key_count, std::int64_t width, const float* rows)
       : first(first_key), count(key_count), dim(width), vectors(rows) {}
   // All keys, sorted.
-  explicit KeyTile(const Matrix& turned) : KeyTile(0, turned.rows, turned.cols, turned.row(0)) {}
+  explicit KeyTile(const FloatMatrix& turned)
+      : KeyTile(0, turned.rows, turned.cols, turned.row(0)) {}
 
-  const double* row(std::int64_t key) const { return vectors + (key - first) * dim; }
+  const float* row(std::int64_t key) const { return vectors + (key - first) * dim; }
   // Keys [begin, end).
   KeyTile part(std::int64_t begin, std::int64_t end) const {
     return {begin, end - begin, dim, row(begin)};
@@ -75,6 +77,8 @@ struct QueryPoints {
 
   void add(std::int32_t bin_number, double mean_position, std::int32_t column_number,
            double column_fraction);
+  // (points and padding): fraction as plasticity_along() reads it.
+  std::vector<float> shifts() const;
   std::int64_t size() const { return std::ssize(bin); }
   // The first point whose queries all come after keys of `key_bin`.
   std::int64_t after(std::int32_t key_bin) const;
@@ -100,9 +104,9 @@ struct PairTile {
 struct PairLines {
   std::span<const Pair> pairs;
   std::int64_t first_column = 0;
-  std::int64_t columns = 0;       // stride: at least the columns asked for
-  std::span<const double> start;  // (pairs, columns): z
-  std::span<const double> slope;  // (pairs, columns): z of the next column - z
+  std::int64_t columns = 0;      // stride: at least the columns asked for
+  std::span<const float> start;  // (pairs, columns): z
+  std::span<const float> slope;  // (pairs, columns): z of the next column - z
 };
 
 class PairEvaluator {
@@ -140,16 +144,17 @@ class PairEvaluator {
   const QueryColumns& queries_;
   KeyTile keys_;
   Consumer consumer_;
-  Matrix means_;                  // (dim, columns and padding)
-  Matrix variances_;              // (dim, columns and padding)
-  Matrix scores_;                 // (keys and padding, columns): key . mean
-  std::vector<Matrix> whitened_;  // (columns): (keys, dim) key times Cholesky factor
+  FloatMatrix means_;                  // (dim, columns and padding)
+  FloatMatrix variances_;              // (dim, columns and padding)
+  FloatMatrix scores_;                 // (keys and padding, columns): key . mean
+  std::vector<FloatMatrix> factors_;   // (columns): (dim, dim and padding), Cholesky factors
+  std::vector<FloatMatrix> whitened_;  // (columns): (keys, dim) key times Cholesky factor
   Columns columns_;
   std::vector<Pair> waiting_;
   std::vector<Columns> waiting_columns_;  // (waiting)
   std::vector<PairTile> tiles_;
-  std::vector<double> start_;  // (tiles, pairs, columns)
-  std::vector<double> slope_;  // (tiles, pairs, columns)
+  std::vector<float> start_;  // (tiles, pairs, columns)
+  std::vector<float> slope_;  // (tiles, pairs, columns)
 };
 
 }  // namespace qkscope

@@ -9,14 +9,14 @@ void PairHeatmap::add(const PairAtPoints& pair) {
   const double middle = 0.5 * (pair.first + pair.second);
   Cell* const row = cells_.data() + bin(pair.second - pair.first) * bins_;
   const double* const query = pair.query.data();
-  const double* const value = pair.value.data();
+  const float* const value = pair.value.data();
   const auto count = pair.query.size();
   if (count == 0) return;
   int cell = bin(query[0] - middle);
   for (std::size_t i = 0; i < count; ++cell) {
     // The last cell takes all points beyond the axis.
     const double high = middle + (cell + 1) * width_;
-    double sum = 0;
+    float sum = 0;
     const auto first = i;
     if (cell + 1 == bins_)
       for (; i < count; ++i) sum += value[i];

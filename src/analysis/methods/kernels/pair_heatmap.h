@@ -15,7 +15,7 @@ struct PairAtPoints {
   double first = 0;  // position of the earlier key
   double second = 0;
   std::span<const double> query;  // (points), ascending
-  std::span<const double> value;  // (points)
+  std::span<const float> value;   // (points)
 };
 
 class PairHeatmap {

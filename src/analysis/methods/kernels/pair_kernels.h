@@ -7,10 +7,10 @@
 // cache between the two. Squares are never expanded into products of keys: nothing cancels for keys
 // that nearly coincide.
 // Invariants: a tile's `stride` is even; columns [column, column + stride) exist in `scores` and
-// `variances`, whose rows are padded by kTileColumns numbers.
-// Beyond a row: reads up to kTileColumns - 1 numbers behind the last wanted column (the padding),
-// writes up to kTileColumns numbers behind the last tile of `z`; callers allocate both. A key pair
-// with v = 0 (equal keys) gets z = 0: the query has no preference.
+// `variances`, whose rows are padded by kNarrowPadding numbers.
+// Beyond a row: reads up to kNarrowPadding numbers behind the last wanted column (the padding),
+// writes up to kNarrowPadding numbers behind the last tile of `z`; callers allocate both. A key
+// pair with v = 0 (equal keys) gets z = 0: the query has no preference.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +22,17 @@ namespace qkscope {
 
 struct PairModel {
   KeyTile keys;
-  const Matrix& scores;     // (keys, columns), and kTileColumns numbers behind the last row
-  const Matrix& variances;  // (dim, columns and at least kTileColumns more)
+  const FloatMatrix& scores;     // (keys, columns), and kNarrowPadding numbers behind the last row
+  const FloatMatrix& variances;  // (dim, columns and at least kNarrowPadding more)
 };
 
-inline constexpr std::int64_t kTileColumns = 16;
 inline constexpr std::int64_t kTilePairs = 16;  // at most, of a PairTile
 
 // Writes z (tiles, pairs, stride) of every pair at the columns of its tile.
 void z_scores(const PairModel& model, std::span<const Pair> pairs, std::span<const PairTile> tiles,
-              double* z);
+              float* z);
 // The definition as plain loops, against which z_scores() is tested.
 void z_scores_reference(const PairModel& model, std::span<const Pair> pairs,
-                        std::span<const PairTile> tiles, double* z);
+                        std::span<const PairTile> tiles, float* z);
 
 }  // namespace qkscope

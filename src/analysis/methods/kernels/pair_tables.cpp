@@ -34,16 +34,26 @@ void add_sample(std::span<const KeyRange> ranges, std::int64_t size, std::uint64
   evaluator.flush();
 }
 
+// Where the points stand on the lines between columns.
+struct PointLines {
+  std::vector<std::int32_t> column;      // (points)
+  std::vector<std::int32_t> column_end;  // (points)
+  std::vector<float> shift;              // (points and padding)
+
+  explicit PointLines(const QueryPoints& points)
+      : column(points.column), column_end(points.column_ends()), shift(points.shifts()) {}
+};
+
 // z lines of pair p for points [first, end).
-ZLines lines_at(const PairLines& lines, std::size_t p, const QueryPoints& points,
-                const std::vector<std::int32_t>& column_end, std::int64_t first, std::int64_t end) {
+ZLines lines_at(const PairLines& lines, std::size_t p, const PointLines& points, std::int64_t first,
+                std::int64_t end) {
   const auto at = p * static_cast<std::size_t>(lines.columns);
   return {lines.start.data() + at,
           lines.slope.data() + at,
           static_cast<std::int32_t>(lines.first_column),
           points.column.data(),
-          column_end.data(),
-          points.fraction.data(),
+          points.column_end.data(),
+          points.shift.data(),
           first,
           end};
 }
@@ -83,13 +93,13 @@ class ProfileSums {
   std::vector<std::int32_t>
       first_column_;                       // (points + 1): smallest column of this and later points
   std::vector<std::int32_t> last_column_;  // (points + 1): largest column that earlier points read
-  std::vector<std::int32_t> column_end_;   // (points)
-  std::vector<PointRange> at_work_;        // ranges of points that are being evaluated
-  bool drawing_ = false;                   // sampling: at_work_ is one point
+  PointLines point_lines_;
+  std::vector<PointRange> at_work_;  // ranges of points that are being evaluated
+  bool drawing_ = false;             // sampling: at_work_ is one point
   ExampleSums sums_;
   PairHeatmap heatmap_;
   PairEvaluator evaluator_;
-  std::vector<double> values_;  // (points): plasticity of one pair
+  std::vector<float> values_;  // (points and padding): plasticity of one pair
 };
 
 ProfileSums::ProfileSums(const SortedKeys& keys, const QuerySide& queries, double extent,
@@ -100,11 +110,11 @@ ProfileSums::ProfileSums(const SortedKeys& keys, const QuerySide& queries, doubl
       keys_before_(keys, queries.points, options.sliding_window),
       first_column_(queries.points.column),
       last_column_(queries.points.column),
-      column_end_(queries.points.column_ends()),
+      point_lines_(queries.points),
       sums_(keys.examples(), queries.points.size()),
       heatmap_(extent, options.heatmap_bins),
       evaluator_(queries.columns, [this](const PairLines& lines) { take(lines); }),
-      values_(queries.points.column.size()) {
+      values_(point_lines_.shift.size()) {
   first_column_.push_back(static_cast<std::int32_t>(queries.columns.size()));
   last_column_.insert(last_column_.begin(), -1);
   for (auto c = points_.column.size(); c > 0; --c)
@@ -141,8 +151,8 @@ void ProfileSums::take(const PairLines& lines) {
 void ProfileSums::take_at(const PairLines& lines, std::size_t p, PointRange points) {
   const auto [first, end] = points;
   if (first >= end) return;
-  const double* const values = values_.data();
-  plasticity_along(lines_at(lines, p, points_, column_end_, first, end), values_.data());
+  const float* const values = values_.data();
+  plasticity_along(lines_at(lines, p, point_lines_, first, end), values_.data());
   const Pair& pair = lines.pairs[p];
   const auto count = static_cast<std::size_t>(end - first);
   const auto example = keys_.example[static_cast<std::size_t>(pair.first)];
@@ -256,9 +266,9 @@ class BucketPairs {
   std::vector<BucketRun> runs_;
   std::size_t next_run_ = 0;  // first run of the next tile
   std::vector<Bucket> buckets_;
-  std::vector<std::int64_t> row_;         // (keys): row in the bucket's sums
-  std::vector<std::int32_t> column_end_;  // (points)
-  std::vector<double> values_;            // (points)
+  std::vector<std::int64_t> row_;  // (keys): row in the bucket's sums
+  PointLines point_lines_;
+  std::vector<float> values_;  // (points and padding): plasticity of one pair
   PairEvaluator evaluator_;
 };
 
@@ -269,8 +279,8 @@ BucketPairs::BucketPairs(const SortedKeys& keys, const QuerySide& queries,
       numbers_(keys.bin),
       runs_(runs_of(keys, numbers_)),
       row_(keys.bin.size()),
-      column_end_(points_.column_ends()),
-      values_(points_.column.size()),
+      point_lines_(points_),
+      values_(point_lines_.shift.size()),
       evaluator_(queries.columns, [this](const PairLines& lines) { take(lines); }) {
   for (const auto number : numbers_.numbers) {
     buckets_.emplace_back();
@@ -294,7 +304,7 @@ void BucketPairs::take(const PairLines& lines) {
   for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
     const auto key = static_cast<std::size_t>(lines.pairs[p].first);
     Bucket& bucket = buckets_[static_cast<std::size_t>(numbers_.place[key])];
-    plasticity_along(lines_at(lines, p, points_, column_end_, bucket.first, points_.size()),
+    plasticity_along(lines_at(lines, p, point_lines_, bucket.first, points_.size()),
                      values_.data());
     double* const sum = bucket.sums.sums(row_[key]);
     for (auto c = bucket.first; c < points_.size(); ++c) {
@@ -401,8 +411,8 @@ PairTables pair_tables(const PairSource& source, const PlasticityOptions& option
   });
   profile.add_samples(source.keys);
   const bool same_order = source.by_bucket.row == source.by_bin.row;
-  Matrix other;
-  if (!same_order) other = turned_rows(source.rows, source.model, source.by_bucket.row);
+  FloatMatrix other;
+  if (!same_order) other = turned_rows<float>(source.rows, source.model, source.by_bucket.row);
   const KeyTile by_bucket = same_order ? source.keys : KeyTile(other);
   for_each_tile(by_bucket, source.by_bucket,
                 [&](const KeyTile& tile, auto, auto) { buckets.add_texts(tile); });

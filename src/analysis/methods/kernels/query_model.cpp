@@ -155,7 +155,7 @@ void describe_buckets(const CentredRows& queries, const Matrix& turned, QueryMod
 // coordinates at a time, so that residuals of a coordinate are contiguous.
 void describe_coordinates(const CentredRows& queries, QueryModel& model) {
   constexpr std::int64_t kLines = 16;
-  const Matrix turned = turned_rows(queries, model);
+  const Matrix turned = turned_rows<double>(queries, model);
   describe_buckets(queries, turned, model);
   const auto n = queries.size();
   std::vector<double> time;
@@ -193,28 +193,33 @@ std::vector<double> rotate(std::span<const double> x, const QueryModel& model) {
   return rotated;
 }
 
-Matrix turned_rows(const CentredRows& rows, const QueryModel& model,
-                   std::span<const std::int64_t> order) {
+template <typename T>
+BasicMatrix<T> turned_rows(const CentredRows& rows, const QueryModel& model,
+                           std::span<const std::int64_t> order) {
   constexpr std::size_t kSums = 8;  // running sums, so that the compiler vectorises the dot product
   const auto dim = static_cast<std::size_t>(rows.dim());
   std::vector<double> w(model.reflection);
   w.resize(dim);
-  Matrix turned(order.empty() ? rows.size() : std::ssize(order), rows.dim());
+  std::vector<double> signed_row(dim);
+  BasicMatrix<T> turned(order.empty() ? rows.size() : std::ssize(order), rows.dim());
   for (std::int64_t i = 0; i < turned.rows; ++i) {
     const auto row = order.empty() ? i : order[static_cast<std::size_t>(i)];
     const float* const x = rows.source.vectors.data() + static_cast<std::size_t>(row) * dim;
-    double* const out = turned.row(i);
-    for (std::size_t j = 0; j < dim; ++j) out[j] = model.sign[j] * (x[j] - rows.mean[j]);
+    double* const y = signed_row.data();
+    for (std::size_t j = 0; j < dim; ++j) y[j] = model.sign[j] * (x[j] - rows.mean[j]);
     double sums[kSums] = {};
     std::size_t j = 0;
     for (; j + kSums <= dim; j += kSums)
-      for (std::size_t k = 0; k < kSums; ++k) sums[k] += out[j + k] * w[j + k];
-    for (; j < dim; ++j) sums[0] += out[j] * w[j];
+      for (std::size_t k = 0; k < kSums; ++k) sums[k] += y[j + k] * w[j + k];
+    for (; j < dim; ++j) sums[0] += y[j] * w[j];
     const double twice = 2 * std::accumulate(std::begin(sums), std::end(sums), 0.0);
-    for (j = 0; j < dim; ++j) out[j] -= twice * w[j];
+    T* const out = turned.row(i);
+    for (j = 0; j < dim; ++j) out[j] = static_cast<T>(y[j] - twice * w[j]);
   }
   return turned;
 }
+template FloatMatrix turned_rows(const CentredRows&, const QueryModel&,
+                                 std::span<const std::int64_t>);
 
 std::vector<double> signs_of(const Matrix& means) {
   std::vector<double> signs(static_cast<std::size_t>(means.cols));
