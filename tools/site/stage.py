@@ -55,7 +55,7 @@ def markdown_of(path):
         text = text.replace('<table border="1" class="dataframe">', "<table>")
         return re.sub(r"\]\((output_\w+\.\w+)\)", rf"]({file.stem}_\1)", text), images
     if file.suffix in LANGUAGES:
-        return f"# {path}\n\n```{LANGUAGES[file.suffix]}\n{file.read_text()}\n```\n", {}
+        return f"---\nsearch: {{exclude: true}}\n---\n\n# {path}\n\n```{LANGUAGES[file.suffix]}\n{file.read_text()}\n```\n", {}
     return file.read_text(), {}
 
 
