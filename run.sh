@@ -195,6 +195,23 @@ need_environment() {
   cp "tools/$2" "$1/installed"
 }
 
+# The documentation site in build/site: pages, notebooks, a gallery of all figures, and the references of Python and C++. Broken
+# links are errors.
+docs() {
+  build_python
+  cmake --build build --target qkscope
+  need_packages doxygen
+  need_environment build/venv-docs requirements-docs.txt
+  rm -rf build/site-source
+  mkdir -p build/site-source
+  PATH="$PWD/build/bin:$PWD/.venv/bin:$PATH" PYTHONPATH="$PWD/build/python" python tools/site/gallery.py build/site-source/gallery
+  doxygen tools/site/Doxyfile
+  build/venv-docs/bin/python tools/site/stage.py
+  NO_MKDOCS_2_WARNING=1 build/venv-docs/bin/mkdocs build --quiet
+  python3 tools/site/check_links.py build/site
+  say "The site is in build/site; open build/site/index.html"
+}
+
 bench() {
   need_python requirements-test.txt
   need_python requirements-bench.txt
@@ -351,6 +368,7 @@ usage() {
   build          set up and build; the programs are in build/bin/
   build-minimal  build without any optional part (build-minimal/) and try the program
   bench          build and run the benchmarks beside their peers
+  docs           build the documentation site (build/site/index.html) and check its links
   format         format the sources with clang-format
   lint           check format and structure (tools/check_structure.py), and run clang-tidy
   lint-changed [BASE]
@@ -380,6 +398,7 @@ case "$command" in
   build) build release ;;
   build-minimal) build_minimal ;;
   bench) bench "$@" ;;
+  docs) docs ;;
   format) need_packages "${lint_packages[@]}" && cpp_files | xargs -r clang-format -i ;;
   lint)
     check_format

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+COMMAND = r"(echo .*\| )?(qkscope|sniff-qk|cmake|ctest|build/bin/\S+|tools/\S+|\./run\.sh) "
 
 
 def python_blocks(page):
@@ -24,3 +25,30 @@ def table_rows(page, columns):
 
 def code_spans(cell):
     return re.findall(r"`([^`]+)`", cell)
+
+
+def shell_commands(page):
+    """Yields the commands of a page, each with the lines of output that the page shows below it.
+
+    Commands are all lines of blocks in `sh`, and lines of other blocks that begin with a prompt or with a program of qkscope.
+    """
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE):
+        lines = re.sub(r"\\\n +", "", block).splitlines()
+        if language not in ("", "sh") or "(--" in block:  # a summary of the options
+            continue
+        has_prompt = any(line.startswith("$ ") for line in lines)
+        command, output = None, []
+        for line in lines:
+            begins = line.startswith("$ ") if has_prompt else language == "sh" or re.match(COMMAND, line)
+            if begins:
+                if command:
+                    yield command, output
+                command, output = re.sub(r" +# .*", "", line.removeprefix("$ ")), []
+            elif line:
+                output.append(line)
+        if command:
+            yield command, output
+
+
+def yaml_blocks(page):
+    return re.findall(r"^```yaml\n(.*?)^```", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
