@@ -20,7 +20,7 @@ CheckpointBranch parse_branch(const std::string& name);
 bool natural_less(const std::string& a, const std::string& b);
 
 // Abbreviates a step: "40K", "1.2M", "3.44M", "512".
-std::string short_step(std::int64_t step);
+std::string abbreviate_step(std::int64_t step);
 
 // One item of the section `checkpoints`.
 struct CheckpointRule {

@@ -9,7 +9,7 @@
 #include "error_message.h"
 #include "qkscope/analysis.h"
 #include "qkscope/experimental/study.h"
-#include "study/compare/pool_inputs.h"
+#include "study/compare/pool.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

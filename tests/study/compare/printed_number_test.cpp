@@ -1,5 +1,5 @@
 // Rounding errors of printed numbers.
-#include "study/compare/printed_number.h"
+#include "study/compare/published.h"
 
 #include <cmath>
 

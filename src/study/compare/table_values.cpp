@@ -1,0 +1,144 @@
+// Published numbers that a head has several of: profile bins, heat-map cells and components.
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/core/numbers.h"
+#include "base/numerics/sample_statistics.h"
+#include "study/compare/quantities.h"
+
+namespace qkscope {
+namespace {
+
+constexpr char kNoProfile[] = "the results have no profile with bins (head_profile)";
+constexpr char kNoBin[] = "no bin of our profile lies there";
+
+// Unweighted mean over the bins whose centre lies in the wanted bin. Fractions refer to the range
+// from the first to the last bin with a value, as in ap_first20 and ap_last20.
+double mean_over_bins(const HeadProfile& profile, const ProfileBin& wanted) {
+  constexpr double kRounding = 1e-9;
+  const double first = profile.values.front().low;
+  const double range = profile.values.back().high - first;
+  std::vector<double> inside;
+  for (const auto& value : profile.values) {
+    const double place = wanted.fraction ? (value.middle() - first) / range : value.middle();
+    // A centre on an edge belongs to the upper bin; the tolerance absorbs rounding of 0.3.
+    if (place >= wanted.low - kRounding && place < wanted.high - kRounding)
+      inside.push_back(value.ap);
+  }
+  return mean_of(inside);
+}
+
+// Mean of value(profile), without NaN, over all heads or over the heads of one layer.
+template <typename Value>
+double mean_over_heads(RunTables& run, std::optional<std::int64_t> layer, Value value) {
+  std::vector<double> values;
+  for (const auto& profile : run.profiles()) {
+    const double of_head = value(profile);
+    if ((!layer || profile.layer == *layer) && !std::isnan(of_head)) values.push_back(of_head);
+  }
+  return mean_of(values);
+}
+
+std::string describe(const ProfileBin& bin) {
+  return bin.fraction ? fmt::format("{:g} to {:g} % of the range", 100 * bin.low, 100 * bin.high)
+                      : fmt::format("{:g} to {:g} tokens", bin.low, bin.high);
+}
+
+// Value of the profile bin that contains the centre of the published bin, mean over heads.
+MeasuredValue evaluate_profile_line(const PublishedNumber& published, RunTables& run) {
+  if (run.profiles().empty()) return unavailable(kNoProfile);
+  const double middle = 0.5 * (published.bin.low + published.bin.high);
+  const double value = mean_over_heads(run, published.layer, [&](const HeadProfile& profile) {
+    for (const auto& bin : profile.values)
+      if (bin.low <= middle && middle < bin.high) return bin.ap;
+    return kNan;
+  });
+  if (std::isnan(value)) return unavailable(kNoBin);
+  return {.value = value, .column = fmt::format("head_profile ap at {:.0f} tokens", middle)};
+}
+
+// Value of the same heat-map cell, mean over heads.
+MeasuredValue evaluate_heatmap_cell(const PublishedNumber& published, RunTables& run) {
+  const auto values =
+      run.values_where("pair_heatmap", "ap",
+                       {{"key_distance_low", published.bin.low},
+                        {"key_distance_high", published.bin.high},
+                        {"query_distance_low", static_cast<double>(published.index)}});
+  if (!values) return unavailable("the results have no table pair_heatmap");
+  if (values->empty()) return unavailable("our heatmap has no such cell");
+  return {.value = mean_of(*values), .column = "mean of pair_heatmap ap"};
+}
+
+// Weight of one dimension, mean over heads.
+MeasuredValue evaluate_component_weight(const PublishedNumber& published, RunTables& run) {
+  const auto values = run.values_where("head_component_weights", "component_weight",
+                                       {{"component", static_cast<double>(published.index)}});
+  if (!values) return unavailable("the results have no table head_component_weights");
+  if (values->empty()) return unavailable("our heads have no such dimension");
+  return {.value = mean_of(*values), .column = "mean of head_component_weights component_weight"};
+}
+
+// Absolute value of one component of the PCA of the queries or keys of one head.
+MeasuredValue evaluate_pca_component(const PublishedNumber& published, RunTables& run) {
+  const bool correlation = published.quantity.starts_with("correlation");
+  const std::string column = correlation ? "correlation" : "explained_variance_ratio";
+  const auto values = run.values_where("correlations", column,
+                                       {{"layer", static_cast<double>(*published.layer)},
+                                        {"head", static_cast<double>(published.head)},
+                                        {"kind", std::string(1, published.side)},
+                                        {"pca_dim", static_cast<double>(published.index)}});
+  if (!values) return unavailable("the results have no table correlations");
+  if (values->empty()) return unavailable("this head was not analysed");
+  return {.value = std::fabs(values->back()),
+          .column = correlation ? "correlations |correlation|" : "correlations " + column,
+          .sign_arbitrary = true};
+}
+
+}  // namespace
+
+MeasuredValue evaluate_profile(const PublishedNumber& published, RunTables& run) {
+  if (run.profiles().empty()) return unavailable(kNoProfile);
+  const double value = mean_over_heads(run, published.layer, [&](const HeadProfile& profile) {
+    const double mean = mean_over_bins(profile, published.bin);
+    return published.minus ? mean - mean_over_bins(profile, *published.minus) : mean;
+  });
+  if (std::isnan(value)) return unavailable(kNoBin);
+  auto column = "head_profile ap, " + describe(published.bin);
+  if (published.minus) column += " less " + describe(*published.minus);
+  return {.value = value, .column = column};
+}
+
+MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run) {
+  using Form = PublishedNumber::Form;
+  switch (published.form) {
+    case Form::profile:
+      return evaluate_profile(published, run);
+    case Form::line:
+      return evaluate_profile_line(published, run);
+    case Form::heatmap:
+      return evaluate_heatmap_cell(published, run);
+    case Form::weight:
+      return evaluate_component_weight(published, run);
+    case Form::components:
+      return evaluate_pca_component(published, run);
+    case Form::quantity:
+      break;
+  }
+  return unavailable("not computed by qkscope");
+}
+
+MeasuredValue evaluate_complement_share(RunTables& run, std::int64_t layer, std::int64_t head,
+                                        std::int64_t pair) {
+  const auto values = run.values_where("complement", "variance_share",
+                                       {{"layer", static_cast<double>(layer)},
+                                        {"head", static_cast<double>(head)},
+                                        {"pair", static_cast<double>(pair)}});
+  if (!values) return unavailable("the results have no table complement");
+  if (values->empty())
+    return unavailable(fmt::format("layer {} head {} was not analysed", layer, head));
+  return {.value = values->back(),
+          .column = fmt::format("complement variance_share of layer {} head {}", layer, head)};
+}
+
+}  // namespace qkscope
