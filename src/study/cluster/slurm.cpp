@@ -28,7 +28,7 @@ std::string trim(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1));
 }
 
-bool is_number(std::string_view text) {
+bool is_digits(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
@@ -51,7 +51,7 @@ bool is_gpu_count(std::string_view text) {
   const auto colon = text.rfind(':');
   const bool typed = colon != std::string_view::npos;
   return (!typed || is_name(text.substr(0, colon))) &&
-         is_number(typed ? text.substr(colon + 1) : text);
+         is_digits(typed ? text.substr(colon + 1) : text);
 }
 
 // Slurm time limits: "90", "90:00", "1:30:00", "1-12", "1-12:30:00".
@@ -59,7 +59,7 @@ bool is_time_limit(std::string_view text) {
   const auto dash = text.find('-');
   const bool days = dash != std::string_view::npos;
   const auto parts = split(days ? text.substr(dash + 1) : text, ':');
-  const auto is_part = [](std::string_view part) { return is_number(part) && part.size() <= 6; };
+  const auto is_part = [](std::string_view part) { return is_digits(part) && part.size() <= 6; };
   return (!days || is_part(text.substr(0, dash))) && parts.size() <= 3 &&
          std::ranges::all_of(parts, is_part) &&
          text.find_first_of("123456789") != std::string_view::npos;
@@ -69,7 +69,7 @@ bool is_time_limit(std::string_view text) {
 bool is_memory_size(std::string_view text) {
   if (!text.empty() && std::string_view("KMGT").find(text.back()) != std::string_view::npos)
     text.remove_suffix(1);
-  return is_number(text);
+  return is_digits(text);
 }
 
 bool is_single_line(std::string_view text) {
@@ -198,7 +198,7 @@ std::string submit_script(const std::string& file, const Words& after, bool held
   command.push_back(file);
   const auto output = run_slurm(command, "sbatch refused " + file);
   const auto id = trim(split(output, ';').front());  // federated clusters append ";CLUSTER"
-  if (!is_number(id))
+  if (!is_digits(id))
     failure("sbatch {}: found {}, expected the id of a job", file, in_quotes(output));
   return id;
 }
@@ -229,7 +229,7 @@ std::vector<QueuedTask> queued_tasks(const Words& jobs) {
     std::ranges::transform(fields, fields.begin(), trim);
     if (fields.size() < 4 || !wanted.contains(fields[0])) continue;
     tasks.push_back({.job = fields[0],
-                     .index = is_number(fields[1]) ? parse_integer(fields[1], "squeue") : 0,
+                     .index = is_digits(fields[1]) ? parse_integer(fields[1], "squeue") : 0,
                      .state = fields[2],
                      .reason = fields[3] == "None" ? "" : fields[3]});
   }

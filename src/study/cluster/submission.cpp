@@ -1,4 +1,4 @@
-// The record of a submission, and submit_jobs() of qkscope/experimental/cluster.h.
+// Implements the record of a submission, and submit_jobs().
 #include "study/cluster/submission.h"
 
 #include <algorithm>
@@ -85,7 +85,7 @@ void submit_all(const ClusterPlan& plan, const SubmissionFolder& folder,
 
 }  // namespace
 
-RunSize size_of(const PlannedRun& run) {
+RunSize planned_size(const PlannedRun& run) {
   if (run.capture) return {run.label, run.capture->examples, run.capture->tokens};
   if (run.statistics) return {run.label, run.statistics->examples, run.statistics->tokens};
   return {.label = run.label};
@@ -162,7 +162,7 @@ std::vector<SubmittedJob> submit_jobs(const ClusterPlan& plan, const std::atomic
     cancel_interrupted(folder, plan.folder);
     for (const auto& job : plan.jobs) write_file(folder.script(job.name), job.script);
     Submission submission{.shards = plan.shards, .jobs = {}, .runs = {}};
-    for (const auto& run : plan.runs) submission.runs.push_back(size_of(run));
+    for (const auto& run : plan.runs) submission.runs.push_back(planned_size(run));
     try {
       submit_all(plan, folder, stop, submission);
     } catch (const Error& error) {

@@ -31,7 +31,7 @@ struct RunSize {
   std::int64_t tokens = 0;
 };
 // Returns the size of the capture, else of the statistics; 0 if the run needs neither.
-RunSize size_of(const PlannedRun& run);
+RunSize planned_size(const PlannedRun& run);
 
 struct Submission {
   std::int64_t shards = 1;

@@ -37,14 +37,6 @@ std::string directives(const TaskScript& task, const SlurmOptions& options) {
   return lines;
 }
 
-std::string command_line(const TaskScript& task) {
-  auto words = task.command;
-  std::ranges::transform(words, words.begin(), quote_for_shell);
-  if (task.tasks > 1)
-    words.push_back(fmt::format("--shard \"$SLURM_ARRAY_TASK_ID/{}\"", task.tasks));
-  return fmt::format("{}", fmt::join(words, " "));
-}
-
 // Slurm sends USR1 to the script alone and TERM, when it ends a job, to every process of the job.
 // The script forwards the first of these signals as one USR1, because qkscope stops in order at
 // the first USR1 and dies at the second.
@@ -119,10 +111,14 @@ std::int64_t parse_time_limit(const std::string& time) {
 }
 
 std::string render_script(const TaskScript& task, const SlurmOptions& options) {
+  auto words = task.command;
+  std::ranges::transform(words, words.begin(), quote_for_shell);
+  if (task.tasks > 1)
+    words.push_back(fmt::format("--shard \"$SLURM_ARRAY_TASK_ID/{}\"", task.tasks));
   std::string script = "#!/bin/bash\n" + directives(task, options) + "\n# " + task.what + "\n";
   if (!options.environment.empty())
     script += fmt::format("\n{}\n", fmt::join(options.environment, "\n"));
-  return script + fmt::format(kBody, fmt::arg("command", command_line(task)),
+  return script + fmt::format(kBody, fmt::arg("command", fmt::join(words, " ")),
                               fmt::arg("never", task.retries_failures ? "0 | 2" : "0 | 1 | 2"),
                               fmt::arg("retries", options.retries));
 }

@@ -1,4 +1,4 @@
-// compare_with_published() and compare_runs() of qkscope/experimental/study.h.
+// Implements compare_with_published() and compare_runs().
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -110,7 +110,7 @@ double z_score(double difference, double se) {
   return se > 0 ? difference / se : kNan;
 }
 
-Table make_table(const Names& texts, const Names& numbers, const Names& more_texts = {}) {
+Table table_with_columns(const Names& texts, const Names& numbers, const Names& more_texts = {}) {
   Table table;
   for (const auto& name : texts) table.column(name, Type::text);
   for (const auto& name : numbers) table.column(name, Type::real);
@@ -132,7 +132,7 @@ void add_published(Table& table, const PublishedNumber& number, Match& match) {
 }
 
 // Rows are ordered by quantity as in the file, then by checkpoint.
-Table compare_all(const PublishedSet& set, std::vector<Match> matches, bool every_source) {
+Table compare_numbers(const PublishedSet& set, std::vector<Match> matches, bool every_source) {
   Names quantities;
   std::map<std::pair<std::string, std::string>, std::vector<const PublishedNumber*>> numbers;
   for (const auto& number : set.numbers) {
@@ -143,9 +143,9 @@ Table compare_all(const PublishedSet& set, std::vector<Match> matches, bool ever
     list.push_back(&number);
   }
   Table table =
-      make_table({"measure", "checkpoint", "model"},
-                 {"published", "ours", "difference", "se_published", "se_ours", "se", "z"},
-                 {"our_column", "kind", "source", "note"});
+      table_with_columns({"measure", "checkpoint", "model"},
+                         {"published", "ours", "difference", "se_published", "se_ours", "se", "z"},
+                         {"our_column", "kind", "source", "note"});
   for (const auto& quantity : quantities)
     for (auto& match : matches)
       for (const auto* number : numbers[{quantity, match.subject}])
@@ -209,7 +209,7 @@ Table compare_with_published(const std::string& results, const CompareOptions& o
   return translate_exceptions([&] {
     const auto set = read_published(options.published);
     const auto runs = finished_runs(results, options.only);
-    auto table = compare_all(set, match_runs(set, runs, options), options.every_source);
+    auto table = compare_numbers(set, match_runs(set, runs, options), options.every_source);
     refuse_empty(table, set);
     return table;
   });
@@ -219,8 +219,8 @@ Table compare_runs(const std::string& a, const std::string& b) {
   return translate_exceptions([&] {
     auto pairs = pairs_of(a, b);
     for (auto& pair : pairs) warn_about_options(pair);
-    Table table = make_table({"measure", "model_a", "model_b"},
-                             {"a", "b", "difference", "se_a", "se_b", "se", "z"});
+    Table table = table_with_columns({"measure", "model_a", "model_b"},
+                                     {"a", "b", "difference", "se_a", "se_b", "se", "z"});
     for (const auto& quantity : compared_quantities())
       for (auto& pair : pairs) {
         const auto in_a = evaluate_quantity(quantity, pair.a);

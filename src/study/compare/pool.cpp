@@ -1,5 +1,4 @@
-// Implements pool_results() from qkscope/experimental/study.h: statistics over the heads of several
-// analyses.
+// Implements pool_results(): statistics over the heads of several analyses.
 #include "study/compare/pool.h"
 
 #include <algorithm>
@@ -60,7 +59,8 @@ void set_value(PooledHead& head, const std::string& quantity, double value) {
   if (std::isfinite(value)) head.values[quantity] = value;
 }
 
-// Returns 1 for a positive value, else 0; NaN for NaN. Its mean is the share of positive values.
+// Returns 1 for a positive value, 0 for any other and NaN for NaN. The mean over heads is the share
+// of heads with a positive value.
 double is_positive(double value) {
   return std::isnan(value) ? kNan : value > 0 ? 1 : 0;
 }
@@ -192,16 +192,16 @@ std::vector<double> values_of(const Heads& heads, const std::string& quantity) {
   return values;
 }
 
-// "all", followed by the label of each run.
-std::vector<std::string> models_of(const std::vector<PooledHead>& heads) {
+// Returns "all", followed by the label of each run.
+std::vector<std::string> model_names(const std::vector<PooledHead>& heads) {
   std::vector<std::string> models = {kAll};
   for (const auto& head : heads)
     if (models.back() != head.model) models.push_back(head.model);
   return models;
 }
 
-Heads heads_of(const std::vector<PooledHead>& heads, const std::string& model,
-               const std::string& layers = kAll) {
+Heads select_heads(const std::vector<PooledHead>& heads, const std::string& model,
+                   const std::string& layers = kAll) {
   Heads chosen;
   for (const auto& head : heads)
     if ((model == kAll || head.model == model) &&
@@ -215,9 +215,9 @@ Table pooled_table(const std::vector<PooledHead>& heads) {
   for (const char* name : {"model", "heads", "quantity"}) table.column(name, Type::text);
   table.column("n_heads", Type::integer);
   for (const char* name : {"mean", "median", "std", "min", "max"}) table.column(name, Type::real);
-  for (const auto& model : models_of(heads))
+  for (const auto& model : model_names(heads))
     for (const char* layers : {kAll, "rope", "nope", "full", "sliding"}) {
-      const auto chosen = heads_of(heads, model, layers);
+      const auto chosen = select_heads(heads, model, layers);
       for (const auto& quantity : quantities_of(heads)) {
         const auto values = values_of(chosen, quantity);
         if (values.empty()) continue;
@@ -234,9 +234,9 @@ Table depth_table(const std::vector<PooledHead>& heads, int bins) {
   table.column("model", Type::text).column("quantity", Type::text).column("bin", Type::integer);
   table.column("depth_low", Type::real).column("depth_high", Type::real);
   table.column("n_heads", Type::integer).column("mean", Type::real).column("median", Type::real);
-  for (const auto& model : models_of(heads)) {
+  for (const auto& model : model_names(heads)) {
     std::vector<Heads> at(as_index(bins));
-    for (const auto* head : heads_of(heads, model))
+    for (const auto* head : select_heads(heads, model))
       at[as_index(std::min(static_cast<int>(head->depth * bins), bins - 1))].push_back(head);
     for (const auto& quantity : quantities_of(heads))
       for (int bin = 0; bin < bins; ++bin) {
@@ -268,10 +268,10 @@ Table correlation_table(const std::vector<PooledHead>& heads,
   for (const char* name : {"model", "x", "y"}) table.column(name, Type::text);
   add_correlation_columns(table, "n_heads");
   for (const auto& [x, y] : pairs) {
-    for (const auto& model : models_of(heads)) {
+    for (const auto& model : model_names(heads)) {
       std::vector<double> of_x;
       std::vector<double> of_y;
-      for (const auto* head : heads_of(heads, model)) {
+      for (const auto* head : select_heads(heads, model)) {
         of_x.push_back(head->value(x));
         of_y.push_back(head->value(y));
       }

@@ -63,7 +63,7 @@ bool about_equal(double a, double b) {
 
 // Returns the factor between the printed number and the value: 1, a power of ten (per cent,
 // "x10^3", an exponent after a range) or 1024 ("256K"). Returns NaN for any other factor.
-double scale_between(const PrintedNumber& printed, double value, std::string_view text) {
+double unit_scale(const PrintedNumber& printed, double value, std::string_view text) {
   if (value == 0 && printed.value == 0)
     return text.find('%') != std::string_view::npos         ? 0.01
            : text.find("(x10^3)") != std::string_view::npos ? 1e-3
@@ -88,7 +88,7 @@ double printed_rounding(std::string_view text, double value) {
   const double units = text.find('~') == std::string_view::npos ? 0.5 : 1.0;
   const auto numbers = find_numbers(text);
   for (const auto& printed : numbers) {
-    const double scale = scale_between(printed, value, text);
+    const double scale = unit_scale(printed, value, text);
     if (!std::isnan(scale)) return units * printed.unit * scale;
   }
   if (numbers.size() == 2 &&

@@ -101,8 +101,8 @@ class PublishedRows {
 
 // Standard error of a published number, from the column `uncertainty` and from rounding. A uniform
 // error of half a unit of the last digit has the standard deviation 0.5 / sqrt(3) units.
-double published_error(const PublishedRows& rows, std::size_t row, double value,
-                       const std::string& column) {
+double published_standard_error(const PublishedRows& rows, std::size_t row, double value,
+                                const std::string& column) {
   const auto text = rows.text(row, "value_text");
   const auto uncertainty = rows.text(row, "uncertainty");
   const double read = uncertainty.empty() ? 0.0 : parse_uncertainty(uncertainty);
@@ -124,7 +124,8 @@ PublishedNumber read_common_fields(const PublishedRows& rows, std::size_t row) {
   number.kind = rows.text(row, "kind");
   number.source = rows.text(row, "source");
   number.preferred = rows.text(row, "preferred") != "no";
-  number.se = number.kind == "setting" ? 0.0 : published_error(rows, row, number.value, "value");
+  number.se =
+      number.kind == "setting" ? 0.0 : published_standard_error(rows, row, number.value, "value");
   return number;
 }
 
@@ -214,7 +215,7 @@ void read_components(const PublishedRows& rows, PublishedSet& set) {
     for (const char* column : {"correlation", "explained_variance_ratio"}) {
       number.value = rows.number(row, column);
       number.text = rows.text(row, column);
-      number.se = published_error(rows, row, number.value, column);
+      number.se = published_standard_error(rows, row, number.value, column);
       number.quantity = fmt::format("{} L{:02}H{:02}{} pc{}", column, *number.layer, number.head,
                                     number.side, number.index);
       set.numbers.push_back(number);

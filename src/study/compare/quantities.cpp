@@ -61,7 +61,8 @@ std::optional<Quantity> special_quantity(const std::string& name) {
   return {};
 }
 
-Statistic remove_statistic(std::string& name) {
+// Parses the statistic and removes its prefix or suffix from the name.
+Statistic parse_statistic(std::string& name) {
   using Kind = Statistic::Kind;
   if (const auto begin = remove_number_after(name, "_depth_")) return {Kind::depth, *begin};
   if (remove_suffix(name, "_std")) return {Kind::deviation, 0};
@@ -96,7 +97,7 @@ std::optional<Quantity> parse_quantity(std::string name, RunTables& run) {
     quantity.layer = layer;
     name.erase(0, static_cast<std::size_t>(length));
   }
-  quantity.statistic = remove_statistic(name);
+  quantity.statistic = parse_statistic(name);
   const auto component = remove_number_after(name, "_pc");
   // The published figure is titled r_k_a, but its numbers are absolute values.
   if (quantity.statistic.kind == Statistic::Kind::depth && name == "r_k_a") name = "abs_r_k_a";
@@ -110,9 +111,10 @@ std::optional<Quantity> parse_quantity(std::string name, RunTables& run) {
   return quantity;
 }
 
-// `own_name` is the name of the quantity, under which errors.csv has the standard error of some
-// statistics other than means.
-MeasuredValue evaluate(const Quantity& quantity, const std::string& own_name, RunTables& run) {
+// Evaluates a statistic over the heads of a run. `own_name` is the full name of the quantity:
+// errors.csv lists standard errors of some medians and shares under that name.
+MeasuredValue evaluate_on_heads(const Quantity& quantity, const std::string& own_name,
+                                RunTables& run) {
   const auto& column = quantity.column;
   const auto& layer = quantity.layer;
   const auto kind = quantity.statistic.kind;
@@ -128,7 +130,7 @@ MeasuredValue evaluate(const Quantity& quantity, const std::string& own_name, Ru
     ours.column += fmt::format(", layer {}", *layer);
     return ours;
   }
-  const auto error = run.error_of(column.error.empty() ? column.quantity : column.error);
+  const auto error = run.standard_error(column.error.empty() ? column.quantity : column.error);
   if (column.pc == 0) {
     if (kind == Statistic::Kind::heads) ours.se = 0;
     if (kind == Statistic::Kind::mean) ours.se = error;
@@ -137,7 +139,7 @@ MeasuredValue evaluate(const Quantity& quantity, const std::string& own_name, Ru
   const bool of_class = !column.equals.empty();
   // A jackknife error of 0 (no head or all heads in the class in every replicate) is unknown.
   if (of_class && ours.se == 0) ours.se = kNan;
-  if (!of_class && std::isnan(ours.se)) ours.se = run.error_of(own_name);
+  if (!of_class && std::isnan(ours.se)) ours.se = run.standard_error(own_name);
   return ours;
 }
 
@@ -214,7 +216,7 @@ MeasuredValue evaluate_by_name(const PublishedNumber& published, RunTables& run)
   if (const auto quantity = parse_quantity(name, run)) {
     if (!quantity->column.equals.empty() && has_other_thresholds(run))
       return unavailable("our classes have other thresholds than the published ones, 0.7 and 0.3");
-    return evaluate(*quantity, name, run);
+    return evaluate_on_heads(*quantity, name, run);
   }
   if (published.kind == "setting") return unavailable("a setting of the study, nothing measured");
   std::vector<std::string> names;
@@ -277,7 +279,8 @@ MeasuredValue evaluate_published(const PublishedNumber& published, RunTables& ru
 
 MeasuredValue evaluate_quantity(const std::string& quantity, RunTables& run) {
   const auto parsed = parse_quantity(quantity, run);
-  return parsed ? evaluate(*parsed, quantity, run) : unavailable("not computed by qkscope");
+  return parsed ? evaluate_on_heads(*parsed, quantity, run)
+                : unavailable("not computed by qkscope");
 }
 
 std::vector<std::string> compared_quantities() {

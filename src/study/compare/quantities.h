@@ -26,7 +26,7 @@ struct MeasuredValue {
 // Returns a value that is not available, for this reason.
 MeasuredValue unavailable(std::string why);
 
-// Evaluates a published number on our run, by its form.
+// Computes our value of a published number from the tables of a run.
 MeasuredValue evaluate_published(const PublishedNumber& published, RunTables& run);
 
 // Evaluates a quantity by name. A name of named_columns(), or any column of qk (PC0), rotated and
@@ -39,7 +39,7 @@ std::vector<std::string> compared_quantities();
 
 // Unweighted mean over the profile bins whose centre lies in the published bin, then over heads.
 MeasuredValue evaluate_profile(const PublishedNumber& published, RunTables& run);
-// Evaluates a published number of any form but Form::quantity.
+// Computes our value of a published profile bin, heat-map cell, weight or PCA component.
 MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run);
 // Share of the complement's variance on one pair of axes of one head.
 MeasuredValue evaluate_complement_share(RunTables& run, std::int64_t layer, std::int64_t head,

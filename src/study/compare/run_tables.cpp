@@ -148,7 +148,7 @@ const std::vector<HeadProfile>& RunTables::profiles() {
   return *profiles_;
 }
 
-double RunTables::error_of(const std::string& quantity) {
+double RunTables::standard_error(const std::string& quantity) {
   const auto file = runs_.front().folder + "/errors.csv";
   if (!errors_) {
     errors_.emplace();

@@ -72,7 +72,7 @@ class RunTables {
   const std::vector<HeadProfile>& profiles();
   // Returns the standard error over texts of the mean over heads; NaN if errors.csv does not have
   // it, or for several runs.
-  double error_of(const std::string& quantity);
+  double standard_error(const std::string& quantity);
   // Returns the analysis options from summary.json of the first run, or an empty object.
   const Json& options();
 

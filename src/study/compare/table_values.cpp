@@ -1,4 +1,5 @@
-// Published numbers that a head has several of: profile bins, heat-map cells and components.
+// Evaluates published numbers of which each head has several: profile bins, heat-map cells and PCA
+// components.
 #include <cmath>
 
 #include <fmt/format.h>
@@ -9,9 +10,6 @@
 
 namespace qkscope {
 namespace {
-
-constexpr char kNoProfile[] = "the results have no profile with bins (head_profile)";
-constexpr char kNoBin[] = "no bin of our profile lies there";
 
 // Unweighted mean over the bins whose centre lies in the wanted bin. Fractions refer to the range
 // from the first to the last bin with a value, as in ap_first20 and ap_last20.
@@ -29,15 +27,20 @@ double mean_over_bins(const HeadProfile& profile, const ProfileBin& wanted) {
   return mean_of(inside);
 }
 
-// Mean of value(profile), without NaN, over all heads or over the heads of one layer.
+// Mean of value(profile), without NaN, over all heads or over the heads of the published layer.
 template <typename Value>
-double mean_over_heads(RunTables& run, std::optional<std::int64_t> layer, Value value) {
+MeasuredValue mean_over_heads(const PublishedNumber& published, RunTables& run, Value value,
+                              const std::string& column) {
+  if (run.profiles().empty())
+    return unavailable("the results have no profile with bins (head_profile)");
   std::vector<double> values;
   for (const auto& profile : run.profiles()) {
     const double of_head = value(profile);
-    if ((!layer || profile.layer == *layer) && !std::isnan(of_head)) values.push_back(of_head);
+    if ((!published.layer || profile.layer == *published.layer) && !std::isnan(of_head))
+      values.push_back(of_head);
   }
-  return mean_of(values);
+  if (values.empty()) return unavailable("no bin of our profile lies there");
+  return {.value = mean_of(values), .column = column};
 }
 
 std::string describe(const ProfileBin& bin) {
@@ -47,15 +50,14 @@ std::string describe(const ProfileBin& bin) {
 
 // Value of the profile bin that contains the centre of the published bin, mean over heads.
 MeasuredValue evaluate_profile_line(const PublishedNumber& published, RunTables& run) {
-  if (run.profiles().empty()) return unavailable(kNoProfile);
   const double middle = 0.5 * (published.bin.low + published.bin.high);
-  const double value = mean_over_heads(run, published.layer, [&](const HeadProfile& profile) {
+  const auto at_middle = [&](const HeadProfile& profile) {
     for (const auto& bin : profile.values)
       if (bin.low <= middle && middle < bin.high) return bin.ap;
     return kNan;
-  });
-  if (std::isnan(value)) return unavailable(kNoBin);
-  return {.value = value, .column = fmt::format("head_profile ap at {:.0f} tokens", middle)};
+  };
+  return mean_over_heads(published, run, at_middle,
+                         fmt::format("head_profile ap at {:.0f} tokens", middle));
 }
 
 // Value of the same heat-map cell, mean over heads.
@@ -98,15 +100,13 @@ MeasuredValue evaluate_pca_component(const PublishedNumber& published, RunTables
 }  // namespace
 
 MeasuredValue evaluate_profile(const PublishedNumber& published, RunTables& run) {
-  if (run.profiles().empty()) return unavailable(kNoProfile);
-  const double value = mean_over_heads(run, published.layer, [&](const HeadProfile& profile) {
-    const double mean = mean_over_bins(profile, published.bin);
-    return published.minus ? mean - mean_over_bins(profile, *published.minus) : mean;
-  });
-  if (std::isnan(value)) return unavailable(kNoBin);
   auto column = "head_profile ap, " + describe(published.bin);
   if (published.minus) column += " less " + describe(*published.minus);
-  return {.value = value, .column = column};
+  const auto in_bins = [&](const HeadProfile& profile) {
+    const double mean = mean_over_bins(profile, published.bin);
+    return published.minus ? mean - mean_over_bins(profile, *published.minus) : mean;
+  };
+  return mean_over_heads(published, run, in_bins, column);
 }
 
 MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run) {

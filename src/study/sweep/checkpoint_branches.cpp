@@ -51,7 +51,7 @@ int phase_rank(const std::string& phase) {
   return name.empty() ? 0 : 1;
 }
 
-bool comes_before(const CheckpointBranch& a, const CheckpointBranch& b) {
+bool trained_before(const CheckpointBranch& a, const CheckpointBranch& b) {
   if (a.step.has_value() != b.step.has_value()) return a.step.has_value();
   if (phase_rank(a.phase) != phase_rank(b.phase)) return phase_rank(a.phase) < phase_rank(b.phase);
   if (a.phase != b.phase) return natural_less(a.phase, b.phase);
@@ -259,7 +259,7 @@ std::vector<CheckpointBranch> checkpoint_branches(const std::vector<std::string>
       bad_input("every n-th and evenly in the logarithm exclude each other");
     Branches all;
     for (const auto& name : names) all.push_back(parse_branch(name));
-    std::ranges::sort(all, comes_before);
+    std::ranges::sort(all, trained_before);
     assign_labels(all);
     std::erase_if(all,
                   [&](const CheckpointBranch& branch) { return !matches(branch, choice.match); });

@@ -24,18 +24,17 @@ struct Measure {
   std::string field;    // "mean", "median" or "fraction"
 };
 
-// Returns the measures in the column order of overview.csv.
-std::vector<Measure> make_measures() {
-  using Names = std::vector<std::string>;
+// The measures in the column order of overview.csv.
+const std::vector<Measure> kMeasures = [] {
   std::vector<Measure> all;
-  const auto add = [&](const std::string& section, const std::string& field, const Names& names,
-                       const std::string& suffix = "") {
+  const auto add = [&](const std::string& section, const std::string& field,
+                       const std::vector<std::string>& names, const std::string& suffix = "") {
     for (const auto& name : names)
       all.push_back(
           {name + suffix, section, name == "pc0_variance" ? "explained_variance" : name, field});
   };
-  const Names classes = {"position_dominated", "q_positional", "k_positional", "content_focused",
-                         "mixed"};
+  const std::vector<std::string> classes = {"position_dominated", "q_positional", "k_positional",
+                                            "content_focused", "mixed"};
   add("pca", "mean", {"r_q", "r_k", "abs_r_k", "pc0_variance"});
   add("taxonomy", "fraction", classes);
   add("pca", "mean", {"abs_r_q_axis", "abs_r_k_axis"});
@@ -52,12 +51,7 @@ std::vector<Measure> make_measures() {
       {"ap_profile_overall", "ap_first20", "ap_last20", "ap_drop", "ap_free_overall",
        "ap_free_first20", "ap_free_last20", "ap_free_drop"});
   return all;
-}
-
-const std::vector<Measure>& measures() {
-  static const auto all = make_measures();
-  return all;
-}
+}();
 
 // Suffixes of the columns of a measure.
 constexpr char kErrorSuffix[] = "_se";     // standard error over texts
@@ -80,7 +74,7 @@ OverviewRow read_row(const Json& summary, const Json& exact, const RunEntry& run
                   .heads = count_heads(summary, layers),
                   .values = {}};
   const Json empty = Json::object();
-  for (const auto& measure : measures()) {
+  for (const auto& measure : kMeasures) {
     const auto read = [&](const Json& from, const std::string& field, const std::string& suffix) {
       const auto number = from.value(measure.section, empty)
                               .value(layers, empty)
@@ -205,7 +199,7 @@ void add_classes(Table& table, const RunEntry& run, const ByHead<std::string>& s
 const std::vector<std::string>& overview_measures() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> list;
-    for (const auto& measure : measures()) list.push_back(measure.name);
+    for (const auto& measure : kMeasures) list.push_back(measure.name);
     return list;
   }();
   return names;

@@ -1,4 +1,4 @@
-// plan_jobs() of qkscope/experimental/cluster.h.
+// Implements plan_jobs(): the Slurm jobs of a sweep or of a capture.
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -115,7 +115,7 @@ void check_begun(const Sweep::State& sweep, const SweepRun& run, std::int64_t sh
         "run {}: its texts were begun in {} shard{}, not in {}; submit with --shards {}, or remove "
         "{} to begin again",
         run.label, begun, begun == 1 ? "" : "s", shards, begun, sweep.folder.capture(run.label));
-  if (run.data.empty() && run.captures && !sweep.folder.captured(run) &&
+  if (run.data.empty() && run.captures && !sweep.folder.has_complete_capture(run) &&
       DataRoot(sweep.folder.capture(run.label)).finished())
     bad_input(
         "run {}: {} holds a capture with another configuration; 'qkscope sweep --overwrite' "

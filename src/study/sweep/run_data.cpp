@@ -59,12 +59,12 @@ bool is_complete(const ShardMap& shards, std::int64_t index) {
 }  // namespace
 
 ShardMap capture_shards(const SweepFolder& folder, const SweepRun& run) {
-  if (folder.captured(run)) return {};
+  if (folder.has_complete_capture(run)) return {};
   return read_shards(folder.capture(run.label), effective_config(run.capture));
 }
 
 ShardMap statistics_shards(const SweepFolder& folder, const SweepRun& run) {
-  if (folder.measured(run)) return {};
+  if (folder.has_complete_statistics(run)) return {};
   const auto statistics = folder.statistics(run.label);
   return read_shards(statistics, effective_stats_config(stats_config(run, statistics)));
 }
@@ -125,7 +125,8 @@ void RunDataMaker::release(std::size_t i) {
 }
 
 RunDataMaker::Missing RunDataMaker::missing_data(const SweepRun& run) const {
-  return {.capture = !folder_.captured(run), .statistics = !folder_.measured(run)};
+  return {.capture = !folder_.has_complete_capture(run),
+          .statistics = !folder_.has_complete_statistics(run)};
 }
 
 // Makes capture and statistics of a shard. A single device computes both in the same forward
@@ -136,10 +137,10 @@ bool RunDataMaker::make(const SweepRun& run, const Missing& missing, const Shard
   };
   const auto statistics = folder_.statistics(run.label);
   if (missing.statistics && !folder_.in_store()) make_folders(parent_folder(statistics));
-  // Finished statistics have another configuration, or they would not be missing.
+  // Finished statistics in the folder have another configuration; else none would be missing.
   const StatsOptions stats_options{
       .shard = texts,
-      .overwrite = options_.overwrite && folder_.has_statistics(run.label),
+      .overwrite = options_.overwrite && folder_.has_any_statistics(run.label),
       .quiet = quiet_,
       .stop = options_.stop};
   const auto stats_plan = [&] {

@@ -46,8 +46,8 @@ class RunDataMaker {
   // Makes what run i lacks, and merges shards of cluster tasks. With SweepPart::merge, first waits
   // until no task writes shards of the run.
   RunReport::Outcome make_all(std::size_t i);
-  // Declares that run i needs its weights no longer. With options.evict, the weights of a
-  // checkpoint are deleted when all its runs are released. Thread-safe.
+  // Marks run i as finished with its weights. With options.evict, the weights of a checkpoint are
+  // deleted from the Hub cache when all runs of the checkpoint are released. Thread-safe.
   void release(std::size_t i);
 
  private:

@@ -53,7 +53,7 @@ bool is_run_file(const std::string& name) {
   return name.starts_with(kRuns);
 }
 
-bool has_content(const std::string& path, const ObjectContent& content) {
+bool matches_content(const std::string& path, const ObjectContent& content) {
   std::error_code none;
   if (fs::file_size(path, none) != content.bytes) return false;
   return checksum_text(checksum_of(MappedFile(path).text())) == content.checksum;
@@ -132,7 +132,7 @@ bool StoredSweep::upload_files(const std::vector<std::string>& labels, bool quie
                       .without = "runs",
                       .in_store = {}};
   for (const auto& file : stored.manifest().files)
-    if (!is_run_file(file.name) && has_content(folder_ + "/" + file.name, file.content))
+    if (!is_run_file(file.name) && matches_content(folder_ + "/" + file.name, file.content))
       upload.in_store.push_back(file);
   for (const auto& label : labels) {
     if (!has_run(label)) continue;

@@ -1,4 +1,4 @@
-// Class Sweep and demo_sweep() of qkscope/experimental/study.h.
+// Implements the class Sweep, except plan() and run(), and demo_sweep().
 #include "study/sweep/sweep.h"
 
 #include <algorithm>
@@ -39,12 +39,12 @@ Sweep Sweep::read(const SweepSource& source, const std::string& results) {
   return translate_exceptions([&] {
     // The branches recorded at the start of the sweep, so that later branches do not change it.
     auto config = read_sweep(source, [&](const std::string& name, const std::string& repository) {
-      const auto folder = SweepFolder::of(results, name);
+      const auto folder = SweepFolder::open(results, name);
       folder.download_files();
       const auto recorded = folder.recorded_branches(repository);
       return recorded ? *recorded : list_hub_branches(name, repository);
     });
-    auto folder = SweepFolder::of(results, config.name);
+    auto folder = SweepFolder::open(results, config.name);
     return Sweep(std::make_unique<const State>(State{std::move(config), std::move(folder)}));
   });
 }
@@ -71,7 +71,7 @@ const SlurmOptions& Sweep::slurm() const {
 }
 
 std::vector<RunEntry> Sweep::runs() const {
-  return translate_exceptions([&] { return state_->folder.entries(state_->config); });
+  return translate_exceptions([&] { return state_->folder.run_entries(state_->config); });
 }
 
 bool Sweep::put_figures(bool quiet) const {

@@ -101,7 +101,7 @@ std::string read_name(YamlSection& section, const std::string& key) {
 }
 
 // Resolves a path relative to the folder of a file.
-std::string beside(const std::string& file, const std::string& path) {
+std::string resolve_beside(const std::string& file, const std::string& path) {
   return (fs::path(file).parent_path() / path).lexically_normal().string();
 }
 
@@ -140,7 +140,7 @@ class SweepReader {
       root.expected("base", "a capture configuration, or the path of one");
     data_folder_ = source_.data_folder;
     if (const auto folder = root.text("data_folder"); folder && data_folder_.empty())
-      data_folder_ = beside(source_.file, *folder);
+      data_folder_ = resolve_beside(source_.file, *folder);
     config.analysis = read_analysis(root.section("analysis"));
     config.compute = read_compute(root.section("compute"), source_.compute);
     config.slurm = read_slurm(root.section("slurm"));
@@ -302,8 +302,8 @@ class SweepReader {
 
   // Loads the base again for each run, because overrides modify it.
   YamlDocument base_document(const std::string& own) const {
-    if (!own.empty()) return load_yaml(beside(source_.file, own));
-    if (base_.IsScalar()) return load_yaml(beside(source_.file, base_.Scalar()));
+    if (!own.empty()) return load_yaml(resolve_beside(source_.file, own));
+    if (base_.IsScalar()) return load_yaml(resolve_beside(source_.file, base_.Scalar()));
     auto document = load_yaml(source_.file);
     document.root.reset(base_.IsMap() ? document.root["base"] : YAML::Node(YAML::NodeType::Map));
     return document;

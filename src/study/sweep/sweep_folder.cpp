@@ -23,7 +23,7 @@ namespace qkscope {
 namespace {
 
 // Identifies a publication: endpoint, repository, branch and content.
-Json publication(const SweepRun& run, const std::string& data_root) {
+Json publication_record(const SweepRun& run, const std::string& data_root) {
   return {{"endpoint", hub_settings().endpoint.to_string()},
           {"repo", run.publish->repo},
           {"branch", run.publish->branch},
@@ -35,7 +35,7 @@ void write_json(const std::string& path, const Json& json, int indent = 2) {
 }
 
 // Returns null for a missing or unreadable file, so that the stage is repeated.
-Json load_or_null(const std::string& path) {
+Json load_json_or_null(const std::string& path) {
   if (!path_exists(path)) return {};
   try {
     return load_json(path);
@@ -67,7 +67,7 @@ bool holds_run(const std::string& place, const RunKind& kind, const Json& effect
 
 // Returns true if the results were made with these options, this version and the present capture.
 bool up_to_date(const AnalyzeOptions& options, const std::string& results) {
-  const Json summary = load_or_null(results + "/summary.json");
+  const Json summary = load_json_or_null(results + "/summary.json");
   const Json wanted = {{"model", options.label},
                        {"capture_hash", capture_hash(options.data_root)},
                        {"options", options_json(options)},
@@ -81,7 +81,7 @@ bool up_to_date(const AnalyzeOptions& options, const std::string& results) {
   }
 }
 
-RunEntry entry_from(const Json& json, const std::string& file) {
+RunEntry parse_run_entry(const Json& json, const std::string& file) {
   try {
     RunEntry entry;
     entry.label = json.at("label");
@@ -103,7 +103,7 @@ std::string to_string(RunState state) {
   return kNames[static_cast<int>(state)];
 }
 
-SweepFolder SweepFolder::of(const std::string& results, const std::string& name) {
+SweepFolder SweepFolder::open(const std::string& results, const std::string& name) {
   const auto address = parse_store_address(results);
   if (!address) return SweepFolder(results + "/" + name);
   auto stored = std::make_shared<StoredSweep>(address->below(name));
@@ -170,40 +170,42 @@ std::optional<AnalyzeOptions> SweepFolder::exact_analysis(const SweepConfig& con
   return options;
 }
 
-bool SweepFolder::captured(const SweepRun& run) const {
+bool SweepFolder::has_complete_capture(const SweepRun& run) const {
   if (!run.data.empty() || !run.captures) return true;
   return holds_run(capture(run.label), kCaptureRun, effective_config(run.capture));
 }
 
-bool SweepFolder::measured(const SweepRun& run) const {
+bool SweepFolder::has_complete_statistics(const SweepRun& run) const {
   if (!run.statistics) return true;
   const auto folder = statistics(run.label);
   return holds_run(folder, kStatisticsRun, effective_stats_config(stats_config(run, folder)));
 }
 
-bool SweepFolder::has_statistics(const std::string& label) const {
+bool SweepFolder::has_any_statistics(const std::string& label) const {
   const auto address = parse_store_address(statistics(label));
   return address ? StoredFolder(*address).there() : StatsFolder(statistics(label)).finished();
 }
 
 void SweepFolder::remove_leftover_parts(const SweepRun& run) const {
   if (stored_) return;  // stores have no partial runs
-  if (run.data.empty() && captured(run)) DataRoot(capture(run.label)).remove_leftover_parts();
-  if (run.statistics && measured(run)) StatsFolder(statistics(run.label)).remove_leftover_parts();
+  if (run.data.empty() && has_complete_capture(run))
+    DataRoot(capture(run.label)).remove_leftover_parts();
+  if (run.statistics && has_complete_statistics(run))
+    StatsFolder(statistics(run.label)).remove_leftover_parts();
 }
 
-bool SweepFolder::analysed(const SweepConfig& config, const SweepRun& run) const {
+bool SweepFolder::has_current_analysis(const SweepConfig& config, const SweepRun& run) const {
   const auto exact = exact_analysis(config, run);
   return up_to_date(analysis(config, run), results(run.label)) &&
          (!exact || up_to_date(*exact, exact_results(run.label)));
 }
 
-bool SweepFolder::finished(const SweepConfig& config, const SweepRun& run) const {
+bool SweepFolder::is_finished(const SweepConfig& config, const SweepRun& run) const {
   if (!path_exists(results(run.label) + "/summary.json")) return false;
   if (stored_ && !stored_->has_run(run.label)) return false;
   if (stored_ && stored_->is_known_finished(run.label)) return true;
   try {
-    const bool all = has_data(run) && analysed(config, run);
+    const bool all = has_data(run) && has_current_analysis(config, run);
     if (all && stored_) stored_->remember_finished(run.label);
     return all;
   } catch (const Error&) {
@@ -211,16 +213,16 @@ bool SweepFolder::finished(const SweepConfig& config, const SweepRun& run) const
   }
 }
 
-bool SweepFolder::published(const SweepRun& run) const {
-  Json kept = load_or_null(published_file(run.label));
+bool SweepFolder::is_published(const SweepRun& run) const {
+  Json kept = load_json_or_null(published_file(run.label));
   if (!kept.is_object()) return false;
   kept.erase("address");
-  return kept == publication(run, capture(run.label));
+  return kept == publication_record(run, capture(run.label));
 }
 
 void SweepFolder::record_published(const SweepRun& run, const std::string& address) const {
   make_folders(path_ + "/published");
-  Json kept = publication(run, capture(run.label));
+  Json kept = publication_record(run, capture(run.label));
   kept["address"] = address;
   write_json(published_file(run.label), kept);
 }
@@ -233,7 +235,7 @@ std::string SweepFolder::branches_file(const std::string& repository) const {
 
 std::optional<std::vector<std::string>> SweepFolder::recorded_branches(
     const std::string& repository) const {
-  const Json kept = load_or_null(branches_file(repository));
+  const Json kept = load_json_or_null(branches_file(repository));
   const auto is_text = [](const Json& name) { return name.is_string(); };
   if (!kept.is_array() || kept.empty() || !std::ranges::all_of(kept, is_text)) return {};
   return kept.get<std::vector<std::string>>();
@@ -261,19 +263,19 @@ void SweepFolder::delete_failure(const std::string& label) const {
 }
 
 std::optional<std::string> SweepFolder::read_failure(const std::string& label) const {
-  const Json failed = load_or_null(failure_file(label));
+  const Json failed = load_json_or_null(failure_file(label));
   if (!failed.is_object()) return {};
   return failed.value("error", "");
 }
 
-std::vector<RunEntry> SweepFolder::entries(const SweepConfig& config) const {
+std::vector<RunEntry> SweepFolder::run_entries(const SweepConfig& config) const {
   std::vector<RunEntry> all;
   for (const auto& run : config.runs) {
     RunEntry entry{.label = run.label, .phase = run.phase, .order = run.order, .error = ""};
     if (const auto failed = read_failure(run.label)) {
       entry.state = RunState::failed;
       entry.error = *failed;
-    } else if (finished(config, run)) {
+    } else if (is_finished(config, run)) {
       entry.state = RunState::done;
     }
     all.push_back(std::move(entry));
@@ -282,7 +284,7 @@ std::vector<RunEntry> SweepFolder::entries(const SweepConfig& config) const {
 }
 
 void SweepFolder::write_runs(const SweepConfig& config) const {
-  const auto all = entries(config);
+  const auto all = run_entries(config);
   Json runs = Json::array();
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto& entry = all[i];
@@ -299,7 +301,7 @@ void SweepFolder::write_runs(const SweepConfig& config) const {
     if (source.statistics) run["statistics"] = "statistics/" + entry.label;
     if (!source.family.empty()) run["family"] = source.family;
     if (!entry.error.empty()) run["error"] = entry.error;
-    if (const auto& target = source.publish; target && published(source))
+    if (const auto& target = source.publish; target && is_published(source))
       run["published"] = target->repo + "@" + target->branch;
     runs.push_back(std::move(run));
   }
@@ -316,7 +318,7 @@ SweepIndex read_sweep_index(const SweepFolder& folder) {
     bad_input("{}: expected an object with a list of runs", file);
   SweepIndex index;
   index.name = json.value("name", "");
-  for (const auto& run : json["runs"]) index.runs.push_back(entry_from(run, file));
+  for (const auto& run : json["runs"]) index.runs.push_back(parse_run_entry(run, file));
   return index;
 }
 

@@ -88,7 +88,7 @@ class SweepFolder {
  public:
   explicit SweepFolder(const std::string& path) : path_(path), place_(path) {}
   // Opens the folder of a sweep; `results` is a path or an address of an object store.
-  static SweepFolder of(const std::string& results, const std::string& name);
+  static SweepFolder open(const std::string& results, const std::string& name);
 
   const std::string& path() const { return path_; }    // local folder
   const std::string& place() const { return place_; }  // path or address of the sweep
@@ -149,24 +149,26 @@ class SweepFolder {
                                                const SweepRun& run) const;
   // Returns true if the capture is complete or the run needs none. Throws bad input for a damaged
   // state file.
-  bool captured(const SweepRun& run) const;
+  bool has_complete_capture(const SweepRun& run) const;
   // Returns true if the statistics of this configuration are complete or not requested.
-  bool measured(const SweepRun& run) const;
+  bool has_complete_statistics(const SweepRun& run) const;
   // Returns true if capture and statistics of the run are complete or not needed.
-  bool has_data(const SweepRun& run) const { return captured(run) && measured(run); }
+  bool has_data(const SweepRun& run) const {
+    return has_complete_capture(run) && has_complete_statistics(run);
+  }
   // Returns true if there are finished statistics of any configuration.
-  bool has_statistics(const std::string& label) const;
+  bool has_any_statistics(const std::string& label) const;
   // Removes parts that killed processes left beside finished captures and statistics.
   void remove_leftover_parts(const SweepRun& run) const;
   // Returns true if all analyses of the run were made with these options, this version and the
   // present capture.
-  bool analysed(const SweepConfig& config, const SweepRun& run) const;
+  bool has_current_analysis(const SweepConfig& config, const SweepRun& run) const;
   // Returns true if the run is captured, analysed and uploaded. Damaged results count as
   // unfinished.
-  bool finished(const SweepConfig& config, const SweepRun& run) const;
+  bool is_finished(const SweepConfig& config, const SweepRun& run) const;
 
   // Returns true if the present capture was published to the run's target.
-  bool published(const SweepRun& run) const;
+  bool is_published(const SweepRun& run) const;
   void record_published(const SweepRun& run, const std::string& address) const;
 
   // Returns the branches of a repository at the start of the sweep, or nullopt if not recorded.
@@ -179,7 +181,7 @@ class SweepFolder {
   std::optional<std::string> read_failure(const std::string& label) const;
 
   // Returns the state of each run from the disk.
-  std::vector<RunEntry> entries(const SweepConfig& config) const;
+  std::vector<RunEntry> run_entries(const SweepConfig& config) const;
   void write_runs(const SweepConfig& config) const;
 
  private:

@@ -1,4 +1,4 @@
-// Sweep::plan() of qkscope/experimental/study.h.
+// Implements Sweep::plan(): remaining work, cost and disk usage of each run.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -54,14 +54,14 @@ class SweepPlanner {
   void fill(const SweepRun& run, PlannedRun& planned) {
     if (run.publish) {
       planned.publish = run.publish->repo + "@" + run.publish->branch;
-      planned.published = folder_.published(run);
+      planned.published = folder_.is_published(run);
     }
-    planned.captured = folder_.captured(run);
-    planned.measured = folder_.measured(run);
+    planned.captured = folder_.has_complete_capture(run);
+    planned.measured = folder_.has_complete_statistics(run);
     if (!run.data.empty() && !parse_hub_capture(run.data))
       index_capture(run.data);  // throws if damaged
     const bool ready = planned.captured && planned.measured;
-    planned.analysed = ready && folder_.analysed(config_, run);
+    planned.analysed = ready && folder_.has_current_analysis(config_, run);
     if (ready) return;
     fetch_capture_inputs(run.capture, {.weights = false, .quiet = true});
     bool beside = false;
@@ -89,7 +89,7 @@ class SweepPlanner {
                              .flop = dry.flop};
   }
 
-  // `beside`: statistics share the forward passes of the capture.
+  // `beside` is true if the statistics share the forward passes of the capture.
   PlannedRun::Statistics statistics_cost(const SweepRun& run, bool beside) {
     const auto config = stats_config(run, folder_.statistics(run.label));
     const auto plan = make_stats_plan(config, config_.compute);
@@ -114,7 +114,7 @@ class SweepPlanner {
 void plan_disk(const std::vector<const SweepRun*>& runs, const SweepOptions& options,
                std::vector<PlannedRun>& planned) {
   using CheckpointName = std::pair<std::string, std::string>;
-  std::map<CheckpointName, std::uint64_t> on_disk;  // bytes of weights
+  std::map<CheckpointName, std::uint64_t> on_disk;  // bytes of weights by checkpoint
   const auto add = [&](std::size_t i) {
     if (!path_exists(runs[i]->capture.model.name))
       on_disk[checkpoint_of(*runs[i])] = planned[i].weights;

@@ -1,4 +1,4 @@
-// Sweep::run() of qkscope/experimental/study.h: the loop over the runs of a sweep.
+// Implements Sweep::run(): the loop over the runs of a sweep.
 #include <algorithm>
 #include <exception>
 #include <filesystem>
@@ -41,7 +41,7 @@ class SweepRunner {
         reports_(runs_.size()) {}
 
   std::vector<RunReport> run() {
-    begin();
+    prepare_folder();
     if (options_.part == SweepPart::tables)
       std::ranges::transform(runs_, reports_.begin(),
                              [&](const SweepRun* run) { return report_from_disk(*run); });
@@ -53,7 +53,7 @@ class SweepRunner {
 
  private:
   // Downloads earlier results and records the list of branches for other machines.
-  void begin() const {
+  void prepare_folder() const {
     if (folder_.in_store() && options_.part != SweepPart::all)
       bad_input(
           "--part: the tasks of a cluster share a local folder; {} is an address: leave it out, "
@@ -71,8 +71,8 @@ class SweepRunner {
         std::min<std::size_t>(static_cast<std::size_t>(options_.jobs), runs_.size());
     {
       std::vector<std::jthread> threads;  // all runs share one thread pool
-      for (std::size_t i = 1; i < workers; ++i) threads.emplace_back([this] { work(); });
-      work();
+      for (std::size_t i = 1; i < workers; ++i) threads.emplace_back([this] { run_worker(); });
+      run_worker();
     }
     if (broken_) std::rethrow_exception(broken_);
     progress_.finish();
@@ -82,7 +82,8 @@ class SweepRunner {
   RunReport report_from_disk(const SweepRun& run) const {
     RunReport report;
     report.label = run.label;
-    report.outcome = folder_.finished(config_, run) ? Outcome::already_done : Outcome::unfinished;
+    report.outcome =
+        folder_.is_finished(config_, run) ? Outcome::already_done : Outcome::unfinished;
     if (const auto failed = folder_.read_failure(run.label)) {
       report.outcome = Outcome::failed;
       report.error = *failed;
@@ -91,7 +92,7 @@ class SweepRunner {
   }
 
   // Worker thread. Exceptions of a run become its failure; any other exception ends the sweep.
-  void work() {
+  void run_worker() {
     try {
       for (std::size_t i = next_++; i < runs_.size(); i = next_++) run_and_report(i);
     } catch (...) {
@@ -105,17 +106,17 @@ class SweepRunner {
     auto& report = reports_[i];
     report.label = runs_[i]->label;
     if (stopped()) return;
-    announce(i);
+    announce_run(i);
     try {
       report.outcome = run_one(i, report);
     } catch (const Error& error) {
-      fail(*runs_[i], report, error);
+      record_failure(*runs_[i], report, error);
     } catch (const std::exception& error) {
-      fail(*runs_[i], report, Error(ErrorKind::failure, error.what()));
+      record_failure(*runs_[i], report, Error(ErrorKind::failure, error.what()));
     }
     // Evict the weights of a failed run, or failures would fill the disk; a stopped run keeps them.
     if (report.outcome == Outcome::failed && !stopped()) data_.release(i);
-    finish_one(report);
+    report_end(report);
   }
 
   Outcome run_one(std::size_t i, RunReport& report) {
@@ -130,7 +131,7 @@ class SweepRunner {
     auto outcome = Outcome::already_done;
     if (options_.part != SweepPart::analyse) outcome = data_.make_all(i);
     if (outcome == Outcome::interrupted || options_.part == SweepPart::merge) return outcome;
-    if (outcome == Outcome::done || !folder_.analysed(config_, run)) {
+    if (outcome == Outcome::done || !folder_.has_current_analysis(config_, run)) {
       if (!analyse(run)) return Outcome::interrupted;
       outcome = Outcome::done;
     }
@@ -173,12 +174,12 @@ class SweepRunner {
     return true;
   }
 
-  // Publishes the capture. An error is reported separately: the results of the run are complete.
+  // Publishes the capture. A failed publication does not fail the run, whose results are complete.
   void publish(const SweepRun& run, RunReport& report) {
     using Publication = RunReport::Publication;
     if (!run.publish || !publishes_ || stopped()) return;
     try {
-      if (folder_.published(run)) {
+      if (folder_.is_published(run)) {
         report.publication = Publication::already_published;
         return;
       }
@@ -214,14 +215,14 @@ class SweepRunner {
     return false;
   }
 
-  void announce(std::size_t i) {
+  void announce_run(std::size_t i) {
     const auto& label = runs_[i]->label;
     if (!counting_) return log::info("{} ({} of {})", label, i + 1, runs_.size());
     const std::lock_guard lock(mutex_);
     progress_.update(finished_, "at " + label);
   }
 
-  void fail(const SweepRun& run, RunReport& report, const Error& error) const {
+  void record_failure(const SweepRun& run, RunReport& report, const Error& error) const {
     report.outcome = Outcome::failed;
     report.error = error.what();
     report.error_kind = error.kind();
@@ -244,13 +245,13 @@ class SweepRunner {
     if (!folder_.in_store()) return false;
     try {
       const auto lock = folder_.lock_run(run.label);
-      return !lock.held() || (folder_.download_run(run.label) && folder_.finished(config_, run));
+      return !lock.held() || (folder_.download_run(run.label) && folder_.is_finished(config_, run));
     } catch (const Error&) {  // store unreachable: keep the failure
       return false;
     }
   }
 
-  void finish_one(const RunReport& report) {
+  void report_end(const RunReport& report) {
     const std::lock_guard lock(mutex_);
     if (report.outcome == Outcome::failed) log::error("{}: {}", report.label, report.error);
     if (report.outcome == Outcome::elsewhere)

@@ -1,4 +1,4 @@
-// sweep_status() of qkscope/experimental/cluster.h.
+// Implements sweep_status(): progress of a sweep, from the files on disk and from squeue.
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -24,18 +24,13 @@ using ShardState = ShardStatus::State;
 // A journal grows every few seconds while a model runs; a journal younger than this is active.
 constexpr double kFreshSeconds = 30;
 
-double seconds_now() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(now).count();
-}
-
 bool is_at_work(const QueuedTask& task) {
   return task.state == "RUNNING" || task.state == "COMPLETING" || task.state == "CONFIGURING";
 }
 
-// Returns nullptr for a missing key.
+// Returns the value of a key; nullptr for a missing key.
 template <typename Key, typename Value>
-const Value* find_in(const std::map<Key, Value>& map, const std::type_identity_t<Key>& key) {
+const Value* find_value(const std::map<Key, Value>& map, const std::type_identity_t<Key>& key) {
   const auto found = map.find(key);
   return found == map.end() ? nullptr : &found->second;
 }
@@ -48,7 +43,7 @@ class StatusReader {
         submissions_(folder_.path() + "/cluster") {
     status_.name = sweep.name();
     status_.folder = sweep.place();
-    for (const auto& run : plan) sizes_[run.label] = size_of(run);
+    for (const auto& run : plan) sizes_[run.label] = planned_size(run);
   }
 
   SweepStatus read() {
@@ -87,16 +82,16 @@ class StatusReader {
   RunStatus run_status(const SweepRun& run) const {
     RunStatus status;
     status.label = run.label;
-    if (const auto* size = find_in(sizes_, run.label)) {
+    if (const auto* size = find_value(sizes_, run.label)) {
       status.all_examples = size->examples;
       status.all_tokens = size->tokens;
     }
     const auto failed = folder_.read_failure(run.label);
     try {
-      status.state = failed                           ? "failed"
-                     : folder_.finished(config_, run) ? "done"
-                     : folder_.has_data(run)          ? "captured"
-                                                      : "waiting";
+      status.state = failed                              ? "failed"
+                     : folder_.is_finished(config_, run) ? "done"
+                     : folder_.has_data(run)             ? "captured"
+                                                         : "waiting";
       status.error = failed.value_or("");
       if (!folder_.has_data(run)) add_shards(run, status);
     } catch (const Error& error) {  // damaged state file
@@ -111,11 +106,11 @@ class StatusReader {
     const auto count = begun > 0 ? begun : submission_ ? submission_->shards : 1;
     const auto captures = capture_shards(folder_, run);
     const auto statistics = statistics_shards(folder_, run);
-    const bool captured = folder_.captured(run);
-    const bool measured = folder_.measured(run);
+    const bool captured = folder_.has_complete_capture(run);
+    const bool measured = folder_.has_complete_statistics(run);
     for (std::int64_t index = 0; index < count; ++index) {
-      const auto* capture = find_in(captures, index);
-      const auto* stats = find_in(statistics, index);
+      const auto* capture = find_value(captures, index);
+      const auto* stats = find_value(statistics, index);
       // Progress is that of the capture until the capture is complete.
       const auto* shown = captured ? stats : capture;
       const bool complete = (captured || (capture != nullptr && capture->complete)) &&
@@ -132,11 +127,12 @@ class StatusReader {
   ShardStatus shard_status(const std::string& label, std::int64_t index,
                            const ShardProgress* progress, bool complete) const {
     ShardStatus status;
-    const auto* task = find_in(queue_, {label + ".capture", index});
+    const auto* task = find_value(queue_, {label + ".capture", index});
     if (task != nullptr)
       status.slurm =
           task->reason.empty() ? task->state : fmt::format("{} ({})", task->state, task->reason);
-    const bool fresh = progress != nullptr && seconds_now() - progress->written < kFreshSeconds;
+    const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+    const bool fresh = progress != nullptr && now.count() - progress->written < kFreshSeconds;
     status.state = complete                                          ? ShardState::done
                    : fresh || (task != nullptr && is_at_work(*task)) ? ShardState::running
                    : progress != nullptr                             ? ShardState::unfinished
@@ -164,7 +160,7 @@ class StatusReader {
   // Records tasks that ended or were requeued without finishing their work.
   void find_problems(const SubmissionJob& job) {
     for (std::int64_t index = 0; index < job.tasks; ++index) {
-      const auto* task = find_in(queue_, {job.name, index});
+      const auto* task = find_value(queue_, {job.name, index});
       if ((task != nullptr && is_at_work(*task)) || is_finished(job.name, index)) continue;
       const auto log = submissions_.log(job, index);
       auto line = read_error_line(log);

@@ -82,7 +82,7 @@ void combine_runs(const SweepFolder& folder, const std::vector<RunEntry>& runs,
 // Writes the tables of all finished runs. Removes tables that no finished run has any more, and
 // temporary files of a killed process. The caller holds the lock of the tables.
 void combine_finished_runs(const SweepFolder& folder, const SweepConfig& config) {
-  auto done = folder.entries(config);
+  auto done = folder.run_entries(config);
   std::erase_if(done, [](const RunEntry& run) { return run.state != RunState::done; });
   std::set<std::string> names;
   for (const auto& run : done) {
@@ -200,7 +200,7 @@ void remove_earlier(const std::string& out, const std::set<std::string>& names) 
 
 void make_tables(const SweepFolder& folder, const SweepConfig& config, bool quiet) {
   const auto lock = folder.lock_tables();
-  // Repeat if another machine uploaded its tables meanwhile, now with its runs.
+  // Repeat if another machine has uploaded its tables meanwhile, to include its runs.
   do {
     folder.download_locked(config);
     folder.write_runs(config);

@@ -18,10 +18,10 @@ TEST(ErrorLine, IncludesErrorsOfSlurmAndTheShell) {
 }
 
 TEST(ErrorLine, PrefersTheReasonOfARequeueToSlurmsNotice) {
-  EXPECT_EQ(
-      find_error_line("qkscope: ended with status 137; requeued, 1 of 3\n"
-                 "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026 DUE TO JOB REQUEUE ***\n"),
-      "qkscope: ended with status 137; requeued, 1 of 3");
+  EXPECT_EQ(find_error_line(
+                "qkscope: ended with status 137; requeued, 1 of 3\n"
+                "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026 DUE TO JOB REQUEUE ***\n"),
+            "qkscope: ended with status 137; requeued, 1 of 3");
 }
 
 TEST(ErrorLine, IsTheLastLineOfALogWithoutErrors) {

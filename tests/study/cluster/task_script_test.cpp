@@ -1,9 +1,8 @@
 // Batch scripts: their directives, and their behaviour with programs that end, fail and are killed.
-#include "study/cluster/slurm.h"
-
 #include <gmock/gmock.h>
 
 #include "capture/run/capture_fixture.h"
+#include "study/cluster/slurm.h"
 
 namespace qkscope {
 namespace {
