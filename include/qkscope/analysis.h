@@ -39,11 +39,12 @@ struct PcaComponent {
   std::vector<double> direction;  // shape (dim), unit length; sign fixed by q.r or k.r
 };
 
+// Combined PCA of one query head and its key head.
 struct PcaResult {
   std::vector<PcaComponent> components;
   // Shape (dim). Explained variance of every component, including those not in `components`.
   std::vector<double> explained_variance;
-  // On the first component, relative to the pooled mean.
+  // Means and slopes on the first component, relative to the pooled mean.
   double mu_q = 0;
   double mu_k = 0;
   double slope_q = 0;  // per token
@@ -114,7 +115,7 @@ struct RotationOptions {
   int pairs = 30;                // planes of the complement
   double active_angle_r = 0.9;   // a plane is active (turns with position) above this angle_r
   int null_draws = 200;          // position shuffles behind PositionNull; 0: none
-  std::uint64_t seed = 0;        // of the shuffles
+  std::uint64_t seed = 0;        // seed of the shuffles
 };
 
 // Permutation null: correlations along a after shuffling positions among rows and refitting a. NaN
@@ -140,11 +141,12 @@ struct ComplementPair {
   bool active = false;          // angle_r above RotationOptions::active_angle_r
 };
 
+// Planar rotation of one query head.
 struct RotationResult {
   std::vector<double> a;   // shape (dim)
   std::vector<double> b;   // shape (dim)
-  std::vector<double> c0;  // shape (dim), c0 and c1 span the complement's first plane; empty
-  std::vector<double> c1;  // without one
+  std::vector<double> c0;  // shape (dim); c0 and c1 span the complement's first plane
+  std::vector<double> c1;  // shape (dim); c0 and c1 are empty if the complement has no plane
   double position_r = 0;   // |correlation| with position along a, queries and keys pooled
   double r_q_a = 0;        // correlation of queries, and of keys, with position along a
   double r_k_a = 0;
@@ -222,11 +224,12 @@ struct PlasticityOptions {
 
 QKSCOPE_API std::string to_string(PlasticityOptions::QueryModelKind kind);  // "local"
 
+// Mean plasticity over a set of key pairs.
 struct MeanPlasticity {
   double ap = 0;              // NaN when there is no pair
   double stderr_ap = 0;       // over examples; NaN below two examples
-  std::int64_t pairs = 0;     // used
-  std::int64_t eligible = 0;  // more than `pairs` when sampled
+  std::int64_t pairs = 0;     // evaluated key pairs
+  std::int64_t eligible = 0;  // all key pairs; more than `pairs` if pairs are sampled
 };
 
 // Mean plasticity of key pairs within one bucket, for queries of a later bucket.
@@ -250,7 +253,7 @@ struct ProfilePoint {
   // queries that prefer the first key. NaN without rows or below two queries.
   double ap_free = std::numeric_limits<double>::quiet_NaN();
   double se_free = std::numeric_limits<double>::quiet_NaN();
-  std::int64_t free_pairs = 0;  // compared
+  std::int64_t free_pairs = 0;  // key pairs behind ap_free
 
   double centre() const { return 0.5 * (low + high); }
 };
@@ -259,23 +262,24 @@ struct ProfilePoint {
 struct ProfileBinMean {
   enum class Kind { decile, quintile, length };
   Kind kind = Kind::decile;
-  int bin = 0;  // of its kind, from 0
+  int bin = 0;  // index among the bins of this kind
   double low = 0;
   double high = 0;
   double ap = 0;          // NaN when no bin has a value
-  std::int64_t bins = 0;  // that have one
-  double se = 0;          // as in ProfilePoint
+  std::int64_t bins = 0;  // profile bins with a value
+  double se = 0;          // jackknife standard error over texts
 };
 QKSCOPE_API std::string to_string(ProfileBinMean::Kind kind);  // "decile"
 
+// Mean plasticity of key pairs by distance of the keys and distance of the query.
 struct HeatmapCell {
   double key_distance_low = 0;  // |t1 - t2| in [low, high)
   double key_distance_high = 0;
   double query_distance_low = 0;  // query position - midpoint of the pair
   double query_distance_high = 0;
   double ap = 0;
-  std::int64_t pairs = 0;     // used
-  std::int64_t eligible = 0;  // those that they stand for: more than `pairs` where bins are sampled
+  std::int64_t pairs = 0;     // evaluated key pairs
+  std::int64_t eligible = 0;  // all key pairs of the cell; more than `pairs` if bins are sampled
 };
 
 // Normality of the queries' residuals around their drift, in rotated coordinates (drift first).
@@ -286,7 +290,7 @@ struct ResidualNormality {
   double median_abs_skew = 0;  // over the other coordinates
   double median_abs_kurtosis = 0;
   double median_ks_p = 0;
-  double share_below_alpha = 0;
+  double share_below_alpha = 0;  // coordinates with a p value below PlasticityOptions::p_alpha
 };
 
 // Jackknife replicates: the profile without the keys and queries of each group of texts.
@@ -297,20 +301,21 @@ struct ProfileReplicates {
   std::vector<double> queries;  // (groups, points of the profile): queries left in each bin
 };
 
+// Attention plasticity of one query head.
 struct PlasticityResult {
-  double r2_pos = 0;          // of the queries' dimensions on position, mean over dimensions
-  double beta_norm = 0;       // length of the drift, per token
-  double r2_scalar = 0;       // of log2(position + 1) on the drift coordinate
+  double r2_pos = 0;          // R^2 of each query dimension on position, mean over dimensions
+  double beta_norm = 0;       // L2 norm of the drift per token
+  double r2_scalar = 0;       // R^2 of log2(position + 1) on the drift coordinate
   double mae_baseline = 0;    // mean absolute error of log2(position + 1) around its mean
-  double mae_projection = 0;  // and around the regression
-  double mae_ratio = 0;
+  double mae_projection = 0;  // mean absolute error around the regression on the drift coordinate
+  double mae_ratio = 0;       // mae_projection / mae_baseline
   ResidualNormality normality;
   double ap_overall = 0;          // mean over the cells of `table`
   double ap_profile_overall = 0;  // the head's plasticity: the profile averaged over its queries
   double ap_first20 = 0;          // mean of the profile's bins in the first fifth
-  double ap_last20 = 0;           // and in the last
+  double ap_last20 = 0;           // mean of the profile's bins in the last fifth
   double ap_drop = 0;             // ap_first20 - ap_last20
-  double ap_free_overall = 0;     // the same means of the model-free profile
+  double ap_free_overall = 0;     // mean of the model-free profile over its queries
   double ap_free_first20 = 0;
   double ap_free_last20 = 0;
   double ap_free_drop = 0;
@@ -321,12 +326,12 @@ struct PlasticityResult {
   std::vector<ProfilePoint> profile;  // bins that hold queries
   int profile_bins = 0;               // over the context; 0: the capture's buckets
   double profile_context = 0;         // tokens
-  double profile_low = 0;             // fifths and tenths are those of positions [low, high)
+  double profile_low = 0;             // fifths and tenths divide [profile_low, profile_high)
   double profile_high = 0;
   std::vector<ProfileBinMean> profile_bin_means;
   ProfileReplicates profile_without;     // empty where no replicates are wanted
   std::vector<HeatmapCell> heatmap;      // cells that hold a pair
-  std::vector<double> component_r2;      // (dim)
+  std::vector<double> component_r2;      // (dim) R^2 of each dimension on position
   std::vector<double> component_weight;  // (dim), sums to 1
 };
 
@@ -349,11 +354,12 @@ struct ScatterPoint {
 // Attention of a layer: over all earlier keys, or over a sliding window of them.
 enum class AttentionKind { any, full, sliding };
 
+// Options of analyze_capture().
 struct AnalyzeOptions {
   // Local folder, or REPO@BRANCH of a dataset on the Hugging Face Hub, whose head files are
   // downloaded into the cache. An existing folder takes precedence.
   std::string data_root;
-  std::string label;  // the model column; empty: the model name in the capture
+  std::string label;  // value of the column `model`; empty: the model name in the capture
   // For statistics as input: use vectors before RoPE, and compare keys of this capture of the same
   // run in the plasticity analysis (empty: none).
   bool pre_rope = false;
@@ -371,7 +377,7 @@ struct AnalyzeOptions {
   std::string model;
   std::vector<int> nope_layers;  // for captures without metadata: layers without RoPE
   std::int64_t max_tokens = 0;   // rows sampled per head file; 0: every row
-  std::uint64_t seed = 0;        // of every sample that is drawn
+  std::uint64_t seed = 0;        // seed of every random sample
   std::vector<int> layers;       // layers to analyse; empty: all
   std::vector<HeadId> heads;     // query heads to analyse; empty: all
   AttentionKind attention = AttentionKind::any;  // layers to analyse, by their attention
@@ -433,6 +439,7 @@ struct ResultTable {
   bool csv = true;  // false: Parquet only
 };
 
+// Result of analyze_capture().
 struct AnalysisRun {
   std::string label;
   Metadata capture;                   // metadata of the capture: model, commit, dtype, device ...
@@ -443,8 +450,8 @@ struct AnalysisRun {
   std::int64_t texts = 0;             // texts with at least one row
   std::vector<MeanError> errors;      // errors of the means over heads; empty without errors
   std::vector<ResultTable> more;      // tables of statistics: attention, distance, key_channels
-  std::vector<std::string> warnings;  // sentences: results that mean little
-  std::vector<std::string> notes;     // sentences: findings that change how to read the tables
+  std::vector<std::string> warnings;  // sentences about results with little evidence
+  std::vector<std::string> notes;     // sentences about findings that affect reading the tables
   AnalysisTimes times;
   double seconds = 0;  // wall time of the analyses
 };
@@ -455,9 +462,10 @@ QKSCOPE_API AnalysisRun analyze_capture(const AnalyzeOptions& options);
 
 // ---- Results as tables and files.
 
-// file -> column -> reason -> number of empty fields.
+// Number of empty fields by file, column and reason.
 using UndefinedCounts = std::map<std::string, std::map<std::string, std::map<std::string, int>>>;
 
+// All tables of an analysis, and why some of their fields are empty.
 struct ResultTables {
   std::vector<ResultTable> tables;
   UndefinedCounts undefined;
@@ -507,6 +515,7 @@ struct PlantedOptions {
   std::uint64_t seed = 0;
 };
 
+// Options of write_planted_capture().
 struct PlantedCaptureOptions {
   std::string data_root;
   int layers = 4;

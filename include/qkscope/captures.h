@@ -93,8 +93,8 @@ struct CaptureIndex {
 // Throws bad input if no subfolder or several subfolders have heads.
 QKSCOPE_API CaptureIndex index_capture(const std::string& data_root);
 
-// Whether `name` is a valid capture argument: a folder with head folders, or a name REPO@BRANCH on
-// the Hugging Face Hub. Does not contact the Hub.
+// Returns true if `name` is a valid capture argument: a folder with head folders, or a name
+// REPO@BRANCH on the Hugging Face Hub. Does not contact the Hub.
 QKSCOPE_API bool names_capture(const std::string& name);
 
 // Returns the key head that belongs to a query head (GQA): from the metadata of the head file, else

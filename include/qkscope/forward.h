@@ -86,9 +86,8 @@ QKSCOPE_API bool can_be_edited(Stage stage);
 QKSCOPE_API std::vector<HookPoint> match_hooks(const ModelConfig& model,
                                                std::span<const std::string> patterns);
 
-// A sequence of a batch. All sequences of a batch share the rows of the same tensors, one after
-// another, and do not see each other.
-
+// A sequence of a batch. The sequences of a batch occupy consecutive rows of the same tensors and
+// do not attend to each other.
 struct Sequence {
   std::int64_t begin = 0;   // first row
   std::int64_t length = 0;  // number of rows; row begin + p holds position past + p
@@ -111,7 +110,7 @@ struct QKSCOPE_API Batch {
   std::int64_t longest() const;  // number of positions of the longest sequence
 };
 
-// Start of a run, if not from the tokens of the batch.
+// Start of a forward pass, if not from the tokens of the batch.
 struct RunOptions {
   // Residual stream before layer start_at_layer: (rows of the batch, d_model), contiguous float32
   // on the host or on the GPU of the model. Earlier layers do not run and token ids are ignored.
@@ -140,7 +139,7 @@ class QKSCOPE_API Observer {
  public:
   virtual ~Observer() = default;
 
-  // Returns true for points to observe; the network runs up to the last of them.
+  // Returns true for hook points to observe; the network runs up to the last observed point.
   virtual bool wants(HookPoint point) const = 0;
 
   // Returns true if wants() should also be asked about derived points.

@@ -13,6 +13,7 @@
 
 namespace qkscope {
 
+// Options of the fetch functions.
 struct FetchOptions {
   bool weights = true;   // download the weights; if false, only config and tokenizer
   bool refresh = false;  // ask the Hub for the current commit of the branch
@@ -49,6 +50,7 @@ QKSCOPE_API std::string fetch_dataset_revision(const std::string& id, const std:
 
 enum class RepositoryKind { model, dataset };
 
+// A repository on the Hub.
 struct RepositoryName {
   RepositoryKind kind = RepositoryKind::model;
   std::string id;  // "org/name" or "name"
@@ -57,6 +59,7 @@ struct RepositoryName {
 // Asks the Hub for the current branch names of a repository.
 QKSCOPE_API std::vector<std::string> list_branches(const RepositoryName& repository);
 
+// One commit of a repository in the cache.
 struct CachedRevision {
   std::string commit;
   std::vector<std::string> refs;  // branches and tags that point to this commit
@@ -73,11 +76,13 @@ struct CachedEntry {
   std::vector<CachedRevision> revisions;
 };
 
+// Content of the local cache.
 struct CacheListing {
   std::string folder;                // root folder of the cache
   std::vector<CachedEntry> entries;  // sorted by kind and id
 };
 
+// Returns the content of the cache.
 QKSCOPE_API CacheListing list_cache();
 
 // Both remove functions return the number of bytes freed. Throw bad input if the cache does not
@@ -86,6 +91,7 @@ QKSCOPE_API std::uint64_t remove_repository(const RepositoryName& repository);
 QKSCOPE_API std::uint64_t remove_revision(const RepositoryName& repository,
                                           const std::string& revision);
 
+// Size of a checkpoint's weights.
 struct CheckpointBytes {
   std::uint64_t weights = 0;      // size of all weight files
   std::uint64_t to_download = 0;  // part of `weights` missing from the cache
@@ -102,6 +108,7 @@ QKSCOPE_API CheckpointBytes checkpoint_bytes(const std::string& name_or_folder,
 QKSCOPE_API std::uint64_t evict_weights(const std::string& name_or_folder,
                                         const std::string& revision = "");
 
+// Options of publish_capture().
 struct PublishOptions {
   std::string repo;           // "org/name"; "" takes the name from the capture's configuration
   std::string branch;         // "" takes the branch from the configuration, else main
@@ -109,6 +116,7 @@ struct PublishOptions {
   bool quiet = false;         // suppress the progress bar
 };
 
+// Result of publish_capture().
 struct PublishResult {
   std::string address;        // web page of the branch
   std::size_t sent = 0;       // files uploaded because they are new or changed

@@ -334,7 +334,7 @@ QKSCOPE_API std::string result_json(const StatsResult& result);
 // writes to that folder.
 QKSCOPE_API StatsResult run_stats(const StatsPlan& plan, const StatsOptions& options = {});
 
-// Whether the folder or store address holds statistics, finished or in parts.
+// Returns true if the folder or store address holds statistics, finished or in parts.
 QKSCOPE_API bool holds_statistics(const std::string& folder);
 
 // Writes the final files of statistics in shards once every shard is complete. Throws bad input

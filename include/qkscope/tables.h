@@ -12,6 +12,7 @@
 
 namespace qkscope {
 
+// A table of named columns of equal length.
 class QKSCOPE_API Table {
  public:
   enum class Type { integer, real, text, boolean };

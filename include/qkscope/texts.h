@@ -13,6 +13,7 @@
 
 namespace qkscope {
 
+// Options of open_corpus().
 struct CorpusOptions {
   std::string path;                 // a file, or a folder such as a snapshot of a Hub dataset
   std::optional<std::string> name;  // dataset configuration (subset); a folder inside the dataset
@@ -67,12 +68,14 @@ class QKSCOPE_API Corpus {
   virtual const std::vector<CorpusColumn>& columns() const = 0;
 };
 
+// Opens a dataset. Throws bad input if its files are missing or have an unsupported format.
 QKSCOPE_API std::unique_ptr<Corpus> open_corpus(const CorpusOptions& options);
 
 // ---- Datasets of long texts, filtered from another dataset ----
 
 class Tokenizer;  // qkscope/tokenizer.h
 
+// Options of write_long_texts().
 struct LongTextOptions {
   std::string out = {};          // output path, .parquet or .jsonl; created atomically
   std::string id_column = "id";  // name of the id column in the output file
@@ -84,6 +87,7 @@ struct LongTextOptions {
   const std::atomic<bool>* stop = nullptr;  // set to true to cancel; no file is written
 };
 
+// Result of write_long_texts().
 struct LongTextResult {
   bool finished = false;  // false if `stop` was set
   std::int64_t read = 0;  // texts read, up to the last one needed

@@ -13,7 +13,7 @@
 
 namespace qkscope {
 
-// Command line of qkscope in the tasks.
+// Command line of qkscope in the tasks of a job.
 struct TaskProgram {
   std::string program;                 // path of the program, the same on every node
   std::vector<std::string> arguments;  // "sweep", the file and options; tasks append their part
@@ -22,12 +22,12 @@ struct TaskProgram {
 
 // One Slurm job.
 struct ClusterJob {
-  std::string name;                // "S1-40.capture", "tables"
-  std::string script;              // text of the batch script
-  std::int64_t tasks = 1;          // size of the job array
-  std::vector<std::size_t> after;  // indices of jobs in the plan that must end first
-  double flop = 0;                 // floating-point operations per task; 0: unknown or negligible
-  std::int64_t bytes = 0;          // output per task before compression
+  std::string name;                     // "S1-40.capture", "tables"
+  std::string script = {};              // text of the batch script
+  std::int64_t tasks = 1;               // size of the job array
+  std::vector<std::size_t> after = {};  // indices of jobs in the plan that must end first
+  double flop = 0;         // floating-point operations per task; 0: unknown or negligible
+  std::int64_t bytes = 0;  // output per task before compression
 };
 
 // Jobs for the unfinished work of a sweep or capture.

@@ -17,6 +17,7 @@
 
 namespace qkscope {
 
+// Options of score_heads() and score_pattern().
 struct HeadScoreOptions {
   enum class Measure : std::uint8_t {
     mul,  // the share of attention that lies on the pattern
@@ -24,9 +25,9 @@ struct HeadScoreOptions {
   };
   Measure measure = Measure::mul;
   bool exclude_bos = false;            // attention to the first token does not count
-  bool exclude_current_token = false;  // nor attention of a query to itself
-  bool all_keys = true;                // entropy and distances, which take every score once more
-  std::string label = {};  // of the column `model`; "": the last part of the folder's name
+  bool exclude_current_token = false;  // attention of a query to itself does not count
+  bool all_keys = true;                // add entropy and distance: a second pass over all scores
+  std::string label = {};  // value of the column `model`; "": the last part of the folder's name
   // Called after every batch with the number of texts that are done.
   std::function<void(std::int64_t)> on_batch = {};
 };
@@ -36,8 +37,7 @@ struct RepeatedTextOptions {
   std::int64_t texts = 8;
   std::int64_t tokens = 64;  // length of one copy
   std::uint64_t seed = 0;
-  bool bos =
-      true;  // begin each text with the ids that the tokenizer of the model puts before texts
+  bool bos = true;  // begin each text with the ids that the model's tokenizer puts before texts
 };
 QKSCOPE_API std::vector<std::vector<std::int32_t>> repeated_texts(
     const Model& model, const RepeatedTextOptions& options = {});
@@ -57,9 +57,10 @@ QKSCOPE_API Table score_heads(const Model& model,
                               const std::vector<std::vector<std::int32_t>>& texts,
                               const HeadScoreOptions& options = {});
 
-// Scores for a pattern of one's own, (tokens, tokens): rows are queries, numbers from 0 to 1,
-// nothing above the diagonal. (n_layers, n_heads); NaN on layers that do not run on text. Holds a
-// block of rows of one layer.
+// Scores every head against a user-defined attention pattern. `pattern` has shape (tokens, tokens):
+// rows are queries, values lie in [0, 1], and the part above the diagonal is 0. Returns shape
+// (n_layers, n_heads); NaN on layers that do not run on text. Memory holds a block of rows of one
+// layer at a time.
 QKSCOPE_API std::vector<double> score_pattern(const Model& model,
                                               const std::vector<std::int32_t>& text,
                                               const std::vector<float>& pattern,

@@ -30,9 +30,11 @@ enum class OptionKind {
 using OptionValue = std::variant<bool, std::uint64_t, double, std::string,
                                  std::vector<std::int64_t>, std::vector<HeadId>>;
 
-// What an option belongs to. Sweep files take the options of rows, pca, rotation and plasticity.
+// The part of an analysis that an option configures. Sweep files accept the options of rows, pca,
+// rotation and plasticity.
 enum class OptionGroup { capture, rows, pca, rotation, plasticity, statistics };
 
+// One option of an analysis.
 struct AnalysisOption {
   std::string_view name;  // Python keyword and YAML key: "max_omega"
   OptionGroup group;
@@ -50,20 +52,20 @@ struct AnalysisOption {
   // Writes an allowed value into its field of the options.
   std::function<void(AnalyzeOptions& options, const OptionValue& value)> store = {};
 
-  // "--max-omega"; for a flag that is on by default "--no-errors".
+  // Returns "--max-omega", or "--no-errors" for a flag that is on by default.
   QKSCOPE_API std::string command_line_name() const;
-  // The default as text; "" where it is an empty list, or no fixed value.
+  // Returns the default as text; "" for an empty list and for a default without a fixed value.
   QKSCOPE_API std::string default_text() const;
-  // Describes the allowed values: "a whole number from 1 to 1000".
+  // Returns a description of the allowed values: "a whole number from 1 to 1000".
   QKSCOPE_API std::string expected() const;
-  // Whether `value` has the option's kind and lies within its bounds.
+  // Returns true if `value` has the option's kind and lies within its bounds.
   QKSCOPE_API bool allows(const OptionValue& value) const;
 };
 
-// All rows, in the order of the documentation.
+// Returns all options, in the order of the documentation.
 QKSCOPE_API const std::vector<AnalysisOption>& analysis_options();
 
-// "PCA", "Rotation": the heading of a group in help texts and documentation.
+// Returns the heading of a group in help texts and documentation: "PCA", "Rotation".
 QKSCOPE_API std::string_view title(OptionGroup group);
 
 // Returns the content of docs/reference/analysis-options.md.

@@ -52,7 +52,7 @@ struct RunEntry {
   std::string error;  // reason of a failure
 };
 
-// Progress of a run and the estimated cost of what is left.
+// Progress of a run and the estimated cost of its remaining work.
 struct PlannedRun {
   struct Capture {
     std::int64_t examples = 0;
@@ -105,7 +105,7 @@ struct SweepOptions {
   bool overwrite = false;  // replace captures made with another configuration
   bool evict = false;      // delete weights from the Hub cache after their last run; ignored unless
                            // `part` is SweepPart::all
-  bool publish = true;     // publish captures if the sweep file says so
+  bool publish = true;     // publish captures if the sweep file has a section `publish`
   bool quiet = false;      // no progress messages
   bool compact = false;    // progress counts runs instead of examples and heads
   const std::atomic<bool>* stop = nullptr;  // true stops the sweep; the next run resumes it

@@ -1,7 +1,6 @@
 #include "study/cluster/slurm.h"
 
 #include <algorithm>
-#include <functional>
 #include <set>
 #include <string_view>
 
@@ -16,116 +15,223 @@
 namespace qkscope {
 namespace {
 
-constexpr std::size_t kIdsPerCommand = 100;
+using Words = std::vector<std::string>;
 
 // Error texts of an unreachable controller, as opposed to a rejected request.
 constexpr std::string_view kUnreachable[] = {"Unable to contact", "timed out",     "Zero Bytes",
                                              "Connection",        "Communication", "authentication",
                                              "temporarily",       "Munge"};
 
-ChildResult run_slurm(const std::vector<std::string>& command) {
-  auto output = run_child(command);
-  if (!output.found)
-    bad_input(
-        "'{}' is not on the PATH: expected a machine of a cluster that runs Slurm; --dry-run shows "
-        "plan and scripts without it",
-        command.front());
-  return output;
-}
-
-std::string without_space(std::string_view text) {
+std::string trim(std::string_view text) {
   const auto begin = text.find_first_not_of(" \t\r\n");
   if (begin == std::string_view::npos) return "";
   return std::string(text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1));
 }
 
+bool is_digits(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// Returns true for a name that is safe on an #SBATCH line.
+bool is_name(std::string_view text) {
+  constexpr std::string_view kAllowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-";
+  return !text.empty() && text.front() != '-' &&
+         text.find_first_not_of(kAllowed) == std::string_view::npos;
+}
+
+// Slurm accepts a comma-separated list and uses the first partition with free nodes.
+bool is_partition_list(std::string_view text) {
+  const auto names = split(text, ',');
+  return std::ranges::all_of(names, is_name);
+}
+
+// NUMBER or TYPE:NUMBER, for example "2" or "h100:2".
+bool is_gpu_count(std::string_view text) {
+  const auto colon = text.rfind(':');
+  const bool typed = colon != std::string_view::npos;
+  return (!typed || is_name(text.substr(0, colon))) &&
+         is_digits(typed ? text.substr(colon + 1) : text);
+}
+
+// Slurm time limits: "90", "90:00", "1:30:00", "1-12", "1-12:30:00".
+bool is_time_limit(std::string_view text) {
+  const auto dash = text.find('-');
+  const bool days = dash != std::string_view::npos;
+  const auto parts = split(days ? text.substr(dash + 1) : text, ':');
+  const auto is_part = [](std::string_view part) { return is_digits(part) && part.size() <= 6; };
+  return (!days || is_part(text.substr(0, dash))) && parts.size() <= 3 &&
+         std::ranges::all_of(parts, is_part) &&
+         text.find_first_of("123456789") != std::string_view::npos;
+}
+
+// Memory size with an optional unit, for example "64G".
+bool is_memory_size(std::string_view text) {
+  if (!text.empty() && std::string_view("KMGT").find(text.back()) != std::string_view::npos)
+    text.remove_suffix(1);
+  return is_digits(text);
+}
+
+bool is_single_line(std::string_view text) {
+  return text.find_first_of(std::string_view("\n\r\0", 3)) == std::string_view::npos;
+}
+
+// An option with a text value, its key in the section `slurm` and its validation.
+struct SlurmText {
+  const char* key;
+  std::string SlurmOptions::*value;
+  bool (*valid)(std::string_view);
+  const char* expected;
+};
+constexpr SlurmText kSlurmTexts[] = {
+    {"partition", &SlurmOptions::partition, is_partition_list, "the name of a partition"},
+    {"account", &SlurmOptions::account, is_name, "the name of an account"},
+    {"gpus", &SlurmOptions::gpus, is_gpu_count, "a number of GPUs, or TYPE:NUMBER as in h100:1"},
+    {"time", &SlurmOptions::time, is_time_limit, "minutes, HH:MM:SS or DAYS-HH:MM:SS"},
+    {"memory", &SlurmOptions::memory, is_memory_size, "a size with K, M, G or T as in 64G"}};
+
+struct SlurmNumber {
+  const char* key;
+  std::int64_t SlurmOptions::*value;
+  std::int64_t least;
+  std::int64_t most;
+};
+constexpr std::int64_t kMostTasks = 10'000;
+constexpr SlurmNumber kSlurmNumbers[] = {{"shards", &SlurmOptions::shards, 1, kMostTasks},
+                                         {"array_limit", &SlurmOptions::array_limit, 0, kMostTasks},
+                                         {"cpus", &SlurmOptions::cpus, 0, 4096},
+                                         {"retries", &SlurmOptions::retries, 0, 1000}};
+
+// Command-line name of a YAML key: "array_limit" becomes "--array-limit".
+std::string option_name(std::string key) {
+  std::replace(key.begin(), key.end(), '_', '-');
+  return "--" + key;
+}
+
 // Returns the last error line without the program's name, for example "Batch job submission failed:
 // Invalid partition".
-std::string last_complaint(const std::string& err) {
+std::string last_error_text(const std::string& err) {
   constexpr std::string_view kMark = "error: ";
   std::string last = "it did not say why";
   for (const auto& line : split(err, '\n')) {
     const auto at = line.find(kMark);
-    const auto text =
-        without_space(at == std::string::npos ? line : line.substr(at + kMark.size()));
+    const auto text = trim(at == std::string::npos ? line : line.substr(at + kMark.size()));
     if (!text.empty()) last = text;
   }
   return last;
 }
 
-using Words = std::vector<std::string>;
+// Runs a Slurm command and returns its standard output. `what` begins the message if it fails: a
+// failure if the controller cannot be reached, else bad input.
+std::string run_slurm(const Words& command, const std::string& what) {
+  const auto output = run_child(command);
+  if (!output.found)
+    bad_input(
+        "'{}' is not on the PATH: expected a machine of a cluster that runs Slurm; --dry-run shows "
+        "plan and scripts without it",
+        command.front());
+  if (output.status == 0) return output.out;
+  const bool unreachable = std::ranges::any_of(kUnreachable, [&](std::string_view text) {
+    return output.err.find(text) != std::string::npos;
+  });
+  throw Error(unreachable ? ErrorKind::failure : ErrorKind::bad_input,
+              fmt::format("{}: {}", what, last_error_text(output.err)));
+}
 
-// Runs the command for all ids, at most kIdsPerCommand at a time.
-void for_all(const Words& ids, const std::function<Words(const Words&)>& command,
-             const std::string& what) {
-  for (std::size_t begin = 0; begin < ids.size(); begin += kIdsPerCommand) {
-    const auto end = std::min(ids.size(), begin + kIdsPerCommand);
-    const auto output = run_slurm(command(Words(ids.begin() + static_cast<std::ptrdiff_t>(begin),
-                                                ids.begin() + static_cast<std::ptrdiff_t>(end))));
-    if (output.status != 0) throw slurm_error(what, output.err);
+// Calls `run` with at most 100 ids at a time, to keep command lines short.
+template <typename Run>
+void in_batches(const Words& ids, Run run) {
+  constexpr std::ptrdiff_t kIdsPerCommand = 100;
+  for (auto begin = ids.begin(); begin != ids.end();) {
+    const auto end = begin + std::min(kIdsPerCommand, ids.end() - begin);
+    run(Words(begin, end));
+    begin = end;
   }
 }
 
 }  // namespace
 
-Error slurm_error(const std::string& what, const std::string& err) {
-  const bool unreachable = std::ranges::any_of(
-      kUnreachable, [&](std::string_view text) { return err.find(text) != std::string::npos; });
-  return {unreachable ? ErrorKind::failure : ErrorKind::bad_input,
-          fmt::format("{}: {}", what, last_complaint(err))};
+SlurmOptions read_slurm(YamlSection section) {
+  SlurmOptions options;
+  for (const auto& number : kSlurmNumbers) {
+    const auto found = section.integer(number.key, number.least);
+    if (found && *found > number.most)
+      section.expected(number.key, fmt::format("at most {}", number.most));
+    if (found) options.*number.value = *found;
+  }
+  for (const auto& text : kSlurmTexts) {
+    const auto found = section.text(text.key);
+    if (found && !text.valid(*found)) section.expected(text.key, text.expected);
+    if (found) options.*text.value = *found;
+  }
+  const auto lines = section.node("environment");
+  if (!lines.IsNull() && !lines.IsSequence())
+    section.expected("environment", "a list of lines of shell");
+  for (const auto& line : lines) {
+    if (!line.IsScalar() || !is_single_line(line.Scalar()))
+      section.expected("environment", "one line of shell");
+    options.environment.push_back(line.Scalar());
+  }
+  section.finish();
+  return options;
 }
 
-std::string submit_script(const std::string& file, const std::vector<std::string>& after,
-                          bool held) {
-  std::vector<std::string> command = {"sbatch", "--parsable"};
+void check_slurm(const SlurmOptions& options) {
+  for (const auto& number : kSlurmNumbers)
+    if (const auto found = options.*number.value; found < number.least || found > number.most)
+      bad_input("{}: found {}, expected {} to {}", option_name(number.key), found, number.least,
+                number.most);
+  for (const auto& text : kSlurmTexts)
+    if (const auto& found = options.*text.value; !found.empty() && !text.valid(found))
+      bad_input("{}: found {}, expected {}", option_name(text.key), in_quotes(found),
+                text.expected);
+  for (const auto& line : options.environment)
+    if (!is_single_line(line))
+      bad_input("--environment: found {}, expected {}", in_quotes(line), "one line of shell");
+}
+
+std::string submit_script(const std::string& file, const Words& after, bool held) {
+  Words command = {"sbatch", "--parsable"};
   if (held) command.emplace_back("--hold");
   if (!after.empty())
     command.push_back(fmt::format("--dependency=afterany:{}", fmt::join(after, ":")));
   command.push_back(file);
-  const auto output = run_slurm(command);
-  if (output.status != 0) throw slurm_error("sbatch refused " + file, output.err);
-  const auto id =
-      without_space(split(output.out, ';').front());  // federated clusters append ";CLUSTER"
-  if (id.empty() || id.find_first_not_of("0123456789") != std::string::npos)
-    failure("sbatch {}: found {}, expected the id of a job", file, in_quotes(output.out));
+  const auto output = run_slurm(command, "sbatch refused " + file);
+  const auto id = trim(split(output, ';').front());  // federated clusters append ";CLUSTER"
+  if (!is_digits(id))
+    failure("sbatch {}: found {}, expected the id of a job", file, in_quotes(output));
   return id;
 }
 
-void release_jobs(const std::vector<std::string>& ids) {
-  const auto command = [](const Words& some) {
-    return Words{"scontrol", "release", fmt::format("{}", fmt::join(some, ","))};
-  };
-  for_all(ids, command, "the jobs cannot be released");
+void release_jobs(const Words& ids) {
+  in_batches(ids, [](const Words& some) {
+    run_slurm({"scontrol", "release", fmt::format("{}", fmt::join(some, ","))},
+              "the jobs cannot be released");
+  });
 }
 
-void cancel_jobs(const std::vector<std::string>& ids) {
-  const auto command = [](const Words& some) {
-    Words words = {"scancel", "--quiet"};
-    words.insert(words.end(), some.begin(), some.end());
-    return words;
-  };
-  for_all(ids, command, "the jobs cannot be cancelled");
+void cancel_jobs(const Words& ids) {
+  in_batches(ids, [](Words some) {
+    some.insert(some.begin(), {"scancel", "--quiet"});
+    run_slurm(some, "the jobs cannot be cancelled");
+  });
 }
 
-std::vector<QueuedTask> queued_tasks(const std::vector<std::string>& jobs) {
+std::vector<QueuedTask> queued_tasks(const Words& jobs) {
   // Query all jobs of the user: squeue fails for the id of a job that ended long ago.
   const auto output = run_slurm({"squeue", "--noheader", "--array",
-                                 fmt::format("--user={}", ::getuid()), "--format=%F|%K|%T|%r"});
-  if (output.status != 0) throw slurm_error("squeue", output.err);
+                                 fmt::format("--user={}", ::getuid()), "--format=%F|%K|%T|%r"},
+                                "squeue");
   const std::set<std::string> wanted(jobs.begin(), jobs.end());
   std::vector<QueuedTask> tasks;
-  for (const auto& line : split(output.out, '\n')) {
-    const auto fields = split(line, '|');
-    if (fields.size() < 4 || !wanted.contains(without_space(fields[0]))) continue;
-    const auto index = without_space(fields[1]);
-    const bool numbered =
-        !index.empty() && index.find_first_not_of("0123456789") == std::string::npos;
-    auto reason = without_space(fields[3]);
-    if (reason == "None") reason = "";
-    tasks.push_back({.job = without_space(fields[0]),
-                     .index = numbered ? parse_integer(index, "squeue") : 0,
-                     .state = without_space(fields[2]),
-                     .reason = std::move(reason)});
+  for (const auto& line : split(output, '\n')) {
+    auto fields = split(line, '|');
+    std::ranges::transform(fields, fields.begin(), trim);
+    if (fields.size() < 4 || !wanted.contains(fields[0])) continue;
+    tasks.push_back({.job = fields[0],
+                     .index = is_digits(fields[1]) ? parse_integer(fields[1], "squeue") : 0,
+                     .state = fields[2],
+                     .reason = fields[3] == "None" ? "" : fields[3]});
   }
   return tasks;
 }

@@ -1,4 +1,5 @@
-// Runs the Slurm commands sbatch, squeue, scontrol and scancel, and validates Slurm options.
+// Slurm: validation of options, batch scripts, and the commands sbatch, squeue, scontrol and
+// scancel.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +18,30 @@ SlurmOptions read_slurm(YamlSection section);
 // Validates options that did not come from a sweep file. Throws bad input that names the option.
 void check_slurm(const SlurmOptions& options);
 
-// Makes an error from the last error line of a Slurm command: a failure if the controller cannot be
-// reached, else bad input.
-Error slurm_error(const std::string& what, const std::string& err);
+// Contents of a batch script.
+struct TaskScript {
+  std::string job = {};     // job name in the queue
+  std::string what = {};    // sentence for the comment at the top of the script
+  std::string folder = {};  // working folder, absolute
+  std::string log = {};     // absolute path with Slurm's filename patterns
+  std::vector<std::string> command = {};
+  std::int64_t tasks = 1;        // above 1: an array, each task with --shard
+  bool runs_model = false;       // requests GPUs
+  bool retries_failures = true;  // false: retry only after a kill or the time limit
+};
+
+// Returns the text of a batch script for sbatch.
+std::string render_script(const TaskScript& task, const SlurmOptions& options);
+
+// Quotes a word for the shell if necessary.
+std::string quote_for_shell(const std::string& text);
+
+// Returns the seconds of a Slurm time limit: "90" (minutes), "1:30:00", "1-12" (days-hours).
+std::int64_t parse_time_limit(const std::string& time);
 
 // Submits a script with sbatch and returns the job id. The job starts after the jobs `after` have
-// ended; a `held` job waits for release_jobs().
+// ended; a `held` job waits for release_jobs(). Throws a failure if the Slurm controller cannot be
+// reached, and bad input if Slurm refuses the job.
 std::string submit_script(const std::string& file, const std::vector<std::string>& after,
                           bool held);
 

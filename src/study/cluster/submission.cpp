@@ -1,3 +1,4 @@
+// Implements the record of a submission, and submit_jobs().
 #include "study/cluster/submission.h"
 
 #include <algorithm>
@@ -6,27 +7,89 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
+#include "base/core/log.h"
 #include "base/core/text.h"
+#include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "base/io/output_file.h"
+#include "qkscope/experimental/cluster.h"
+#include "study/cluster/slurm.h"
 
 namespace qkscope {
+
+// Keys of submission.json.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SubmissionJob, name, id, tasks)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunSize, label, examples, tokens)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Submission, shards, complete, jobs, runs)
+
 namespace {
 
-constexpr std::size_t kTailBytes = 64 << 10;
-constexpr std::string_view kMarks[] = {"error:", "CANCELLED", "oom-kill", "Killed", "requeued, "};
-
-// Slurm prints this line when a script requeues itself; the script's own line is more specific.
-constexpr std::string_view kRequeued = "DUE TO JOB REQUEUE";
-
 bool is_error_line(std::string_view line) {
-  if (line.find(kRequeued) != std::string_view::npos) return false;
-  return std::ranges::any_of(
-      kMarks, [&](std::string_view mark) { return line.find(mark) != std::string_view::npos; });
+  const auto has = [&](std::string_view mark) { return line.find(mark) != std::string_view::npos; };
+  // Slurm reports a script that requeues itself; the script's own line is more specific.
+  if (has("DUE TO JOB REQUEUE")) return false;
+  constexpr std::string_view kMarks[] = {"error:", "CANCELLED", "oom-kill", "Killed", "requeued, "};
+  return std::ranges::any_of(kMarks, has);
+}
+
+// Cancels the held jobs of an interrupted submission. Throws bad input if jobs of a complete
+// submission are queued. Always queries the queue: an unreachable controller fails here, before
+// anything is submitted.
+void cancel_interrupted(const SubmissionFolder& folder, const std::string& path) {
+  const auto earlier = folder.read().value_or(Submission{});
+  const auto tasks = queued_tasks(earlier.ids());
+  if (tasks.empty()) return;
+  if (!earlier.complete) {
+    log::info("cancelling {} held jobs of a submission that was broken off", earlier.jobs.size());
+    return cancel_jobs(earlier.ids());
+  }
+  const auto& first = tasks.front();
+  const auto job = std::ranges::find(earlier.jobs, first.job, &SubmissionJob::id);
+  bad_input(
+      "{}: it is submitted already, and {} of its tasks are in the queue (job {}, {}, is {}); "
+      "wait for them, or end them with 'scancel {}' and so on for the ids in submission.json",
+      path, tasks.size(), first.job, job->name, first.state, first.job);
+}
+
+// Submits all jobs, then releases the jobs without dependencies: no job starts before the release.
+void submit_all(const ClusterPlan& plan, const SubmissionFolder& folder,
+                const std::atomic<bool>* stop, Submission& submission) {
+  std::vector<std::string> held;
+  for (const auto& job : plan.jobs) {
+    if (stop != nullptr && stop->load()) failure("stopped");
+    std::vector<std::string> after;
+    for (const auto earlier : job.after) after.push_back(submission.jobs[earlier].id);
+    const auto id = submit_script(folder.script(job.name), after, after.empty());
+    if (after.empty()) held.push_back(id);
+    submission.jobs.push_back({.name = job.name, .id = id, .tasks = job.tasks});
+    folder.write(submission);  // after a kill here the next submission cancels the held jobs
+  }
+  release_jobs(held);
+}
+
+// Cancels the submitted jobs after `error`, which is thrown again with the result.
+[[noreturn]] void cancel_after(const Error& error, const std::vector<std::string>& ids) {
+  auto result =
+      fmt::format("the {} jobs before it are cancelled, nothing is submitted", ids.size());
+  if (ids.empty()) result = "nothing was submitted";
+  try {
+    cancel_jobs(ids);
+  } catch (const Error& again) {
+    result = fmt::format(
+        "{} jobs before it are held and could not be cancelled ({}): the next submission does it",
+        ids.size(), again.what());
+  }
+  throw Error(error.kind(), fmt::format("{}; {}", error.what(), result));
 }
 
 }  // namespace
+
+RunSize planned_size(const PlannedRun& run) {
+  if (run.capture) return {run.label, run.capture->examples, run.capture->tokens};
+  if (run.statistics) return {run.label, run.statistics->examples, run.statistics->tokens};
+  return {.label = run.label};
+}
 
 std::vector<std::string> Submission::ids() const {
   std::vector<std::string> all;
@@ -58,39 +121,20 @@ std::optional<Submission> SubmissionFolder::read() const {
   if (!path_exists(file())) return {};
   const Json json = load_json(file());
   try {
-    Submission submission;
-    submission.shards = json.at("shards");
-    submission.complete = json.at("complete");
-    for (const auto& job : json.at("jobs"))
-      submission.jobs.push_back(
-          {.name = job.at("name"), .id = job.at("id"), .tasks = job.at("tasks")});
-    for (const auto& run : json.at("runs"))
-      submission.runs.push_back(
-          {.label = run.at("label"), .examples = run.at("examples"), .tokens = run.at("tokens")});
-    return submission;
+    return json.get<Submission>();
   } catch (const Json::exception& error) {
     bad_input("{}: not a list of jobs as 'qkscope submit' writes it: {}", file(), error.what());
   }
 }
 
 void SubmissionFolder::write(const Submission& submission) const {
-  Json jobs = Json::array();
-  for (const auto& job : submission.jobs)
-    jobs.push_back({{"name", job.name}, {"id", job.id}, {"tasks", job.tasks}});
-  Json runs = Json::array();
-  for (const auto& run : submission.runs)
-    runs.push_back({{"label", run.label}, {"examples", run.examples}, {"tokens", run.tokens}});
-  const Json json = {{"shards", submission.shards},
-                     {"complete", submission.complete},
-                     {"jobs", jobs},
-                     {"runs", runs}};
-  write_file(file(), json.dump(1) + "\n");
+  write_file(file(), Json(submission).dump(1) + "\n");
 }
 
-std::string error_line(std::string_view text) {
+std::string find_error_line(std::string_view log) {
   std::string last;
   std::string error;
-  for (const auto& line : split(text, '\n')) {
+  for (const auto& line : split(log, '\n')) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     last = line;
     if (is_error_line(line)) error = line;
@@ -98,7 +142,8 @@ std::string error_line(std::string_view text) {
   return printable(error.empty() ? last : error);
 }
 
-std::string error_line_of(const std::string& file) {
+std::string read_error_line(const std::string& file) {
+  constexpr std::size_t kTailBytes = 64 << 10;
   std::ifstream in(file, std::ios::binary | std::ios::ate);
   if (!in) return "";
   const auto size = static_cast<std::size_t>(in.tellg());
@@ -106,7 +151,29 @@ std::string error_line_of(const std::string& file) {
   in.seekg(static_cast<std::streamoff>(size - text.size()));
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(in.gcount()));
-  return error_line(text);
+  return find_error_line(text);
+}
+
+std::vector<SubmittedJob> submit_jobs(const ClusterPlan& plan, const std::atomic<bool>* stop) {
+  return translate_exceptions([&] {
+    const SubmissionFolder folder(plan.folder);
+    folder.make();
+    const auto lock = folder.lock();
+    cancel_interrupted(folder, plan.folder);
+    for (const auto& job : plan.jobs) write_file(folder.script(job.name), job.script);
+    Submission submission{.shards = plan.shards, .jobs = {}, .runs = {}};
+    for (const auto& run : plan.runs) submission.runs.push_back(planned_size(run));
+    try {
+      submit_all(plan, folder, stop, submission);
+    } catch (const Error& error) {
+      cancel_after(error, submission.ids());
+    }
+    submission.complete = true;
+    folder.write(submission);
+    std::vector<SubmittedJob> submitted;
+    for (const auto& job : submission.jobs) submitted.push_back({job.name, job.id});
+    return submitted;
+  });
 }
 
 }  // namespace qkscope

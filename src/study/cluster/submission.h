@@ -10,9 +10,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/io/file_lock.h"
+#include "qkscope/experimental/study.h"
 
 namespace qkscope {
 
@@ -22,17 +24,20 @@ struct SubmissionJob {
   std::int64_t tasks = 1;
 };
 
+// Planned size of a run, for progress estimates.
+struct RunSize {
+  std::string label;
+  std::int64_t examples = 0;
+  std::int64_t tokens = 0;
+};
+// Returns the size of the capture, else of the statistics; 0 if the run needs neither.
+RunSize planned_size(const PlannedRun& run);
+
 struct Submission {
-  // Planned size of a run, for progress estimates.
-  struct Run {
-    std::string label;
-    std::int64_t examples = 0;
-    std::int64_t tokens = 0;
-  };
   std::int64_t shards = 1;
   bool complete = false;  // false: interrupted; its jobs are held and never start
   std::vector<SubmissionJob> jobs;
-  std::vector<Run> runs;
+  std::vector<RunSize> runs;
 
   std::vector<std::string> ids() const;
 };
@@ -62,9 +67,9 @@ class SubmissionFolder {
 
 // Returns the line of a log that tells why a task failed: the last line with an error of qkscope,
 // of the script or of Slurm, else the last line that is not blank.
-std::string error_line(std::string_view log);
+std::string find_error_line(std::string_view log);
 
-// Same for a log file, of which only the end is read; "" if the file does not exist or is empty.
-std::string error_line_of(const std::string& file);
+// Returns the error line at the end of a log file; "" if the file does not exist or is empty.
+std::string read_error_line(const std::string& file);
 
 }  // namespace qkscope

@@ -1,22 +1,18 @@
-#include "study/cluster/task_script.h"
-
 #include <algorithm>
-#include <iterator>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/core/text.h"
+#include "study/cluster/slurm.h"
 
 namespace qkscope {
 namespace {
 
-// Slurm sends USR1 this many seconds before the time limit, at most a quarter of the limit.
-constexpr std::int64_t kSecondsToEnd = 120;
-
-std::int64_t seconds_to_end(const SlurmOptions& options) {
-  if (options.time.empty()) return kSecondsToEnd;
-  return std::min(kSecondsToEnd, std::max<std::int64_t>(1, seconds_of_limit(options.time) / 4));
+// Returns how many seconds before the time limit Slurm sends USR1: at most a quarter of the limit.
+std::int64_t warning_seconds(const std::string& time) {
+  constexpr std::int64_t kMost = 120;
+  return time.empty() ? kMost : std::clamp<std::int64_t>(parse_time_limit(time) / 4, 1, kMost);
 }
 
 // The #SBATCH lines. Paths are quoted, because they may contain spaces.
@@ -37,20 +33,13 @@ std::string directives(const TaskScript& task, const SlurmOptions& options) {
   if (!options.memory.empty()) add("--mem=" + options.memory);
   if (!options.time.empty()) add("--time=" + options.time);
   add("--requeue");
-  add(fmt::format("--signal=B:USR1@{}", seconds_to_end(options)));
+  add(fmt::format("--signal=B:USR1@{}", warning_seconds(options.time)));
   return lines;
 }
 
-std::string command_line(const TaskScript& task) {
-  std::vector<std::string> words;
-  std::transform(task.command.begin(), task.command.end(), std::back_inserter(words), shell_word);
-  if (task.tasks > 1)
-    words.push_back(fmt::format("--shard \"$SLURM_ARRAY_TASK_ID/{}\"", task.tasks));
-  return fmt::format("{}", fmt::join(words, " "));
-}
-
 // Slurm sends USR1 to the script alone and TERM, when it ends a job, to every process of the job.
-// The script forwards either as one USR1: qkscope stops at the first signal and dies at a second.
+// The script forwards the first of these signals as one USR1, because qkscope stops in order at
+// the first USR1 and dies at the second.
 constexpr char kBody[] = R"(
 program=
 told=
@@ -99,20 +88,15 @@ exit "$status"
 
 }  // namespace
 
-std::string shell_word(const std::string& text) {
+std::string quote_for_shell(const std::string& text) {
   constexpr auto plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-/=:,@%";
   if (!text.empty() && text.find_first_not_of(plain) == std::string::npos) return text;
   std::string word = "'";
-  for (const char c : text) {
-    if (c == '\'')
-      word += "'\\''";
-    else
-      word += c;
-  }
+  for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
   return word + "'";
 }
 
-std::int64_t seconds_of_limit(const std::string& time) {
+std::int64_t parse_time_limit(const std::string& time) {
   const auto dash = time.find('-');
   const bool days = dash != std::string::npos;
   const auto parts = split(days ? time.substr(dash + 1) : time, ':');
@@ -127,10 +111,14 @@ std::int64_t seconds_of_limit(const std::string& time) {
 }
 
 std::string render_script(const TaskScript& task, const SlurmOptions& options) {
+  auto words = task.command;
+  std::ranges::transform(words, words.begin(), quote_for_shell);
+  if (task.tasks > 1)
+    words.push_back(fmt::format("--shard \"$SLURM_ARRAY_TASK_ID/{}\"", task.tasks));
   std::string script = "#!/bin/bash\n" + directives(task, options) + "\n# " + task.what + "\n";
   if (!options.environment.empty())
     script += fmt::format("\n{}\n", fmt::join(options.environment, "\n"));
-  return script + fmt::format(kBody, fmt::arg("command", command_line(task)),
+  return script + fmt::format(kBody, fmt::arg("command", fmt::join(words, " ")),
                               fmt::arg("never", task.retries_failures ? "0 | 2" : "0 | 1 | 2"),
                               fmt::arg("retries", options.retries));
 }

@@ -1,4 +1,4 @@
-// compare_with_published() and compare_runs() of qkscope/experimental/study.h.
+// Implements compare_with_published() and compare_runs().
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -13,7 +13,7 @@
 #include "qkscope/experimental/study.h"
 #include "study/compare/published.h"
 #include "study/compare/quantities.h"
-#include "study/compare/run_numbers.h"
+#include "study/compare/run_tables.h"
 
 namespace qkscope {
 namespace {
@@ -21,8 +21,8 @@ namespace {
 using Type = Table::Type;
 using Names = std::vector<std::string>;
 
-bool is_among(const Names& names, const std::string& name) {
-  return std::ranges::find(names, name) != names.end();
+bool contains(const Names& names, const std::string& name) {
+  return std::ranges::count(names, name) > 0;
 }
 
 Names labels_of(const std::vector<RunFolder>& runs) {
@@ -32,7 +32,7 @@ Names labels_of(const std::vector<RunFolder>& runs) {
 }
 
 // Joins at most a dozen names for a message.
-std::string listed(const Names& names) {
+std::string join_some(const Names& names) {
   constexpr std::size_t kMost = 12;
   if (names.size() <= kMost) return fmt::format("{}", fmt::join(names, ", "));
   const Names some(names.begin(), names.begin() + kMost);
@@ -43,44 +43,26 @@ std::vector<RunFolder> finished_runs(const std::string& results, const Names& on
   auto runs = runs_in(results);
   const auto labels = labels_of(runs);
   for (const auto& label : only)
-    if (!is_among(labels, label))
+    if (!contains(labels, label))
       bad_input("--only {}: {} has no finished run of this name; there are {}", in_quotes(label),
-                results, listed(labels));
+                results, join_some(labels));
   if (!only.empty())
-    std::erase_if(runs, [&](const RunFolder& run) { return !is_among(only, run.label); });
+    std::erase_if(runs, [&](const RunFolder& run) { return !contains(only, run.label); });
   return runs;
 }
 
-// Assigns runs to published names.
+// A published name and the runs that are compared with it.
 struct Match {
   std::string subject;
-  std::optional<RunNumbers> run;  // nullopt: no such run
+  std::optional<RunTables> run;  // nullopt: no such run here
 };
 
+// Returns `name`. Throws bad input if it is not a published name.
 std::string known_subject(const std::string& name, const Names& subjects, const std::string& file) {
-  if (is_among(subjects, name)) return name;
+  if (contains(subjects, name)) return name;
   const auto near = nearest(name, subjects);
   bad_input("--as {}: {} has no such name{}; there are {}", in_quotes(name), file,
-            near.empty() ? "" : fmt::format("; did you mean {}?", near), listed(subjects));
-}
-
-std::vector<Match> match_all_together(const PublishedSet& set, std::vector<RunFolder> runs,
-                                      const CompareOptions& options) {
-  const auto subjects = set.subjects();
-  if (options.as.empty())
-    bad_input(
-        "{}: its numbers are of several runs together; say which with --as SCOPE (and --only LABEL "
-        "for the runs that belong to it): {}",
-        set.file, listed(subjects));
-  return {{known_subject(options.as, subjects, set.file), RunNumbers(std::move(runs))}};
-}
-
-std::vector<Match> match_one(const PublishedSet& set, const std::vector<RunFolder>& runs,
-                             const std::string& as) {
-  if (runs.size() > 1)
-    bad_input("--as {}: {} runs cannot stand for one; choose it with --only LABEL", in_quotes(as),
-              runs.size());
-  return {{known_subject(as, set.subjects(), set.file), RunNumbers(runs)}};
+            near.empty() ? "" : fmt::format("; did you mean {}?", near), join_some(subjects));
 }
 
 std::vector<Match> match_by_order(const PublishedSet& set, const std::vector<RunFolder>& runs) {
@@ -95,19 +77,26 @@ std::vector<Match> match_by_order(const PublishedSet& set, const std::vector<Run
       "values cannot");
   std::vector<Match> matches;
   for (std::size_t i = 0; i < runs.size(); ++i)
-    matches.push_back({subjects[i], RunNumbers({runs[i]})});
+    matches.push_back({subjects[i], RunTables({runs[i]})});
   return matches;
 }
 
-std::vector<Match> match(const PublishedSet& set, const std::vector<RunFolder>& runs,
-                         const CompareOptions& options) {
-  if (set.pooled) return match_all_together(set, runs, options);
-  if (!options.as.empty()) return match_one(set, runs, options.as);
+std::vector<Match> match_runs(const PublishedSet& set, const std::vector<RunFolder>& runs,
+                              const CompareOptions& options) {
+  if (set.pooled && options.as.empty())
+    bad_input(
+        "{}: its numbers are of several runs together; say which with --as SCOPE (and --only LABEL "
+        "for the runs that belong to it): {}",
+        set.file, join_some(set.subjects()));
+  if (!set.pooled && !options.as.empty() && runs.size() > 1)
+    bad_input("--as {}: {} runs cannot stand for one; choose it with --only LABEL",
+              in_quotes(options.as), runs.size());
+  if (!options.as.empty())
+    return {{known_subject(options.as, set.subjects(), set.file), RunTables(runs)}};
   std::vector<Match> matches;
   bool any = false;
   for (const auto& subject : set.subjects()) {
-    const auto found =
-        std::ranges::find_if(runs, [&](const RunFolder& run) { return run.label == subject; });
+    const auto found = std::ranges::find(runs, subject, &RunFolder::label);
     matches.push_back({subject, {}});
     if (found == runs.end()) continue;
     matches.back().run.emplace(std::vector<RunFolder>{*found});
@@ -117,47 +106,46 @@ std::vector<Match> match(const PublishedSet& set, const std::vector<RunFolder>& 
 }
 
 // Returns NaN if one of the standard errors is NaN.
-double error_of_difference(double a, double b) {
-  return std::hypot(a, b);
-}
-
-double ratio(double difference, double se) {
+double z_score(double difference, double se) {
   return se > 0 ? difference / se : kNan;
 }
 
-Table published_table() {
+Table table_with_columns(const Names& texts, const Names& numbers, const Names& more_texts = {}) {
   Table table;
-  for (const char* name : {"measure", "checkpoint", "model"}) table.column(name, Type::text);
-  for (const char* name : {"published", "ours", "difference", "se_published", "se_ours", "se", "z"})
-    table.column(name, Type::real);
-  for (const char* name : {"our_column", "kind", "source", "note"}) table.column(name, Type::text);
+  for (const auto& name : texts) table.column(name, Type::text);
+  for (const auto& name : numbers) table.column(name, Type::real);
+  for (const auto& name : more_texts) table.column(name, Type::text);
   return table;
 }
 
 void add_published(Table& table, const PublishedNumber& number, Match& match) {
-  OurNumber ours{.missing = "there is no such run here"};
-  if (match.run) ours = our_number(number, *match.run);
-  const double published = ours.sizes ? std::fabs(number.value) : number.value;
+  MeasuredValue ours{.missing = "there is no such run here"};
+  if (match.run) ours = evaluate_published(number, *match.run);
+  const double published = ours.sign_arbitrary ? std::fabs(number.value) : number.value;
   const double difference = ours.value - published;
-  const double se = error_of_difference(number.se, ours.se);
-  table.add({number.quantity, number.subject, match.run ? match.run->label() : "", published,
-             ours.value, difference, number.se, ours.se, se, ratio(difference, se), ours.column,
-             number.kind, number.source,
-             ours.sizes ? std::string("sizes: the sign is not determined") : ours.missing});
+  const double se = std::hypot(number.se, ours.se);
+  table.add(
+      {number.quantity, number.subject, match.run ? match.run->label() : "", published, ours.value,
+       difference, number.se, ours.se, se, z_score(difference, se), ours.column, number.kind,
+       number.source,
+       ours.sign_arbitrary ? std::string("sizes: the sign is not determined") : ours.missing});
 }
 
 // Rows are ordered by quantity as in the file, then by checkpoint.
-Table compare(const PublishedSet& set, std::vector<Match> matches, bool every_source) {
+Table compare_numbers(const PublishedSet& set, std::vector<Match> matches, bool every_source) {
   Names quantities;
   std::map<std::pair<std::string, std::string>, std::vector<const PublishedNumber*>> numbers;
   for (const auto& number : set.numbers) {
     if (!number.preferred && !every_source) continue;
     auto& list = numbers[{number.quantity, number.subject}];
-    if (list.empty() && !is_among(quantities, number.quantity))
+    if (list.empty() && !contains(quantities, number.quantity))
       quantities.push_back(number.quantity);
     list.push_back(&number);
   }
-  Table table = published_table();
+  Table table =
+      table_with_columns({"measure", "checkpoint", "model"},
+                         {"published", "ours", "difference", "se_published", "se_ours", "se", "z"},
+                         {"our_column", "kind", "source", "note"});
   for (const auto& quantity : quantities)
     for (auto& match : matches)
       for (const auto* number : numbers[{quantity, match.subject}])
@@ -165,7 +153,8 @@ Table compare(const PublishedSet& set, std::vector<Match> matches, bool every_so
   return table;
 }
 
-void refuse_nothing(const Table& table, const PublishedSet& set) {
+// Throws bad input if no number could be compared.
+void refuse_empty(const Table& table, const PublishedSet& set) {
   const auto& ours = table.find("ours")->reals;
   if (std::ranges::any_of(ours, [](double value) { return !std::isnan(value); })) return;
   const auto& notes = table.find("note")->texts;
@@ -175,28 +164,28 @@ void refuse_nothing(const Table& table, const PublishedSet& set) {
 
 // A pair of runs to compare.
 struct Pair {
-  RunNumbers a;
-  RunNumbers b;
+  RunTables a;
+  RunTables b;
 };
 
 std::vector<Pair> pairs_of(const std::string& folder_a, const std::string& folder_b) {
   const auto all_a = runs_in(folder_a);
   const auto all_b = runs_in(folder_b);
-  if (all_a.size() == 1 && all_b.size() == 1) return {{RunNumbers(all_a), RunNumbers(all_b)}};
+  if (all_a.size() == 1 && all_b.size() == 1) return {{RunTables(all_a), RunTables(all_b)}};
   const auto labels_a = labels_of(all_a);
   const auto labels_b = labels_of(all_b);
   std::vector<Pair> pairs;
   for (const auto& a : all_a)
     for (const auto& b : all_b)
-      if (a.label == b.label) pairs.push_back({RunNumbers({a}), RunNumbers({b})});
+      if (a.label == b.label) pairs.push_back({RunTables({a}), RunTables({b})});
   if (pairs.empty())
-    bad_input("{} and {}: no label is in both: {} and {}", folder_a, folder_b, listed(labels_a),
-              listed(labels_b));
+    bad_input("{} and {}: no label is in both: {} and {}", folder_a, folder_b, join_some(labels_a),
+              join_some(labels_b));
   const auto tell = [](const Names& labels, const Names& others, const std::string& folder) {
     Names alone;
     for (const auto& label : labels)
-      if (!is_among(others, label)) alone.push_back(label);
-    if (!alone.empty()) log::warn("only in {}: {}", folder, listed(alone));
+      if (!contains(others, label)) alone.push_back(label);
+    if (!alone.empty()) log::warn("only in {}: {}", folder, join_some(alone));
   };
   tell(labels_a, labels_b, folder_a);
   tell(labels_b, labels_a, folder_b);
@@ -211,15 +200,7 @@ void warn_about_options(Pair& pair) {
       others.push_back(fmt::format("{} {} and {}", name, value.dump(), in_b.dump()));
   if (!others.empty())
     log::warn("{} and {} were analysed with other options: {}", pair.a.label(), pair.b.label(),
-              listed(others));
-}
-
-Table pair_table() {
-  Table table;
-  for (const char* name : {"measure", "model_a", "model_b"}) table.column(name, Type::text);
-  for (const char* name : {"a", "b", "difference", "se_a", "se_b", "se", "z"})
-    table.column(name, Type::real);
-  return table;
+              join_some(others));
 }
 
 }  // namespace
@@ -228,8 +209,8 @@ Table compare_with_published(const std::string& results, const CompareOptions& o
   return translate_exceptions([&] {
     const auto set = read_published(options.published);
     const auto runs = finished_runs(results, options.only);
-    auto table = compare(set, match(set, runs, options), options.every_source);
-    refuse_nothing(table, set);
+    auto table = compare_numbers(set, match_runs(set, runs, options), options.every_source);
+    refuse_empty(table, set);
     return table;
   });
 }
@@ -238,16 +219,17 @@ Table compare_runs(const std::string& a, const std::string& b) {
   return translate_exceptions([&] {
     auto pairs = pairs_of(a, b);
     for (auto& pair : pairs) warn_about_options(pair);
-    Table table = pair_table();
+    Table table = table_with_columns({"measure", "model_a", "model_b"},
+                                     {"a", "b", "difference", "se_a", "se_b", "se", "z"});
     for (const auto& quantity : compared_quantities())
       for (auto& pair : pairs) {
-        const auto in_a = our_statistic(quantity, pair.a);
-        const auto in_b = our_statistic(quantity, pair.b);
+        const auto in_a = evaluate_quantity(quantity, pair.a);
+        const auto in_b = evaluate_quantity(quantity, pair.b);
         if (std::isnan(in_a.value) && std::isnan(in_b.value)) continue;
         const double difference = in_b.value - in_a.value;
-        const double se = error_of_difference(in_a.se, in_b.se);
+        const double se = std::hypot(in_a.se, in_b.se);
         table.add({quantity, pair.a.label(), pair.b.label(), in_a.value, in_b.value, difference,
-                   in_a.se, in_b.se, se, ratio(difference, se)});
+                   in_a.se, in_b.se, se, z_score(difference, se)});
       }
     if (table.rows() == 0) bad_input("{} and {}: have no tables of heads to compare", a, b);
     return table;

@@ -1,8 +1,11 @@
-// Implements pool_results() from qkscope/experimental/study.h: statistics over the heads of several
-// analyses.
+// Implements pool_results(): statistics over the heads of several analyses.
+#include "study/compare/pool.h"
+
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
+#include <utility>
 
 #include <fmt/ranges.h>
 
@@ -10,64 +13,195 @@
 #include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/core/translate_exceptions.h"
-#include "base/io/json.h"
+#include "base/io/folder.h"
 #include "base/numerics/correlation.h"
+#include "base/numerics/sample_statistics.h"
+#include "base/tables/csv.h"
 #include "qkscope/experimental/study.h"
-#include "study/compare/pool_inputs.h"
+#include "study/compare/published.h"
+#include "study/compare/run_tables.h"
 #include "study/sweep/sweep.h"
 
 namespace qkscope {
 namespace {
+
+struct PooledHead {
+  std::string model;                     // label of the run
+  std::string rope;                      // "rope", "nope" or "unknown"
+  std::string attention = "full";        // or "sliding"
+  double depth = 0;                      // layer / last layer with a head of the run
+  std::map<std::string, double> values;  // by quantity; missing values have no entry
+
+  // Returns NaN for a missing quantity.
+  double value(const std::string& quantity) const {
+    const auto found = values.find(quantity);
+    return found == values.end() ? kNan : found->second;
+  }
+};
+
+// Access to one row of a table by column name; NaN and "" for a missing column.
+struct TableRow {
+  const Table& table;
+  std::size_t row;
+
+  double number(const std::string& column) const {
+    const auto* found = table.find(column);
+    return found == nullptr || found->type == Table::Type::text ? kNan : found->number(row);
+  }
+  std::string text(const std::string& column) const {
+    const auto* found = table.find(column);
+    return found == nullptr || found->type != Table::Type::text ? "" : found->texts[row];
+  }
+};
+
+// Sets a quantity of the head unless the value is NaN or infinite.
+void set_value(PooledHead& head, const std::string& quantity, double value) {
+  if (std::isfinite(value)) head.values[quantity] = value;
+}
+
+// Returns 1 for a positive value, 0 for any other and NaN for NaN. The mean over heads is the share
+// of heads with a positive value.
+double is_positive(double value) {
+  return std::isnan(value) ? kNan : value > 0 ? 1 : 0;
+}
+
+void add_qk(const TableRow& row, PooledHead& head) {
+  const auto pc = static_cast<int>(row.number("pc"));
+  for (const char* name : {"r_q", "r_k", "explained_variance"})
+    set_value(head, fmt::format("{}_pc{}", name, pc), row.number(name));
+  if (pc != 0) return;
+  set_value(head, "abs_r_k", std::fabs(row.number("r_k")));
+  set_value(head, "abs_mu_q_pc0", std::fabs(row.number("mu_q")));
+  set_value(head, "qk_distance_pc0", std::fabs(row.number("mu_q") - row.number("mu_k")));
+  for (const char* name : {"fisher", "positional_variance_q", "positional_variance_k"})
+    set_value(head, name, row.number(name));
+  set_value(head, "linear_accuracy_pc0_pc1", row.number("qk_accuracy"));
+}
+
+void add_class(const TableRow& row, PooledHead& head) {
+  const auto set_class = [&](const char* column, const std::string& suffix) {
+    const auto found = row.text(column);
+    if (found.empty()) return;
+    for (const char* name :
+         {"position_dominated", "q_positional", "k_positional", "content_focused", "mixed"})
+      set_value(head, name + suffix, found == name ? 1 : 0);
+  };
+  set_class("class", "");
+  set_class("class_axis", "_axis");
+  for (const char* name : {"r_q_axis", "r_k_axis"})
+    set_value(head, std::string("abs_") + name, std::fabs(row.number(name)));
+  for (const char* name : {"pc_position", "pc_position_variance"})
+    set_value(head, name, row.number(name));
+}
+
+void add_rotated(const TableRow& row, PooledHead& head) {
+  for (const char* name :
+       {"position_r", "r_q_a", "r_k_a", "alpha_q", "alpha_k", "mu_q_a", "mu_k_a", "bias_strength",
+        "separation_strength", "var_frac_a", "var_frac_b", "plane_var_fraction", "residual_pos_r",
+        "content_var_b", "active_planes", "position_r_null", "r_q_a_null", "r_k_a_null"})
+    set_value(head, name, row.number(name));
+  for (const char* name : {"r_q_a", "r_k_a", "alpha_q", "alpha_k"})
+    set_value(head, std::string("abs_") + name, std::fabs(row.number(name)));
+  set_value(head, "slope_ratio", std::fabs(row.number("alpha_k") / row.number("alpha_q")));
+  set_value(head, "share_positive_bias", is_positive(row.number("bias_strength")));
+  set_value(head, "share_positive_mu_q_a", is_positive(row.number("mu_q_a")));
+  set_value(head, "share_var_b_above_a",
+            is_positive(row.number("var_frac_b") - row.number("var_frac_a")));
+}
+
+void add_complement(const TableRow& row, PooledHead& head) {
+  if (std::isnan(row.number("active"))) return;
+  const double before = head.value("active_variance");
+  head.values["active_variance"] = (std::isnan(before) ? 0 : before) +
+                                   (row.number("active") == 1 ? row.number("variance_share") : 0);
+}
+
+void add_metrics(const TableRow& row, PooledHead& head) {
+  for (const char* name :
+       {"ap_overall", "ap_profile_overall", "ap_first20", "ap_last20", "ap_drop", "q_R2_pos"})
+    set_value(head, name, row.number(name));
+}
+
+// A table and the function that adds the quantities of its rows to their heads.
+struct HeadTable {
+  const char* name;
+  void (*add)(const TableRow& row, PooledHead& head);
+};
+constexpr HeadTable kHeadTables[] = {{"qk", add_qk},
+                                     {"taxonomy", add_class},
+                                     {"rotated", add_rotated},
+                                     {"complement", add_complement},
+                                     {"head_metrics", add_metrics}};
+
+void read_table(const std::string& file, const HeadTable& source,
+                std::map<std::pair<std::int64_t, std::int64_t>, PooledHead>& heads) {
+  const Table table = read_parquet_table_with_gaps(file);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(table.rows()); ++i) {
+    const TableRow row{table, i};
+    const double head = row.number(table.find("head") != nullptr ? "head" : "q_head");
+    auto& pooled =
+        heads[{static_cast<std::int64_t>(row.number("layer")), static_cast<std::int64_t>(head)}];
+    if (const auto rope = row.text("rope"); !rope.empty()) pooled.rope = rope;
+    if (row.text("attention").starts_with("sliding")) pooled.attention = "sliding";
+    source.add(row, pooled);
+  }
+}
+
+// Reads every head of the runs with the quantities of its tables, sorted by run, layer and head.
+std::vector<PooledHead> read_heads(const std::vector<RunFolder>& runs) {
+  std::vector<PooledHead> all;
+  std::set<std::string> labels;
+  for (const auto& run : runs) {
+    if (!labels.insert(run.label).second)
+      bad_input("{}: there is another run named {}; give each its own --label", run.folder,
+                run.label);
+    std::map<std::pair<std::int64_t, std::int64_t>, PooledHead> heads;
+    for (const auto& source : kHeadTables) {
+      const auto file = run.folder + "/" + source.name + ".parquet";
+      if (path_exists(file)) read_table(file, source, heads);
+    }
+    if (heads.empty()) bad_input("{}: there are no tables of heads here", run.folder);
+    const auto last = std::max<std::int64_t>(1, heads.rbegin()->first.first);
+    for (auto& [place, head] : heads) {
+      head.model = run.label;
+      head.depth = static_cast<double>(place.first) / static_cast<double>(last);
+      all.push_back(std::move(head));
+    }
+  }
+  return all;
+}
+
+// Returns the names of all quantities of these heads, sorted.
+std::vector<std::string> quantities_of(const std::vector<PooledHead>& heads) {
+  std::set<std::string> names;
+  for (const auto& head : heads)
+    for (const auto& [name, value] : head.values) names.insert(name);
+  return {names.begin(), names.end()};
+}
 
 using Type = Table::Type;
 using Heads = std::vector<const PooledHead*>;
 
 constexpr char kAll[] = "all";
 
-struct Spread {
-  std::int64_t n = 0;
-  double mean = kNan;
-  double median = kNan;
-  double deviation = kNan;  // ddof 1
-  double least = kNan;
-  double most = kNan;
-};
-
-Spread spread_of(std::vector<double> values) {
-  Spread spread;
-  spread.n = std::ssize(values);
-  if (values.empty()) return spread;
-  std::sort(values.begin(), values.end());
-  const auto n = static_cast<double>(values.size());
-  spread.mean = 0;
-  for (const double value : values) spread.mean += value / n;
-  const auto half = values.size() / 2;
-  spread.median = values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
-  double squares = 0;
-  for (const double value : values) squares += (value - spread.mean) * (value - spread.mean);
-  if (values.size() > 1) spread.deviation = std::sqrt(squares / (n - 1));
-  spread.least = values.front();
-  spread.most = values.back();
-  return spread;
-}
-
-std::vector<double> numbers_of(const Heads& heads, const std::string& quantity) {
+// Returns the values of the heads that have the quantity.
+std::vector<double> values_of(const Heads& heads, const std::string& quantity) {
   std::vector<double> values;
   for (const auto* head : heads)
     if (const double value = head->value(quantity); !std::isnan(value)) values.push_back(value);
   return values;
 }
 
-// "all", followed by the label of each run.
-std::vector<std::string> models_of(const std::vector<PooledHead>& heads) {
+// Returns "all", followed by the label of each run.
+std::vector<std::string> model_names(const std::vector<PooledHead>& heads) {
   std::vector<std::string> models = {kAll};
   for (const auto& head : heads)
     if (models.back() != head.model) models.push_back(head.model);
   return models;
 }
 
-Heads heads_of(const std::vector<PooledHead>& heads, const std::string& model,
-               const std::string& layers = kAll) {
+Heads select_heads(const std::vector<PooledHead>& heads, const std::string& model,
+                   const std::string& layers = kAll) {
   Heads chosen;
   for (const auto& head : heads)
     if ((model == kAll || head.model == model) &&
@@ -81,14 +215,15 @@ Table pooled_table(const std::vector<PooledHead>& heads) {
   for (const char* name : {"model", "heads", "quantity"}) table.column(name, Type::text);
   table.column("n_heads", Type::integer);
   for (const char* name : {"mean", "median", "std", "min", "max"}) table.column(name, Type::real);
-  for (const auto& model : models_of(heads))
+  for (const auto& model : model_names(heads))
     for (const char* layers : {kAll, "rope", "nope", "full", "sliding"}) {
-      const auto chosen = heads_of(heads, model, layers);
-      for (const auto& quantity : pooled_quantities(heads)) {
-        const auto spread = spread_of(numbers_of(chosen, quantity));
-        if (spread.n > 0)
-          table.add({model, std::string(layers), quantity, spread.n, spread.mean, spread.median,
-                     spread.deviation, spread.least, spread.most});
+      const auto chosen = select_heads(heads, model, layers);
+      for (const auto& quantity : quantities_of(heads)) {
+        const auto values = values_of(chosen, quantity);
+        if (values.empty()) continue;
+        const auto [least, most] = std::ranges::minmax(values);
+        table.add({model, std::string(layers), quantity, std::ssize(values), mean_of(values),
+                   quantile_of(values, 0.5), deviation_of(values), least, most});
       }
     }
   return table;
@@ -99,17 +234,17 @@ Table depth_table(const std::vector<PooledHead>& heads, int bins) {
   table.column("model", Type::text).column("quantity", Type::text).column("bin", Type::integer);
   table.column("depth_low", Type::real).column("depth_high", Type::real);
   table.column("n_heads", Type::integer).column("mean", Type::real).column("median", Type::real);
-  for (const auto& model : models_of(heads)) {
-    std::vector<Heads> at(static_cast<std::size_t>(bins));
-    for (const auto* head : heads_of(heads, model))
-      at[static_cast<std::size_t>(std::min(static_cast<int>(head->depth * bins), bins - 1))]
-          .push_back(head);
-    for (const auto& quantity : pooled_quantities(heads))
+  for (const auto& model : model_names(heads)) {
+    std::vector<Heads> at(as_index(bins));
+    for (const auto* head : select_heads(heads, model))
+      at[as_index(std::min(static_cast<int>(head->depth * bins), bins - 1))].push_back(head);
+    for (const auto& quantity : quantities_of(heads))
       for (int bin = 0; bin < bins; ++bin) {
-        const auto spread = spread_of(numbers_of(at[static_cast<std::size_t>(bin)], quantity));
-        if (spread.n > 0)
+        const auto values = values_of(at[as_index(bin)], quantity);
+        if (!values.empty())
           table.add({model, quantity, std::int64_t{bin}, static_cast<double>(bin) / bins,
-                     (bin + 1.0) / bins, spread.n, spread.mean, spread.median});
+                     (bin + 1.0) / bins, std::ssize(values), mean_of(values),
+                     quantile_of(values, 0.5)});
       }
   }
   return table;
@@ -121,42 +256,38 @@ void add_correlation_columns(Table& table, const char* count) {
     table.column(name, Type::real);
 }
 
+void add_correlation(Table& table, std::vector<Table::Cell> cells, const PairCorrelation& found) {
+  cells.insert(cells.end(),
+               {found.n, found.pearson.r, found.pearson.p, found.spearman.r, found.spearman.p});
+  table.add(std::move(cells));
+}
+
 Table correlation_table(const std::vector<PooledHead>& heads,
                         const std::vector<std::pair<std::string, std::string>>& pairs) {
   Table table;
   for (const char* name : {"model", "x", "y"}) table.column(name, Type::text);
   add_correlation_columns(table, "n_heads");
   for (const auto& [x, y] : pairs) {
-    for (const auto& model : models_of(heads)) {
+    for (const auto& model : model_names(heads)) {
       std::vector<double> of_x;
       std::vector<double> of_y;
-      for (const auto* head : heads_of(heads, model)) {
+      for (const auto* head : select_heads(heads, model)) {
         of_x.push_back(head->value(x));
         of_y.push_back(head->value(y));
       }
-      const auto found = correlate(of_x, of_y);
-      table.add({model, x, y, found.n, found.pearson.r, found.pearson.p, found.spearman.r,
-                 found.spearman.p});
+      add_correlation(table, {model, x, y}, correlate(of_x, of_y));
     }
   }
   return table;
 }
 
-std::vector<OverviewRow> overviews(const std::vector<RunFolder>& runs) {
-  std::vector<OverviewRow> rows;
-  rows.reserve(runs.size());
-  for (const auto& run : runs) rows.push_back(overview_of_results(run.folder, run.label));
-  return rows;
-}
-
-std::vector<std::string> labels_of(const std::vector<OverviewRow>& runs) {
+Table score_table(const std::vector<RunFolder>& folders, const PoolOptions& options) {
+  std::vector<OverviewRow> runs;
   std::vector<std::string> labels;
-  labels.reserve(runs.size());
-  for (const auto& run : runs) labels.push_back(run.label);
-  return labels;
-}
-
-Table score_table(const std::vector<OverviewRow>& runs, const PoolOptions& options) {
+  for (const auto& run : folders) {
+    runs.push_back(overview_of_results(run.folder, run.label));
+    labels.push_back(run.label);
+  }
   Table table;
   table.column("score", Type::text).column("measure", Type::text);
   add_correlation_columns(table, "n_models");
@@ -164,10 +295,9 @@ Table score_table(const std::vector<OverviewRow>& runs, const PoolOptions& optio
   std::set<std::string> scored;
   for (const auto& score : scores)
     for (const auto& [model, value] : score.models) scored.insert(model);
-  if (std::ranges::none_of(runs,
-                           [&](const OverviewRow& run) { return scored.contains(run.label); }))
+  if (std::ranges::none_of(labels, [&](const auto& label) { return scored.contains(label); }))
     bad_input("{}: no run has a name of column {}; runs are {}, the file has {}", options.scores,
-              in_quotes(options.by), fmt::join(labels_of(runs), ", "), fmt::join(scored, ", "));
+              in_quotes(options.by), fmt::join(labels, ", "), fmt::join(scored, ", "));
   for (const auto& score : scores)
     for (const auto& measure : overview_measures()) {
       std::vector<double> of_runs;
@@ -178,21 +308,46 @@ Table score_table(const std::vector<OverviewRow>& runs, const PoolOptions& optio
         of_score.push_back(found == score.models.end() ? kNan : found->second);
       }
       const auto found = correlate(of_runs, of_score);
-      if (found.n > 0)
-        table.add({score.name, measure, found.n, found.pearson.r, found.pearson.p, found.spearman.r,
-                   found.spearman.p});
+      if (found.n > 0) add_correlation(table, {score.name, measure}, found);
     }
   return table;
 }
 
-void check_quantity(const std::string& name, const std::vector<std::string>& known) {
-  if (std::ranges::find(known, name) != known.end()) return;
-  const auto near = nearest(name, known);
-  bad_input("pool: {} is not a number of these heads{}; there are {}", in_quotes(name),
-            near.empty() ? "" : fmt::format(", is {} meant?", near), fmt::join(known, ", "));
-}
-
 }  // namespace
+
+std::vector<Score> read_scores(const std::string& file, const std::string& by) {
+  const auto header = read_csv_header(file);
+  const auto has = [&](const std::string& name) { return std::ranges::count(header, name) > 0; };
+  if (!has(by))
+    bad_input("{}: there is no column {} with the names of models; it has {}", file, in_quotes(by),
+              fmt::join(header, ", "));
+  std::vector<CsvColumn> columns;
+  for (const auto& name : header) columns.push_back({name, Table::Type::text});
+  const Table table = read_csv_table(file, columns);
+  const auto& models = table.find(by)->texts;
+  std::vector<Score> scores;  // in the order of the file
+  const auto add = [&](const std::string& name, std::size_t row, const std::string& field) {
+    const double value = parse_number(field);
+    if (models[row].empty() || std::isnan(value)) return;
+    auto found = std::ranges::find(scores, name, &Score::name);
+    if (found == scores.end()) found = scores.insert(scores.end(), {name, {}});
+    if (!found->models.emplace(models[row], value).second)
+      bad_input("{}: row {}: {} of {} is there twice", file, row + 2, name, models[row]);
+  };
+  const bool is_long = has("metric") && has("value");
+  for (std::size_t row = 0; row < models.size(); ++row) {
+    std::vector<std::string> name;
+    for (const auto& column : table.columns())
+      if (!is_long && column.name != by) add(column.name, row, column.texts[row]);
+    for (const char* part : {"benchmark", "mode", "length_tokens", "metric"})
+      if (const auto* column = table.find(part); column && !column->texts[row].empty())
+        name.push_back(column->texts[row]);
+    if (is_long)
+      add(fmt::format("{}", fmt::join(name, " / ")), row, table.find("value")->texts[row]);
+  }
+  if (scores.empty()) bad_input("{}: holds no score of a model", file);
+  return scores;
+}
 
 PooledTables pool_results(const PoolOptions& options) {
   return translate_exceptions([&] {
@@ -203,15 +358,20 @@ PooledTables pool_results(const PoolOptions& options) {
       const auto found = runs_in(folder);
       runs.insert(runs.end(), found.begin(), found.end());
     }
-    const auto heads = pooled_heads(runs);
-    const auto known = pooled_quantities(heads);
+    const auto heads = read_heads(runs);
+    const auto known = quantities_of(heads);
     for (const auto& [x, y] : options.pairs)
-      for (const auto& name : {x, y}) check_quantity(name, known);
+      for (const auto& name : {x, y}) {
+        if (std::ranges::count(known, name) > 0) continue;
+        const auto near = nearest(name, known);
+        bad_input("pool: {} is not a number of these heads{}; there are {}", in_quotes(name),
+                  near.empty() ? "" : fmt::format(", is {} meant?", near), fmt::join(known, ", "));
+      }
     PooledTables tables;
     tables.pooled = pooled_table(heads);
     tables.depth = depth_table(heads, options.depth_bins);
     tables.correlations = correlation_table(heads, options.pairs);
-    if (!options.scores.empty()) tables.scores = score_table(overviews(runs), options);
+    if (!options.scores.empty()) tables.scores = score_table(runs, options);
     return tables;
   });
 }

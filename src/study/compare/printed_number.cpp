@@ -1,17 +1,16 @@
-#include "study/compare/printed_number.h"
-
 #include <charconv>
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "base/core/numbers.h"
+#include "study/compare/published.h"
 
 namespace qkscope {
 namespace {
 
-// An unsigned decimal number found in a text.
-struct Printed {
+// An unsigned decimal number of a text.
+struct PrintedNumber {
   double value = 0;
   double unit = 1;  // value of one unit of the last digit
 };
@@ -20,15 +19,8 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-double parse_plain(std::string_view text) {
-  double value = kNan;
-  const auto* end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, value);
-  return parsed.ec == std::errc() && parsed.ptr == end ? value : kNan;
-}
-
 // Parses a number ("3,239", "0.60", "3.19e-3") and removes it from the beginning of the text.
-Printed take_number(std::string_view& text) {
+PrintedNumber remove_number(std::string_view& text) {
   std::string digits;
   int decimals = 0;
   bool point = false;
@@ -52,16 +44,16 @@ Printed take_number(std::string_view& text) {
     if (parsed.ec == std::errc()) i = static_cast<std::size_t>(parsed.ptr - text.data());
   }
   text.remove_prefix(i);
-  return {parse_plain(digits) * std::pow(10.0, exponent), std::pow(10.0, exponent - decimals)};
+  return {parse_number(digits) * std::pow(10.0, exponent), std::pow(10.0, exponent - decimals)};
 }
 
-std::vector<Printed> numbers_in(std::string_view text) {
-  std::vector<Printed> numbers;
+std::vector<PrintedNumber> find_numbers(std::string_view text) {
+  std::vector<PrintedNumber> numbers;
   while (true) {
     const auto begin = text.find_first_of("0123456789");
     if (begin == std::string_view::npos) return numbers;
     text.remove_prefix(begin);
-    numbers.push_back(take_number(text));
+    numbers.push_back(remove_number(text));
   }
 }
 
@@ -71,7 +63,7 @@ bool about_equal(double a, double b) {
 
 // Returns the factor between the printed number and the value: 1, a power of ten (per cent,
 // "x10^3", an exponent after a range) or 1024 ("256K"). Returns NaN for any other factor.
-double scale_between(const Printed& printed, double value, std::string_view text) {
+double unit_scale(const PrintedNumber& printed, double value, std::string_view text) {
   if (value == 0 && printed.value == 0)
     return text.find('%') != std::string_view::npos         ? 0.01
            : text.find("(x10^3)") != std::string_view::npos ? 1e-3
@@ -84,12 +76,19 @@ double scale_between(const Printed& printed, double value, std::string_view text
 
 }  // namespace
 
+double parse_number(std::string_view text) {
+  double value = kNan;
+  const auto* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value);
+  return parsed.ec == std::errc() && parsed.ptr == end ? value : kNan;
+}
+
 double printed_rounding(std::string_view text, double value) {
   if (text.starts_with("not printed")) return kNan;
   const double units = text.find('~') == std::string_view::npos ? 0.5 : 1.0;
-  const auto numbers = numbers_in(text);
+  const auto numbers = find_numbers(text);
   for (const auto& printed : numbers) {
-    const double scale = scale_between(printed, value, text);
+    const double scale = unit_scale(printed, value, text);
     if (!std::isnan(scale)) return units * printed.unit * scale;
   }
   if (numbers.size() == 2 &&
@@ -100,8 +99,8 @@ double printed_rounding(std::string_view text, double value) {
 
 double parse_uncertainty(std::string_view text) {
   const auto slash = text.find('/');
-  if (slash == std::string_view::npos) return parse_plain(text);
-  return parse_plain(text.substr(0, slash)) / parse_plain(text.substr(slash + 1));
+  if (slash == std::string_view::npos) return parse_number(text);
+  return parse_number(text.substr(0, slash)) / parse_number(text.substr(slash + 1));
 }
 
 }  // namespace qkscope

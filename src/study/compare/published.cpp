@@ -1,7 +1,6 @@
 #include "study/compare/published.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <set>
@@ -15,7 +14,6 @@
 #include "base/io/data_folder.h"
 #include "base/io/folder.h"
 #include "base/tables/csv.h"
-#include "study/compare/printed_number.h"
 
 namespace qkscope {
 namespace {
@@ -36,14 +34,8 @@ std::map<std::string, std::string> published_files() {
   return files;
 }
 
-std::vector<std::string> names_of(const std::map<std::string, std::string>& files) {
-  std::vector<std::string> names;
-  names.reserve(files.size());
-  for (const auto& [name, file] : files) names.push_back(name);
-  return names;
-}
-
-std::string find_published(const std::string& name) {
+// Returns the path of a set, or of a file of the user.
+std::string find_published_file(const std::string& name) {
   if (name.ends_with(kEnding) || name.find('/') != std::string::npos) return name;
   const auto files = published_files();
   if (files.empty())
@@ -53,7 +45,7 @@ std::string find_published(const std::string& name) {
         fmt::join(data_folders(), " and "));
   const auto found = files.find(name);
   if (found != files.end()) return found->second;
-  const auto known = names_of(files);
+  const auto known = published_sets();
   bad_input("--published {}: known {} {}, and files of your own, whose names end in .csv",
             in_quotes(name), known.size() == 1 ? "is" : "are", fmt::join(known, ", "));
 }
@@ -62,9 +54,8 @@ std::string find_published(const std::string& name) {
 class PublishedRows {
  public:
   explicit PublishedRows(std::string file) : file_(std::move(file)) {
-    header_ = read_csv_header(file_);
     std::vector<CsvColumn> columns;
-    for (const auto& name : header_) columns.push_back({name, Table::Type::text});
+    for (const auto& name : read_csv_header(file_)) columns.push_back({name, Table::Type::text});
     table_ = read_csv_table(file_, columns);
     if (table_.rows() == 0) bad_input("{}: holds no numbers", file_);
   }
@@ -77,20 +68,22 @@ class PublishedRows {
       if (has(name)) return name;
     return "";
   }
-  const std::vector<std::string>& header() const { return header_; }
   const std::string& file() const { return file_; }
 
   std::string text(std::size_t row, const std::string& column) const {
     const auto* found = table_.find(column);
     return found == nullptr ? "" : found->texts[row];
   }
+  std::string required_text(std::size_t row, const std::string& column) const {
+    auto field = text(row, column);
+    if (field.empty()) bad_input("{}: {} is empty", where(row), column);
+    return field;
+  }
   // Returns NaN for an empty field. Throws bad input if the field is not a number.
   double number(std::size_t row, const std::string& column) const {
     const auto field = text(row, column);
-    double value = kNan;
-    const auto* end = field.data() + field.size();
-    const auto parsed = std::from_chars(field.data(), end, value);
-    if (!field.empty() && (parsed.ec != std::errc() || parsed.ptr != end || !std::isfinite(value)))
+    const double value = parse_number(field);
+    if (!field.empty() && !std::isfinite(value))
       bad_input("{}: {}: found {}, expected a number", where(row), column, in_quotes(field));
     return value;
   }
@@ -103,14 +96,13 @@ class PublishedRows {
 
  private:
   std::string file_;
-  std::vector<std::string> header_;
   Table table_;
 };
 
 // Standard error of a published number, from the column `uncertainty` and from rounding. A uniform
 // error of half a unit of the last digit has the standard deviation 0.5 / sqrt(3) units.
-double published_error(const PublishedRows& rows, std::size_t row, double value,
-                       const std::string& column) {
+double published_standard_error(const PublishedRows& rows, std::size_t row, double value,
+                                const std::string& column) {
   const auto text = rows.text(row, "value_text");
   const auto uncertainty = rows.text(row, "uncertainty");
   const double read = uncertainty.empty() ? 0.0 : parse_uncertainty(uncertainty);
@@ -124,14 +116,16 @@ double published_error(const PublishedRows& rows, std::size_t row, double value,
   return std::hypot(read, rounding / std::sqrt(3.0));
 }
 
-PublishedNumber common_fields(const PublishedRows& rows, std::size_t row) {
+// Reads the fields that all files with a column `value` have.
+PublishedNumber read_common_fields(const PublishedRows& rows, std::size_t row) {
   PublishedNumber number;
   number.value = rows.number(row, "value");
   number.text = rows.text(row, "value_text");
   number.kind = rows.text(row, "kind");
   number.source = rows.text(row, "source");
   number.preferred = rows.text(row, "preferred") != "no";
-  number.se = number.kind == "setting" ? 0.0 : published_error(rows, row, number.value, "value");
+  number.se =
+      number.kind == "setting" ? 0.0 : published_standard_error(rows, row, number.value, "value");
   return number;
 }
 
@@ -139,11 +133,9 @@ PublishedNumber common_fields(const PublishedRows& rows, std::size_t row) {
 void read_quantities(const PublishedRows& rows, const std::string& subject,
                      const std::string& quantity, PublishedSet& set) {
   for (std::size_t row = 0; row < rows.count(); ++row) {
-    auto number = common_fields(rows, row);
-    number.subject = rows.text(row, subject);
-    number.quantity = rows.text(row, quantity);
-    if (number.subject.empty()) bad_input("{}: {} is empty", rows.where(row), subject);
-    if (number.quantity.empty()) bad_input("{}: {} is empty", rows.where(row), quantity);
+    auto number = read_common_fields(rows, row);
+    number.subject = rows.required_text(row, subject);
+    number.quantity = rows.required_text(row, quantity);
     if (std::isnan(number.value) && number.text.empty())
       bad_input("{}: the value is missing, expected a number", rows.where(row));
     set.numbers.push_back(std::move(number));
@@ -175,7 +167,7 @@ std::optional<std::pair<ProfileBin, ProfileBin>> difference_of_bins(const std::s
 
 PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
   using Form = PublishedNumber::Form;
-  auto number = common_fields(rows, row);
+  auto number = read_common_fields(rows, row);
   const auto table = rows.text(row, "table");
   const auto bin = rows.text(row, "bin");
   number.subject = rows.text(row, "subject");
@@ -205,11 +197,6 @@ PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
   return number;  // a row without edges stays a quantity that qkscope does not compute
 }
 
-void read_profiles(const PublishedRows& rows, PublishedSet& set) {
-  for (std::size_t row = 0; row < rows.count(); ++row)
-    set.numbers.push_back(read_profile_row(rows, row));
-}
-
 // Reads PCA components of single heads: small_models.csv.
 void read_components(const PublishedRows& rows, PublishedSet& set) {
   for (std::size_t row = 0; row < rows.count(); ++row) {
@@ -228,7 +215,7 @@ void read_components(const PublishedRows& rows, PublishedSet& set) {
     for (const char* column : {"correlation", "explained_variance_ratio"}) {
       number.value = rows.number(row, column);
       number.text = rows.text(row, column);
-      number.se = published_error(rows, row, number.value, column);
+      number.se = published_standard_error(rows, row, number.value, column);
       number.quantity = fmt::format("{} L{:02}H{:02}{} pc{}", column, *number.layer, number.head,
                                     number.side, number.index);
       set.numbers.push_back(number);
@@ -239,12 +226,10 @@ void read_components(const PublishedRows& rows, PublishedSet& set) {
 // Throws bad input if a source gives the same number twice.
 void refuse_repetitions(const PublishedSet& set) {
   std::set<std::tuple<std::string, std::string, std::string, std::string>> seen;
-  for (std::size_t i = 0; i < set.numbers.size(); ++i) {
-    const auto& number = set.numbers[i];
+  for (const auto& number : set.numbers)
     if (!seen.emplace(number.subject, number.quantity, number.source, number.text).second)
       bad_input("{}: {} of {} is there twice{}", set.file, number.quantity, number.subject,
                 number.source.empty() ? "" : " from one source");
-  }
 }
 
 }  // namespace
@@ -257,7 +242,7 @@ std::vector<std::string> PublishedSet::subjects() const {
 }
 
 PublishedSet read_published(const std::string& name) {
-  const PublishedRows rows(find_published(name));
+  const PublishedRows rows(find_published_file(name));
   PublishedSet set;
   set.file = rows.file();
   const auto quantity = rows.first_of({"quantity", "measure"});
@@ -266,7 +251,8 @@ PublishedSet read_published(const std::string& name) {
   if (rows.has("pca_dim") && rows.has("correlation")) {
     read_components(rows, set);
   } else if (values && rows.has("table") && rows.has("bin") && !subject.empty()) {
-    read_profiles(rows, set);
+    for (std::size_t row = 0; row < rows.count(); ++row)
+      set.numbers.push_back(read_profile_row(rows, row));
   } else if (values && !quantity.empty() && !subject.empty()) {
     read_quantities(rows, subject, quantity, set);
   } else if (values && !quantity.empty() && rows.has("scope")) {
@@ -278,14 +264,18 @@ PublishedSet read_published(const std::string& name) {
     bad_input(
         "{}: not a set of published numbers: expected the columns checkpoint (or model), quantity "
         "and value; found {}",
-        set.file, fmt::join(rows.header(), ", "));
+        set.file, fmt::join(read_csv_header(set.file), ", "));
   }
   refuse_repetitions(set);
   return set;
 }
 
 std::vector<std::string> published_sets() {
-  return translate_exceptions([] { return names_of(published_files()); });
+  return translate_exceptions([] {
+    std::vector<std::string> names;
+    for (const auto& [name, file] : published_files()) names.push_back(name);
+    return names;
+  });
 }
 
 }  // namespace qkscope

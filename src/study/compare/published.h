@@ -1,8 +1,10 @@
 // Published numbers, from CSV files in the data folder or of the user.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "qkscope/experimental/study.h"
@@ -57,5 +59,19 @@ struct PublishedSet {
 // share/published/README.md describes the columns. Throws bad input for an unknown name, with the
 // known names, and for a bad row, with file and row.
 PublishedSet read_published(const std::string& name);
+
+// Returns the rounding error of a number as a paper prints it: half a unit of the last printed
+// digit, in the unit of `value`. Examples: 0.0005 for "0.585", 0.005 for "34%" (value 0.34),
+// 0.00005 for "19.4 (x10^3)" (value 0.0194). Approximate values ("~0.29") have one unit,
+// differences ("0.61
+// - 0.57") the root sum of squares. Returns NaN if `text` does not contain the value or says "not
+// printed".
+double printed_rounding(std::string_view text, double value);
+
+// Parses a number ("0.002") or a fraction ("1/300"); NaN for any other text.
+double parse_uncertainty(std::string_view text);
+
+// Returns the number that the whole text consists of; NaN for any other text.
+double parse_number(std::string_view text);
 
 }  // namespace qkscope

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
+#include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
@@ -31,7 +32,7 @@ bool is_separator(char c) {
 }
 
 // Returns the number after a word like "step", optionally behind a separator, or -1.
-std::int64_t step_behind(std::string_view name, std::size_t end_of_word) {
+std::int64_t parse_step_after(std::string_view name, std::size_t end_of_word) {
   auto at = end_of_word;
   if (at < name.size() && is_separator(name[at])) ++at;
   if (!is_digit_at(name, at)) return -1;
@@ -41,7 +42,7 @@ std::int64_t step_behind(std::string_view name, std::size_t end_of_word) {
 }
 
 // Order of training phases: pre-training, context extension, post-training.
-int rank_of(const std::string& phase) {
+int phase_rank(const std::string& phase) {
   const auto name = ascii_lower(phase);
   for (const char* first : {"stage", "pre"})
     if (name.starts_with(first)) return 0;
@@ -50,9 +51,9 @@ int rank_of(const std::string& phase) {
   return name.empty() ? 0 : 1;
 }
 
-bool comes_before(const CheckpointBranch& a, const CheckpointBranch& b) {
+bool trained_before(const CheckpointBranch& a, const CheckpointBranch& b) {
   if (a.step.has_value() != b.step.has_value()) return a.step.has_value();
-  if (rank_of(a.phase) != rank_of(b.phase)) return rank_of(a.phase) < rank_of(b.phase);
+  if (phase_rank(a.phase) != phase_rank(b.phase)) return phase_rank(a.phase) < phase_rank(b.phase);
   if (a.phase != b.phase) return natural_less(a.phase, b.phase);
   if (a.step != b.step) return a.step < b.step;
   return natural_less(a.branch, b.branch);
@@ -60,11 +61,10 @@ bool comes_before(const CheckpointBranch& a, const CheckpointBranch& b) {
 
 // Replaces characters that are unsafe in a folder name.
 std::string safe_label(std::string text) {
-  for (char& c : text)
-    if (!is_digit_at({&c, 1}, 0) && !(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') &&
-        !is_separator(c) && c != '+')
-      c = '-';
-  std::replace(text.begin(), text.end(), '/', '-');
+  constexpr auto kSafe = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-";
+  for (auto at = text.find_first_not_of(kSafe); at != std::string::npos;
+       at = text.find_first_not_of(kSafe, at))
+    text[at] = '-';
   while (!text.empty() && (text.front() == '-' || text.front() == '.')) text.erase(0, 1);
   constexpr std::size_t kLongest = 80;
   text.resize(std::min(text.size(), kLongest));
@@ -76,7 +76,8 @@ bool is_long_context(const std::string& phase) {
 }
 
 // Abbreviates a phase: "stage1" becomes S1, long-context phases become LC1, LC2, ...
-std::string short_phase(const std::string& phase, const std::map<std::string, int>& long_contexts) {
+std::string abbreviate_phase(const std::string& phase,
+                             const std::map<std::string, int>& long_contexts) {
   constexpr std::string_view kStage = "stage";
   if (ascii_lower(phase).starts_with(kStage) && is_digit_at(phase, kStage.size()))
     return "S" + phase.substr(kStage.size());
@@ -87,16 +88,17 @@ std::string short_phase(const std::string& phase, const std::map<std::string, in
 
 // `branches` must be sorted. Phases are numbered over all branches, so selecting a subset does not
 // renumber them.
-void give_labels(std::vector<CheckpointBranch>& branches) {
+void assign_labels(std::vector<CheckpointBranch>& branches) {
   std::map<std::string, int> long_contexts;
   for (const auto& branch : branches)
     if (branch.step && is_long_context(branch.phase))
       long_contexts.emplace(branch.phase, std::ssize(long_contexts) + 1);
   std::map<std::string, int> uses;
   for (auto& branch : branches) {
-    const auto phase = short_phase(branch.phase, long_contexts);
+    const auto phase = abbreviate_phase(branch.phase, long_contexts);
     branch.label = branch.branch;
-    if (branch.step) branch.label = (phase.empty() ? "" : phase + "-") + short_step(*branch.step);
+    if (branch.step)
+      branch.label = (phase.empty() ? "" : phase + "-") + abbreviate_step(*branch.step);
     branch.label = safe_label(branch.label);
     ++uses[branch.label];
   }
@@ -109,18 +111,19 @@ void give_labels(std::vector<CheckpointBranch>& branches) {
   }
 }
 
-bool matches(const CheckpointBranch& branch, const std::vector<std::string>& patterns) {
-  if (patterns.empty()) return branch.step.has_value();
+bool matches(const CheckpointBranch& branch, const std::vector<std::string>& globs) {
+  if (globs.empty()) return branch.step.has_value();
   return std::ranges::any_of(
-      patterns, [&](const std::string& pattern) { return glob_match(pattern, branch.branch); });
+      globs, [&](const std::string& glob) { return glob_match(glob, branch.branch); });
 }
 
 using Branches = std::vector<CheckpointBranch>;
 
-Branches every_nth(const Branches& all, std::int64_t n) {
+// Returns every n-th branch, and the last.
+Branches select_every_nth(const Branches& all, std::int64_t n) {
   Branches some;
   for (std::size_t i = 0; i < all.size(); ++i)
-    if (i % static_cast<std::size_t>(n) == 0 || i + 1 == all.size()) some.push_back(all[i]);
+    if (i % as_index(n) == 0 || i + 1 == all.size()) some.push_back(all[i]);
   return some;
 }
 
@@ -129,63 +132,63 @@ double log_step(const CheckpointBranch& branch) {
 }
 
 // Appends at most n branches of one phase, evenly in log(step), including the first and the last.
-void add_evenly_in_log(const Branches& phase, std::int64_t n, Branches& some) {
+void append_log_spaced(const Branches& phase, std::int64_t n, Branches& some) {
   const auto count = std::min<std::int64_t>(n, std::ssize(phase));
-  std::set<std::size_t> chosen;
   const double first = log_step(phase.front());
   const double last = log_step(phase.back());
+  std::set<std::size_t> chosen;
   for (std::int64_t i = 0; i < count; ++i) {
     const double share = count == 1 ? 1.0 : static_cast<double>(i) / static_cast<double>(count - 1);
     const double wanted = std::lerp(first, last, share);
-    std::optional<std::size_t> nearest;
-    for (std::size_t at = 0; at < phase.size(); ++at)
-      if (!chosen.contains(at) && (!nearest || std::fabs(log_step(phase[at]) - wanted) <
-                                                   std::fabs(log_step(phase[*nearest]) - wanted)))
-        nearest = at;
-    chosen.insert(*nearest);
+    const auto distance = [&](std::size_t at) { return std::fabs(log_step(phase[at]) - wanted); };
+    std::size_t nearest = 0;
+    while (chosen.contains(nearest)) ++nearest;
+    for (std::size_t at = nearest + 1; at < phase.size(); ++at)
+      if (!chosen.contains(at) && distance(at) < distance(nearest)) nearest = at;
+    chosen.insert(nearest);
   }
   for (const auto at : chosen) some.push_back(phase[at]);
 }
 
-Branches evenly_in_log(const Branches& all, std::int64_t n) {
+Branches select_log_spaced(const Branches& all, std::int64_t n) {
   Branches some;
   for (auto begin = all.begin(); begin != all.end();) {
     // Branches without a step come last and form a separate group.
     const auto end = std::find_if(begin, all.end(), [&](const CheckpointBranch& branch) {
       return branch.phase != begin->phase || branch.step.has_value() != begin->step.has_value();
     });
-    add_evenly_in_log({begin, end}, n, some);
+    append_log_spaced({begin, end}, n, some);
     begin = end;
   }
   return some;
 }
 
 // Returns a YAML scalar: plain if YAML reads it back as the same string, else JSON-quoted.
-std::string yaml_word(const std::string& text) {
-  constexpr auto kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+/-";
-  const bool letter =
-      !text.empty() && ((text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z'));
+std::string yaml_scalar(const std::string& text) {
+  static const std::set<std::string> kSpecial = {"null", "true", "false", "yes", "no",
+                                                 "on",   "off",  "y",     "n",   ""};
+  constexpr auto kPlain = "abcdefghijklmnopqrstuvwxyz0123456789._+/-";
   const auto word = ascii_lower(text);
-  const bool special = word == "null" || word == "true" || word == "false" || word == "yes" ||
-                       word == "no" || word == "on" || word == "off" || word == "y" || word == "n";
-  if (letter && !special && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  const bool letter = word[0] >= 'a' && word[0] <= 'z';
+  if (letter && !kSpecial.contains(word) && word.find_first_not_of(kPlain) == std::string::npos)
+    return text;
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string sweep_text(const BranchSweep& sweep, const std::string& name,
-                       const std::string& config) {
+// Returns the content of a sweep file over the branches.
+std::string render_sweep_file(const BranchSweep& sweep, const std::string& name,
+                              const std::string& config) {
   auto text = fmt::format(
       "# Checkpoints of {}, written by 'qkscope hub branches'. docs/how-to/sweep.md describes the "
-      "file; where "
-      "a\n"
+      "file; where a\n"
       "# phase has another context, add tokenizer.max_length and capture.min_bucket_size to its\n"
       "# overrides.\nname: {}\nbase: {}\nruns:\n",
-      printable(sweep.repository), yaml_word(name), yaml_word(config));
+      printable(sweep.repository), yaml_scalar(name), yaml_scalar(config));
   for (const auto& branch : sweep.branches) {
-    text += fmt::format("  - {{label: {}, ", yaml_word(branch.label));
-    if (!branch.phase.empty()) text += fmt::format("phase: {}, ", yaml_word(branch.phase));
+    text += fmt::format("  - {{label: {}, ", yaml_scalar(branch.label));
+    if (!branch.phase.empty()) text += fmt::format("phase: {}, ", yaml_scalar(branch.phase));
     text += fmt::format("overrides: {{model.name: {}, model.revision: {}}}}}\n",
-                        yaml_word(sweep.repository), yaml_word(branch.branch));
+                        yaml_scalar(sweep.repository), yaml_scalar(branch.branch));
   }
   return text;
 }
@@ -198,7 +201,7 @@ CheckpointBranch parse_branch(const std::string& name) {
   std::size_t found = std::string::npos;
   for (const std::string word : {"step", "checkpoint", "ckpt", "iter", "steps"}) {
     for (auto at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
-      const auto step = step_behind(text, at + word.size());
+      const auto step = parse_step_after(text, at + word.size());
       if (step < 0 || (found != std::string::npos && at < found)) continue;
       found = at;
       branch.step = step;
@@ -239,13 +242,10 @@ bool natural_less(const std::string& a, const std::string& b) {
   return a < b;  // equal except for leading zeros
 }
 
-std::string short_step(std::int64_t step) {
-  constexpr std::int64_t kThousand = 1'000;
-  constexpr std::int64_t kMillion = 1'000'000;
-  if (step >= kMillion && step % (kMillion / 100) == 0)
-    return fmt::format("{}M", static_cast<double>(step) / static_cast<double>(kMillion));
-  if (step >= kThousand && step % (kThousand / 10) == 0)
-    return fmt::format("{}K", static_cast<double>(step) / static_cast<double>(kThousand));
+std::string abbreviate_step(std::int64_t step) {
+  if (step >= 1'000'000 && step % 10'000 == 0)
+    return fmt::format("{}M", static_cast<double>(step) / 1e6);
+  if (step >= 1'000 && step % 100 == 0) return fmt::format("{}K", static_cast<double>(step) / 1e3);
   return fmt::format("{}", step);
 }
 
@@ -259,11 +259,12 @@ std::vector<CheckpointBranch> checkpoint_branches(const std::vector<std::string>
       bad_input("every n-th and evenly in the logarithm exclude each other");
     Branches all;
     for (const auto& name : names) all.push_back(parse_branch(name));
-    std::ranges::sort(all, comes_before);
-    give_labels(all);
+    std::ranges::sort(all, trained_before);
+    assign_labels(all);
     std::erase_if(all,
                   [&](const CheckpointBranch& branch) { return !matches(branch, choice.match); });
-    return choice.log > 0 ? evenly_in_log(all, choice.log) : every_nth(all, choice.every);
+    return choice.log > 0 ? select_log_spaced(all, choice.log)
+                          : select_every_nth(all, choice.every);
   });
 }
 
@@ -275,7 +276,8 @@ void write_branch_sweep(const BranchSweep& sweep, const std::string& file) {
     const auto config = fs::absolute(sweep.config).lexically_normal();
     const auto relative = config.lexically_relative(beside);
     const auto name = safe_label(fs::path(file).stem().string());
-    const auto text = sweep_text(sweep, name, (relative.empty() ? config : relative).string());
+    const auto text =
+        render_sweep_file(sweep, name, (relative.empty() ? config : relative).string());
     make_folders(beside.string());
     const auto draft = file + ".draft.yaml";
     write_file(draft, text);

@@ -20,7 +20,7 @@ CheckpointBranch parse_branch(const std::string& name);
 bool natural_less(const std::string& a, const std::string& b);
 
 // Abbreviates a step: "40K", "1.2M", "3.44M", "512".
-std::string short_step(std::int64_t step);
+std::string abbreviate_step(std::int64_t step);
 
 // One item of the section `checkpoints`.
 struct CheckpointRule {
@@ -34,7 +34,8 @@ struct CheckpointRule {
   std::map<std::string, YAML::Node> phases;  // additional overrides by phase
 };
 
-// Reads one item of the list. `every` and `log` above 0 replace the values of the file.
+// Reads one item of the section `checkpoints`. `every` and `log` above 0 replace the values of the
+// file.
 CheckpointRule read_checkpoint_rule(YamlSection& section, std::int64_t every, std::int64_t log);
 
 // Returns the branches of a repository for the sweep of this name.

@@ -1,5 +1,8 @@
-// plan_jobs() of qkscope/experimental/cluster.h.
+// Implements plan_jobs(): the Slurm jobs of a sweep or of a capture.
+#include <algorithm>
 #include <filesystem>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -11,23 +14,22 @@
 #include "qkscope/experimental/cluster.h"
 #include "study/cluster/slurm.h"
 #include "study/cluster/submission.h"
-#include "study/cluster/task_script.h"
+#include "study/sweep/run_data.h"
 #include "study/sweep/sweep.h"
-#include "study/sweep/sweep_shards.h"
 
 namespace qkscope {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Slurm interprets % and \ in log paths as patterns, and the script quotes the path.
+// Throws bad input for a path that is unsafe on an #SBATCH line: Slurm interprets % and \ in log
+// paths as patterns, and the script puts the path in double quotes.
 void check_path(const std::string& path) {
-  for (const char c : path)
-    if (c == '"' || c == '\\' || c == '%' || static_cast<unsigned char>(c) < ' ')
-      bad_input(
-          "{}: expected a path without \", %, \\ and control characters, for a line of "
-          "#SBATCH",
-          in_quotes(path));
+  const bool unsafe = std::ranges::any_of(
+      path, [](unsigned char c) { return c == '"' || c == '\\' || c == '%' || c < ' '; });
+  if (unsafe)
+    bad_input("{}: expected a path without \", %, \\ and control characters, for a line of #SBATCH",
+              in_quotes(path));
   if (path.find("://") != std::string::npos)
     bad_input(
         "{}: scripts and logs of a submission lie beside its results: expected a folder that "
@@ -35,62 +37,74 @@ void check_path(const std::string& path) {
         path);
 }
 
-// Absolute path of the submission folder, independent of the working folder.
+// Returns the absolute path of the submission folder, for tasks in another working folder.
 std::string cluster_folder(const std::string& path) {
   check_path(path);
   return fs::absolute(path).lexically_normal().string();
 }
 
-// A job before its script is rendered.
-struct JobPlan {
-  std::string name;
-  std::string what;
-  std::vector<std::string> arguments;  // appended to the arguments of the program
-  std::vector<std::size_t> after = {};
-  std::int64_t tasks = 1;
-  bool runs_model = false;
-  bool retries_failures = true;
-  double flop = 0;
-  std::int64_t bytes = 0;
-};
-
-class JobList {
+// Appends jobs to a plan.
+class JobPlanner {
  public:
-  JobList(ClusterPlan& plan, const SlurmOptions& slurm, const TaskProgram& program)
-      : plan_(plan), slurm_(slurm), program_(program), folder_(plan.folder) {
+  JobPlanner(ClusterPlan& plan, const SlurmOptions& slurm, const TaskProgram& program)
+      : plan_(plan), slurm_(slurm), program_(program) {
     check_path(program.folder);
   }
 
-  // Appends a job to the plan and returns its index.
-  std::size_t add(const JobPlan& job) {
-    TaskScript task{.job = plan_.name + "." + job.name,
-                    .what = job.what,
-                    .folder = program_.folder,
-                    .log = folder_.log_pattern(job.name, job.tasks > 1),
-                    .command = {program_.program},
-                    .tasks = job.tasks,
-                    .runs_model = job.runs_model,
-                    .retries_failures = job.retries_failures};
-    const auto append = [&](const std::vector<std::string>& words) {
-      task.command.insert(task.command.end(), words.begin(), words.end());
-    };
-    append(program_.arguments);
-    append(job.arguments);
-    if (slurm_.cpus > 0) append({"--threads", std::to_string(slurm_.cpus)});
-    plan_.jobs.push_back({.name = job.name,
-                          .script = render_script(task, slurm_),
-                          .tasks = job.tasks,
-                          .after = job.after,
-                          .flop = job.flop,
-                          .bytes = job.bytes});
+  // Appends a job and returns its index. `task` has the sentence, the arguments after those of the
+  // program, and the flags of the script.
+  std::size_t add(ClusterJob job, TaskScript task) {
+    task.job = plan_.name + "." + job.name;
+    task.folder = program_.folder;
+    task.log = SubmissionFolder(plan_.folder).log_pattern(job.name, job.tasks > 1);
+    task.tasks = job.tasks;
+    auto& command = task.command;
+    command.insert(command.begin(), program_.arguments.begin(), program_.arguments.end());
+    command.insert(command.begin(), program_.program);
+    if (slurm_.cpus > 0) command.insert(command.end(), {"--threads", std::to_string(slurm_.cpus)});
+    job.script = render_script(task, slurm_);
+    plan_.jobs.push_back(std::move(job));
     return plan_.jobs.size() - 1;
   }
 
+  // Appends the jobs of an unfinished run of a sweep. Returns the index of its last job; nullopt
+  // for a finished run.
+  std::optional<std::size_t> add_run(const PlannedRun& run) {
+    const bool captured = run.captured && run.measured;
+    if (captured && run.analysed) return {};
+    std::vector<std::size_t> before;
+    if (!captured) before = {add_capture_and_merge(run)};
+    return add({.name = run.label + ".analyse", .after = before},
+               {.what = fmt::format("Analyses run {} of the sweep {}.", run.label, plan_.name),
+                .command = {"--only", run.label, "--part", "analyse"}});
+  }
+
  private:
+  std::size_t add_capture_and_merge(const PlannedRun& run) {
+    const auto shards = plan_.shards;
+    const double flop =
+        (run.capture ? run.capture->flop : 0) + (run.statistics ? run.statistics->flop : 0);
+    const auto texts = shards == 1 ? std::string("the texts")
+                                   : fmt::format("one of {} shards of the texts", shards);
+    const auto capture = add({.name = run.label + ".capture",
+                              .tasks = shards,
+                              .flop = flop / static_cast<double>(shards),
+                              .bytes = run.capture ? run.capture->bytes / shards : 0},
+                             {.what = fmt::format("Captures {} of run {} of the sweep {}.", texts,
+                                                  run.label, plan_.name),
+                              .command = {"--only", run.label, "--part", "capture"},
+                              .runs_model = true});
+    return add(
+        {.name = run.label + ".merge", .after = {capture}},
+        {.what = fmt::format("Captures what tasks of run {} of the sweep {} left, and merges all.",
+                             run.label, plan_.name),
+         .command = {"--only", run.label, "--part", "merge", "--shards", std::to_string(shards)},
+         .runs_model = true});
+  }
+
   ClusterPlan& plan_;
   const SlurmOptions& slurm_;
   const TaskProgram& program_;
-  SubmissionFolder folder_;
 };
 
 // Throws bad input if the run was begun with another number of shards or another configuration.
@@ -101,76 +115,12 @@ void check_begun(const Sweep::State& sweep, const SweepRun& run, std::int64_t sh
         "run {}: its texts were begun in {} shard{}, not in {}; submit with --shards {}, or remove "
         "{} to begin again",
         run.label, begun, begun == 1 ? "" : "s", shards, begun, sweep.folder.capture(run.label));
-  if (run.data.empty() && run.captures && !sweep.folder.captured(run) &&
+  if (run.data.empty() && run.captures && !sweep.folder.has_complete_capture(run) &&
       DataRoot(sweep.folder.capture(run.label)).finished())
     bad_input(
         "run {}: {} holds a capture with another configuration; 'qkscope sweep --overwrite' "
         "replaces it, or remove it",
         run.label, sweep.folder.capture(run.label));
-}
-
-class SweepJobs {
- public:
-  SweepJobs(ClusterPlan& plan, const SlurmOptions& slurm, const TaskProgram& program)
-      : plan_(plan), jobs_(plan, slurm, program) {}
-
-  void add(const PlannedRun& run) {
-    const bool captured = run.captured && run.measured;
-    if (captured && run.analysed) return;
-    std::vector<std::size_t> before;
-    if (!captured) before = {add_merge(run, add_capture(run))};
-    analysed_.push_back(
-        jobs_.add({.name = run.label + ".analyse",
-                   .what = fmt::format("Analyses run {} of the sweep {}.", run.label, plan_.name),
-                   .arguments = {"--only", run.label, "--part", "analyse"},
-                   .after = before}));
-  }
-
-  void add_tables() {
-    jobs_.add({.name = "tables",
-               .what = fmt::format("Tables and figures of the sweep {}.", plan_.name),
-               .arguments = {"--part", "tables"},
-               .after = analysed_,
-               .retries_failures = false});
-  }
-
- private:
-  std::size_t add_capture(const PlannedRun& run) {
-    const auto shards = plan_.shards;
-    const double flop =
-        (run.capture ? run.capture->flop : 0) + (run.statistics ? run.statistics->flop : 0);
-    const auto texts = shards == 1 ? std::string("the texts")
-                                   : fmt::format("one of {} shards of the texts", shards);
-    return jobs_.add({.name = run.label + ".capture",
-                      .what = fmt::format("Captures {} of run {} of the sweep {}.", texts,
-                                          run.label, plan_.name),
-                      .arguments = {"--only", run.label, "--part", "capture"},
-                      .tasks = shards,
-                      .runs_model = true,
-                      .flop = flop / static_cast<double>(shards),
-                      .bytes = run.capture ? run.capture->bytes / shards : 0});
-  }
-
-  std::size_t add_merge(const PlannedRun& run, std::size_t capture) {
-    return jobs_.add(
-        {.name = run.label + ".merge",
-         .what = fmt::format("Captures what tasks of run {} of the sweep {} left, and merges all.",
-                             run.label, plan_.name),
-         .arguments = {"--only", run.label, "--part", "merge", "--shards",
-                       std::to_string(plan_.shards)},
-         .after = {capture},
-         .runs_model = true});
-  }
-
-  ClusterPlan& plan_;
-  JobList jobs_;
-  std::vector<std::size_t> analysed_;
-};
-
-void refuse_unplanned(const std::vector<PlannedRun>& runs) {
-  for (const auto& run : runs)
-    if (!run.error.empty())
-      throw Error(run.error_kind, fmt::format("run {}: {}", run.label, run.error));
 }
 
 }  // namespace
@@ -188,12 +138,19 @@ ClusterPlan plan_jobs(const Sweep& sweep, const SlurmOptions& slurm, const TaskP
                      .shards = slurm.shards,
                      .jobs = {},
                      .runs = {}};
-    SweepJobs jobs(plan, slurm, program);
+    JobPlanner jobs(plan, slurm, program);
     for (const auto& run : sweep.state().config.runs) check_begun(sweep.state(), run, slurm.shards);
     plan.runs = sweep.plan();
-    refuse_unplanned(plan.runs);
-    for (const auto& run : plan.runs) jobs.add(run);
-    jobs.add_tables();
+    for (const auto& run : plan.runs)
+      if (!run.error.empty())
+        throw Error(run.error_kind, fmt::format("run {}: {}", run.label, run.error));
+    std::vector<std::size_t> analysed;
+    for (const auto& run : plan.runs)
+      if (const auto last = jobs.add_run(run)) analysed.push_back(*last);
+    jobs.add({.name = "tables", .after = analysed},
+             {.what = fmt::format("Tables and figures of the sweep {}.", plan.name),
+              .command = {"--part", "tables"},
+              .retries_failures = false});
     return plan;
   });
 }
@@ -218,19 +175,17 @@ ClusterPlan plan_jobs(const CapturePlan& capture, const SlurmOptions& slurm,
     if (root.finished() && root.shards().empty()) return plan;
     const auto dry = dry_run(capture);
     const auto shards = slurm.shards;
-    JobList jobs(plan, slurm, program);
-    const auto captured = jobs.add({.name = "capture",
-                                    .what = fmt::format("Captures texts into {}.", root.path()),
-                                    .arguments = {},
-                                    .tasks = shards,
-                                    .runs_model = true,
-                                    .flop = dry.flop / static_cast<double>(shards),
-                                    .bytes = dry.bytes / shards});
+    JobPlanner jobs(plan, slurm, program);
+    const auto captured =
+        jobs.add({.name = "capture",
+                  .tasks = shards,
+                  .flop = dry.flop / static_cast<double>(shards),
+                  .bytes = dry.bytes / shards},
+                 {.what = fmt::format("Captures texts into {}.", root.path()), .runs_model = true});
     if (shards > 1)
-      jobs.add({.name = "merge",
-                .what = fmt::format("Captures what tasks left in {}, and merges all.", root.path()),
-                .arguments = {"--shards", std::to_string(shards)},
-                .after = {captured},
+      jobs.add({.name = "merge", .after = {captured}},
+               {.what = fmt::format("Captures what tasks left in {}, and merges all.", root.path()),
+                .command = {"--shards", std::to_string(shards)},
                 .runs_model = true});
     return plan;
   });

@@ -1,6 +1,7 @@
-// Class Sweep and demo_sweep() of qkscope/experimental/study.h.
+// Implements the class Sweep, except plan() and run(), and demo_sweep().
 #include "study/sweep/sweep.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include <fmt/ranges.h>
@@ -17,17 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Lists the branches recorded at the start of the sweep, so that later branches do not change it.
-BranchLister recorded_lister(const std::string& results) {
-  return [results](const std::string& sweep, const std::string& repository) {
-    const auto folder = SweepFolder::of(results, sweep);
-    folder.download_files();
-    const auto kept = folder.recorded_branches(repository);
-    return kept ? *kept : ask_for_branches(sweep, repository);
-  };
-}
-
-// Returns a relative path for files below the working folder.
+// Returns a relative path for a file below the working folder, as a user would type it.
 std::string as_typed(const fs::path& path) {
   std::error_code ignored;
   const auto relative = fs::relative(path, ignored);
@@ -46,11 +37,15 @@ fs::path demo_file(const fs::path& data) {
 
 Sweep Sweep::read(const SweepSource& source, const std::string& results) {
   return translate_exceptions([&] {
-    auto config = read_sweep(source, recorded_lister(results));
-    auto folder = SweepFolder::of(results, config.name);
-    auto place = folder.place();
-    return Sweep(std::make_unique<const State>(
-        State{std::move(config), std::move(folder), std::move(place)}));
+    // The branches recorded at the start of the sweep, so that later branches do not change it.
+    auto config = read_sweep(source, [&](const std::string& name, const std::string& repository) {
+      const auto folder = SweepFolder::open(results, name);
+      folder.download_files();
+      const auto recorded = folder.recorded_branches(repository);
+      return recorded ? *recorded : list_hub_branches(name, repository);
+    });
+    auto folder = SweepFolder::open(results, config.name);
+    return Sweep(std::make_unique<const State>(State{std::move(config), std::move(folder)}));
   });
 }
 
@@ -68,7 +63,7 @@ const std::string& Sweep::folder() const {
 }
 
 const std::string& Sweep::place() const {
-  return state_->place;
+  return state_->folder.place();
 }
 
 const SlurmOptions& Sweep::slurm() const {
@@ -76,18 +71,7 @@ const SlurmOptions& Sweep::slurm() const {
 }
 
 std::vector<RunEntry> Sweep::runs() const {
-  return translate_exceptions([&] { return state_->folder.entries(state_->config); });
-}
-
-std::vector<PlannedRun> Sweep::plan(const SweepOptions& options) const {
-  return translate_exceptions([&] {
-    state_->folder.download(state_->config);
-    return plan_sweep(state_->config, state_->folder, options);
-  });
-}
-
-std::vector<RunReport> Sweep::run(const SweepOptions& options) const {
-  return translate_exceptions([&] { return run_sweep(state_->config, state_->folder, options); });
+  return translate_exceptions([&] { return state_->folder.run_entries(state_->config); });
 }
 
 bool Sweep::put_figures(bool quiet) const {
@@ -107,15 +91,32 @@ std::vector<OverviewRow> Sweep::overview() const {
 }
 
 SweepPart parse_sweep_part(std::string_view name, std::string_view what) {
-  return translate_exceptions([&] {
-    if (name.empty()) return SweepPart::all;
-    if (name == "capture") return SweepPart::capture;
-    if (name == "merge") return SweepPart::merge;
-    if (name == "analyse") return SweepPart::analyse;
-    if (name == "tables") return SweepPart::tables;
-    bad_input("{}: found {}, expected capture, merge, analyse or tables", what,
-              in_quotes(std::string(name)));
-  });
+  if (name.empty()) return SweepPart::all;
+  if (name == "capture") return SweepPart::capture;
+  if (name == "merge") return SweepPart::merge;
+  if (name == "analyse") return SweepPart::analyse;
+  if (name == "tables") return SweepPart::tables;
+  bad_input("{}: found {}, expected capture, merge, analyse or tables", what, in_quotes(name));
+}
+
+std::vector<const SweepRun*> chosen_runs(const SweepConfig& config, const SweepOptions& options) {
+  std::vector<std::string> labels;
+  for (const auto& run : config.runs) labels.push_back(run.label);
+  for (const auto& label : options.only) {
+    if (std::ranges::count(labels, label) > 0) continue;
+    const auto near = nearest(label, labels);
+    bad_input("--only {}: the sweep {} has no such run; {}", in_quotes(label), config.name,
+              near.empty() ? fmt::format("there are {}", fmt::join(labels, ", "))
+                           : fmt::format("did you mean {}?", near));
+  }
+  std::vector<const SweepRun*> chosen;
+  std::int64_t index = 0;
+  for (const auto& run : config.runs) {
+    const bool in_shard = index++ % options.shard.count == options.shard.index;
+    if (in_shard && (options.only.empty() || std::ranges::count(options.only, run.label) > 0))
+      chosen.push_back(&run);
+  }
+  return chosen;
 }
 
 SweepSource demo_sweep() {

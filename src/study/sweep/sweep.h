@@ -1,4 +1,4 @@
-// Internal interface of the sweep: its state, planning, running and tables.
+// Internal interface of a sweep: its state and its combined tables.
 #pragma once
 
 #include <string>
@@ -13,28 +13,14 @@ namespace qkscope {
 struct Sweep::State {
   SweepConfig config;
   SweepFolder folder;
-  std::string place;  // RESULTS/NAME: a path or an address of an object store
 };
 
 // Returns the runs that the options select. Throws bad input for an unknown label.
 std::vector<const SweepRun*> chosen_runs(const SweepConfig& config, const SweepOptions& options);
 
-// Estimates the work of the chosen runs from file sizes and text lengths. Downloads small files but
-// no weights.
-std::vector<PlannedRun> plan_sweep(const SweepConfig& config, const SweepFolder& folder,
-                                   const SweepOptions& options);
-
-// Captures and analyses the chosen runs that are not finished; a failed run does not stop the
-// others. Returns one report per chosen run. Writes runs.json and the combined tables at the end.
-std::vector<RunReport> run_sweep(const SweepConfig& config, const SweepFolder& folder,
-                                 const SweepOptions& options);
-
-// Concatenates NAME.parquet of all finished runs into NAME.parquet of the sweep, with one row group
-// per run and the columns model, phase and order in front; also NAME.csv if a run has one. The
-// caller holds the lock of the tables.
-void combine_tables(const SweepFolder& folder, const SweepConfig& config);
-
-// Writes runs.json and the tables of all finished runs, and uploads them for a sweep in a store.
+// Writes runs.json and the combined tables of the finished runs, and uploads them for a sweep in a
+// store. NAME.parquet has one row group per run, with the columns model, phase and order in front;
+// NAME.csv exists if a run has one.
 void make_tables(const SweepFolder& folder, const SweepConfig& config, bool quiet);
 
 // Returns the overview of the finished runs: one row for all layers, then one for each kind of
@@ -44,8 +30,11 @@ std::vector<OverviewRow> overview_of(const SweepFolder& folder, const std::vecto
 // Returns the overview of one results folder, all layers.
 OverviewRow overview_of_results(const std::string& folder, const std::string& label);
 
-// Returns sampling.csv: the error of sampling rows, per run and quantity, from runs that have both
-// a capture and statistics over every token.
+// Returns the content of overview.csv. Columns of exact values exist only if some run has them.
+Table overview_table(const SweepFolder& folder, const std::vector<RunEntry>& runs);
+
+// Returns the content of sampling.csv: the error from sampling rows, by run and quantity, of the
+// runs that have both a capture and statistics over every token.
 Table sampling_table(const SweepFolder& folder, const std::vector<RunEntry>& runs);
 
 }  // namespace qkscope

@@ -8,14 +8,12 @@
 
 #include <fmt/format.h>
 
-#include "base/core/dtype.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/yaml/yaml_config.h"
 #include "capture/stats_run/stats_config.h"
 #include "input/checkpoint/hub_cache.h"
-#include "qkscope/experimental/options.h"
 #include "qkscope/hub.h"
 #include "study/cluster/slurm.h"
 
@@ -24,137 +22,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kLongestName = 100;
-constexpr std::int64_t kMost = 1 << 20;  // heads and layers
+constexpr std::int64_t kMost = 1 << 20;  // largest number of heads and of layers
 
-std::vector<int> read_layers(YamlSection& section, const std::string& key) {
-  std::vector<int> layers;
-  for (const auto layer : section.integers(key).value_or(std::vector<std::int64_t>{})) {
-    if (layer < 0 || layer > kMost) section.expected(key, "numbers of layers, from 0 on");
-    layers.push_back(static_cast<int>(layer));
-  }
-  return layers;
-}
-
-// Query heads are written as pairs: [[3, 5], [3, 6]].
-std::optional<OptionValue> decode_heads(const YAML::Node& list) {
-  if (!list.IsSequence()) return {};
-  std::vector<HeadId> heads;
-  for (const auto& item : list) {
-    HeadId id{0, 0, HeadKind::query};
-    if (!item.IsSequence() || item.size() != 2 || !YAML::convert<int>::decode(item[0], id.layer) ||
-        !YAML::convert<int>::decode(item[1], id.head) || id.layer < 0 || id.head < 0)
-      return {};
-    heads.push_back(id);
-  }
-  return heads;
-}
-
-template <typename T>
-std::optional<OptionValue> decode_as(const YAML::Node& node) {
-  T value{};
-  if (!YAML::convert<T>::decode(node, value)) return {};
-  return OptionValue(std::move(value));
-}
-
-// Returns nullopt where the node is not of the option's kind.
-std::optional<OptionValue> decode(const AnalysisOption& option, const YAML::Node& node) {
-  switch (option.kind) {
-    case OptionKind::flag:
-      return decode_as<bool>(node);
-    case OptionKind::count:
-      if (node.IsScalar() && std::ranges::count(option.words, node.Scalar()) > 0)
-        return node.Scalar();
-      return node.IsScalar() && !node.Scalar().starts_with('-') ? decode_as<std::uint64_t>(node)
-                                                                : std::nullopt;
-    case OptionKind::number:
-      return decode_as<double>(node);
-    case OptionKind::choice:
-    case OptionKind::text:
-      return decode_as<std::string>(node);
-    case OptionKind::counts:
-    case OptionKind::layers:
-      return node.IsSequence() ? decode_as<std::vector<std::int64_t>>(node) : std::nullopt;
-    case OptionKind::heads:
-      return decode_heads(node);
-  }
-  return {};
-}
-
-// Reads the section `analysis`, whose keys are the options of `qkscope analyze`. Options that
-// describe a capture are keys of its run, and options of statistics do not apply.
-AnalyzeOptions read_analysis(YamlSection section) {
-  AnalyzeOptions options;
-  options.pca = section.boolean("pca").value_or(true);
-  options.rotation = section.boolean("rotation").value_or(true);
-  options.plasticity = section.boolean("plasticity").value_or(true);
-  if (!options.pca && !options.rotation && !options.plasticity)
-    section.expected("pca", "true, or rotation or plasticity true: one of them is run");
-  for (const auto& option : analysis_options()) {
-    if (option.group == OptionGroup::capture || option.group == OptionGroup::statistics) continue;
-    const std::string key(option.name);
-    const auto node = section.node(key);
-    if (!node || node.IsNull()) continue;
-    const auto value = decode(option, node);
-    if (!value || !option.allows(*value)) section.expected(key, option.expected());
-    option.store(options, *value);
-  }
-  section.finish();
-  return options;
-}
-
-// Reads the section `compute`, whose keys are options of `qkscope capture`.
-ComputeOptions read_compute(YamlSection section) {
-  ComputeOptions compute;
-  compute.device = section.text("device").value_or("");
-  if (const auto devices = section.text("devices")) {
-    if (!compute.device.empty()) section.expected("devices", "nothing beside `device`");
-    compute.devices = split(*devices, ',');
-  }
-  if (const auto dtype = section.text("dtype")) {
-    compute.dtype = compute_dtype_from_name(*dtype);
-    if (!compute.dtype) section.expected("dtype", "float32, float16 or bfloat16");
-  }
-  if (const auto memory = section.text("device_memory")) try {
-      compute.device_memory = parse_bytes(*memory, "device_memory");
-    } catch (const Error&) {
-      section.expected("device_memory", "a size like 8GiB");
-    }
-  compute.batch_tokens = section.integer("batch_tokens", 1).value_or(compute.batch_tokens);
-  compute.deterministic = section.boolean("deterministic").value_or(false);
-  section.finish();
-  return compute;
-}
-
-// Options of the command line override those of the file.
-ComputeOptions with_command_line(ComputeOptions compute, const ComputeOptions& command_line) {
-  if (!command_line.device.empty() || !command_line.devices.empty()) {
-    compute.device = command_line.device;
-    compute.devices = command_line.devices;
-  }
-  if (command_line.dtype) compute.dtype = command_line.dtype;
-  if (command_line.device_memory > 0) compute.device_memory = command_line.device_memory;
-  if (command_line.batch_tokens > 0) compute.batch_tokens = command_line.batch_tokens;
-  compute.deterministic = compute.deterministic || command_line.deterministic;
-  return compute;
-}
-
-// The dtype is part of the capture configuration: captures of different dtypes are different.
-void apply_dtype(const ComputeOptions& compute, CaptureConfig& capture) {
-  if (!compute.dtype) return;
-  capture.model.dtype = *compute.dtype;
-  capture.inference.autocast_dtype.reset();
-}
-
-// The `publish` section. Empty fields are taken from the configuration of each run.
-struct PublishSection {
-  std::string repo;
-  std::string branch;  // pattern with {label}, {phase} and {name}
-  bool private_repo = false;
-};
-
-PublishSection read_publish(YamlSection section) {
-  PublishSection publish;
+// Reads the section `publish`. Empty fields are taken from the configuration of each run.
+PublishTarget read_publish(YamlSection section) {
+  PublishTarget publish;
   publish.repo = section.text("repo").value_or("");
   if (!publish.repo.empty() && !is_repository_id(publish.repo))
     section.expected("repo", "the name of a dataset repository, org/name");
@@ -164,7 +36,7 @@ PublishSection read_publish(YamlSection section) {
   return publish;
 }
 
-std::string filled_in(std::string pattern, const SweepRun& run, const std::string& sweep) {
+std::string fill_pattern(std::string pattern, const SweepRun& run, const std::string& sweep) {
   const std::pair<std::string, std::string> words[] = {
       {"{label}", run.label}, {"{phase}", run.phase}, {"{name}", sweep}};
   for (const auto& [word, value] : words)
@@ -174,10 +46,10 @@ std::string filled_in(std::string pattern, const SweepRun& run, const std::strin
   return pattern;
 }
 
-PublishTarget target_of(const PublishSection& publish, const SweepRun& run,
-                        const std::string& sweep, const std::string& file) {
+// `target` is the section `publish`; its empty fields are filled in.
+PublishTarget target_of_run(PublishTarget target, const SweepRun& run, const std::string& sweep,
+                            const std::string& file) {
   const auto& output = run.capture.output;
-  PublishTarget target{publish.repo, publish.branch, publish.private_repo};
   if (target.repo.empty()) {
     if (!output.hf_repo_id)
       bad_input(
@@ -188,7 +60,7 @@ PublishTarget target_of(const PublishSection& publish, const SweepRun& run,
     if (target.branch.empty()) target.branch = output.hf_branch.value_or("");
     target.private_repo = target.private_repo || output.private_repo;
   }
-  target.branch = filled_in(target.branch.empty() ? "{label}" : target.branch, run, sweep);
+  target.branch = fill_pattern(target.branch.empty() ? "{label}" : target.branch, run, sweep);
   if (!is_revision(target.branch) || target.branch.find_first_of("{} ") != std::string::npos)
     bad_input(
         "{}: publish.branch: run {} would go to {}, which is not the name of a branch; expected a "
@@ -197,11 +69,12 @@ PublishTarget target_of(const PublishSection& publish, const SweepRun& run,
   return target;
 }
 
-void give_targets(SweepConfig& config, const PublishSection& publish, const std::string& file) {
+void set_publish_targets(SweepConfig& config, const PublishTarget& publish,
+                         const std::string& file) {
   std::map<std::pair<std::string, std::string>, std::string> taken;
   for (auto& run : config.runs) {
     if (!run.data.empty() || !run.captures) continue;  // the run makes no capture
-    run.publish = target_of(publish, run, config.name, file);
+    run.publish = target_of_run(publish, run, config.name, file);
     const auto [found, anew] =
         taken.try_emplace({run.publish->repo, run.publish->branch}, run.label);
     if (!anew)
@@ -212,22 +85,23 @@ void give_targets(SweepConfig& config, const PublishSection& publish, const std:
   }
 }
 
-// Names become folders: no separators, no hidden files, no shell metacharacters.
-bool is_safe_name(const std::string& name) {
+// Returns true for a name that can be a folder: no separators, not hidden, no shell metacharacters.
+bool is_folder_name(const std::string& name) {
+  constexpr std::size_t kLongestName = 100;
   constexpr auto allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-";
   return !name.empty() && name.size() <= kLongestName && name.front() != '.' &&
          name.front() != '-' && name.find_first_not_of(allowed) == std::string::npos;
 }
 
-std::string required_name(YamlSection& section, const std::string& key) {
+std::string read_name(YamlSection& section, const std::string& key) {
   auto name = section.required_text(key);
-  if (!is_safe_name(name))
+  if (!is_folder_name(name))
     section.expected(key, "a name for a folder: letters, digits, '.', '_', '+' and '-'");
   return name;
 }
 
 // Resolves a path relative to the folder of a file.
-std::string beside(const std::string& file, const std::string& path) {
+std::string resolve_beside(const std::string& file, const std::string& path) {
   return (fs::path(file).parent_path() / path).lexically_normal().string();
 }
 
@@ -245,8 +119,9 @@ void apply_overrides(YamlDocument& document, const YAML::Node& node, const std::
   }
 }
 
-void move_into(const std::string& folder, std::string& path) {
-  if (folder.empty() || fs::path(path).is_absolute()) return;
+// Replaces a relative path by the same path in the folder if that exists.
+void prefer_folder(const std::string& folder, std::string& path) {
+  if (folder.empty() || path.empty() || fs::path(path).is_absolute()) return;
   const auto there = (fs::path(folder) / path).lexically_normal().string();
   if (path_exists(there)) path = there;
 }
@@ -259,15 +134,15 @@ class SweepReader {
   SweepConfig read() {
     YamlSection root(document_, document_.root, "");
     SweepConfig config;
-    config.name = required_name(root, "name");
+    config.name = read_name(root, "name");
     base_ = root.node("base");
     if (!base_.IsNull() && !base_.IsMap() && !base_.IsScalar())
       root.expected("base", "a capture configuration, or the path of one");
     data_folder_ = source_.data_folder;
     if (const auto folder = root.text("data_folder"); folder && data_folder_.empty())
-      data_folder_ = beside(source_.file, *folder);
+      data_folder_ = resolve_beside(source_.file, *folder);
     config.analysis = read_analysis(root.section("analysis"));
-    config.compute = with_command_line(read_compute(root.section("compute")), source_.compute);
+    config.compute = read_compute(root.section("compute"), source_.compute);
     config.slurm = read_slurm(root.section("slurm"));
     captures_of_all_ = root.boolean("capture").value_or(true);
     stats_ = root.node("stats");
@@ -275,7 +150,7 @@ class SweepReader {
     statistics_of_all_ = root.boolean("statistics").value_or(!stats_.IsNull());
     if (!captures_of_all_ && !statistics_of_all_)
       root.expected("capture", "true, or statistics: true: a run has one of them");
-    std::optional<PublishSection> publish;
+    std::optional<PublishTarget> publish;
     if (root.has("publish")) publish = read_publish(root.section("publish"));
     auto runs = root.sections("runs");
     auto rules = root.sections("checkpoints");
@@ -290,17 +165,21 @@ class SweepReader {
     if (!captures_ && !source_.overrides.empty())
       bad_input("--set {}: every run of {} has data, so that nothing is captured",
                 source_.overrides.front(), source_.file);
-    std::ranges::stable_sort(
-        config.runs, [](const SweepRun& a, const SweepRun& b) { return a.order < b.order; });
-    for (auto& run : config.runs) apply_dtype(config.compute, run.capture);
-    if (publish) give_targets(config, *publish, source_.file);
+    std::ranges::stable_sort(config.runs, {}, &SweepRun::order);
+    if (config.compute.dtype)
+      for (auto& run : config.runs) {
+        // Captures of different dtypes are different, so the dtype is part of their configuration.
+        run.capture.model.dtype = *config.compute.dtype;
+        run.capture.inference.autocast_dtype.reset();
+      }
+    if (publish) set_publish_targets(config, *publish, source_.file);
     return config;
   }
 
  private:
   SweepRun read_run(YamlSection& section, std::int64_t index) {
     SweepRun run;
-    run.label = required_name(section, "label");
+    run.label = read_name(section, "label");
     if (!labels_.insert(run.label).second)
       section.expected("label", "another name: an earlier run has this one");
     run.phase = section.text("phase").value_or("");
@@ -336,7 +215,7 @@ class SweepReader {
     for (const auto& branch : branches_of(rule, names, where)) {
       SweepRun run;
       run.label = branch.label;
-      if (!is_safe_name(run.label) || !labels_.insert(run.label).second)
+      if (!is_folder_name(run.label) || !labels_.insert(run.label).second)
         bad_input(
             "{}: found {} as a label, expected a name for a folder that no other run has; "
             "`prefix` goes before the labels of one repository",
@@ -345,8 +224,11 @@ class SweepReader {
       run.family = rule.family;
       run.order = std::ssize(config.runs);
       run.captures = captures_of_all_;
+      std::vector<YAML::Node> overrides = {rule.overrides};
+      if (const auto phase = rule.phases.find(branch.phase); phase != rule.phases.end())
+        overrides.push_back(phase->second);
       read_configuration({.own = rule.config,
-                          .overrides = overrides_of(rule, branch),
+                          .overrides = overrides,
                           .statistics = statistics_of_all_,
                           .repository = rule.repository,
                           .branch = branch.branch},
@@ -355,22 +237,12 @@ class SweepReader {
     }
   }
 
-  // Overrides of the rule, followed by those of the branch's phase.
-  static std::vector<YAML::Node> overrides_of(const CheckpointRule& rule,
-                                              const CheckpointBranch& branch) {
-    std::vector<YAML::Node> all;
-    if (rule.overrides.IsMap()) all.push_back(rule.overrides);
-    if (const auto phase = rule.phases.find(branch.phase); phase != rule.phases.end())
-      all.push_back(phase->second);
-    return all;
-  }
-
   // Reads a run of an existing capture, with metadata that the capture lacks.
   void read_data(YamlSection& section, SweepRun& run) const {
     run.data = section.required_text("data");
-    move_into(data_folder_, run.data);
+    prefer_folder(data_folder_, run.data);
     run.model = section.text("model").value_or("");
-    if (!run.model.empty()) move_into(data_folder_, run.model);
+    prefer_folder(data_folder_, run.model);
     const auto queries = section.integer("q_heads", 1);
     const auto keys = section.integer("k_heads", 1);
     if (queries.has_value() != keys.has_value())
@@ -378,7 +250,11 @@ class SweepReader {
     if (queries && (*queries > kMost || *keys > kMost))
       section.expected("q_heads", fmt::format("at most {}", kMost));
     if (queries) run.head_counts = HeadCounts{static_cast<int>(*queries), static_cast<int>(*keys)};
-    run.nope_layers = read_layers(section, "nope_layers");
+    for (const auto layer : section.integers("nope_layers").value_or(std::vector<std::int64_t>{})) {
+      if (layer < 0 || layer > kMost)
+        section.expected("nope_layers", "numbers of layers, from 0 on");
+      run.nope_layers.push_back(static_cast<int>(layer));
+    }
     for (const char* key : {"config", "overrides"})
       if (section.has(key))
         section.expected(key, "nothing: the run has data, so that nothing is captured");
@@ -398,20 +274,19 @@ class SweepReader {
     captures_ = true;
     try {
       auto document = base_document(from.own);
-      apply_overrides_to(document, from);
+      override_configuration(document, from);
       run.capture = read_capture_config(document);
       if (from.statistics) run.statistics = read_stats_config(document).stats;
     } catch (const Error& error) {
       throw Error(error.kind(), fmt::format("run {}: {}", run.label, error.what()));
     }
-    move_into(data_folder_, run.capture.dataset.path);
-    move_into(data_folder_, run.capture.model.name);
-    move_into(data_folder_, run.capture.tokenizer.name);
-    if (run.statistics && !run.statistics->retrieval.empty())
-      move_into(data_folder_, run.statistics->retrieval);
+    prefer_folder(data_folder_, run.capture.dataset.path);
+    prefer_folder(data_folder_, run.capture.model.name);
+    prefer_folder(data_folder_, run.capture.tokenizer.name);
+    if (run.statistics) prefer_folder(data_folder_, run.statistics->retrieval);
   }
 
-  void apply_overrides_to(YamlDocument& document, const RunConfiguration& from) const {
+  void override_configuration(YamlDocument& document, const RunConfiguration& from) const {
     if (stats_.IsMap()) apply_overrides(document, stats_, "stats", source_.file);
     for (const auto& more : from.overrides) apply_overrides(document, more, "", source_.file);
     if (!from.repository.empty()) {
@@ -427,8 +302,8 @@ class SweepReader {
 
   // Loads the base again for each run, because overrides modify it.
   YamlDocument base_document(const std::string& own) const {
-    if (!own.empty()) return load_yaml(beside(source_.file, own));
-    if (base_.IsScalar()) return load_yaml(beside(source_.file, base_.Scalar()));
+    if (!own.empty()) return load_yaml(resolve_beside(source_.file, own));
+    if (base_.IsScalar()) return load_yaml(resolve_beside(source_.file, base_.Scalar()));
     auto document = load_yaml(source_.file);
     document.root.reset(base_.IsMap() ? document.root["base"] : YAML::Node(YAML::NodeType::Map));
     return document;
@@ -448,6 +323,10 @@ class SweepReader {
 
 }  // namespace
 
+std::pair<std::string, std::string> checkpoint_of(const SweepRun& run) {
+  return {run.capture.model.name, run.capture.model.revision.value_or("")};
+}
+
 StatsConfig stats_config(const SweepRun& run, const std::string& data_root) {
   StatsConfig config{run.capture, *run.statistics};
   config.run.capture = {};  // irrelevant for statistics
@@ -456,8 +335,8 @@ StatsConfig stats_config(const SweepRun& run, const std::string& data_root) {
   return config;
 }
 
-std::vector<std::string> ask_for_branches(const std::string& /*sweep*/,
-                                          const std::string& repository) {
+std::vector<std::string> list_hub_branches(const std::string& /*sweep*/,
+                                           const std::string& repository) {
   return list_branches({RepositoryKind::model, repository});
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "capture/run/capture_config.h"
@@ -19,7 +20,7 @@ namespace qkscope {
 // Dataset repository and branch that the capture of a run is published to.
 struct PublishTarget {
   std::string repo;
-  std::string branch;
+  std::string branch;  // in the section `publish`: a pattern with {label}, {phase} and {name}
   bool private_repo = false;
 };
 
@@ -40,6 +41,9 @@ struct SweepRun {
   std::vector<int> nope_layers;
 };
 
+// Returns name and revision of the run's checkpoint.
+std::pair<std::string, std::string> checkpoint_of(const SweepRun& run);
+
 // Returns the configuration of the run's statistics, with `data_root` as output folder.
 StatsConfig stats_config(const SweepRun& run, const std::string& data_root);
 
@@ -53,10 +57,18 @@ struct SweepConfig {
   std::map<std::string, std::vector<std::string>> listed;
 };
 
+// Reads the section `analysis`, whose keys are the options of `qkscope analyze`. Options that
+// describe a capture are keys of its run instead, and options of statistics do not apply.
+AnalyzeOptions read_analysis(YamlSection section);
+
+// Reads the section `compute`, whose keys are options of `qkscope capture`. Options of the command
+// line take precedence.
+ComputeOptions read_compute(YamlSection section, const ComputeOptions& command_line);
+
 // Asks the Hub for the branches of a repository.
-std::vector<std::string> ask_for_branches(const std::string& sweep, const std::string& repository);
+std::vector<std::string> list_hub_branches(const std::string& sweep, const std::string& repository);
 
 // Reads a sweep file. Throws bad input with file, line and expected value.
-SweepConfig read_sweep(const SweepSource& source, const BranchLister& list = ask_for_branches);
+SweepConfig read_sweep(const SweepSource& source, const BranchLister& list = list_hub_branches);
 
 }  // namespace qkscope

@@ -4,98 +4,171 @@
 //   RESULTS/NAME/captures/LABEL/...        one capture per run
 //   RESULTS/NAME/statistics/LABEL/...      statistics over every token, if requested
 //   RESULTS/NAME/runs/LABEL/...            analysis of the run; failure.json after a failure
-//   RESULTS/NAME/runs/LABEL/exact/...      analysis of the statistics of a run that has a capture
-//   too RESULTS/NAME/published/LABEL.json      where the capture was published
+//   RESULTS/NAME/runs/LABEL/exact/...      analysis of the statistics, if the run has both
+//   RESULTS/NAME/published/LABEL.json      where the capture was published
 //   RESULTS/NAME/branches/ORG--NAME.json   branches that checkpoints were selected from
 //   RESULTS/NAME/runs.json                 list of runs
 //   RESULTS/NAME/{qk,taxonomy,...}.{csv,parquet}   tables of all finished runs
 //   RESULTS/NAME/.locks/...
 //
 // If RESULTS is an address of an object store, everything but captures and statistics is mirrored
-// in a local folder; stored_sweep.h describes the layout in the store.
+// in a local folder; StoredSweep describes the layout in the store.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/core/error.h"
 #include "base/io/file_lock.h"
+#include "input/store/store_address.h"
 #include "qkscope/experimental/study.h"
-#include "study/sweep/stored_sweep.h"
 #include "study/sweep/sweep_config.h"
 
 namespace qkscope {
 
+// A sweep whose results are in an object store. The sweep works in a local folder with the layout
+// of a local sweep; captures and statistics have addresses of their own.
+//
+//   ADDRESS/captures/LABEL, ADDRESS/statistics/LABEL   written by capture and statistics runs
+//   ADDRESS/runs/LABEL   stored folder: the results of a run, or the reason of its failure
+//   ADDRESS              stored folder: tables, list of runs, figures. Its manifest also lists the
+//                        files of runs/, which are not uploaded twice
+//
+// The hidden file `.stored` in the local folder, and in each runs/LABEL, holds the hash of the
+// manifest that was last downloaded or uploaded.
+class StoredSweep {
+ public:
+  explicit StoredSweep(const StoreAddress& address);
+
+  const std::string& folder() const { return folder_; }  // local working folder
+
+  // Deletes the local copies of capture and statistics that an analysis downloaded.
+  void delete_downloads(const std::string& label) const;
+
+  // Downloads the files of the whole sweep if another machine has uploaded newer ones.
+  void download_files() const;
+  // Downloads the results of a run if the store has newer ones, and returns true in that case. The
+  // caller holds the lock of the run.
+  bool download_run(const std::string& label);
+  // Uploads the results of a run that the store does not have. If two machines upload at once, one
+  // wins and the other downloads the winner's results.
+  void upload_run(const std::string& label, bool quiet);
+  // Returns true if the local results are those of the store.
+  bool has_run(const std::string& label) const;
+  // Marks the local results as different from those of the store.
+  void mark_changed(const std::string& label) const;
+  // Uploads the files of the whole sweep. Returns false if another machine has uploaded files since
+  // the last download: the tables must be made again.
+  bool upload_files(const std::vector<std::string>& labels, bool quiet) const;
+
+  // Cache of finished runs, which saves requests to the store.
+  bool is_known_finished(const std::string& label) const;
+  void remember_finished(const std::string& label);
+
+ private:
+  std::string run_folder(const std::string& label) const;
+  StoreAddress run_address(const std::string& label) const;
+  std::string last_version(const std::string& label) const;
+  void record_version(const std::string& label, const std::string& hash);
+
+  StoreAddress address_;
+  std::string folder_;
+  mutable std::mutex mutex_;
+  std::map<std::string, std::string> versions_;  // label -> hash of the newest manifest
+  std::set<std::string> finished_;
+};
+
 class SweepFolder {
  public:
-  explicit SweepFolder(std::string path) : path_(std::move(path)) {}
+  explicit SweepFolder(const std::string& path) : path_(path), place_(path) {}
   // Opens the folder of a sweep; `results` is a path or an address of an object store.
-  static SweepFolder of(const std::string& results, const std::string& name);
+  static SweepFolder open(const std::string& results, const std::string& name);
 
-  const std::string& path() const { return path_; }  // local folder
-  // Path or address of the results.
-  std::string place() const { return stored_ ? stored_->address() : path_; }
+  const std::string& path() const { return path_; }    // local folder
+  const std::string& place() const { return place_; }  // path or address of the sweep
   bool in_store() const { return stored_ != nullptr; }
   // Paths, or addresses for a sweep in an object store.
-  std::string capture(const std::string& label) const;
-  std::string statistics(const std::string& label) const;
+  std::string capture(const std::string& label) const { return place() + "/captures/" + label; }
+  std::string statistics(const std::string& label) const {
+    return place() + "/statistics/" + label;
+  }
   std::string results(const std::string& label) const { return path_ + "/runs/" + label; }
   std::string exact_results(const std::string& label) const { return results(label) + "/exact"; }
   std::string runs_file() const { return path_ + "/runs.json"; }
 
   void make() const;
   // Tries to lock a run; the lock is not held if another process has the run.
-  FileLock lock_run(const std::string& label) const;
+  FileLock lock_run(const std::string& label) const {
+    return {path_ + "/.locks/" + label + ".run", FileLock::Mode::exclusive, FileLock::Wait::no};
+  }
   // Locks the files of the whole sweep; blocks until the lock is free.
-  FileLock lock_tables() const;
+  FileLock lock_tables() const {
+    return {path_ + "/.locks/tables", FileLock::Mode::exclusive, FileLock::Wait::yes};
+  }
 
-  // Downloads what other machines have uploaded; does nothing for a local sweep. Runs that another
-  // local process has locked are skipped.
+  // Downloads and uploads do nothing for a local sweep. The caller of a function for one run holds
+  // the lock of that run.
+
+  // Downloads tables and results that other machines have uploaded. Skips runs that another local
+  // process has locked.
   void download(const SweepConfig& config) const;
-  // Same as download(); the caller holds the lock of the tables.
+  // Same as download(), for a caller that holds the lock of the tables.
   void download_locked(const SweepConfig& config) const;
   // Downloads only the files of the whole sweep.
   void download_files() const;
-  // Downloads the results of one run; the caller holds its lock. Returns true if they were newer.
+  // Downloads the results of one run. Returns true if they were newer.
   bool download_run(const std::string& label) const {
     return stored_ && stored_->download_run(label);
   }
-  // Uploads the results of a run; the caller holds its lock.
-  void upload_run(const std::string& label, bool quiet) const;
+  void upload_run(const std::string& label, bool quiet) const {
+    if (stored_) stored_->upload_run(label, quiet);
+  }
   // Deletes the local copies of data that the analysis of a run downloaded from the store.
-  void delete_downloads(const std::string& label) const;
+  void delete_downloads(const std::string& label) const {
+    if (stored_) stored_->delete_downloads(label);
+  }
   // Uploads the files of the whole sweep; the caller holds the lock of the tables. Returns false if
   // another machine has uploaded in between: download and make the tables again.
   bool upload(const SweepConfig& config, bool quiet) const;
   // Marks the local results of a run as different from those in the store.
-  void mark_changed(const std::string& label) const;
+  void mark_changed(const std::string& label) const {
+    if (stored_) stored_->mark_changed(label);
+  }
 
   // Returns the options for the analysis of a run.
   AnalyzeOptions analysis(const SweepConfig& config, const SweepRun& run) const;
-  // Returns the options for the analysis of the statistics of a run that also has a capture.
+  // Returns the options for the analysis of the statistics of a run that also has a capture;
+  // nullopt for any other run.
   std::optional<AnalyzeOptions> exact_analysis(const SweepConfig& config,
                                                const SweepRun& run) const;
   // Returns true if the capture is complete or the run needs none. Throws bad input for a damaged
   // state file.
-  bool captured(const SweepRun& run) const;
+  bool has_complete_capture(const SweepRun& run) const;
   // Returns true if the statistics of this configuration are complete or not requested.
-  bool measured(const SweepRun& run) const;
+  bool has_complete_statistics(const SweepRun& run) const;
+  // Returns true if capture and statistics of the run are complete or not needed.
+  bool has_data(const SweepRun& run) const {
+    return has_complete_capture(run) && has_complete_statistics(run);
+  }
   // Returns true if there are finished statistics of any configuration.
-  bool has_statistics(const std::string& label) const;
+  bool has_any_statistics(const std::string& label) const;
   // Removes parts that killed processes left beside finished captures and statistics.
   void remove_leftover_parts(const SweepRun& run) const;
-  // Returns true if `results` was made with these options, this version and the present capture.
-  bool analysed(const AnalyzeOptions& options, const std::string& results) const;
-  // Returns true if all analyses of the run are up to date.
-  bool analysed(const SweepConfig& config, const SweepRun& run) const;
+  // Returns true if all analyses of the run were made with these options, this version and the
+  // present capture.
+  bool has_current_analysis(const SweepConfig& config, const SweepRun& run) const;
   // Returns true if the run is captured, analysed and uploaded. Damaged results count as
   // unfinished.
-  bool finished(const SweepConfig& config, const SweepRun& run) const;
+  bool is_finished(const SweepConfig& config, const SweepRun& run) const;
 
   // Returns true if the present capture was published to the run's target.
-  bool published(const SweepRun& run) const;
+  bool is_published(const SweepRun& run) const;
   void record_published(const SweepRun& run, const std::string& address) const;
 
   // Returns the branches of a repository at the start of the sweep, or nullopt if not recorded.
@@ -108,16 +181,20 @@ class SweepFolder {
   std::optional<std::string> read_failure(const std::string& label) const;
 
   // Returns the state of each run from the disk.
-  std::vector<RunEntry> entries(const SweepConfig& config) const;
+  std::vector<RunEntry> run_entries(const SweepConfig& config) const;
   void write_runs(const SweepConfig& config) const;
 
  private:
   std::string branches_file(const std::string& repository) const;
+  std::string failure_file(const std::string& label) const {
+    return results(label) + "/failure.json";
+  }
   std::string published_file(const std::string& label) const {
     return path_ + "/published/" + label + ".json";
   }
 
   std::string path_;
+  std::string place_;
   std::shared_ptr<StoredSweep> stored_;  // null for a local sweep
 };
 
@@ -127,8 +204,5 @@ struct SweepIndex {
   std::vector<RunEntry> runs;
 };
 SweepIndex read_sweep_index(const SweepFolder& folder);
-
-// Removes *.tmp files that a killed process left behind.
-void remove_temporary_files(const std::string& folder);
 
 }  // namespace qkscope

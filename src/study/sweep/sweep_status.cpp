@@ -1,9 +1,9 @@
-// sweep_status() of qkscope/experimental/cluster.h.
+// Implements sweep_status(): progress of a sweep, from the files on disk and from squeue.
 #include <algorithm>
 #include <chrono>
 #include <map>
 #include <optional>
-#include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,8 +13,8 @@
 #include "qkscope/experimental/cluster.h"
 #include "study/cluster/slurm.h"
 #include "study/cluster/submission.h"
+#include "study/sweep/run_data.h"
 #include "study/sweep/sweep.h"
-#include "study/sweep/sweep_shards.h"
 
 namespace qkscope {
 namespace {
@@ -24,41 +24,16 @@ using ShardState = ShardStatus::State;
 // A journal grows every few seconds while a model runs; a journal younger than this is active.
 constexpr double kFreshSeconds = 30;
 
-double seconds_now() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(now).count();
-}
-
 bool is_at_work(const QueuedTask& task) {
   return task.state == "RUNNING" || task.state == "COMPLETING" || task.state == "CONFIGURING";
 }
 
-std::string shown(const QueuedTask& task) {
-  return task.reason.empty() ? task.state : fmt::format("{} ({})", task.state, task.reason);
+// Returns the value of a key; nullptr for a missing key.
+template <typename Key, typename Value>
+const Value* find_value(const std::map<Key, Value>& map, const std::type_identity_t<Key>& key) {
+  const auto found = map.find(key);
+  return found == map.end() ? nullptr : &found->second;
 }
-
-// Queued tasks by job name and array index.
-class Queue {
- public:
-  Queue() = default;
-  Queue(const Submission& submission, const std::vector<QueuedTask>& tasks) {
-    std::map<std::string, std::string> names;
-    for (const auto& job : submission.jobs) names[job.id] = job.name;
-    for (const auto& task : tasks) tasks_[{names[task.job], task.index}] = task;
-  }
-
-  const QueuedTask* find(const std::string& job, std::int64_t task) const {
-    const auto found = tasks_.find({job, task});
-    return found == tasks_.end() ? nullptr : &found->second;
-  }
-  std::int64_t at_work() const {
-    return std::ranges::count_if(tasks_, [](const auto& task) { return is_at_work(task.second); });
-  }
-  std::int64_t size() const { return std::ssize(tasks_); }
-
- private:
-  std::map<std::pair<std::string, std::int64_t>, QueuedTask> tasks_;
-};
 
 class StatusReader {
  public:
@@ -68,11 +43,7 @@ class StatusReader {
         submissions_(folder_.path() + "/cluster") {
     status_.name = sweep.name();
     status_.folder = sweep.place();
-    for (const auto& run : plan)
-      if (run.capture)
-        planned_[run.label] = {run.capture->examples, run.capture->tokens};
-      else if (run.statistics)
-        planned_[run.label] = {run.statistics->examples, run.statistics->tokens};
+    for (const auto& run : plan) sizes_[run.label] = planned_size(run);
   }
 
   SweepStatus read() {
@@ -91,33 +62,38 @@ class StatusReader {
     if (!submission_) return;
     status_.submitted = true;
     for (const auto& run : submission_->runs)
-      if (run.tokens > 0) planned_[run.label] = {run.examples, run.tokens};
+      if (run.tokens > 0) sizes_[run.label] = run;
     if (!submission_->complete) {
       status_.slurm = "the submission was broken off: submit again";
       return;
     }
+    std::map<std::string, std::string> names;  // by job id
+    for (const auto& job : submission_->jobs) names[job.id] = job.name;
     try {
-      queue_ = Queue(*submission_, queued_tasks(submission_->ids()));
+      for (const auto& task : queued_tasks(submission_->ids())) {
+        queue_[{names[task.job], task.index}] = task;
+        ++(is_at_work(task) ? status_.running : status_.queued);
+      }
     } catch (const Error& error) {
       status_.slurm = error.what();
     }
-    status_.running = queue_.at_work();
-    status_.queued = queue_.size() - status_.running;
   }
 
   RunStatus run_status(const SweepRun& run) const {
     RunStatus status;
     status.label = run.label;
-    if (const auto planned = planned_.find(run.label); planned != planned_.end())
-      std::tie(status.all_examples, status.all_tokens) = planned->second;
+    if (const auto* size = find_value(sizes_, run.label)) {
+      status.all_examples = size->examples;
+      status.all_tokens = size->tokens;
+    }
     const auto failed = folder_.read_failure(run.label);
     try {
-      status.state = failed                           ? "failed"
-                     : folder_.finished(config_, run) ? "done"
-                     : is_captured(run)               ? "captured"
-                                                      : "waiting";
+      status.state = failed                              ? "failed"
+                     : folder_.is_finished(config_, run) ? "done"
+                     : folder_.has_data(run)             ? "captured"
+                                                         : "waiting";
       status.error = failed.value_or("");
-      if (!is_captured(run)) add_shards(run, status);
+      if (!folder_.has_data(run)) add_shards(run, status);
     } catch (const Error& error) {  // damaged state file
       status.state = "failed";
       status.error = error.what();
@@ -125,20 +101,16 @@ class StatusReader {
     return status;
   }
 
-  bool is_captured(const SweepRun& run) const {
-    return folder_.captured(run) && folder_.measured(run);
-  }
-
   void add_shards(const SweepRun& run, RunStatus& status) const {
     const auto begun = begun_shards(folder_, run);
     const auto count = begun > 0 ? begun : submission_ ? submission_->shards : 1;
-    const auto captures = by_index(capture_shards(folder_, run));
-    const auto statistics = by_index(statistics_shards(folder_, run));
-    const bool captured = folder_.captured(run);
-    const bool measured = folder_.measured(run);
+    const auto captures = capture_shards(folder_, run);
+    const auto statistics = statistics_shards(folder_, run);
+    const bool captured = folder_.has_complete_capture(run);
+    const bool measured = folder_.has_complete_statistics(run);
     for (std::int64_t index = 0; index < count; ++index) {
-      const auto* capture = at(captures, index);
-      const auto* stats = at(statistics, index);
+      const auto* capture = find_value(captures, index);
+      const auto* stats = find_value(statistics, index);
       // Progress is that of the capture until the capture is complete.
       const auto* shown = captured ? stats : capture;
       const bool complete = (captured || (capture != nullptr && capture->complete)) &&
@@ -147,28 +119,20 @@ class StatusReader {
       status.examples += status.shards.back().examples;
       status.tokens += status.shards.back().tokens;
     }
-    const bool begins = std::ranges::any_of(
-        status.shards, [](const auto& one) { return one.state != ShardState::waiting; });
-    if (begins && status.state == "waiting") status.state = "capturing";
-  }
-
-  static std::map<std::int64_t, ShardProgress> by_index(const std::vector<ShardProgress>& shards) {
-    std::map<std::int64_t, ShardProgress> all;
-    for (const auto& one : shards) all[one.shard.index] = one;
-    return all;
-  }
-  static const ShardProgress* at(const std::map<std::int64_t, ShardProgress>& shards,
-                                 std::int64_t index) {
-    const auto found = shards.find(index);
-    return found == shards.end() ? nullptr : &found->second;
+    const auto waiting =
+        std::ranges::count(status.shards, ShardState::waiting, &ShardStatus::state);
+    if (waiting < count && status.state == "waiting") status.state = "capturing";
   }
 
   ShardStatus shard_status(const std::string& label, std::int64_t index,
                            const ShardProgress* progress, bool complete) const {
     ShardStatus status;
-    const auto* task = queue_.find(label + ".capture", index);
-    if (task != nullptr) status.slurm = shown(*task);
-    const bool fresh = progress != nullptr && seconds_now() - progress->written < kFreshSeconds;
+    const auto* task = find_value(queue_, {label + ".capture", index});
+    if (task != nullptr)
+      status.slurm =
+          task->reason.empty() ? task->state : fmt::format("{} ({})", task->state, task->reason);
+    const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+    const bool fresh = progress != nullptr && now.count() - progress->written < kFreshSeconds;
     status.state = complete                                          ? ShardState::done
                    : fresh || (task != nullptr && is_at_work(*task)) ? ShardState::running
                    : progress != nullptr                             ? ShardState::unfinished
@@ -196,10 +160,10 @@ class StatusReader {
   // Records tasks that ended or were requeued without finishing their work.
   void find_problems(const SubmissionJob& job) {
     for (std::int64_t index = 0; index < job.tasks; ++index) {
-      const auto* task = queue_.find(job.name, index);
-      if ((task != nullptr && is_at_work(*task)) || did_its_work(job.name, index)) continue;
+      const auto* task = find_value(queue_, {job.name, index});
+      if ((task != nullptr && is_at_work(*task)) || is_finished(job.name, index)) continue;
       const auto log = submissions_.log(job, index);
-      auto line = error_line_of(log);
+      auto line = read_error_line(log);
       if (line.empty()) continue;  // the task never started
       status_.problems.push_back(
           {.task = job.tasks > 1 ? fmt::format("{} {}", job.name, index) : job.name,
@@ -208,13 +172,13 @@ class StatusReader {
     }
   }
 
-  bool did_its_work(const std::string& job, std::int64_t task) const {
+  // Returns true if the results of a task exist, whether the task or another process made them.
+  bool is_finished(const std::string& job, std::int64_t task) const {
     const auto dot = job.rfind('.');
     if (dot == std::string::npos) return status_.finished();  // job of the combined tables
     const auto label = job.substr(0, dot);
     const auto part = job.substr(dot + 1);
-    const auto run = std::ranges::find_if(status_.runs,
-                                          [&](const RunStatus& one) { return one.label == label; });
+    const auto run = std::ranges::find(status_.runs, label, &RunStatus::label);
     if (run == status_.runs.end() || run->state == "done") return true;
     if (run->shards.empty()) return part != "analyse";
     return part == "capture" && task < std::ssize(run->shards) &&
@@ -225,9 +189,8 @@ class StatusReader {
   const SweepFolder& folder_;
   SubmissionFolder submissions_;
   std::optional<Submission> submission_;
-  Queue queue_;
-  std::map<std::string, std::pair<std::int64_t, std::int64_t>>
-      planned_;  // label -> examples, tokens
+  std::map<std::pair<std::string, std::int64_t>, QueuedTask> queue_;  // by job name and array index
+  std::map<std::string, RunSize> sizes_;                              // by label
   SweepStatus status_;
 };
 

@@ -1,9 +1,8 @@
 // Batch scripts: their directives, and their behaviour with programs that end, fail and are killed.
-#include "study/cluster/task_script.h"
-
 #include <gmock/gmock.h>
 
 #include "capture/run/capture_fixture.h"
+#include "study/cluster/slurm.h"
 
 namespace qkscope {
 namespace {
@@ -43,9 +42,9 @@ TEST(TaskScript, EveryOptionBecomesADirective) {
 }
 
 TEST(TaskScript, ArgumentsAreQuotedForTheShell) {
-  EXPECT_EQ(shell_word("plain/path.yaml"), "plain/path.yaml");
-  EXPECT_EQ(shell_word("it's a sweep.yaml"), "'it'\\''s a sweep.yaml'");
-  EXPECT_EQ(shell_word(""), "''");
+  EXPECT_EQ(quote_for_shell("plain/path.yaml"), "plain/path.yaml");
+  EXPECT_EQ(quote_for_shell("it's a sweep.yaml"), "'it'\\''s a sweep.yaml'");
+  EXPECT_EQ(quote_for_shell(""), "''");
 }
 
 TEST(TaskScript, UnsetOptionsHaveNoDirective) {
@@ -63,11 +62,11 @@ TEST(TaskScript, OnlyTasksThatRunAModelRequestGpus) {
 }
 
 TEST(TaskScript, TimeLimitsFollowTheSlurmFormats) {
-  EXPECT_EQ(seconds_of_limit("90"), 90 * 60);
-  EXPECT_EQ(seconds_of_limit("90:30"), 90 * 60 + 30);
-  EXPECT_EQ(seconds_of_limit("1:30:00"), 90 * 60);
-  EXPECT_EQ(seconds_of_limit("1-12"), 36 * 3600);
-  EXPECT_EQ(seconds_of_limit("1-12:30"), 36 * 3600 + 30 * 60);
+  EXPECT_EQ(parse_time_limit("90"), 90 * 60);
+  EXPECT_EQ(parse_time_limit("90:30"), 90 * 60 + 30);
+  EXPECT_EQ(parse_time_limit("1:30:00"), 90 * 60);
+  EXPECT_EQ(parse_time_limit("1-12"), 36 * 3600);
+  EXPECT_EQ(parse_time_limit("1-12:30"), 36 * 3600 + 30 * 60);
 }
 
 TEST(TaskScript, WarningComesAtMostAQuarterOfTheLimitEarly) {

@@ -1,4 +1,6 @@
 // pool_results(): statistics over the heads of several analyses, and correlation with scores.
+#include "study/compare/pool.h"
+
 #include <cmath>
 #include <fstream>
 
@@ -9,7 +11,6 @@
 #include "error_message.h"
 #include "qkscope/analysis.h"
 #include "qkscope/experimental/study.h"
-#include "study/compare/pool_inputs.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

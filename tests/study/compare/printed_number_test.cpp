@@ -1,9 +1,9 @@
 // Rounding errors of printed numbers.
-#include "study/compare/printed_number.h"
-
 #include <cmath>
 
 #include <gtest/gtest.h>
+
+#include "study/compare/published.h"
 
 namespace qkscope {
 namespace {

@@ -22,21 +22,21 @@ class Quantities : public testing::Test {
                        "mixed,all,0.5,0.1,0,1,5,2\nshare_positive_bias,all,0.5,0.3,0,1,5,2\n"
                        "k_positional,all,0,0,0,0,5,2\nslope_ratio_median,all,0.5,0.4,0,1,5,2\n");
   }
-  OurNumber of(const std::string& quantity) {
+  MeasuredValue of(const std::string& quantity) {
     PublishedNumber number;
     number.quantity = quantity;
-    return our_number(number, run_);
+    return evaluate_published(number, run_);
   }
   double value(const std::string& quantity) { return of(quantity).value; }
   double profile(double low, double high, bool fraction) {
     PublishedNumber number;
     number.form = PublishedNumber::Form::profile;
     number.bin = {low, high, fraction};
-    return our_number(number, run_).value;
+    return evaluate_published(number, run_).value;
   }
 
   TemporaryFolder folder_;
-  RunNumbers run_{{{"m", folder_.path()}}};
+  RunTables run_{{{"m", folder_.path()}}};
 };
 
 TEST_F(Quantities, MeansFollowThePublishedDefinitions) {
@@ -79,7 +79,7 @@ TEST_F(Quantities, SingleHeadsCompareByAbsoluteValue) {
   EXPECT_DOUBLE_EQ(value("head_L09H01_pc1_r_q"), 0.6);
   EXPECT_DOUBLE_EQ(value("head_L00H03_pc0_variance"), 0.5);
   EXPECT_DOUBLE_EQ(value("head_L00H03_omega"), 0.25);
-  EXPECT_TRUE(of("head_L00H03_omega").sizes);
+  EXPECT_TRUE(of("head_L00H03_omega").sign_arbitrary);
   EXPECT_EQ(of("head_L00H01_omega").missing, "layer 0 head 1 was not analysed");
 }
 
@@ -105,7 +105,7 @@ TEST_F(Quantities, UnknownQuantitiesHaveAReason) {
   words.quantity = "content_focused";
   words.value = std::nan("");
   words.text = "under 1%";
-  EXPECT_EQ(our_number(words, run_).missing, "no number was printed but \"under 1%\"");
+  EXPECT_EQ(evaluate_published(words, run_).missing, "no number was printed but \"under 1%\"");
 }
 
 // Nine bins with values, from 100 to 1,000 tokens: 0.59, 0.58, ... 0.51.
@@ -124,13 +124,13 @@ TEST_F(Quantities, ProfilesAverageBinsWithTheirCentreInside) {
   drop.form = PublishedNumber::Form::profile;
   drop.bin = {0, 0.2, true};
   drop.minus = ProfileBin{0.8, 1, true};
-  EXPECT_NEAR(our_number(drop, run_).value, 0.07, 1e-15);
+  EXPECT_NEAR(evaluate_published(drop, run_).value, 0.07, 1e-15);
   PublishedNumber line;
   line.form = PublishedNumber::Form::line;
   line.bin = {410, 450, false};
-  EXPECT_NEAR(our_number(line, run_).value, 0.56, 1e-15);
+  EXPECT_NEAR(evaluate_published(line, run_).value, 0.56, 1e-15);
   line.layer = 9;
-  EXPECT_NEAR(our_number(line, run_).value, 0.46, 1e-15);
+  EXPECT_NEAR(evaluate_published(line, run_).value, 0.46, 1e-15);
 }
 
 // Results of analyses with other options are not compared with published numbers.
@@ -163,14 +163,14 @@ TEST_F(Quantities, ACentreOnAnEdgeBelongsToTheUpperBin) {
 }
 
 TEST_F(Quantities, SeveralRunsArePooled) {
-  RunNumbers both({{"a", folder_.path()}, {"b", folder_.path()}});
+  RunTables both({{"a", folder_.path()}, {"b", folder_.path()}});
   EXPECT_EQ(both.label(), "2 runs");
   PublishedNumber number;
   number.quantity = "query_heads";
-  EXPECT_DOUBLE_EQ(our_number(number, both).value, 4);
+  EXPECT_DOUBLE_EQ(evaluate_published(number, both).value, 4);
   number.quantity = "r_q";
-  EXPECT_DOUBLE_EQ(our_number(number, both).value, 0.7);
-  EXPECT_TRUE(std::isnan(our_number(number, both).se));
+  EXPECT_DOUBLE_EQ(evaluate_published(number, both).value, 0.7);
+  EXPECT_TRUE(std::isnan(evaluate_published(number, both).se));
 }
 
 }  // namespace

@@ -71,10 +71,10 @@ TEST(CheckpointBranches, LabelsAreSafeAndUnique) {
       labels(checkpoint_branches(
           {"step-1000", "step-1000-tokens2B", "step-512", "a b/step-5", "../step-7"})),
       testing::UnorderedElementsAre("step-1000", "step-1000-tokens2B", "512", "a-b-5", "7"));
-  EXPECT_EQ(short_step(143000), "143K");
-  EXPECT_EQ(short_step(1), "1");
-  EXPECT_EQ(short_step(12345), "12345");
-  EXPECT_EQ(short_step(1500), "1.5K");
+  EXPECT_EQ(abbreviate_step(143000), "143K");
+  EXPECT_EQ(abbreviate_step(1), "1");
+  EXPECT_EQ(abbreviate_step(12345), "12345");
+  EXPECT_EQ(abbreviate_step(1500), "1.5K");
 }
 
 TEST(CheckpointBranches, DigitsCompareAsNumbers) {

@@ -1,10 +1,12 @@
-// Result tables of one or several runs as numbers of heads: our side of a comparison.
+// Result tables of one or several runs, as values of heads and of head profiles.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/io/json.h"
@@ -22,7 +24,7 @@ struct RunFolder {
 // input for any other folder and for a sweep without a finished run.
 std::vector<RunFolder> runs_in(const std::string& folder);
 
-struct HeadNumber {
+struct HeadValue {
   std::int64_t layer = 0;
   std::int64_t head = 0;
   double value = 0;  // never NaN
@@ -32,7 +34,7 @@ struct HeadNumber {
 struct ProfileValue {
   double low = 0;  // tokens
   double high = 0;
-  double ap = 0;
+  double ap = 0;  // attention plasticity
 
   double middle() const { return 0.5 * (low + high); }
 };
@@ -48,36 +50,42 @@ struct HeadColumn {
   std::string table;
   std::string column;
   bool absolute = false;
-  std::string over = {};   // divisor column; "": none
-  std::string is = {};     // for a text column: the value is 1 where the text equals this, else 0
-  std::int64_t pc = 0;     // principal component, for the table qk
-  std::string error = {};  // name in errors.csv; "": same as `quantity`
+  std::string divisor = {};  // column; "": none
+  std::string equals = {};   // for a text column: the value is 1 where the text is equal, else 0
+  std::int64_t pc = 0;       // principal component, for the table qk
+  std::string error = {};    // name in errors.csv; "": same as `quantity`
 
-  std::string shown() const;  // description, for example "rotated |alpha_k|"
+  std::string describe() const;  // for example "rotated |alpha_k|"
 };
 
 // The tables of one run, or of several runs pooled. Tables are read on first use.
-class RunNumbers {
+class RunTables {
  public:
-  explicit RunNumbers(std::vector<RunFolder> runs) : runs_(std::move(runs)) {}
+  explicit RunTables(std::vector<RunFolder> runs) : runs_(std::move(runs)) {}
 
   // Label of the run, or "3 runs" for several.
   std::string label() const;
 
-  // Returns one table per run, or null if a run lacks the table. The pointer stays valid.
-  const std::vector<Table>* tables(const std::string& name);
   // Returns the heads that have a value, or nullopt if the table or a column is missing.
-  std::optional<std::vector<HeadNumber>> heads(const HeadColumn& column);
+  std::optional<std::vector<HeadValue>> heads(const HeadColumn& column);
   // Returns one profile per head that has a value; empty if the results have no binned profile.
   const std::vector<HeadProfile>& profiles();
   // Returns the standard error over texts of the mean over heads; NaN if errors.csv does not have
   // it, or for several runs.
-  double error_of(const std::string& quantity);
+  double standard_error(const std::string& quantity);
   // Returns the analysis options from summary.json of the first run, or an empty object.
   const Json& options();
 
+  // Column and its wanted value; numbers match within 0.5.
+  using Condition = std::pair<std::string, std::variant<double, std::string>>;
+  // Returns the values of a column, without NaN, in the rows of all runs that meet the conditions;
+  // nullopt if the table or a column is missing.
+  std::optional<std::vector<double>> values_where(const std::string& table,
+                                                  const std::string& column,
+                                                  const std::vector<Condition>& conditions);
+
  private:
-  const std::map<std::string, double>& errors();
+  const std::vector<Table>* tables(const std::string& name);
 
   std::vector<RunFolder> runs_;
   std::map<std::string, std::optional<std::vector<Table>>> tables_;
@@ -103,10 +111,10 @@ struct Statistic {
   double at = 0;  // quantile, bound, or start of the depth bin
 };
 
-// Returns the beginning of a description, for example "mean of ".
-std::string shown(const Statistic& statistic);
-
-// Returns NaN if there are too few heads.
-double statistic_of(const std::vector<HeadNumber>& heads, const Statistic& statistic);
+struct StatisticResult {
+  std::string description;  // without the quantity: "mean of "
+  double value;             // NaN for too few heads
+};
+StatisticResult compute_statistic(const std::vector<HeadValue>& heads, const Statistic& statistic);
 
 }  // namespace qkscope

@@ -1,0 +1,237 @@
+#include "study/compare/run_tables.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/core/error.h"
+#include "base/core/numbers.h"
+#include "base/io/folder.h"
+#include "base/numerics/sample_statistics.h"
+#include "base/tables/csv.h"
+#include "study/sweep/sweep_folder.h"
+
+namespace qkscope {
+namespace {
+
+std::vector<RunFolder> runs_of_sweep(const std::string& path) {
+  const SweepFolder folder(path);
+  std::vector<RunFolder> runs;
+  for (const auto& run : read_sweep_index(folder).runs)
+    if (run.state == RunState::done) runs.push_back({run.label, folder.results(run.label)});
+  if (runs.empty()) bad_input("{}: no run of this sweep is finished", path);
+  return runs;
+}
+
+// Finds columns by name; nullopt if one is missing. The column "head" is "q_head" in older tables.
+std::optional<std::vector<const Table::Column*>> find_columns(
+    const Table& table, const std::vector<std::string>& names) {
+  std::vector<const Table::Column*> columns;
+  for (const auto& name : names) {
+    const auto* found = table.find(name);
+    if (found == nullptr && name == "head") found = table.find("q_head");
+    if (found == nullptr) return {};
+    columns.push_back(found);
+  }
+  return columns;
+}
+
+// Appends the heads of a table that have a value. Returns false if a column is missing.
+bool append_heads(const Table& table, const HeadColumn& wanted, std::vector<HeadValue>& heads) {
+  const bool is_text = !wanted.equals.empty();
+  const auto& divisor = wanted.divisor.empty() ? wanted.column : wanted.divisor;
+  const auto columns = find_columns(table, {"layer", "head", wanted.column, divisor});
+  if (!columns || ((*columns)[2]->type == Table::Type::text) != is_text) return false;
+  const auto& column = *(*columns)[2];
+  const auto* component = table.find("pc");
+  for (std::size_t row = 0; row < as_index(table.rows()); ++row) {
+    if (component != nullptr && component->integers[row] != wanted.pc) continue;
+    if (is_text && column.texts[row].empty()) continue;
+    double value = is_text ? column.texts[row] == wanted.equals : column.number(row);
+    if (!wanted.divisor.empty()) value /= (*columns)[3]->number(row);
+    if (std::isfinite(value))
+      heads.push_back({(*columns)[0]->integers[row], (*columns)[1]->integers[row],
+                       wanted.absolute ? std::fabs(value) : value});
+  }
+  return true;
+}
+
+// Appends the profiles of a head_profile table; none if the table has no bins.
+void append_profiles(const Table& table, std::vector<HeadProfile>& profiles) {
+  const auto columns = find_columns(table, {"layer", "head", "bin_low", "bin_high", "ap"});
+  if (!columns) return;
+  std::map<std::pair<std::int64_t, std::int64_t>, HeadProfile> by_head;  // by layer and head
+  for (std::size_t row = 0; row < as_index(table.rows()); ++row) {
+    const double ap = (*columns)[4]->reals[row];
+    if (std::isnan(ap)) continue;
+    const auto layer = (*columns)[0]->integers[row];
+    auto& profile = by_head[{layer, (*columns)[1]->integers[row]}];
+    profile.layer = layer;
+    profile.values.push_back({(*columns)[2]->number(row), (*columns)[3]->number(row), ap});
+  }
+  for (auto& [head, profile] : by_head) {
+    std::ranges::sort(profile.values, {}, &ProfileValue::low);
+    profiles.push_back(std::move(profile));
+  }
+}
+
+// Values of the heads in the tenth of the depth (layer / last layer) that starts at `begin`.
+// Integer arithmetic makes layers on an edge independent of rounding.
+std::vector<double> values_at_depth(const std::vector<HeadValue>& heads, double begin) {
+  std::int64_t last = 0;
+  for (const auto& head : heads) last = std::max(last, head.layer);
+  const auto tenth = static_cast<std::int64_t>(std::lround(10 * begin));
+  std::vector<double> values;
+  for (const auto& head : heads)
+    if (std::min<std::int64_t>(9, last == 0 ? 0 : 10 * head.layer / last) == tenth)
+      values.push_back(head.value);
+  return values;
+}
+
+}  // namespace
+
+std::vector<RunFolder> runs_in(const std::string& folder) {
+  if (path_exists(folder + "/runs.json")) return runs_of_sweep(folder);
+  const auto file = folder + "/summary.json";
+  if (!path_exists(file))
+    bad_input(
+        "{}: there is no runs.json and no summary.json; expected the folder of a sweep "
+        "(RESULTS/NAME) or the results of 'qkscope analyze'",
+        folder);
+  const Json summary = load_json(file);
+  if (!summary.is_object() || !summary.value("model", Json()).is_string())
+    bad_input("{}: not a summary as an analysis writes it", file);
+  return {{summary["model"].get<std::string>(), folder}};
+}
+
+std::string HeadColumn::describe() const {
+  auto name = divisor.empty() ? column : column + " / " + divisor;
+  if (absolute) name = "|" + name + "|";
+  if (!equals.empty()) name += " " + equals;
+  if (table == "qk") name += fmt::format(" of pc {}", pc);
+  return table + " " + name;
+}
+
+std::string RunTables::label() const {
+  return runs_.size() == 1 ? runs_.front().label : fmt::format("{} runs", runs_.size());
+}
+
+// Returns one table per run, or null if a run lacks the table. The pointer stays valid.
+const std::vector<Table>* RunTables::tables(const std::string& name) {
+  const auto [found, anew] = tables_.try_emplace(name);
+  if (anew) {
+    std::vector<Table> all;
+    for (const auto& run : runs_) {
+      const auto file = run.folder + "/" + name + ".parquet";
+      if (path_exists(file)) all.push_back(read_parquet_table_with_gaps(file));
+    }
+    if (all.size() == runs_.size()) found->second = std::move(all);
+  }
+  return found->second ? &*found->second : nullptr;
+}
+
+std::optional<std::vector<HeadValue>> RunTables::heads(const HeadColumn& column) {
+  const auto* all = tables(column.table);
+  if (all == nullptr) return {};
+  std::vector<HeadValue> heads;
+  for (const auto& table : *all)
+    if (!append_heads(table, column, heads)) return {};
+  return heads;
+}
+
+const std::vector<HeadProfile>& RunTables::profiles() {
+  if (profiles_) return *profiles_;
+  profiles_.emplace();
+  if (const auto* all = tables("head_profile"))
+    for (const auto& table : *all) append_profiles(table, *profiles_);
+  return *profiles_;
+}
+
+double RunTables::standard_error(const std::string& quantity) {
+  const auto file = runs_.front().folder + "/errors.csv";
+  if (!errors_) {
+    errors_.emplace();
+    if (runs_.size() == 1 && path_exists(file)) {
+      using enum Table::Type;
+      const auto table = read_csv_table(file, {{"quantity", text}, {"heads", text}, {"se", real}});
+      const auto& columns = table.columns();
+      for (std::size_t row = 0; row < as_index(table.rows()); ++row)
+        if (columns[1].texts[row] == "all")
+          errors_->emplace(columns[0].texts[row], columns[2].reals[row]);
+    }
+  }
+  const auto found = errors_->find(quantity);
+  return found == errors_->end() ? kNan : found->second;
+}
+
+const Json& RunTables::options() {
+  if (options_) return *options_;
+  options_ = Json::object();
+  const auto file = runs_.front().folder + "/summary.json";
+  const Json summary = path_exists(file) ? load_json(file) : Json();
+  if (summary.is_object() && summary.contains("options") && summary["options"].is_object())
+    options_ = summary["options"];
+  return *options_;
+}
+
+std::optional<std::vector<double>> RunTables::values_where(
+    const std::string& table, const std::string& column, const std::vector<Condition>& conditions) {
+  const auto* all = tables(table);
+  if (all == nullptr) return {};
+  std::vector<std::string> names = {column};
+  for (const auto& [name, wanted] : conditions) names.push_back(name);
+  std::vector<double> values;
+  for (const auto& one : *all) {
+    const auto columns = find_columns(one, names);
+    if (!columns) return {};
+    for (std::size_t row = 0; row < as_index(one.rows()); ++row) {
+      const auto met = [&](std::size_t i) {
+        const auto& found = *(*columns)[i + 1];
+        if (const auto* text = std::get_if<std::string>(&conditions[i].second))
+          return found.texts[row] == *text;
+        return std::fabs(found.number(row) - std::get<double>(conditions[i].second)) < 0.5;
+      };
+      bool all_met = !std::isnan((*columns)[0]->number(row));
+      for (std::size_t i = 0; i < conditions.size() && all_met; ++i) all_met = met(i);
+      if (all_met) values.push_back((*columns)[0]->number(row));
+    }
+  }
+  return values;
+}
+
+StatisticResult compute_statistic(const std::vector<HeadValue>& heads, const Statistic& statistic) {
+  std::vector<double> values;
+  for (const auto& head : heads) values.push_back(head.value);
+  const double at = statistic.at;
+  const auto n = static_cast<double>(values.size());
+  const auto count = [&](auto condition) {
+    return static_cast<double>(std::ranges::count_if(values, condition));
+  };
+  switch (statistic.kind) {
+    case Statistic::Kind::mean:
+      return {"mean of ", mean_of(values)};
+    case Statistic::Kind::deviation:
+      return {"standard deviation of ", deviation_of(values)};
+    case Statistic::Kind::quantile:
+      return {fmt::format("{:g} % quantile of ", 100 * at), quantile_of(values, at)};
+    case Statistic::Kind::maximum:
+      return {"largest ", values.empty() ? kNan : std::ranges::max(values)};
+    case Statistic::Kind::share_above:
+      return {fmt::format("share above {:g} of ", at),
+              values.empty() ? kNan : count([&](double value) { return value > at; }) / n};
+    case Statistic::Kind::heads_below:
+      return {fmt::format("heads below {:g} in ", at),
+              count([&](double value) { return value < at; })};
+    case Statistic::Kind::heads_with:
+      return {"heads with ", count([](double value) { return value != 0; })};
+    case Statistic::Kind::heads:
+      return {"heads with ", n};
+    case Statistic::Kind::depth:
+      return {fmt::format("mean at depth {:.1f} to {:.1f} of ", at, at + 0.1),
+              mean_of(values_at_depth(heads, at))};
+  }
+  return {"", kNan};
+}
+
+}  // namespace qkscope

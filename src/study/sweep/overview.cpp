@@ -1,0 +1,279 @@
+// The overview of a sweep (means over the heads of each run), and the error from sampling rows.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <type_traits>
+
+#include "base/core/error.h"
+#include "base/core/numbers.h"
+#include "base/core/translate_exceptions.h"
+#include "base/io/folder.h"
+#include "base/io/json.h"
+#include "qkscope/tables.h"
+#include "study/sweep/sweep.h"
+
+namespace qkscope {
+namespace {
+
+// A measure of the overview and its place in summary.json.
+struct Measure {
+  std::string name;     // column of overview.csv
+  std::string section;  // section of summary.json
+  std::string key;      // key in the section
+  std::string field;    // "mean", "median" or "fraction"
+};
+
+// The measures in the column order of overview.csv.
+const std::vector<Measure> kMeasures = [] {
+  std::vector<Measure> all;
+  const auto add = [&](const std::string& section, const std::string& field,
+                       const std::vector<std::string>& names, const std::string& suffix = "") {
+    for (const auto& name : names)
+      all.push_back(
+          {name + suffix, section, name == "pc0_variance" ? "explained_variance" : name, field});
+  };
+  const std::vector<std::string> classes = {"position_dominated", "q_positional", "k_positional",
+                                            "content_focused", "mixed"};
+  add("pca", "mean", {"r_q", "r_k", "abs_r_k", "pc0_variance"});
+  add("taxonomy", "fraction", classes);
+  add("pca", "mean", {"abs_r_q_axis", "abs_r_k_axis"});
+  add("taxonomy_axis", "fraction", classes, "_axis");
+  add("pca", "mean", {"qk_accuracy"});
+  add("rotation", "mean",
+      {"bias_strength", "share_positive_bias", "share_positive_mu_q_a", "alpha_k", "abs_alpha_k"});
+  add("rotation", "median", {"slope_ratio_median", "signed_slope_ratio_median"});
+  add("rotation", "mean",
+      {"r_q_a", "abs_r_q_a", "abs_r_q_a_null", "r_k_a", "abs_r_k_a", "abs_r_k_a_null",
+       "separation_strength", "plane_var_fraction", "share_var_b_above_a", "active_planes",
+       "active_variance"});
+  add("plasticity", "mean",
+      {"ap_profile_overall", "ap_first20", "ap_last20", "ap_drop", "ap_free_overall",
+       "ap_free_first20", "ap_free_last20", "ap_free_drop"});
+  return all;
+}();
+
+// Suffixes of the columns of a measure.
+constexpr char kErrorSuffix[] = "_se";     // standard error over texts
+constexpr char kExactSuffix[] = "_exact";  // value over every token
+
+// Number of heads in a group of layers.
+std::int64_t count_heads(const Json& summary, const std::string& layers) {
+  const Json& counts = summary.at("counts");
+  if (layers == "all") return counts.at("analysed").get<std::int64_t>();
+  return counts.value(layers, std::int64_t{0});  // older summaries have no count by attention
+}
+
+// `exact` is the summary of the run's statistics, null if there is none.
+OverviewRow read_row(const Json& summary, const Json& exact, const RunEntry& run,
+                     const std::string& layers) {
+  OverviewRow row{.label = run.label,
+                  .phase = run.phase,
+                  .order = run.order,
+                  .layers = layers,
+                  .heads = count_heads(summary, layers),
+                  .values = {}};
+  const Json empty = Json::object();
+  for (const auto& measure : kMeasures) {
+    const auto read = [&](const Json& from, const std::string& field, const std::string& suffix) {
+      const auto number = from.value(measure.section, empty)
+                              .value(layers, empty)
+                              .value(measure.key, empty)
+                              .value(field, Json());
+      if (number.is_number()) row.values[measure.name + suffix] = number.get<double>();
+    };
+    read(summary, measure.field, "");
+    read(summary, "se", kErrorSuffix);
+    if (exact.is_object()) read(exact, measure.field, kExactSuffix);
+  }
+  return row;
+}
+
+// Returns the rows of one results folder: all layers, then each kind of layer that only some heads
+// have.
+std::vector<OverviewRow> read_rows(const std::string& results, const RunEntry& run) {
+  const auto file = results + "/summary.json";
+  const auto exact_file = results + "/exact/summary.json";
+  const Json summary = load_json(file);
+  const Json exact = path_exists(exact_file) ? load_json(exact_file) : Json();
+  try {
+    std::vector<OverviewRow> rows = {read_row(summary, exact, run, "all")};
+    for (const auto* layers : {"rope", "nope", "unknown", "full", "sliding"})
+      if (const auto heads = count_heads(summary, layers); heads > 0 && heads < rows[0].heads)
+        rows.push_back(read_row(summary, exact, run, layers));
+    return rows;
+  } catch (const Json::exception& error) {
+    bad_input("{}: not a summary as an analysis writes it: {}", file, error.what());
+  }
+}
+
+// A quantity that the analysis of the capture and the exact analysis both have.
+struct SampledQuantity {
+  const char* name;
+  const char* table;
+  const char* column;
+};
+constexpr SampledQuantity kSampledQuantities[] = {
+    {"r_q", "qk", "r_q"},
+    {"r_k", "qk", "r_k"},
+    {"pc0_variance", "qk", "explained_variance"},
+    {"position_r", "rotated", "position_r"},
+    {"r_q_a", "rotated", "r_q_a"},
+    {"r_k_a", "rotated", "r_k_a"},
+    {"bias_strength", "rotated", "bias_strength"},
+    {"separation_strength", "rotated", "separation_strength"},
+    {"plane_var_fraction", "rotated", "plane_var_fraction"},
+    {"q_R2_pos", "head_metrics", "q_R2_pos"}};
+
+template <typename T>
+using ByHead = std::map<std::pair<std::int64_t, std::int64_t>, T>;  // by layer and head
+
+// Reads a column of numbers (T = double) or texts (T = std::string); empty if there is no such
+// table or column. Tables with several principal components contribute the first.
+template <typename T>
+ByHead<T> read_by_head(const std::string& folder, const char* table_name, const char* column) {
+  const auto file = folder + "/" + table_name + ".parquet";
+  const Table table = path_exists(file) ? read_parquet_table_with_gaps(file) : Table();
+  const auto* wanted = table.find(column);
+  if (wanted == nullptr) return {};
+  const auto* layer = table.find("layer");
+  const auto* head = table.find("head") != nullptr ? table.find("head") : table.find("q_head");
+  const auto* component = table.find("pc");
+  ByHead<T> values;
+  for (std::size_t row = 0; row < as_index(table.rows()); ++row) {
+    if (component != nullptr && component->integers[row] != 0) continue;
+    auto& value = values[{layer->integers[row], head->integers[row]}];
+    if constexpr (std::is_same_v<T, double>)
+      value = wanted->number(row);
+    else
+      value = wanted->texts[row];
+  }
+  return values;
+}
+
+// Calls add(sampled value, exact value) for every head that both analyses have.
+template <typename T, typename Add>
+void for_common_heads(const ByHead<T>& sampled, const ByHead<T>& exact, Add add) {
+  for (const auto& [head, value] : sampled)
+    if (const auto found = exact.find(head); found != exact.end()) add(value, found->second);
+}
+
+void add_quantity(Table& table, const RunEntry& run, const char* name,
+                  const ByHead<double>& sampled, const ByHead<double>& exact) {
+  std::int64_t heads = 0;
+  double sum_sampled = 0;
+  double sum_exact = 0;
+  double squares = 0;
+  double largest = 0;
+  for_common_heads(sampled, exact, [&](double a, double b) {
+    if (std::isnan(a) || std::isnan(b)) return;
+    ++heads;
+    sum_sampled += a;
+    sum_exact += b;
+    squares += (a - b) * (a - b);
+    largest = std::max(largest, std::fabs(a - b));
+  });
+  if (heads == 0) return;
+  const auto n = static_cast<double>(heads);
+  table.add({run.label, run.phase, run.order, std::string(name), heads, sum_sampled / n,
+             sum_exact / n, (sum_sampled - sum_exact) / n, std::sqrt(squares / n), largest});
+}
+
+// Adds the fraction of heads whose class differs, in the column `difference`.
+void add_classes(Table& table, const RunEntry& run, const ByHead<std::string>& sampled,
+                 const ByHead<std::string>& exact) {
+  std::int64_t heads = 0;
+  std::int64_t changed = 0;
+  for_common_heads(sampled, exact, [&](const std::string& a, const std::string& b) {
+    if (a.empty() || b.empty()) return;
+    ++heads;
+    changed += a != b ? 1 : 0;
+  });
+  if (heads > 0)
+    table.add({run.label, run.phase, run.order, std::string("class_changed"), heads, kNan, kNan,
+               static_cast<double>(changed) / static_cast<double>(heads), kNan, kNan});
+}
+
+}  // namespace
+
+const std::vector<std::string>& overview_measures() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> list;
+    for (const auto& measure : kMeasures) list.push_back(measure.name);
+    return list;
+  }();
+  return names;
+}
+
+double OverviewRow::value(const std::string& measure) const {
+  const auto found = values.find(measure);
+  return found == values.end() ? kNan : found->second;
+}
+
+OverviewRow overview_of_results(const std::string& folder, const std::string& label) {
+  RunEntry run;
+  run.label = label;
+  return read_rows(folder, run).front();
+}
+
+std::vector<OverviewRow> overview_of(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
+  std::vector<OverviewRow> all;
+  for (const auto& run : runs) {
+    if (run.state != RunState::done) continue;
+    const auto rows = read_rows(folder.results(run.label), run);
+    all.insert(all.end(), rows.begin(), rows.end());
+  }
+  return all;
+}
+
+std::vector<OverviewRow> read_overview(const std::string& sweep_folder) {
+  return translate_exceptions([&] {
+    const SweepFolder folder(sweep_folder);
+    return overview_of(folder, read_sweep_index(folder).runs);
+  });
+}
+
+Table overview_table(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
+  using enum Table::Type;
+  const auto rows = overview_of(folder, runs);
+  std::set<std::string> present;  // names of the values of any run
+  for (const auto& row : rows)
+    for (const auto& [name, value] : row.values) present.insert(name);
+  std::vector<std::string> columns;
+  for (const auto& name : overview_measures()) {
+    columns.insert(columns.end(), {name, name + kErrorSuffix});
+    if (present.contains(name + kExactSuffix)) columns.push_back(name + kExactSuffix);
+  }
+  Table table;
+  table.column("model", text).column("phase", text).column("order", integer);
+  table.column("layers", text).column("heads", integer);
+  for (const auto& name : columns) table.column(name, real);
+  for (const auto& row : rows) {
+    std::vector<Table::Cell> cells = {row.label, row.phase, row.order, row.layers, row.heads};
+    for (const auto& name : columns) cells.emplace_back(row.value(name));
+    table.add(std::move(cells));
+  }
+  return table;
+}
+
+Table sampling_table(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
+  using enum Table::Type;
+  Table table;
+  table.column("model", text).column("phase", text).column("order", integer);
+  table.column("quantity", text).column("heads", integer);
+  for (const char* name : {"sampled", "exact", "difference", "rms_of_heads", "largest_of_heads"})
+    table.column(name, real);
+  for (const auto& run : runs) {
+    const auto sampled = folder.results(run.label);
+    const auto exact = folder.exact_results(run.label);
+    if (!path_exists(exact + "/summary.json")) continue;
+    for (const auto& [name, file, column] : kSampledQuantities)
+      add_quantity(table, run, name, read_by_head<double>(sampled, file, column),
+                   read_by_head<double>(exact, file, column));
+    add_classes(table, run, read_by_head<std::string>(sampled, "taxonomy", "class"),
+                read_by_head<std::string>(exact, "taxonomy", "class"));
+  }
+  return table;
+}
+
+}  // namespace qkscope

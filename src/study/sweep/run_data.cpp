@@ -1,0 +1,220 @@
+#include "study/sweep/run_data.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include <sys/stat.h>
+
+#include "base/core/error.h"
+#include "base/core/log.h"
+#include "base/core/text.h"
+#include "base/io/folder.h"
+#include "capture/format/data_root.h"
+#include "capture/format/journal.h"
+#include "capture/format/layout.h"
+#include "capture/run/capture_run.h"
+#include "capture/stats_run/stats_plan.h"
+#include "capture/stats_run/stats_run.h"
+#include "input/store/store_address.h"
+#include "qkscope/hub.h"
+
+namespace qkscope {
+namespace {
+
+// Modification time in seconds since 1970, 0 for a missing file.
+double modification_time(const std::string& file) {
+  struct stat status {};
+  if (::stat(file.c_str(), &status) != 0) return 0;
+  constexpr double kNano = 1e-9;
+  return static_cast<double>(status.st_mtim.tv_sec) +
+         kNano * static_cast<double>(status.st_mtim.tv_nsec);
+}
+
+ShardMap read_shards(const std::string& folder, const Json& effective) {
+  ShardMap found;
+  if (parse_store_address(folder)) return found;  // runs in a store have no shards
+  const DataRoot root(folder);
+  for (const auto& shard : root.shards()) {
+    const auto part = root.part(shard);
+    if (!Journal::has_entries(part)) continue;
+    const Journal journal(part);
+    if (!has_configuration(journal.manifest().identity, effective)) continue;
+    found[shard.index] = {.count = shard.count,
+                          .examples = journal.examples(),
+                          .tokens = journal.tokens(),
+                          .complete = journal.complete(),
+                          .began = modification_time(part + "/" + layout::kManifestFile),
+                          .written = modification_time(part + "/" + layout::kJournalFile)};
+  }
+  return found;
+}
+
+bool is_complete(const ShardMap& shards, std::int64_t index) {
+  const auto found = shards.find(index);
+  return found != shards.end() && found->second.complete;
+}
+
+}  // namespace
+
+ShardMap capture_shards(const SweepFolder& folder, const SweepRun& run) {
+  if (folder.has_complete_capture(run)) return {};
+  return read_shards(folder.capture(run.label), effective_config(run.capture));
+}
+
+ShardMap statistics_shards(const SweepFolder& folder, const SweepRun& run) {
+  if (folder.has_complete_statistics(run)) return {};
+  const auto statistics = folder.statistics(run.label);
+  return read_shards(statistics, effective_stats_config(stats_config(run, statistics)));
+}
+
+std::int64_t begun_shards(const SweepFolder& folder, const SweepRun& run) {
+  auto shards = capture_shards(folder, run);
+  if (shards.empty()) shards = statistics_shards(folder, run);
+  return shards.empty() ? 0 : shards.begin()->second.count;
+}
+
+RunDataMaker::RunDataMaker(const SweepConfig& config, const SweepFolder& folder,
+                           const SweepOptions& options, std::vector<const SweepRun*> runs,
+                           bool quiet)
+    : config_(config),
+      folder_(folder),
+      options_(options),
+      runs_(std::move(runs)),
+      quiet_(quiet),
+      released_(runs_.size()) {}
+
+RunReport::Outcome RunDataMaker::make_shard(std::size_t i) {
+  const auto missing = missing_data(*runs_[i]);
+  if (!missing.any()) return RunReport::Outcome::already_done;
+  fetch_inputs(i);
+  return make(*runs_[i], missing, options_.texts) ? RunReport::Outcome::done
+                                                  : RunReport::Outcome::interrupted;
+}
+
+RunReport::Outcome RunDataMaker::make_all(std::size_t i) {
+  const auto& run = *runs_[i];
+  if (options_.part == SweepPart::merge)
+    for (const auto& folder : {folder_.capture(run.label), folder_.statistics(run.label)})
+      wait_for_tasks(folder);
+  if (stopped()) return RunReport::Outcome::interrupted;
+  const auto missing = missing_data(run);
+  folder_.remove_leftover_parts(run);
+  if (missing.any()) {
+    const auto begun = begun_shards(folder_, run);
+    const auto count = begun > 0 ? begun : options_.texts.count;
+    if (count == 1) fetch_inputs(i);
+    if (!(count == 1 ? make(run, missing, {}) : make_in_shards(i, missing, count)))
+      return RunReport::Outcome::interrupted;
+  }
+  release(i);
+  return missing.any() ? RunReport::Outcome::done : RunReport::Outcome::already_done;
+}
+
+void RunDataMaker::release(std::size_t i) {
+  const bool evict = options_.evict && options_.part == SweepPart::all;
+  if (!evict || !runs_[i]->data.empty()) return;
+  const std::lock_guard lock(mutex_);
+  released_[i] = true;
+  const auto checkpoint = checkpoint_of(*runs_[i]);
+  for (std::size_t other = 0; other < runs_.size(); ++other)
+    if (!released_[other] && checkpoint_of(*runs_[other]) == checkpoint) return;
+  const auto freed = evict_weights(checkpoint.first, checkpoint.second);
+  if (freed > 0) log::info("{}: {} of weights evicted", runs_[i]->label, format_bytes(freed));
+}
+
+RunDataMaker::Missing RunDataMaker::missing_data(const SweepRun& run) const {
+  return {.capture = !folder_.has_complete_capture(run),
+          .statistics = !folder_.has_complete_statistics(run)};
+}
+
+// Makes capture and statistics of a shard. A single device computes both in the same forward
+// passes. Returns false if stopped.
+bool RunDataMaker::make(const SweepRun& run, const Missing& missing, const Shard& texts) const {
+  const auto finished = [](const auto& result) {
+    return result.outcome != CaptureResult::Outcome::interrupted;
+  };
+  const auto statistics = folder_.statistics(run.label);
+  if (missing.statistics && !folder_.in_store()) make_folders(parent_folder(statistics));
+  // Finished statistics in the folder have another configuration; else none would be missing.
+  const StatsOptions stats_options{
+      .shard = texts,
+      .overwrite = options_.overwrite && folder_.has_any_statistics(run.label),
+      .quiet = quiet_,
+      .stop = options_.stop};
+  const auto stats_plan = [&] {
+    return make_stats_plan(stats_config(run, statistics), config_.compute);
+  };
+  if (!missing.capture) return finished(run_stats(stats_plan(), stats_options));
+  CaptureConfig config = run.capture;
+  config.output.data_root = folder_.capture(run.label);
+  const auto plan = make_plan(config, config_.compute);
+  const CaptureOptions options{
+      .shard = texts,
+      .overwrite = options_.overwrite && !can_resume_capture(plan.run_plan()),
+      .quiet = quiet_,
+      .stop = options_.stop};
+  if (!missing.statistics) return finished(run_capture(plan, options));
+  if (plan.run_plan().workers.size() > 1)
+    return finished(run_capture(plan, options)) && finished(run_stats(stats_plan(), stats_options));
+  const auto joint = run_stats(stats_plan().run_plan(), stats_options,
+                               {.plan = plan.run_plan(), .options = options});
+  return finished(joint.statistics) &&
+         finished(joint.capture ? *joint.capture : run_capture(plan, options));
+}
+
+// Completes unfinished shards, then merges all. Loads the model only if a shard is unfinished, so
+// a pure merge needs no GPU. Returns false if stopped.
+bool RunDataMaker::make_in_shards(std::size_t i, const Missing& missing, std::int64_t count) {
+  const auto& run = *runs_[i];
+  const auto captured = capture_shards(folder_, run);
+  const auto measured = statistics_shards(folder_, run);
+  bool fetched = false;
+  for (std::int64_t index = 0; index < count; ++index) {
+    const Missing here{.capture = missing.capture && !is_complete(captured, index),
+                       .statistics = missing.statistics && !is_complete(measured, index)};
+    if (!here.any()) continue;
+    if (!std::exchange(fetched, true)) fetch_inputs(i);
+    if (!make(run, here, {index, count})) return false;
+  }
+  if (missing.capture) merge_parts(folder_.capture(run.label), quiet_);
+  if (missing.statistics) merge_shards(folder_.statistics(run.label));
+  return true;
+}
+
+// Waits for the lock of a shard: a task whose script was killed may still be shutting down.
+void RunDataMaker::wait_for_tasks(const std::string& data_root) const {
+  constexpr std::chrono::milliseconds kLockPollInterval(500);
+  const auto lock_file = DataRoot(data_root).parts() + "/" + layout::kLockFile;
+  bool told = false;
+  while (path_exists(lock_file) && !stopped()) {
+    const FileLock lock(lock_file, FileLock::Mode::exclusive, FileLock::Wait::no);
+    if (lock.held()) return;
+    if (!std::exchange(told, true)) log::info("{}: waiting for a task that is at it", data_root);
+    std::this_thread::sleep_for(kLockPollInterval);
+  }
+}
+
+// Downloads checkpoint, tokenizer and dataset of run i. A sweep without parallel jobs then starts
+// to download the next checkpoint in the background.
+void RunDataMaker::fetch_inputs(std::size_t i) {
+  if (ahead_.valid()) ahead_.wait();
+  fetch_capture_inputs(runs_[i]->capture, {.quiet = quiet_, .stop = options_.stop});
+  if (options_.jobs > 1) return;
+  const auto next = std::find_if(
+      runs_.begin() + static_cast<std::ptrdiff_t>(i) + 1, runs_.end(), [&](const SweepRun* run) {
+        return checkpoint_of(*run) != checkpoint_of(*runs_[i]) && !folder_.has_data(*run);
+      });
+  if (next == runs_.end()) return;
+  // The current run owns the progress line.
+  const FetchOptions options{.quiet = true, .stop = options_.stop};
+  ahead_ = std::async(std::launch::async, [capture = (*next)->capture, options] {
+    try {
+      fetch_capture_inputs(capture, options);
+    } catch (const Error&) {  // fetch_inputs() reports it as the failure of that run
+    }
+  });
+}
+
+}  // namespace qkscope

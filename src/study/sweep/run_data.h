@@ -1,0 +1,78 @@
+// Capture and statistics of the runs of a sweep: the progress of their shards, and making those
+// that a run lacks.
+#pragma once
+
+#include <cstdint>
+#include <future>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "study/sweep/sweep_config.h"
+#include "study/sweep/sweep_folder.h"
+
+namespace qkscope {
+
+// Progress of a shard (a subset of the texts of a run) that has journal entries.
+struct ShardProgress {
+  std::int64_t count = 1;  // number of shards of the run
+  std::int64_t examples = 0;
+  std::int64_t tokens = 0;
+  bool complete = false;
+  double began = 0;    // start time in seconds since 1970
+  double written = 0;  // time of the last journal entry in seconds since 1970
+};
+
+using ShardMap = std::map<std::int64_t, ShardProgress>;  // by index
+
+// Return the shards of the run's capture and of its statistics, without merged shards and shards of
+// another configuration.
+ShardMap capture_shards(const SweepFolder& folder, const SweepRun& run);
+ShardMap statistics_shards(const SweepFolder& folder, const SweepRun& run);
+
+// Returns the number of shards that the run was begun with, 0 if no unmerged shard exists.
+std::int64_t begun_shards(const SweepFolder& folder, const SweepRun& run);
+
+// Makes captures and statistics, downloads their inputs from the Hub, and evicts weights after
+// their last use. Runs are numbered by their position in `runs`, the execution order.
+class RunDataMaker {
+ public:
+  RunDataMaker(const SweepConfig& config, const SweepFolder& folder, const SweepOptions& options,
+               std::vector<const SweepRun*> runs, bool quiet);
+
+  // Makes the shard options.texts of what run i lacks.
+  RunReport::Outcome make_shard(std::size_t i);
+  // Makes what run i lacks, and merges shards of cluster tasks. With SweepPart::merge, first waits
+  // until no task writes shards of the run.
+  RunReport::Outcome make_all(std::size_t i);
+  // Marks run i as finished with its weights. With options.evict, the weights of a checkpoint are
+  // deleted from the Hub cache when all runs of the checkpoint are released. Thread-safe.
+  void release(std::size_t i);
+
+ private:
+  struct Missing {
+    bool capture = false;
+    bool statistics = false;
+
+    bool any() const { return capture || statistics; }
+  };
+
+  Missing missing_data(const SweepRun& run) const;
+  bool make(const SweepRun& run, const Missing& missing, const Shard& texts) const;
+  bool make_in_shards(std::size_t i, const Missing& missing, std::int64_t count);
+  void wait_for_tasks(const std::string& data_root) const;
+  void fetch_inputs(std::size_t i);
+  bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
+
+  const SweepConfig& config_;
+  const SweepFolder& folder_;
+  const SweepOptions& options_;
+  std::vector<const SweepRun*> runs_;
+  bool quiet_;
+  std::mutex mutex_;
+  std::vector<bool> released_;  // by run
+  std::future<void> ahead_;     // the destructor waits for the download
+};
+
+}  // namespace qkscope

@@ -1,0 +1,251 @@
+// Readers of the sections `analysis`, `compute` and `checkpoints` of a sweep file.
+#include <algorithm>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "base/core/dtype.h"
+#include "base/core/error.h"
+#include "base/core/text.h"
+#include "input/checkpoint/hub_cache.h"
+#include "qkscope/experimental/options.h"
+#include "study/sweep/sweep_config.h"
+
+namespace qkscope {
+namespace {
+
+// Query heads are written as pairs: [[3, 5], [3, 6]].
+std::optional<OptionValue> decode_heads(const YAML::Node& list) {
+  if (!list.IsSequence()) return {};
+  std::vector<HeadId> heads;
+  for (const auto& item : list) {
+    HeadId id{0, 0, HeadKind::query};
+    if (!item.IsSequence() || item.size() != 2 || !YAML::convert<int>::decode(item[0], id.layer) ||
+        !YAML::convert<int>::decode(item[1], id.head) || id.layer < 0 || id.head < 0)
+      return {};
+    heads.push_back(id);
+  }
+  return heads;
+}
+
+template <typename T>
+std::optional<OptionValue> decode_as(const YAML::Node& node) {
+  T value{};
+  if (!YAML::convert<T>::decode(node, value)) return {};
+  return OptionValue(std::move(value));
+}
+
+// Returns nullopt where the node is not of the option's kind.
+std::optional<OptionValue> decode(const AnalysisOption& option, const YAML::Node& node) {
+  switch (option.kind) {
+    case OptionKind::flag:
+      return decode_as<bool>(node);
+    case OptionKind::count:
+      if (node.IsScalar() && std::ranges::count(option.words, node.Scalar()) > 0)
+        return node.Scalar();
+      return node.IsScalar() && !node.Scalar().starts_with('-') ? decode_as<std::uint64_t>(node)
+                                                                : std::nullopt;
+    case OptionKind::number:
+      return decode_as<double>(node);
+    case OptionKind::choice:
+    case OptionKind::text:
+      return decode_as<std::string>(node);
+    case OptionKind::counts:
+    case OptionKind::layers:
+      return node.IsSequence() ? decode_as<std::vector<std::int64_t>>(node) : std::nullopt;
+    case OptionKind::heads:
+      return decode_heads(node);
+  }
+  return {};
+}
+
+constexpr std::string_view kStep = "{step}";
+constexpr std::size_t kMostBranches = 100'000;
+
+using Names = std::vector<std::string>;
+
+// Appends the branch names of a pattern, one per step. `steps` is a number, a range {from, to,
+// every}, or a list of numbers and ranges; null for a pattern without {step}.
+void expand_pattern(const YamlSection& section, const std::string& pattern, const YAML::Node& steps,
+                    Names& names) {
+  const auto complain = [&](const std::string& what) {
+    section.expected("branches", fmt::format("of '{}' {}", printable(pattern), what));
+  };
+  const auto add = [&](const std::string& name) {
+    if (!is_revision(name)) complain(in_quotes(name) + " to be the name of a branch");
+    if (names.size() >= kMostBranches) complain("fewer branches");
+    names.push_back(name);
+  };
+  const auto at = pattern.find(kStep);
+  if (at == std::string::npos) {
+    if (!steps.IsNull()) complain("nothing: there is no {step} in the name");
+    return add(pattern);
+  }
+  const auto number = [&](const YAML::Node& node, const char* expected) {
+    std::int64_t value = -1;
+    const bool decoded =
+        node && node.IsScalar() && YAML::convert<std::int64_t>::decode(node, value);
+    if (!decoded || value < 0) complain(expected);
+    return value;
+  };
+  const auto add_step = [&](std::int64_t step) {
+    add(fmt::format("{}{}{}", pattern.substr(0, at), step, pattern.substr(at + kStep.size())));
+  };
+  const auto read_item = [&](const YAML::Node& item) {
+    if (!item.IsMap())
+      return add_step(
+          number(item, "steps: a number, {from: 1000, to: 9000, every: 1000}, or a list of those"));
+    constexpr auto kRange = "a range {from, to, every} of numbers from 0 on";
+    const auto from = number(item["from"], kRange);
+    const auto to = number(item["to"], kRange);
+    const auto every = number(item["every"], kRange);
+    if (item.size() != 3 || every < 1 || to < from || (to - from) % every != 0)
+      complain("a range {from, to, every} that reaches `to` in steps of `every`");
+    if ((to - from) / every >= static_cast<std::int64_t>(kMostBranches))
+      complain(fmt::format("a range of at most {} steps", kMostBranches));
+    for (auto step = from; step <= to; step += every) add_step(step);
+  };
+  if (!steps.IsSequence()) return read_item(steps);
+  if (steps.size() == 0) complain("at least one step");
+  for (const auto& item : steps) read_item(item);
+}
+
+Names read_branch_names(YamlSection& section) {
+  Names names;
+  const auto branches = section.node("branches");
+  if (branches.IsNull()) return names;
+  if (!branches.IsMap() || branches.size() == 0)
+    section.expected("branches", "a map of names with {step} and their steps");
+  for (const auto& entry : branches)
+    expand_pattern(section, entry.first.as<std::string>(""), entry.second, names);
+  auto sorted = names;
+  std::ranges::sort(sorted);
+  if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end())
+    section.expected("branches", fmt::format("each once; {} is there twice", *twice));
+  return names;
+}
+
+Names read_globs(YamlSection& section) {
+  Names globs;
+  const auto match = section.node("match");
+  if (match.IsScalar()) globs.push_back(match.Scalar());
+  if (match.IsSequence())
+    for (const auto& item : match) globs.push_back(item.as<std::string>(""));
+  if (!match.IsNull() && (globs.empty() || std::ranges::count(globs, "") > 0))
+    section.expected("match", "a pattern like 'stage1-*', or a list of them");
+  return globs;
+}
+
+std::map<std::string, YAML::Node> read_phases(YamlSection& section) {
+  std::map<std::string, YAML::Node> phases;
+  const auto node = section.node("phases");
+  if (node.IsNull()) return phases;
+  constexpr auto kExpected = "a map: overrides for each phase";
+  if (!node.IsMap()) section.expected("phases", kExpected);
+  for (const auto& entry : node) {
+    if (!entry.second.IsMap()) section.expected("phases", kExpected);
+    phases[entry.first.as<std::string>("")] = entry.second;
+  }
+  return phases;
+}
+
+}  // namespace
+
+AnalyzeOptions read_analysis(YamlSection section) {
+  AnalyzeOptions options;
+  options.pca = section.boolean("pca").value_or(true);
+  options.rotation = section.boolean("rotation").value_or(true);
+  options.plasticity = section.boolean("plasticity").value_or(true);
+  if (!options.pca && !options.rotation && !options.plasticity)
+    section.expected("pca", "true, or rotation or plasticity true: one of them is run");
+  for (const auto& option : analysis_options()) {
+    if (option.group == OptionGroup::capture || option.group == OptionGroup::statistics) continue;
+    const std::string key(option.name);
+    const auto node = section.node(key);
+    if (!node || node.IsNull()) continue;
+    const auto value = decode(option, node);
+    if (!value || !option.allows(*value)) section.expected(key, option.expected());
+    option.store(options, *value);
+  }
+  section.finish();
+  return options;
+}
+
+ComputeOptions read_compute(YamlSection section, const ComputeOptions& command_line) {
+  ComputeOptions compute;
+  compute.device = section.text("device").value_or("");
+  if (const auto devices = section.text("devices")) {
+    if (!compute.device.empty()) section.expected("devices", "nothing beside `device`");
+    compute.devices = split(*devices, ',');
+  }
+  if (const auto dtype = section.text("dtype")) {
+    compute.dtype = compute_dtype_from_name(*dtype);
+    if (!compute.dtype) section.expected("dtype", "float32, float16 or bfloat16");
+  }
+  if (const auto memory = section.text("device_memory")) try {
+      compute.device_memory = parse_bytes(*memory, "device_memory");
+    } catch (const Error&) {
+      section.expected("device_memory", "a size like 8GiB");
+    }
+  compute.batch_tokens = section.integer("batch_tokens", 1).value_or(compute.batch_tokens);
+  compute.deterministic = section.boolean("deterministic").value_or(false);
+  section.finish();
+  if (!command_line.device.empty() || !command_line.devices.empty()) {
+    compute.device = command_line.device;
+    compute.devices = command_line.devices;
+  }
+  if (command_line.dtype) compute.dtype = command_line.dtype;
+  if (command_line.device_memory > 0) compute.device_memory = command_line.device_memory;
+  if (command_line.batch_tokens > 0) compute.batch_tokens = command_line.batch_tokens;
+  compute.deterministic = compute.deterministic || command_line.deterministic;
+  return compute;
+}
+
+CheckpointRule read_checkpoint_rule(YamlSection& section, std::int64_t every, std::int64_t log) {
+  CheckpointRule rule;
+  rule.repository = section.required_text("repository");
+  if (!is_repository_id(rule.repository))
+    section.expected("repository", "the name of a repository, org/name");
+  rule.names = read_branch_names(section);
+  rule.choice.match = read_globs(section);
+  const auto own_every = section.integer("every", 1);
+  const auto own_log = section.integer("log", 1);
+  if (own_every && own_log) section.expected("log", "nothing beside `every`");
+  rule.choice.every = own_every.value_or(1);
+  rule.choice.log = own_log.value_or(0);
+  if (every > 0 || log > 0) {
+    rule.choice.every = std::max<std::int64_t>(every, 1);
+    rule.choice.log = log;
+  }
+  rule.prefix = section.text("prefix").value_or("");
+  rule.family = section.text("family").value_or("");
+  rule.config = section.text("config").value_or("");
+  rule.overrides.reset(section.node("overrides"));
+  if (!rule.overrides.IsNull() && !rule.overrides.IsMap()) section.expected("overrides", "a map");
+  rule.phases = read_phases(section);
+  section.finish();
+  return rule;
+}
+
+std::vector<CheckpointBranch> branches_of(const CheckpointRule& rule, const Names& names,
+                                          const std::string& where) {
+  std::set<std::string> phases;
+  for (const auto& branch : checkpoint_branches(names, {.match = {"*"}}))
+    phases.insert(branch.phase);
+  for (const auto& [phase, overrides] : rule.phases)
+    if (!phases.contains(phase))
+      bad_input("{}: phases: found {}, expected a phase of the branches of {}: {}", where,
+                in_quotes(phase), rule.repository, fmt::join(phases, ", "));
+  auto choice = rule.choice;
+  // Branches that the file names explicitly are selected even without a step.
+  if (!rule.names.empty() && choice.match.empty()) choice.match = {"*"};
+  auto branches = checkpoint_branches(names, choice);
+  if (branches.empty())
+    bad_input(
+        "{}: none of the {} branches of {} {}", where, names.size(), rule.repository,
+        rule.choice.match.empty() ? "tells a step in its name; match: '*' takes all" : "matches");
+  for (auto& branch : branches) branch.label = rule.prefix + branch.label;
+  return branches;
+}
+
+}  // namespace qkscope
