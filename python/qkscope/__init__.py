@@ -4,7 +4,7 @@
 
     model = qkscope.load("share/demo/checkpoints/S3-4720")
     tokens = model.to_tokens("The sea was calm.")
-    cache = model.run_with_cache(tokens, "blocks.*.attn.hook_rot_q")
+    cache = model.cache(tokens, "blocks.*.attn.hook_rot_q")
     cache["blocks.0.attn.hook_rot_q"]  # [pos, head, d_head]
 
     cache["rot_q", 0]                          # the same

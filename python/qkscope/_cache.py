@@ -1,4 +1,4 @@
-"""ActivationCache: the result of run_with_cache()."""
+"""ActivationCache: the result of cache() and run_with_cache()."""
 
 from __future__ import annotations
 

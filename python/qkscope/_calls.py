@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -14,6 +14,15 @@ from ._batch import Batch, Layout, Positions, is_square, span
 from ._engine import DeviceArray, InputError
 from ._engine import Model as Engine
 from ._hooks import Functions, HookPoint, apply
+
+
+class RunOptions(TypedDict, total=False):
+    """Keyword arguments that all calls of a model share, for type checkers."""
+
+    loss_per_token: bool
+    prepend_bos: bool | None
+    padding_side: str
+    start_at_layer: int | None
 
 
 @dataclass(frozen=True)

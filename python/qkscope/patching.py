@@ -2,7 +2,7 @@
 
 The functions have the names, arguments and axes of `patching` in TransformerLens; patches run in batches.
 
-    clean_cache = model.run_with_cache(clean_tokens, "*hook_z")
+    clean_cache = model.cache(clean_tokens, "*hook_z")
     patching.get_act_patch_attn_head_out_all_pos(model, corrupted_tokens, clean_cache, metric)  # [layer, head]
 """
 
@@ -50,7 +50,7 @@ def generic_activation_patch(
 ) -> Any:
     """Returns the metric after each of many patches, as a float64 array with one dimension per axis.
 
-    corrupted_tokens: a text, [pos] or [batch, pos]. clean_cache: result of run_with_cache() for tokens of the same
+    corrupted_tokens: a text, [pos] or [batch, pos]. clean_cache: cache of a run of tokens of the same
     shape, or those tokens. patching_metric: f(logits) -> number, with logits [batch, pos, d_vocab], or [pos, d_vocab]
     for one sequence; positions: compute only these logits. patch_setter: f(corrupted, index, clean), with activations
     [batch, pos, ...] (patterns [batch, head, query, key]), copies a part of `clean` into `corrupted`. activation_name:
@@ -83,7 +83,7 @@ class Run:
         self.model = model
         self.positions = positions
         self.ids, self.batched = same_length(model, tokens)
-        residuals = model.run_with_cache(self.ids, "*hook_resid_pre")
+        residuals = model.cache(self.ids, "*hook_resid_pre")
         self._residuals = {layer: residuals[name] for layer, name in hooks_by_layer(model, "resid_pre").items()}
 
     def together(self, batch_size: int | None) -> int:
@@ -213,7 +213,7 @@ def hooks_by_layer(model: Model, activation: str) -> dict[int, str]:
 def clean_activations(model: Model, clean: Any, names: Any, shape: tuple[int, ...]) -> dict[str, Any]:
     """Returns activations [batch, pos, ...] by hook name, from a cache or from tokens."""
     names = list(names)
-    cache = clean if hasattr(clean, "keys") else model.run_with_cache(same_length(model, clean)[0], names)
+    cache = clean if hasattr(clean, "keys") else model.cache(same_length(model, clean)[0], names)
     found = {}
     for name in names:
         if name not in cache:

@@ -43,7 +43,7 @@ def metric(logits):
 
 def by_hand(model, clean, corrupted, name, put):
     """Returns the metric of a single patch."""
-    cache = model.run_with_cache(clean, name)
+    cache = model.cache(clean, name)
 
     def patch(activation, hook):
         put(activation, cache[name])
@@ -76,7 +76,7 @@ def test_batched_patches_equal_single_patches(pair, case):
 
 def test_batch_size_changes_no_bit(pair):
     model, clean, corrupted = pair
-    cache = model.run_with_cache(clean, "*hook_z")
+    cache = model.cache(clean, "*hook_z")
     whole = patching.get_act_patch_attn_head_out_all_pos(model, corrupted, cache, metric)
     for options in ({"batch_size": 1}, {"batch_size": 3}, {"progress": True}):
         other = patching.get_act_patch_attn_head_out_all_pos(model, corrupted, cache, metric, **options)
@@ -185,7 +185,7 @@ def edge_by_hand(model, clean, corrupted, sender, receiver, component):
     """The direct path in NumPy: adds the change of the sender to the residual stream, normalises and projects it."""
     (source, head), (layer, to) = sender, receiver
     names = [f"blocks.{source}.attn.hook_z", f"blocks.{layer}.hook_resid_pre"]
-    ours, theirs = (model.run_with_cache(tokens, names) for tokens in (corrupted, clean))
+    ours, theirs = (model.cache(tokens, names) for tokens in (corrupted, clean))
     change = (theirs[names[0]][:, head] - ours[names[0]][:, head]) @ model.blocks[source].attn.W_O[head]
     residual = ours[names[1]] + change
     scale = np.sqrt((residual**2).mean(-1, keepdims=True) + model.cfg.eps)
