@@ -164,7 +164,7 @@ test_torch() {  # test_torch [pytest options]
   build_python
   need_environment build/venv-torch requirements-torch.txt
   PYTHONPATH=build/python HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 \
-    build/venv-torch/bin/python -m pytest -q -p no:cacheprovider tests/python/beside_torch "$@"
+    build/venv-torch/bin/python -m pytest -q -p no:cacheprovider tests/python/beside_torch tests/python/test_demo_calls.py "$@"
   (cd build/python && ../venv-torch/bin/python -m mypy --config-file ../../pyproject.toml -p qkscope)
 }
 

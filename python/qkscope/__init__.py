@@ -20,7 +20,7 @@ import ssl  # noqa: F401  loads OpenSSL before pyarrow's libparquet, which expor
 
 import pyarrow  # noqa: F401  loads libarrow, which the engine links to
 
-from . import patching
+from . import patching, utils
 from ._cache import ActivationCache, get_act_name
 from ._circuits import SVDInterpreter
 from ._engine import (
@@ -36,15 +36,16 @@ from ._studies import SweepResult, compare, export, publish, sweep
 from .ablation import ablate
 from .attribution import direct_logit_attribution, logit_lens
 from .heads import detect_head, heads
+from .hooked_transformer import HookedTransformer
 from .model import Model, load, set_threads
 from .path_patching import path_patch
 
 __all__ = [
     "ActivationCache", "CaptureProgress", "CaptureResult", "Config", "DeviceArray", "Drawn", "Error", "FactoredMatrix",
-    "HookPoint", "InputError", "Model", "PublishResult", "Rope", "SVDInterpreter", "Statistics", "StatsProgress",
+    "HookPoint", "HookedTransformer", "InputError", "Model", "PublishResult", "Rope", "SVDInterpreter", "Statistics", "StatsProgress",
     "StatsResult", "SweepResult", "__version__", "ablate", "analyze", "capture", "compare", "detect_head",
     "direct_logit_attribution", "export", "figures", "get_act_name", "heads", "load", "logit_lens", "merge",
-    "open_stats", "patching", "path_patch", "publish", "set_threads", "show_progress", "stats", "sweep", "threads",
+    "open_stats", "patching", "path_patch", "publish", "set_threads", "show_progress", "stats", "sweep", "threads", "utils",
 ]
 
 logging.getLogger("qkscope").addHandler(logging.NullHandler())  # no output unless the program configures logging

@@ -66,7 +66,7 @@ class GenerateMethods(TextMethods, WeightMethods):
         prompt.
         """
         texts = [prompt] if isinstance(prompt, str) else list(prompt) if is_texts(prompt) else None
-        given = prompt if texts is None else [self.to_tokens(text, prepend_bos) for text in texts]
+        given = prompt if texts is None else [self._encode(text, prepend_bos) for text in texts]
         batch = batch_of_ids(given, self.cfg.d_vocab, "right")
         several = batch.batched and not isinstance(prompt, str)
         kind = _kind(return_type, texts is not None)

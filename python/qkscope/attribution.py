@@ -69,7 +69,7 @@ def direct_logit_attribution(
     parts_of_stream = ("embed", "resid_pre", "resid_post", "attn_out", "mlp_out", "z")
     at = _options.whole("position", position, -len(ids), len(ids) - 1)
     names = [name for name in model.hook_names() if name.endswith(tuple(f"_{part}" for part in parts_of_stream))]
-    cache = model.cache(ids, names, positions=at).numpy()
+    cache = model.cache(ids, names, positions=at, remove_batch_dim=True).numpy()
     if by == "head":
         parts, labels = cache.get_full_resid_decomposition(expand_neurons=False, return_labels=True)
     else:
@@ -121,7 +121,7 @@ def _residuals(model: Model, ids: np.ndarray, rows: list[int], layers: Any) -> I
         name = f"blocks.{layer}.hook_resid_pre" if layer < model.cfg.n_layers else f"blocks.{last}.hook_resid_post"
         if name in known:
             names[layer] = name
-    cache = model.cache(ids, list(names.values()), positions=rows)
+    cache = model.cache(ids, list(names.values()), positions=rows, remove_batch_dim=True)
     for layer, name in names.items():
         yield layer, cache[name]
 

@@ -348,9 +348,9 @@ class Model(CircuitMethods, GenerateMethods, _options.ModelType):
         if call.start_at_layer is not None:
             return self._residual(tokens, self._layer(call.start_at_layer, "start_at_layer"))
         if isinstance(tokens, str):
-            tokens = self.to_tokens(tokens, call.prepend_bos)
+            tokens = self._encode(tokens, call.prepend_bos)
         elif is_texts(tokens):
-            tokens = [self.to_tokens(text, call.prepend_bos) for text in tokens]
+            tokens = [self._encode(text, call.prepend_bos) for text in tokens]
         return batch_of_ids(tokens, self.cfg.d_vocab, call.padding_side), None
 
     def _residual(self, residual: Any, layer: int) -> tuple[Batch, Start]:
