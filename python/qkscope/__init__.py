@@ -21,6 +21,7 @@ import ssl  # noqa: F401  loads OpenSSL before pyarrow's libparquet, which expor
 import pyarrow  # noqa: F401  loads libarrow, which the engine links to
 
 from . import patching, utils
+from ._arrays import Array
 from ._cache import ActivationCache, get_act_name
 from ._circuits import SVDInterpreter
 from ._engine import (
@@ -41,7 +42,7 @@ from .model import Model, load, set_threads
 from .path_patching import path_patch
 
 __all__ = [
-    "ActivationCache", "CaptureProgress", "CaptureResult", "Config", "DeviceArray", "Drawn", "Error", "FactoredMatrix",
+    "ActivationCache", "Array", "CaptureProgress", "CaptureResult", "Config", "DeviceArray", "Drawn", "Error", "FactoredMatrix",
     "HookPoint", "HookedTransformer", "InputError", "Model", "PublishResult", "Rope", "SVDInterpreter", "Statistics", "StatsProgress",
     "StatsResult", "SweepResult", "__version__", "ablate", "analyze", "capture", "compare", "detect_head",
     "direct_logit_attribution", "export", "figures", "get_act_name", "heads", "load", "logit_lens", "merge",

@@ -9,7 +9,7 @@ from typing import Any, Union
 import numpy as np
 
 from . import _options
-from ._arrays import as_kind, on_host, stack, torch_or_none
+from ._arrays import Array, as_kind, on_host, stack, torch_or_none
 from ._engine import InputError
 from ._residual import ResidualMethods
 
@@ -55,7 +55,7 @@ def get_act_name(name: str, layer: int | None = None, part: str | None = None) -
     return f"{block}{part + '.' if part else ''}hook_{name}"
 
 
-class ActivationCache(ResidualMethods, Mapping[str, Any]):
+class ActivationCache(ResidualMethods, Mapping[str, Array]):
     """A mapping from hook names to activations, in order of firing, with methods that decompose the residual stream.
 
     Keys are hook names or short: cache["blocks.3.hook_resid_post"] is cache["resid_post", 3], cache["q", 0] the queries
@@ -68,7 +68,7 @@ class ActivationCache(ResidualMethods, Mapping[str, Any]):
         self.model = model
         self.has_batch_dim = has_batch_dim
 
-    def __getitem__(self, key: Key) -> Any:
+    def __getitem__(self, key: Key) -> Array:
         name = self._name(key)
         if name not in self._arrays:
             raise MissingActivation(self._why_missing(name))
@@ -94,7 +94,8 @@ class ActivationCache(ResidualMethods, Mapping[str, Any]):
         parts = key if isinstance(key, tuple) else (key,)
         if not 1 <= len(parts) <= 3 or not isinstance(parts[0], str):
             raise InputError(f"cache: found the key {key!r}, expected a name or (name, layer[, part])")
-        name, layer, part = (*parts, None, None)[:3]
+        name = parts[0]
+        layer, part = (*parts[1:], None, None)[:2]
         if layer is not None:
             if not isinstance(layer, (int, np.integer)):
                 raise InputError(f"cache: found layer {layer!r} in the key {key!r}, expected a number")
@@ -147,6 +148,6 @@ class ActivationCache(ResidualMethods, Mapping[str, Any]):
         return ActivationCache(chosen, self.model, not isinstance(batch_slice, (int, np.integer)))
 
     @_options.checked
-    def stack_activation(self, activation_name: str, layer: int = -1, sublayer_type: str | None = None) -> Any:
+    def stack_activation(self, activation_name: str, layer: int = -1, sublayer_type: str | None = None) -> Array:
         """Stacks one activation of all layers below `layer` (-1: all), [layer, ...]: stack_activation("pattern")."""
         return stack([self._at((activation_name, i, sublayer_type)) for i in self._layers(self._upto(layer))])

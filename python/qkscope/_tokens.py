@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeGuard, Union
+from typing import TYPE_CHECKING, Any, TypeGuard, Union
 
 import numpy as np
 
@@ -27,9 +27,13 @@ def is_texts(values: Any) -> TypeGuard[Sequence[str]]:
 class TextMethods:
     """Text methods of Model. Token ids are int32; padding is -1."""
 
-    cfg: Any
     folder: str
     _tokenizer: _engine.Tokenizer | None
+
+    if TYPE_CHECKING:
+
+        @property
+        def cfg(self) -> _engine.Config: ...
 
     @property
     def tokenizer(self) -> _engine.Tokenizer:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, Optional
+from typing import Any, NoReturn, Optional, TypeVar, overload
 
 import numpy as np
 
 from . import _options
-from ._arrays import LayerList, weights_as_kind
+from ._arrays import Array, LayerList, weights_as_kind
 from ._engine import Config, InputError
 from ._engine import Model as Engine
 from ._factored import FactoredMatrix
 
+T = TypeVar("T")
 MaybeArray = Optional[np.ndarray]
-Shown = Callable[[MaybeArray], np.ndarray]  # converts a weight to the library chosen by load(arrays=...)
+Shown = Callable[[MaybeArray], Any]  # converts a weight to the library chosen by load(arrays=...)
 
 
 def _heads(weight: np.ndarray, d_head: int) -> np.ndarray:
@@ -31,48 +32,69 @@ def _transposed(weight: MaybeArray) -> MaybeArray:
     return None if weight is None else weight.T
 
 
-def _weight(get: Callable[[Any], MaybeArray], shape: str) -> Any:
+# The following functions return properties. Type checkers see the type of the value, as for an attribute.
+
+
+def _weight(get: Callable[[Any], MaybeArray], shape: str) -> Array:
     """A property that converts a weight to the library chosen by load(arrays=...)."""
-    return property(lambda self: self._shown(get(self)), doc=shape)
+    return property(lambda self: self._shown(get(self)), doc=shape)  # type: ignore[return-value]
 
 
-def _each_layer(name: str, shape: str) -> Any:
+def _maybe(get: Callable[[Any], MaybeArray], shape: str) -> Array | None:
+    """As _weight(), for a weight that some families do not have."""
+    return _weight(get, shape)
+
+
+def _each_layer(name: str, shape: str) -> ByLayer[Array]:
     """A property of Model with one weight per layer; name: "attn.W_Q"."""
     get = operator.attrgetter(name)
-    return property(
-        lambda self: ByLayer(self.cfg.n_layers, lambda layer: get(self.blocks[layer])), doc=f"By layer: {shape}")
+    return property(  # type: ignore[return-value]
+        lambda self: ByLayer(self.cfg.n_layers, lambda layer: get(self.blocks[layer]), f"{name}: {shape}"),
+        doc=f"By layer: {shape}")
 
 
-class ByLayer(Sequence[Any]):
+def _maybe_each_layer(name: str, shape: str) -> ByLayer[Array | None]:
+    """As _each_layer(), for weights that some families do not have."""
+    return _each_layer(name, shape)  # type: ignore[return-value]
+
+
+class ByLayer(Sequence[T]):
     """A sequence with one lazily built value per layer or expert; np.stack makes one array.
 
     W_Q[2] is the value of layer 2, W_Q[2, 5] that of head 5 in layer 2.
     """
 
-    def __init__(self, n_layers: int, get: Callable[[int], Any]):
+    def __init__(self, n_layers: int, get: Callable[[int], T], what: str = ""):
         self._layers = LayerList(range(n_layers))
         self._get = get
+        self._what = what
 
     def __len__(self) -> int:
         return len(self._layers)
 
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    @overload
+    def __getitem__(self, index: tuple[Any, ...]) -> Array: ...
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, tuple):
-            return self[index[0]][index[1:]]
+            return self._get(self._layers[index[0]])[index[1:]]  # type: ignore[index]
         if isinstance(index, slice):
             return [self._get(layer) for layer in self._layers[index]]
         return self._get(self._layers[index])
 
     def __repr__(self) -> str:
-        return f"<{len(self)} layers>"
+        return f"<{len(self)} {self._what or 'layers'}>"
 
 
 class Norm:
     """Weight w and bias b of a norm. Both are None if the family has no such norm; b is None for RMSNorm."""
 
     def __init__(self, norm: Any, shown: Shown):
-        self.w: MaybeArray = shown(norm.weight)
-        self.b: MaybeArray = shown(norm.bias)
+        self.w: Array | None = shown(norm.weight)
+        self.b: Array | None = shown(norm.bias)
 
 
 class Attention:
@@ -88,11 +110,11 @@ class Attention:
     W_V = _weight(lambda self: _heads(self._layer.v.weight, self._cfg.d_head), "[n_key_value_heads, d_model, d_head]")
     W_O = _weight(lambda self: self._layer.o.weight.T.reshape(self._cfg.n_heads, self._cfg.d_head, -1),
                   "[n_heads, d_head, d_model]")
-    b_Q = _weight(lambda self: self._by_head(self._layer.q.bias), "[n_heads, d_head], or None")
-    b_K = _weight(lambda self: self._by_head(self._layer.k.bias), "[n_key_value_heads, d_head], or None")
-    b_V = _weight(lambda self: self._by_head(self._layer.v.bias), "[n_key_value_heads, d_head], or None")
-    b_O = _weight(lambda self: self._layer.o.bias, "[d_model], or None")
-    sinks = _weight(lambda self: self._layer.sinks,
+    b_Q = _maybe(lambda self: self._by_head(self._layer.q.bias), "[n_heads, d_head], or None")
+    b_K = _maybe(lambda self: self._by_head(self._layer.k.bias), "[n_key_value_heads, d_head], or None")
+    b_V = _maybe(lambda self: self._by_head(self._layer.v.bias), "[n_key_value_heads, d_head], or None")
+    b_O = _maybe(lambda self: self._layer.o.bias, "[d_model], or None")
+    sinks = _maybe(lambda self: self._layer.sinks,
                     "[n_heads]: learned attention sink, a score without a value in every softmax, or None")
 
     @property
@@ -106,24 +128,27 @@ class Attention:
         return Norm(self._layer.k_norm, self._shown)
 
     @_options.checked
-    def expanded(self, name: str) -> Any:
+    def expanded(self, name: str) -> Array | None:
         """Returns W_K, W_V, b_K or b_V with each head repeated for its group of query heads (GQA): [n_heads, ...]."""
         if not isinstance(name, str) or name not in ("W_K", "W_V", "b_K", "b_V"):
             raise InputError(f"expanded: found {name!r}, expected W_K, W_V, b_K or b_V")
         array = getattr(self, name)
+        return None if array is None else self._repeated(array)
+
+    def _repeated(self, array: Array) -> Array:
         groups = self._cfg.n_heads // self._cfg.n_key_value_heads
         # Query heads of one key head are adjacent: [0, 0, 0, 1, 1, 1, ...].
-        return None if array is None else array[np.arange(self._cfg.n_heads) // groups]
+        return array[np.arange(self._cfg.n_heads) // groups]
 
     @property
     def QK(self) -> FactoredMatrix:
         """W_Q W_K^T by head, [n_heads, d_model, d_model]"""
-        return FactoredMatrix(self.W_Q, self.expanded("W_K").swapaxes(-1, -2))
+        return FactoredMatrix(self.W_Q, self._repeated(self.W_K).swapaxes(-1, -2))
 
     @property
     def OV(self) -> FactoredMatrix:
         """W_V W_O by head, [n_heads, d_model, d_model]"""
-        return FactoredMatrix(self.expanded("W_V"), self.W_O)
+        return FactoredMatrix(self._repeated(self.W_V), self.W_O)
 
     def _by_head(self, bias: MaybeArray) -> MaybeArray:
         return None if bias is None else bias.reshape(-1, self._cfg.d_head)
@@ -136,12 +161,12 @@ class Mlp:
         self._layer = layer
         self._shown = shown
 
-    W_gate = _weight(lambda self: _transposed(self._layer.gate.weight), "[d_model, d_mlp], or None without a gate")
+    W_gate = _maybe(lambda self: _transposed(self._layer.gate.weight), "[d_model, d_mlp], or None without a gate")
     W_in = _weight(lambda self: self._layer.up.weight.T, "[d_model, d_mlp]")
     W_out = _weight(lambda self: self._layer.down.weight.T, "[d_mlp, d_model]")
-    b_gate = _weight(lambda self: self._layer.gate.bias, "[d_mlp], or None")
-    b_in = _weight(lambda self: self._layer.up.bias, "[d_mlp], or None")
-    b_out = _weight(lambda self: self._layer.down.bias, "[d_model], or None")
+    b_gate = _maybe(lambda self: self._layer.gate.bias, "[d_mlp], or None")
+    b_in = _maybe(lambda self: self._layer.up.bias, "[d_mlp], or None")
+    b_out = _maybe(lambda self: self._layer.down.bias, "[d_model], or None")
 
 
 class Experts:
@@ -152,14 +177,14 @@ class Experts:
         self._shown = shown
 
     W_gate = _weight(lambda self: self._layer.router.weight.T, "[d_model, n_experts]")
-    b_gate = _weight(lambda self: self._layer.router.bias, "[n_experts], or None")
+    b_gate = _maybe(lambda self: self._layer.router.bias, "[n_experts], or None")
 
     @property
-    def experts(self) -> ByLayer:
+    def experts(self) -> ByLayer[Mlp]:
         """One Mlp per expert: W_gate, W_in, W_out and biases."""
-        return ByLayer(self._layer.n_experts, lambda i: Mlp(self._layer.expert(i), self._shown))
+        return ByLayer(self._layer.n_experts, lambda i: Mlp(self._layer.expert(i), self._shown), "experts")
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         if name in ("W_in", "W_out", "b_in", "b_out"):
             raise AttributeError(f"{name}: this MLP is a mixture of experts; ask experts[i].{name}")
         raise AttributeError(name)
@@ -170,7 +195,7 @@ class Block:
 
     def __init__(self, layer: Any, cfg: Config, shown: Shown):
         self.attn = Attention(layer, cfg, shown)
-        self.mlp = Experts(layer, shown) if layer.n_experts > 0 else Mlp(layer, shown)
+        self.mlp: Mlp | Experts = Experts(layer, shown) if layer.n_experts > 0 else Mlp(layer, shown)
         self._layer = layer
         self._shown = shown
 
@@ -206,28 +231,28 @@ class WeightMethods:
         return weights_as_kind(weight, self.arrays)
 
     @property
-    def blocks(self) -> ByLayer:
+    def blocks(self) -> ByLayer[Block]:
         """Block by layer: ln1, attn, ln2, mlp."""
         weights = self._engine.weights
-        return ByLayer(self.cfg.n_layers, lambda layer: Block(weights.layer(layer), self.cfg, self._shown))
+        return ByLayer(self.cfg.n_layers, lambda layer: Block(weights.layer(layer), self.cfg, self._shown), "blocks")
 
     W_Q = _each_layer("attn.W_Q", "[n_heads, d_model, d_head]")
     W_K = _each_layer("attn.W_K", "[n_key_value_heads, d_model, d_head]")
     W_V = _each_layer("attn.W_V", "[n_key_value_heads, d_model, d_head]")
     W_O = _each_layer("attn.W_O", "[n_heads, d_head, d_model]")
-    W_gate = _each_layer("mlp.W_gate", "[d_model, d_mlp], or None without a gate; of the router with experts")
+    W_gate = _maybe_each_layer("mlp.W_gate", "[d_model, d_mlp], or None without a gate; of the router with experts")
     W_in = _each_layer("mlp.W_in", "[d_model, d_mlp]")
     W_out = _each_layer("mlp.W_out", "[d_mlp, d_model]")
-    b_Q = _each_layer("attn.b_Q", "[n_heads, d_head], or None")
-    b_K = _each_layer("attn.b_K", "[n_key_value_heads, d_head], or None")
-    b_V = _each_layer("attn.b_V", "[n_key_value_heads, d_head], or None")
-    b_O = _each_layer("attn.b_O", "[d_model], or None")
-    b_in = _each_layer("mlp.b_in", "[d_mlp], or None")
-    b_out = _each_layer("mlp.b_out", "[d_model], or None")
+    b_Q = _maybe_each_layer("attn.b_Q", "[n_heads, d_head], or None")
+    b_K = _maybe_each_layer("attn.b_K", "[n_key_value_heads, d_head], or None")
+    b_V = _maybe_each_layer("attn.b_V", "[n_key_value_heads, d_head], or None")
+    b_O = _maybe_each_layer("attn.b_O", "[d_model], or None")
+    b_in = _maybe_each_layer("mlp.b_in", "[d_mlp], or None")
+    b_out = _maybe_each_layer("mlp.b_out", "[d_model], or None")
     W_E = _weight(lambda self: self._engine.weights.embedding, "[d_vocab, d_model]; some families have additional rows")
-    W_pos = _weight(lambda self: self._engine.weights.positions, "[n_ctx, d_model], or None without learned positions")
+    W_pos = _maybe(lambda self: self._engine.weights.positions, "[n_ctx, d_model], or None without learned positions")
     W_U = _weight(lambda self: self._engine.weights.head.weight.T, "[d_model, d_vocab]")
-    b_U = _weight(lambda self: self._engine.weights.head.bias, "[d_vocab], a bias that folding created, or None")
+    b_U = _maybe(lambda self: self._engine.weights.head.bias, "[d_vocab], a bias that folding created, or None")
 
     @property
     def ln_final(self) -> Norm:

@@ -74,7 +74,7 @@ def direct_logit_attribution(
         parts, labels = cache.get_full_resid_decomposition(expand_neurons=False, return_labels=True)
     else:
         parts, labels = cache.decompose_resid(return_labels=True)
-    values = [float(value) for value in cache.logit_attrs(parts.astype(np.float64), right, other)[:, 0]]
+    values = [float(value) for value in cache.logit_attrs(on_host(parts).astype(np.float64), right, other)[:, 0]]
     labels, values = [*labels, "final_norm_bias"], [*values, _added_at_the_end(model, right, other)]
     places = [re.match(r"L?(\d+)(?:H(\d+))?", label) for label in labels]
     return pa.table({

@@ -107,7 +107,7 @@ class HookedTransformer(Model):
             prepend_bos = True if self.default_prepend_bos and self.bos_token_id is not None else None
         return super()._encode(text, prepend_bos, add_special_tokens, max_length)
 
-    def to_tokens(self, text: Text, prepend_bos: bool | None = None, *args: Any, **options: Any) -> Any:
+    def to_tokens(self, text: Text, prepend_bos: bool | None = None, *args: Any, **options: Any) -> Array:  # type: ignore[override]
         """Returns token ids [batch, pos], [1, pos] for one text; arguments as Model.to_tokens()."""
         ids = super().to_tokens(text, prepend_bos, *args, **options)
         return as_kind(ids.astype("int64").reshape(-1, ids.shape[-1]), self.arrays)

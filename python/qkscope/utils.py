@@ -39,7 +39,7 @@ def lm_cross_entropy_loss(logits: ArrayInput, tokens: ArrayInput, per_token: boo
     return cross_entropy(logits, Batch(list(np.atleast_2d(ids)), ids.ndim == 2), _options.flag("per_token", per_token))
 
 
-def lm_accuracy(logits: ArrayInput, tokens: ArrayInput, per_token: bool = False) -> Any:
+def lm_accuracy(logits: ArrayInput, tokens: ArrayInput, per_token: bool = False) -> float | np.ndarray:
     """Returns the fraction of next tokens that are the most likely one, or with per_token flags [batch, pos - 1]."""
     right = on_host(logits)[..., :-1, :].argmax(-1) == on_host(tokens)[..., 1:]
     return right if _options.flag("per_token", per_token) else float(right.mean())
