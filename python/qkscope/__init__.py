@@ -20,7 +20,7 @@ import ssl  # noqa: F401  loads OpenSSL before pyarrow's libparquet, which expor
 
 import pyarrow  # noqa: F401  loads libarrow, which the engine links to
 
-from . import patching, utils
+from . import _looks, patching, plot, utils
 from ._arrays import Array
 from ._cache import ActivationCache, get_act_name
 from ._circuits import SVDInterpreter
@@ -31,7 +31,7 @@ from ._engine import (
 from ._factored import FactoredMatrix
 from ._hooks import HookPoint
 from ._progress import show_progress
-from ._runs import analyze, capture, figures, merge, stats
+from ._runs import analyze, capture, demo_folder, figures, merge, stats
 from ._statistics import Statistics, open_stats
 from ._studies import SweepResult, compare, export, publish, sweep
 from .ablation import ablate
@@ -44,9 +44,10 @@ from .path_patching import path_patch
 __all__ = [
     "ActivationCache", "Array", "CaptureProgress", "CaptureResult", "Config", "DeviceArray", "Drawn", "Error", "FactoredMatrix",
     "HookPoint", "HookedTransformer", "InputError", "Model", "PublishResult", "Rope", "SVDInterpreter", "Statistics", "StatsProgress",
-    "StatsResult", "SweepResult", "__version__", "ablate", "analyze", "capture", "compare", "detect_head",
+    "StatsResult", "SweepResult", "__version__", "ablate", "analyze", "capture", "compare", "demo_folder", "detect_head",
     "direct_logit_attribution", "export", "figures", "get_act_name", "heads", "load", "logit_lens", "merge",
-    "open_stats", "patching", "path_patch", "publish", "set_threads", "show_progress", "stats", "sweep", "threads", "utils",
+    "open_stats", "patching", "path_patch", "plot", "publish", "set_threads", "show_progress", "stats", "sweep", "threads", "utils",
 ]
 
 logging.getLogger("qkscope").addHandler(logging.NullHandler())  # no output unless the program configures logging
+_looks.install()

@@ -32,6 +32,11 @@ def _transposed(weight: MaybeArray) -> MaybeArray:
     return None if weight is None else weight.T
 
 
+def _shapes(weights: dict[str, Any]) -> str:
+    """Writes names and shapes of the weights that are there: "w [128], b [128]"."""
+    return ", ".join(f"{name} {list(weight.shape)}" for name, weight in weights.items() if weight is not None)
+
+
 # The following functions return properties. Type checkers see the type of the value, as for an attribute.
 
 
@@ -49,7 +54,7 @@ def _each_layer(name: str, shape: str) -> ByLayer[Array]:
     """A property of Model with one weight per layer; name: "attn.W_Q"."""
     get = operator.attrgetter(name)
     return property(  # type: ignore[return-value]
-        lambda self: ByLayer(self.cfg.n_layers, lambda layer: get(self.blocks[layer]), f"{name}: {shape}"),
+        lambda self: ByLayer(self.cfg.n_layers, lambda layer: get(self.blocks[layer]), f"layers of {name}, {shape}"),
         doc=f"By layer: {shape}")
 
 
@@ -64,7 +69,7 @@ class ByLayer(Sequence[T]):
     W_Q[2] is the value of layer 2, W_Q[2, 5] that of head 5 in layer 2.
     """
 
-    def __init__(self, n_layers: int, get: Callable[[int], T], what: str = ""):
+    def __init__(self, n_layers: int, get: Callable[[int], T], what: str = "layers"):
         self._layers = LayerList(range(n_layers))
         self._get = get
         self._what = what
@@ -85,8 +90,13 @@ class ByLayer(Sequence[T]):
             return [self._get(layer) for layer in self._layers[index]]
         return self._get(self._layers[index])
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of np.stack of the values, if each has the shape of the first."""
+        return (len(self), *self._get(0).shape)  # type: ignore[attr-defined]
+
     def __repr__(self) -> str:
-        return f"<{len(self)} {self._what or 'layers'}>"
+        return f"<{len(self)} {self._what}>"
 
 
 class Norm:
@@ -95,6 +105,9 @@ class Norm:
     def __init__(self, norm: Any, shown: Shown):
         self.w: Array | None = shown(norm.weight)
         self.b: Array | None = shown(norm.bias)
+
+    def __repr__(self) -> str:
+        return f"Norm({_shapes({'w': self.w, 'b': self.b})})"
 
 
 class Attention:
@@ -135,6 +148,16 @@ class Attention:
         array = getattr(self, name)
         return None if array is None else self._repeated(array)
 
+    def __repr__(self) -> str:
+        cfg = self._cfg
+        of_keys = f"[{cfg.n_key_value_heads}, {cfg.d_model}, {cfg.d_head}]"
+        biases = {"b_Q": self.b_Q, "b_K": self.b_K, "b_V": self.b_V, "b_O": self.b_O, "sinks": self.sinks}
+        matrices = [
+            f"W_Q [{cfg.n_heads}, {cfg.d_model}, {cfg.d_head}]", f"W_K {of_keys}", f"W_V {of_keys}",
+            f"W_O [{cfg.n_heads}, {cfg.d_head}, {cfg.d_model}]", *filter(None, [_shapes(biases)]),
+        ]
+        return f"Attention({', '.join(matrices)})"
+
     def _repeated(self, array: Array) -> Array:
         groups = self._cfg.n_heads // self._cfg.n_key_value_heads
         # Query heads of one key head are adjacent: [0, 0, 0, 1, 1, 1, ...].
@@ -168,6 +191,10 @@ class Mlp:
     b_in = _maybe(lambda self: self._layer.up.bias, "[d_mlp], or None")
     b_out = _maybe(lambda self: self._layer.down.bias, "[d_model], or None")
 
+    def __repr__(self) -> str:
+        named = {"W_gate": self.W_gate, "W_in": self.W_in, "W_out": self.W_out}
+        return f"Mlp({_shapes({**named, 'b_gate': self.b_gate, 'b_in': self.b_in, 'b_out': self.b_out})})"
+
 
 class Experts:
     """Weights of a mixture of experts: W_gate and b_gate belong to the router; experts has one Mlp per expert."""
@@ -184,6 +211,9 @@ class Experts:
         """One Mlp per expert: W_gate, W_in, W_out and biases."""
         return ByLayer(self._layer.n_experts, lambda i: Mlp(self._layer.expert(i), self._shown), "experts")
 
+    def __repr__(self) -> str:
+        return f"Experts({_shapes({'W_gate': self.W_gate, 'b_gate': self.b_gate})}, experts={self.experts!r})"
+
     def __getattr__(self, name: str) -> NoReturn:
         if name in ("W_in", "W_out", "b_in", "b_out"):
             raise AttributeError(f"{name}: this MLP is a mixture of experts; ask experts[i].{name}")
@@ -198,6 +228,11 @@ class Block:
         self.mlp: Mlp | Experts = Experts(layer, shown) if layer.n_experts > 0 else Mlp(layer, shown)
         self._layer = layer
         self._shown = shown
+
+    def __repr__(self) -> str:
+        norms = {"ln1": self.ln1, "ln1_post": self.ln1_post, "ln2": self.ln2, "ln2_post": self.ln2_post}
+        present = ", ".join(f"{name}={norm!r}" for name, norm in norms.items() if norm.w is not None)
+        return f"Block({present}{', ' if present else ''}attn={self.attn!r}, mlp={self.mlp!r})"
 
     @property
     def ln1(self) -> Norm:

@@ -31,8 +31,8 @@ def logit_lens(
 ) -> pa.Table:
     """Applies the final norm and the unembedding to the residual stream before each layer and after the last.
 
-    tokens: a text or ids [pos]. positions: positions to show; None: all. targets: token ids, one per position, or one
-    for all; None: the next token of the text. layers: some of 0 to n_layers; n_layers is the prediction of the model.
+    tokens: a text or ids [pos]. positions: positions to show; None: all. targets: token ids or texts of a
+    single token, one per position, or one for all; None: the next token of the text. layers: some of 0 to n_layers; n_layers is the prediction of the model.
 
     One row per layer and position: layer, position, token (the most likely id), text (null without a tokenizer),
     probability, entropy (nats), and target, target_text, target_probability, target_rank (0 is the most likely) and
@@ -40,7 +40,7 @@ def logit_lens(
     """
     ids = _one_text(model, tokens)
     rows = _rows(positions, len(ids))
-    wanted = _targets(ids, rows, targets, model.cfg.d_vocab)
+    wanted = _targets(model, ids, rows, targets)
     chosen = range(model.cfg.n_layers + 1) if layers is None else _options.layers("layers", layers)
     residuals = _residuals(model, ids, rows, chosen)
     return pa.concat_tables([_lens_at(model, layer, residual, rows, wanted) for layer, residual in residuals])
@@ -163,10 +163,13 @@ def _token(model: Model, name: str, token: Any) -> int:
     return _options.whole(name, token, 0, model.cfg.d_vocab - 1)
 
 
-def _targets(ids: np.ndarray, rows: list[int], targets: Any, d_vocab: int) -> list[int | None]:
+def _targets(model: Model, ids: np.ndarray, rows: list[int], targets: Any) -> list[int | None]:
     if targets is None:
         return [int(ids[row + 1]) if row + 1 < len(ids) else None for row in rows]
-    found = on_host(targets).reshape(-1)
+    given = [targets] if isinstance(targets, str) else targets
+    if isinstance(given, (list, tuple)) and any(isinstance(target, str) for target in given):
+        given = [_token(model, "targets", target) for target in given]
+    found, d_vocab = on_host(given).reshape(-1), model.cfg.d_vocab
     if not np.issubdtype(found.dtype, np.integer) or found.min() < 0 or found.max() >= d_vocab:
         raise InputError(f"targets: found {targets!r}, expected token ids from 0 to {d_vocab - 1}")
     if found.size not in (1, len(rows)):

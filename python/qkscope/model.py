@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Literal, overload
 
 import numpy as np
 
-from . import _engine, _hooks, _options
+from . import _engine, _hooks, _looks, _options
 from ._arrays import Array, check_kind, is_torch
 from ._batch import Batch, Positions, Tokens as Tokens, batch_of_ids
 from ._cache import ActivationCache
@@ -115,6 +115,9 @@ class Model(CircuitMethods, GenerateMethods, _options.ModelType):
 
     def __repr__(self) -> str:
         return f"Model({self.folder!r}, {self.cfg!r}, device={self.device!r}, dtype={self.dtype!r})"
+
+    def _repr_html_(self) -> str:
+        return _looks.model_html(self.folder, self.cfg, self.device, self.dtype)
 
     @property
     def device(self) -> str:
@@ -329,7 +332,9 @@ class Model(CircuitMethods, GenerateMethods, _options.ModelType):
             kept = run.record_with(functions, wanted, call.positions, call.queries)
         else:
             kept = run.record(wanted, call.positions) if wanted else {}
-        cache = ActivationCache({name: kept[name] for name in names}, self, batch.batched)
+        recorded = {name: kept[name] for name in names}
+        texts = batch if start is None else None
+        cache = ActivationCache(recorded, self, batch.batched, texts, call.positions)
         return output(kept.get(last), batch, call), cache
 
     def _cached(
