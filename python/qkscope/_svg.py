@@ -15,7 +15,7 @@ import numpy as np
 
 from . import _options
 
-MOST_CELLS = 2500  # cells of a heat map with a rectangle each; a larger map is an image, with hover text on this many
+MOST_CELLS = 2000  # cells of a heat map with a rectangle each; a larger map is an image, with hover text on this many
 _SEQUENTIAL = np.array([[255, 255, 255], [158, 202, 225], [49, 130, 189], [8, 48, 107]], float)
 _DIVERGING = np.array([[178, 24, 43], [244, 165, 130], [255, 255, 255], [146, 197, 222], [33, 102, 172]], float)
 LINE_COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f")
@@ -45,7 +45,10 @@ class Picture:
 
 
 class Scale:
-    """A colour scale: white to blue from 0 or the smallest value; red, white, blue around 0 with negative values."""
+    """A colour scale: red, white, blue around 0 if values have both signs, else white to blue.
+
+    White is 0, or the smallest value where that is above half of the largest.
+    """
 
     def __init__(self, values: np.ndarray, limits: tuple[float, float] | None = None):
         finite = values[np.isfinite(values)]
@@ -53,7 +56,7 @@ class Scale:
         self.diverging = low < 0 < high
         if limits is None:
             top = max(-low, high)
-            low, high = (-top, top) if self.diverging else (min(low, 0.0) if high > 0 else low, high)
+            low, high = (-top, top) if self.diverging else (0.0 if 0 <= low <= high / 2 else low, high)
         self.low, self.high = low, high if high > low else low + 1.0
 
     def rgb(self, values: np.ndarray) -> np.ndarray:
@@ -69,10 +72,11 @@ class Scale:
 
     def legend(self, x: float, y: float) -> str:
         steps = np.linspace(self.low, self.high, 12)
+        digits = next((n for n in range(3, 9) if f"{self.low:.{n}g}" != f"{self.high:.{n}g}"), 9)
         boxes = "".join(
             f'<rect x="{x + 8 * i:g}" y="{y:g}" width="8" height="8" fill="{hexadecimal(colour)}"/>'
             for i, colour in enumerate(self.rgb(steps)))
-        return text(x - 3, y + 8, f"{self.low:.3g}", "end") + boxes + text(x + 99, y + 8, f"{self.high:.3g}")
+        return text(x - 3, y + 8, f"{self.low:.{digits}g}", "end") + boxes + text(x + 99, y + 8, f"{self.high:.{digits}g}")
 
 
 def hexadecimal(colour: Iterable[int]) -> str:
@@ -130,7 +134,7 @@ def heat_map(
     body += f'<g transform="translate({left} {top})">' + _cells(values, scale, hover, cell) + "</g>"
     bottom = top + cell * count
     body += scale.legend(left + 30, bottom + 6)
-    return svg(max(left + cell * width + 4, left + 170), bottom + 20, body, title)
+    return svg(left + max(cell * width + 4, 170, 6 * len(title)), bottom + 20, body, title)
 
 
 def _cells(values: np.ndarray, scale: Scale, hover: Callable[[int, int], str], cell: int) -> str:
@@ -161,7 +165,7 @@ def _cells(values: np.ndarray, scale: Scale, hover: Callable[[int, int], str], c
 
 def _short(label: str) -> str:
     label = label.replace("\n", "↵").replace("\t", "⇥")
-    return label if len(label) <= 12 else label[:11] + "…"
+    return label if len(label) <= 16 else label[:15] + "…"
 
 
 def _png(colours: np.ndarray) -> bytes:

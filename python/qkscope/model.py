@@ -7,6 +7,7 @@ import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Literal, overload
 
 import numpy as np
@@ -114,10 +115,10 @@ class Model(CircuitMethods, GenerateMethods, _options.ModelType):
             engine.keeps_on_device = False
 
     def __repr__(self) -> str:
-        return f"Model({self.folder!r}, {self.cfg!r}, device={self.device!r}, dtype={self.dtype!r})"
+        return f"{type(self).__name__}({Path(self.folder).name!r}, {self.cfg!r}, device={self.device!r}, dtype={self.dtype!r})"
 
     def _repr_html_(self) -> str:
-        return _looks.model_html(self.folder, self.cfg, self.device, self.dtype)
+        return _looks.model_html(Path(self.folder).name, self.cfg, self.device, self.dtype)
 
     @property
     def device(self) -> str:

@@ -67,20 +67,29 @@ def attention(
 
 @_options.checked
 def head_map(
-    values: Any, *, title: str = "", limits: tuple[float, float] | None = None, row: str = "layer", column: str = "head"
+    values: Any,
+    *,
+    title: str = "",
+    limits: tuple[float, float] | None = None,
+    row: str = "layer",
+    column: str = "head",
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Picture:
     """Draws one number per head, [layer, head], such as a column of heads() or a result of patching.
 
     NaN is grey. Negative values are red and positive values blue. limits: (low, high) of the colours. row, column: names
-    of the axes, for other matrices, such as [layer, position].
+    of the axes, and rows, columns: their labels, for other matrices, such as [layer, position].
     """
     numbers = on_host(values).astype(np.float64)
     if numbers.ndim != 2 or 0 in numbers.shape:
         raise InputError(f"values: found shape {list(numbers.shape)}, expected [{row}, {column}]")
+    count, width = numbers.shape
+    down = _labels("rows", rows, count) or [str(i) for i in range(count)]
+    across = _labels("columns", columns, width) or [str(j) for j in range(width)]
     picture = heat_map(
-        numbers, Scale(numbers, limits), lambda i, j: f"{row} {i}, {column} {j}: {numbers[i, j]:.4g}", title=title,
-        cell=max(3, min(22, 900 // max(numbers.shape))), axes=(row, column),
-        rows=[str(i) for i in range(numbers.shape[0])], columns=[str(j) for j in range(numbers.shape[1])])
+        numbers, Scale(numbers, limits), lambda i, j: f"{row} {down[i]}, {column} {across[j]}: {numbers[i, j]:.4g}",
+        title=title, cell=max(3, min(22, 900 // max(count, width))), axes=(row, column), rows=down, columns=across)
     return Picture(picture, title or f"{row} by {column}")
 
 
@@ -113,7 +122,8 @@ def profile(
     marks = ticks(places.min(), places.max()) if is_number else places[:: max(1, count // 9)]
     for point in marks:
         label = f"{point:g}" if is_number else names[int(point)]
-        body += text(at(point, low)[0], bottom + 13, label, "middle")
+        anchor = "middle" if is_number or 0 < point < count - 1 else "start" if point == 0 else "end"
+        body += text(at(point, low)[0], bottom + 13, label, anchor)
     body += text((left + right) / 2, _HEIGHT - 6, x_label, "middle")
     body += text(12, (top + bottom) / 2, y_label, "middle", f' transform="rotate(-90 12 {(top + bottom) / 2:g})"')
     legend = ""
@@ -132,21 +142,29 @@ def profile(
 
 @_options.checked
 def score_rows(
-    scores: Any, tokens: Sequence[str], *, labels: Sequence[str] | None = None, title: str = "",
-    limits: tuple[float, float] | None = None
+    scores: Any,
+    tokens: Sequence[str] | Sequence[Sequence[str]],
+    *,
+    labels: Sequence[str] | None = None,
+    title: str = "",
+    limits: tuple[float, float] | None = None,
 ) -> Picture:
-    """Draws a text once per row of scores [pos] or [row, pos], each token on the colour of its score.
+    """Draws one line of tokens per row of scores [pos] or [row, pos], each token on the colour of its score.
 
-    Scores are one number per token: attention of one query, losses, activations of a neuron. labels: one per row.
+    Scores are one number per token: attention of one query, losses, activations of a neuron. tokens: the text of each
+    token, or one such list per row. labels: one per row. limits: (low, high) of the colours.
     """
     values = np.atleast_2d(on_host(scores).astype(np.float64))
     if values.ndim != 2:
         raise InputError(f"scores: found shape {list(values.shape)}, expected [pos] or [row, pos]")
-    words = _labels("tokens", tokens, values.shape[1]) or []
+    lines = [tokens] * len(values) if all(isinstance(token, str) for token in tokens) else tokens
+    if len(lines) != len(values):
+        raise InputError(f"tokens: found {len(lines)} lists, expected {len(values)}: one per row of scores")
     names = _labels("labels", labels, len(values)) or [""] * len(values)
     colours = Scale(values, limits).rgb(values)
     rows = []
-    for name, row, own in zip(names, values, colours):
+    for name, line, row, own in zip(names, lines, values, colours):
+        words = _labels("tokens", line, len(row)) or []
         spans = "".join(
             f'<span style="background:{hexadecimal(colour)};color:{on_colour(colour)}" '
             f'title="{escape(f"{word!r} ({position}): {value:.4g}")}">{shown_token(word)}</span>'

@@ -69,7 +69,7 @@ def test_queries_are_named_by_their_positions():
 def test_large_maps_are_images_with_hover_text_on_the_strongest_cells():
     values = np.random.default_rng(0).random((60, 70))
     html = str(plot.head_map(values, limits=(0, 1)))
-    assert len(hover_texts(html)) == 2500 and self_contained(html)
+    assert len(hover_texts(html)) == 2000 and self_contained(html)
     data = base64.b64decode(re.search(r"base64,([^\"]+)", html)[1])
     chunks = png_chunks(data)
     assert list(chunks) == [b"IHDR", b"IDAT", b"IEND"] and chunks[b"IHDR"] == struct.pack(">IIBBBBB", 70, 60, 8, 2, 0, 0, 0)
@@ -83,6 +83,17 @@ def test_head_map_colours_signs():
     fills = {node.find("./{*}title").text: node.get("fill") for node in parsed(html).iter() if node.find("./{*}title") is not None}
     assert fills["layer 0, head 0: -1"] == "#b2182b" and fills["layer 1, head 0: 1"] == "#2166ac"
     assert fills["layer 0, head 1: 0"] == "#ffffff" and "#ebebeb" in html
+    named = str(plot.head_map([[1.0, 2.0]], row="mode", column="class", rows=["zero"], columns=["<a>", "b"]))
+    assert hover_texts(named) == ["mode zero, class <a>: 1", "mode zero, class b: 2"]
+
+
+def test_colours_start_at_zero_unless_all_values_are_large():
+    def light(values):
+        html = str(plot.head_map([values]))
+        return {text: fill for text, fill in re.findall(r'fill="(#\w+)"><title>[^<]*: (\d+)', html)}
+
+    assert light([1.0, 9.0]).keys() != {"#ffffff"} and "#ffffff" not in light([1.0, 9.0])
+    assert light([8.0, 9.0])["#ffffff"] == "8"
 
 
 def test_profile_draws_lines_with_gaps():
@@ -98,6 +109,8 @@ def test_score_rows_escape_tokens():
     spans = [node for node in parsed(html).iter("span") if node.get("title")]
     assert len(spans) == 8 and spans[0].text == NASTY[0] and spans[3].text == "a↵b"
     assert spans[3].get("title") == f"{NASTY[3]!r} (3): 3" and "<script" not in html
+    own = str(plot.score_rows([[1, 2], [3, 4]], [["a", "b"], ["c", "d"]]))
+    assert "'c' (0): 3" in [node.get("title") for node in parsed(own).iter("span")]
     assert "color:#fff" in spans[3].get("style") and "color:#222" in spans[0].get("style")
 
 
@@ -107,6 +120,8 @@ def test_score_rows_escape_tokens():
     (lambda: plot.attention(np.ones((2, 2)), ["a"]), "tokens: found 1, expected 2"),
     (lambda: plot.head_map(np.ones(3)), "expected \\[layer, head\\]"),
     (lambda: plot.profile({"a": [1, 2], "b": [1]}), "lines of one length"),
+    (lambda: plot.head_map(np.ones((2, 2)), rows=["a"]), "rows: found 1, expected 2"),
+    (lambda: plot.score_rows(np.ones((2, 2)), [["a", "b"]]), "tokens: found 1 lists, expected 2"),
     (lambda: plot.score_rows(np.ones((1, 1, 2)), ["a", "b"]), "scores: found shape"),
 ])
 def test_wrong_arguments_raise_input_errors(call, message):
