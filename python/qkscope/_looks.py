@@ -48,8 +48,8 @@ def cache_text(arrays: Mapping[str, Any], has_batch_dim: bool) -> str:
     layers = {name.split(".")[1] for name in arrays if name.startswith("blocks.")}
     shapes = {tuple(array.shape) for array in arrays.values()}
     some = f"{len(shapes)} shapes" if len(shapes) > 3 else ", ".join(str(list(shape)) for shape in sorted(shapes))
-    batch = "[batch, pos, ...]" if has_batch_dim else "[pos, ...]"
-    return f"ActivationCache({len(arrays)} activations {batch} of {len(layers)} layers, {some or 'no shapes'}, {_bytes(arrays)})"
+    what = f"activations {'[batch, pos, ...]' if has_batch_dim else '[pos, ...]'} of {len(layers)} layers"
+    return f"ActivationCache({len(arrays)} {what}, {some or 'no shapes'}, {_bytes(arrays)})"
 
 
 def cache_html(arrays: Mapping[str, Any], has_batch_dim: bool) -> str:

@@ -25,8 +25,8 @@ class Picture:
     """A picture that notebooks show in the cell; str(picture) is its HTML."""
 
     def __init__(self, html: str, title: str):
-        self._html = (
-            '<div style="background:#fff;color:#222;font:12px sans-serif;padding:4px;overflow-x:auto">' + html + "</div>")
+        style = "background:#fff;color:#222;font:12px sans-serif;padding:4px;overflow-x:auto"
+        self._html = f'<div style="{style}">{html}</div>'
         self.title = title
 
     def _repr_html_(self) -> str:
@@ -76,7 +76,8 @@ class Scale:
         boxes = "".join(
             f'<rect x="{x + 8 * i:g}" y="{y:g}" width="8" height="8" fill="{hexadecimal(colour)}"/>'
             for i, colour in enumerate(self.rgb(steps)))
-        return text(x - 3, y + 8, f"{self.low:.{digits}g}", "end") + boxes + text(x + 99, y + 8, f"{self.high:.{digits}g}")
+        low, high = f"{self.low:.{digits}g}", f"{self.high:.{digits}g}"
+        return text(x - 3, y + 8, low, "end") + boxes + text(x + 99, y + 8, high)
 
 
 def hexadecimal(colour: Iterable[int]) -> str:
@@ -113,7 +114,7 @@ def heat_map(
     columns: Sequence[str],
     title: str,
     cell: int,
-    axes: tuple[str, str] = ("", ""),
+    axes: tuple[str, str],
 ) -> str:
     """An SVG of values [row, column] with hover text per cell. Labels are drawn where cells are large enough."""
     count, width = values.shape
@@ -121,7 +122,7 @@ def heat_map(
     longest = max(len(_short(label)) for label in columns)
     left = 14 + (6 * max(len(_short(label)) for label in rows) if labelled else 0)
     top = 30 + ((6 * longest if longest > 2 else 12) if labelled else 0)
-    body = text(left, 12, title, more=' font-weight="bold"') + text(left, 25, f"{axes[0]} ↓  {axes[1]} →" if axes[0] else "")
+    body = text(left, 12, title, more=' font-weight="bold"') + text(left, 25, f"{axes[0]} ↓  {axes[1]} →")
     if labelled:
         for i, label in enumerate(rows):
             body += text(left - 3, top + cell * (i + 0.5) + 3, _short(label), "end")
@@ -177,8 +178,9 @@ def _png(colours: np.ndarray) -> bytes:
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    header = struct.pack(">IIBBBBB", columns, rows, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(raw.tobytes(), 9)) + chunk(b"IEND", b"")
+    header = struct.pack(">IIBBBBB", columns, rows, 8, 2, 0, 0, 0)  # 8 bits per channel, RGB
+    chunks = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(raw.tobytes(), 9)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + chunks
 
 
 def ticks(low: float, high: float) -> list[float]:

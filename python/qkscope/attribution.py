@@ -31,8 +31,9 @@ def logit_lens(
 ) -> pa.Table:
     """Applies the final norm and the unembedding to the residual stream before each layer and after the last.
 
-    tokens: a text or ids [pos]. positions: positions to show; None: all. targets: token ids or texts of a
-    single token, one per position, or one for all; None: the next token of the text. layers: some of 0 to n_layers; n_layers is the prediction of the model.
+    tokens: a text or ids [pos]. positions: positions to show; None: all. targets: token ids or texts of a single
+    token, one per position, or one for all; None: the next token of the text. layers: some of 0 to n_layers; n_layers is
+    the prediction of the model.
 
     One row per layer and position: layer, position, token (the most likely id), text (null without a tokenizer),
     probability, entropy (nats), and target, target_text, target_probability, target_rank (0 is the most likely) and

@@ -75,7 +75,8 @@ class HookedTransformer(Model):
         refactor_factored_attn_matrices is ignored with a warning: it changes q, k, v and z, but no output.
         """
         if _options.flag("refactor_factored_attn_matrices", refactor_factored_attn_matrices):
-            warnings.warn("refactor_factored_attn_matrices=True is ignored: W_Q, W_K, W_V, W_O stay as stored", stacklevel=3)
+            message = "refactor_factored_attn_matrices=True is ignored: W_Q, W_K, W_V and W_O stay as stored"
+            warnings.warn(message, stacklevel=3)  # the caller of from_pretrained()
         name = _HUB_NAMES.get(str(model_name), model_name)
         cfg = load(name, revision, "cpu").cfg
         model = load(
@@ -107,7 +108,9 @@ class HookedTransformer(Model):
             prepend_bos = True if self.default_prepend_bos and self.bos_token_id is not None else None
         return super()._encode(text, prepend_bos, add_special_tokens, max_length)
 
-    def to_tokens(self, text: Text, prepend_bos: bool | None = None, *args: Any, **options: Any) -> Array:  # type: ignore[override]
+    def to_tokens(  # type: ignore[override]
+        self, text: Text, prepend_bos: bool | None = None, *args: Any, **options: Any
+    ) -> Array:
         """Returns token ids [batch, pos], [1, pos] for one text; arguments as Model.to_tokens()."""
         ids = super().to_tokens(text, prepend_bos, *args, **options)
         return as_kind(ids.astype("int64").reshape(-1, ids.shape[-1]), self.arrays)

@@ -115,7 +115,8 @@ class Model(CircuitMethods, GenerateMethods, _options.ModelType):
             engine.keeps_on_device = False
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({Path(self.folder).name!r}, {self.cfg!r}, device={self.device!r}, dtype={self.dtype!r})"
+        name = f"{type(self).__name__}({Path(self.folder).name!r}"
+        return f"{name}, {self.cfg!r}, device={self.device!r}, dtype={self.dtype!r})"
 
     def _repr_html_(self) -> str:
         return _looks.model_html(Path(self.folder).name, self.cfg, self.device, self.dtype)
@@ -134,8 +135,8 @@ class Model(CircuitMethods, GenerateMethods, _options.ModelType):
 
     @overload
     def __call__(
-        self, tokens: Tokens, return_type: OneValue = ..., *, positions: Positions = ..., stop_at_layer: int | None = ...,
-        **options: Unpack[RunOptions]
+        self, tokens: Tokens, return_type: OneValue = ..., *, positions: Positions = ...,
+        stop_at_layer: int | None = ..., **options: Unpack[RunOptions]
     ) -> Array: ...
     @overload
     def __call__(
@@ -170,8 +171,9 @@ class Model(CircuitMethods, GenerateMethods, _options.ModelType):
 
     @overload
     def run_with_cache(
-        self, tokens: Tokens, names_filter: NamesFilter = ..., positions: Positions = ..., stop_at_layer: int | None = ...,
-        *, return_type: OneValue = ..., remove_batch_dim: bool = ..., **options: Unpack[RunOptions]
+        self, tokens: Tokens, names_filter: NamesFilter = ..., positions: Positions = ...,
+        stop_at_layer: int | None = ..., *, return_type: OneValue = ..., remove_batch_dim: bool = ...,
+        **options: Unpack[RunOptions]
     ) -> tuple[Array, ActivationCache]: ...
     @overload
     def run_with_cache(
@@ -180,8 +182,9 @@ class Model(CircuitMethods, GenerateMethods, _options.ModelType):
     ) -> tuple[tuple[Array, Array], ActivationCache]: ...
     @overload
     def run_with_cache(
-        self, tokens: Tokens, names_filter: NamesFilter = ..., positions: Positions = ..., stop_at_layer: int | None = ...,
-        *, return_type: None, remove_batch_dim: bool = ..., **options: Unpack[RunOptions]
+        self, tokens: Tokens, names_filter: NamesFilter = ..., positions: Positions = ...,
+        stop_at_layer: int | None = ..., *, return_type: None, remove_batch_dim: bool = ...,
+        **options: Unpack[RunOptions]
     ) -> tuple[None, ActivationCache]: ...
     @_options.checked
     def run_with_cache(
@@ -234,8 +237,9 @@ class Model(CircuitMethods, GenerateMethods, _options.ModelType):
 
     @overload
     def run_with_hooks(
-        self, tokens: Tokens, fwd_hooks: Iterable[FwdHook] = ..., positions: Positions = ..., *, queries: Positions = ...,
-        return_type: OneValue = ..., stop_at_layer: int | None = ..., **options: Unpack[RunOptions]
+        self, tokens: Tokens, fwd_hooks: Iterable[FwdHook] = ..., positions: Positions = ..., *,
+        queries: Positions = ..., return_type: OneValue = ..., stop_at_layer: int | None = ...,
+        **options: Unpack[RunOptions]
     ) -> Array: ...
     @overload
     def run_with_hooks(

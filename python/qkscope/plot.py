@@ -78,8 +78,8 @@ def head_map(
 ) -> Picture:
     """Draws one number per head, [layer, head], such as a column of heads() or a result of patching.
 
-    NaN is grey. Negative values are red and positive values blue. limits: (low, high) of the colours. row, column: names
-    of the axes, and rows, columns: their labels, for other matrices, such as [layer, position].
+    NaN is grey. Negative values are red and positive values blue. limits: (low, high) of the colours. row, column:
+    names of the axes, and rows, columns: their labels, for other matrices, such as [layer, position].
     """
     numbers = on_host(values).astype(np.float64)
     if numbers.ndim != 2 or 0 in numbers.shape:
@@ -105,15 +105,15 @@ def profile(
     count = len(next(iter(named.values())))
     names = _labels("x", x, count) or [str(point) for point in range(count)]
     is_number = x is None or all(isinstance(one, (int, float, np.number)) for one in x)
-    places = np.array([float(one) for one in (range(count) if x is None else x)]) if is_number else np.arange(float(count))
+    places = np.arange(float(count)) if x is None or not is_number else np.array([float(one) for one in x])
     every = np.concatenate(list(named.values()))
     low, high = (float(np.nanmin(every)), float(np.nanmax(every))) if np.isfinite(every).any() else (0.0, 1.0)
     low, high = (low, high) if high > low else (low - 0.5, high + 0.5)
     left, right, top, bottom = 60, _WIDTH - 10, 24, _HEIGHT - 34
 
     def at(point: float, value: float) -> tuple[float, float]:
-        wide = max(float(np.ptp(places)), 1e-12)
-        return left + (right - left) * (point - places.min()) / wide, bottom - (bottom - top) * (value - low) / (high - low)
+        across = (point - places.min()) / max(float(np.ptp(places)), 1e-12)
+        return left + (right - left) * across, bottom - (bottom - top) * (value - low) / (high - low)
 
     body = text(left, 12, title, more=' font-weight="bold"')
     for value in ticks(low, high):
@@ -169,7 +169,8 @@ def score_rows(
             f'<span style="background:{hexadecimal(colour)};color:{on_colour(colour)}" '
             f'title="{escape(f"{word!r} ({position}): {value:.4g}")}">{shown_token(word)}</span>'
             for position, (word, value, colour) in enumerate(zip(words, row, own)))
-        rows.append(f'<div style="margin:2px 0"><b>{escape(name)}</b> <span style="white-space:pre-wrap">{spans}</span></div>')
+        spans = f'<span style="white-space:pre-wrap">{spans}</span>'
+        rows.append(f'<div style="margin:2px 0"><b>{escape(name)}</b> {spans}</div>')
     return Picture(f"<b>{escape(title)}</b>" + "".join(rows), title or "scores")
 
 

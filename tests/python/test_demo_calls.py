@@ -50,8 +50,8 @@ def variables():
         seen[hook.name, hook.layer()] = activation.shape
 
     names = {
-        "model_name": str(DEMO), "text": TEXT, "partial": partial, "seen": seen, "prompt": PROMPTS[0], "answer": "river",
-        "prompts": PROMPTS, "clean_tokens": ids_of(TEXT), "corrupted_tokens": ids_of(TEXT.replace("5", "7")),
+        "model_name": str(DEMO), "text": TEXT, "partial": partial, "seen": seen, "prompt": PROMPTS[0],
+        "answer": "river", "prompts": PROMPTS, "clean_tokens": ids_of(TEXT), "corrupted_tokens": ids_of(TEXT.replace("5", "7")),
         "corrupted_prompts": ids_of(*[prompt.replace("5", "7") for prompt in PROMPTS]),
         "answer_tokens": np.array([[643, 739]] * 4), "repeated_tokens": np.concatenate([first, first], axis=1),
         "random_sequence": first[:1], "A": random.normal(size=(5, 2)), "B": random.normal(size=(2, 5)),

@@ -79,7 +79,8 @@ def moving(names, folder, demo):
         **names, "text": "Entry 1: the road", "name": "blocks.3.attn.hook_z", "f": names["ablate"], "layer": 3,
         "head": 5, "residual": demo(tokens, stop_at_layer=3), "token": 643, "direction": np.ones(demo.cfg.d_model),
         "cache": cache, "stack": cache.decompose_resid(), "A": np.ones((5, 2)), "B": np.ones((2, 5)),
-        "pattern": cache["pattern", 3][0], "str_tokens": demo.to_str_tokens(tokens), "corrupted": tokens[::-1].copy(), "clean_cache": demo.cache(tokens), "corrupted_cache": None,
+        "pattern": cache["pattern", 3][0], "str_tokens": demo.to_str_tokens(tokens),
+        "corrupted": tokens[::-1].copy(), "clean_cache": demo.cache(tokens), "corrupted_cache": None,
         "metric": lambda logits: logits[-1, 3],
     }
 

@@ -72,7 +72,8 @@ def test_large_maps_are_images_with_hover_text_on_the_strongest_cells():
     assert len(hover_texts(html)) == 2000 and self_contained(html)
     data = base64.b64decode(re.search(r"base64,([^\"]+)", html)[1])
     chunks = png_chunks(data)
-    assert list(chunks) == [b"IHDR", b"IDAT", b"IEND"] and chunks[b"IHDR"] == struct.pack(">IIBBBBB", 70, 60, 8, 2, 0, 0, 0)
+    assert list(chunks) == [b"IHDR", b"IDAT", b"IEND"]
+    assert chunks[b"IHDR"] == struct.pack(">IIBBBBB", 70, 60, 8, 2, 0, 0, 0)
     rows = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(60, 211)
     light = rows[:, 1:].reshape(60, 70, 3).astype(int).sum(-1)
     assert np.corrcoef(light.ravel(), values.ravel())[0, 1] < -0.95 and not rows[:, 0].any()
@@ -80,7 +81,8 @@ def test_large_maps_are_images_with_hover_text_on_the_strongest_cells():
 
 def test_head_map_colours_signs():
     html = str(plot.head_map([[-1.0, 0.0], [1.0, np.nan]], title="effect"))
-    fills = {node.find("./{*}title").text: node.get("fill") for node in parsed(html).iter() if node.find("./{*}title") is not None}
+    cells = [node for node in parsed(html).iter() if node.find("./{*}title") is not None]
+    fills = {node.find("./{*}title").text: node.get("fill") for node in cells}
     assert fills["layer 0, head 0: -1"] == "#b2182b" and fills["layer 1, head 0: 1"] == "#2166ac"
     assert fills["layer 0, head 1: 0"] == "#ffffff" and "#ebebeb" in html
     named = str(plot.head_map([[1.0, 2.0]], row="mode", column="class", rows=["zero"], columns=["<a>", "b"]))
@@ -98,7 +100,8 @@ def test_colours_start_at_zero_unless_all_values_are_large():
 
 def test_profile_draws_lines_with_gaps():
     html = str(plot.profile({"q": [1, np.nan, 3], "<k>": [2, 2, 2]}, ["S1", "S2", "S3"], x_label="step", y_label="r"))
-    assert hover_texts(html) == ["q, step S1: 1", "q, step S3: 3", "<k>, step S1: 2", "<k>, step S2: 2", "<k>, step S3: 2"]
+    of_k = ["<k>, step S1: 2", "<k>, step S2: 2", "<k>, step S3: 2"]
+    assert hover_texts(html) == ["q, step S1: 1", "q, step S3: 3", *of_k]
     paths = [node.get("d") for node in parsed(html).iter() if node.get("stroke-width")]
     assert [path.count("M") for path in paths] == [2, 1] and self_contained(html)
     assert len(hover_texts(str(plot.profile(np.zeros(5))))) == 5  # a constant line has a range too
@@ -224,6 +227,21 @@ def test_demo_data_is_found_from_any_folder(tmp_path, monkeypatch):
 
 def test_a_program_ends_without_messages_of_the_bindings():
     """Python functions on classes of the engine must not keep its objects alive."""
-    code = f"import qkscope; model = qkscope.load({str(DEMO)!r}); print(repr(model.tokenizer), model.cache('a', 'logits'))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    code = f"model = qkscope.load({str(DEMO)!r}); print(repr(model.tokenizer), model.cache('a', 'logits'))"
+    done = subprocess.run([sys.executable, "-c", f"import qkscope; {code}"], capture_output=True, text=True, check=True)
     assert done.stderr == "" and "Tokenizer(" in done.stdout
+
+
+def test_ipython_shows_tables_and_completes_keys():
+    code = f"""
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+import pyarrow, qkscope
+shown, _ = shell.display_formatter.format(pyarrow.table({{"layer": [1, 2]}}))
+assert "<th>layer</th>" in shown["text/html"], shown
+model = qkscope.load({str(DEMO)!r})
+shell.user_ns["cache"] = model.cache("a", "blocks.0.attn.*")
+assert "blocks.0.attn.hook_rot_q" in " ".join(shell.complete('cache["blocks.0.attn.hook_ro')[1])
+assert "<svg" in shell.display_formatter.format(model)[0]["text/html"]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
