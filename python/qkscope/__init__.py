@@ -35,17 +35,17 @@ from ._studies import SweepResult, compare, export, publish, sweep
 from .ablation import ablate
 from .attribution import direct_logit_attribution, logit_lens
 from .heads import detect_head, heads
-from .hooked_transformer import HookedTransformer
+from .hooked_transformer import HookedTransformer, TransformerBridge
 from .model import Model, load, set_threads
 from .path_patching import path_patch
 
 __all__ = [
     "ActivationCache", "Array", "CaptureProgress", "CaptureResult", "Config", "DeviceArray", "Drawn", "Error",
     "FactoredMatrix", "HookPoint", "HookedTransformer", "InputError", "Model", "PublishResult", "Rope",
-    "SVDInterpreter", "Statistics", "StatsProgress", "StatsResult", "SweepResult", "__version__", "ablate", "analyze",
-    "capture", "compare", "demo_folder", "detect_head", "direct_logit_attribution", "export", "figures",
-    "get_act_name", "heads", "load", "logit_lens", "merge", "open_stats", "patching", "path_patch", "plot", "publish",
-    "set_threads", "show_progress", "stats", "sweep", "threads", "utils",
+    "SVDInterpreter", "Statistics", "StatsProgress", "StatsResult", "SweepResult", "TransformerBridge", "__version__",
+    "ablate", "analyze", "capture", "compare", "demo_folder", "detect_head", "direct_logit_attribution", "export",
+    "figures", "get_act_name", "heads", "load", "logit_lens", "merge", "open_stats", "patching", "path_patch", "plot",
+    "publish", "set_threads", "show_progress", "stats", "sweep", "threads", "utils",
 ]
 
 logging.getLogger("qkscope").addHandler(logging.NullHandler())  # no output unless the program configures logging

@@ -88,6 +88,29 @@ class HookedTransformer(Model):
         hooked.default_prepend_bos = _options.flag("default_prepend_bos", default_prepend_bos)
         return hooked
 
+    @classmethod
+    @_options.checked
+    def boot_transformers(
+        cls,
+        model_name: str | PathLike[str],
+        *,
+        device: Any = None,
+        dtype: Any = None,
+        revision: str | None = None,
+        arrays: str | None = None,
+    ) -> HookedTransformer:
+        """Loads a model without weight processing, as TransformerBridge of TransformerLens 4."""
+        return cls.from_pretrained(
+            model_name, False, False, False, fold_value_biases=False, device=device, dtype=dtype, revision=revision,
+            arrays=arrays)
+
+    @_options.checked
+    def enable_compatibility_mode(self, *, no_processing: bool = False, **processing: Any) -> None:
+        """Processes the weights as from_pretrained() does; processing: its options. no_processing: keeps them."""
+        if not _options.flag("no_processing", no_processing):
+            self._engine = self.from_pretrained(
+                self.folder, device=self.device, dtype=self.dtype, arrays=self.arrays, **processing)._engine
+
     @property
     def cfg(self) -> Config:
         """The configuration, with device, dtype, model_name and default_prepend_bos."""
@@ -161,3 +184,6 @@ class HookedTransformer(Model):
             (f"blocks.{layer}.{part}.{name}", getattr(getattr(block, part), name, None))
             for layer, block in enumerate(self.blocks) for part, names in _PARTS.items() for name in names)
         return ((name, weight) for name, weight in itertools.chain(outside.items(), inside) if weight is not None)
+
+
+TransformerBridge = HookedTransformer  # the name in TransformerLens 4

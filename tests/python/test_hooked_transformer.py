@@ -70,6 +70,19 @@ def test_modules_and_configuration_have_the_names_of_transformer_lens(hooked):
         HookedTransformer.from_pretrained(DEMO, refactor_factored_attn_matrices=True)
 
 
+def test_transformer_bridge_processes_weights_on_request(demo):
+    bridge = qkscope.TransformerBridge.boot_transformers(DEMO, device="cpu", arrays="numpy")
+    ids = some_ids(demo, 6)
+    np.testing.assert_array_equal(bridge(ids)[0], demo(ids))
+    bridge.enable_compatibility_mode(no_processing=True)
+    np.testing.assert_array_equal(bridge.W_U, demo.W_U)
+    bridge.enable_compatibility_mode(center_unembed=False)
+    assert np.abs(bridge.W_U.mean(1)).max() > 1e-3 and (bridge.ln_final.w == 1).all()
+    bridge.enable_compatibility_mode()
+    assert np.abs(bridge.W_U.mean(1)).max() < 1e-5
+    np.testing.assert_allclose(log_softmax(bridge(ids)[0]), log_softmax(demo(ids)), atol=2e-4)
+
+
 def test_losses_and_accuracies_of_logits(hooked):
     tokens = hooked.to_tokens([TEXT, TEXT.replace("5", "7")])
     logits = hooked(tokens)

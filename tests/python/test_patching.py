@@ -157,7 +157,7 @@ def test_patching_functions_have_names_and_documentation():
         (lambda m, a, b: with_setter(m, a, b, "3"), "patch_setter: it gave '3'"),
         (lambda m, a, b: with_setter(m, a, b, np.zeros(3)), r"patch_setter: it gave shape \[3\]"),
         (lambda m, a, b: qkscope.logit_lens(m, None), "expected a text, integers"),
-        (lambda m, a, b: qkscope.logit_lens(m, a, targets="x"), "targets: found 'x', expected token ids"),
+        (lambda m, a, b: qkscope.logit_lens(m, a, targets=1.5), "targets: found 1.5, expected token ids"),
         (lambda m, a, b: qkscope.path_patch(m, b, a, metric, "logit"), "receivers='logit'"),
         (lambda m, a, b: qkscope.path_patch(m, b, a, metric, [(9, 0)]), "no q of layer 9"),
         (lambda m, a, b: qkscope.path_patch(m, b, a, metric, [(1, 0)], "z"), "component='z'"),
