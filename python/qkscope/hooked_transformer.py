@@ -20,6 +20,8 @@ from ._tokens import Text
 from .model import Model, Tokens, load
 
 _HUB_NAMES = {"gpt2-small": "gpt2"}  # names of TransformerLens that are no model id
+# Families for which default_prepend_bos of TransformerLens 4.3 is False.
+_WITHOUT_BOS = ("glm", "gpt_neox", "granite", "qwen2", "qwen3", "qwen3_moe", "smollm3", "starcoder2")
 _PARTS = {
     "attn": ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"),
     "mlp": ("W_gate", "W_in", "W_out", "b_gate", "b_in", "b_out"),
@@ -99,10 +101,15 @@ class HookedTransformer(Model):
         revision: str | None = None,
         arrays: str | None = None,
     ) -> HookedTransformer:
-        """Loads a model without weight processing, as TransformerBridge of TransformerLens 4."""
-        return cls.from_pretrained(
+        """Loads a model without weight processing, as TransformerBridge of TransformerLens 4.
+
+        Texts of families that were not trained with BOS, such as Qwen and SmolLM3, do not begin with it.
+        """
+        bridge = cls.from_pretrained(
             model_name, False, False, False, fold_value_biases=False, device=device, dtype=dtype, revision=revision,
             arrays=arrays)
+        bridge.default_prepend_bos = bridge.cfg.family not in _WITHOUT_BOS
+        return bridge
 
     @_options.checked
     def enable_compatibility_mode(self, *, no_processing: bool = False, **processing: Any) -> None:

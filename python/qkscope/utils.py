@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _engine, _options
-from ._arrays import Array, ArrayInput, on_host, torch_or_none
+from ._arrays import Array, ArrayInput, on_host
 from ._batch import Batch
 from ._cache import get_act_name as get_act_name
 from ._calls import cross_entropy
@@ -22,10 +22,9 @@ def to_numpy(array: Any) -> np.ndarray[Any, np.dtype[Any]]:
     return on_host(array)
 
 
-def get_device() -> Any:
-    """Returns the device that load() chooses by default: a torch.device if torch is installed, else its name."""
-    name, torch = _engine.choose_device("auto"), torch_or_none()
-    return name if torch is None else torch.device(name)
+def get_device() -> str:
+    """Returns the device that load() chooses by default: "cpu" or "cuda:0"."""
+    return _engine.choose_device("auto")
 
 
 def lm_cross_entropy_loss(logits: ArrayInput, tokens: ArrayInput, per_token: bool = False) -> Array:

@@ -96,7 +96,7 @@ def is_overload(function: ast.FunctionDef) -> bool:
 
 # Helpers of the package, and methods of the array protocol whose result is a number or nested lists.
 INTERNAL = {"_arrays.py", "_batch.py", "_calls.py", "_progress.py"}
-EXEMPT = {"utils.get_device", "patching.copies_from"}
+EXEMPT = {"patching.copies_from"}
 
 
 @pytest.mark.parametrize("path", sorted(Path(qkscope.__file__).parent.glob("*.py")), ids=lambda path: path.stem)
