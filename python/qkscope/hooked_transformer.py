@@ -38,7 +38,7 @@ class HookedConfig:
         self.__dict__.update(more)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_config"], name)
+        return getattr(self.__dict__.get("_config"), name)  # None while a copy is made
 
     def __repr__(self) -> str:
         return repr(self._config)

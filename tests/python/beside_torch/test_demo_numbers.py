@@ -16,7 +16,7 @@ from transformer_lens.model_bridge import TransformerBridge
 import qkscope
 
 CALLS = [call for call in UNCHANGED if "patching.get_act" not in call]  # compared in test_transformer_lens.py
-TOLERANCE = 1e-3  # float32 residual streams of up to 50
+TOLERANCE = 1e-3  # float32; the compared residual streams reach 249
 
 
 def after_the_calls(names):
