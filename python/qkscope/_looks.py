@@ -103,15 +103,10 @@ def _drawn_text(self: _engine.Drawn) -> str:
     return f"Drawn(figures={self.figures}{left}, report={self.report!r})"
 
 
-def _publish_text(self: _engine.PublishResult) -> str:
-    return f"PublishResult({self.address!r}, sent={self.sent}, unchanged={self.unchanged}, removed={self.removed})"
-
-
 def install() -> None:
     """Gives classes of the engine a repr; in IPython, shows Arrow tables as HTML unless they have a formatter."""
     setattr(_engine.Tokenizer, "__repr__", _tokenizer_text)
     setattr(_engine.Drawn, "__repr__", _drawn_text)
-    setattr(_engine.PublishResult, "__repr__", _publish_text)
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None:
         formatter = shell.display_formatter.formatters["text/html"]
