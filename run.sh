@@ -164,8 +164,10 @@ test_torch() {  # test_torch [pytest options]
   build_python
   need_environment build/venv-torch requirements-torch.txt
   PYTHONPATH=build/python HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 \
-    build/venv-torch/bin/python -m pytest -q -p no:cacheprovider tests/python/beside_torch "$@"
-  (cd build/python && ../venv-torch/bin/python -m mypy --config-file ../../pyproject.toml -p qkscope)
+    build/venv-torch/bin/python -m pytest -q -p no:cacheprovider tests/python/beside_torch tests/python/test_demo_calls.py "$@"
+  (cd build/python && ../venv-torch/bin/python -m mypy --config-file ../../pyproject.toml -p qkscope &&
+    ../venv-torch/bin/python -m mypy --config-file ../../pyproject.toml ../../tests/python/test_types.py)
+  build/venv-torch/bin/python -m pyright --pythonpath build/venv-torch/bin/python
 }
 
 # A sweep through a real slurmctld and slurmd on this machine, with tasks killed on the way.

@@ -27,7 +27,7 @@ def engine(options):
 
     qkscope.set_threads(options.threads)
     model = qkscope.load(options.folder, device=options.device, dtype=options.dtype)
-    return lambda ids: model.run_with_cache(ids, ["blocks.*.attn.hook_rot_q", "blocks.*.attn.hook_rot_k"])
+    return lambda ids: model.cache(ids, ["blocks.*.attn.hook_rot_q", "blocks.*.attn.hook_rot_k"])
 
 
 def load_torch(options, attention):

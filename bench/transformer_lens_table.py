@@ -68,7 +68,7 @@ class Qkscope:
 
     def cache(self):
         names = ["blocks.*.attn.hook_rot_q", "blocks.*.attn.hook_rot_k"]
-        return self.model.run_with_cache(ids_of(self.options.tokens, 0), names)
+        return self.model.cache(ids_of(self.options.tokens, 0), names)
 
     def patch(self):
         clean, corrupted = (ids_of(self.options.patch_tokens, seed) for seed in (0, 1))

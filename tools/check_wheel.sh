@@ -17,7 +17,7 @@ import pathlib
 import qkscope
 
 demo = pathlib.Path(qkscope.__file__).parent / "share/qkscope/demo/checkpoints/S3-4720"
-logits = qkscope.load(str(demo)).run_with_cache("a text", "logits")["logits"]
+logits = qkscope.load(str(demo)).cache("a text", "logits")["logits"]
 print("qkscope", qkscope.__version__, "logits", logits.shape)
 PYTHON
 "$qkscope" --version

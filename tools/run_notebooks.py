@@ -14,7 +14,7 @@ from nbclient import NotebookClient
 
 
 def main():
-    # Notebooks run in their own folder, so a relative PYTHONPATH is made absolute.
+    # Kernels start in the folder of the notebook, so a relative PYTHONPATH is made absolute.
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(folder) for folder in folders if folder)
     chosen = [Path(name) for name in sys.argv[1:]] or (Path(__file__).parents[1] / "examples").glob("*.ipynb")

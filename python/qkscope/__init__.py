@@ -3,16 +3,14 @@
     import qkscope
 
     model = qkscope.load("share/demo/checkpoints/S3-4720")
-    tokens = model.to_tokens("The sea was calm.")
-    cache = model.run_with_cache(tokens, "blocks.*.attn.hook_rot_q")
+    logits, cache = model.run_with_cache("The sea was calm.")
     cache["blocks.0.attn.hook_rot_q"]  # [pos, head, d_head]
+    cache["rot_q", 0]                  # the same
+    cache.show_attention(0)            # a picture in a notebook
 
-    cache["rot_q", 0]                          # the same
-    model(tokens, return_type="loss")
-
-Arrays are float32: NumPy on the CPU, torch tensors on a GPU or with load(arrays="torch"). docs/reference/hooks.md lists the hook
-points and their shapes, docs/reference/python.md describes this package, docs/start/coming-from-transformerlens.md the differences from
-TransformerLens.
+Arrays are float32: NumPy on the CPU, torch tensors on a GPU or with load(arrays="torch"). docs/reference/hooks.md lists
+the hook points and their shapes, docs/reference/python.md describes this package, and
+docs/start/coming-from-transformerlens.md the differences from TransformerLens.
 """
 
 import logging
@@ -20,7 +18,8 @@ import ssl  # noqa: F401  loads OpenSSL before pyarrow's libparquet, which expor
 
 import pyarrow  # noqa: F401  loads libarrow, which the engine links to
 
-from . import patching
+from . import _looks, patching, plot, utils
+from ._arrays import Array
 from ._cache import ActivationCache, get_act_name
 from ._circuits import SVDInterpreter
 from ._engine import (
@@ -30,21 +29,24 @@ from ._engine import (
 from ._factored import FactoredMatrix
 from ._hooks import HookPoint
 from ._progress import show_progress
-from ._runs import analyze, capture, figures, merge, stats
+from ._runs import analyze, capture, demo_folder, figures, merge, stats
 from ._statistics import Statistics, open_stats
 from ._studies import SweepResult, compare, export, publish, sweep
 from .ablation import ablate
 from .attribution import direct_logit_attribution, logit_lens
 from .heads import detect_head, heads
+from .hooked_transformer import HookedTransformer, TransformerBridge
 from .model import Model, load, set_threads
 from .path_patching import path_patch
 
 __all__ = [
-    "ActivationCache", "CaptureProgress", "CaptureResult", "Config", "DeviceArray", "Drawn", "Error", "FactoredMatrix",
-    "HookPoint", "InputError", "Model", "PublishResult", "Rope", "SVDInterpreter", "Statistics", "StatsProgress",
-    "StatsResult", "SweepResult", "__version__", "ablate", "analyze", "capture", "compare", "detect_head",
-    "direct_logit_attribution", "export", "figures", "get_act_name", "heads", "load", "logit_lens", "merge",
-    "open_stats", "patching", "path_patch", "publish", "set_threads", "show_progress", "stats", "sweep", "threads",
+    "ActivationCache", "Array", "CaptureProgress", "CaptureResult", "Config", "DeviceArray", "Drawn", "Error",
+    "FactoredMatrix", "HookPoint", "HookedTransformer", "InputError", "Model", "PublishResult", "Rope",
+    "SVDInterpreter", "Statistics", "StatsProgress", "StatsResult", "SweepResult", "TransformerBridge", "__version__",
+    "ablate", "analyze", "capture", "compare", "demo_folder", "detect_head", "direct_logit_attribution", "export",
+    "figures", "get_act_name", "heads", "load", "logit_lens", "merge", "open_stats", "patching", "path_patch", "plot",
+    "publish", "set_threads", "show_progress", "stats", "sweep", "threads", "utils",
 ]
 
 logging.getLogger("qkscope").addHandler(logging.NullHandler())  # no output unless the program configures logging
+_looks.install()

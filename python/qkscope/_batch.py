@@ -13,13 +13,13 @@ from typing import Any, Union
 
 import numpy as np
 
-from ._arrays import Array, filled, on_host
+from ._arrays import ArrayInput, filled, on_host
 from ._engine import DeviceArray, InputError
 
 Positions = Union[int, slice, Sequence[int], None]
 # Token arguments: a text, ids [pos] or [batch, pos], or a list of texts or of id sequences of any length. Arrays may be
 # on any device; padding in an array of ids is -1.
-Tokens = Union[str, Iterable[str], Iterable[int], Iterable[Iterable[int]], Array]
+Tokens = Union[str, Iterable[str], Iterable[int], Iterable[Iterable[int]], ArrayInput]
 
 PADDING = -1  # in token ids
 SCORES = "attn.hook_attn_scores"

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from . import _options
-from ._arrays import as_kind, is_torch, on_host, torch_or_none
+from ._arrays import Array, as_kind, is_torch, on_host, torch_or_none
 from ._batch import Batch, Layout, Positions, is_square, span
 from ._engine import DeviceArray, InputError
 from ._engine import Model as Engine
 from ._hooks import Functions, HookPoint, apply
+
+
+class RunOptions(TypedDict, total=False):
+    """Keyword arguments that all calls of a model share, for type checkers."""
+
+    loss_per_token: bool
+    prepend_bos: bool | None
+    padding_side: str
+    start_at_layer: int | None
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,7 @@ class _HookedRun:
         self.kept: dict[str, Any] = {}
 
     def at(self, name: str, array: Any) -> None:
-        layout = self._layout(name)
+        layout, flat = self._layout(name), None
         is_view = layout.is_view(name)
         if is_view:
             shown = layout.shaped(name, array)
@@ -146,7 +155,7 @@ def output(last: Any, batch: Batch, call: Call) -> Any:
     return loss if call.return_type == "loss" else (last, loss)
 
 
-def cross_entropy(logits: Any, batch: Batch, per_token: bool) -> Any:
+def cross_entropy(logits: Any, batch: Batch, per_token: bool) -> Array:
     """Returns -log p of each next token, [pos - 1] or [batch, pos - 1] padded with NaN, or the mean over all tokens."""
     if max(batch.lengths) < 2:
         raise InputError("return_type='loss': found a text of one token, expected two: the loss is that of the next")

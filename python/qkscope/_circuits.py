@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import _options
-from ._arrays import like, on_host, stack, weights_as_kind
+from ._arrays import Array, like, on_host, stack, weights_as_kind
 from ._engine import InputError
 from ._factored import FactoredMatrix
 from ._tokens import TextMethods
@@ -33,7 +33,7 @@ class CircuitMethods(TextMethods, WeightMethods):
         return [f"L{layer}H{head}" for layer in range(self.cfg.n_layers) for head in range(self.cfg.n_heads)]
 
     @_options.checked
-    def all_composition_scores(self, mode: str) -> Any:
+    def all_composition_scores(self, mode: str) -> Array:
         """Composition scores of all pairs of heads, [n_layers, n_heads, n_layers, n_heads].
 
         ||W_OV W|| / (||W_OV|| ||W||) in Frobenius norms, where W is the later head's QK ("Q"), its transpose ("K") or
@@ -52,7 +52,7 @@ class CircuitMethods(TextMethods, WeightMethods):
         return weights_as_kind(scores, self.arrays)
 
     @_options.checked
-    def tokens_to_residual_directions(self, tokens: Any) -> Any:
+    def tokens_to_residual_directions(self, tokens: Any) -> Array:
         """Returns columns of W_U: [d_model] for one token (text or id), [..., d_model] for ids [...].
 
         The logit of a token is the product of its direction with ln_final.hook_normalized. Fold the norms
@@ -76,7 +76,7 @@ class CircuitMethods(TextMethods, WeightMethods):
         return ids
 
     @_options.checked
-    def accumulated_bias(self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True) -> Any:
+    def accumulated_bias(self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True) -> Array:
         """Sum of the biases that layers below `layer` add to the residual stream, [d_model].
 
         mlp_input: includes the attention of the layer itself. For families without a norm after attention or MLP.
@@ -103,7 +103,7 @@ class SVDInterpreter:
     @_options.checked
     def get_singular_vectors(
         self, vector_type: str, layer_index: int, num_vectors: int = 10, head_index: int | None = None
-    ) -> Any:
+    ) -> Array:
         """Returns the first singular vectors times W_U, [d_vocab, 1, num_vectors]. Their signs are arbitrary.
 
         vector_type: "OV" (with a head_index), the output of a head; "w_in", the input of the MLP, with the weights of

@@ -46,13 +46,13 @@ class Contributions:
 
     def _upto(self, layer: int | None, mlp_input: bool = False) -> int:
         n_layers = self.model.cfg.n_layers
-        layer = -1 if layer is None else layer
-        if not isinstance(layer, (int, np.integer)) or not -1 <= layer <= n_layers:
+        upto = -1 if layer is None else layer
+        if not isinstance(upto, (int, np.integer)) or not -1 <= upto <= n_layers:
             raise InputError(f"layer: found {layer!r}, expected 0 to {n_layers}, or -1 or None for all layers")
-        layer = n_layers if layer == -1 else layer
-        if _options.flag("mlp_input", mlp_input) and layer == n_layers:
-            raise InputError(f"mlp_input=True: layer {layer} is the unembedding, expected one below it")
-        return int(layer)
+        upto = n_layers if upto == -1 else int(upto)
+        if _options.flag("mlp_input", mlp_input) and upto == n_layers:
+            raise InputError(f"mlp_input=True: layer {upto} is the unembedding, expected one below it")
+        return upto
 
     def _layers(self, upto: int) -> list[int]:
         """Returns the layers below `upto` that run; cross-attention layers are skipped."""

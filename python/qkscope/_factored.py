@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from . import _options
-from ._arrays import NoSuchIndex, is_torch, like, on_host, torch_or_none
+from ._arrays import Array, ArrayInput, NoSuchIndex, is_torch, like, on_host, torch_or_none
 from ._engine import InputError
 
 
@@ -19,7 +19,10 @@ class FactoredMatrix:
     NumPy arrays or torch tensors; results have the type of A.
     """
 
-    def __init__(self, A: Any, B: Any):
+    A: Array
+    B: Array
+
+    def __init__(self, A: ArrayInput, B: ArrayInput):
         if not hasattr(A, "shape") or not hasattr(B, "shape") or len(A.shape) < 2 or len(B.shape) < 2:
             raise InputError("FactoredMatrix: expected two arrays [..., ldim, mdim] and [..., mdim, rdim]")
         found = f"found A {list(A.shape)} and B {list(B.shape)}"
@@ -42,17 +45,17 @@ class FactoredMatrix:
         return len(self.shape)
 
     @property
-    def pair(self) -> tuple[Any, Any]:
+    def pair(self) -> tuple[Array, Array]:
         """(A, B)"""
         return self.A, self.B
 
     @property
-    def AB(self) -> Any:
+    def AB(self) -> Array:
         """The product, [..., ldim, rdim]"""
         return self.A @ self.B
 
     @property
-    def BA(self) -> Any:
+    def BA(self) -> Array:
         """The product B @ A of a square matrix, [..., mdim, mdim]"""
         if self.ldim != self.rdim:
             raise InputError(f"FactoredMatrix.BA: the matrix is {self.ldim} x {self.rdim}, expected a square one")
@@ -135,44 +138,44 @@ class FactoredMatrix:
     # Spectra
 
     @functools.cached_property
-    def _svd(self) -> tuple[Any, Any, Any]:
+    def _svd(self) -> tuple[Array, Array, Array]:
         left, right = np.linalg.qr(_float64(self.A)), np.linalg.qr(_float64(_transposed(self.B)))
         u, s, vh = np.linalg.svd(left.R @ right.R.swapaxes(-1, -2))
         return self._like(left.Q @ u), self._like(s), self._like(right.Q @ vh.swapaxes(-1, -2))
 
-    def svd(self) -> tuple[Any, Any, Any]:
+    def svd(self) -> tuple[Array, Array, Array]:
         """U [..., ldim, mdim], S [..., mdim] and V [..., rdim, mdim] with A @ B = U diag(S) V^T, S descending."""
         return self._svd
 
     @property
-    def U(self) -> Any:
+    def U(self) -> Array:
         """Left singular vectors, [..., ldim, mdim]"""
         return self._svd[0]
 
     @property
-    def S(self) -> Any:
+    def S(self) -> Array:
         """Singular values, descending, [..., mdim]"""
         return self._svd[1]
 
     @property
-    def V(self) -> Any:
+    def V(self) -> Array:
         """Right singular vectors, [..., rdim, mdim]"""
         return self._svd[2]
 
     @property
-    def Vh(self) -> Any:
+    def Vh(self) -> Array:
         """The transpose of V, [..., mdim, rdim]"""
         return _transposed(self.V)
 
     @property
-    def eigenvalues(self) -> Any:
+    def eigenvalues(self) -> Array:
         """Complex eigenvalues of B @ A, [..., mdim]: the nonzero eigenvalues of A @ B"""
         if self.ldim != self.rdim:
             raise InputError(f"eigenvalues: the matrix is {self.ldim} x {self.rdim}, expected a square one")
-        values = np.linalg.eigvals(_float64(self.B) @ _float64(self.A)).astype(np.complex64)
-        return torch_or_none().from_numpy(values).to(self.A.device) if is_torch(self.A) else values
+        values: Any = np.linalg.eigvals(_float64(self.B) @ _float64(self.A)).astype(np.complex64)
+        return torch_or_none().as_tensor(values, device=getattr(self.A, "device")) if is_torch(self.A) else values
 
-    def norm(self) -> Any:
+    def norm(self) -> Array:
         """Frobenius norm, [...]"""
         a, b = _float64(self.A), _float64(self.B)
         return self._like(np.sqrt(np.einsum("...lm,...ln,...mr,...nr->...", a, a, b, b, optimize=True)))
@@ -182,16 +185,16 @@ class FactoredMatrix:
         root = self.S**0.5
         return FactoredMatrix(self.U * root[..., None, :], root[..., :, None] * self.Vh)
 
-    def collapse_l(self) -> Any:
+    def collapse_l(self) -> Array:
         """Returns diag(S) V^T, [..., mdim, rdim]: the matrix without its orthogonal left factor"""
         return self.S[..., :, None] * self.Vh
 
-    def collapse_r(self) -> Any:
+    def collapse_r(self) -> Array:
         """Returns U diag(S), [..., ldim, mdim]: the matrix without its orthogonal right factor"""
         return self.U * self.S[..., None, :]
 
     @_options.checked
-    def get_corner(self, k: int = 3) -> Any:
+    def get_corner(self, k: int = 3) -> Array:
         """Returns the first k rows and columns of the product, and the first k entries of each leading dimension"""
         k = _options.whole("k", k, 0)
         corner = (slice(k),) * (self.ndim - 2)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union, overload
 
 import numpy as np
 
 from . import _engine, _hooks
-from ._arrays import as_kind, is_torch, torch_or_none
+from ._arrays import Array, as_kind, is_torch, torch_or_none
 from ._batch import batch_of_ids
 from ._engine import InputError
 from ._hooks import Added, FwdHook, HookPoint
@@ -18,10 +18,27 @@ from ._tokens import TextMethods, is_texts
 from ._weights import WeightMethods
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from ._batch import Tokens
 
 # True prints the text; f(text) gets pieces of text of one prompt, f(text, prompt) of several, with the prompt index.
 Stream = Union[bool, Callable[..., Any], None]
+
+
+class GenerateOptions(TypedDict, total=False):
+    """Keyword arguments of generate(), for type checkers."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    seed: int
+    stop: str | Sequence[str]
+    stop_tokens: Sequence[int]
+    stop_at_eos: bool
+    prepend_bos: bool | None
+    fwd_hooks: Iterable[FwdHook]
+    stream: Stream
 
 
 class GenerateMethods(TextMethods, WeightMethods):
@@ -29,6 +46,15 @@ class GenerateMethods(TextMethods, WeightMethods):
 
     _added: list[Added]
 
+    @overload
+    def generate(
+        self, prompt: str, max_new_tokens: int = ..., *, return_type: Literal["input", "text", "new_text"] = ...,
+        **options: Unpack[GenerateOptions]
+    ) -> str: ...
+    @overload
+    def generate(
+        self, prompt: Tokens, max_new_tokens: int = ..., *, return_type: str = ..., **options: Unpack[GenerateOptions]
+    ) -> str | Array | list[str] | list[Array]: ...
     @checked
     def generate(
         self,
@@ -66,7 +92,7 @@ class GenerateMethods(TextMethods, WeightMethods):
         prompt.
         """
         texts = [prompt] if isinstance(prompt, str) else list(prompt) if is_texts(prompt) else None
-        given = prompt if texts is None else [self.to_tokens(text, prepend_bos) for text in texts]
+        given = prompt if texts is None else [self._encode(text, prepend_bos) for text in texts]
         batch = batch_of_ids(given, self.cfg.d_vocab, "right")
         several = batch.batched and not isinstance(prompt, str)
         kind = _kind(return_type, texts is not None)

@@ -7,12 +7,12 @@ contributions sum to the stream.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from . import _options
-from ._arrays import concatenate, like, moved, stack
+from ._arrays import Array, ArrayInput, concatenate, like, moved, stack
 from ._contributions import Contributions, SliceInput, projection
 from ._engine import InputError
 
@@ -28,6 +28,16 @@ class ResidualMethods(Contributions):
 
     # Stacks
 
+    @overload
+    def accumulated_resid(
+        self, layer: int | None = ..., incl_mid: bool = ..., apply_ln: bool = ..., pos_slice: SliceInput = ...,
+        mlp_input: bool = ..., return_labels: Literal[False] = ...
+    ) -> Array: ...
+    @overload
+    def accumulated_resid(
+        self, layer: int | None = ..., incl_mid: bool = ..., apply_ln: bool = ..., pos_slice: SliceInput = ...,
+        mlp_input: bool = ..., *, return_labels: Literal[True]
+    ) -> tuple[Array, list[str]]: ...
     @_options.checked
     def accumulated_resid(
         self,
@@ -60,6 +70,16 @@ class ResidualMethods(Contributions):
                 components, layer, mlp_input=mlp_input, pos_slice=pos_slice, recompute_ln=layer == last)
         return (components, labels) if return_labels else components
 
+    @overload
+    def decompose_resid(
+        self, layer: int | None = ..., mlp_input: bool = ..., mode: str = ..., apply_ln: bool = ...,
+        pos_slice: SliceInput = ..., incl_embeds: bool = ..., return_labels: Literal[False] = ...
+    ) -> Array: ...
+    @overload
+    def decompose_resid(
+        self, layer: int | None = ..., mlp_input: bool = ..., mode: str = ..., apply_ln: bool = ...,
+        pos_slice: SliceInput = ..., incl_embeds: bool = ..., *, return_labels: Literal[True]
+    ) -> tuple[Array, list[str]]: ...
     @_options.checked
     def decompose_resid(
         self,
@@ -92,6 +112,16 @@ class ResidualMethods(Contributions):
             components = self.apply_ln_to_stack(components, layer, mlp_input=mlp_input, pos_slice=pos_slice)
         return (components, labels) if return_labels else components
 
+    @overload
+    def stack_head_results(
+        self, layer: int = ..., *, incl_remainder: bool = ..., pos_slice: SliceInput = ..., apply_ln: bool = ...,
+        return_labels: Literal[False] = ...
+    ) -> Array: ...
+    @overload
+    def stack_head_results(
+        self, layer: int = ..., *, incl_remainder: bool = ..., pos_slice: SliceInput = ..., apply_ln: bool = ...,
+        return_labels: Literal[True]
+    ) -> tuple[Array, list[str]]: ...
     @_options.checked
     def stack_head_results(
         self,
@@ -126,7 +156,7 @@ class ResidualMethods(Contributions):
         neuron_slice: SliceInput = None,
         pos_slice: SliceInput = None,
         project_output_onto: Any = None,
-    ) -> Any:
+    ) -> Array:
         """Output of each neuron of the MLP of a layer, [..., neuron, d_model].
 
         project_output_onto: directions [d_model] or [d_model, n]; the result is then [..., neuron] or [..., neuron, n],
@@ -136,6 +166,17 @@ class ResidualMethods(Contributions):
         results = self._neurons(layer, neuron_slice, pos_slice, project)
         return results[..., 0] if squeeze else results
 
+    @overload
+    def stack_neuron_results(
+        self, layer: int, pos_slice: SliceInput = ..., neuron_slice: SliceInput = ..., *, incl_remainder: bool = ...,
+        apply_ln: bool = ..., project_output_onto: Any = ..., mlp_input: bool = ...,
+        return_labels: Literal[False] = ...
+    ) -> Array: ...
+    @overload
+    def stack_neuron_results(
+        self, layer: int, pos_slice: SliceInput = ..., neuron_slice: SliceInput = ..., *, incl_remainder: bool = ...,
+        apply_ln: bool = ..., project_output_onto: Any = ..., mlp_input: bool = ..., return_labels: Literal[True]
+    ) -> tuple[Array, list[str]]: ...
     @_options.checked
     def stack_neuron_results(
         self,
@@ -177,6 +218,16 @@ class ResidualMethods(Contributions):
         components = components[..., 0] if squeeze else components
         return (components, labels) if return_labels else components
 
+    @overload
+    def get_full_resid_decomposition(
+        self, layer: int | None = ..., *, mlp_input: bool = ..., expand_neurons: bool = ..., apply_ln: bool = ...,
+        pos_slice: SliceInput = ..., project_output_onto: Any = ..., return_labels: Literal[False] = ...
+    ) -> Array: ...
+    @overload
+    def get_full_resid_decomposition(
+        self, layer: int | None = ..., *, mlp_input: bool = ..., expand_neurons: bool = ..., apply_ln: bool = ...,
+        pos_slice: SliceInput = ..., project_output_onto: Any = ..., return_labels: Literal[True]
+    ) -> tuple[Array, list[str]]: ...
     @_options.checked
     def get_full_resid_decomposition(
         self,
@@ -197,7 +248,8 @@ class ResidualMethods(Contributions):
                 components = self.apply_ln_to_stack(components, layer, mlp_input=mlp_input, pos_slice=pos_slice)
             return components if project is None else components @ like(project, components)
 
-        heads, labels = self.stack_head_results(layer + (1 if mlp_input else 0), True, pos_slice=pos_slice)
+        heads, labels = self.stack_head_results(
+            layer + (1 if mlp_input else 0), return_labels=True, pos_slice=pos_slice)
         parts = [finished(heads)]
         if layer > 0 and expand_neurons:
             neurons, names = self.stack_neuron_results(
@@ -231,7 +283,7 @@ class ResidualMethods(Contributions):
         batch_slice: SliceInput = None,
         has_batch_dim: bool | None = None,
         recompute_ln: bool = False,
-    ) -> Any:
+    ) -> Array:
         """Applies the norm before a layer (n_layers, -1, None: the final norm) to a stack.
 
         The scale is that of the whole stream in the cache, so the result is linear in the stack. With recompute_ln the
@@ -268,7 +320,7 @@ class ResidualMethods(Contributions):
         pos_slice: SliceInput = None,
         batch_slice: SliceInput = None,
         has_batch_dim: bool | None = None,
-    ) -> Any:
+    ) -> Array:
         """Contribution of each component to the logits of tokens, or to the logit difference, [component, ...].
 
         tokens: one token (text or id), or ids [batch], [pos] or [batch, pos]. incorrect_tokens: subtracts their logits.

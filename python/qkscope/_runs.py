@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any, Union
 
 import pyarrow as pa
@@ -218,6 +220,21 @@ def figures(
         options.results = options.out + "/results"
         _run(analysis, options.results, overwrite=True)
     return _engine.draw_figures(options)
+
+
+def demo_folder() -> Path:
+    """Returns the folder of the demo's data: checkpoints/ and corpus.jsonl.
+
+    $QKSCOPE_DATA/demo if that variable is set, else the data of the installed package, else share/demo of the clone.
+    """
+    chosen = os.environ.get("QKSCOPE_DATA")
+    here = Path(__file__)
+    folders = [here.parent / "share/qkscope/demo", here.resolve().parents[2] / "share/demo"]
+    folders = [Path(chosen).absolute() / "demo"] if chosen else folders
+    for folder in folders:
+        if (folder / "checkpoints").is_dir():
+            return folder
+    raise InputError(f"demo_folder: found no demo data in {' or '.join(map(str, folders))}; set QKSCOPE_DATA")
 
 
 def _run(options: _engine.AnalyzeOptions, out: str | PathLike[str] | None, overwrite: bool) -> dict[str, pa.Table]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeGuard, Union
+from typing import TYPE_CHECKING, Any, TypeGuard, Union
 
 import numpy as np
 
@@ -27,9 +27,13 @@ def is_texts(values: Any) -> TypeGuard[Sequence[str]]:
 class TextMethods:
     """Text methods of Model. Token ids are int32; padding is -1."""
 
-    cfg: Any
     folder: str
     _tokenizer: _engine.Tokenizer | None
+
+    if TYPE_CHECKING:
+
+        @property
+        def cfg(self) -> _engine.Config: ...
 
     @property
     def tokenizer(self) -> _engine.Tokenizer:
@@ -54,7 +58,6 @@ class TextMethods:
         padding_side: "right" or "left"; shorter texts are filled with pad. The model ignores -1 as padding; any other
         id is a token. max_length: maximum number of ids per text; 0: no limit.
         """
-        flag_or_none("prepend_bos", prepend_bos)
         flag("add_special_tokens", add_special_tokens)
         whole("max_length", max_length, 0, 2**31 - 1)
         whole("pad", pad, PADDING, 2**31 - 1)
@@ -68,7 +71,11 @@ class TextMethods:
                 raise InputError(f"to_tokens: {one!r} has no tokens, expected at least one in every text of a batch")
         return padded_ids(rows, check_side(padding_side), pad)
 
-    def _encode(self, text: str, prepend_bos: bool | None, add_special_tokens: bool, max_length: int) -> np.ndarray:
+    def _encode(
+        self, text: str, prepend_bos: bool | None, add_special_tokens: bool = True, max_length: int = 0
+    ) -> np.ndarray:
+        """Returns the ids [pos] of one text, int32."""
+        flag_or_none("prepend_bos", prepend_bos)
         special = add_special_tokens and prepend_bos is not False
         try:
             ids = self.tokenizer.encode(text, special, max_length)
@@ -109,7 +116,7 @@ class TextMethods:
 
     def _str_tokens(self, tokens: Any, prepend_bos: bool | None) -> list[str]:
         """Returns the text of each token of one sequence."""
-        ids = self.to_tokens(tokens, prepend_bos) if isinstance(tokens, str) else _ids(tokens, "to_str_tokens")
+        ids = self._encode(tokens, prepend_bos) if isinstance(tokens, str) else _ids(tokens, "to_str_tokens")
         return [self._decode(token) for token in np.atleast_1d(ids) if token != PADDING]
 
     @checked
@@ -117,9 +124,9 @@ class TextMethods:
         """Returns the id of a text that is one token; " road" and "road" are different tokens."""
         if not isinstance(text, str):
             raise InputError(f"to_single_token: found {_what(text)}, expected a text")
-        ids = self.to_tokens(text, prepend_bos=False)
+        ids = self._encode(text, False)
         if len(ids) != 1:
-            parts = self.to_str_tokens(ids)
+            parts = self._str_tokens(ids, None)
             raise InputError(f"to_single_token: {text!r} is {len(ids)} tokens ({parts}), expected one")
         return int(ids[0])
 
@@ -138,7 +145,7 @@ class TextMethods:
         if not isinstance(mode, str) or mode not in ("first", "last"):
             raise InputError(f"get_token_position: found mode {mode!r}, expected 'first' or 'last'")
         if isinstance(tokens, str):
-            tokens = self.to_tokens(tokens, prepend_bos)
+            tokens = self._encode(tokens, prepend_bos)
         ids = _ids(tokens, "get_token_position")
         if ids.ndim == 2 and len(ids) == 1:
             ids = ids[0]

@@ -111,14 +111,14 @@ class _Runs:
             return self.means
         other = self.texts[self.other[text]]
         place = np.arange(len(self.texts[text])) % len(other)
-        cache = self.model.run_with_cache(other, list(self.names.values()))
+        cache = self.model.cache(other, list(self.names.values()), remove_batch_dim=True)
         return {name: array[place.tolist()][None] for name, array in cache.items()}
 
     def _means(self) -> dict[str, Any]:
         """Returns the mean of z over all tokens of the texts, by hook name."""
         sums: dict[str, Any] = {}
         for ids in self.texts:
-            for name, z in self.model.run_with_cache(ids, list(self.names.values())).items():
+            for name, z in self.model.cache(ids, list(self.names.values()), remove_batch_dim=True).items():
                 sums[name] = sums.get(name, 0) + z.sum(0)
         return {name: total / sum(map(len, self.texts)) for name, total in sums.items()}
 

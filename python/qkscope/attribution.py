@@ -31,8 +31,9 @@ def logit_lens(
 ) -> pa.Table:
     """Applies the final norm and the unembedding to the residual stream before each layer and after the last.
 
-    tokens: a text or ids [pos]. positions: positions to show; None: all. targets: token ids, one per position, or one
-    for all; None: the next token of the text. layers: some of 0 to n_layers; n_layers is the prediction of the model.
+    tokens: a text or ids [pos]. positions: positions to show; None: all. targets: token ids or texts of a single
+    token, one per position, or one for all; None: the next token of the text. layers: some of 0 to n_layers; n_layers is
+    the prediction of the model.
 
     One row per layer and position: layer, position, token (the most likely id), text (null without a tokenizer),
     probability, entropy (nats), and target, target_text, target_probability, target_rank (0 is the most likely) and
@@ -40,7 +41,7 @@ def logit_lens(
     """
     ids = _one_text(model, tokens)
     rows = _rows(positions, len(ids))
-    wanted = _targets(ids, rows, targets, model.cfg.d_vocab)
+    wanted = _targets(model, ids, rows, targets)
     chosen = range(model.cfg.n_layers + 1) if layers is None else _options.layers("layers", layers)
     residuals = _residuals(model, ids, rows, chosen)
     return pa.concat_tables([_lens_at(model, layer, residual, rows, wanted) for layer, residual in residuals])
@@ -69,12 +70,12 @@ def direct_logit_attribution(
     parts_of_stream = ("embed", "resid_pre", "resid_post", "attn_out", "mlp_out", "z")
     at = _options.whole("position", position, -len(ids), len(ids) - 1)
     names = [name for name in model.hook_names() if name.endswith(tuple(f"_{part}" for part in parts_of_stream))]
-    cache = model.run_with_cache(ids, names, positions=at).numpy()
+    cache = model.cache(ids, names, positions=at, remove_batch_dim=True).numpy()
     if by == "head":
         parts, labels = cache.get_full_resid_decomposition(expand_neurons=False, return_labels=True)
     else:
         parts, labels = cache.decompose_resid(return_labels=True)
-    values = [float(value) for value in cache.logit_attrs(parts.astype(np.float64), right, other)[:, 0]]
+    values = [float(value) for value in cache.logit_attrs(on_host(parts).astype(np.float64), right, other)[:, 0]]
     labels, values = [*labels, "final_norm_bias"], [*values, _added_at_the_end(model, right, other)]
     places = [re.match(r"L?(\d+)(?:H(\d+))?", label) for label in labels]
     return pa.table({
@@ -121,7 +122,7 @@ def _residuals(model: Model, ids: np.ndarray, rows: list[int], layers: Any) -> I
         name = f"blocks.{layer}.hook_resid_pre" if layer < model.cfg.n_layers else f"blocks.{last}.hook_resid_post"
         if name in known:
             names[layer] = name
-    cache = model.run_with_cache(ids, list(names.values()), positions=rows)
+    cache = model.cache(ids, list(names.values()), positions=rows, remove_batch_dim=True)
     for layer, name in names.items():
         yield layer, cache[name]
 
@@ -163,10 +164,13 @@ def _token(model: Model, name: str, token: Any) -> int:
     return _options.whole(name, token, 0, model.cfg.d_vocab - 1)
 
 
-def _targets(ids: np.ndarray, rows: list[int], targets: Any, d_vocab: int) -> list[int | None]:
+def _targets(model: Model, ids: np.ndarray, rows: list[int], targets: Any) -> list[int | None]:
     if targets is None:
         return [int(ids[row + 1]) if row + 1 < len(ids) else None for row in rows]
-    found = on_host(targets).reshape(-1)
+    given = [targets] if isinstance(targets, str) else targets
+    if isinstance(given, (list, tuple)) and any(isinstance(target, str) for target in given):
+        given = [_token(model, "targets", target) for target in given]
+    found, d_vocab = on_host(given).reshape(-1), model.cfg.d_vocab
     if not np.issubdtype(found.dtype, np.integer) or found.min() < 0 or found.max() >= d_vocab:
         raise InputError(f"targets: found {targets!r}, expected token ids from 0 to {d_vocab - 1}")
     if found.size not in (1, len(rows)):

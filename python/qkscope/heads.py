@@ -135,7 +135,7 @@ def _repeated(model: Model, seed: int, prepend_bos: bool | None) -> list[np.ndar
 def text_ids(model: Model, tokens: Any, prepend_bos: bool | None = None) -> list[np.ndarray]:
     """Token ids of each text, int32"""
     if isinstance(tokens, str) or is_texts(tokens):
-        tokens = [model.to_tokens(text, prepend_bos) for text in ([tokens] if isinstance(tokens, str) else tokens)]
+        tokens = [model._encode(text, prepend_bos) for text in ([tokens] if isinstance(tokens, str) else tokens)]
     return batch_of_ids(tokens, model.cfg.d_vocab, "right").sequences
 
 

@@ -7,20 +7,26 @@ import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import Any, Callable, Union
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Literal, overload
 
 import numpy as np
 
-from . import _engine, _hooks, _options
+from . import _engine, _hooks, _looks, _options
 from ._arrays import Array, check_kind, is_torch
 from ._batch import Batch, Positions, Tokens as Tokens, batch_of_ids
 from ._cache import ActivationCache
-from ._calls import Call, Pass, Start, output
+from ._calls import Call, Pass, RunOptions, Start, output
 from ._circuits import CircuitMethods
 from ._engine import InputError
 from ._generate import GenerateMethods
 from ._hooks import Added, FwdHook, Functions, HookFunction, NamesFilter
 from ._tokens import is_texts
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+OneValue = Literal["logits", "loss"]
 
 
 @_options.checked
@@ -109,7 +115,11 @@ class Model(CircuitMethods, GenerateMethods, _options.ModelType):
             engine.keeps_on_device = False
 
     def __repr__(self) -> str:
-        return f"Model({self.folder!r}, {self.cfg!r}, device={self.device!r}, dtype={self.dtype!r})"
+        name = f"{type(self).__name__}({Path(self.folder).name!r}"
+        return f"{name}, {self.cfg!r}, device={self.device!r}, dtype={self.dtype!r})"
+
+    def _repr_html_(self) -> str:
+        return _looks.model_html(Path(self.folder).name, self.cfg, self.device, self.dtype)
 
     @property
     def device(self) -> str:
@@ -123,6 +133,17 @@ class Model(CircuitMethods, GenerateMethods, _options.ModelType):
 
     # Running
 
+    @overload
+    def __call__(
+        self, tokens: Tokens, return_type: OneValue = ..., *, positions: Positions = ...,
+        stop_at_layer: int | None = ..., **options: Unpack[RunOptions]
+    ) -> Array: ...
+    @overload
+    def __call__(
+        self, tokens: Tokens, return_type: Literal["both"], **options: Unpack[RunOptions]
+    ) -> tuple[Array, Array]: ...
+    @overload
+    def __call__(self, tokens: Tokens, return_type: None, **options: Unpack[RunOptions]) -> None: ...
     @_options.checked
     def __call__(
         self,
@@ -148,6 +169,23 @@ class Model(CircuitMethods, GenerateMethods, _options.ModelType):
             return_type, loss_per_token, positions, None, prepend_bos, padding_side, start_at_layer, stop_at_layer)
         return self._run(tokens, call)[0]
 
+    @overload
+    def run_with_cache(
+        self, tokens: Tokens, names_filter: NamesFilter = ..., positions: Positions = ...,
+        stop_at_layer: int | None = ..., *, return_type: OneValue = ..., remove_batch_dim: bool = ...,
+        **options: Unpack[RunOptions]
+    ) -> tuple[Array, ActivationCache]: ...
+    @overload
+    def run_with_cache(
+        self, tokens: Tokens, names_filter: NamesFilter = ..., *, return_type: Literal["both"],
+        remove_batch_dim: bool = ..., **options: Unpack[RunOptions]
+    ) -> tuple[tuple[Array, Array], ActivationCache]: ...
+    @overload
+    def run_with_cache(
+        self, tokens: Tokens, names_filter: NamesFilter = ..., positions: Positions = ...,
+        stop_at_layer: int | None = ..., *, return_type: None, remove_batch_dim: bool = ...,
+        **options: Unpack[RunOptions]
+    ) -> tuple[None, ActivationCache]: ...
     @_options.checked
     def run_with_cache(
         self,
@@ -156,36 +194,63 @@ class Model(CircuitMethods, GenerateMethods, _options.ModelType):
         positions: Positions = None,
         stop_at_layer: int | None = None,
         *,
-        return_type: str | None = None,
+        return_type: str | None = "logits",
         loss_per_token: bool = False,
         prepend_bos: bool | None = None,
         padding_side: str = "right",
         start_at_layer: int | None = None,
         remove_batch_dim: bool = False,
     ) -> Any:
-        """Runs the model and returns an ActivationCache: hook name -> array, in order of firing.
+        """Runs the model and returns (logits, cache) as TransformerLens does; cache: hook name -> array.
 
-        The pass ends after the last recorded hook point. names_filter: a name, a pattern with *, a list, or a function
-        of the name; None: all, including logits. positions: a position, a slice or a list; for scores and patterns the
-        query positions, and only those are computed. stop_at_layer: leave out hook points of this and later layers;
-        negative values count from the end. start_at_layer: as in a call; leaves out earlier hook points.
-
-        return_type: None returns the cache alone; "logits", "loss" and "both" return (value, cache) as in
-        TransformerLens. remove_batch_dim: removes the batch dimension of a batch of one.
+        return_type: "logits", "loss" or "both" as in a call; None: (None, cache), and the pass ends after the last
+        recorded hook point; cache() returns the cache alone. names_filter, positions, stop_at_layer, start_at_layer
+        and remove_batch_dim: as in cache(). positions also chooses the logits.
         """
         call = Call(
             return_type, loss_per_token, positions, None, prepend_bos, padding_side, start_at_layer, stop_at_layer)
-        without_batch = _options.flag("remove_batch_dim", remove_batch_dim)
-        names = self._between(_hooks.select(self._engine, names_filter), call)
-        if not names:
-            where = f"stop_at_layer={stop_at_layer}" if start_at_layer is None else f"start_at_layer={start_at_layer}"
-            side = "before" if start_at_layer is None else "after"
-            raise InputError(f"{where}: no hook point that names_filter chooses comes {side} it")
-        result, cache = self._run(tokens, call, names)
-        if without_batch:
-            cache.remove_batch_dim()
-        return cache if return_type is None else (result, cache)
+        return self._cached(tokens, names_filter, call, remove_batch_dim)
 
+    @_options.checked
+    def cache(
+        self,
+        tokens: Tokens,
+        names_filter: NamesFilter = None,
+        positions: Positions = None,
+        stop_at_layer: int | None = None,
+        *,
+        prepend_bos: bool | None = None,
+        padding_side: str = "right",
+        start_at_layer: int | None = None,
+        remove_batch_dim: bool = False,
+    ) -> ActivationCache:
+        """Runs the model up to the last recorded hook point and returns an ActivationCache: hook name -> array.
+
+        names_filter: a name, a pattern with *, a list, or a function of the name; None: all, including logits.
+        positions: a position, a slice or a list; for scores and patterns the query positions, and only those are
+        computed. stop_at_layer: leave out hook points of this and later layers; negative values count from the end.
+        start_at_layer: as in a call; leaves out earlier hook points. remove_batch_dim: removes the batch dimension of a
+        batch of one.
+        """
+        call = Call(None, False, positions, None, prepend_bos, padding_side, start_at_layer, stop_at_layer)
+        return self._cached(tokens, names_filter, call, remove_batch_dim)[1]
+
+    @overload
+    def run_with_hooks(
+        self, tokens: Tokens, fwd_hooks: Iterable[FwdHook] = ..., positions: Positions = ..., *,
+        queries: Positions = ..., return_type: OneValue = ..., stop_at_layer: int | None = ...,
+        **options: Unpack[RunOptions]
+    ) -> Array: ...
+    @overload
+    def run_with_hooks(
+        self, tokens: Tokens, fwd_hooks: Iterable[FwdHook] = ..., *, queries: Positions = ...,
+        return_type: Literal["both"], **options: Unpack[RunOptions]
+    ) -> tuple[Array, Array]: ...
+    @overload
+    def run_with_hooks(
+        self, tokens: Tokens, fwd_hooks: Iterable[FwdHook] = ..., *, queries: Positions = ..., return_type: None,
+        stop_at_layer: int | None = ..., **options: Unpack[RunOptions]
+    ) -> None: ...
     @_options.checked
     def run_with_hooks(
         self,
@@ -227,9 +292,13 @@ class Model(CircuitMethods, GenerateMethods, _options.ModelType):
 
     @_options.checked
     def add_hook(
-        self, name: str | Callable[[str], bool], hook: HookFunction, is_permanent: bool = False
+        self, name: str | Callable[[str], bool], hook: HookFunction, dir: str = "fwd", is_permanent: bool = False
     ) -> None:
-        """Adds a hook function to every later pass, until reset_hooks(). Permanent hooks outlast a plain reset."""
+        """Adds a hook function to every later pass, until reset_hooks(). Permanent hooks outlast a plain reset.
+
+        dir: "fwd", the only direction.
+        """
+        _options.choice("dir", dir, ("fwd",))
         _hooks.collect(self._engine, [(name, hook)])
         self._added.append(Added(name, hook, _options.flag("is_permanent", is_permanent)))
 
@@ -268,16 +337,30 @@ class Model(CircuitMethods, GenerateMethods, _options.ModelType):
             kept = run.record_with(functions, wanted, call.positions, call.queries)
         else:
             kept = run.record(wanted, call.positions) if wanted else {}
-        cache = ActivationCache({name: kept[name] for name in names}, self, batch.batched)
+        recorded = {name: kept[name] for name in names}
+        texts = batch if start is None else None
+        cache = ActivationCache(recorded, self, batch.batched, texts, call.positions)
         return output(kept.get(last), batch, call), cache
+
+    def _cached(
+        self, tokens: Tokens, names_filter: NamesFilter, call: Call, remove_batch_dim: bool
+    ) -> tuple[Any, ActivationCache]:
+        without_batch = _options.flag("remove_batch_dim", remove_batch_dim)
+        names = self._between(_hooks.select(self._engine, names_filter), call)
+        if not names:
+            start, stop = call.start_at_layer, call.stop_at_layer
+            where, side = (f"stop_at_layer={stop}", "before") if start is None else (f"start_at_layer={start}", "after")
+            raise InputError(f"{where}: no hook point that names_filter chooses comes {side} it")
+        result, cache = self._run(tokens, call, names)
+        return result, cache.remove_batch_dim() if without_batch else cache
 
     def _input(self, tokens: Tokens, call: Call) -> tuple[Batch, Start | None]:
         if call.start_at_layer is not None:
             return self._residual(tokens, self._layer(call.start_at_layer, "start_at_layer"))
         if isinstance(tokens, str):
-            tokens = self.to_tokens(tokens, call.prepend_bos)
+            tokens = self._encode(tokens, call.prepend_bos)
         elif is_texts(tokens):
-            tokens = [self.to_tokens(text, call.prepend_bos) for text in tokens]
+            tokens = [self._encode(text, call.prepend_bos) for text in tokens]
         return batch_of_ids(tokens, self.cfg.d_vocab, call.padding_side), None
 
     def _residual(self, residual: Any, layer: int) -> tuple[Batch, Start]:

@@ -2,7 +2,7 @@
 
 The functions have the names, arguments and axes of `patching` in TransformerLens; patches run in batches.
 
-    clean_cache = model.run_with_cache(clean_tokens, "*hook_z")
+    clean_cache = model.cache(clean_tokens, "*hook_z")
     patching.get_act_patch_attn_head_out_all_pos(model, corrupted_tokens, clean_cache, metric)  # [layer, head]
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, overload
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from ._progress import Bar
 from .heads import text_ids
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from .model import Model, Tokens
 
 # metric(logits) returns a number; setter(corrupted, index, clean) edits or replaces `corrupted`, [batch, pos, ...].
@@ -32,6 +34,44 @@ _BATCH_ROWS = 2048  # tokens per batch
 _KEY_ACTIVATIONS = ("k", "v", "k_normed", "rot_k")  # names of key heads
 
 
+class PatchOptions(TypedDict, total=False):
+    """Keyword arguments of all patching functions, for type checkers."""
+
+    index_df: Any
+    positions: Positions
+    batch_size: int | None
+    progress: bool | None
+
+
+class PatchFunction(Protocol):
+    """A patching function with fixed activation and axes: get_act_patch_resid_pre and the others."""
+
+    __name__: str
+
+    @overload
+    def __call__(
+        self, model: Model, corrupted_tokens: Tokens, clean_cache: Any, patching_metric: Metric, *,
+        return_index_df: Literal[False] = ..., **options: Unpack[PatchOptions]
+    ) -> np.ndarray: ...
+    @overload
+    def __call__(
+        self, model: Model, corrupted_tokens: Tokens, clean_cache: Any, patching_metric: Metric, *,
+        return_index_df: Literal[True], **options: Unpack[PatchOptions]
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+@overload
+def generic_activation_patch(
+    model: Model, corrupted_tokens: Tokens, clean_cache: Any, patching_metric: Metric, patch_setter: PatchSetter,
+    activation_name: str, index_axis_names: Sequence[str] | None = ..., *, return_index_df: Literal[False] = ...,
+    **options: Unpack[PatchOptions]
+) -> np.ndarray: ...
+@overload
+def generic_activation_patch(
+    model: Model, corrupted_tokens: Tokens, clean_cache: Any, patching_metric: Metric, patch_setter: PatchSetter,
+    activation_name: str, index_axis_names: Sequence[str] | None = ..., *, return_index_df: Literal[True],
+    **options: Unpack[PatchOptions]
+) -> tuple[np.ndarray, np.ndarray]: ...
 @_options.checked
 def generic_activation_patch(
     model: Model,
@@ -50,7 +90,7 @@ def generic_activation_patch(
 ) -> Any:
     """Returns the metric after each of many patches, as a float64 array with one dimension per axis.
 
-    corrupted_tokens: a text, [pos] or [batch, pos]. clean_cache: result of run_with_cache() for tokens of the same
+    corrupted_tokens: a text, [pos] or [batch, pos]. clean_cache: cache of a run of tokens of the same
     shape, or those tokens. patching_metric: f(logits) -> number, with logits [batch, pos, d_vocab], or [pos, d_vocab]
     for one sequence; positions: compute only these logits. patch_setter: f(corrupted, index, clean), with activations
     [batch, pos, ...] (patterns [batch, head, query, key]), copies a part of `clean` into `corrupted`. activation_name:
@@ -83,7 +123,7 @@ class Run:
         self.model = model
         self.positions = positions
         self.ids, self.batched = same_length(model, tokens)
-        residuals = model.run_with_cache(self.ids, "*hook_resid_pre")
+        residuals = model.cache(self.ids, "*hook_resid_pre")
         self._residuals = {layer: residuals[name] for layer, name in hooks_by_layer(model, "resid_pre").items()}
 
     def together(self, batch_size: int | None) -> int:
@@ -164,7 +204,8 @@ def _put(activation: Any, patched: Any) -> None:
             raise TypeError
         activation[...] = like(patched, activation)
     except (TypeError, ValueError, RuntimeError):
-        found = f"shape {list(patched.shape)}" if hasattr(patched, "shape") else repr(patched)
+        shape = getattr(patched, "shape", None)
+        found = repr(patched) if shape is None else f"shape {list(shape)}"
         expected = f"the activation, of shape {list(activation.shape)}"
         raise InputError(f"patch_setter: it gave {found}, expected {expected}, or None where that was edited") from None
 
@@ -213,7 +254,7 @@ def hooks_by_layer(model: Model, activation: str) -> dict[int, str]:
 def clean_activations(model: Model, clean: Any, names: Any, shape: tuple[int, ...]) -> dict[str, Any]:
     """Returns activations [batch, pos, ...] by hook name, from a cache or from tokens."""
     names = list(names)
-    cache = clean if hasattr(clean, "keys") else model.run_with_cache(same_length(model, clean)[0], names)
+    cache = clean if hasattr(clean, "keys") else model.cache(same_length(model, clean)[0], names)
     found = {}
     for name in names:
         if name not in cache:
@@ -263,7 +304,7 @@ layer_head_pos_pattern_patch_setter = _setter("layer, head, query", lambda i: (_
 layer_head_dest_src_pos_pattern_patch_setter = _setter("layer, head, query, key", lambda i: (_ALL, i[1], i[2], i[3]))
 
 
-def _named(activation: str, axes: tuple[str, ...], setter: PatchSetter, what: str) -> Callable[..., Any]:
+def _named(activation: str, axes: tuple[str, ...], setter: PatchSetter, what: str) -> PatchFunction:
     name = "out" if activation == "z" else activation
     if "head" in axes:
         where = "dest_src_pos" if "src_pos" in axes else "by_pos" if len(axes) == 3 else "all_pos"
@@ -315,7 +356,7 @@ get_act_patch_attn_head_pattern_all_pos = _named(
 
 @_options.checked
 def get_act_patch_attn_head_all_pos_every(
-    model: Model, corrupted_tokens: Tokens, clean_cache: Any, metric: Metric, **options: Any
+    model: Model, corrupted_tokens: Tokens, clean_cache: Any, metric: Metric, **options: Unpack[PatchOptions]
 ) -> np.ndarray:
     """[5, layer, head]: out, q, k, v and pattern, at all positions. With GQA, missing key heads are NaN."""
     sweeps = (
@@ -327,7 +368,7 @@ def get_act_patch_attn_head_all_pos_every(
 
 @_options.checked
 def get_act_patch_attn_head_by_pos_every(
-    model: Model, corrupted_tokens: Tokens, clean_cache: Any, metric: Metric, **options: Any
+    model: Model, corrupted_tokens: Tokens, clean_cache: Any, metric: Metric, **options: Unpack[PatchOptions]
 ) -> np.ndarray:
     """[5, layer, pos, head]: out, q, k, v and pattern (by query). With GQA, missing key heads are NaN."""
     sweeps = (
@@ -341,7 +382,7 @@ def get_act_patch_attn_head_by_pos_every(
 
 @_options.checked
 def get_act_patch_block_every(
-    model: Model, corrupted_tokens: Tokens, clean_cache: Any, metric: Metric, **options: Any
+    model: Model, corrupted_tokens: Tokens, clean_cache: Any, metric: Metric, **options: Unpack[PatchOptions]
 ) -> np.ndarray:
     """[3, layer, pos]: residual stream before a block, attention output, MLP output."""
     sweeps = (get_act_patch_resid_pre, get_act_patch_attn_out, get_act_patch_mlp_out)

@@ -316,7 +316,8 @@ def _from_numpy(array: np.ndarray) -> Tensor:
 def _check(model: Model, module: nn.Module, layer: int | None) -> None:
     ids = np.arange(_CHECK_TOKENS) % model.cfg.d_vocab
     names = ["logits"] if layer is None else select(model._engine, [f"blocks.{layer}.hook_resid_*"])
-    cache = {name: torch.as_tensor(on_host(value)) for name, value in model.run_with_cache(ids, names).items()}
+    recorded = model.cache(ids, names, remove_batch_dim=True)
+    cache = {name: torch.as_tensor(on_host(value)) for name, value in recorded.items()}
     with torch.no_grad():
         found = module(ids if layer is None else cache[f"blocks.{layer}.hook_resid_pre"])
     expected = cache["logits" if layer is None else f"blocks.{layer}.hook_resid_post"]

@@ -35,7 +35,7 @@ def by_hand(model, texts, heads, stand_in):
 
 
 def test_zero_and_mean_ablation_match_hooks(demo, texts):
-    caches = [demo.run_with_cache(ids, "*hook_z") for ids in texts]
+    caches = [demo.cache(ids, "*hook_z") for ids in texts]
     whole = {layer: np.concatenate([cache["z", layer] for cache in caches]).mean(0) for layer in range(8)}
     ways = {"zero": lambda text, layer: np.zeros((8, 16)), "mean": lambda text, layer: whole[layer]}
     for mode, stand_in in ways.items():
@@ -52,7 +52,7 @@ def test_zero_and_mean_ablation_match_hooks(demo, texts):
 
 def test_resampling_uses_another_text(demo, texts):
     pair = texts[:2]
-    caches = [demo.run_with_cache(ids, "*hook_z") for ids in pair]
+    caches = [demo.cache(ids, "*hook_z") for ids in pair]
 
     def stand_in(text, layer):
         other = caches[1 - text][f"blocks.{layer}.attn.hook_z"]

@@ -48,6 +48,17 @@ def test_logit_lens_of_chosen_layers_and_positions(demo):
     assert part["text"].tolist() == [demo.to_string(token) for token in part["token"]]
 
 
+def test_targets_are_ids_or_texts(demo):
+    text, road, river = "Entry 1: the", demo.to_single_token(" road"), demo.to_single_token(" river")
+    one = qkscope.logit_lens(demo, text, positions=-1, targets=" road")
+    assert one.equals(qkscope.logit_lens(demo, text, positions=-1, targets=road))
+    assert set(one["target_text"].to_pylist()) == {" road"}
+    several = qkscope.logit_lens(demo, text, positions=[0, -1], layers=[8], targets=[" road", " river"])
+    assert several["target"].to_pylist() == [road, river]
+    with pytest.raises(qkscope.InputError, match="expected one"):
+        qkscope.logit_lens(demo, text, targets=" road river")
+
+
 @pytest.mark.parametrize("by", ["head", "component"])
 def test_attributions_sum_to_the_logit(family, by):
     ids = some_ids(family, 9)

@@ -39,12 +39,12 @@ def capped(model, logits):
     ("logits", "logits"),
 ])
 def test_short_keys_name_hook_points(demo, short, name):
-    cache = demo.run_with_cache([1, 2, 3])
+    cache = demo.cache([1, 2, 3])
     assert cache[short] is cache[name] and short in cache
 
 
 def test_a_cache_is_a_mapping(demo):
-    cache = demo.run_with_cache([1, 2], "blocks.1.*")
+    cache = demo.cache([1, 2], "blocks.1.*")
     assert list(cache) == [name for name in demo.hook_names() if name.startswith("blocks.1.")]
     assert len(cache) == len(list(cache.values())) and dict(cache).keys() == cache.keys()
     assert cache.get("blocks.2.hook_resid_pre") is None and ("q", 2) not in cache
@@ -52,16 +52,15 @@ def test_a_cache_is_a_mapping(demo):
         cache["q", 2]
     with pytest.raises(KeyError, match="did you mean"):
         cache["resid_pos", 1]
-    assert "blocks.1.attn.hook_q" in repr(cache)
 
 
 def test_batch_dimension_can_be_sliced_and_removed(demo):
     ids = np.stack([some_ids(demo, 5), some_ids(demo, 5, 1), some_ids(demo, 5, 2)])
-    cache = demo.run_with_cache(ids)
-    alone = demo.run_with_cache(ids[1])
+    cache = demo.cache(ids)
+    alone = demo.cache(ids[1])
     assert cache.has_batch_dim and not alone.has_batch_dim
     for one in (cache.apply_slice_to_batch_dim(1), cache.apply_slice_to_batch_dim((1, 2)).remove_batch_dim(),
-                demo.run_with_cache(ids[1:2], remove_batch_dim=True)):
+                demo.cache(ids[1:2], remove_batch_dim=True)):
         assert not one.has_batch_dim
         for name, array in alone.items():
             np.testing.assert_array_equal(one[name], array)
@@ -78,7 +77,7 @@ def test_batch_dimension_can_be_sliced_and_removed(demo):
 
 
 def test_caches_convert_to_numpy_and_back(demo):
-    cache = demo.run_with_cache([1, 2, 3], "blocks.0.*")
+    cache = demo.cache([1, 2, 3], "blocks.0.*")
     np.testing.assert_array_equal(cache.numpy()["q", 0], cache["q", 0])
     assert cache.to("numpy") is cache
 
@@ -86,7 +85,7 @@ def test_caches_convert_to_numpy_and_back(demo):
 def test_contributions_sum_to_the_residual_stream(family):
     """Includes families with a norm after attention and MLP."""
     ids = some_ids(family, 6)
-    cache = family.run_with_cache(ids)
+    cache = family.cache(ids)
     layers = [i for i in range(family.cfg.n_layers) if ("resid_post", i) in cache]
     final, first = cache["resid_post", layers[-1]], cache["resid_pre", layers[1]]
     np.testing.assert_allclose(cache.decompose_resid().sum(0), final, atol=TOLERANCE)
@@ -106,7 +105,7 @@ def test_contributions_sum_to_the_residual_stream(family):
 
 def test_attributions_sum_to_the_logits(family):
     ids = some_ids(family, 6)
-    logits, cache = family.run_with_cache(ids, return_type="logits")
+    logits, cache = family.run_with_cache(ids)
     attrs = cache.logit_attrs(cache.get_full_resid_decomposition(expand_neurons=False), ids)
     norm = family.ln_final
     added = 0.0 if norm.b is None else (norm.b @ family.W_U)[ids] * family.cfg.logit_scale
@@ -116,14 +115,14 @@ def test_attributions_sum_to_the_logits(family):
 
 def test_recomputed_final_norm_equals_the_logit_lens(family):
     ids = some_ids(family, 6)
-    logits, cache = family.run_with_cache(ids, return_type="logits")
+    logits, cache = family.run_with_cache(ids)
     lens = cache.accumulated_resid(apply_ln=True) @ family.W_U * family.cfg.logit_scale
     np.testing.assert_allclose(capped(family, lens[-1]), logits, atol=TOLERANCE)
 
 
 def test_projected_neuron_results_equal_full_products(family):
     """Covers apply_ln on and off, one direction and several."""
-    cache = family.run_with_cache(some_ids(family, 5))
+    cache = family.cache(some_ids(family, 5))
     rng = np.random.default_rng(0)
     for direction in (rng.normal(size=family.cfg.d_model), rng.normal(size=(family.cfg.d_model, 3))):
         direction = direction.astype(np.float32)
@@ -161,12 +160,12 @@ def test_projected_neuron_results_equal_full_products(family):
 )
 def test_wrong_arguments_raise_input_errors(demo, call, message):
     with pytest.raises(qkscope.InputError, match=message):
-        call(demo.run_with_cache([1, 2, 3]))
+        call(demo.cache([1, 2, 3]))
 
 
 def test_stacks_above_the_memory_limit_are_refused(demo, monkeypatch):
     monkeypatch.setattr("qkscope._contributions.LARGEST", 1 << 20)
-    cache = demo.run_with_cache(some_ids(demo, 8))
+    cache = demo.cache(some_ids(demo, 8))
     with pytest.raises(qkscope.InputError, match="GiB.*pos_slice"):
         cache.stack_neuron_results(-1)
     assert cache.stack_neuron_results(-1, pos_slice=-1).shape == (8 * 224, 128)
@@ -174,6 +173,6 @@ def test_stacks_above_the_memory_limit_are_refused(demo, monkeypatch):
 
 def test_missing_norms_are_refused():
     model = qkscope.load(GOLDEN / "olmo2", device="cpu")
-    cache = model.run_with_cache(some_ids(model, 4))
+    cache = model.cache(some_ids(model, 4))
     with pytest.raises(qkscope.InputError, match="no norm before its attention"):
         cache.decompose_resid(1, apply_ln=True)

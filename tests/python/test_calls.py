@@ -51,10 +51,10 @@ def test_mean_loss_weighs_all_tokens_equally(demo, side):
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_each_sequence_of_a_batch_has_the_bits_it_has_alone(tiny, side):
     sequences = [some_ids(tiny, length, length) for length in (5, 12, 1)]
-    together = tiny.run_with_cache(sequences, padding_side=side)
+    together = tiny.cache(sequences, padding_side=side)
     for row, ids in enumerate(sequences):
         place = slice(0, len(ids)) if side == "right" else slice(12 - len(ids), 12)
-        for name, array in tiny.run_with_cache(ids).items():
+        for name, array in tiny.cache(ids).items():
             padded = together[name][row]
             if name.endswith(("pattern", "scores")):
                 assert same_bits(padded[:, place, place], array), name
@@ -81,14 +81,14 @@ def test_positions_are_relative_to_each_text(demo):
     assert logits.shape == (3, 1, 1024)
     for row, text in enumerate(TEXTS):
         assert same_bits(logits[row], demo(text, positions=-1))
-    cache = demo.run_with_cache(TEXTS[:2], ["blocks.1.*"], positions=slice(-3, None), padding_side="left")
-    alone = demo.run_with_cache(TEXTS[0], ["blocks.1.*"], positions=slice(-3, None))
+    cache = demo.cache(TEXTS[:2], ["blocks.1.*"], positions=slice(-3, None), padding_side="left")
+    alone = demo.cache(TEXTS[0], ["blocks.1.*"], positions=slice(-3, None))
     for name, array in alone.items():
         if name.endswith(("pattern", "scores")):
             assert same_bits(cache[name][0][..., 11:], array), name
         else:
             assert same_bits(cache[name][0], array), name
-    whole = demo.run_with_cache(TEXTS, "blocks.1.hook_resid_pre", positions=slice(1, None))["resid_pre", 1]
+    whole = demo.cache(TEXTS, "blocks.1.hook_resid_pre", positions=slice(1, None))["resid_pre", 1]
     assert whole.shape == (3, 18, 128) and np.isnan(whole[2, 1:]).all()
 
 
@@ -127,7 +127,7 @@ def test_added_hooks_stay_until_they_are_reset(demo):
     demo.add_hook("blocks.0.attn.hook_z", zero)
     try:
         assert same_bits(demo(ids), edited) and not same_bits(edited, plain)
-        logits, cache = demo.run_with_cache(ids, ["blocks.0.attn.hook_z", "blocks.2.*"], return_type="logits")
+        logits, cache = demo.run_with_cache(ids, ["blocks.0.attn.hook_z", "blocks.2.*"])
         assert (cache["z", 0] == 0).all() and same_bits(logits, edited)
         demo.add_hook("blocks.3.attn.hook_z", zero, is_permanent=True)
         demo.reset_hooks()
@@ -161,8 +161,8 @@ def test_hooks_see_all_queries_while_positions_are_cached(demo, positions):
 
     names = ["blocks.0.attn.hook_pattern", "blocks.1.attn.hook_z", "logits"]
     with demo.hooks([("blocks.0.attn.hook_pattern", half)]):
-        whole = demo.run_with_cache(ids, names)
-        chosen = demo.run_with_cache(ids, names, positions=positions)
+        whole = demo.cache(ids, names)
+        chosen = demo.cache(ids, names, positions=positions)
     assert seen == [(2, 8, 6, 6)] * 2
     places = np.atleast_1d(np.arange(6)[positions])
     for name, array in chosen.items():
@@ -175,25 +175,40 @@ def test_hooks_see_all_queries_while_positions_are_cached(demo, positions):
 def test_a_pass_in_two_parts_has_the_bits_of_one_pass(tiny):
     ids = np.stack([some_ids(tiny, 7), some_ids(tiny, 7, 1)])
     middle = tiny(ids, stop_at_layer=1)
-    np.testing.assert_array_equal(middle, tiny.run_with_cache(ids, "blocks.0.hook_resid_post")["resid_post", 0])
+    np.testing.assert_array_equal(middle, tiny.cache(ids, "blocks.0.hook_resid_post")["resid_post", 0])
     assert same_bits(tiny(middle, start_at_layer=1), tiny(ids))
     assert same_bits(tiny(middle[0], start_at_layer=1), tiny(ids[0]))
-    cache = tiny.run_with_cache(middle, start_at_layer=1)
+    cache = tiny.cache(middle, start_at_layer=1)
     assert not any(name.startswith(("blocks.0.", "hook_")) for name in cache)
     assert same_bits(cache["logits"], tiny(ids))
 
 
 def test_residuals_start_and_stop_at_the_ends(demo):
     ids = some_ids(demo, 5)
-    whole = demo.run_with_cache(ids)
+    whole = demo.cache(ids)
     assert same_bits(demo(ids, stop_at_layer=0), whole["resid_pre", 0])
     assert same_bits(demo(ids, stop_at_layer=8), whole["resid_post", 7])
     assert same_bits(demo(ids, stop_at_layer=-1), whole["resid_pre", 7])
     assert same_bits(demo(whole["resid_post", 7], start_at_layer=8), whole["logits"])
-    out, cache = demo.run_with_cache(ids, stop_at_layer=2, return_type="logits")
+    out, cache = demo.run_with_cache(ids, stop_at_layer=2)
     assert same_bits(out, whole["resid_post", 1]) and list(cache)[-1] == "blocks.1.hook_resid_post"
     edited = demo.run_with_hooks(whole["resid_pre", 4], [("blocks.2.attn.hook_z", zero)], start_at_layer=4)
     assert same_bits(edited, whole["logits"])  # hooks before the start do not fire
+
+
+# Caches
+
+
+def test_run_with_cache_returns_a_pair_as_transformer_lens_does(demo):
+    ids, names = some_ids(demo, 5), ["blocks.0.attn.hook_q", "blocks.0.attn.hook_k"]
+    logits, cache = demo.run_with_cache(ids, names_filter=names)
+    assert same_bits(logits, demo(ids)) and list(cache) == names
+    nothing, same = demo.run_with_cache(ids, names, return_type=None)
+    assert nothing is None and list(same) == names == list(demo.cache(ids, names))
+    (both, loss), _ = demo.run_with_cache(ids, names, return_type="both")
+    assert same_bits(both, logits) and loss == demo(ids, "loss")
+    logits, cache = demo.run_with_cache(ids[None], remove_batch_dim=True)
+    assert logits.shape[:2] == (1, 5) and cache["q", 0].shape[0] == 5
 
 
 # Text
@@ -262,7 +277,7 @@ def test_bos_is_prepended_once_or_not_at_all(with_bos, demo):
         (lambda m: m([1, 2], stop_at_layer="2"), "expected the number of a layer"),
         (lambda m: m([1, 2], start_at_layer=1), r"expected the residual stream \[pos, 128\]"),
         (lambda m: m(np.zeros((3, 64)), start_at_layer=1), r"shape \[3, 64\]"),
-        (lambda m: m.run_with_cache([1], 7), "names_filter: found 7"),
+        (lambda m: m.cache([1], 7), "names_filter: found 7"),
         (lambda m: m.run_with_hooks([1], 7), "expected a list of pairs"),
         (lambda m: m.add_hook("blocks.9.attn.hook_z", print), "no such hook point"),
         (lambda m: m.to_tokens(7), "to_tokens: found 7, expected a text or a list of texts"),
@@ -274,8 +289,8 @@ def test_bos_is_prepended_once_or_not_at_all(with_bos, demo):
         (lambda m: m.get_token_position(5, [1, 2, 3], mode="middle"), "expected 'first' or 'last'"),
         (lambda m: m([1, 2], "loss", loss_per_token=1), "loss_per_token=1: expected True or False"),
         (lambda m: m([1, 2], return_typ="loss"), "no argument 'return_typ'; did you mean 'return_type'"),
-        (lambda m: m.run_with_cache([1], []), r"names_filter: found \[\], expected a name"),
-        (lambda m: m.run_with_cache([1], pos_slice=-1), "run_with_cache: no argument 'pos_slice'; expected some of tokens"),
+        (lambda m: m.cache([1], []), r"names_filter: found \[\], expected a name"),
+        (lambda m: m.cache([1], pos_slice=-1), "cache: no argument 'pos_slice'; expected some of tokens"),
         (lambda m: m([1, 2], positions=[0.5]), "expected a position, a slice or a list"),
         (lambda m: m([1, 2], positions=True), "expected a position, a slice or a list"),
         (lambda m: m.to_tokens("\ud800"), "half a surrogate pair"),
@@ -289,8 +304,9 @@ def test_bos_is_prepended_once_or_not_at_all(with_bos, demo):
         (lambda m: m.get_token_position([1], "a"), "found list, expected a text or a token id"),
         (lambda m: m.get_token_position(4000, "a"), "found 4000, expected 0 to 1023"),
         (lambda m: m.add_hook("hook_embed"), "add_hook: missing a required argument: 'hook'"),
+        (lambda m: m.add_hook("hook_embed", print, "bwd"), "dir='bwd': expected 'fwd'"),
         (lambda m: m.hook_names(on_request=1), "on_request=1: expected True or False"),
-        (lambda m: m.run_with_cache([1], padding_side=np.zeros(2)), "expected 'left' or 'right'"),
+        (lambda m: m.cache([1], padding_side=np.zeros(2)), "expected 'left' or 'right'"),
         (lambda m: m([1], return_type=np.zeros(2)), "expected 'logits', 'loss', 'both' or None"),
         (lambda m: m.all_composition_scores(np.zeros(2)), "expected 'Q', 'K' or 'V'"),
         (lambda m: m.accumulated_bias(1, "yes"), "mlp_input='yes': expected True or False"),

@@ -109,8 +109,8 @@ class Values(CardTest):
                 folder = ROOT / "tests/golden" / family
                 cpu, gpu = qkscope.load(folder, device="cpu"), on_gpu(folder, dtype="float32")
                 for ids in (some_ids(cpu, 33), np.stack([some_ids(cpu, 20), some_ids(cpu, 20, 1)])):
-                    expected = cpu.run_with_cache(ids)
-                    cache = gpu.run_with_cache(ids)
+                    expected = cpu.cache(ids)
+                    cache = gpu.cache(ids)
                     self.assertEqual(list(cache), list(expected))
                     for name, array in expected.items():
                         self.assert_close(cache[name], array, f"{family} {name}")
@@ -141,7 +141,7 @@ class Values(CardTest):
         hooks = [("blocks.1.attn.hook_z", lambda z: z * 0.5), ("blocks.2.attn.hook_pattern", lambda p: p * half)]
         for side in ("right", "left"):
             with self.subTest(side):
-                cache, expected = (model.run_with_cache(sequences, padding_side=side) for model in (gpu, cpu))
+                cache, expected = (model.cache(sequences, padding_side=side) for model in (gpu, cpu))
                 for name, array in expected.items():
                     np.testing.assert_array_equal(np.isnan(host(cache[name])), np.isnan(array), err_msg=name)
                     self.assert_close(np.nan_to_num(host(cache[name])), np.nan_to_num(array), name)
@@ -160,7 +160,7 @@ class Values(CardTest):
     def test_cache_methods_match_the_cpu(self):
         cpu, gpu = qkscope.load(DEMO, device="cpu"), on_gpu(dtype="float32")
         ids = np.stack([some_ids(cpu, 9), some_ids(cpu, 9, 1)])
-        ours, theirs = gpu.run_with_cache(ids), cpu.run_with_cache(ids)
+        ours, theirs = gpu.cache(ids), cpu.cache(ids)
         for call in (
             lambda c: c.decompose_resid(apply_ln=True),
             lambda c: c.accumulated_resid(apply_ln=True),
@@ -177,7 +177,7 @@ class Values(CardTest):
     def test_folded_norms_match_the_cpu(self):
         cpu, gpu = qkscope.load(DEMO, device="cpu", fold_ln=True), on_gpu(dtype="float32", fold_ln=True)
         name, ids = "blocks.2.ln1.hook_normalized", some_ids(cpu, 40)
-        self.assert_close(gpu.run_with_cache(ids, name)[name], cpu.run_with_cache(ids, name)[name])
+        self.assert_close(gpu.cache(ids, name)[name], cpu.cache(ids, name)[name])
         self.assert_close(gpu(ids), cpu(ids))
 
     def test_chosen_positions_match_all_positions(self):
@@ -186,8 +186,8 @@ class Values(CardTest):
                 gpu = on_gpu(dtype=dtype)
                 ids = np.stack([some_ids(gpu, 30), some_ids(gpu, 30, 1)])
                 names = ["blocks.0.*", "blocks.3.attn.hook_pattern", "hook_embed"]
-                whole = gpu.run_with_cache(ids, names)
-                for name, array in gpu.run_with_cache(ids, names, positions=[4, -1, 2]).items():
+                whole = gpu.cache(ids, names)
+                for name, array in gpu.cache(ids, names, positions=[4, -1, 2]).items():
                     axis = 2 if name.endswith(("pattern", "scores")) else 1
                     expected = np.take(host(whole[name]), [4, 29, 2], axis)
                     # Fewer rows may select other kernels: results are equal up to rounding of the dtype.
@@ -212,7 +212,7 @@ class Values(CardTest):
 class Tensors(CardTest):
     def test_activations_are_float32_tensors_on_the_gpu(self):
         gpu = on_gpu(dtype="bfloat16")
-        cache = gpu.run_with_cache(some_ids(gpu, 9))
+        cache = gpu.cache(some_ids(gpu, 9))
         for name, array in cache.items():
             if name.endswith(("pattern", "scores")):
                 self.assertIsInstance(array, np.ndarray)
@@ -290,7 +290,7 @@ class Hooks(CardTest):
         plain = host(gpu(ids))
 
         def edits(model):
-            cache = model.run_with_cache(other, names)
+            cache = model.cache(other, names)
 
             def ablate(z, hook):
                 z[:, 3] = 0
@@ -490,7 +490,7 @@ class Memory(CardTest):
         ids = some_ids(gpu, 2000)
 
         def run():
-            cache = gpu.run_with_cache(ids, lambda name: not name.endswith(("pattern", "scores")))
+            cache = gpu.cache(ids, lambda name: not name.endswith(("pattern", "scores")))
             gpu.run_with_hooks(ids, [("blocks.*.hook_mlp_out", lambda a: a.mul_(1.5)), ("hook_embed", lambda a: a * 2)])
             return sum(array.nbytes for array in cache.values())
 

@@ -62,7 +62,7 @@ def save_model(family, options, folder):
 
 def values_of_heads(folder, ids, **options):
     """Returns z of both layers: one may have a sliding window."""
-    cache = qkscope.load(folder, arrays="numpy", **options).run_with_cache(ids, "blocks.*.attn.hook_z")
+    cache = qkscope.load(folder, arrays="numpy", **options).cache(ids, "blocks.*.attn.hook_z")
     return np.stack([np.asarray(cache["z", layer], np.float32) for layer in range(2)])
 
 

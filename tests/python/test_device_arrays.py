@@ -54,8 +54,8 @@ def test_dlpack_shows_the_same_memory(holding):
 @pytest.mark.parametrize("positions", [None, [0, 5, 2], -1])
 def test_the_cache_has_the_same_bits(demo, holding, positions):
     for ids in (some_ids(demo, 12), np.stack([some_ids(demo, 12), some_ids(demo, 12, 1)])):
-        expected = demo.run_with_cache(ids, positions=positions)
-        cache = holding.run_with_cache(ids, positions=positions)
+        expected = demo.cache(ids, positions=positions)
+        cache = holding.cache(ids, positions=positions)
         assert list(cache) == list(expected)
         for name, array in expected.items():
             assert tuple(cache[name].shape) == array.shape and same_bits(cache[name], array), name
@@ -64,8 +64,8 @@ def test_the_cache_has_the_same_bits(demo, holding, positions):
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_sequences_of_different_lengths_are_padded(demo, holding, side):
     sequences = [some_ids(demo, length, length) for length in (4, 9)]
-    expected = demo.run_with_cache(sequences, padding_side=side)
-    for name, array in holding.run_with_cache(sequences, padding_side=side).items():
+    expected = demo.cache(sequences, padding_side=side)
+    for name, array in holding.cache(sequences, padding_side=side).items():
         assert same_bits(array, expected[name]), name
 
     def double(activation, hook):
@@ -75,8 +75,8 @@ def test_sequences_of_different_lengths_are_padded(demo, holding, side):
     edited = holding.run_with_hooks(sequences, hooks, padding_side=side)
     assert same_bits(edited, demo.run_with_hooks(sequences, hooks, padding_side=side))
     with holding.hooks(hooks), demo.hooks(hooks):
-        for name, array in demo.run_with_cache(sequences, "blocks.2.*", positions=-1).items():
-            assert same_bits(holding.run_with_cache(sequences, name, positions=-1)[name], array), name
+        for name, array in demo.cache(sequences, "blocks.2.*", positions=-1).items():
+            assert same_bits(holding.cache(sequences, name, positions=-1)[name], array), name
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_concurrent_threads_get_their_own_activations(demo, holding):
     caches = [None] * 4
 
     def work(i):
-        caches[i] = holding.run_with_cache(ids[i], "blocks.*.hook_resid_post")
+        caches[i] = holding.cache(ids[i], "blocks.*.hook_resid_post")
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
     for thread in threads:
@@ -138,5 +138,5 @@ def test_concurrent_threads_get_their_own_activations(demo, holding):
     for thread in threads:
         thread.join()
     for sequence, cache in zip(ids, caches):
-        for name, array in demo.run_with_cache(sequence, "blocks.*.hook_resid_post").items():
+        for name, array in demo.cache(sequence, "blocks.*.hook_resid_post").items():
             assert same_bits(cache[name], array)

@@ -81,8 +81,8 @@ def test_code_of_the_page_runs(page, names, folder):
 
 
 # Rows of the first table of the page; other tables list differences.
-MOVED = [row for row in table_rows("start/coming-from-transformerlens.md", 2) if "`" in row[0] + row[1]]
-MOVED = MOVED[: next(i for i, row in enumerate(MOVED) if row[0] == "`run_with_cache`")]
+ROWS = table_rows("start/coming-from-transformerlens.md", 2)
+MOVED = [row for row in ROWS[: [left for left, _ in ROWS].index("arrays")] if "`" in row[0] + row[1]]
 
 
 @pytest.fixture
@@ -90,12 +90,13 @@ def moving(names, folder, demo):
     """Variables of the code for users of TransformerLens."""
     (folder / "gpt2").symlink_to(GOLDEN / "gpt2")
     tokens = names["tokens"]
-    cache = demo.run_with_cache(tokens[None])
+    cache = demo.cache(tokens[None])
     return {
         **names, "text": "Entry 1: the road", "name": "blocks.3.attn.hook_z", "f": names["ablate"], "layer": 3,
         "head": 5, "residual": demo(tokens, stop_at_layer=3), "token": 643, "direction": np.ones(demo.cfg.d_model),
         "cache": cache, "stack": cache.decompose_resid(), "A": np.ones((5, 2)), "B": np.ones((2, 5)),
-        "corrupted": tokens[::-1].copy(), "clean_cache": demo.run_with_cache(tokens), "corrupted_cache": None,
+        "pattern": cache["pattern", 3][0], "str_tokens": demo.to_str_tokens(tokens),
+        "corrupted": tokens[::-1].copy(), "clean_cache": demo.cache(tokens), "corrupted_cache": None,
         "metric": lambda logits: logits[-1, 3],
     }
 
@@ -109,5 +110,5 @@ def test_code_of_the_transformer_lens_table_runs(row, moving):
         if code.startswith("."):
             code = "model.OV[3, 5]" + code
         if code.startswith('"'):
-            code = f"model.run_with_cache(tokens, {code}, positions=-1)"
+            code = f"model.cache(tokens, {code}, positions=-1)"
         run_block("coming-from-transformerlens.md", code, moving)

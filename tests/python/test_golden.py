@@ -28,7 +28,7 @@ def test_activations_match_transformers(case):
     model = qkscope.load(GOLDEN / case, device="cpu")
     for names, positions in ((others, rows), (squares, pattern_rows)):
         if names:
-            for name, array in model.run_with_cache(ids, names, positions=positions).items():
+            for name, array in model.cache(ids, names, positions=positions).items():
                 assert_close(array, golden[name], 2e-4, name)  # docs/explanation/numerics.md
 
 
@@ -37,9 +37,9 @@ def test_activations_match_transformer_lens(path):
     """Names and shapes are equal, values agree within 1e-4."""
     golden = load_file(path)
     model = qkscope.load(GOLDEN / path.stem, device="cpu")
-    ours = model.run_with_cache(golden["token_ids"])
+    ours = model.cache(golden["token_ids"])
     # hook_normalized of TransformerLens excludes the weights of the norm, as in a model with folded norms.
-    folded = qkscope.load(GOLDEN / path.stem, device="cpu", fold_ln=True).run_with_cache(golden["token_ids"])
+    folded = qkscope.load(GOLDEN / path.stem, device="cpu", fold_ln=True).cache(golden["token_ids"])
     names = [name for name in golden if "hook_" in name or name == "logits"]
     assert len(names) > 30
     for name in names:
@@ -53,7 +53,7 @@ def test_edits_match_transformer_lens(path):
     golden = load_file(path)
     model = qkscope.load(GOLDEN / path.stem, device="cpu")
     ids = golden["token_ids"]
-    other = model.run_with_cache(golden["other_ids"])
+    other = model.cache(golden["other_ids"])
 
     def ablate(z, hook):
         z[:, 1] = 0

@@ -46,7 +46,7 @@ def twice(demo):
 def test_scores_match_the_attention_patterns(demo, twice, measure, bos, current):
     options = {"error_measure": measure, "exclude_bos": bos, "exclude_current_token": current}
     table = qkscope.heads(demo, twice, pattern={"mine": lambda ids: known_patterns(ids)["induction_head"]}, **options)
-    cache = demo.run_with_cache(twice, "*hook_pattern")
+    cache = demo.cache(twice, "*hook_pattern")
     tolerance = 1e-5 if measure == "mul" else 1.001e-3  # three decimals; rounding may differ
     for name, pattern in [*known_patterns(twice).items(), ("mine", known_patterns(twice)["induction_head"])]:
         for layer, head, found in zip(*(table[c].to_pylist() for c in ("layer", "head", name))):
@@ -61,7 +61,7 @@ def test_entropy_and_distance_match_the_attention_patterns(family):
     ids = some_ids(model, 20)
     table = qkscope.heads(model, ids).to_pandas().set_index(["layer", "head"])
     i = np.arange(len(ids))
-    for name, patterns in model.run_with_cache(ids, "*hook_pattern").items():
+    for name, patterns in model.cache(ids, "*hook_pattern").items():
         for head, p in enumerate(patterns.astype(float)):
             row = table.loc[(int(name.split(".")[1]), head)]
             logs = np.log(p, where=p > 0, out=np.zeros_like(p))

@@ -99,7 +99,7 @@ def test_functions_at_one_hook_point_run_in_order(demo):
     ]
     demo.run_with_hooks(ids, hooks)
     assert [entry[:2] for entry in seen] == [("hook_embed", -1), ("blocks.3.hook_resid_pre", 3)]
-    np.testing.assert_array_equal(seen[0][2], demo.run_with_cache(ids, "hook_embed")["hook_embed"] * 2)
+    np.testing.assert_array_equal(seen[0][2], demo.cache(ids, "hook_embed")["hook_embed"] * 2)
 
 
 def test_an_array_can_be_kept(demo):
@@ -108,7 +108,7 @@ def test_an_array_can_be_kept(demo):
     demo.run_with_hooks(ids, [("blocks.*.hook_resid_pre", kept.append)])
     for layer, array in enumerate(kept):
         name = f"blocks.{layer}.hook_resid_pre"
-        assert same_bits(array, demo.run_with_cache(ids, name)[name])
+        assert same_bits(array, demo.cache(ids, name)[name])
 
 
 def test_logits_can_be_edited(demo):
@@ -171,7 +171,7 @@ def test_a_hook_may_run_the_model(demo):
 
 
 @pytest.mark.parametrize("run", [
-    lambda model, ids: model.run_with_cache(ids, "logits", positions=0),
+    lambda model, ids: model.cache(ids, "logits", positions=0),
     lambda model, ids: model.run_with_hooks(ids, []),
 ], ids=["cache", "hooks"])
 def test_ctrl_c_ends_a_pass(demo, run):
@@ -197,7 +197,7 @@ def test_the_gil_is_released_during_a_pass(demo):
 
     thread = threading.Thread(target=count)
     thread.start()
-    demo.run_with_cache(ids, "blocks.7.hook_resid_post")
+    demo.cache(ids, "blocks.7.hook_resid_post")
     done.set()
     thread.join()
     assert len(counted) > 5
@@ -222,8 +222,8 @@ def test_threads_may_share_one_model(demo):
 def test_optional_hook_points_fire_only_if_selected(demo):
     ids = some_ids(demo, 9)
     assert "blocks.0.attn.hook_result" not in demo.hook_names()
-    assert "blocks.0.attn.hook_result" not in demo.run_with_cache(ids)
-    cache = demo.run_with_cache(ids, ["blocks.1.attn.hook_result", "blocks.1.hook_attn_out", "*hook_scale",
+    assert "blocks.0.attn.hook_result" not in demo.cache(ids)
+    cache = demo.cache(ids, ["blocks.1.attn.hook_result", "blocks.1.hook_attn_out", "*hook_scale",
                                       "blocks.1.hook_q_input", "blocks.1.hook_resid_pre"])
     assert cache["blocks.1.attn.hook_result"].shape == (9, demo.cfg.n_heads, demo.cfg.d_model)
     # Float32 sums in a different order, with terms of about 50.
@@ -232,7 +232,7 @@ def test_optional_hook_points_fire_only_if_selected(demo):
     assert cache["ln_final.hook_scale"].shape == (9, 1)
     stream = cache["blocks.1.hook_resid_pre"]
     assert same_bits(cache["blocks.1.hook_q_input"], np.repeat(stream[:, None], demo.cfg.n_heads, 1))
-    chosen = demo.run_with_cache(ids, "blocks.1.attn.hook_result", positions=[3])
+    chosen = demo.cache(ids, "blocks.1.attn.hook_result", positions=[3])
     assert same_bits(chosen["blocks.1.attn.hook_result"], cache["blocks.1.attn.hook_result"][[3]])
 
 
@@ -245,7 +245,7 @@ def test_an_edited_input_of_a_head_changes_that_head(demo):
 
     hooks = [("blocks.1.hook_q_input", move), ("blocks.1.attn.hook_q", lambda q: seen.update(q=q.copy()))]
     edited = demo.run_with_hooks(ids, hooks)
-    plain = demo.run_with_cache(ids, "blocks.1.attn.hook_q")["blocks.1.attn.hook_q"].copy()
+    plain = demo.cache(ids, "blocks.1.attn.hook_q")["blocks.1.attn.hook_q"].copy()
     plain[5, 2] = plain[4, 2]
     assert same_bits(seen["q"], plain) and not same_bits(edited, demo(ids))
 

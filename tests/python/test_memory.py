@@ -29,8 +29,8 @@ def test_caching_one_layer_at_32k_tokens_costs_one_tensor():
     """Compared with a pass that keeps a single row."""
     name, length = "blocks.0.attn.hook_rot_q", 32768
     tensor = length * 8 * 16 * 4
-    one_row = peak(length, f"model.run_with_cache(ids, [{name!r}, 'blocks.0.attn.hook_pattern'], positions=0)")
-    whole = peak(length, f"model.run_with_cache(ids, {name!r})")
+    one_row = peak(length, f"model.cache(ids, [{name!r}, 'blocks.0.attn.hook_pattern'], positions=0)")
+    whole = peak(length, f"model.cache(ids, {name!r})")
     print(f"32768 tokens: {(whole - one_row) / 2**20:.1f} MiB for a tensor of {tensor / 2**20:.1f} MiB")
     assert whole - one_row < tensor + SLACK
 
@@ -38,7 +38,7 @@ def test_caching_one_layer_at_32k_tokens_costs_one_tensor():
 def test_an_editing_hook_costs_one_tensor():
     name, length = "blocks.1.mlp.hook_pre", 2048  # wide: [pos, d_mlp]
     tensor = length * 224 * 4
-    looked = peak(length, f"model.run_with_cache(ids, [{name!r}, 'logits'])")  # both runs keep all logits
+    looked = peak(length, f"model.cache(ids, [{name!r}, 'logits'])")  # both runs keep all logits
     edited = peak(length, f"model.run_with_hooks(ids, [({name!r}, lambda a: None)])")
     print(f"2048 tokens: {(edited - looked) / 2**20:.1f} MiB more than looking at {tensor / 2**20:.1f} MiB")
     assert edited - looked < tensor + SLACK
@@ -53,7 +53,7 @@ def test_a_hundred_caches_leak_no_memory(demo):
     ids = list(range(200))
 
     def run():
-        cache = demo.run_with_cache(ids)
+        cache = demo.cache(ids)
         demo.run_with_hooks(ids, [("blocks.*.attn.hook_pattern", lambda a: a)])
         return sum(array.nbytes for array in cache.values())
 

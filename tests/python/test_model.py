@@ -27,7 +27,7 @@ def test_tokens_convert_to_text_and_back(demo):
 
 def test_the_cache_has_every_hook_point_in_order(tiny):
     ids = some_ids(tiny, 9)
-    cache = tiny.run_with_cache(ids)
+    cache = tiny.cache(ids)
     cfg = tiny.cfg
     assert list(cache) == tiny.hook_names()
     assert all(array.dtype == np.float32 for array in cache.values())
@@ -39,9 +39,9 @@ def test_the_cache_has_every_hook_point_in_order(tiny):
 
 def test_a_batch_has_a_leading_dimension_and_the_bits_of_each_alone(tiny):
     ids = np.stack([some_ids(tiny, 12, seed) for seed in (1, 2, 3)])
-    together = tiny.run_with_cache(ids)
+    together = tiny.cache(ids)
     for row, sequence in enumerate(ids):
-        for name, array in tiny.run_with_cache(sequence).items():
+        for name, array in tiny.cache(sequence).items():
             np.testing.assert_array_equal(together[name][row], array, err_msg=name)
 
 
@@ -49,8 +49,8 @@ def test_a_batch_has_a_leading_dimension_and_the_bits_of_each_alone(tiny):
 def test_chosen_positions_equal_rows_of_the_full_cache(demo, positions):
     ids = np.stack([some_ids(demo, 10), some_ids(demo, 10, 1)])
     chosen = np.atleast_1d(np.arange(10)[positions])
-    whole = demo.run_with_cache(ids, ["blocks.0.*", "logits"])
-    for name, array in demo.run_with_cache(ids, ["blocks.0.*", "logits"], positions=positions).items():
+    whole = demo.cache(ids, ["blocks.0.*", "logits"])
+    for name, array in demo.cache(ids, ["blocks.0.*", "logits"], positions=positions).items():
         axis = 2 if name.endswith(("pattern", "scores")) else 1
         np.testing.assert_array_equal(array, np.take(whole[name], chosen, axis), err_msg=name)
 
@@ -63,16 +63,16 @@ def test_logits_of_chosen_positions(demo):
 def test_names_filter_accepts_names_patterns_lists_and_functions(demo):
     ids = some_ids(demo, 4)
     every_q = [f"blocks.{layer}.attn.hook_q" for layer in range(8)]
-    assert list(demo.run_with_cache(ids, "blocks.*.attn.hook_q")) == every_q
-    assert list(demo.run_with_cache(ids, lambda name: name.endswith("hook_q"))) == every_q
-    assert list(demo.run_with_cache(ids, ["logits", "blocks.2.attn.hook_q"])) == ["blocks.2.attn.hook_q", "logits"]
+    assert list(demo.cache(ids, "blocks.*.attn.hook_q")) == every_q
+    assert list(demo.cache(ids, lambda name: name.endswith("hook_q"))) == every_q
+    assert list(demo.cache(ids, ["logits", "blocks.2.attn.hook_q"])) == ["blocks.2.attn.hook_q", "logits"]
 
 
 def test_stop_at_layer_leaves_out_later_hook_points(demo):
     ids = some_ids(demo, 4)
-    names = demo.run_with_cache(ids, stop_at_layer=2)
+    names = demo.cache(ids, stop_at_layer=2)
     assert list(names)[0] == "hook_embed" and list(names)[-1] == "blocks.1.hook_resid_post"
-    assert list(demo.run_with_cache(ids, stop_at_layer=-6)) == list(names)
+    assert list(demo.cache(ids, stop_at_layer=-6)) == list(names)
 
 
 def test_tokens_of_other_libraries_are_accepted(demo):
@@ -84,18 +84,18 @@ def test_tokens_of_other_libraries_are_accepted(demo):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m: m.run_with_cache([1], "blocks.0.attn.hook_rot_w"), "did you mean 'blocks.0.attn.hook_rot_q'"),
-        (lambda m: m.run_with_cache([1], lambda name: False), "accepts no hook point"),
-        (lambda m: m.run_with_cache([1, 2], positions=2), "positions 0 to 1"),
-        (lambda m: m.run_with_cache([1, 2], positions=[]), "names no position"),
-        (lambda m: m.run_with_cache([1], stop_at_layer=9), "layers 0 to 7"),
-        (lambda m: m.run_with_cache([1], "logits", stop_at_layer=3), "comes before it"),
+        (lambda m: m.cache([1], "blocks.0.attn.hook_rot_w"), "did you mean 'blocks.0.attn.hook_rot_q'"),
+        (lambda m: m.cache([1], lambda name: False), "accepts no hook point"),
+        (lambda m: m.cache([1, 2], positions=2), "positions 0 to 1"),
+        (lambda m: m.cache([1, 2], positions=[]), "names no position"),
+        (lambda m: m.cache([1], stop_at_layer=9), "layers 0 to 7"),
+        (lambda m: m.cache([1], "logits", stop_at_layer=3), "comes before it"),
         (lambda m: m([1, 1024]), "token id 1024 at position 1"),
         (lambda m: m([-2]), "expected 0 to 1023"),
         (lambda m: m([-1]), "nothing but padding"),
         (lambda m: m([]), r"shape \[0\]"),
         (lambda m: m([0.5]), "float64"),
-        (lambda m: m.run_with_cache(np.zeros(40000, int), "blocks.0.attn.hook_pattern"), "positions="),
+        (lambda m: m.cache(np.zeros(40000, int), "blocks.0.attn.hook_pattern"), "positions="),
         (lambda m: qkscope.show_progress("x"), "on='x': expected True or False"),
         (lambda m: m.cfg.rope[99], "layer 99: the model has layers 0 to 7"),
         (lambda m: m.cfg.window["x"], "layer 'x': expected a number from 0 to 7"),

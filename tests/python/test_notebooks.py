@@ -1,4 +1,4 @@
-"""The notebooks of examples/ run from the first cell to the last."""
+"""The notebooks of examples/ run from the first cell to the last, from any folder."""
 
 import nbformat
 import pytest
@@ -9,11 +9,19 @@ NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs(path):
+def test_notebook_runs_from_any_folder(path, tmp_path):
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(path.parent)}}).execute()
-    shown = [kind for cell in notebook.cells for output in cell.get("outputs", []) for kind in output.get("data", {})]
-    assert any(kind.startswith("image/") for kind in shown)
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert any("<svg" in data.get("text/html", "") + data.get("image/svg+xml", "") for data in shown)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_needs_no_other_plotting_package_and_names_no_folder(path):
+    notebook = nbformat.read(path, as_version=4)
+    code = "".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    assert "matplotlib" not in code and "../" not in code
+    assert str(ROOT) not in path.read_text()
 
 
 def test_every_notebook_is_tested():

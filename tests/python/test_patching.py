@@ -43,7 +43,7 @@ def metric(logits):
 
 def by_hand(model, clean, corrupted, name, put):
     """Returns the metric of a single patch."""
-    cache = model.run_with_cache(clean, name)
+    cache = model.cache(clean, name)
 
     def patch(activation, hook):
         put(activation, cache[name])
@@ -76,7 +76,7 @@ def test_batched_patches_equal_single_patches(pair, case):
 
 def test_batch_size_changes_no_bit(pair):
     model, clean, corrupted = pair
-    cache = model.run_with_cache(clean, "*hook_z")
+    cache = model.cache(clean, "*hook_z")
     whole = patching.get_act_patch_attn_head_out_all_pos(model, corrupted, cache, metric)
     for options in ({"batch_size": 1}, {"batch_size": 3}, {"progress": True}):
         other = patching.get_act_patch_attn_head_out_all_pos(model, corrupted, cache, metric, **options)
@@ -157,7 +157,7 @@ def test_patching_functions_have_names_and_documentation():
         (lambda m, a, b: with_setter(m, a, b, "3"), "patch_setter: it gave '3'"),
         (lambda m, a, b: with_setter(m, a, b, np.zeros(3)), r"patch_setter: it gave shape \[3\]"),
         (lambda m, a, b: qkscope.logit_lens(m, None), "expected a text, integers"),
-        (lambda m, a, b: qkscope.logit_lens(m, a, targets="x"), "targets: found 'x', expected token ids"),
+        (lambda m, a, b: qkscope.logit_lens(m, a, targets=1.5), "targets: found 1.5, expected token ids"),
         (lambda m, a, b: qkscope.path_patch(m, b, a, metric, "logit"), "receivers='logit'"),
         (lambda m, a, b: qkscope.path_patch(m, b, a, metric, [(9, 0)]), "no q of layer 9"),
         (lambda m, a, b: qkscope.path_patch(m, b, a, metric, [(1, 0)], "z"), "component='z'"),
@@ -185,7 +185,7 @@ def edge_by_hand(model, clean, corrupted, sender, receiver, component):
     """The direct path in NumPy: adds the change of the sender to the residual stream, normalises and projects it."""
     (source, head), (layer, to) = sender, receiver
     names = [f"blocks.{source}.attn.hook_z", f"blocks.{layer}.hook_resid_pre"]
-    ours, theirs = (model.run_with_cache(tokens, names) for tokens in (corrupted, clean))
+    ours, theirs = (model.cache(tokens, names) for tokens in (corrupted, clean))
     change = (theirs[names[0]][:, head] - ours[names[0]][:, head]) @ model.blocks[source].attn.W_O[head]
     residual = ours[names[1]] + change
     scale = np.sqrt((residual**2).mean(-1, keepdims=True) + model.cfg.eps)

@@ -189,6 +189,7 @@ def test_one_figure_is_drawn(captured, tmp_path):
     qkscope.analyze(captured[0], out=tmp_path / "results")
     drawn = qkscope.figures(tmp_path / "results", tmp_path / "figures", only="rq_rk_scatter", formats=["svg"])
     assert drawn.figures == ["rq_rk_scatter"] and drawn.report == ""
+    assert repr(drawn) == "Drawn(figures=['rq_rk_scatter'], report='')"
     assert (tmp_path / "figures/rq_rk_scatter.svg").read_text().startswith("<?xml")
 
 

@@ -36,7 +36,7 @@ def rows():
     positions = []
     for text in texts:
         tokens = model.to_tokens(text)[:64]
-        cache = model.run_with_cache(tokens, ["blocks.2.attn.hook_q", "blocks.2.attn.hook_rot_q"])
+        cache = model.cache(tokens, ["blocks.2.attn.hook_q", "blocks.2.attn.hook_rot_q"])
         for name in found:
             found[name].append(np.asarray(cache[f"blocks.2.attn.{name}"], dtype=np.float64))
         positions.append(np.arange(len(tokens)))

@@ -93,7 +93,7 @@ def test_residual_stacks_match_transformer_lens(case):
     golden = Golden(case, "folded")
     model = qkscope.load(GOLDEN / case, device="cpu", fold_ln=True)
     check_calls(golden, model)
-    cache = model.run_with_cache(golden.ids)
+    cache = model.cache(golden.ids)
     check_stacks(golden, model, cache)
     assert golden.compared == 5 + 21
 
@@ -143,11 +143,11 @@ def test_optional_hook_points_match_transformer_lens(case):
         names = [name for name in names if not name.endswith(("ln2.hook_scale", "hook_mlp_in"))]
     # TransformerLens includes the residual factor of Granite in W_O.
     factor = json.loads((GOLDEN / case / "config.json").read_text()).get("residual_multiplier", 1.0)
-    for name, array in model.run_with_cache(golden.ids, names).items():
+    for name, array in model.cache(golden.ids, names).items():
         golden.check(name, array * factor if name.endswith("hook_result") else array)
     assert golden.compared == (7 if model.cfg.parallel_attn_mlp else 9)
     assert set(names) <= set(model.hook_names(on_request=True))
-    results = model.run_with_cache(golden.ids, lambda name: name.endswith("hook_result"), positions=-1)
+    results = model.cache(golden.ids, lambda name: name.endswith("hook_result"), positions=-1)
     golden_result = golden.values["asked.blocks.1.attn.hook_result"][-1:]
     np.testing.assert_allclose(results["result", 1] * factor, golden_result, atol=TOLERANCE)
 
@@ -187,7 +187,7 @@ def test_attributions_do_not_depend_on_folding(case):
     """Attributions of an unfolded model equal those of the folded model of TransformerLens."""
     golden = Golden(case, "folded")
     model = qkscope.load(GOLDEN / case, device="cpu")
-    cache = model.run_with_cache(golden.ids)
+    cache = model.cache(golden.ids)
     decomposed = cache.decompose_resid()
     golden.check("logit_attrs", cache.logit_attrs(decomposed, 5) / model.cfg.logit_scale)
     golden.check("logit_attrs_difference", cache.logit_attrs(decomposed, 5, 7) / model.cfg.logit_scale)

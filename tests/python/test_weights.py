@@ -19,7 +19,7 @@ def runs_on_text(model):
 
 
 def test_projections_follow_from_the_weights(tiny):
-    cache = tiny.run_with_cache(some_ids(tiny, 7))
+    cache = tiny.cache(some_ids(tiny, 7))
     for i in runs_on_text(tiny):
         attn = tiny.blocks[i].attn
         x = cache[f"blocks.{i}.ln1.hook_normalized"]
@@ -30,7 +30,7 @@ def test_projections_follow_from_the_weights(tiny):
 
 
 def test_the_mlp_follows_from_the_weights(tiny):
-    cache = tiny.run_with_cache(some_ids(tiny, 7))
+    cache = tiny.cache(some_ids(tiny, 7))
     for i in runs_on_text(tiny):
         mlp, at = tiny.blocks[i].mlp, f"blocks.{i}."
         x = cache[at + "ln2.hook_normalized"]
@@ -41,7 +41,7 @@ def test_the_mlp_follows_from_the_weights(tiny):
 def test_output_projection_and_unembedding_follow_from_the_weights():
     model = qkscope.load(GOLDEN / "llama_bias", device="cpu")  # no norm after the output projection
     ids = some_ids(model, 7)
-    cache = model.run_with_cache(ids)
+    cache = model.cache(ids)
     attn, mlp = model.blocks[1].attn, model.blocks[1].mlp
     out = plus(np.einsum("phd,hdm->pm", cache["blocks.1.attn.hook_z"], attn.W_O), attn.b_O)
     np.testing.assert_allclose(cache["blocks.1.hook_attn_out"], out, atol=TOLERANCE)
@@ -69,7 +69,7 @@ def test_weights_of_families_with_other_layouts():
     for name in ("gpt2", "gpt_neox", "phi3"):
         model = qkscope.load(GOLDEN / name, device="cpu")
         ids = some_ids(model, 7)
-        cache = model.run_with_cache(ids)
+        cache = model.cache(ids)
         attn, mlp = model.blocks[1].attn, model.blocks[1].mlp
         x = cache["blocks.1.ln1.hook_normalized"]
         q = plus(np.einsum("pm,hmd->phd", x, attn.W_Q), attn.b_Q)
@@ -92,7 +92,7 @@ def test_weights_of_a_mixture_of_experts():
     for name in ("qwen3_moe", "mixtral", "mixtral_one_tensor", "gpt_oss", "gpt_oss_mxfp4"):
         model = qkscope.load(GOLDEN / name, device="cpu")
         cfg, layer = model.cfg, 0
-        cache = model.run_with_cache(some_ids(model, 7))
+        cache = model.cache(some_ids(model, 7))
         mlp, hook = model.blocks[layer].mlp, f"blocks.{layer}.mlp.hook_"
         x = cache[f"blocks.{layer}.ln2.hook_normalized"]
         assert len(mlp.experts) == cfg.num_experts and mlp.experts[1].W_out.shape == (cfg.d_expert, cfg.d_model)

@@ -13,12 +13,12 @@ def test_torch_tensors_show_the_same_memory():
     model = qkscope.load(DEMO, device="cpu", arrays="torch")
     plain = qkscope.load(DEMO, device="cpu")
     ids = some_ids(model, 6)
-    logits, cache = model.run_with_cache(torch.tensor(ids), return_type="logits")
+    logits, cache = model.run_with_cache(torch.tensor(ids))
     assert isinstance(logits, torch.Tensor) and logits.dtype == torch.float32
     np.testing.assert_array_equal(logits.numpy(), plain(ids))
     assert isinstance(model(ids, "loss"), torch.Tensor) and model(ids, "loss").ndim == 0
     assert torch.allclose(cache["ln_final.hook_normalized"] @ model.W_U, logits, atol=1e-4)
-    theirs = plain.run_with_cache(ids)
+    theirs = plain.cache(ids)
     for ours, expected in (
         (cache.decompose_resid(apply_ln=True), theirs.decompose_resid(apply_ln=True)),
         (cache.stack_head_results(pos_slice=-1), theirs.stack_head_results(pos_slice=-1)),
@@ -36,7 +36,7 @@ def test_torch_tensors_show_the_same_memory():
 
 def test_caches_move():
     model = qkscope.load(DEMO, device="cpu")
-    cache = model.run_with_cache([1, 2, 3], "blocks.0.*")
+    cache = model.cache([1, 2, 3], "blocks.0.*")
     before = cache["q", 0].copy()
     for kind, expected in (("cpu", torch.Tensor), ("numpy", np.ndarray)):
         assert cache.to(kind) is cache and isinstance(cache["q", 0], expected)

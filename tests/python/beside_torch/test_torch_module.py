@@ -42,7 +42,7 @@ def watch(module, names):
 def test_every_hook_point_shows_the_same(family):
     model = qkscope.load(GOLDEN / family, device="cpu")
     ids = some_ids(model, 40)
-    cache = model.run_with_cache(ids)
+    cache = model.cache(ids)
     module = to_torch_module(model)
     seen = watch(module, cache)
     logits = module(ids)
@@ -56,7 +56,7 @@ def test_every_hook_point_shows_the_same(family):
 def test_one_block(family):
     model = qkscope.load(GOLDEN / family, device="cpu")
     batch = np.stack([some_ids(model, 12, seed) for seed in range(2)])
-    cache = model.run_with_cache(batch, "blocks.1.*")
+    cache = model.cache(batch, "blocks.1.*")
     block = to_torch_module(model, layer=1)
     entered = torch.from_numpy(np.array(cache["blocks.1.hook_resid_pre"])).requires_grad_()
     left = block(entered)
@@ -95,7 +95,7 @@ def test_gradients_are_slopes():
 def test_the_page_hands_over_as_it_says():
     model = qkscope.load(DEMO, device="cpu")
     ids = some_ids(model, 12)
-    clean = torch.from_numpy(np.array(model.run_with_cache(ids[::-1], "blocks.3.attn.hook_z")["z", 3]))
+    clean = torch.from_numpy(np.array(model.cache(ids[::-1], "blocks.3.attn.hook_z")["z", 3]))
     names = {"model": model, "torch": torch, "tokens": ids, "right": 3, "wrong": 7, "clean_z": clean}
     (code,) = [block for block in python_blocks("how-to/patching.md") if "to_torch_module" in block]
     run_block("patching.md", code, names)
