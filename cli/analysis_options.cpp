@@ -14,7 +14,7 @@
 namespace qkscope::cli {
 namespace {
 
-// Parses a number that fills the whole text.
+// Parses text that consists of exactly one number; returns nullopt otherwise.
 template <typename T>
 std::optional<T> parse_whole_text(std::string_view text) {
   T value{};
@@ -77,7 +77,8 @@ std::optional<OptionValue> parse_counts(const std::string& text) {
   return counts;
 }
 
-// Returns nullopt where the text is not of the option's kind.
+// Parses the text as a value of the option's type. Returns nullopt if the text does not match the
+// type.
 std::optional<OptionValue> parse(const AnalysisOption& option, std::string text) {
   if (option.kind != OptionKind::text) std::erase(text, ' ');
   switch (option.kind) {
@@ -100,7 +101,7 @@ std::optional<OptionValue> parse(const AnalysisOption& option, std::string text)
   return text;
 }
 
-// Returns the message of a value that the option does not take, or "".
+// Returns an error message if the option does not accept the value, else "".
 std::string check(const AnalysisOption& option, const std::string& text) try {
   const auto value = parse(option, text);
   return value && option.allows(*value)

@@ -1,4 +1,4 @@
-// The options of analyses on the command line, made from the table in experimental/options.h.
+// Command-line options of the analyses, generated from the table in experimental/options.h.
 #pragma once
 
 #include <initializer_list>

@@ -49,7 +49,7 @@ constexpr Command kCommands[] = {
     {"synth", "Tools", add_synth, "qkscope synth data --layers 2 --head-counts 4,2"},
 };
 
-// A command of an earlier version and its replacement.
+// A removed command and its replacement.
 struct OldCommand {
   std::string_view name;
   std::string_view now;     // the new command

@@ -38,8 +38,8 @@ void add_trace(CLI::App& app);
 // Adds the options and the action of `qkscope capture` to a command or to the program sniff-qk.
 void set_up_capture(CLI::App& command);
 
-// Returns the command line that replaces a call of a command of an earlier version, or "" if the
-// first word is no such command. `words` are the arguments of the program.
+// Returns the command line that replaces a removed command, or "" if the first word is not a
+// removed command. `words` are the program's arguments.
 std::string replacement_of_old_command(const std::vector<std::string>& words);
 
 }  // namespace qkscope::cli

@@ -9,7 +9,7 @@
 namespace qkscope::cli {
 namespace {
 
-// Wraps a check of CLI11 with our own error message.
+// Wraps a CLI11 validator to report errors with our own message.
 CLI::Validator worded(const CLI::Validator& check, const std::string& expected,
                       const std::string& name) {
   return {[check, expected](const std::string& text) {

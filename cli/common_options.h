@@ -34,7 +34,7 @@ std::pair<CLI::App*, Arguments*> add_command(CLI::App& app, const std::string& n
   return {command, arguments.get()};
 }
 
-// Checks of numbers, with shorter error messages than those of CLI11.
+// Validators of numbers, with shorter error messages than those of CLI11.
 CLI::Validator positive();
 CLI::Validator not_negative();
 

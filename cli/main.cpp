@@ -16,7 +16,7 @@ namespace {
 
 using qkscope::cli::bad_input;
 
-// CLI11 reports a first word that is no command as a missing command; name the word instead.
+// CLI11 reports an unknown command as a missing command; this message names the unknown word.
 std::string missing_command(const CLI::App& app) {
   const auto words = app.remaining();
   if (words.empty()) return "a command is needed";
@@ -36,8 +36,8 @@ int run(int argc, char** argv) {
     return fmt::format("qkscope {} ({})", qkscope::version_string(), qkscope::cpu_target());
   });
   qkscope::cli::add_commands(app);
-  // Extra words are reported by missing_command(). Set after add_commands(): commands would inherit
-  // the setting.
+  // missing_command() reports extra words. allow_extras() must be called after add_commands(),
+  // because commands inherit the setting when they are added.
   app.allow_extras();
   app.callback([&app] {
     if (app.get_subcommands().empty())

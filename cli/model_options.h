@@ -19,7 +19,7 @@ struct ModelArguments {
   std::vector<std::string> overrides;  // KEY=VALUE
 
   void add_to(CLI::App& command);
-  // Returns the local folder; downloads missing files of a model id.
+  // Returns the local folder of the model. For a model id, downloads missing files first.
   std::string fetch(bool quiet) const;
   // `longest_batch` is the largest batch in tokens; 0: unknown.
   ModelOptions options(std::int64_t longest_batch) const;

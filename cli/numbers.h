@@ -1,4 +1,4 @@
-// Formats signed counts and byte sizes for people.
+// Formats signed counts and byte sizes in human-readable form.
 #pragma once
 
 #include <cstdint>

@@ -5,8 +5,8 @@
 
 namespace qkscope::cli {
 
-// Throws bad input if the folder does not exist and cannot be created, or is not writable. Creates
-// nothing. An address of an object store must be reachable.
+// Throws a bad-input error if the folder does not exist and cannot be created, or is not writable.
+// Creates nothing. An address of an object store must be reachable.
 void check_output_folder(const std::string& path);
 
 // Like check_output_folder(), for commands that cannot write to an object store.

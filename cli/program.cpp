@@ -23,8 +23,8 @@ constexpr int kFailure = 1;
 constexpr int kBadInput = 2;
 
 // The descriptor of a closed standard stream would be reused by the next file that is opened, and
-// output would land in that file. /dev/null, opened in the wrong direction, takes its place, so
-// that printing still fails.
+// output would be written to that file. Opens /dev/null in the wrong direction (read or write) in
+// place of the closed stream, so that printing still fails.
 void occupy_closed_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) != -1 || errno != EBADF) continue;
@@ -33,8 +33,8 @@ void occupy_closed_streams() {
   }
 }
 
-// Terminate handler: reports a failed allocation inside a destructor, from which no exception can
-// leave, instead of aborting.
+// Terminate handler: reports a failed allocation inside a destructor, which cannot propagate
+// exceptions, instead of aborting.
 [[noreturn]] void end_without_exception() {
   try {
     if (const auto current = std::current_exception()) std::rethrow_exception(current);

@@ -1,4 +1,5 @@
-// The frame of both programs: parsing, errors as one line, exit codes.
+// Code shared by the main functions of both programs: command-line parsing, one-line error messages
+// and exit codes.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// Publishing a capture on the Hugging Face Hub: `qkscope hub publish`, and the end of a capture.
+// Publishes captures on the Hugging Face Hub, for `qkscope hub publish` and at the end of `qkscope
+// capture`.
 #pragma once
 
 #include <string>
@@ -11,7 +12,7 @@ namespace qkscope::cli {
 void publish_and_report(const std::string& data_root, const PublishOptions& options);
 
 // Publishes a capture whose configuration names a repository. Without a token, prints how to
-// publish later. The message of a failure says that the capture itself is complete.
+// publish later. If publishing fails, the error message says that the capture itself is complete.
 void publish_finished(const std::string& data_root, const PublishOptions& options);
 
 }  // namespace qkscope::cli

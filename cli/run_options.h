@@ -70,15 +70,15 @@ struct RunArguments {
   Shard chosen_shard() const;
   // Applies --limit and --ids, which override the file.
   void apply_to(DatasetConfig& dataset) const;
-  // Whether to print text: with --json, standard output holds the JSON object alone.
+  // Whether to print text: with --json, standard output contains only the JSON object.
   bool prints_text() const { return !common.quiet && !json; }
 };
 
-// Parses --shard: "i/n" is one of n equal parts of a dataset or a sweep; "auto" takes i and n from
+// Parses --shard: "i/n" is one of n equal parts of a dataset or a sweep; "auto" reads i and n from
 // environment variables of the scheduler.
 Shard parse_shard(const std::string& text);
 
-// "cuda:0", "cuda:0 and 3 more".
+// Formats the devices for output: "cuda:0", "cuda:0 and 3 more".
 std::string shown_devices(Device first, std::size_t count);
 
 }  // namespace qkscope::cli

@@ -1,4 +1,5 @@
-// The program sniff-qk: the documented command of the capture protocol, equal to `qkscope capture`.
+// The program sniff-qk: the command that the capture protocol documents, equivalent to `qkscope
+// capture`.
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 

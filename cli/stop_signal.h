@@ -11,8 +11,8 @@ namespace qkscope::cli {
 // under nohup, stay ignored.
 const std::atomic<bool>& watch_stop_signals();
 
-// Ends the process by the received signal, so that the shell sees an interrupted program and not a
-// finished one.
+// Terminates the process with the received signal, so that the shell sees it as interrupted, not as
+// finished.
 void end_by_stop_signal();
 
 }  // namespace qkscope::cli

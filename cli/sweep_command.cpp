@@ -19,7 +19,7 @@ namespace {
 using RunOutcome = RunReport::Outcome;
 using Publication = RunReport::Publication;
 
-// Labels of the runs whose outcome or publication has this value.
+// Returns the labels of the runs whose outcome or publication status equals `value`.
 template <typename Value>
 std::vector<std::string> labels_with(const std::vector<RunReport>& reports, Value value) {
   std::vector<std::string> labels;
@@ -128,8 +128,8 @@ void print_counts(const std::vector<RunReport>& reports, double seconds) {
     fmt::print("{} published, {} were published before\n", published, before);
 }
 
-// Throws for the runs with these labels, if any. `by_machine`: whether a run failed for a reason
-// other than bad input.
+// Throws an error that lists the given runs; does nothing if there are none. `by_machine`: whether
+// some run failed for a reason other than bad input.
 void report_runs(const std::vector<std::string>& labels, std::size_t all, bool by_machine,
                  const char* what, const char* remedy) {
   if (!labels.empty())
@@ -172,7 +172,7 @@ void draw_once(const std::string& folder, bool quiet) {
   fmt::print("report: {}\n", drawn.report);
 }
 
-// Draws again if another machine stored newer tables meanwhile.
+// Draws the figures, and redraws them if another machine has uploaded newer tables in the meantime.
 void draw(const SweepCommand& command) {
   const bool quiet = command.options.quiet;
   do {

@@ -12,7 +12,7 @@ struct SweepCommand {
 };
 
 // Runs the sweep and prints the overview. Throws at the end if runs failed. After a stop signal,
-// ends the program by that signal.
+// terminates the program with that signal.
 void run_sweep_command(const SweepCommand& command);
 
 // Prints the state of every run, on one machine or on a cluster. With `watch_seconds` above 0,

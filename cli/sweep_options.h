@@ -18,7 +18,7 @@ struct SweepFileArguments {
 
   void add_to(CLI::App& command);
   Sweep read();
-  // Returns the same options for another process that runs in the same folder.
+  // Returns these options as arguments for another process that runs in the same folder.
   std::vector<std::string> arguments() const;
 };
 

@@ -1,5 +1,5 @@
-// qkscope analyze: analyses every head of a capture. qkscope options: documents the options of
-// analyses.
+// qkscope analyze: analyses every head of a capture. qkscope options: documents the analysis
+// options.
 #include <chrono>
 
 #include <fmt/format.h>
@@ -24,8 +24,8 @@ struct AnalyzeArguments {
   bool overwrite = false;
 };
 
-// Heads allocate and free equal large blocks one after the other. Keeping freed memory in the
-// process avoids a page fault per page and head: 3 % of the CPU time.
+// The analysis of each head allocates and frees large blocks of the same sizes. Keeping freed
+// memory in the process avoids page-faulting every block again for each head (3 % of the CPU time).
 void keep_freed_memory() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the maximum that glibc accepts
   mallopt(M_TRIM_THRESHOLD, 1 << 30);

@@ -47,7 +47,7 @@ double rate(const BenchResult& result) {
   return result.flop / result.seconds;
 }
 
-// "FlashInfer, our own in 1 of 36 layers": attention kernels, the most used first.
+// Lists the attention kernels, most used first: "FlashInfer, our own in 1 of 36 layers".
 std::string kernels(const BenchResult& result) {
   std::int64_t layers = 0;
   for (const auto& kernel : result.attention) layers += kernel.layers;

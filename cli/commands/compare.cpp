@@ -63,7 +63,7 @@ struct Sides {
 constexpr Sides kPublished{"published", "se_published", "published", "ours", "se_ours", "ours"};
 constexpr Sides kTwoRuns{"a", "se_a", "A", "b", "se_b", "B"};
 
-// A row of the comparison table that has both numbers.
+// A printed row of the comparison table.
 struct Shown {
   std::size_t row = 0;
   std::string measure;

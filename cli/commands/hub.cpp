@@ -105,7 +105,8 @@ std::string kind_name(RepositoryKind kind) {
   return kind == RepositoryKind::model ? "model" : "dataset";
 }
 
-// "main, v2 (0123456)", or the commit alone.
+// Formats the refs and the commit of a cached revision: "main, v2 (0123456)", or only the commit if
+// the revision has no refs.
 std::string revision_name(const CachedRevision& revision) {
   const auto commit = revision.commit.substr(0, 12);
   return revision.refs.empty() ? commit

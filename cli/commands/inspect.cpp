@@ -81,7 +81,7 @@ Json config_json(const ModelConfig& model) {
           {"layers", layers}};
 }
 
-// Prints one line per kind of layer, in the order of its first layer.
+// Prints one line per kind of layer, ordered by the first layer of each kind.
 void print_layers(const ModelConfig& model) {
   std::vector<std::pair<std::string, std::vector<std::int64_t>>> kinds;
   for (std::int64_t i = 0; i < model.n_layers; ++i) {

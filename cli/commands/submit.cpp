@@ -45,7 +45,7 @@ void set_slurm_field(const std::string& key, const std::string& value, SlurmOpti
     options.*std::get<std::string SlurmOptions::*>(field->second) = value;
 }
 
-// Options of the command line replace the values of the sweep file.
+// Slurm options of the command line, which override the values of the sweep file.
 struct SlurmArguments {
   std::int64_t shards = 0;
   std::vector<std::string> fields;  // KEY=VALUE

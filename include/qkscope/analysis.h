@@ -62,7 +62,8 @@ struct PcaResult {
   // of texts is fitted on the other groups. NaN for a single text.
   double r_q_axis = std::numeric_limits<double>::quiet_NaN();
   double r_k_axis = std::numeric_limits<double>::quiet_NaN();
-  // Shape (groups of texts): both correlations without the rows of one group; axes stay fixed.
+  // Shape (groups of texts): r_q_axis and r_k_axis without the rows of each group; the axes are not
+  // refitted.
   std::vector<double> r_q_axis_without;
   std::vector<double> r_k_axis_without;
 };
@@ -247,10 +248,11 @@ struct ProfilePoint {
   double position = 0;  // mean over the bin's queries
   std::int64_t queries = 0;
   MeanPlasticity mean;
-  // Standard error over texts, of keys and queries alike, by a jackknife; NaN without replicates.
+  // Jackknife standard error over texts; each replicate omits the keys and the queries of one group
+  // of texts. NaN without replicates.
   double se = std::numeric_limits<double>::quiet_NaN();
-  // Model-free estimate: mean over pairs of 4 n / (n - 1) p (1 - p), p the share of the bin's n
-  // queries that prefer the first key. NaN without rows or below two queries.
+  // Model-free estimate: mean over pairs of 4 n / (n - 1) p (1 - p), where p is the fraction of the
+  // bin's n queries that prefer the first key. NaN without rows or with fewer than two queries.
   double ap_free = std::numeric_limits<double>::quiet_NaN();
   double se_free = std::numeric_limits<double>::quiet_NaN();
   std::int64_t free_pairs = 0;  // key pairs behind ap_free
@@ -271,7 +273,8 @@ struct ProfileBinMean {
 };
 QKSCOPE_API std::string to_string(ProfileBinMean::Kind kind);  // "decile"
 
-// Mean plasticity of key pairs by distance of the keys and distance of the query.
+// Mean plasticity of key pairs, by the distance between the two keys and the distance from the
+// query to their midpoint.
 struct HeatmapCell {
   double key_distance_low = 0;  // |t1 - t2| in [low, high)
   double key_distance_high = 0;
@@ -360,9 +363,10 @@ struct AnalyzeOptions {
   // downloaded into the cache. An existing folder takes precedence.
   std::string data_root;
   std::string label;  // value of the column `model`; empty: the model name in the capture
-  // For statistics as input: use vectors before RoPE, and compare keys of this capture of the same
-  // run in the plasticity analysis (empty: none).
+  // Only for statistics as input: analyse the vectors before RoPE.
   bool pre_rope = false;
+  // Only for statistics as input: a capture of the same run, whose keys the plasticity analysis
+  // compares; empty: no plasticity analysis.
   std::string keys;
   bool pca = true;
   bool rotation = true;
@@ -404,8 +408,9 @@ struct HeadReport {
   std::vector<SideComponent> q_components;
   std::vector<SideComponent> k_components;  // set only on the first query head of each key head
   std::vector<ScatterPoint> scatter;
-  // Jackknife replicates: the head without each group of texts. Only numbers whose means have an
-  // error are set; all others are NaN. Empty without errors.
+  // Jackknife replicates: the head without each group of texts. Only quantities whose mean over
+  // heads gets a standard error are set; all others are NaN. Empty if standard errors are not
+  // computed.
   std::vector<HeadReport> without_group;
   std::string error;  // reason why the head has no results; empty on success
   ErrorKind error_kind = ErrorKind::bad_input;
@@ -473,19 +478,20 @@ struct ResultTables {
 
 QKSCOPE_API ResultTables result_tables(const AnalysisRun& run, const AnalyzeOptions& options);
 
-// Throws bad input where `folder` holds results of another capture or of other options, and says
-// which options differ. Options of an analysis count only where both runs have that analysis.
+// Throws a bad-input error that names the differing options if `folder` contains results of another
+// capture or of other options. The options of an analysis are compared only if both runs include
+// that analysis.
 QKSCOPE_API void check_results_folder(const std::string& folder, const AnalyzeOptions& options);
 
 // Writes NAME.csv and NAME.parquet for each table, timings.json, and summary.json last: means over
-// heads, counts, failed heads, reasons of empty fields. Analyses that the folder already holds with
-// the same options stay; results of other options are refused as by check_results_folder(), or
-// removed first with `overwrite`.
+// heads, counts, failed heads, reasons for empty fields. Analyses that the folder already contains
+// with the same options are kept. Results of other options cause the error of
+// check_results_folder(), or with `overwrite` are removed first.
 QKSCOPE_API void write_results(const std::string& folder, const AnalysisRun& run,
                                const AnalyzeOptions& options, bool overwrite = false);
 
 // Logs the heads that failed, one line for each reason, and throws if there are any. Call after
-// write_results(), so that the exit code reports the failure; `folder` holds the results.
+// write_results(), so that the exit code reports the failure; `folder` is the results folder.
 QKSCOPE_API void report_failed_heads(const AnalysisRun& run, const std::string& folder);
 
 // ---- Planted captures: synthetic heads with known structure, to test the analyses.

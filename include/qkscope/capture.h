@@ -120,15 +120,17 @@ struct CaptureConfig {
   OutputConfig output;
 };
 
-// Reads a YAML file. `overrides` are KEY=VALUE with dotted keys. Throws bad input that names the
-// key, its line and the expected value for unknown keys, wrong types and values out of range.
+// Reads a YAML file. `overrides` are KEY=VALUE with dotted keys. Throws a bad-input error that
+// names the key, its line and the expected value for unknown keys, wrong types and values out of
+// range.
 QKSCOPE_API CaptureConfig read_capture_config(const std::string& file,
                                               const std::vector<std::string>& overrides = {});
 // Parses YAML text; messages call it "config".
 QKSCOPE_API CaptureConfig parse_capture_config(const std::string& yaml,
                                                const std::vector<std::string>& overrides = {});
 
-// Downloads the dataset, tokenizer and checkpoint of the configuration that the Hub cache lacks.
+// Downloads the dataset, tokenizer and checkpoint named in the configuration, unless they are in
+// the Hub cache.
 QKSCOPE_API void fetch_capture_inputs(const CaptureConfig& config,
                                       const FetchOptions& options = {});
 
@@ -178,8 +180,8 @@ class QKSCOPE_API CapturePlan {
   std::shared_ptr<const RunPlan> plan_;
 };
 
-// Plans a capture. Reads config.json but no weights. Throws bad input if the run does not fit on
-// the device.
+// Plans a capture. Reads config.json but no weights. Throws a bad-input error if the run does not
+// fit on the device.
 QKSCOPE_API CapturePlan make_plan(const CaptureConfig& config, const ComputeOptions& compute = {});
 
 // Predicted result of a run. Positions are sampled as in the run, so the number of rows is exact.
@@ -243,17 +245,17 @@ QKSCOPE_API std::string_view outcome_name(CaptureResult::Outcome outcome);  // "
 // Returns a JSON object with outcome, examples, rows, tokens and seconds.
 QKSCOPE_API std::string result_json(const CaptureResult& result);
 
-// Runs or resumes a capture into config.output.data_root. Throws bad input if another process
-// writes to that folder.
+// Runs or resumes a capture into config.output.data_root. Throws a bad-input error if another
+// process is writing to that folder.
 QKSCOPE_API CaptureResult run_capture(const CapturePlan& plan, const CaptureOptions& options = {});
 
-// Captures, one after another, those of `count` shards that are not complete yet, then merges all
-// shards. Ignores options.shard. Returns early with the outcome `interrupted` when stopped.
+// Divides the run into `count` shards, captures the incomplete ones one after another, then merges
+// all shards. Ignores options.shard. Returns early with the outcome `interrupted` when stopped.
 QKSCOPE_API CaptureResult run_capture_shards(const CapturePlan& plan, std::int64_t count,
                                              const CaptureOptions& options = {});
 
-// Writes the final files of a capture in shards once every shard is complete. Throws bad input that
-// names the missing shards.
+// Writes the final files of a capture in shards once every shard is complete. Throws a bad-input
+// error that names the missing shards.
 QKSCOPE_API CaptureResult merge_capture(const std::string& data_root, bool quiet = false);
 
 }  // namespace qkscope

@@ -88,9 +88,9 @@ struct CaptureIndex {
   std::optional<SamplerOptions> sampler;
 };
 
-// Lists the folders l{LL}h{HH}{q|k} under `data_root`. If there are none, lists those under its
-// only subfolder that has some, because older versions of qk-sniffer kept one folder per model.
-// Throws bad input if no subfolder or several subfolders have heads.
+// Lists the folders l{LL}h{HH}{q|k} under `data_root`. If there are none, lists the head folders
+// under the only subfolder that has some, because older versions of qk-sniffer wrote one folder per
+// model. Throws a bad-input error if no subfolder or more than one subfolder has heads.
 QKSCOPE_API CaptureIndex index_capture(const std::string& data_root);
 
 // Returns true if `name` is a valid capture argument: a folder with head folders, or a name
@@ -98,7 +98,7 @@ QKSCOPE_API CaptureIndex index_capture(const std::string& data_root);
 QKSCOPE_API bool names_capture(const std::string& name);
 
 // Returns the key head that belongs to a query head (GQA): from the metadata of the head file, else
-// from `given`, else from the state file. Throws bad input if none of them is available.
+// from `given`, else from the state file. Throws a bad-input error if none of them is available.
 QKSCOPE_API int key_head_of(const CaptureIndex& index, const HeadId& query,
                             const std::optional<HeadCounts>& given = {});
 
@@ -135,9 +135,9 @@ struct HeadFile {
   Metadata metadata;  // empty for files of other programs
 };
 
-// Reads and validates a head file. Throws bad input that names the file and the row for missing
-// columns, wrong types, nulls, vectors of different lengths, NaN or infinity, more than one sliding
-// window, or a duplicate (example, position).
+// Reads and validates a head file. Throws a bad-input error that names the file and the row for
+// missing columns, wrong types, nulls, vectors of different lengths, NaN or infinity, more than one
+// sliding window, or a duplicate (example, position).
 QKSCOPE_API HeadFile read_head_file(const std::string& path);
 
 // Reads only the metadata in the Parquet footer.

@@ -22,8 +22,9 @@ struct DrawOptions {
   std::array<int, 2> components = {0, 1};  // principal components of qk_collage and the report
   std::string head = "";       // "LAYER.HEAD" of head_planes; empty: the first head stored
   std::string scores = "";     // CSV file of benchmark scores for ap_drop_vs_score; empty: none
-  std::string attention = "";  // only heads of this attention kind ("full", "sliding:512");
-                               // empty: all heads. Tables without the column stay whole.
+  std::string attention = "";  // show only heads of this attention kind ("full", "sliding:512");
+                               // empty: show all heads. Tables without a column `attention` are
+                               // not filtered.
 };
 
 // Result of draw_figures().

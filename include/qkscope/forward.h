@@ -82,7 +82,8 @@ QKSCOPE_API bool can_be_edited(Stage stage);
 
 // Returns the hook points that match names or glob patterns, in firing order; '*' matches any
 // characters including dots. Derived points match only patterns that end with their name
-// ("*hook_result"). Throws bad input that suggests the nearest name if a pattern matches nothing.
+// ("*hook_result"). Throws a bad-input error that suggests the nearest name if a pattern matches
+// nothing.
 QKSCOPE_API std::vector<HookPoint> match_hooks(const ModelConfig& model,
                                                std::span<const std::string> patterns);
 
@@ -157,23 +158,24 @@ class QKSCOPE_API Observer {
   // docs/reference/hooks.md lists shapes.
   virtual void see(HookPoint point, ConstTensorView activation) = 0;
 
-  // Returns true for wanted points that go to edit() instead of see().
+  // Returns true for wanted points that are passed to edit() instead of see().
   virtual bool edits(HookPoint /*point*/) const { return false; }
 
   // Called with a mutable activation; the pass continues with the edited values. Edited scores
-  // determine the pattern, and an edited pattern determines z; unedited query rows keep the bits of
-  // z.
+  // determine the pattern, and an edited pattern determines z. For unedited query rows, z stays
+  // bit-identical.
   virtual void edit(HookPoint /*point*/, TensorView /*activation*/) {}
 
-  // Returns true if wanted points other than scores, patterns and derived points go to keep().
+  // Returns true if wanted points other than scores, patterns and derived points are passed to
+  // keep().
   virtual bool keeps_on_device() const { return false; }
 
   // Receives a device copy that may outlive the pass. The values are complete when the pass ends,
-  // or already now at points with edits(). Returns true, allowed only there, to continue the pass
-  // with the values of the copy.
+  // or immediately at points for which edits() returns true. Only at those points, keep() may
+  // return true to continue the pass with the values of the copy.
   virtual bool keep(HookPoint /*point*/, const ActivationCopy& /*activation*/) { return false; }
 
-  // Returns the query rows of scores and patterns; empty: all rows, the full square.
+  // Returns the query rows for which scores and patterns are computed; empty: all rows.
   virtual std::span<const std::int64_t> score_rows() const { return {}; }
 };
 
@@ -203,13 +205,13 @@ class QKSCOPE_API Collector : public Observer {
   std::vector<Kept> kept_;
 };
 
-// Throws bad input if scores, patterns or per-head activations of `rows` positions and `keys` keys
-// would exceed 16 GiB. `how` names the option that selects positions, for the message.
+// Throws a bad-input error if scores, patterns or per-head activations of `rows` positions and
+// `keys` keys would exceed 16 GiB. `how` names the option that selects positions, for the message.
 QKSCOPE_API void check_score_size(const ModelConfig& model, std::span<const HookPoint> points,
                                   std::int64_t rows, std::int64_t keys, std::string_view how);
 
-// Resolves cpu, cuda (the first GPU), cuda:N or auto (the first usable GPU, else the CPU). Throws
-// bad input if the device cannot be used.
+// Resolves cpu, cuda (the first GPU), cuda:N or auto (the first usable GPU, else the CPU). Throws a
+// bad-input error if the device cannot be used.
 QKSCOPE_API Device choose_device(const std::string& wanted);
 
 // Returns "cpu", "cuda:0", ...

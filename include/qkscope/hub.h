@@ -85,8 +85,8 @@ struct CacheListing {
 // Returns the content of the cache.
 QKSCOPE_API CacheListing list_cache();
 
-// Both remove functions return the number of bytes freed. Throw bad input if the cache does not
-// contain the repository or revision.
+// Both remove functions return the number of bytes freed, and throw a bad-input error if the cache
+// does not contain the repository or revision.
 QKSCOPE_API std::uint64_t remove_repository(const RepositoryName& repository);
 QKSCOPE_API std::uint64_t remove_revision(const RepositoryName& repository,
                                           const std::string& revision);
@@ -110,8 +110,8 @@ QKSCOPE_API std::uint64_t evict_weights(const std::string& name_or_folder,
 
 // Options of publish_capture().
 struct PublishOptions {
-  std::string repo;           // "org/name"; "" takes the name from the capture's configuration
-  std::string branch;         // "" takes the branch from the configuration, else main
+  std::string repo;           // "org/name"; "": the repository in the capture's configuration
+  std::string branch;         // "": the branch in the configuration, else main
   bool private_repo = false;  // create the repository as private
   bool quiet = false;         // suppress the progress bar
 };

@@ -48,7 +48,7 @@ struct RopeFrequencies {
 };
 
 // Returns the frequencies for a sequence of `length` tokens; only dynamic and longrope depend on
-// the length. Uses float32 arithmetic in the order of transformers.
+// the length. Computes in float32 with the same order of operations as Hugging Face transformers.
 QKSCOPE_API RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length);
 
 // Activation functions of the MLP.
@@ -235,8 +235,8 @@ struct CheckpointInfo {
   std::int64_t indexed_tensors = 0;  // tensors in the index of shards, if there are no weights
 };
 
-// Inspects a checkpoint without running it. Throws bad input if the weights, or the names in the
-// index of shards if there are no weights, do not match the configuration.
+// Inspects a checkpoint without running it. Throws a bad-input error if the weights, or the names
+// in the index of shards if there are no weights, do not match the configuration.
 QKSCOPE_API CheckpointInfo inspect_checkpoint(const std::string& folder);
 
 // A supported model family.
@@ -361,7 +361,7 @@ struct ModelOptions {
                                       // beside the activations of such a batch
   bool fold_norms = false;            // move norm weights into the following matrices
   // Further TransformerLens rewrites, applied after fold_norms. Next-token probabilities do not
-  // change. Throws bad input if the family does not allow a rewrite.
+  // change. Throws a bad-input error if the family does not allow a rewrite.
   bool center_writing_weights =
       false;  // subtract the mean of everything written to the residual stream (LayerNorm)
   bool center_unembed = false;     // subtract the mean over the vocabulary from the logits
@@ -388,8 +388,9 @@ class QKSCOPE_API Model {
 
   // Runs one forward pass; the observer reads or edits the activations it wants. Stops after the
   // last wanted stage, and runs the end of the network only for the wanted rows. Sequences do not
-  // see each other; on the CPU each has the bits of a separate run. Threads may share a model; on
-  // CUDA they take turns. Exceptions of the observer are passed through unchanged.
+  // attend to each other; on the CPU the results of each sequence are bit-identical to those of a
+  // separate run. Threads may share a model; on CUDA their passes run one at a time. Exceptions of
+  // the observer are passed through unchanged.
   void run(const Batch& batch, Observer& observer) const;
   void run(const Batch& batch, Observer& observer, const RunOptions& options) const;
   // Runs a pass through all layers and accumulates statistics, for score_heads().

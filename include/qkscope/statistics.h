@@ -33,7 +33,7 @@ enum class VectorStage : std::uint8_t {
   pre,   // after projection bias and q/k norm, before RoPE; values have only this stage
   post,  // as used in the dot product
 };
-// The first tokens of a document hold outliers and are summed separately from the body.
+// The first tokens of a document contain outliers and are summed separately from the body.
 enum class RowSet : std::uint8_t { first, body };
 
 QKSCOPE_API std::string_view kind_name(VectorKind kind);     // "q", "k", "v"
@@ -102,7 +102,8 @@ QKSCOPE_API HeadMoments all_rows(const LayerMoments& moments);
 
 // ---- Settings: the section `stats` of a configuration ----
 
-// A quantization of keys whose KL divergence group C measures.
+// A quantization of keys. The all-keys statistics (group C) measure the KL divergence of attention
+// with quantized keys from attention with the original keys.
 struct KeyReplacement {
   enum class Scheme : std::uint8_t { fp8, int8, int4 };
   // Values that share a scale; exported: scales come from an fp8-kv export.
@@ -113,7 +114,8 @@ struct KeyReplacement {
   std::string name;        // "fp8", "fp8_exported", "int8_channel", "int4_group_32"
 };
 
-// A query-independent set of keys whose attention mass group C measures.
+// A query-independent set of keys, such as an eviction policy would keep. The all-keys statistics
+// (group C) measure the attention mass on these keys.
 struct KeptKeys {
   // ends: first and last keys; short_keys: smallest L2 norm; filtered_keys: best q-filter score.
   enum class Rule : std::uint8_t { ends, short_keys, filtered_keys };
@@ -172,7 +174,9 @@ struct AttentionStatistics {
   std::vector<std::int64_t> document_counts;  // (document_columns)
   std::vector<double> document_sum;           // (layers, heads, document_columns)
   std::vector<double> document_sum_square;    // (layers, heads, document_columns)
-  // Group C: sums of col_j and of col_j / (N - j) over the keys j of each bucket of key positions.
+  // All-keys statistics (group C), summed over the keys j of each bucket of key positions: the
+  // attention that key j receives from all N queries of the document, and that attention divided by
+  // the N - j queries that can see the key.
   std::vector<double> key_mass;      // (layers, heads, buckets); empty without group C
   std::vector<double> key_observed;  // (layers, heads, buckets)
 
@@ -183,9 +187,10 @@ struct AttentionStatistics {
 struct DocumentAttention {
   std::int64_t example_key = 0;
   std::int64_t tokens = 0;
-  std::vector<double> mean;                   // (layers, heads, columns): mean over rows
-  std::vector<double> values;                 // (layers, heads, document_columns); NaN: no value
-  std::vector<std::vector<double>> key_sums;  // (settings.columns), each (tokens): col_j
+  std::vector<double> mean;    // (layers, heads, columns): mean over rows
+  std::vector<double> values;  // (layers, heads, document_columns); NaN: no value
+  // Attention that each key receives: shape (settings.columns), each (tokens).
+  std::vector<std::vector<double>> key_sums;
 };
 
 // A stream of documents, so that memory does not grow with their number.
@@ -225,8 +230,8 @@ struct Statistics {
   bool interleaved = false;           // rotary pairs (2i, 2i+1)
   std::vector<std::int64_t> lengths;  // tokens of each document, in dataset order
 
-  // Group A: moments[kind, stage] has one entry per moment_layers; missing if not configured. On
-  // layers without RoPE the stages pre and post are equal.
+  // Moments (group A): moments[kind, stage] has one entry per element of moment_layers; the pair is
+  // missing if it was not configured. On layers without RoPE the stages pre and post are equal.
   std::vector<std::int64_t> moment_layers;  // ascending
   std::map<std::pair<VectorKind, VectorStage>, std::vector<LayerMoments>> moments;
   // Computed from `lengths` in exact integer arithmetic.
@@ -239,7 +244,7 @@ struct Statistics {
   const LayerMoments* find(VectorKind kind, VectorStage stage, std::int64_t layer) const;
 };
 
-// Reads finished statistics. Throws bad input if a file is missing or damaged.
+// Reads finished statistics. Throws a bad-input error if a file is missing or damaged.
 QKSCOPE_API Statistics read_statistics(const std::string& folder);
 
 // ---- Run ----
@@ -277,7 +282,8 @@ class QKSCOPE_API StatsPlan {
   std::shared_ptr<const StatsRunPlan> plan_;
 };
 
-// Plans a run of statistics. Throws bad input if it does not fit the model or the device.
+// Plans a run of statistics. Throws a bad-input error if the run does not fit the model or the
+// device.
 QKSCOPE_API StatsPlan make_stats_plan(const StatsConfig& config,
                                       const ComputeOptions& compute = {});
 
@@ -330,19 +336,19 @@ struct StatsResult {
 // Returns a JSON object with outcome, examples, tokens and seconds.
 QKSCOPE_API std::string result_json(const StatsResult& result);
 
-// Runs or resumes statistics into config.run.output.data_root. Throws bad input if another process
-// writes to that folder.
+// Runs or resumes statistics into config.run.output.data_root. Throws a bad-input error if another
+// process is writing to that folder.
 QKSCOPE_API StatsResult run_stats(const StatsPlan& plan, const StatsOptions& options = {});
 
-// Returns true if the folder or store address holds statistics, finished or in parts.
+// Returns true if the folder or store address contains statistics, finished or incomplete.
 QKSCOPE_API bool holds_statistics(const std::string& folder);
 
-// Writes the final files of statistics in shards once every shard is complete. Throws bad input
-// that names the missing shards.
+// Writes the final files of statistics in shards once every shard is complete. Throws a bad-input
+// error that names the missing shards.
 QKSCOPE_API StatsResult merge_stats_shards(const std::string& folder);
 
-// Merges finished folders in the given order into a new folder. Throws bad input if commit, dtype,
-// first, buckets or RoPE differ.
+// Merges finished folders in the given order into a new folder. Throws a bad-input error if commit,
+// dtype, first, buckets or RoPE differ.
 QKSCOPE_API StatsResult merge_stats_folders(const std::vector<std::string>& folders,
                                             const std::string& out);
 

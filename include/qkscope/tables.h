@@ -62,8 +62,8 @@ class QKSCOPE_API Table {
 };
 
 // Reads the named columns in the given order; all columns if none is named. Null is read as NaN in
-// real columns and as "" in text columns. Throws bad input for a null integer or boolean, a missing
-// column or an unsupported type.
+// real columns and as "" in text columns. Throws a bad-input error for a null integer or boolean, a
+// missing column or an unsupported type.
 QKSCOPE_API Table read_parquet_table(const std::string& path,
                                      const std::vector<std::string>& columns = {});
 // Like read_parquet_table(), but reads a null integer or boolean as Table::kNoInteger.

@@ -20,8 +20,8 @@ enum class DType : std::uint8_t { f32, f16, bf16, f8_e4m3, f64, i64, i32, i16, i
 QKSCOPE_API std::size_t dtype_size(DType dtype);       // bytes per element
 QKSCOPE_API std::string_view dtype_name(DType dtype);  // PyTorch's name: "bfloat16"
 QKSCOPE_API bool is_floating(DType dtype);
-// Parses float32, fp32, float16, fp16, bfloat16 or bf16. Throws bad input that begins with `what`
-// (the name of the option) for any other text.
+// Parses float32, fp32, float16, fp16, bfloat16 or bf16. Throws a bad-input error that begins with
+// `what` (the name of the option) for any other text.
 QKSCOPE_API DType parse_compute_dtype(std::string_view name, std::string_view what);
 
 // Raw bits of the narrow floating types; to_float32() converts whole tensors.
@@ -142,7 +142,8 @@ class BasicTensorView {
     return reinterpret_cast<Element<T>*>(bytes_);
   }
 
-  // Returns the view of rows [begin, end) of the first dimension. Throws a failure if out of range.
+  // Returns the view of rows [begin, end) of the first dimension. Throws a failure error if out of
+  // range.
   BasicTensorView rows(std::int64_t begin, std::int64_t end) const {
     if (rank() == 0 || begin < 0 || begin > end || end > dim(0))
       detail::wrong_rows(begin, end, shape_);

@@ -30,9 +30,9 @@ struct CorpusOptions {
 // One text of a dataset.
 struct Document {
   std::int64_t row = 0;          // row number in the whole dataset from 0; skipped rows count
-  std::int64_t example_key = 0;  // seeds the sampling of this text: the id if it is an integer,
-                                 // else the hash of the id; the row number if number_rows is set or
-                                 // there is no id column
+  std::int64_t example_key = 0;  // seed for sampling positions of this text: an integer id, or
+                                 // the hash of any other id. The row number if number_rows is set
+                                 // or there is no id column.
   std::string source_id;         // the id as the dataset spells it
   std::string text;              // valid UTF-8, not empty
 };
@@ -50,8 +50,8 @@ class QKSCOPE_API Corpus {
   Corpus(const Corpus&) = delete;
   Corpus& operator=(const Corpus&) = delete;
 
-  // Reads the next document; returns false after the last one. Throws bad input that names file and
-  // row if a row is malformed, or if the dataset contains no text at all.
+  // Reads the next document; returns false after the last one. Throws a bad-input error that names
+  // file and row if a row is malformed, or if the dataset contains no text at all.
   virtual bool next(Document& document) = 0;
 
   struct Counts {
@@ -68,7 +68,7 @@ class QKSCOPE_API Corpus {
   virtual const std::vector<CorpusColumn>& columns() const = 0;
 };
 
-// Opens a dataset. Throws bad input if its files are missing or have an unsupported format.
+// Opens a dataset. Throws a bad-input error if its files are missing or have an unsupported format.
 QKSCOPE_API std::unique_ptr<Corpus> open_corpus(const CorpusOptions& options);
 
 // ---- Datasets of long texts, filtered from another dataset ----
@@ -100,7 +100,8 @@ struct LongTextResult {
 
 // Writes the texts of `corpus` that have at least min_tokens tokens to a new dataset. Columns: id
 // (integer if the source id is one; the row number if the source has no ids), text, tokens. Rows
-// keep their order, and the output is deterministic. Throws bad input if no text is long enough.
+// keep their order, and the output is deterministic. Throws a bad-input error if no text is long
+// enough.
 QKSCOPE_API LongTextResult write_long_texts(Corpus& corpus, const Tokenizer& tokenizer,
                                             const LongTextOptions& options);
 

@@ -51,8 +51,8 @@ class QKSCOPE_API Tokenizer {
   };
 
   // Thread-safe. Long texts are split and encoded in parallel. With max_length, encoding stops once
-  // enough ids are known. Throws bad input that names the byte position if the text is not valid
-  // UTF-8.
+  // enough ids are known. Throws a bad-input error that names the byte position if the text is not
+  // valid UTF-8.
   Encoding encode(std::string_view utf8, const EncodeOptions& options) const;
   Encoding encode(std::string_view utf8) const { return encode(utf8, EncodeOptions()); }
 

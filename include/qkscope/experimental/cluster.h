@@ -42,8 +42,8 @@ struct ClusterPlan {
 // Plans the jobs of a sweep. Each unfinished run gets a job array that captures its texts, a job
 // that merges the shards (and captures the shards of failed tasks) and a job that analyses; a final
 // job makes tables and figures. A job starts when its predecessors have ended, successfully or not.
-// Throws bad input for values that are invalid on an #SBATCH line, for runs that cannot be planned,
-// and for a run that was begun with another number of shards.
+// Throws a bad-input error for values that are invalid on an #SBATCH line, for runs that cannot be
+// planned, and for a run that was started with another number of shards.
 QKSCOPE_API ClusterPlan plan_jobs(const Sweep& sweep, const SlurmOptions& slurm,
                                   const TaskProgram& program);
 
@@ -58,7 +58,8 @@ struct SubmittedJob {
 };
 
 // Submits all jobs or none: jobs are held until the last one is accepted, and cancelled if one is
-// refused or `stop` becomes true. Throws bad input if jobs of an earlier submission are queued.
+// refused or `stop` becomes true. Throws a bad-input error if jobs of an earlier submission are
+// queued.
 QKSCOPE_API std::vector<SubmittedJob> submit_jobs(const ClusterPlan& plan,
                                                   const std::atomic<bool>* stop = nullptr);
 

@@ -15,7 +15,7 @@ namespace qkscope {
 QKSCOPE_API std::vector<std::string> cpu_targets();
 
 // Returns the target in use: the best one, or the one named by the environment variable
-// QKSCOPE_CPU. Throws bad input if that name is not in cpu_targets().
+// QKSCOPE_CPU. Throws a bad-input error if that name is not in cpu_targets().
 QKSCOPE_API std::string cpu_target();
 
 }  // namespace qkscope

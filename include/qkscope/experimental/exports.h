@@ -30,8 +30,8 @@ struct ExportOptions {
 // "fp8-kv", "k-ranges", "duo" and "retrieval-heads".
 QKSCOPE_API std::vector<std::string> export_names();
 
-// Writes one export and returns the path of its file or folder. Throws bad input when the format
-// cannot represent the model.
+// Writes one export and returns the path of its file or folder. Throws a bad-input error when the
+// format cannot represent the model.
 QKSCOPE_API std::string export_statistics(const ExportOptions& options);
 
 }  // namespace qkscope

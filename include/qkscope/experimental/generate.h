@@ -19,8 +19,8 @@ namespace qkscope {
 // KV cache of several texts in device memory. The model must outlive the cache. Not thread-safe.
 class QKSCOPE_API KeyValueCache {
  public:
-  // Allocates room for `sequences` texts of up to `positions` tokens. Throws bad input if memory is
-  // insufficient.
+  // Allocates space for `sequences` texts of up to `positions` tokens. Throws a bad-input error if
+  // memory is insufficient.
   KeyValueCache(const Model& model, std::int64_t sequences, std::int64_t positions);
   ~KeyValueCache();
   KeyValueCache(KeyValueCache&&) noexcept;
@@ -41,7 +41,7 @@ class QKSCOPE_API KeyValueCache {
 
   // Runs a batch filled by add_to() like Model::run, and appends to the cached texts. All layers
   // run; the observer sees the rows of the batch, and scores and patterns include cached keys. On
-  // the CPU every row has the bits of a pass over the whole text.
+  // the CPU the results are bit-identical to those of one pass over the whole text.
   void run(const Batch& batch, Observer& observer);
 
  private:

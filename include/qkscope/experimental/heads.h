@@ -1,6 +1,6 @@
-// What the attention heads of a model look at in a few texts: the scores of TransformerLens' head
-// detector, patterns of one's own, and measures that need no pattern. docs/how-to/heads.md defines
-// them.
+// Measures what the attention heads of a model attend to in a few texts: the scores of
+// TransformerLens' head detector, scores for user-defined patterns, and measures that need no
+// pattern. docs/how-to/heads.md defines them.
 //
 //   auto model = qkscope::Model::load("folder");
 //   auto table = qkscope::score_heads(model, {tokenizer.encode("a b c a b c").ids});
@@ -51,16 +51,16 @@ QKSCOPE_API double second_copy_loss(const Model& model,
 // One row per head: model, layer, head, k_head, rope, attention, texts, tokens;
 // previous_token_head, duplicate_token_head and induction_head as means over texts; then, as means
 // over every token, sink_0 (attention to the first token), sink_4 (to the first four), self, prev,
-// dup, ind, top1 and with all_keys entropy (nats), entropy_relative, perplexity, distance_mean. No
-// square of queries and keys is held.
+// dup, ind, top1 and with all_keys entropy (nats), entropy_relative, perplexity, distance_mean. The
+// full (queries, keys) attention matrix is never stored.
 QKSCOPE_API Table score_heads(const Model& model,
                               const std::vector<std::vector<std::int32_t>>& texts,
                               const HeadScoreOptions& options = {});
 
 // Scores every head against a user-defined attention pattern. `pattern` has shape (tokens, tokens):
 // rows are queries, values lie in [0, 1], and the part above the diagonal is 0. Returns shape
-// (n_layers, n_heads); NaN on layers that do not run on text. Memory holds a block of rows of one
-// layer at a time.
+// (n_layers, n_heads); NaN on layers that do not run on text. Only a block of rows of one layer is
+// in memory at a time.
 QKSCOPE_API std::vector<double> score_pattern(const Model& model,
                                               const std::vector<std::int32_t>& text,
                                               const std::vector<float>& pattern,

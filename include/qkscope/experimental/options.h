@@ -1,6 +1,6 @@
-// One table of the options of analyses. The command line, the `analysis:` section of a sweep file,
-// the Python package and docs/reference/analysis-options.md are made from its rows: a new option is
-// one row.
+// The table of analysis options. The command line, the `analysis:` section of a sweep file, the
+// Python package and docs/reference/analysis-options.md are generated from this table, so a new
+// option needs only a new row.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ struct AnalysisOption {
   double upper = 1;
   std::size_t length = 0;                    // exact length of a list; 0: any
   std::vector<std::string_view> words = {};  // of a choice, in the order of its enum's values
-  // Writes an allowed value into its field of the options.
+  // Stores a valid value in the field of `options` that the option sets.
   std::function<void(AnalyzeOptions& options, const OptionValue& value)> store = {};
 
   // Returns "--max-omega", or "--no-errors" for a flag that is on by default.
@@ -58,7 +58,7 @@ struct AnalysisOption {
   QKSCOPE_API std::string default_text() const;
   // Returns a description of the allowed values: "a whole number from 1 to 1000".
   QKSCOPE_API std::string expected() const;
-  // Returns true if `value` has the option's kind and lies within its bounds.
+  // Returns true if `value` has the option's type and is within its bounds.
   QKSCOPE_API bool allows(const OptionValue& value) const;
 };
 

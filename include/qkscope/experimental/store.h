@@ -13,11 +13,11 @@
 
 namespace qkscope {
 
-// Returns false for a local path. Throws bad input for an unsupported URL scheme.
+// Returns false for a local path. Throws a bad-input error for an unsupported URL scheme.
 QKSCOPE_API bool is_store_address(const std::string& path_or_address);
 
-// Throws bad input if the address cannot be accessed with the current credentials: bucket missing,
-// credentials missing or rejected. Writes nothing; accepts every local path.
+// Throws a bad-input error if the address cannot be accessed with the current credentials: bucket
+// missing, credentials missing or rejected. Writes nothing; accepts every local path.
 QKSCOPE_API void check_store(const std::string& path_or_address);
 
 // Downloads and verifies a folder that was published to an object store, and returns the local
@@ -33,8 +33,8 @@ QKSCOPE_API std::string fetch_input(const std::string& path_or_address,
 // folder and become visible to readers all at once in publish().
 class QKSCOPE_API StoredOutput {
  public:
-  // `kind` names the content, e.g. "results" for tables. Throws bad input if the address already
-  // holds content of another kind.
+  // `kind` names the content, e.g. "results" for tables. Throws a bad-input error if the address
+  // already holds content of another kind.
   StoredOutput(const std::string& path_or_address, const std::string& kind);
   ~StoredOutput();
   StoredOutput(const StoredOutput&) = delete;

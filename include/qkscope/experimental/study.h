@@ -35,8 +35,8 @@ struct SweepSource {
   std::int64_t log = 0;
 };
 
-// Returns the sweep over the small demo model. Throws bad input, with the folders searched, if its
-// data is not installed.
+// Returns the sweep over the small demo model. Throws a bad-input error, with the folders searched,
+// if its data is not installed.
 QKSCOPE_API SweepSource demo_sweep();
 
 enum class RunState { pending, done, failed };
@@ -72,8 +72,8 @@ struct PlannedRun {
   bool captured = false;
   bool measured = false;  // statistics are complete or not requested
   bool analysed = false;
-  std::optional<Capture> capture;        // nullopt: no capture is left to make
-  std::optional<Statistics> statistics;  // nullopt: no statistics are left to make
+  std::optional<Capture> capture;        // nullopt: nothing left to capture
+  std::optional<Statistics> statistics;  // nullopt: no statistics left to compute
   std::uint64_t weights = 0;             // bytes of the checkpoint; 0 if no longer needed
   std::uint64_t to_download = 0;  // bytes to download that no earlier run of the plan downloads
   // Bytes of all downloaded weights on disk during this run, including prefetched weights.
@@ -93,7 +93,8 @@ enum class SweepPart {
   analyse,  // analysis of the capture
   tables,   // combined tables of all finished runs
 };
-// Parses "capture", "merge", "analyse", "tables" or "" (all). Throws bad input that names `what`.
+// Parses "capture", "merge", "analyse", "tables" or "" (all). Throws a bad-input error that names
+// `what`.
 QKSCOPE_API SweepPart parse_sweep_part(std::string_view name, std::string_view what);
 
 struct SweepOptions {
@@ -167,8 +168,8 @@ struct SlurmOptions {
 class QKSCOPE_API Sweep {
  public:
   // Reads a sweep file. The sweep writes to RESULTS/NAME; `results` is a folder or an address of an
-  // object store (qkscope/experimental/store.h), which any machine can resume from. Throws bad
-  // input with file, line and expected value.
+  // object store (qkscope/experimental/store.h), which any machine can resume from. Throws a
+  // bad-input error with file, line and expected value.
   static Sweep read(const SweepSource& source, const std::string& results = "results");
   ~Sweep();
   Sweep(Sweep&&) noexcept;
@@ -191,7 +192,8 @@ class QKSCOPE_API Sweep {
   std::vector<RunReport> run(const SweepOptions& options = {}) const;
 
   // Uploads folder()/figures for a sweep in an object store. Returns false if another machine has
-  // uploaded its tables meanwhile: the tables are merged and the figures must be drawn again.
+  // uploaded its tables in the meantime: the tables are then merged, and the figures must be
+  // redrawn.
   bool put_figures(bool quiet = false) const;
 
   // Returns the overview of the finished runs: all layers, then RoPE and NoPE layers of a run that
@@ -273,9 +275,9 @@ struct CombinedTable {
 };
 
 // Concatenates the Parquet tables of sweeps (RESULTS/NAME or NAME=RESULTS/NAME) in the folder
-// `out`: the column sweep, then the columns of all sweeps, null where a sweep lacks one. The table
-// runs has checkpoint and step of every run. Throws bad input for two sweeps of the same name and
-// for a column with different types.
+// `out`: the column sweep, then the columns of all sweeps, null for columns that a sweep does not
+// have. The table `runs` lists the checkpoint and step of every run. Throws a bad-input error for
+// two sweeps of the same name and for a column with different types.
 QKSCOPE_API std::vector<CombinedTable> combine_sweeps(const std::vector<std::string>& sweeps,
                                                       const std::string& out);
 

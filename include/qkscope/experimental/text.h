@@ -22,11 +22,11 @@ QKSCOPE_API std::string format_bytes(std::uint64_t bytes);  // "1.5 GiB"
 QKSCOPE_API std::string format_count(std::uint64_t count);  // "3,075,098,624"
 QKSCOPE_API std::string format_duration(double seconds);    // "42 s", "3 min 10 s", "2 h 05 min"
 
-// Parses a decimal integer. Throws bad input that begins with `what` for any other text.
+// Parses a decimal integer. Throws a bad-input error that begins with `what` for any other text.
 QKSCOPE_API std::int64_t parse_integer(std::string_view text, std::string_view what);
 
 // Parses a size in bytes: "4096", "8GiB" or "8G" (powers of 1024), "8GB" (powers of 1000), "1.5
-// TiB"; case-insensitive. Throws bad input that begins with `what` for any other text.
+// TiB"; case-insensitive. Throws a bad-input error that begins with `what` for any other text.
 QKSCOPE_API std::int64_t parse_bytes(std::string_view text, std::string_view what);
 
 // Escapes text for a terminal: control characters, invalid UTF-8 and bidirectional formatting
@@ -46,8 +46,8 @@ QKSCOPE_API std::size_t find_invalid_utf8(std::string_view text);
 // Replaces each invalid UTF-8 sequence by U+FFFD.
 QKSCOPE_API std::string replace_invalid_utf8(std::string_view text);
 
-// Throws bad input if the text is not valid JSON. The message begins with `where` and gives line,
-// column and reason.
+// Throws a bad-input error if the text is not valid JSON. The message begins with `where` and gives
+// line, column and reason.
 QKSCOPE_API void check_json(std::string_view text, const std::string& where);
 
 }  // namespace qkscope

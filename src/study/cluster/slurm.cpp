@@ -121,8 +121,9 @@ std::string last_error_text(const std::string& err) {
   return last;
 }
 
-// Runs a Slurm command and returns its standard output. `what` begins the message if it fails: a
-// failure if the controller cannot be reached, else bad input.
+// Runs a Slurm command and returns its standard output. If the command fails, throws a failure
+// error if the controller cannot be reached, else a bad-input error; the message begins with
+// `what`.
 std::string run_slurm(const Words& command, const std::string& what) {
   const auto output = run_child(command);
   if (!output.found)

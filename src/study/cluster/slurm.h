@@ -12,10 +12,12 @@
 
 namespace qkscope {
 
-// Reads the section `slurm` of a sweep file. Throws bad input with key, line and expected value.
+// Reads the section `slurm` of a sweep file. Throws a bad-input error with key, line and expected
+// value.
 SlurmOptions read_slurm(YamlSection section);
 
-// Validates options that did not come from a sweep file. Throws bad input that names the option.
+// Validates options that did not come from a sweep file. Throws a bad-input error that names the
+// option.
 void check_slurm(const SlurmOptions& options);
 
 // Contents of a batch script.
@@ -40,8 +42,8 @@ std::string quote_for_shell(const std::string& text);
 std::int64_t parse_time_limit(const std::string& time);
 
 // Submits a script with sbatch and returns the job id. The job starts after the jobs `after` have
-// ended; a `held` job waits for release_jobs(). Throws a failure if the Slurm controller cannot be
-// reached, and bad input if Slurm refuses the job.
+// ended; a `held` job waits for release_jobs(). Throws a failure error if the Slurm controller
+// cannot be reached, and a bad-input error if Slurm refuses the job.
 std::string submit_script(const std::string& file, const std::vector<std::string>& after,
                           bool held);
 

@@ -27,15 +27,16 @@ namespace {
 
 bool is_error_line(std::string_view line) {
   const auto has = [&](std::string_view mark) { return line.find(mark) != std::string_view::npos; };
-  // Slurm reports a script that requeues itself; the script's own line is more specific.
+  // Ignore Slurm's message about a script that requeues itself: the script logs a more specific
+  // line.
   if (has("DUE TO JOB REQUEUE")) return false;
   constexpr std::string_view kMarks[] = {"error:", "CANCELLED", "oom-kill", "Killed", "requeued, "};
   return std::ranges::any_of(kMarks, has);
 }
 
-// Cancels the held jobs of an interrupted submission. Throws bad input if jobs of a complete
-// submission are queued. Always queries the queue: an unreachable controller fails here, before
-// anything is submitted.
+// Cancels the held jobs of an interrupted submission. Throws a bad-input error if jobs of a
+// complete submission are queued. Always queries the queue: an unreachable controller fails here,
+// before anything is submitted.
 void cancel_interrupted(const SubmissionFolder& folder, const std::string& path) {
   const auto earlier = folder.read().value_or(Submission{});
   const auto tasks = queued_tasks(earlier.ids());
@@ -68,7 +69,8 @@ void submit_all(const ClusterPlan& plan, const SubmissionFolder& folder,
   release_jobs(held);
 }
 
-// Cancels the submitted jobs after `error`, which is thrown again with the result.
+// Cancels the submitted jobs, then throws `error` again with the result of the cancellation added
+// to its message.
 [[noreturn]] void cancel_after(const Error& error, const std::vector<std::string>& ids) {
   auto result =
       fmt::format("the {} jobs before it are cancelled, nothing is submitted", ids.size());

@@ -52,10 +52,11 @@ class SubmissionFolder {
   std::string log(const SubmissionJob& job, std::int64_t task) const;
 
   void make() const;
-  // Throws bad input if another submission holds the lock.
+  // Throws a bad-input error if another submission holds the lock.
   FileLock lock() const;
 
-  // Returns the last submission, or nullopt if there is none. Throws bad input for a damaged file.
+  // Returns the last submission, or nullopt if there is none. Throws a bad-input error for a
+  // damaged file.
   std::optional<Submission> read() const;
   void write(const Submission& submission) const;
 

@@ -37,9 +37,9 @@ std::string directives(const TaskScript& task, const SlurmOptions& options) {
   return lines;
 }
 
-// Slurm sends USR1 to the script alone and TERM, when it ends a job, to every process of the job.
-// The script forwards the first of these signals as one USR1, because qkscope stops in order at
-// the first USR1 and dies at the second.
+// Slurm sends USR1 only to the script. When it ends a job, it sends TERM to every process of the
+// job. The script forwards the first of these signals as one USR1, because qkscope shuts down
+// cleanly at the first USR1 and is killed by the second.
 constexpr char kBody[] = R"(
 program=
 told=

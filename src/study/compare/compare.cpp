@@ -57,7 +57,7 @@ struct Match {
   std::optional<RunTables> run;  // nullopt: no such run here
 };
 
-// Returns `name`. Throws bad input if it is not a published name.
+// Returns `name`. Throws a bad-input error if it is not a published name.
 std::string known_subject(const std::string& name, const Names& subjects, const std::string& file) {
   if (contains(subjects, name)) return name;
   const auto near = nearest(name, subjects);
@@ -153,7 +153,7 @@ Table compare_numbers(const PublishedSet& set, std::vector<Match> matches, bool 
   return table;
 }
 
-// Throws bad input if no number could be compared.
+// Throws a bad-input error if no number could be compared.
 void refuse_empty(const Table& table, const PublishedSet& set) {
   const auto& ours = table.find("ours")->reals;
   if (std::ranges::any_of(ours, [](double value) { return !std::isnan(value); })) return;

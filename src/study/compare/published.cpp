@@ -34,7 +34,7 @@ std::map<std::string, std::string> published_files() {
   return files;
 }
 
-// Returns the path of a set, or of a file of the user.
+// Returns the path of an installed set, or `name` itself if it is the path of a CSV file.
 std::string find_published_file(const std::string& name) {
   if (name.ends_with(kEnding) || name.find('/') != std::string::npos) return name;
   const auto files = published_files();
@@ -79,7 +79,7 @@ class PublishedRows {
     if (field.empty()) bad_input("{}: {} is empty", where(row), column);
     return field;
   }
-  // Returns NaN for an empty field. Throws bad input if the field is not a number.
+  // Returns NaN for an empty field. Throws a bad-input error if the field is not a number.
   double number(std::size_t row, const std::string& column) const {
     const auto field = text(row, column);
     const double value = parse_number(field);
@@ -223,7 +223,7 @@ void read_components(const PublishedRows& rows, PublishedSet& set) {
   }
 }
 
-// Throws bad input if a source gives the same number twice.
+// Throws a bad-input error if a source gives the same number twice.
 void refuse_repetitions(const PublishedSet& set) {
   std::set<std::tuple<std::string, std::string, std::string, std::string>> seen;
   for (const auto& number : set.numbers)

@@ -1,4 +1,4 @@
-// Published numbers, from CSV files in the data folder or of the user.
+// Published numbers, read from CSV files in the data folder or supplied by the user.
 #pragma once
 
 #include <cstdint>
@@ -56,8 +56,8 @@ struct PublishedSet {
 
 // Reads a set of published numbers. `name` is a set (published/NAME.csv of the first data folder
 // that has it) or the path of a CSV file (ends in .csv or contains a slash).
-// share/published/README.md describes the columns. Throws bad input for an unknown name, with the
-// known names, and for a bad row, with file and row.
+// share/published/README.md describes the columns. Throws a bad-input error for an unknown name,
+// with the known names, and for a bad row, with file and row.
 PublishedSet read_published(const std::string& name);
 
 // Returns the rounding error of a number as a paper prints it: half a unit of the last printed
@@ -71,7 +71,7 @@ double printed_rounding(std::string_view text, double value);
 // Parses a number ("0.002") or a fraction ("1/300"); NaN for any other text.
 double parse_uncertainty(std::string_view text);
 
-// Returns the number that the whole text consists of; NaN for any other text.
+// Parses text that consists of exactly one number; NaN for any other text.
 double parse_number(std::string_view text);
 
 }  // namespace qkscope

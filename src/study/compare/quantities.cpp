@@ -21,7 +21,7 @@ struct Quantity {
   std::optional<std::int64_t> layer;  // nullopt: heads of all layers
 };
 
-// Removes the prefix from the name. Returns false if the name has another beginning.
+// Removes the prefix from the name. Returns false if the name does not start with it.
 bool remove_prefix(std::string& name, std::string_view beginning) {
   if (!name.starts_with(beginning)) return false;
   name.erase(0, beginning.size());
@@ -47,7 +47,8 @@ std::optional<double> remove_number_after(std::string& name, std::string_view wo
   return number;
 }
 
-// Statistics with a published name of their own.
+// Returns the quantity of a published name that does not follow the general naming scheme; nullopt
+// for any other name.
 std::optional<Quantity> special_quantity(const std::string& name) {
   using Kind = Statistic::Kind;
   if (name == "heads" || name == "query_heads" || name == "heads_analysed")
@@ -137,7 +138,8 @@ MeasuredValue evaluate_on_heads(const Quantity& quantity, const std::string& own
     if (kind == Statistic::Kind::heads_with) ours.se = error * static_cast<double>(heads->size());
   }
   const bool of_class = !column.equals.empty();
-  // A jackknife error of 0 (no head or all heads in the class in every replicate) is unknown.
+  // A jackknife error of 0 (every replicate has no head or all heads in the class) is treated as
+  // unknown.
   if (of_class && ours.se == 0) ours.se = kNan;
   if (!of_class && std::isnan(ours.se)) ours.se = run.standard_error(own_name);
   return ours;
@@ -156,8 +158,8 @@ MeasuredValue evaluate_column_of_head(std::int64_t layer, std::int64_t head,
 }
 
 // Evaluates a quantity of a single head, for example "head_L05H13_pc0_r_q"; nullopt for any other
-// name. Signs of components and rotation directions of planes are arbitrary, so absolute values
-// compare.
+// name. Signs of components and rotation directions of planes are arbitrary, so absolute values are
+// compared.
 std::optional<MeasuredValue> evaluate_head(const std::string& name, RunTables& run) {
   int layer = 0, head = 0, length = 0;
   if (std::sscanf(name.c_str(), "head_L%dH%d_%n", &layer, &head, &length) != 2 || length == 0)
@@ -177,8 +179,8 @@ std::optional<MeasuredValue> evaluate_head(const std::string& name, RunTables& r
   return unavailable("not computed by qkscope");
 }
 
-// Returns a published quantity that is a mean over bins of the profile as such a mean; nullopt for
-// any other quantity.
+// Converts a published quantity that is a mean over profile bins, such as "ap_drop", to a number of
+// the form `profile`. Returns nullopt for any other quantity.
 std::optional<PublishedNumber> as_profile(const PublishedNumber& number, RunTables& run) {
   const ProfileBin first{0.0, 0.2, true};
   const ProfileBin last{0.8, 1.0, true};
@@ -191,7 +193,8 @@ std::optional<PublishedNumber> as_profile(const PublishedNumber& number, RunTabl
       {"ap_dip_d4_5", dip, {}, false},
       {"ap_recovery_d6_7", recovery, {}, false},
       {"ap_recovery", recovery, dip, false}};
-  // Published fifths divide the range that has values; an analysis may divide the whole context.
+  // Published quintiles divide the range that has values; an analysis may divide the whole context
+  // instead.
   const bool other_fifths = run.options().value("fifths", Json("range")) != "range";
   for (const auto& [name, bin, minus, of_fifths] : quantities) {
     if (number.quantity != name || (of_fifths && !other_fifths)) continue;

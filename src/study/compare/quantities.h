@@ -11,7 +11,7 @@
 
 namespace qkscope {
 
-// Quantities of heads with a name of their own, in display order.
+// Named per-head quantities and their table columns, in display order.
 const std::vector<HeadColumn>& named_columns();
 
 // Our value of a published quantity.
@@ -23,15 +23,16 @@ struct MeasuredValue {
   bool sign_arbitrary = false;  // compare absolute values
 };
 
-// Returns a value that is not available, for this reason.
+// Returns an unavailable value with the given reason.
 MeasuredValue unavailable(std::string why);
 
 // Computes our value of a published number from the tables of a run.
 MeasuredValue evaluate_published(const PublishedNumber& published, RunTables& run);
 
-// Evaluates a quantity by name. A name of named_columns(), or any column of qk (PC0), rotated and
-// head_metrics, is the mean over heads. Suffixes (_std, _median, _p25, _p75, _depth_0.3, _heads)
-// and prefixes (layer_16_, mean_, median_, share_positive_, class_) select another statistic.
+// Evaluates a quantity by name. A name of named_columns(), or of any column of qk (PC0), rotated
+// and head_metrics, means the mean over heads. Suffixes (_std, _median, _p25, _p75, _depth_0.3,
+// _heads) and prefixes (layer_16_, mean_, median_, share_positive_, class_) select another
+// statistic.
 MeasuredValue evaluate_quantity(const std::string& quantity, RunTables& run);
 
 // Returns the quantities that compare_runs() compares: means, and medians of ratios.

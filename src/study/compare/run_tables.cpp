@@ -76,8 +76,8 @@ void append_profiles(const Table& table, std::vector<HeadProfile>& profiles) {
   }
 }
 
-// Values of the heads in the tenth of the depth (layer / last layer) that starts at `begin`.
-// Integer arithmetic makes layers on an edge independent of rounding.
+// Returns the values of the heads whose relative depth (layer / last layer) is in the bin of width
+// 0.1 that starts at `begin`. Integer arithmetic avoids rounding errors for layers on a bin edge.
 std::vector<double> values_at_depth(const std::vector<HeadValue>& heads, double begin) {
   std::int64_t last = 0;
   for (const auto& head : heads) last = std::max(last, head.layer);
@@ -117,7 +117,7 @@ std::string RunTables::label() const {
   return runs_.size() == 1 ? runs_.front().label : fmt::format("{} runs", runs_.size());
 }
 
-// Returns one table per run, or null if a run lacks the table. The pointer stays valid.
+// Returns one table per run, or null if a run does not have the table. The pointer stays valid.
 const std::vector<Table>* RunTables::tables(const std::string& name) {
   const auto [found, anew] = tables_.try_emplace(name);
   if (anew) {

@@ -20,8 +20,8 @@ struct RunFolder {
   std::string folder;
 };
 
-// Returns the finished runs of a sweep folder, or the single run of a results folder. Throws bad
-// input for any other folder and for a sweep without a finished run.
+// Returns the finished runs of a sweep folder, or the single run of a results folder. Throws a
+// bad-input error for any other folder and for a sweep without a finished run.
 std::vector<RunFolder> runs_in(const std::string& folder);
 
 struct HeadValue {

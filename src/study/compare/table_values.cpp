@@ -1,5 +1,5 @@
-// Evaluates published numbers of which each head has several: profile bins, heat-map cells and PCA
-// components.
+// Evaluates published numbers that have several values per head: profile bins, heat-map cells and
+// PCA components.
 #include <cmath>
 
 #include <fmt/format.h>

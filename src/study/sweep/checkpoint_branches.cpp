@@ -31,7 +31,8 @@ bool is_separator(char c) {
   return c == '-' || c == '_' || c == '/' || c == '.';
 }
 
-// Returns the number after a word like "step", optionally behind a separator, or -1.
+// Returns the number after a word such as "step", with an optional separator in between; -1 if
+// there is no number.
 std::int64_t parse_step_after(std::string_view name, std::size_t end_of_word) {
   auto at = end_of_word;
   if (at < name.size() && is_separator(name[at])) ++at;

@@ -42,8 +42,9 @@ CheckpointRule read_checkpoint_rule(YamlSection& section, std::int64_t every, st
 using BranchLister = std::function<std::vector<std::string>(const std::string& sweep,
                                                             const std::string& repository)>;
 
-// Returns the selected branches, labels with their prefix. Throws bad input that starts with
-// `where` if no branch matches, or if overrides name a phase that no branch has.
+// Returns the selected branches; their labels include the prefix of the rule. Throws a bad-input
+// error whose message starts with `where` if no branch matches, or if overrides name a phase that
+// no branch has.
 std::vector<CheckpointBranch> branches_of(const CheckpointRule& rule,
                                           const std::vector<std::string>& names,
                                           const std::string& where);

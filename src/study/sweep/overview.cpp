@@ -89,8 +89,8 @@ OverviewRow read_row(const Json& summary, const Json& exact, const RunEntry& run
   return row;
 }
 
-// Returns the rows of one results folder: all layers, then each kind of layer that only some heads
-// have.
+// Returns the rows of one results folder: one for all layers, then one for each kind of layer that
+// contains some but not all heads.
 std::vector<OverviewRow> read_rows(const std::string& results, const RunEntry& run) {
   const auto file = results + "/summary.json";
   const auto exact_file = results + "/exact/summary.json";

@@ -22,8 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Throws bad input for a path that is unsafe on an #SBATCH line: Slurm interprets % and \ in log
-// paths as patterns, and the script puts the path in double quotes.
+// Throws a bad-input error for a path that is unsafe on an #SBATCH line: in log paths Slurm
+// interprets '%' and '\' as patterns, and the script puts the path in double quotes.
 void check_path(const std::string& path) {
   const bool unsafe = std::ranges::any_of(
       path, [](unsigned char c) { return c == '"' || c == '\\' || c == '%' || c < ' '; });
@@ -51,8 +51,8 @@ class JobPlanner {
     check_path(program.folder);
   }
 
-  // Appends a job and returns its index. `task` has the sentence, the arguments after those of the
-  // program, and the flags of the script.
+  // Appends a job and returns its index. `task` provides the description, the script flags, and the
+  // arguments to append to those of the program.
   std::size_t add(ClusterJob job, TaskScript task) {
     task.job = plan_.name + "." + job.name;
     task.folder = program_.folder;
@@ -107,7 +107,8 @@ class JobPlanner {
   const TaskProgram& program_;
 };
 
-// Throws bad input if the run was begun with another number of shards or another configuration.
+// Throws a bad-input error if the run was started with another number of shards or another
+// configuration.
 void check_begun(const Sweep::State& sweep, const SweepRun& run, std::int64_t shards) {
   const auto begun = begun_shards(sweep.folder, run);
   if (begun > 0 && begun != shards)

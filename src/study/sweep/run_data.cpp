@@ -129,15 +129,16 @@ RunDataMaker::Missing RunDataMaker::missing_data(const SweepRun& run) const {
           .statistics = !folder_.has_complete_statistics(run)};
 }
 
-// Makes capture and statistics of a shard. A single device computes both in the same forward
-// passes. Returns false if stopped.
+// Computes the missing capture and statistics of a shard. A single device computes both in the same
+// forward passes. Returns false if stopped.
 bool RunDataMaker::make(const SweepRun& run, const Missing& missing, const Shard& texts) const {
   const auto finished = [](const auto& result) {
     return result.outcome != CaptureResult::Outcome::interrupted;
   };
   const auto statistics = folder_.statistics(run.label);
   if (missing.statistics && !folder_.in_store()) make_folders(parent_folder(statistics));
-  // Finished statistics in the folder have another configuration; else none would be missing.
+  // If statistics are missing, any finished statistics in the folder belong to another
+  // configuration.
   const StatsOptions stats_options{
       .shard = texts,
       .overwrite = options_.overwrite && folder_.has_any_statistics(run.label),

@@ -1,5 +1,5 @@
-// Capture and statistics of the runs of a sweep: the progress of their shards, and making those
-// that a run lacks.
+// Capture and statistics of the runs of a sweep: tracks the progress of their shards and computes
+// missing data.
 #pragma once
 
 #include <cstdint>
@@ -31,20 +31,20 @@ using ShardMap = std::map<std::int64_t, ShardProgress>;  // by index
 ShardMap capture_shards(const SweepFolder& folder, const SweepRun& run);
 ShardMap statistics_shards(const SweepFolder& folder, const SweepRun& run);
 
-// Returns the number of shards that the run was begun with, 0 if no unmerged shard exists.
+// Returns the number of shards with which the run was started; 0 if no unmerged shard exists.
 std::int64_t begun_shards(const SweepFolder& folder, const SweepRun& run);
 
-// Makes captures and statistics, downloads their inputs from the Hub, and evicts weights after
+// Computes captures and statistics, downloads their inputs from the Hub, and evicts weights after
 // their last use. Runs are numbered by their position in `runs`, the execution order.
 class RunDataMaker {
  public:
   RunDataMaker(const SweepConfig& config, const SweepFolder& folder, const SweepOptions& options,
                std::vector<const SweepRun*> runs, bool quiet);
 
-  // Makes the shard options.texts of what run i lacks.
+  // Computes the shard options.texts of the missing capture and statistics of run i.
   RunReport::Outcome make_shard(std::size_t i);
-  // Makes what run i lacks, and merges shards of cluster tasks. With SweepPart::merge, first waits
-  // until no task writes shards of the run.
+  // Computes the missing capture and statistics of run i, and merges shards written by cluster
+  // tasks. With SweepPart::merge, first waits until no task is writing shards of the run.
   RunReport::Outcome make_all(std::size_t i);
   // Marks run i as finished with its weights. With options.evict, the weights of a checkpoint are
   // deleted from the Hub cache when all runs of the checkpoint are released. Thread-safe.

@@ -19,7 +19,7 @@ constexpr char kRuns[] = "runs/";
 constexpr char kSweepKind[] = "sweep";
 constexpr char kResultsKind[] = "results";
 
-// The file `.stored` holds the hash of the manifest that a local folder corresponds to.
+// The file `.stored` contains the hash of the manifest that matches the local folder.
 std::string stored_hash_file(const std::string& folder) {
   return folder + "/.stored";
 }

@@ -15,7 +15,7 @@ struct Sweep::State {
   SweepFolder folder;
 };
 
-// Returns the runs that the options select. Throws bad input for an unknown label.
+// Returns the runs that the options select. Throws a bad-input error for an unknown label.
 std::vector<const SweepRun*> chosen_runs(const SweepConfig& config, const SweepOptions& options);
 
 // Writes runs.json and the combined tables of the finished runs, and uploads them for a sweep in a

@@ -237,7 +237,7 @@ class SweepReader {
     }
   }
 
-  // Reads a run of an existing capture, with metadata that the capture lacks.
+  // Reads a run that analyses an existing capture, with metadata missing from the capture.
   void read_data(YamlSection& section, SweepRun& run) const {
     run.data = section.required_text("data");
     prefer_folder(data_folder_, run.data);

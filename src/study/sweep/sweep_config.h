@@ -33,7 +33,7 @@ struct SweepRun {
   CaptureConfig capture;                         // SweepFolder sets output.data_root
   bool captures = true;                          // false: the run only has statistics
   std::optional<StatisticsSettings> statistics;  // statistics over every token of the same texts
-  // An existing capture, a folder or REPO@BRANCH, and metadata that it lacks; "" for a run that
+  // An existing capture (a folder or REPO@BRANCH) and metadata missing from it; "" for a run that
   // makes its own capture.
   std::string data;
   std::string model;
@@ -61,14 +61,14 @@ struct SweepConfig {
 // describe a capture are keys of its run instead, and options of statistics do not apply.
 AnalyzeOptions read_analysis(YamlSection section);
 
-// Reads the section `compute`, whose keys are options of `qkscope capture`. Options of the command
-// line take precedence.
+// Reads the section `compute`, whose keys are options of `qkscope capture`. Command-line options
+// take precedence.
 ComputeOptions read_compute(YamlSection section, const ComputeOptions& command_line);
 
 // Asks the Hub for the branches of a repository.
 std::vector<std::string> list_hub_branches(const std::string& sweep, const std::string& repository);
 
-// Reads a sweep file. Throws bad input with file, line and expected value.
+// Reads a sweep file. Throws a bad-input error with file, line and expected value.
 SweepConfig read_sweep(const SweepSource& source, const BranchLister& list = list_hub_branches);
 
 }  // namespace qkscope

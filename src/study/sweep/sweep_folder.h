@@ -40,7 +40,7 @@ namespace qkscope {
 //   ADDRESS              stored folder: tables, list of runs, figures. Its manifest also lists the
 //                        files of runs/, which are not uploaded twice
 //
-// The hidden file `.stored` in the local folder, and in each runs/LABEL, holds the hash of the
+// The hidden file `.stored` in the local folder, and in each runs/LABEL, contains the hash of the
 // manifest that was last downloaded or uploaded.
 class StoredSweep {
  public:
@@ -64,7 +64,7 @@ class StoredSweep {
   // Marks the local results as different from those of the store.
   void mark_changed(const std::string& label) const;
   // Uploads the files of the whole sweep. Returns false if another machine has uploaded files since
-  // the last download: the tables must be made again.
+  // the last download: the tables must be rebuilt.
   bool upload_files(const std::vector<std::string>& labels, bool quiet) const;
 
   // Cache of finished runs, which saves requests to the store.
@@ -103,7 +103,7 @@ class SweepFolder {
   std::string runs_file() const { return path_ + "/runs.json"; }
 
   void make() const;
-  // Tries to lock a run; the lock is not held if another process has the run.
+  // Tries to lock a run; the lock is not acquired if another process has locked the run.
   FileLock lock_run(const std::string& label) const {
     return {path_ + "/.locks/" + label + ".run", FileLock::Mode::exclusive, FileLock::Wait::no};
   }
@@ -134,7 +134,8 @@ class SweepFolder {
     if (stored_) stored_->delete_downloads(label);
   }
   // Uploads the files of the whole sweep; the caller holds the lock of the tables. Returns false if
-  // another machine has uploaded in between: download and make the tables again.
+  // another machine has uploaded files since the last download: download again and rebuild the
+  // tables.
   bool upload(const SweepConfig& config, bool quiet) const;
   // Marks the local results of a run as different from those in the store.
   void mark_changed(const std::string& label) const {
@@ -147,8 +148,8 @@ class SweepFolder {
   // nullopt for any other run.
   std::optional<AnalyzeOptions> exact_analysis(const SweepConfig& config,
                                                const SweepRun& run) const;
-  // Returns true if the capture is complete or the run needs none. Throws bad input for a damaged
-  // state file.
+  // Returns true if the capture is complete or the run needs none. Throws a bad-input error for a
+  // damaged state file.
   bool has_complete_capture(const SweepRun& run) const;
   // Returns true if the statistics of this configuration are complete or not requested.
   bool has_complete_statistics(const SweepRun& run) const;

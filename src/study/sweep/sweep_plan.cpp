@@ -21,8 +21,8 @@
 namespace qkscope {
 namespace {
 
-// Returns a key of what determines the cost of a run: configuration, config.json and tokenizer,
-// without names. Checkpoints of one training run share the key.
+// Returns a key built from everything that determines the cost of a run: configuration, config.json
+// and tokenizer, without names. Checkpoints of one training run share the key.
 std::string cost_key(Json config, const RunPlan& plan) {
   config["model"].erase("name");
   config["model"].erase("revision");
@@ -127,7 +127,7 @@ void plan_disk(const std::vector<const SweepRun*>& runs, const SweepOptions& opt
     const auto checkpoint = checkpoint_of(*runs[i]);
     if (!downloaded.insert(checkpoint).second) planned[i].to_download = 0;
     add(i);
-    // With one job the next checkpoint is prefetched; parallel jobs hold one checkpoint each.
+    // With one job the next checkpoint is prefetched; each parallel job keeps one checkpoint.
     int ahead = std::max(1, options.jobs - 1);
     bool last_use = true;
     for (std::size_t later = i + 1; later < runs.size(); ++later) {

@@ -91,7 +91,8 @@ class SweepRunner {
     return report;
   }
 
-  // Worker thread. Exceptions of a run become its failure; any other exception ends the sweep.
+  // Worker thread. An exception in a run marks that run as failed; any other exception ends the
+  // sweep.
   void run_worker() {
     try {
       for (std::size_t i = next_++; i < runs_.size(); i = next_++) run_and_report(i);
@@ -141,7 +142,8 @@ class SweepRunner {
     return outcome;
   }
 
-  // Throws bad input, with the reason of an earlier failure, if the run is not captured.
+  // Throws a bad-input error if the run is not captured; the message gives the reason of an earlier
+  // failure, if any.
   void check_captured(const SweepRun& run) const {
     if (folder_.has_data(run)) return;
     const auto why = folder_.read_failure(run.label);
@@ -183,7 +185,8 @@ class SweepRunner {
         report.publication = Publication::already_published;
         return;
       }
-      // Publications share repository and network.
+      // Publish one capture at a time, because publications share the repository and the network
+      // connection.
       const std::lock_guard one_at_a_time(publishing_);
       const auto result = publish_capture(fetch_folder(folder_.capture(run.label), quiet_),
                                           {.repo = run.publish->repo,
@@ -226,7 +229,7 @@ class SweepRunner {
     report.outcome = Outcome::failed;
     report.error = error.what();
     report.error_kind = error.kind();
-    // The merge task retries the shard; only its failure counts as that of the run.
+    // The merge task retries the shard; the run counts as failed only if the merge task fails.
     if (options_.part == SweepPart::capture) return;
     if (finished_elsewhere(run)) {
       report.outcome = Outcome::elsewhere;
@@ -240,7 +243,8 @@ class SweepRunner {
     }
   }
 
-  // Returns true if another machine finished the run that failed here, probably by interference.
+  // Returns true if another machine has finished, or is processing, the run that failed here. The
+  // failure was then probably caused by both machines working on the run at once.
   bool finished_elsewhere(const SweepRun& run) const {
     if (!folder_.in_store()) return false;
     try {

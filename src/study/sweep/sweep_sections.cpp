@@ -35,7 +35,8 @@ std::optional<OptionValue> decode_as(const YAML::Node& node) {
   return OptionValue(std::move(value));
 }
 
-// Returns nullopt where the node is not of the option's kind.
+// Decodes the node as a value of the option's type. Returns nullopt if the node does not match the
+// type.
 std::optional<OptionValue> decode(const AnalysisOption& option, const YAML::Node& node) {
   switch (option.kind) {
     case OptionKind::flag:

@@ -200,7 +200,7 @@ void remove_earlier(const std::string& out, const std::set<std::string>& names) 
 
 void make_tables(const SweepFolder& folder, const SweepConfig& config, bool quiet) {
   const auto lock = folder.lock_tables();
-  // Repeat if another machine has uploaded its tables meanwhile, to include its runs.
+  // Repeat if another machine has uploaded its tables in the meantime, to include its runs.
   do {
     folder.download_locked(config);
     folder.write_runs(config);
