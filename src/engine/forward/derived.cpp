@@ -7,7 +7,6 @@
 #include "base/core/thread_pool.h"
 #include "engine/ops/elementwise.h"
 #include "engine/ops/linear.h"
-#include "engine/ops/weight_rows.h"
 
 namespace qkscope {
 namespace {

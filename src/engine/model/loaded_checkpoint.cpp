@@ -14,7 +14,7 @@
 #include "base/io/json.h"
 #include "engine/model/model_config.h"
 #include "engine/model/tensor_table.h"
-#include "engine/ops/weight_rows.h"
+#include "engine/ops/linear.h"
 #include "input/checkpoint/block_scales.h"
 
 namespace qkscope {

@@ -1,5 +1,3 @@
-#include "engine/ops/attention_statistics.h"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -9,7 +7,7 @@
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/all_keys.h"
-#include "engine/ops/head_scores.h"
+#include "engine/ops/statistics.h"
 
 namespace qkscope {
 namespace {

@@ -10,6 +10,7 @@
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
+#include "engine/ops/attention.h"
 #include "engine/ops/row_kernels.h"
 
 namespace qkscope {

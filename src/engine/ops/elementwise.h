@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "engine/ops/sequence.h"
+#include "qkscope/forward.h"
 #include "qkscope/model.h"
 #include "qkscope/tensor.h"
 

@@ -1,4 +1,5 @@
-// Kernels of gemv.h: y[r][o] = sum over k of x[r][k] w[o][k], k ascending, one FMA per term.
+// Kernels of gemv::multiply in gemm.h: y[r][o] = sum over k of x[r][k] w[o][k], k ascending, one
+// FMA per term.
 //
 // Layout: x (rows, in) contiguous; weights (out, in) as stored, float32, float16 or bfloat16; y
 // (rows, out) with y_stride. Other storage is converted to float32 group by group.
@@ -8,8 +9,6 @@
 // Reads stay inside the weights: a tile with fewer than kTile outputs repeats its last weight row,
 // and its results go through a local buffer. Prefetches beyond the matrix are safe: they never
 // fault. Reference: tests/engine/ops/gemv_test.cpp compares with the packed product row by row.
-#include "engine/ops/gemv.h"
-
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -17,7 +16,7 @@
 #include "base/core/convert.h"
 #include "base/core/cpu_target.h"
 #include "engine/ops/gemm.h"
-#include "engine/ops/weight_rows.h"
+#include "engine/ops/linear.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/ops/gemv.cpp"

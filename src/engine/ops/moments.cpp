@@ -1,5 +1,3 @@
-#include "engine/ops/moments.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -9,7 +7,8 @@
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "base/numerics/products.h"
-#include "engine/statistics/positions.h"
+#include "engine/ops/statistics.h"
+#include "engine/statistics/moments.h"
 
 namespace qkscope {
 namespace {

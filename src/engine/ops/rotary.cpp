@@ -4,10 +4,19 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/core/cpu_target.h"
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
 #include "base/core/translate_exceptions.h"
 #include "engine/ops/row_kernels.h"
+
+#if QKSCOPE_SLEEF
+// sleef.h declares FMA variants only if FP_FAST_FMA is defined; the library always has them.
+#ifndef FP_FAST_FMA
+#define FP_FAST_FMA
+#endif
+#include <sleef.h>
+#endif
 
 namespace qkscope {
 namespace {
@@ -141,6 +150,19 @@ RopeFrequencies frequencies_of(const RopeConfig& rope, std::int64_t length) {
 }
 
 }  // namespace
+
+float power(float base, float exponent) {
+#if QKSCOPE_SLEEF
+  static const bool fused = std::ranges::any_of(cpu_targets(), has_fused_multiply_add);
+  return fused ? Sleef_powf1_u10purecfma(base, exponent) : Sleef_powf1_u10purec(base, exponent);
+#else
+  return static_cast<float>(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+#endif
+}
+
+bool power_is_sleef() {
+  return QKSCOPE_SLEEF != 0;
+}
 
 RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length) {
   return translate_exceptions([&] { return frequencies_of(rope, length); });

@@ -256,15 +256,15 @@ void merge(AttentionStatistics& into, const AttentionStatistics& part) {
                          [](float a, float b) { return std::max(a, b); });
 }
 
-std::int64_t rows_of(const AttentionStatistics& attention, std::int64_t bucket) {
+std::int64_t count_rows(const AttentionStatistics& attention, std::int64_t bucket) {
   if (bucket >= 0) return attention.rows[as_index(bucket)];
   return std::accumulate(attention.rows.begin(), attention.rows.end(), std::int64_t{0});
 }
 
-ColumnValue column_value(const AttentionStatistics& a, std::int64_t layer, std::int64_t head,
-                         std::int64_t bucket, std::int64_t column) {
+ColumnSummary summarize_column(const AttentionStatistics& a, std::int64_t layer, std::int64_t head,
+                               std::int64_t bucket, std::int64_t column) {
   const auto columns = std::ssize(a.columns);
-  const auto rows = rows_of(a, bucket);
+  const auto rows = count_rows(a, bucket);
   if (rows == 0) return {kNone, kNone, kNone};
   const auto n = static_cast<double>(rows);
   double sum = 0;
@@ -288,8 +288,8 @@ ColumnValue column_value(const AttentionStatistics& a, std::int64_t layer, std::
   return {mean, std::sqrt(variance), se};
 }
 
-ColumnValue document_value(const AttentionStatistics& a, std::int64_t layer, std::int64_t head,
-                           std::int64_t column) {
+ColumnSummary summarize_document_column(const AttentionStatistics& a, std::int64_t layer,
+                                        std::int64_t head, std::int64_t column) {
   const auto count = a.document_counts[as_index(column)];
   if (count == 0) return {kNone, kNone, kNone};
   const auto i = as_index((layer * a.heads + head) * std::ssize(a.document_columns) + column);

@@ -164,18 +164,18 @@ AttentionStatistics empty_attention(const StatisticsSettings& settings, std::int
 void merge(AttentionStatistics& into, const AttentionStatistics& part);
 
 // One table entry of a column. NaN without rows; se is NaN with fewer than two documents.
-struct ColumnValue {
+struct ColumnSummary {
   double mean;
   double sd;  // standard deviation over rows
   double se;  // standard error of the mean, over documents
 };
 // Returns mean, sd and se of a row column; bucket -1 means all rows.
-ColumnValue column_value(const AttentionStatistics& attention, std::int64_t layer,
-                         std::int64_t head, std::int64_t bucket, std::int64_t column);
+ColumnSummary summarize_column(const AttentionStatistics& attention, std::int64_t layer,
+                               std::int64_t head, std::int64_t bucket, std::int64_t column);
 // Returns mean and sd over documents of a document column.
-ColumnValue document_value(const AttentionStatistics& attention, std::int64_t layer,
-                           std::int64_t head, std::int64_t column);
+ColumnSummary summarize_document_column(const AttentionStatistics& attention, std::int64_t layer,
+                                        std::int64_t head, std::int64_t column);
 // Returns the number of rows in a bucket; bucket -1 means all rows.
-std::int64_t rows_of(const AttentionStatistics& attention, std::int64_t bucket);
+std::int64_t count_rows(const AttentionStatistics& attention, std::int64_t bucket);
 
 }  // namespace qkscope
