@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <new>
 #include <optional>
@@ -9,8 +10,11 @@
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/translate_exceptions.h"
+#include "base/io/json.h"
+#include "base/io/mapped_file.h"
 #include "engine/api/sampling.h"
 #include "engine/api/text_stream.h"
+#include "input/tokenizer/gguf_tokenizer.h"
 
 namespace qkscope {
 namespace {
@@ -147,6 +151,28 @@ class GeneratedSequence {
   bool ended_ = false;
 };
 
+std::vector<std::int32_t> eos_ids_of(const Json& value, const std::string& where) {
+  if (value.is_number_integer()) return {value.get<std::int32_t>()};
+  std::vector<std::int32_t> ids;
+  if (value.is_array())
+    for (const auto& id : value) {
+      if (!id.is_number_integer())
+        bad_input("{}: eos_token_id holds {}, expected token ids", where, id.dump());
+      ids.push_back(id.get<std::int32_t>());
+    }
+  return ids;
+}
+
+// Reads eos_token_id from the top level of a JSON file or from its text_config section.
+std::vector<std::int32_t> read_eos_ids(const std::string& file) {
+  if (!std::filesystem::exists(file)) return {};
+  const auto json = parse_json(MappedFile(file).text(), file);
+  for (const auto* part : {&json, json.contains("text_config") ? &json["text_config"] : nullptr})
+    if (part != nullptr && part->is_object() && part->contains("eos_token_id"))
+      if (auto ids = eos_ids_of((*part)["eos_token_id"], file); !ids.empty()) return ids;
+  return {};
+}
+
 // Maximum sequence length: limited by learned position embeddings, else unlimited.
 std::int64_t max_tokens(const ModelConfig& model) {
   return model.learned_positions() ? model.max_positions : std::numeric_limits<std::int64_t>::max();
@@ -193,6 +219,16 @@ std::vector<Generated> generate_all(const Model& model,
 }
 
 }  // namespace
+
+std::vector<std::int32_t> end_tokens(const Model& model) {
+  return translate_exceptions([&] {
+    auto ids = read_eos_ids(model.folder() + "/generation_config.json");
+    if (ids.empty()) ids = read_eos_ids(model.folder() + "/config.json");
+    if (!ids.empty()) return ids;
+    const auto gguf = tokenizer_gguf(model.folder());
+    return gguf.empty() ? ids : gguf_end_tokens(gguf);
+  });
+}
 
 std::vector<Generated> generate(const Model& model,
                                 std::span<const std::vector<std::int32_t>> prompts,

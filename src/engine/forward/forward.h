@@ -38,4 +38,11 @@ void forward(Backend& backend, const Batch& batch, Observer& observer, LayerStat
 void forward(const LoadedCheckpoint& model, const Batch& batch, Observer& observer,
              const RunOptions& options = {});
 
+// Observer that wants nothing, for passes that are run for statistics or timing.
+class NoObserver : public Observer {
+ public:
+  bool wants(HookPoint) const override { return false; }
+  void see(HookPoint, ConstTensorView) override {}
+};
+
 }  // namespace qkscope

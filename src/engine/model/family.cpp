@@ -209,7 +209,7 @@ void read_periodic_windows(ModelConfig& model, const ConfigReader& config, std::
     model.layers[as_index(i)].window = (i + 1) % period == 0 ? 0 : window;
 }
 
-void read_window_of_all(ModelConfig& model, const ConfigReader& config) {
+void read_shared_window(ModelConfig& model, const ConfigReader& config) {
   if (!config.has("sliding_window")) return;
   for (auto& layer : model.layers) layer.window = config.count("sliding_window");
 }

@@ -1,5 +1,3 @@
-#include "engine/model/weight_processing.h"
-
 #include <algorithm>
 #include <numeric>
 #include <span>
@@ -9,6 +7,7 @@
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
+#include "engine/model/loaded_checkpoint.h"
 
 namespace qkscope {
 namespace {

@@ -23,7 +23,7 @@ void read_ministral3(ModelConfig& model, const ConfigReader& config) {
     bad_input("{}: 'rope_parameters' is missing; a ministral3 model needs its YaRN parameters",
               config.where());
   read_llama_base(model, config, {.norm_eps = 1e-5, .d_head = 128, .max_positions = 262144});
-  read_window_of_all(model, config);
+  read_shared_window(model, config);
   const auto rope = config.section(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
   if (rope.has("llama_4_scaling_beta"))
     model.query_scaling =
@@ -33,7 +33,7 @@ void read_ministral3(ModelConfig& model, const ConfigReader& config) {
 // Mixtral: a mixture of experts in place of every MLP.
 void read_mixtral(ModelConfig& model, const ConfigReader& config) {
   read_llama_base(model, config, {.rope_theta = 1e6, .norm_eps = 1e-5, .max_positions = 4096 * 32});
-  read_window_of_all(model, config);
+  read_shared_window(model, config);
   read_experts(model, config,
                {.count_key = config.has("num_experts") ? "num_experts" : "num_local_experts",
                 .count = 8,
