@@ -18,7 +18,6 @@
 #include "base/core/thread_pool.h"
 #include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
-#include "base/io/open_folder.h"
 #include "base/io/output_file.h"
 #include "capture/format/capture_source.h"
 #include "capture/format/metadata.h"

@@ -19,10 +19,6 @@ using Floats = hn::ScalableTag<float>;
 using Bits = hn::ScalableTag<std::uint32_t>;
 using BitVector = hn::Vec<Bits>;
 
-HWY_INLINE BitVector bf16_bits(BitVector code) {
-  return hn::ShiftLeft<16>(code);
-}
-
 // Rescales a narrow float whose exponent and mantissa were shifted to their float32 positions. The
 // shifted bits are the value times a power of two; `factor` is its inverse. Subnormals scale too.
 HWY_INLINE BitVector rescaled(BitVector magnitude, float factor) {
@@ -71,21 +67,8 @@ HWY_INLINE void widen_codes(const Code* source, std::size_t count, float* out, F
 }
 
 void widen_bf16(const Bf16* source, std::size_t count, float* out) {
-  const auto* codes = reinterpret_cast<const std::uint16_t*>(source);
-  std::size_t i = 0;
-  if constexpr (hn::MaxLanes(Bits()) == 4) {  // bfloat16 is the upper half of a float32
-    const hn::Repartition<std::uint16_t, Bits> d;
-    const auto zeros = hn::Zero(d);
-    for (; i + 8 <= count; i += 8) {
-      const auto eight = hn::LoadU(d, codes + i);
-      const auto lower = hn::InterleaveLower(d, zeros, eight);
-      const auto upper = hn::InterleaveUpper(d, zeros, eight);
-      hn::StoreU(hn::BitCast(Floats(), lower), Floats(), out + i);
-      hn::StoreU(hn::BitCast(Floats(), upper), Floats(), out + i + 4);
-    }
-  }
-  widen_codes(codes + i, count - i, out + i,
-              [](BitVector code) HWY_ATTR { return bf16_bits(code); });
+  widen_codes(reinterpret_cast<const std::uint16_t*>(source), count, out,
+              [](BitVector code) HWY_ATTR { return hn::ShiftLeft<16>(code); });
 }
 
 void widen_fp16(const Fp16* source, std::size_t count, float* out) {
@@ -142,7 +125,7 @@ float to_float(Fp8E4m3 value) {
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | sign);
 }
 
-void widen(ConstTensorView source, std::span<float> destination) {
+void convert_to_float32(ConstTensorView source, std::span<float> destination) {
   QKSCOPE_ASSERT(source.is_contiguous());
   QKSCOPE_ASSERT(static_cast<std::size_t>(source.size()) == destination.size());
   switch (source.dtype()) {
@@ -173,7 +156,7 @@ void widen(ConstTensorView source, std::span<float> destination) {
 
 Tensor to_float32(ConstTensorView source) {
   Tensor result(source.shape(), DType::f32);
-  widen(source, {result.data<float>(), static_cast<std::size_t>(result.size())});
+  convert_to_float32(source, {result.data<float>(), static_cast<std::size_t>(result.size())});
   return result;
 }
 

@@ -1,17 +1,21 @@
 #include "base/core/thread_pool.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <vector>
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mman.h>
 
 #include "base/core/log.h"
 #include "base/core/translate_exceptions.h"
@@ -203,6 +207,22 @@ void parallel_ranges(std::int64_t count, std::int64_t grain,
                      const std::function<void(std::int64_t, std::int64_t)>& body) {
   parallel_for((count + grain - 1) / grain,
                [&](std::int64_t i) { body(i * grain, std::min(count, (i + 1) * grain)); });
+}
+
+void request_huge_pages() {
+  // Below 32 MiB, the largest M_MMAP_THRESHOLD of glibc, so that the blocks come from the heap. Two
+  // blocks are about the working set of one head's analyses.
+  constexpr std::size_t kBytes = std::size_t{30} << 20;
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  std::array<std::unique_ptr<std::byte[]>, 2> blocks;
+  for (auto& block : blocks) {
+    block.reset(new (std::nothrow) std::byte[kBytes]);
+    void* first = block.get();
+    auto bytes = kBytes;
+    // Advisory: ignore errors.
+    if (block && std::align(kHugePage, kHugePage, first, bytes) != nullptr)
+      ::madvise(first, bytes, MADV_HUGEPAGE);
+  }
 }
 
 }  // namespace qkscope

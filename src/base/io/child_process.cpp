@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/core/error.h"
-#include "base/io/file_descriptor.h"
+#include "base/io/output_file.h"
 
 namespace qkscope {
 namespace {

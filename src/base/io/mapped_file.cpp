@@ -20,8 +20,8 @@
 
 #include "base/core/error.h"
 #include "base/core/translate_exceptions.h"
-#include "base/io/file_descriptor.h"
 #include "base/io/folder.h"
+#include "base/io/output_file.h"
 #include "qkscope/experimental/text.h"
 
 namespace qkscope {

@@ -94,7 +94,7 @@ arrow::MemoryPool* table_memory() {
   return arrow::system_memory_pool();
 }
 
-std::shared_ptr<parquet::WriterProperties> table_properties(const arrow::Schema& schema) {
+std::shared_ptr<parquet::WriterProperties> parquet_writer_properties(const arrow::Schema& schema) {
   parquet::WriterProperties::Builder builder;
   builder.memory_pool(table_memory());
   builder.compression(parquet::Compression::ZSTD);

@@ -23,7 +23,7 @@ arrow::MemoryPool* table_memory();
 
 // Writer settings of result tables: ZSTD; real columns use byte-stream-split instead of a
 // dictionary, because their values rarely repeat.
-std::shared_ptr<parquet::WriterProperties> table_properties(const arrow::Schema& schema);
+std::shared_ptr<parquet::WriterProperties> parquet_writer_properties(const arrow::Schema& schema);
 
 // Missing values become null.
 std::shared_ptr<arrow::Table> to_arrow(const Table& table);

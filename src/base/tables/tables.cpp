@@ -105,7 +105,7 @@ std::shared_ptr<arrow::Buffer> to_parquet(const Table& from, const std::string& 
   const auto stream = take_arrow(arrow::io::BufferOutputStream::Create(kFirstBytes, table_memory()),
                                  doing, ErrorKind::failure);
   check_arrow(parquet::arrow::WriteTable(*table, table_memory(), stream, kTableRowGroup,
-                                         table_properties(*table->schema())),
+                                         parquet_writer_properties(*table->schema())),
               doing, ErrorKind::failure);
   return take_arrow(stream->Finish(), doing, ErrorKind::failure);
 }

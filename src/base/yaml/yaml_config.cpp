@@ -32,7 +32,7 @@ YAML::Node parse(const std::string& text, const std::string& where) {
   if (text.size() > kLargest)
     bad_input("{}: YAML of {}, expected at most {}", where, format_bytes(text.size()),
               format_bytes(kLargest));
-  if (const auto at = utf8::find_invalid(text); at != std::string::npos)
+  if (const auto at = find_invalid_utf8(text); at != std::string::npos)
     bad_input("{}: not UTF-8 at byte {}", where, at);
   refuse_control_characters(text, where);
   try {

@@ -169,7 +169,7 @@ class WeightBinder {
     }
     if (model_.experts.bias) {
       one.bias.resize(as_index(one.weight.out()));
-      widen(slice(checkpoint_.tensor(name + "_bias"), expert), one.bias);
+      convert_to_float32(slice(checkpoint_.tensor(name + "_bias"), expert), one.bias);
     }
     return one;
   }
@@ -281,7 +281,7 @@ class WeightBinder {
   std::vector<float> vector(const std::string& name) const {
     const auto values = checkpoint_.tensor(name);
     std::vector<float> floats(as_index(values.size()));
-    widen(values, floats);
+    convert_to_float32(values, floats);
     return floats;
   }
 

@@ -21,8 +21,8 @@ namespace {
 void widen_run(const WeightMatrix& matrix, std::int64_t offset, std::int64_t count, float* out) {
   const auto& values = matrix.values;
   const auto size = static_cast<std::int64_t>(dtype_size(values.dtype()));
-  widen({values.bytes() + offset * size, values.dtype(), {count}},
-        {out, static_cast<std::size_t>(count)});
+  convert_to_float32({values.bytes() + offset * size, values.dtype(), {count}},
+                     {out, static_cast<std::size_t>(count)});
 }
 
 // Matrices stored as (in, out): contiguous values belong to different rows.
@@ -43,7 +43,7 @@ void widen_columns(const WeightMatrix& matrix, const WeightPart& part, float* ou
 float power_of_two(std::uint8_t bits) {
   constexpr std::uint8_t kNanBits = 255;
   return bits == kNanBits ? std::numeric_limits<float>::quiet_NaN()
-                      : static_cast<float>(std::ldexp(1.0, bits - 127));
+                          : static_cast<float>(std::ldexp(1.0, bits - 127));
 }
 
 // MXFP4: one of 16 values (E2M1) times the power of two of its block of 32, exact in float32.

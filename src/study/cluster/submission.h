@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/io/file_lock.h"
+#include "base/io/output_file.h"
 
 namespace qkscope {
 

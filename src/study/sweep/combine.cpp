@@ -14,7 +14,7 @@
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "base/io/output_file.h"
-#include "base/tables/stack_tables.h"
+#include "base/tables/parquet_stream.h"
 #include "input/store/stored_folder.h"
 #include "qkscope/experimental/study.h"
 #include "qkscope/tables.h"

@@ -8,7 +8,7 @@
 #include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
-#include "base/tables/growing_table.h"
+#include "base/tables/parquet_stream.h"
 #include "qkscope/tables.h"
 #include "study/sweep/sweep.h"
 
