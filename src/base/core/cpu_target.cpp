@@ -9,7 +9,6 @@
 
 #include "base/core/error.h"
 #include "base/core/log.h"
-#include "base/core/translate_exceptions.h"
 
 namespace qkscope {
 namespace {

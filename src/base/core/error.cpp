@@ -6,8 +6,6 @@
 #include <new>
 #include <system_error>
 
-#include "base/core/translate_exceptions.h"
-
 namespace qkscope {
 namespace {
 

@@ -17,8 +17,8 @@
 #include <sched.h>
 #include <sys/mman.h>
 
+#include "base/core/error.h"
 #include "base/core/log.h"
-#include "base/core/translate_exceptions.h"
 
 namespace qkscope {
 namespace {

@@ -19,7 +19,6 @@
 #include <unistd.h>
 
 #include "base/core/error.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
 #include "base/io/output_file.h"
 #include "qkscope/experimental/text.h"

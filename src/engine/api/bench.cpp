@@ -10,7 +10,6 @@
 #include "base/core/clock.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
-#include "base/core/translate_exceptions.h"
 #include "engine/api/model_state.h"
 #include "engine/device/backend.h"
 #include "engine/device/device.h"

@@ -9,7 +9,6 @@
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/json.h"
 #include "base/io/mapped_file.h"
 #include "engine/api/sampling.h"

@@ -5,7 +5,6 @@
 #include "base/core/dtype.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/json.h"
 #include "engine/api/model_state.h"
 #include "engine/device/memory_plan.h"

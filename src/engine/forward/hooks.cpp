@@ -9,7 +9,6 @@
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/text.h"
-#include "base/core/translate_exceptions.h"
 
 namespace qkscope {
 namespace {

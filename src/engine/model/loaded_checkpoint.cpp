@@ -10,7 +10,6 @@
 #include "base/core/dtype.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/json.h"
 #include "engine/model/model_config.h"
 #include "engine/model/tensor_table.h"

@@ -8,7 +8,6 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
-#include "base/core/translate_exceptions.h"
 
 namespace qkscope {
 namespace {

@@ -7,7 +7,6 @@
 #include "base/core/cpu_target.h"
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
-#include "base/core/translate_exceptions.h"
 #include "engine/ops/row_kernels.h"
 
 #if QKSCOPE_SLEEF

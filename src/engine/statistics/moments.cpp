@@ -6,7 +6,6 @@
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/json.h"
 #include "engine/statistics/attention_sums.h"
 

@@ -1,5 +1,4 @@
 #include "base/core/error.h"
-#include "base/core/translate_exceptions.h"
 #include "base/core/utf8.h"
 #include "input/texts/record_reader.h"
 #include "input/texts/split_files.h"

@@ -5,7 +5,6 @@
 
 #include "base/core/error.h"
 #include "base/core/log.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
 #include "base/io/output_file.h"
 #include "qkscope/experimental/cluster.h"

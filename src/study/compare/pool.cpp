@@ -9,7 +9,6 @@
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/text.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/json.h"
 #include "base/numerics/correlation.h"
 #include "qkscope/experimental/study.h"

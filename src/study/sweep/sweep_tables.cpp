@@ -5,7 +5,6 @@
 
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "base/tables/parquet_stream.h"
