@@ -26,13 +26,6 @@ struct Listener {
 // another thread held that lock would wait forever.
 constinit std::atomic<const Listener*> listener = nullptr;
 
-// Owns every listener ever set and is never destroyed: another thread may still call an old
-// listener, even while the process exits.
-std::vector<std::unique_ptr<const Listener>>& all_listeners() {
-  static auto* all = new std::vector<std::unique_ptr<const Listener>>();
-  return *all;
-}
-
 constexpr auto kTerminalInterval = std::chrono::milliseconds(100);
 constexpr auto kPlainInterval = std::chrono::seconds(10);
 std::atomic<std::FILE*> progress_output = nullptr;
@@ -46,9 +39,11 @@ void set_log_callback(LogCallback callback, LogLevel least) {
   }
   static constinit std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
-  auto& all = all_listeners();
-  all.push_back(std::make_unique<const Listener>(Listener{std::move(callback), least}));
-  listener = all.back().get();
+  // Owns every listener ever set and is never destroyed: another thread may still call an old
+  // listener, even while the process exits.
+  static auto* all = new std::vector<std::unique_ptr<const Listener>>();
+  all->push_back(std::make_unique<const Listener>(Listener{std::move(callback), least}));
+  listener = all->back().get();
 }
 
 bool log::wanted(LogLevel level) {

@@ -20,8 +20,8 @@ struct CheckedCharacter {
   bool valid;
 };
 
-// Checks the first character of `text`. An invalid one has the size of its longest valid prefix, at
-// least one byte.
+// Checks the first character of `text`. The size of an invalid sequence is that of its longest
+// valid prefix, at least one byte.
 CheckedCharacter check_first_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -126,7 +126,7 @@ std::string replace_invalid_utf8(std::string_view text) {
 }
 
 void utf8::append_code_point(std::string& text, char32_t code) {
-  constexpr unsigned char kLeads[] = {0x00, 0xC0, 0xE0, 0xF0};  // by number of continuation bytes
+  constexpr unsigned char kLeads[] = {0x00, 0xC0, 0xE0, 0xF0};  // for 0 to 3 continuation bytes
   const int more = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
   text.push_back(static_cast<char>(kLeads[more] | code >> (6 * more)));
   for (int i = more - 1; i >= 0; --i)

@@ -56,9 +56,6 @@ class Pool {
     for (auto& worker : workers_) worker.join();
   }
 
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
-
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   void run(std::int64_t count, const std::function<void(std::int64_t)>& body) {
@@ -138,7 +135,7 @@ class Pool {
   const Job* job_ = nullptr;
   std::atomic<std::int64_t> next_{0};
   std::exception_ptr failed_;
-  // Written under mutex_; spin_until() reads them without it.
+  // The atomics below are written under mutex_; spin_until() reads them without the mutex.
   std::atomic<int> busy_ = 0;  // workers inside the current job
   std::atomic<std::uint64_t> generation_ = 0;
   std::atomic<bool> stopping_ = false;
@@ -146,32 +143,33 @@ class Pool {
 
 // Holds the current pool. Worker threads do not exist in a forked child: the child leaks the
 // inherited pool and creates a new one of the same size on first use.
-struct Slot {
+struct PoolHolder {
   std::mutex mutex;
   std::shared_ptr<Pool> pool;
   int wanted = 0;  // threads; 0: one per core
 
-  Slot();
+  PoolHolder();
 };
 
-Slot& slot() {
-  static auto* slot = new Slot;  // never destroyed: threads may still compute at process exit
-  return *slot;
+PoolHolder& pool_holder() {
+  static auto* holder =
+      new PoolHolder;  // never destroyed: threads may still compute at process exit
+  return *holder;
 }
 
-Slot::Slot() {
-  pthread_atfork([] { slot().mutex.lock(); }, [] { slot().mutex.unlock(); },
+PoolHolder::PoolHolder() {
+  pthread_atfork([] { pool_holder().mutex.lock(); }, [] { pool_holder().mutex.unlock(); },
                  [] {
-                   auto& inherited = slot();
+                   auto& inherited = pool_holder();
                    new std::shared_ptr<Pool>(
-                       std::move(inherited.pool));  // leaked: its threads exist only in the parent
+                       std::move(inherited.pool));  // leaked: the threads exist only in the parent
                    inherited.mutex.unlock();
                    inside_parallel_for = false;
                  });
 }
 
 std::shared_ptr<Pool> pool() {
-  auto& current = slot();
+  auto& current = pool_holder();
   const std::lock_guard lock(current.mutex);
   if (!current.pool)
     current.pool = std::make_shared<Pool>(current.wanted > 0 ? current.wanted : cores_available());
@@ -183,7 +181,7 @@ std::shared_ptr<Pool> pool() {
 void set_thread_count(int count) {
   translate_exceptions([&] {
     auto replacement = std::make_shared<Pool>(count > 0 ? count : cores_available());
-    auto& current = slot();
+    auto& current = pool_holder();
     const std::lock_guard lock(current.mutex);
     current.wanted = count;
     current.pool.swap(replacement);

@@ -24,39 +24,21 @@ constexpr std::uint64_t kReadWhole = std::uint64_t{1} << 30;
 constexpr std::uint64_t kStride = std::uint64_t{16} << 20;
 constexpr std::uint64_t kBlock = std::uint64_t{64} << 10;
 
-// Reads a file with pread(). Not mapped, so that a truncation during the read is an exception and
-// not SIGBUS.
-class InputFile {
- public:
-  explicit InputFile(const std::string& path)
-      : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    if (!file_.is_open()) system_error("open", path, errno);
-    struct stat status {};
-    if (::fstat(file_.number(), &status) != 0) system_error("stat", path, errno);
-    if (!S_ISREG(status.st_mode)) bad_input("{}: not a regular file", path);
-    size_ = static_cast<std::uint64_t>(status.st_size);
+// Adds bytes [begin, end) of a file with pread(). The file is not mapped, so that a truncation
+// during the read is an exception and not SIGBUS.
+void add_range(Checksum& sum, const FileDescriptor& file, const std::string& path,
+               std::uint64_t begin, std::uint64_t end) {
+  std::vector<std::byte> buffer(std::min<std::uint64_t>(end - begin, std::uint64_t{1} << 20));
+  while (begin < end) {
+    const auto wanted = std::min<std::uint64_t>(end - begin, buffer.size());
+    const auto count = ::pread(file.number(), buffer.data(), wanted, static_cast<off_t>(begin));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) system_error("read", path, errno);
+    if (count == 0) failure("{}: became shorter while it was read", path);
+    sum.add(std::span(buffer).first(static_cast<std::size_t>(count)));
+    begin += static_cast<std::uint64_t>(count);
   }
-
-  std::uint64_t size() const { return size_; }
-
-  void add_to(Checksum& sum, std::uint64_t begin, std::uint64_t end) {
-    while (begin < end) {
-      const auto wanted = std::min<std::uint64_t>(end - begin, buffer_.size());
-      const auto count = ::pread(file_.number(), buffer_.data(), wanted, static_cast<off_t>(begin));
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) system_error("read", path_, errno);
-      if (count == 0) failure("{}: became shorter while it was read", path_);
-      sum.add(std::span(buffer_).first(static_cast<std::size_t>(count)));
-      begin += static_cast<std::uint64_t>(count);
-    }
-  }
-
- private:
-  const std::string& path_;
-  FileDescriptor file_;
-  std::uint64_t size_ = 0;
-  std::vector<std::byte> buffer_ = std::vector<std::byte>(std::size_t{1} << 20);
-};
+}
 
 // BLAKE2b (RFC 7693).
 constexpr std::size_t kBlakeBlock = 128;  // bytes
@@ -138,15 +120,18 @@ std::string checksum_text(std::uint64_t checksum) {
 }
 
 std::string file_fingerprint(const std::string& path) {
-  InputFile file(path);
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.is_open()) system_error("open", path, errno);
+  struct stat status {};
+  if (::fstat(file.number(), &status) != 0) system_error("stat", path, errno);
+  if (!S_ISREG(status.st_mode)) bad_input("{}: not a regular file", path);
+  const auto size = static_cast<std::uint64_t>(status.st_size);
   Checksum sum;
-  const auto size = file.size();
-  if (size <= kReadWhole) {
-    file.add_to(sum, 0, size);
-  } else {
-    file.add_to(sum, 0, kStride);
-    for (auto at = kStride; at + kBlock < size; at += kStride) file.add_to(sum, at, at + kBlock);
-    file.add_to(sum, size - kBlock, size);
+  add_range(sum, file, path, 0, size <= kReadWhole ? size : kStride);
+  if (size > kReadWhole) {
+    for (auto at = kStride; at + kBlock < size; at += kStride)
+      add_range(sum, file, path, at, at + kBlock);
+    add_range(sum, file, path, size - kBlock, size);
   }
   return fmt::format("{}-{}", size, checksum_text(sum.value()));
 }

@@ -16,12 +16,10 @@ class Checksum {
  public:
   Checksum();
   ~Checksum();
-  Checksum(const Checksum&) = delete;
-  Checksum& operator=(const Checksum&) = delete;
 
   void add(std::span<const std::byte> bytes);
   void add(std::string_view text) { add(std::as_bytes(std::span(text))); }
-  std::uint64_t value() const;  // of all bytes added so far
+  std::uint64_t value() const;  // checksum of all bytes added so far
 
  private:
   struct State;

@@ -23,8 +23,9 @@ namespace {
 
 constexpr int kOpenFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
-// Returns the file type bits (S_IFMT) of an entry, without following links; 0 if it does not exist.
-mode_t kind_of(int folder, const std::string& name) {
+// Returns the file type bits (S_IFMT) of an entry, without following links; 0 if the entry does not
+// exist.
+mode_t file_type_of(int folder, const std::string& name) {
   struct stat status {};
   if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return 0;
   return status.st_mode & S_IFMT;
@@ -104,15 +105,15 @@ std::vector<std::string> OpenFolder::names() const {
 }
 
 bool OpenFolder::has(const std::string& name) const {
-  return kind_of(folder_.number(), name) != 0;
+  return file_type_of(folder_.number(), name) != 0;
 }
 
 bool OpenFolder::has_folder(const std::string& name) const {
-  return kind_of(folder_.number(), name) == S_IFDIR;
+  return file_type_of(folder_.number(), name) == S_IFDIR;
 }
 
 bool OpenFolder::has_link(const std::string& name) const {
-  return kind_of(folder_.number(), name) == S_IFLNK;
+  return file_type_of(folder_.number(), name) == S_IFLNK;
 }
 
 OpenFolder OpenFolder::folder(const std::string& name) const {

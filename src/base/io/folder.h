@@ -9,7 +9,8 @@
 
 namespace qkscope {
 
-// Both return false on errors as well, such as a name that is too long or missing permissions.
+// path_exists() and is_folder() return false on errors as well, such as a name that is too long or
+// missing permissions.
 bool path_exists(const std::string& path);
 bool is_folder(const std::string& path);
 
@@ -44,9 +45,10 @@ class OpenFolder {
 
   // Opens a subfolder. Throws bad input if the entry is a link or not a folder.
   OpenFolder folder(const std::string& name) const;
-  OpenFolder make_folder(const std::string& name) const;  // creates it if missing
+  OpenFolder make_folder(const std::string& name) const;  // creates the folder if missing
 
-  // A missing name is not an error. Of a link, the link itself is deleted.
+  // Both delete an entry; a missing name is not an error. A symbolic link is deleted, not its
+  // target.
   void remove_file(const std::string& name) const;
   void remove_tree(const std::string& name) const;
   // Returns false if the folder is not empty.

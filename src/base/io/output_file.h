@@ -51,8 +51,6 @@ class OutputFile {
   // Throws bad input if the folder does not exist.
   explicit OutputFile(const std::string& path);
   ~OutputFile();  // deletes the temporary file unless commit() succeeded
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);

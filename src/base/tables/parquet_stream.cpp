@@ -26,7 +26,7 @@ using Column = Table::Column;
 
 // Calls function(a, b) for each pair of value vectors of two columns of the same type.
 template <typename Other, typename Function>
-void for_values(Column& a, Other& b, const Function& function) {
+void for_each_value_vector(Column& a, Other& b, const Function& function) {
   function(a.integers, b.integers);
   function(a.reals, b.reals);
   function(a.texts, b.texts);
@@ -38,93 +38,51 @@ bool same_columns(const std::vector<Column>& a, const std::vector<Column>& b) {
   });
 }
 
-// One input file.
-class StackedFile {
- public:
-  explicit StackedFile(const TableFile& file) : file_(file), reader_(open_parquet(file.path)) {
-    check_parquet_read(reader_->GetSchema(&schema_), file.path);
-  }
-
-  const std::string& path() const { return file_.path; }
-  const arrow::Schema& schema() const { return *schema_; }
-  int groups() const { return reader_->num_row_groups(); }
-
-  // Reads a row group with the wanted columns: the first holds the file's name, missing ones null.
-  std::shared_ptr<arrow::Table> read(int group,
-                                     const std::shared_ptr<arrow::Schema>& wanted) const {
-    std::shared_ptr<arrow::Table> rows;
-    check_parquet_read(reader_->RowGroup(group)->ReadTable(&rows), file_.path);
-    const auto count = rows->num_rows();
-    std::vector<std::shared_ptr<arrow::ChunkedArray>> columns;
-    for (int i = 0; i < wanted->num_fields(); ++i) {
-      const auto& field = wanted->field(i);
-      auto column = i == 0 ? nullptr : rows->GetColumnByName(field->name());
-      if (!column) column = std::make_shared<arrow::ChunkedArray>(fill(i == 0, *field, count));
-      columns.push_back(std::move(column));
+// Returns a text column named `column` and the union of the columns of all files, matched by name.
+std::shared_ptr<arrow::Schema> join_columns(const std::string& column,
+                                            const std::vector<TableFile>& files) {
+  arrow::FieldVector fields = {arrow::field(column, arrow::utf8())};
+  std::vector<std::string> origins = {""};  // (fields): path of the first file with the column
+  const auto add_field = [&](const std::shared_ptr<arrow::Field>& field, const std::string& path) {
+    const auto known = std::ranges::find(fields, field->name(), &arrow::Field::name);
+    const auto place = static_cast<std::size_t>(known - fields.begin());
+    if (place == 0)
+      bad_input("{}: it has a column {}, which would say where the rows are from", path,
+                in_quotes(field->name()));
+    if (place == fields.size()) {
+      fields.push_back(arrow::field(field->name(), field->type()));
+      origins.push_back(path);
+    } else if (!fields[place]->type()->Equals(field->type())) {
+      bad_input(
+          "{}: its column {} is {}, that of {} is {}: they do not stand for the same; "
+          "analyse both with one version of the program",
+          path, in_quotes(field->name()), field->type()->ToString(), origins[place],
+          fields[place]->type()->ToString());
     }
-    return arrow::Table::Make(wanted, std::move(columns), count);
-  }
-
- private:
-  std::shared_ptr<arrow::Array> fill(bool with_name, const arrow::Field& field,
-                                     std::int64_t count) const {
-    const auto doing = "stacking " + file_.path;
-    return with_name
-               ? take_arrow(arrow::MakeArrayFromScalar(arrow::StringScalar(file_.name), count),
-                            doing, ErrorKind::failure)
-               : take_arrow(arrow::MakeArrayOfNull(field.type(), count), doing, ErrorKind::failure);
-  }
-
-  const TableFile& file_;
-  std::unique_ptr<parquet::arrow::FileReader> reader_;
-  std::shared_ptr<arrow::Schema> schema_;
-};
-
-// The union of the columns of all files, matched by name.
-class JoinedColumns {
- public:
-  explicit JoinedColumns(const std::string& column)
-      : fields_{arrow::field(column, arrow::utf8())}, first_(1) {}
-
-  void add(const StackedFile& file) {
-    for (const auto& field : file.schema().fields()) {
-      const auto& name = field->name();
-      const auto place = find(name);
-      if (place == 0)
-        bad_input("{}: it has a column {}, which would say where the rows are from", file.path(),
-                  in_quotes(name));
-      if (place == fields_.size()) {
-        fields_.push_back(arrow::field(name, field->type()));
-        first_.push_back(&file.path());
-      } else if (!fields_[place]->type()->Equals(field->type())) {
-        bad_input(
-            "{}: its column {} is {}, that of {} is {}: they do not stand for the same; "
-            "analyse both with one version of the program",
-            file.path(), in_quotes(name), field->type()->ToString(), *first_[place],
-            fields_[place]->type()->ToString());
-      }
-    }
-  }
-
-  std::shared_ptr<arrow::Schema> schema() const { return arrow::schema(fields_); }
-
- private:
-  std::size_t find(const std::string& name) const {
-    std::size_t place = 0;
-    while (place < fields_.size() && fields_[place]->name() != name) ++place;
-    return place;
-  }
-
-  std::vector<std::shared_ptr<arrow::Field>> fields_;
-  std::vector<const std::string*> first_;  // (fields): path of the first file with the column
-};
-
-std::shared_ptr<arrow::Schema> joined_columns(const std::string& column,
-                                              const std::vector<TableFile>& files) {
-  JoinedColumns columns(column);
+  };
   for (const auto& file : files)
-    reading_parquet(file.path, [&] { columns.add(StackedFile(file)); });
-  return columns.schema();
+    reading_parquet(file.path, [&] {
+      std::shared_ptr<arrow::Schema> schema;
+      check_parquet_read(open_parquet(file.path)->GetSchema(&schema), file.path);
+      for (const auto& field : schema->fields()) add_field(field, file.path);
+    });
+  return arrow::schema(fields);
+}
+
+// Reads a row group with the columns of `wanted`: the first holds the name of the file, and columns
+// that the file lacks are null.
+std::shared_ptr<arrow::Table> read_stacked_group(parquet::arrow::FileReader& reader, int group,
+                                                 const TableFile& file,
+                                                 const std::shared_ptr<arrow::Schema>& wanted) {
+  const auto take = [&](auto result) {
+    return take_arrow(std::move(result), "stacking " + file.path, ErrorKind::failure);
+  };
+  std::shared_ptr<arrow::Table> rows;
+  check_parquet_read(reader.RowGroup(group)->ReadTable(&rows), file.path);
+  const auto names =
+      take(arrow::MakeArrayFromScalar(arrow::StringScalar(file.name), rows->num_rows()));
+  rows = take(rows->AddColumn(0, wanted->field(0), std::make_shared<arrow::ChunkedArray>(names)));
+  return take(arrow::PromoteTableToSchema(rows, wanted));
 }
 
 }  // namespace
@@ -135,7 +93,7 @@ struct ParquetOutput {
       : path(std::move(name)), stream(take(arrow::io::FileOutputStream::Open(file))) {}
 
   void write_schema(const arrow::Schema& schema) {
-    writer = take(parquet::arrow::FileWriter::Open(schema, table_memory(), stream,
+    writer = take(parquet::arrow::FileWriter::Open(schema, table_memory_pool(), stream,
                                                    parquet_writer_properties(schema)));
   }
   void append(const arrow::Table& rows) const {
@@ -166,7 +124,7 @@ ParquetTableWriter::ParquetTableWriter(std::string path)
 ParquetTableWriter::~ParquetTableWriter() = default;
 
 void ParquetTableWriter::append(const Table& rows) {
-  const auto table = to_arrow(rows);
+  const auto table = to_arrow_table(rows);
   if (!output_->writer) output_->write_schema(*table->schema());
   if (rows.rows() > 0) output_->append(*table);
 }
@@ -215,8 +173,8 @@ Table ParquetTableReader::read(int group) const {
   std::vector<Table::Column> columns;
   for (int i = 0; i < rows->num_columns(); ++i) {
     const auto& name = rows->field(i)->name();
-    columns.push_back(from_arrow(name, *rows->column(i), NullIntegers::keep,
-                                 fmt::format("{}: column '{}'", state_->path, name)));
+    columns.push_back(to_table_column(name, *rows->column(i), NullIntegers::keep,
+                                      fmt::format("{}: column '{}'", state_->path, name)));
   }
   return Table(std::move(columns));
 }
@@ -236,7 +194,7 @@ bool GrowingTable::append(std::vector<Column> part) {
     csv_->write(std::string_view(text).substr(first ? 0 : text.find('\n') + 1));
   }
   for (std::size_t i = 0; i < waiting_.size(); ++i)
-    for_values(waiting_[i], table.columns()[i], [](auto& all, const auto& more) {
+    for_each_value_vector(waiting_[i], table.columns()[i], [](auto& all, const auto& more) {
       all.insert(all.end(), more.begin(), more.end());
     });
   rows_ += table.rows();
@@ -250,13 +208,13 @@ void GrowingTable::write_group(std::int64_t rows) {
   group.reserve(waiting_.size());
   for (auto& column : waiting_) {
     group.push_back({column.name, column.type, {}, {}, {}});
-    for_values(column, group.back(), [&](auto& from, auto& to) {
+    for_each_value_vector(column, group.back(), [&](auto& from, auto& to) {
       const auto end = from.begin() + std::min<std::ptrdiff_t>(rows, std::ssize(from));
       to.assign(std::make_move_iterator(from.begin()), std::make_move_iterator(end));
       from.erase(from.begin(), end);
     });
   }
-  const auto table = to_arrow(Table(std::move(group)));
+  const auto table = to_arrow_table(Table(std::move(group)));
   if (!parquet_)
     parquet_ = std::make_unique<AtomicParquetFile>(path_ + ".parquet", *table->schema());
   parquet_->append(*table);
@@ -270,19 +228,19 @@ void GrowingTable::finish() {
 }
 
 void check_stack(const std::string& column, const std::vector<TableFile>& files) {
-  joined_columns(column, files);
+  join_columns(column, files);
 }
 
 std::int64_t stack_tables(const std::string& column, const std::vector<TableFile>& files,
                           const std::string& path) {
-  const auto schema = joined_columns(column, files);
+  const auto schema = join_columns(column, files);
   AtomicParquetFile writer(path, *schema);
   std::int64_t rows = 0;
   for (const auto& file : files)
     reading_parquet(file.path, [&] {
-      const StackedFile open(file);
-      for (int group = 0; group < open.groups(); ++group) {
-        const auto part = open.read(group, schema);
+      const auto reader = open_parquet(file.path);
+      for (int group = 0; group < reader->num_row_groups(); ++group) {
+        const auto part = read_stacked_group(*reader, group, file, schema);
         if (part->num_rows() > 0) writer.append(*part);
         rows += part->num_rows();
       }

@@ -21,8 +21,6 @@ class ParquetTableWriter {
  public:
   explicit ParquetTableWriter(std::string path);
   ~ParquetTableWriter();
-  ParquetTableWriter(const ParquetTableWriter&) = delete;
-  ParquetTableWriter& operator=(const ParquetTableWriter&) = delete;
 
   // Appends a row group. The first call defines the columns and may have no rows.
   void append(const Table& rows);
@@ -37,14 +35,12 @@ class AtomicParquetFile {
  public:
   AtomicParquetFile(const std::string& path, const arrow::Schema& schema);
   ~AtomicParquetFile();
-  AtomicParquetFile(const AtomicParquetFile&) = delete;
-  AtomicParquetFile& operator=(const AtomicParquetFile&) = delete;
 
-  void append(const arrow::Table& rows);  // a row group
+  void append(const arrow::Table& rows);  // appends one row group
   void finish();
 
  private:
-  std::string temporary_;  // "" after finish()
+  std::string temporary_;  // path of the temporary file; "" after finish()
   std::unique_ptr<ParquetOutput> output_;
 };
 
@@ -81,7 +77,7 @@ class GrowingTable {
   std::optional<OutputFile> csv_;
   std::unique_ptr<AtomicParquetFile> parquet_;
   std::vector<Table::Column> waiting_;  // rows not yet written, less than a row group
-  std::int64_t rows_ = 0;               // in waiting_
+  std::int64_t rows_ = 0;               // number of rows in waiting_
   bool begun_ = false;
 };
 

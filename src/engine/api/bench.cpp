@@ -76,7 +76,7 @@ std::vector<BenchBatch> default_batches(Device device, const ModelConfig& model)
   return batches;
 }
 
-void check(const BenchOptions& options) {
+void check_bench_options(const BenchOptions& options) {
   for (const auto& [documents, tokens] : options.batches)
     if (documents < 1 || tokens < 1)
       bad_input("a batch of {} documents of {} tokens: expected at least one of each", documents,
@@ -322,7 +322,7 @@ class Bench {
 BenchReport measure_speed(const std::string& folder_or_id, const ModelOptions& model,
                           const BenchOptions& options) {
   return translate_exceptions([&] {
-    check(options);
+    check_bench_options(options);
     const FetchOptions fetch{.quiet = model.quiet};
     const auto folder = fetch_checkpoint(local_input(folder_or_id, fetch), model.revision, fetch);
     return Bench(folder, model, options).report();

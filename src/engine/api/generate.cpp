@@ -11,8 +11,7 @@
 #include "base/core/numbers.h"
 #include "base/io/json.h"
 #include "base/io/mapped_file.h"
-#include "engine/api/sampling.h"
-#include "engine/api/text_stream.h"
+#include "engine/api/generation.h"
 #include "input/tokenizer/gguf_tokenizer.h"
 
 namespace qkscope {
@@ -72,7 +71,8 @@ class LastLogitsObserver : public Observer {
   Tensor logits_;
 };
 
-void check(std::span<const std::vector<std::int32_t>> prompts, const GenerateOptions& options) {
+void check_options(std::span<const std::vector<std::int32_t>> prompts,
+                   const GenerateOptions& options) {
   if (prompts.empty()) bad_input("generate: there is no prompt");
   for (std::size_t i = 0; i < prompts.size(); ++i)
     if (prompts[i].empty()) bad_input("generate: prompt {} has no tokens; one is needed", i);
@@ -177,14 +177,6 @@ std::int64_t max_tokens(const ModelConfig& model) {
   return model.learned_positions() ? model.max_positions : std::numeric_limits<std::int64_t>::max();
 }
 
-std::int64_t max_text_length(std::span<const std::vector<std::int32_t>> prompts,
-                             const GenerateOptions& options, const ModelConfig& model) {
-  std::size_t longest = 0;
-  for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
-  const auto wanted = static_cast<std::int64_t>(longest) + options.max_new_tokens;
-  return std::max(static_cast<std::int64_t>(longest), std::min(wanted, max_tokens(model)));
-}
-
 std::vector<Generated> generate_all(const Model& model,
                                     std::span<const std::vector<std::int32_t>> prompts,
                                     const GenerateOptions& options) {
@@ -193,7 +185,10 @@ std::vector<Generated> generate_all(const Model& model,
   std::vector<GeneratedSequence> texts;
   for (const auto& prompt : prompts)
     texts.emplace_back(std::ssize(texts), prompt, options, stop_tokens);
-  KeyValueCache cache(model, std::ssize(texts), max_text_length(prompts, options, model.config()));
+  const auto longest =
+      std::ssize(*std::ranges::max_element(prompts, {}, &std::vector<std::int32_t>::size));
+  const auto positions = std::min(longest + options.max_new_tokens, max_tokens(model.config()));
+  KeyValueCache cache(model, std::ssize(texts), std::max<std::int64_t>(longest, positions));
   LastLogitsObserver observer(options.observer);
   while (true) {
     Batch batch;
@@ -232,10 +227,10 @@ std::vector<std::int32_t> end_tokens(const Model& model) {
 std::vector<Generated> generate(const Model& model,
                                 std::span<const std::vector<std::int32_t>> prompts,
                                 const GenerateOptions& options) {
-  translate_exceptions([&] { check(prompts, options); });
+  translate_exceptions([&] { check_options(prompts, options); });
   try {
     return generate_all(model, prompts, options);
-  } catch (const std::bad_alloc&) {  // others are Errors, or exceptions of a callback
+  } catch (const std::bad_alloc&) {  // other exceptions are Errors or come from a callback
     rethrow_as_error();
   }
 }

@@ -17,20 +17,6 @@
 namespace qkscope {
 namespace {
 
-// Marks the current thread as the one that runs the model.
-class RunnerMark {
- public:
-  explicit RunnerMark(std::atomic<std::thread::id>& runner) : runner_(runner) {
-    runner_ = std::this_thread::get_id();
-  }
-  ~RunnerMark() { runner_ = std::thread::id(); }
-  RunnerMark(const RunnerMark&) = delete;
-  RunnerMark& operator=(const RunnerMark&) = delete;
-
- private:
-  std::atomic<std::thread::id>& runner_;
-};
-
 // Compute type of a checkpoint: that of the embedding, which FP8 checkpoints do not quantise.
 DType stored_dtype(const LoadedCheckpoint& checkpoint) {
   const auto stored = checkpoint.weights.embedding.values.dtype();
@@ -88,8 +74,14 @@ void Model::State::run_exclusive(const std::function<void()>& one_pass) {
         "run it before or after, or load it twice",
         device_name(backend_options.device));
   const std::lock_guard lock(pass);
-  const RunnerMark mark(runner);
-  one_pass();
+  runner = std::this_thread::get_id();
+  try {
+    one_pass();
+  } catch (...) {
+    runner = std::thread::id();
+    throw;
+  }
+  runner = std::thread::id();
 }
 
 Model Model::load(const std::string& folder_or_id, const ModelOptions& options) {

@@ -1,14 +1,14 @@
 // Derived hook points: values computed on the host from activations and weights, on request only.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/elementwise.h"
 #include "engine/ops/linear.h"
@@ -16,17 +16,6 @@
 #include "qkscope/tensor.h"
 
 namespace qkscope {
-
-inline void copy_floats(float* to, const float* from, std::int64_t count) {
-  std::memcpy(to, from, as_index(count) * sizeof(float));
-}
-
-// Columns [begin, begin + count) of a matrix, as a view.
-inline WeightMatrix some_columns(const WeightMatrix& matrix, std::int64_t begin,
-                                 std::int64_t count) {
-  const auto& v = matrix.values;
-  return {strided_view(v, begin * v.stride(1), {v.dim(0), count}, v.strides()), matrix.scale};
-}
 
 // Rows (d, in) of one head of a matrix whose heads may be in separate blocks.
 inline Linear rows_of_head(const Linear& linear, std::int64_t head, std::int64_t d) {
@@ -40,14 +29,14 @@ inline Linear rows_of_head(const Linear& linear, std::int64_t head, std::int64_t
   return part;
 }
 
-// Copies head `head` of (rows, heads, width).
-inline Tensor head_of(ConstTensorView all, std::int64_t head) {
+// Returns heads [first, first + count) of (rows, heads, width), shape (rows, count, width).
+inline Tensor copy_heads(ConstTensorView all, std::int64_t first, std::int64_t count) {
   const auto width = all.dim(2);
-  Tensor one({all.dim(0), width});
+  Tensor some({all.dim(0), count, width});
   for (std::int64_t row = 0; row < all.dim(0); ++row)
-    copy_floats(one.data<float>() + row * width,
-                all.data<float>() + (row * all.dim(1) + head) * width, width);
-  return one;
+    std::copy_n(all.data<float>() + (row * all.dim(1) + first) * width, count * width,
+                some.data<float>() + row * count * width);
+  return some;
 }
 
 // Returns shape (rows, 1): the divisor of the norm for each row of x (rows, d_model).
@@ -75,12 +64,16 @@ inline Tensor head_results(ConstTensorView z, const WeightMatrix& output) {
   const auto heads = z.dim(1);
   const auto d = z.dim(2);
   const auto width = output.out();
+  const auto& v = output.values;
   Tensor results({z.dim(0), heads, width});
   for (std::int64_t head = 0; head < heads; ++head) {
     const TensorView head_result(
         results.view().bytes() + head * width * std::int64_t{sizeof(float)}, DType::f32,
         {z.dim(0), width}, {heads * width, 1}, {});
-    linear(head_of(z, head), some_columns(output, head * d, d), head_result);
+    const Tensor one = copy_heads(z, head, 1);
+    const WeightMatrix columns{strided_view(v, head * d * v.stride(1), {width, d}, v.strides()),
+                               output.scale};
+    linear(one.view().reshaped({z.dim(0), d}), columns, head_result);
   }
   return results;
 }
@@ -90,75 +83,52 @@ inline Tensor repeat_per_head(ConstTensorView x, std::int64_t heads) {
   const auto width = x.dim(1);
   Tensor all({x.dim(0), heads, width});
   for (std::int64_t i = 0; i < x.dim(0) * heads; ++i)
-    copy_floats(all.data<float>() + i * width, x.data<float>() + i / heads * width, width);
+    std::copy_n(x.data<float>() + i / heads * width, width, all.data<float>() + i * width);
   return all;
-}
-
-// Returns the first `heads` heads of (rows, heads, d_model).
-inline Tensor first_heads(ConstTensorView all, std::int64_t heads) {
-  const auto width = all.dim(2);
-  Tensor some({all.dim(0), heads, width});
-  for (std::int64_t row = 0; row < all.dim(0); ++row)
-    copy_floats(some.data<float>() + row * heads * width,
-                all.data<float>() + row * all.dim(1) * width, heads * width);
-  return some;
 }
 
 // Returns some rows (empty: all) of (rows, heads, d_model).
 inline Tensor select_rows(ConstTensorView all, std::span<const std::int64_t> rows) {
-  if (rows.empty()) return first_heads(all, all.dim(1));
+  if (rows.empty()) return copy_heads(all, 0, all.dim(1));
   const auto width = all.dim(1) * all.dim(2);
   Tensor some({std::ssize(rows), all.dim(1), all.dim(2)});
   float* to = some.data<float>();
-  for (const auto row : rows) {
-    copy_floats(to, all.data<float>() + row * width, width);
-    to += width;
-  }
+  for (const auto row : rows) to = std::copy_n(all.data<float>() + row * width, width, to);
   return some;
 }
 
-// q, k or v of heads whose input an observer replaced.
-class ProjectedHeads {
- public:
-  ProjectedHeads(const ModelConfig& model, const NormWeights& norm, const Linear& linear)
-      : model_(&model), norm_(&norm), linear_(&linear) {}
-
-  // Projects heads whose input (rows, heads, d_model) differs from x (rows, d_model).
-  void project_changed(ConstTensorView x, ConstTensorView inputs) {
-    const auto d = model_->d_head;
-    for (std::int64_t head = 0; head < inputs.dim(1); ++head) {
-      Tensor input = head_of(inputs, head);
-      if (std::memcmp(input.view().bytes(), x.bytes(), x.size_bytes()) == 0) continue;
-      normalize(model_->norm, input, *norm_, model_->norm_eps, input);
-      Tensor values({x.dim(0), d});
-      linear(input, rows_of_head(*linear_, head, d), values);
-      if (model_->qkv_clip > 0.0) clip(values, model_->qkv_clip);
-      heads_.push_back({head, std::move(values)});
-    }
-  }
-  bool empty() const { return heads_.empty(); }
-
-  // Returns a function that writes the projected heads into (rows, heads, d_head).
-  std::function<void(TensorView)> replace() const {
-    return [this](TensorView all) {
-      const auto d = all.dim(2);
-      for (const auto& [number, values] : heads_)
-        for (std::int64_t row = 0; row < all.dim(0); ++row)
-          copy_floats(all.data<float>() + (row * all.dim(1) + number) * d,
-                      values.data<float>() + row * d, d);
-    };
-  }
-
- private:
-  struct Head {
-    std::int64_t number;
-    Tensor values;  // (rows, d_head)
-  };
-
-  const ModelConfig* model_;
-  const NormWeights* norm_;
-  const Linear* linear_;
-  std::vector<Head> heads_;
+// q, k or v of one head whose input an observer replaced.
+struct ProjectedHead {
+  std::int64_t head;
+  Tensor values;  // (rows, d_head)
 };
+
+// Projects the heads whose input (rows, heads, d_model) differs from x (rows, d_model).
+inline std::vector<ProjectedHead> project_changed_heads(const ModelConfig& model,
+                                                        const NormWeights& norm,
+                                                        const Linear& layer, ConstTensorView x,
+                                                        ConstTensorView inputs) {
+  std::vector<ProjectedHead> projected;
+  for (std::int64_t head = 0; head < inputs.dim(1); ++head) {
+    Tensor one = copy_heads(inputs, head, 1);
+    const auto input = one.view().reshaped(x.shape());
+    if (std::memcmp(input.bytes(), x.bytes(), x.size_bytes()) == 0) continue;
+    normalize(model.norm, input, norm, model.norm_eps, input);
+    Tensor values({x.dim(0), model.d_head});
+    linear(input, rows_of_head(layer, head, model.d_head), values);
+    if (model.qkv_clip > 0.0) clip(values, model.qkv_clip);
+    projected.push_back({head, std::move(values)});
+  }
+  return projected;
+}
+
+// Writes the projected heads into q, k or v (rows, heads, d_head).
+inline void replace_heads(std::span<const ProjectedHead> projected, TensorView all) {
+  const auto d = all.dim(2);
+  for (const auto& [head, values] : projected)
+    for (std::int64_t row = 0; row < all.dim(0); ++row)
+      std::copy_n(values.data<float>() + row * d, d,
+                  all.data<float>() + (row * all.dim(1) + head) * d);
+}
 
 }  // namespace qkscope

@@ -74,11 +74,6 @@ bool is_score_stage(Stage stage) {
   return is_any(stage, {Stage::attn_scores, Stage::pattern});
 }
 
-// Returns "hook_q" for "blocks.3.attn.hook_q".
-std::string_view last_part(std::string_view name) {
-  return name.substr(name.rfind('.') + 1);
-}
-
 // Number of heads of an activation with a head dimension, else 0.
 std::int64_t heads_of(const ModelConfig& model, Stage stage) {
   if (is_any(stage, {Stage::q, Stage::q_normed, Stage::rot_q, Stage::z})) return model.n_heads;
@@ -173,8 +168,9 @@ std::vector<HookPoint> match_hooks(const ModelConfig& model,
     std::vector<std::string> names;
     for (const auto point : points) names.push_back(hook_name(point));
     const auto matches_point = [&](const std::string& pattern, std::size_t i) {
+      const auto last_part = names[i].substr(names[i].rfind('.') + 1);  // hook_q of attn.hook_q
       return glob_match(pattern, names[i]) &&
-             (!is_derived(points[i].stage) || pattern.ends_with(last_part(names[i])));
+             (!is_derived(points[i].stage) || pattern.ends_with(last_part));
     };
     std::vector<bool> chosen(points.size());
     for (const auto& pattern : patterns) {

@@ -11,7 +11,6 @@
 #include "base/io/json.h"
 #include "engine/model/family.h"
 #include "engine/model/loaded_checkpoint.h"
-#include "engine/model/tensor_table.h"
 #include "input/checkpoint/checkpoint.h"
 #include "input/checkpoint/gguf_file.h"
 
@@ -34,10 +33,6 @@ std::optional<std::int64_t> as_integer(const Json& value) {
 
 std::optional<double> as_number(const Json& value) {
   return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
-}
-
-std::optional<std::string> as_string(const Json& value) {
-  return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
 }
 
 // Converts every element of a list; fails if the value is no list or an element does not convert.
@@ -72,12 +67,6 @@ constexpr std::array kWrappers = {
     Wrapper{"mllama", "mllama_text_model"},
     Wrapper{"gemma3", "gemma3_text"},
 };
-
-const Wrapper* find_wrapper(const std::string& model_type) {
-  for (const auto& wrapper : kWrappers)
-    if (wrapper.model_type == model_type) return &wrapper;
-  return nullptr;
-}
 
 const Family& find_family(const std::string& model_type, const std::string& where) {
   std::vector<std::string> known;
@@ -234,7 +223,9 @@ std::vector<double> ConfigReader::numbers(const std::string& key, Range range) c
 }
 
 std::vector<std::string> ConfigReader::strings(const std::string& key) const {
-  return read_list(*this, key, "a list of strings", as_string);
+  return read_list(*this, key, "a list of strings", [](const Json& item) {
+    return item.is_string() ? std::optional(item.get<std::string>()) : std::nullopt;
+  });
 }
 
 void ConfigReader::fail(const std::string& key, const std::string& expected) const {
@@ -248,15 +239,16 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
   if (!top.has("model_type"))
     bad_input("{}: 'model_type' is missing, so the family is not known", where);
   std::string model_type = top.string("model_type", "");
-  const Wrapper* wrapper = find_wrapper(model_type);
-  const ConfigReader text = wrapper ? top.section("text_config") : top;
-  if (wrapper) model_type = text.string("model_type", std::string(wrapper->text_model_type));
+  const auto wrapper = std::ranges::find(kWrappers, model_type, &Wrapper::model_type);
+  const bool wrapped = wrapper != kWrappers.end();
+  const ConfigReader text = wrapped ? top.section("text_config") : top;
+  if (wrapped) model_type = text.string("model_type", std::string(wrapper->text_model_type));
 
   ModelConfig model;
   model.family = model_type;
-  model.wrapped = wrapper != nullptr;
+  model.wrapped = wrapped;
   find_family(model_type, where).read(model, text);
-  if (wrapper && !text.has("tie_word_embeddings"))
+  if (wrapped && !text.has("tie_word_embeddings"))
     model.tied = top.flag("tie_word_embeddings", model.tied);
   read_quantization(model, top);
   model.stored_dtype = text.string(
@@ -268,6 +260,19 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
 ModelConfig read_model_config(const std::string& folder) {
   return translate_exceptions(
       [&] { return parse_model_config(load_config(folder), config_source(folder)); });
+}
+
+LoadedCheckpoint load_model(const std::string& folder) {
+  return load_model(folder, nullptr);
+}
+
+LoadedCheckpoint load_model(const std::string& folder, const Json& overrides) {
+  LoadedCheckpoint model{Checkpoint::open(folder), {}, {}};
+  const Json config = overrides.is_null() ? model.checkpoint.config()
+                                          : merge_overrides(model.checkpoint.config(), overrides);
+  model.config = parse_model_config(config, model.checkpoint.config_source());
+  model.weights = bind_weights(model.config, model.checkpoint);
+  return model;
 }
 
 CheckpointInfo inspect_checkpoint(const std::string& folder) {

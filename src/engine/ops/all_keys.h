@@ -23,7 +23,7 @@ namespace qkscope {
 // Inputs of one query head of one document.
 struct HeadInput {
   const AttentionInput* input;
-  const rows::RunningSoftmax* row_sums;  // row sums of position 0; positions are n_heads apart
+  const rows::RunningSoftmax* row_sums;  // of position 0; consecutive positions are n_heads apart
   const std::int32_t* ids;               // token id of position 0
   Sequence sequence;
   std::int64_t head;
@@ -165,7 +165,8 @@ static_assert(keys::kBins == kMassBins);
 // Computes the all-keys columns of a head, block by block.
 class AllKeysColumns {
  public:
-  // All references must outlive the object. key_sums is that of key 0; keys are n_heads apart.
+  // All references must outlive the object. key_sums points to the sum of key 0; the
+  // sums of consecutive keys are n_heads apart.
   AllKeysColumns(const HeadInput& in, const AttentionRequest& request, const KeyVariants& keys,
                  std::int64_t* key_sums)
       : in_(in), request_(request), layout_(request.layout), keys_(keys), key_sums_(key_sums) {}
@@ -206,10 +207,6 @@ class AllKeysColumns {
     std::int64_t end;
   };
 
-  static std::int64_t bit_width(std::int64_t distance) {
-    return std::bit_width(static_cast<std::uint64_t>(distance));
-  }
-
   void add_keys(Range block, double* values) {
     std::fill_n(block_sums_, kKeys, 0);
     for (auto query = queries_.begin; query < queries_.end; query += kRows) {
@@ -236,14 +233,15 @@ class AllKeysColumns {
     const Range seen{std::max(block.begin, in_.first_key(i)), std::min(block.end, i + 1)};
     if (seen.begin >= seen.end) return;
     const auto at = seen.begin - block.begin;
-    const auto sums = keys::weigh({scores_.row(i - queries_.begin) + at, seen.end - seen.begin,
-                                   static_cast<float>(i - seen.begin)},
-                                  keys::LogSum(in_.lse(i)), p_[slot] + at, bin_[slot] + at);
+    const auto sums =
+        keys::weigh_segment({scores_.row(i - queries_.begin) + at, seen.end - seen.begin,
+                             static_cast<float>(i - seen.begin)},
+                            keys::LogSum(in_.lse(i)), p_[slot] + at, bin_[slot] + at);
     v[layout_.entropy()] += sums.entropy;
     v[layout_.distance_mean()] += sums.distance;
     // Keys whose distances have the same bit width are contiguous.
     for (auto j = seen.begin; j < seen.end;) {
-      const auto width = bit_width(i - j);
+      const std::int64_t width = std::bit_width(static_cast<std::uint64_t>(i - j));
       const auto nearest = width == 0 ? 0 : std::int64_t{1} << (width - 1);
       const auto end = std::min(seen.end, i - nearest + 1);
       const bool all = end - j == seen.end - seen.begin;
@@ -259,9 +257,9 @@ class AllKeysColumns {
     const auto at = seen.begin - block.begin;
     for (std::size_t r = 0; r < replaced_scores_.size(); ++r) {
       auto& divergence = divergences_[as_index(i - queries_.begin) * replaced_scores_.size() + r];
-      const auto part =
-          keys::compare(p + at, scores_.row(i - queries_.begin) + at,
-                        replaced_scores_[r].row(i - queries_.begin) + at, seen.end - seen.begin);
+      const auto part = keys::compare_scores(p + at, scores_.row(i - queries_.begin) + at,
+                                             replaced_scores_[r].row(i - queries_.begin) + at,
+                                             seen.end - seen.begin);
       const double highest =
           divergence.sum > 0 ? std::max<double>(divergence.highest, part.highest) : part.highest;
       divergence.difference += part.difference;
@@ -286,8 +284,8 @@ class AllKeysColumns {
       }
       float mass = 0;
       const auto at = seen.begin - block.begin;
-      rows::dots({p + at, keys_.kept[s].data() + seen.begin, 0, 1, seen.end - seen.begin}, 1.0f,
-                 &mass);
+      rows::dot_products({p + at, keys_.kept[s].data() + seen.begin, 0, 1, seen.end - seen.begin},
+                         1.0f, &mass);
       kept += mass;
     }
   }

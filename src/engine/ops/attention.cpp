@@ -181,7 +181,7 @@ class QueryBlock {
   float* end_ = nullptr;
 };
 
-// Queries per task: several tasks per thread, in whole panels. Results do not depend on it.
+// Queries per task: several tasks per thread, in whole panels. The choice does not change results.
 std::int64_t queries_per_task(const AttentionInput& input) {
   const auto columns = input.q.dim(0) * input.q.dim(1) / (4 * std::int64_t{thread_count()});
   const auto panel = gemm::tile_shape().columns;
@@ -226,7 +226,7 @@ std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std
   std::fill(scores.begin(), scores.end(), -std::numeric_limits<float>::infinity());
   const auto key_row = first_key_row(input.sequences, number) + begin;
   const float* k = input.k.data<float>() + (key_row * n_kv + kv_head) * d;
-  rows::dots({q, k, n_kv * d, position + 1 - begin, d}, input.scale, scores.data() + begin);
+  rows::dot_products({q, k, n_kv * d, position + 1 - begin, d}, input.scale, scores.data() + begin);
   if (input.softcap > 0.0f)
     rows::soft_cap(scores.data() + begin, position + 1 - begin, input.softcap);
   return {begin, position + 1};

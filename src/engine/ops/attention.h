@@ -63,11 +63,10 @@ inline std::int64_t first_visible_key(std::int64_t position, std::int64_t window
   return window > 0 && position >= window ? position - window + 1 : 0;
 }
 
-// Score rows serve observers that read or edit attention scores and patterns; the CUDA counterpart
-// is in device/cuda/attention/score_rows.h. Computes scaled, capped and masked scores and their
-// softmax for each given row of q, against the keys of its own sequence. scores, pattern: (n_heads,
-// rows, keys) with keys the longest sequence; invisible keys are -infinity in scores and 0 in
-// pattern. Either may be empty.
+// Computes scaled, capped and masked scores and their softmax for each given row of q, against the
+// keys of its own sequence, for observers. scores, pattern: (n_heads, rows, keys) with keys the
+// longest sequence; invisible keys are -infinity in scores and 0 in pattern. Either may be empty.
+// The CUDA counterpart is in device/cuda/attention/score_rows.h.
 void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows, TensorView scores,
                 TensorView pattern);
 

@@ -59,27 +59,20 @@ using FourWords = hn::CappedTag<std::uint32_t, 4>;
 using Vector = hn::Vec<Four>;
 constexpr std::int64_t kCacheLine = 64;  // bytes
 
+HWY_INLINE Vector load_four(const float* from) {
+  return hn::LoadU(Four(), from);
+}
+HWY_INLINE Vector load_four(const Fp16* from) {
+  const hn::Rebind<hwy::float16_t, Four> halves;
+  return hn::PromoteTo(Four(), hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(from)));
+}
+
 // Loads weights k to k + kStep - 1 of four outputs, transposed: columns[i] has weight k + i of all.
 template <typename T>
-struct Columns;
-
-template <>
-struct Columns<float> {
+struct Columns {
   static constexpr int kStep = 4;
-  static HWY_INLINE void load(const float* const* weights, std::int64_t k, Vector (&columns)[4]) {
-    for (int i = 0; i < 4; ++i) columns[i] = hn::LoadU(Four(), weights[i] + k);
-    transpose(Four(), columns);
-  }
-};
-
-template <>
-struct Columns<Fp16> {
-  static constexpr int kStep = 4;
-  static HWY_INLINE void load(const Fp16* const* weights, std::int64_t k, Vector (&columns)[4]) {
-    const hn::Rebind<hwy::float16_t, Four> halves;
-    for (int i = 0; i < 4; ++i)
-      columns[i] = hn::PromoteTo(
-          Four(), hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(weights[i] + k)));
+  static HWY_INLINE void load(const T* const* weights, std::int64_t k, Vector (&columns)[4]) {
+    for (int i = 0; i < 4; ++i) columns[i] = load_four(weights[i] + k);
     transpose(Four(), columns);
   }
 };

@@ -45,7 +45,7 @@ HWY_INLINE FloatVector mask_tail(FloatVector values, PartialVector part) {
   return hn::IfThenElseZero(hn::FirstN(kTag, static_cast<std::size_t>(part.count)), values);
 }
 
-void weights_kernel(const float* scores, std::int64_t count, LogSum lse, float* p) {
+void attention_weights_kernel(const float* scores, std::int64_t count, LogSum lse, float* p) {
   for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
     store(exp_approx(kTag, log_weight(load(scores + i, extent), lse)), p + i, extent);
   });
@@ -66,7 +66,7 @@ HWY_INLINE void store_bins(hn::Vec<hn::RebindToSigned<Floats>> bins, std::int32_
   std::memcpy(to, lanes, static_cast<std::size_t>(part.count) * sizeof(std::int32_t));
 }
 
-SegmentSums weigh_kernel(const Segment& segment, LogSum lse, float* p, std::int32_t* bins) {
+SegmentSums weigh_segment_kernel(const Segment& segment, LogSum lse, float* p, std::int32_t* bins) {
   LaneSums mass;
   LaneSums entropy;
   LaneSums distance;
@@ -107,8 +107,8 @@ void add_units_kernel(const float* p, std::int64_t count, std::int64_t* units,
   }
 }
 
-ReplacedSums compare_kernel(const float* p, const float* scores, const float* replaced,
-                            std::int64_t count) {
+ReplacedSums compare_scores_kernel(const float* p, const float* scores, const float* replaced,
+                                   std::int64_t count) {
   const float highest = lane_max(replaced, count, -std::numeric_limits<float>::infinity());
   const auto top = hn::Set(kTag, highest);
   LaneSums difference;
@@ -230,17 +230,18 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace qkscope::keys {
 
-QKSCOPE_EXPORT_KERNEL(void, weights, (const float* scores, std::int64_t keys, LogSum lse, float* p),
+QKSCOPE_EXPORT_KERNEL(void, attention_weights,
+                      (const float* scores, std::int64_t keys, LogSum lse, float* p),
                       (scores, keys, lse, p));
 QKSCOPE_EXPORT_KERNEL(float, sum, (const float* x, std::int64_t count), (x, count));
-QKSCOPE_EXPORT_KERNEL(SegmentSums, weigh,
+QKSCOPE_EXPORT_KERNEL(SegmentSums, weigh_segment,
                       (const Segment& segment, LogSum lse, float* p, std::int32_t* bins),
                       (segment, lse, p, bins));
 QKSCOPE_EXPORT_KERNEL(void, add_units,
                       (const float* p, std::int64_t keys, std::int64_t* units,
                        std::int64_t* key_sums),
                       (p, keys, units, key_sums));
-QKSCOPE_EXPORT_KERNEL(ReplacedSums, compare,
+QKSCOPE_EXPORT_KERNEL(ReplacedSums, compare_scores,
                       (const float* p, const float* scores, const float* replaced,
                        std::int64_t keys),
                       (p, scores, replaced, keys));

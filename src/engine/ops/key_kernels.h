@@ -25,7 +25,7 @@ struct LogSum {
 };
 
 // p = exp(score - lse) for each key.
-void weights(const float* scores, std::int64_t keys, LogSum lse, float* p);
+void attention_weights(const float* scores, std::int64_t keys, LogSum lse, float* p);
 
 // Returns the sum of `count` values in 16 lanes.
 float sum(const float* x, std::int64_t count);
@@ -51,7 +51,7 @@ struct SegmentSums {
   float distance;  // sum of p (i - j)
 };
 // Computes the sums, p (keys), and the bin of each key: floor(-2 log2 p), at most the last bin.
-SegmentSums weigh(const Segment& segment, LogSum lse, float* p, std::int32_t* bins);
+SegmentSums weigh_segment(const Segment& segment, LogSum lse, float* p, std::int32_t* bins);
 
 // units = p in units of 2^-40, and key_sums += units. `keys` is a multiple of kPadding.
 void add_units(const float* p, std::int64_t keys, std::int64_t* units, std::int64_t* key_sums);
@@ -64,7 +64,8 @@ struct ReplacedSums {
 };
 // Compares the attention scores of one query for the original keys with its scores for the replaced
 // keys.
-ReplacedSums compare(const float* p, const float* scores, const float* replaced, std::int64_t keys);
+ReplacedSums compare_scores(const float* p, const float* scores, const float* replaced,
+                            std::int64_t keys);
 
 // Input of the online softmax of attention: scores of one block of keys for `columns` queries, the
 // column count of the gemm.h tile. A column is one query of one head. Key indices count from the

@@ -83,17 +83,16 @@ struct Block {
   std::int64_t columns;
 };
 
-std::vector<Block> blocks_of(std::span<const Product> products) {
+// Splits the outputs of every product into blocks of at most `columns`.
+std::vector<Block> split_outputs(std::span<const Product> products, std::int64_t columns) {
   std::vector<Block> blocks;
-  for (const auto& product : products) {
-    const auto out = product.weight.out();
-    for (std::int64_t first = 0; first < out; first += kBlockColumns)
-      blocks.push_back({&product, first, std::min(kBlockColumns, out - first)});
-  }
+  for (const auto& product : products)
+    for (std::int64_t first = 0; first < product.weight.out(); first += columns)
+      blocks.push_back({&product, first, std::min(columns, product.weight.out() - first)});
   return blocks;
 }
 
-// Rows per task: the fewest parts that balance the threads. Results do not depend on it.
+// Rows per task: the fewest parts that balance the threads. The choice does not change results.
 std::int64_t rows_per_task(std::int64_t rows, std::int64_t blocks) {
   const std::int64_t threads = thread_count();
   const auto most_parts = std::max<std::int64_t>(1, rows / kLeastTaskRows);
@@ -215,10 +214,7 @@ void multiply_few_rows(ConstTensorView x, std::span<const Product> products) {
   for (const auto& product : products) outputs += product.weight.out();
   const auto per_task =
       gemm::round_up(outputs / (4 * std::int64_t{thread_count()}) + 1, gemv::kGroup);
-  std::vector<Block> blocks;
-  for (const auto& product : products)
-    for (std::int64_t first = 0; first < product.weight.out(); first += per_task)
-      blocks.push_back({&product, first, std::min(per_task, product.weight.out() - first)});
+  const auto blocks = split_outputs(products, per_task);
   parallel_for(std::ssize(blocks), [&](std::int64_t i) {
     const auto& [product, first, columns] = blocks[as_index(i)];
     const auto& y = product->y;
@@ -235,7 +231,7 @@ void multiply(ConstTensorView x, std::span<const Product> products) {
     QKSCOPE_ASSERT(y.dim(0) == x.dim(0) && y.dim(1) == weight.out() && y.stride(1) == 1);
   }
   if (x.dim(0) <= gemv::kMostRows) return multiply_few_rows(x, products);
-  const auto blocks = blocks_of(products);
+  const auto blocks = split_outputs(products, kBlockColumns);
   const auto count = std::ssize(blocks);
   PackedInput packed(x);
   multiply_blocks(packed, blocks,

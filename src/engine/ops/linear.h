@@ -33,7 +33,7 @@ struct WeightPart {
   std::int64_t depth;
 };
 
-// out (rows, depth) = that part of the matrix in float32, with the scale applied.
+// out (rows, depth) = a part of the matrix in float32, with the scale applied.
 void widen_rows(const WeightMatrix& matrix, const WeightPart& part, float* out);
 
 // Returns a view of the same memory, `offset` elements later, with another shape and other strides.

@@ -130,24 +130,6 @@ RopeFrequencies longrope(const RopeConfig& rope, std::int64_t length) {
   return {inverse, static_cast<float>(attention)};
 }
 
-RopeFrequencies frequencies_of(const RopeConfig& rope, std::int64_t length) {
-  switch (rope.type) {
-    case RopeType::standard:
-      return {inverse_frequencies(rope.theta, rope.dim), 1.0f};
-    case RopeType::linear:
-      return linear(rope);
-    case RopeType::dynamic:
-      return dynamic(rope, length);
-    case RopeType::yarn:
-      return yarn(rope);
-    case RopeType::llama3:
-      return llama3(rope);
-    case RopeType::longrope:
-      return longrope(rope, length);
-  }
-  assertion_failed("known rope type", __FILE__, __LINE__);
-}
-
 }  // namespace
 
 float power(float base, float exponent) {
@@ -164,7 +146,23 @@ bool power_is_sleef() {
 }
 
 RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length) {
-  return translate_exceptions([&] { return frequencies_of(rope, length); });
+  return translate_exceptions([&]() -> RopeFrequencies {
+    switch (rope.type) {
+      case RopeType::standard:
+        return {inverse_frequencies(rope.theta, rope.dim), 1.0f};
+      case RopeType::linear:
+        return linear(rope);
+      case RopeType::dynamic:
+        return dynamic(rope, length);
+      case RopeType::yarn:
+        return yarn(rope);
+      case RopeType::llama3:
+        return llama3(rope);
+      case RopeType::longrope:
+        return longrope(rope, length);
+    }
+    assertion_failed("known rope type", __FILE__, __LINE__);
+  });
 }
 
 RotaryTable rotary_table(const RopeConfig& rope, std::span<const Sequence> sequences) {
@@ -176,9 +174,9 @@ RotaryTable rotary_table(const RopeConfig& rope, std::span<const Sequence> seque
     parallel_ranges(sequence.length, kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
       for (auto row = first; row < end; ++row) {
         const auto at = (sequence.begin + row) * half;
-        rows::angles(static_cast<float>(sequence.past + row), frequencies.inverse.data(), half,
-                     frequencies.attention_factor, table.cos.data<float>() + at,
-                     table.sin.data<float>() + at);
+        rows::rotary_angles(static_cast<float>(sequence.past + row), frequencies.inverse.data(),
+                            half, frequencies.attention_factor, table.cos.data<float>() + at,
+                            table.sin.data<float>() + at);
       }
     });
   }

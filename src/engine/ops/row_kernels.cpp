@@ -55,7 +55,7 @@ HWY_INLINE float dot(const float* x, const float* y, std::int64_t count) {
   });
 }
 
-void dots_kernel(const DotRows& input, float factor, float* out) {
+void dot_products_kernel(const DotRows& input, float factor, float* out) {
   for (std::int64_t row = 0; row < input.rows; ++row)
     out[row] = factor * dot(input.x, input.y + row * input.stride, input.n);
 }
@@ -220,8 +220,8 @@ void soft_cap_kernel(float* x, std::int64_t count, float cap) {
   });
 }
 
-void angles_kernel(float position, const float* inverse, std::int64_t count, float factor,
-                   float* cos, float* sin) {
+void rotary_angles_kernel(float position, const float* inverse, std::int64_t count, float factor,
+                          float* cos, float* sin) {
   const auto positions = hn::Set(kTag, position);
   const auto factors = hn::Set(kTag, factor);
   for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
@@ -243,7 +243,7 @@ HWY_INLINE Pair rotated(Pair pair, FloatVector cos, FloatVector sin) {
           hn::MulAdd(pair.first, sin, hn::Mul(pair.second, cos))};
 }
 
-void rotate_kernel(float* x, const float* cos, const float* sin, std::int64_t half) {
+HWY_INLINE void rotate_halves(float* x, const float* cos, const float* sin, std::int64_t half) {
   for_each_vector(half, [&](std::int64_t i, auto extent) HWY_ATTR {
     const auto pair = rotated({load(x + i, extent), load(x + half + i, extent)},
                               load(cos + i, extent), load(sin + i, extent));
@@ -260,7 +260,9 @@ HWY_INLINE void rotate_interleaved(float* x, FloatVector cos, FloatVector sin) {
   hn::StoreInterleaved2(pair.first, pair.second, kTag, x);
 }
 
-void rotate_interleaved_kernel(float* x, const float* cos, const float* sin, std::int64_t half) {
+void rotate_kernel(float* x, const float* cos, const float* sin, std::int64_t half,
+                   bool interleaved) {
+  if (!interleaved) return rotate_halves(x, cos, sin, half);
   std::int64_t i = 0;
   for (; i + kFloats <= half; i += kFloats)
     rotate_interleaved(x + 2 * i, load(cos + i, FullVector()), load(sin + i, FullVector()));
@@ -279,15 +281,13 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace qkscope::rows {
 
-HWY_EXPORT(rotate_kernel);
-HWY_EXPORT(rotate_interleaved_kernel);
 QKSCOPE_EXPORT_KERNEL(void, scale, (float* x, std::int64_t count, float factor),
                       (x, count, factor));
 QKSCOPE_EXPORT_KERNEL(void, add, (float* x, const float* y, std::int64_t count), (x, y, count));
 QKSCOPE_EXPORT_KERNEL(void, add_scaled,
                       (float* x, const float* y, std::int64_t count, float factor),
                       (x, y, count, factor));
-QKSCOPE_EXPORT_KERNEL(void, dots, (const DotRows& input, float factor, float* out),
+QKSCOPE_EXPORT_KERNEL(void, dot_products, (const DotRows& input, float factor, float* out),
                       (input, factor, out));
 QKSCOPE_EXPORT_KERNEL(void, softmax, (const float* scores, std::int64_t count, float* pattern),
                       (scores, count, pattern));
@@ -308,17 +308,14 @@ QKSCOPE_EXPORT_KERNEL(void, activate,
                       (activation, xielu, x, count));
 QKSCOPE_EXPORT_KERNEL(void, clip, (float* x, std::int64_t count, float limit), (x, count, limit));
 QKSCOPE_EXPORT_KERNEL(void, soft_cap, (float* x, std::int64_t count, float cap), (x, count, cap));
-QKSCOPE_EXPORT_KERNEL(void, angles,
+QKSCOPE_EXPORT_KERNEL(void, rotary_angles,
                       (float position, const float* inverse, std::int64_t count, float factor,
                        float* cos, float* sin),
                       (position, inverse, count, factor, cos, sin));
-
-void rotate(float* x, const float* cos, const float* sin, std::int64_t half, bool interleaved) {
-  if (interleaved)
-    QKSCOPE_DISPATCH(rotate_interleaved_kernel)(x, cos, sin, half);
-  else
-    QKSCOPE_DISPATCH(rotate_kernel)(x, cos, sin, half);
-}
+QKSCOPE_EXPORT_KERNEL(void, rotate,
+                      (float* x, const float* cos, const float* sin, std::int64_t half,
+                       bool interleaved),
+                      (x, cos, sin, half, interleaved));
 
 }  // namespace qkscope::rows
 #endif

@@ -42,7 +42,7 @@ struct Pattern {
   double pairs_diagonal;
 };
 
-std::vector<Pattern> patterns(const TokenPairs& pairs, std::span<const double> sums) {
+std::vector<Pattern> head_patterns(const TokenPairs& pairs, std::span<const double> sums) {
   const auto sum = [&](NearColumn column) { return sums[as_index(ColumnLayout::at(column))]; };
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
   return {{"previous_token_head", sum(NearColumn::prev), sum(NearColumn::prev_first), 0.0,
@@ -77,7 +77,7 @@ void pattern_scores(const Pattern& pattern, double tokens, double column_0, doub
 }
 
 // Attention share of the top 1, 5, 10 and 20 % of keys, and the Gini coefficient over keys.
-void key_values(std::span<const double> key_sums, std::span<double> values) {
+void measure_key_concentration(std::span<const double> key_sums, std::span<double> values) {
   std::vector<double> sorted(key_sums.begin(), key_sums.end());
   std::ranges::sort(sorted, std::greater<>());
   const double total = std::accumulate(sorted.begin(), sorted.end(), 0.0);
@@ -93,7 +93,7 @@ void key_values(std::span<const double> key_sums, std::span<double> values) {
 }
 
 template <typename T>
-void add_all(std::vector<T>& into, const std::vector<T>& part) {
+void add_elementwise(std::vector<T>& into, const std::vector<T>& part) {
   QKSCOPE_ASSERT(into.size() == part.size());
   for (std::size_t i = 0; i < into.size(); ++i) into[i] += part[i];
 }
@@ -199,7 +199,7 @@ void document_values(const ColumnLayout& layout, const TokenPairs& pairs,
   QKSCOPE_ASSERT(std::ssize(sums) == layout.columns());
   constexpr auto kScores = std::size(kExclusions);
   const auto sum = [&](NearColumn column) { return sums[as_index(ColumnLayout::at(column))]; };
-  for (const auto& pattern : patterns(pairs, sums)) {
+  for (const auto& pattern : head_patterns(pairs, sums)) {
     pattern_scores(pattern, static_cast<double>(pairs.tokens), sum(NearColumn::sink_0),
                    sum(NearColumn::self), values.subspan(0, kScores),
                    values.subspan(kScores, kScores));
@@ -212,7 +212,7 @@ void document_values(const ColumnLayout& layout, const TokenPairs& pairs,
                                       static_cast<double>(kSinkRows - key)
                                 : kNone;
   values[4] = long_enough ? (values[0] > kSinkThreshold ? 1.0 : 0.0) : kNone;
-  if (!key_sums.empty()) key_values(key_sums, values.subspan(5));
+  if (!key_sums.empty()) measure_key_concentration(key_sums, values.subspan(5));
 }
 
 AttentionStatistics empty_attention(const StatisticsSettings& settings, std::int64_t layers,
@@ -246,12 +246,12 @@ void merge(AttentionStatistics& into, const AttentionStatistics& part) {
   QKSCOPE_ASSERT(into.columns == part.columns);
   using A = AttentionStatistics;
   into.documents += part.documents;
-  add_all(into.rows, part.rows);
-  add_all(into.document_counts, part.document_counts);
+  add_elementwise(into.rows, part.rows);
+  add_elementwise(into.document_counts, part.document_counts);
   for (const auto field :
        {&A::sum, &A::square, &A::document_square, &A::document_cross, &A::document_sum,
         &A::document_sum_square, &A::row_square, &A::key_mass, &A::key_observed})
-    add_all(into.*field, part.*field);
+    add_elementwise(into.*field, part.*field);
   std::ranges::transform(into.max_logit, part.max_logit, into.max_logit.begin(),
                          [](float a, float b) { return std::max(a, b); });
 }

@@ -146,7 +146,7 @@ void check_mergeable(const Statistics& into, const Statistics& part, const std::
 }
 
 // Sums of `count` copies of the same rows.
-ExactPositions times(const ExactPositions& sums, std::int64_t count) {
+ExactPositions multiply_sums(const ExactPositions& sums, std::int64_t count) {
   return {sums.n * count, sums.t * count,  sums.tt * count,
           sums.u * count, sums.uu * count, sums.tu * count};
 }
@@ -232,12 +232,13 @@ DocumentPositions sum_positions(std::span<const std::int64_t> lengths, std::int6
   for (const auto length : lengths) ++counts[length];
   PositionTable table;
   for (const auto& [length, count] : counts) {
-    sums.first += times(table.range(0, std::min(first, length)), count);
-    sums.body += times(table.range(first, length), count);
+    sums.first += multiply_sums(table.range(0, std::min(first, length)), count);
+    sums.body += multiply_sums(table.range(first, length), count);
     for (std::int64_t bucket = 0; bucket < buckets; ++bucket) {
       const auto end =
           bucket + 1 == buckets ? length : std::min(length, (bucket + 1) * bucket_size);
-      sums.buckets[as_index(bucket)] += times(table.range(bucket * bucket_size, end), count);
+      sums.buckets[as_index(bucket)] +=
+          multiply_sums(table.range(bucket * bucket_size, end), count);
     }
   }
   return sums;

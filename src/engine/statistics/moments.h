@@ -30,9 +30,9 @@ struct MomentRequest {
   MomentShape shape;
   std::int64_t first = 0;
   std::int64_t bucket_size = 1;
-  bool interleaved = false;             // rotary pairs (2i, 2i + 1) instead of (i, i + pairs)
-  std::vector<float>* shift = nullptr;  // CUDA only: offset subtracted before products; empty until
-                                        // the first batch fixes it
+  bool interleaved = false;  // rotary pairs (2i, 2i + 1) instead of (i, i + pairs)
+  // CUDA only: offset subtracted before products; empty until the first batch sets it.
+  std::vector<float>* shift = nullptr;
 };
 
 // Returns the moments of zero rows: min is +infinity, max is -infinity. Inline because the CUDA

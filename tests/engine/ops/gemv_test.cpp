@@ -1,4 +1,4 @@
-// Products of few rows (gemv.h) have the bits of products of many rows (gemm.h).
+// Products of few rows (gemv::multiply) have the bits of products of many rows (gemm::multiply).
 #include <cstring>
 
 #include <gtest/gtest.h>

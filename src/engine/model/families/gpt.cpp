@@ -32,7 +32,7 @@ void read_gpt2_layers(ModelConfig& model, const ConfigReader& config) {
         {.rope = -1, .score_scale = by_layer ? 1.0 / static_cast<double>(i + 1) : 1.0});
 }
 
-// The default is YaRN with an original context of 4096 positions.
+// Reads the RoPE of gpt-oss: YaRN with an original context of 4096 positions by default.
 RopeConfig read_gpt_oss_rope(const ModelConfig& model, const ConfigReader& config,
                              const LlamaDefaults& defaults) {
   auto rope = read_llama_rope(model, config, defaults);

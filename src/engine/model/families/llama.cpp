@@ -1,4 +1,4 @@
-// Llama and families that differ from Llama in a few settings.
+// Llama, and families that differ from Llama in a few settings.
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "engine/model/family.h"
@@ -31,20 +31,31 @@ void read_smollm3_windows(ModelConfig& model, const ConfigReader& config) {
     if (slides && layer.rope < 0) layer.window = window;
 }
 
+// Reads the settings of OLMo 2 and 3 other than RoPE.
+void read_olmo2_body(ModelConfig& model, const ConfigReader& config) {
+  read_llama_body(model, config, {.norm_eps = 1e-5});
+  model.qk_norm = true;
+  model.qk_norm_whole = true;
+  read_attention_bias(model, config, false);
+  model.names.input_norm = "";
+  model.names.mlp_norm = "";
+  model.names.post_attention_norm = "post_attention_layernorm";
+  model.names.post_mlp_norm = "post_feedforward_layernorm";
+}
+
 }  // namespace
 
-// Llama: pre-norm RMSNorm, grouped-query attention, SwiGLU, RoPE on every layer. Also the language
-// model of Llama-3.2-Vision, whose cross-attention layers are skipped because there is no image.
+// Llama: pre-norm RMSNorm, grouped-query attention, SwiGLU, RoPE on every layer.
 void read_llama(ModelConfig& model, const ConfigReader& config) {
   read_llama_base(model, config, {});
   read_attention_bias(model, config, false);
   model.mlp_bias = config.flag("mlp_bias", false);
 }
 
-// Layers keep the numbers of the checkpoint.
+// The language model of Llama-3.2-Vision. Layers keep the numbers of the checkpoint;
+// cross-attention layers are skipped because there is no image.
 void read_mllama(ModelConfig& model, const ConfigReader& config) {
-  constexpr std::int64_t kImageTokenRows =
-      8;  // embedding rows of image tokens after the vocabulary
+  constexpr std::int64_t kImageTokenRows = 8;  // embedding rows after those of the vocabulary
   read_llama_base(model, config,
                   {.rope_theta = 500000.0, .norm_eps = 1e-5, .max_positions = 131072});
   model.embedding_rows = model.vocab_size + kImageTokenRows;
@@ -138,6 +149,74 @@ void read_starcoder2(ModelConfig& model, const ConfigReader& config) {
   model.names.up = "mlp.c_fc";
   model.names.down = "mlp.c_proj";
   read_shared_window(model, config);
+}
+
+// Mistral: Llama with a sliding window on every layer; a sliding_window of null switches it off.
+void read_mistral(ModelConfig& model, const ConfigReader& config) {
+  read_llama_base(model, config, {.max_positions = 4096 * 32});
+  const std::int64_t fallback = config.contains("sliding_window") ? 0 : 4096;
+  for (auto& layer : model.layers) layer.window = config.count("sliding_window", fallback);
+}
+
+// Ministral: layer_types says which layers slide.
+void read_ministral(ModelConfig& model, const ConfigReader& config) {
+  read_mistral(model, config);
+  if (config.has("layer_types")) read_layer_types(model, config, model.layers.front().window);
+}
+
+// Ministral 3: YaRN, and queries scaled by the logarithm of their position.
+void read_ministral3(ModelConfig& model, const ConfigReader& config) {
+  if (!config.has("rope_parameters") && !config.has("rope_scaling"))
+    bad_input("{}: 'rope_parameters' is missing; a ministral3 model needs its YaRN parameters",
+              config.where());
+  read_llama_base(model, config, {.norm_eps = 1e-5, .d_head = 128, .max_positions = 262144});
+  read_shared_window(model, config);
+  const auto rope = config.section(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
+  if (rope.has("llama_4_scaling_beta"))
+    model.query_scaling =
+        QueryScaling{rope.number("llama_4_scaling_beta", {0.0, 1e3}), model.ropes[0].original_max};
+}
+
+// Mixtral: a mixture of experts in place of every MLP.
+void read_mixtral(ModelConfig& model, const ConfigReader& config) {
+  read_llama_base(model, config, {.rope_theta = 1e6, .norm_eps = 1e-5, .max_positions = 4096 * 32});
+  read_shared_window(model, config);
+  read_experts(model, config,
+               {.count_key = config.has("num_experts") ? "num_experts" : "num_local_experts",
+                .count = 8,
+                .per_token = 2,
+                .d_mlp = model.d_mlp});
+  model.experts.normalized = true;
+  for (auto& layer : model.layers) layer.experts = true;
+  model.names.experts = {{.router = "block_sparse_moe.gate",
+                          .gate = "block_sparse_moe.experts.{}.w1",
+                          .up = "block_sparse_moe.experts.{}.w3",
+                          .down = "block_sparse_moe.experts.{}.w2"},
+                         experts_in_one_tensor()};
+}
+
+// OLMo: Llama with a LayerNorm without weights; some models clip q, k and v.
+void read_olmo(ModelConfig& model, const ConfigReader& config) {
+  read_llama_base(model, config, {});
+  model.norm = NormKind::layer;
+  model.norm_eps = 1e-5;  // constant in the reference implementation, whatever config.json says
+  model.norm_weight = false;
+  read_attention_bias(model, config, false);
+  if (config.has("clip_qkv")) model.qkv_clip = config.number("clip_qkv", {1e-6, 1e9});
+}
+
+// OLMo 2: OLMo with RMSNorm after attention and MLP, and q/k norms over all heads.
+void read_olmo2(ModelConfig& model, const ConfigReader& config) {
+  read_olmo2_body(model, config);
+  model.ropes = {read_llama_rope(model, config, {})};
+}
+
+// OLMo 3: every fourth layer is full, the others slide; only full layers scale RoPE.
+void read_olmo3(ModelConfig& model, const ConfigReader& config) {
+  read_olmo2_body(model, config);
+  read_periodic_windows(model, config, 4);
+  const auto theta = config.number("rope_theta", 500000.0, kRopeTheta);
+  read_ropes_by_kind(model, config, theta, theta);
 }
 
 }  // namespace qkscope
