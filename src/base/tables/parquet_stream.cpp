@@ -202,7 +202,7 @@ bool GrowingTable::append(std::vector<Column> part) {
   return true;
 }
 
-// Writes the first `rows` waiting rows as a row group.
+// Writes the first `rows` buffered rows as a row group.
 void GrowingTable::write_group(std::int64_t rows) {
   std::vector<Column> group;
   group.reserve(waiting_.size());

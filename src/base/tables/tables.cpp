@@ -93,7 +93,7 @@ std::shared_ptr<arrow::Buffer> to_parquet(const Table& from, const std::string& 
   return take_arrow(stream->Finish(), doing, ErrorKind::failure);
 }
 
-// Indices of the named columns in the file; of all columns if none is named.
+// Returns the indices of the named columns in the file, or of all columns if none is named.
 std::vector<int> indices_of(const arrow::Schema& schema, const std::vector<std::string>& columns,
                             const std::string& path) {
   std::vector<int> indices;

@@ -58,7 +58,7 @@ HWY_INLINE void add_rows(std::integer_sequence<int, row...>, const LeftValues& l
   (add_row<row, vectors>(left, right, sum), ...);
 }
 
-// The first `vectors` vectors of a tile: c (kRows, kColumns) = or += a (depth, kRows)ᵀ b.
+// First `vectors` vectors of a register tile: c (kRows, kColumns) = or += a (depth, kRows)ᵀ b.
 template <int vectors>
 void tile(std::int64_t depth, const float* a, const float* b, bool add, float* c,
           std::int64_t c_stride) {

@@ -79,7 +79,7 @@ namespace qkscope::gemv {
 
 // Largest number of rows for which this is faster than packing.
 inline constexpr std::int64_t kMostRows = 8;
-// Tasks should begin at multiples of this many outputs.
+// Outputs per group; a task should begin at a multiple of the group size.
 inline constexpr std::int64_t kGroup = 32;
 
 // Operands of y = x weightᵀ.

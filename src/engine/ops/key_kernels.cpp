@@ -187,7 +187,7 @@ class PanelColumns {
       hn::StoreU(exp_of_negative(kTag, hn::Sub(load(key), top)), kTag, at(key));
   }
 
-  // Eight sums at a time, which fit into the registers of every target.
+  // Adds eight partial sums at a time, which fit into the registers of every target.
   FloatVector sum_of_weights() const {
     FloatVector low[8];
     FloatVector high[8];

@@ -20,7 +20,7 @@ constexpr double kSinkThreshold = 0.3;  // mean weight above which sink_rate_64 
 constexpr const char* kDocumentOnly[] = {"prev_first", "alpha_0", "alpha_1", "alpha_2", "alpha_3"};
 constexpr double kTopShare[] = {0.01, 0.05, 0.10, 0.20};
 
-// Pairs that a variant of a TransformerLens score excludes.
+// Query-key pairs that a variant of a TransformerLens head score excludes.
 struct Exclusion {
   const char* suffix;
   bool column_0;
