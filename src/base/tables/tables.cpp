@@ -80,19 +80,6 @@ void append_csv_field(std::string& out, const Table::Column& column, std::size_t
     append_number(out, column.integers[row]);
 }
 
-// Returns the content of a Parquet file.
-std::shared_ptr<arrow::Buffer> to_parquet(const Table& from, const std::string& doing) {
-  constexpr std::int64_t kFirstBytes = 4096;  // initial buffer size
-  const auto table = to_arrow_table(from);
-  const auto stream =
-      take_arrow(arrow::io::BufferOutputStream::Create(kFirstBytes, table_memory_pool()), doing,
-                 ErrorKind::failure);
-  check_arrow(parquet::arrow::WriteTable(*table, table_memory_pool(), stream, kTableRowGroup,
-                                         parquet_writer_properties(*table->schema())),
-              doing, ErrorKind::failure);
-  return take_arrow(stream->Finish(), doing, ErrorKind::failure);
-}
-
 // Returns the indices of the named columns in the file, or of all columns if none is named.
 std::vector<int> indices_of(const arrow::Schema& schema, const std::vector<std::string>& columns,
                             const std::string& path) {
@@ -202,7 +189,16 @@ void Table::write_csv(const std::string& path) const {
 
 void Table::write_parquet(const std::string& path) const {
   translate_exceptions([&] {
-    const auto buffer = to_parquet(*this, fmt::format("writing {}", path));
+    constexpr std::int64_t kFirstBytes = 4096;  // initial buffer size
+    const auto doing = fmt::format("writing {}", path);
+    const auto table = to_arrow_table(*this);
+    const auto stream =
+        take_arrow(arrow::io::BufferOutputStream::Create(kFirstBytes, table_memory_pool()), doing,
+                   ErrorKind::failure);
+    check_arrow(parquet::arrow::WriteTable(*table, table_memory_pool(), stream, kTableRowGroup,
+                                           parquet_writer_properties(*table->schema())),
+                doing, ErrorKind::failure);
+    const auto buffer = take_arrow(stream->Finish(), doing, ErrorKind::failure);
     write_file(path, std::string_view(reinterpret_cast<const char*>(buffer->data()),
                                       static_cast<std::size_t>(buffer->size())));
   });

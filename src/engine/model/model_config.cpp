@@ -146,13 +146,6 @@ void inspect_weights(const std::string& folder, CheckpointInfo& info) {
   for (const auto& name : checkpoint.names()) info.tensors.push_back(checkpoint.info(name));
 }
 
-void inspect_index(const std::string& folder, CheckpointInfo& info) {
-  const auto indexed = indexed_tensors(folder);
-  if (indexed.index.empty()) return;
-  check_names(info.config, indexed.names, indexed.index);
-  info.indexed_tensors = static_cast<std::int64_t>(indexed.names.size());
-}
-
 }  // namespace
 
 std::string ConfigReader::Range::to_string() const {
@@ -279,10 +272,12 @@ CheckpointInfo inspect_checkpoint(const std::string& folder) {
   return translate_exceptions([&] {
     CheckpointInfo info;
     info.config = read_model_config(folder);
-    if (has_weight_files(folder))
+    if (has_weight_files(folder)) {
       inspect_weights(folder, info);
-    else
-      inspect_index(folder, info);
+    } else if (const auto indexed = indexed_tensors(folder); !indexed.index.empty()) {
+      check_names(info.config, indexed.names, indexed.index);
+      info.indexed_tensors = static_cast<std::int64_t>(indexed.names.size());
+    }
     return info;
   });
 }
