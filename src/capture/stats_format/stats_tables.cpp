@@ -130,8 +130,9 @@ void add_attention_row(Table& table, const Statistics& s, std::int64_t layer, st
     for (const auto* sums : {&a.key_mass, &a.key_observed})
       cells.emplace_back(key_mean(a, *sums, layer, head, bucket));
   for (std::size_t c = 0; c < a.document_columns.size(); ++c)
-    add_value(cells, bucket < 0 ? summarize_document_column(a, layer, head, static_cast<std::int64_t>(c))
-                                : ColumnSummary{kNan, kNan, kNan});
+    add_value(cells, bucket < 0
+                         ? summarize_document_column(a, layer, head, static_cast<std::int64_t>(c))
+                         : ColumnSummary{kNan, kNan, kNan});
   table.add(std::move(cells));
 }
 
