@@ -18,7 +18,6 @@
 #include "engine/device/device.h"
 #include "engine/device/memory_plan.h"
 #include "engine/forward/forward.h"
-#include "engine/forward/no_observer.h"
 #include "sampled_heads.h"
 #include "summed_layers.h"
 

@@ -11,7 +11,6 @@
 
 #include "engine/statistics/attention_sums.h"
 #include "engine/statistics/moments.h"
-#include "engine/statistics/statistics.h"
 #include "qkscope/statistics.h"
 
 namespace qkscope {
@@ -156,7 +155,7 @@ inline void describe(Statistics& s) {
   s.rotary = {8, 0, 8};
   s.windows = {0, 0, 0};
   s.lengths = {9, 20, 33};
-  set_positions(s);
+  update_position_sums(s);
 }
 
 inline void add_moments(PlantedStatistics& planted, VectorKind kind, VectorStage stage,

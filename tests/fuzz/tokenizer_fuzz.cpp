@@ -22,7 +22,7 @@ void check(const qkscope::Tokenizer& tokenizer, std::string_view text) {
     FUZZ_EXPECT(first.size() == std::min(wanted, all.ids.size()));
   }
   const auto decoded = tokenizer.decode(all.ids);
-  FUZZ_EXPECT(qkscope::utf8::find_invalid(decoded) == std::string::npos);
+  FUZZ_EXPECT(qkscope::find_invalid_utf8(decoded) == std::string::npos);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace qkscope {
 
 std::string one_line(std::string_view text) {
-  std::string result = utf8::replace_invalid(text);
+  std::string result = replace_invalid_utf8(text);
   for (char& c : result)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   return result;
@@ -33,7 +33,7 @@ std::string quoted(const std::string& text) {
 
 std::string shortened(std::string_view text, std::size_t characters) {
   std::string whole = one_line(text);
-  const auto count = utf8::count(whole);
+  const auto count = utf8::count_characters(whole);
   if (count <= characters) return whole;
   const auto head = (characters - 1) / 2;
   const auto tail = characters - 1 - head;
@@ -71,7 +71,7 @@ std::string token_tics(const char* axis, double step, bool thousands) {
 }
 
 double text_width(std::string_view text, double points) {
-  return static_cast<double>(utf8::count(text)) * points * 0.56 / 72;
+  return static_cast<double>(utf8::count_characters(text)) * points * 0.56 / 72;
 }
 
 std::string palette(const std::vector<std::string>& colours) {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/core/error.h"
 #include "base/core/numbers.h"
-#include "base/core/translate_exceptions.h"
 #include "base/numerics/correlation.h"
 #include "base/numerics/products.h"
 #include "base/numerics/symmetric_eigen.h"

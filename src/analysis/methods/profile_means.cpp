@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "analysis/methods/jackknife.h"
+#include "base/core/error.h"
 #include "base/core/numbers.h"
-#include "base/core/translate_exceptions.h"
 
 namespace qkscope {
 namespace {

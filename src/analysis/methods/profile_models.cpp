@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/core/translate_exceptions.h"
+#include "base/core/error.h"
 
 namespace qkscope {
 namespace {

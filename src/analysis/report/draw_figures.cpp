@@ -13,7 +13,6 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
 #include "base/io/output_file.h"
 #include "qkscope/experimental/log.h"

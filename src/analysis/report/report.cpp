@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "analysis/figures/style.h"
-#include "base/core/base64.h"
 #include "base/core/error.h"
+#include "base/core/text.h"
 #include "base/io/json.h"
 #include "base/io/mapped_file.h"
 #include "qkscope/version.h"
@@ -33,8 +33,8 @@ constexpr std::int64_t kMostTableCells = 20'000;  // longer tables are not embed
 std::string picture(const std::string& folder, const std::string& name) {
   const MappedFile svg(folder + "/" + name + ".svg");
   if (svg.bytes().size() <= kLargestSvgBytes)
-    return "data:image/svg+xml;base64," + base64(svg.bytes());
-  return "data:image/png;base64," + base64(MappedFile(folder + "/" + name + ".png").bytes());
+    return "data:image/svg+xml;base64," + encode_base64(svg.bytes());
+  return "data:image/png;base64," + encode_base64(MappedFile(folder + "/" + name + ".png").bytes());
 }
 
 Json cell(const Table::Column& column, std::size_t row) {

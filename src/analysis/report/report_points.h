@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "analysis/figures/results.h"
-#include "base/core/base64.h"
+#include "base/core/text.h"
 #include "base/io/json.h"
 
 namespace qkscope {
@@ -20,7 +20,7 @@ static_assert(std::endian::native == std::endian::little, "the page reads little
 // Encodes an array of numbers as base64; unpack() in data.js decodes it.
 template <typename T>
 std::string packed(const std::vector<T>& values) {
-  return base64(std::as_bytes(std::span(values)));
+  return encode_base64(std::as_bytes(std::span(values)));
 }
 
 // Packs each point into 9 bytes: its position (3 bytes, little-endian) and its coordinates on two

@@ -12,7 +12,6 @@
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/thread_pool.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
 #include "capture/format/capture_source.h"

@@ -9,7 +9,7 @@
 #include "analysis/methods/profile_bins.h"
 #include "analysis/results/scatter.h"
 #include "base/core/error.h"
-#include "base/core/huge_pages.h"
+#include "base/core/thread_pool.h"
 #include "base/numerics/random.h"
 
 namespace qkscope {

@@ -6,7 +6,6 @@
 #include "analysis/methods/planted.h"
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/json.h"
 #include "base/io/output_file.h"
 #include "capture/format/layout.h"

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "analysis/results/row_builder.h"
+#include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
-#include "base/core/translate_exceptions.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {

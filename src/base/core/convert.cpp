@@ -19,12 +19,9 @@ using Floats = hn::ScalableTag<float>;
 using Bits = hn::ScalableTag<std::uint32_t>;
 using BitVector = hn::Vec<Bits>;
 
-HWY_INLINE BitVector bf16_bits(BitVector code) {
-  return hn::ShiftLeft<16>(code);
-}
-
 // Rescales a narrow float whose exponent and mantissa were shifted to their float32 positions. The
-// shifted bits are the value times a power of two; `factor` is its inverse. Subnormals scale too.
+// shifted bits are the value times a power of two; `factor` is its inverse. Subnormal values scale
+// correctly too.
 HWY_INLINE BitVector rescaled(BitVector magnitude, float factor) {
   const Floats floats;
   return hn::BitCast(Bits(), hn::Mul(hn::BitCast(floats, magnitude), hn::Set(floats, factor)));
@@ -70,32 +67,16 @@ HWY_INLINE void widen_codes(const Code* source, std::size_t count, float* out, F
   std::memcpy(out + i, widened, (count - i) * sizeof(float));
 }
 
-void widen_bf16(const Bf16* source, std::size_t count, float* out) {
+// Converts bfloat16, float16 or FP8 E4M3 values.
+void widen_kernel(const std::byte* source, DType dtype, std::size_t count, float* out) {
   const auto* codes = reinterpret_cast<const std::uint16_t*>(source);
-  std::size_t i = 0;
-  if constexpr (hn::MaxLanes(Bits()) == 4) {  // bfloat16 is the upper half of a float32
-    const hn::Repartition<std::uint16_t, Bits> d;
-    const auto zeros = hn::Zero(d);
-    for (; i + 8 <= count; i += 8) {
-      const auto eight = hn::LoadU(d, codes + i);
-      const auto lower = hn::InterleaveLower(d, zeros, eight);
-      const auto upper = hn::InterleaveUpper(d, zeros, eight);
-      hn::StoreU(hn::BitCast(Floats(), lower), Floats(), out + i);
-      hn::StoreU(hn::BitCast(Floats(), upper), Floats(), out + i + 4);
-    }
-  }
-  widen_codes(codes + i, count - i, out + i,
-              [](BitVector code) HWY_ATTR { return bf16_bits(code); });
-}
-
-void widen_fp16(const Fp16* source, std::size_t count, float* out) {
-  widen_codes(reinterpret_cast<const std::uint16_t*>(source), count, out,
-              [](BitVector code) HWY_ATTR { return fp16_bits(code); });
-}
-
-void widen_e4m3(const Fp8E4m3* source, std::size_t count, float* out) {
-  widen_codes(reinterpret_cast<const std::uint8_t*>(source), count, out,
-              [](BitVector code) HWY_ATTR { return e4m3_bits(code); });
+  if (dtype == DType::bf16)
+    widen_codes(codes, count, out, [](BitVector code) HWY_ATTR { return hn::ShiftLeft<16>(code); });
+  else if (dtype == DType::f16)
+    widen_codes(codes, count, out, [](BitVector code) HWY_ATTR { return fp16_bits(code); });
+  else
+    widen_codes(reinterpret_cast<const std::uint8_t*>(source), count, out,
+                [](BitVector code) HWY_ATTR { return e4m3_bits(code); });
 }
 
 }  // namespace qkscope::HWY_NAMESPACE
@@ -104,9 +85,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace qkscope {
 
-HWY_EXPORT(widen_bf16);
-HWY_EXPORT(widen_fp16);
-HWY_EXPORT(widen_e4m3);
+HWY_EXPORT(widen_kernel);
 
 float to_float(Fp16 value) {
   const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x8000u) << 16;
@@ -142,7 +121,7 @@ float to_float(Fp8E4m3 value) {
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | sign);
 }
 
-void widen(ConstTensorView source, std::span<float> destination) {
+void convert_to_float32(ConstTensorView source, std::span<float> destination) {
   QKSCOPE_ASSERT(source.is_contiguous());
   QKSCOPE_ASSERT(static_cast<std::size_t>(source.size()) == destination.size());
   switch (source.dtype()) {
@@ -151,14 +130,10 @@ void widen(ConstTensorView source, std::span<float> destination) {
         std::memcpy(destination.data(), source.bytes(), destination.size_bytes());
       return;
     case DType::bf16:
-      return QKSCOPE_DISPATCH(widen_bf16)(source.data<Bf16>(), destination.size(),
-                                          destination.data());
     case DType::f16:
-      return QKSCOPE_DISPATCH(widen_fp16)(source.data<Fp16>(), destination.size(),
-                                          destination.data());
     case DType::f8_e4m3:
-      return QKSCOPE_DISPATCH(widen_e4m3)(source.data<Fp8E4m3>(), destination.size(),
-                                          destination.data());
+      return QKSCOPE_DISPATCH(widen_kernel)(source.bytes(), source.dtype(), destination.size(),
+                                            destination.data());
     case DType::f64: {
       const double* values = source.data<double>();
       for (std::size_t i = 0; i < destination.size(); ++i)
@@ -173,7 +148,7 @@ void widen(ConstTensorView source, std::span<float> destination) {
 
 Tensor to_float32(ConstTensorView source) {
   Tensor result(source.shape(), DType::f32);
-  widen(source, {result.data<float>(), static_cast<std::size_t>(result.size())});
+  convert_to_float32(source, {result.data<float>(), static_cast<std::size_t>(result.size())});
   return result;
 }
 

@@ -26,6 +26,6 @@ float to_float(Fp8E4m3 value);  // E4M3FN: no infinities, 0x7f and 0xff are NaN
 
 // Converts the contiguous `source` of any floating type to float32. `destination` must have as many
 // elements.
-void widen(ConstTensorView source, std::span<float> destination);
+void convert_to_float32(ConstTensorView source, std::span<float> destination);
 
 }  // namespace qkscope

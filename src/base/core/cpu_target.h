@@ -15,10 +15,8 @@
 //
 //   #if HWY_ONCE
 //   namespace qkscope {
-//   HWY_EXPORT(scale_kernel);
-//   void scale(std::span<float> values, float factor) {
-//     QKSCOPE_DISPATCH(scale_kernel)(values.data(), std::ssize(values), factor);
-//   }
+//   QKSCOPE_EXPORT_KERNEL(void, scale, (float* values, std::int64_t count, float factor),
+//                         (values, count, factor));
 //   }  // namespace qkscope
 //   #endif
 //
@@ -53,5 +51,14 @@ inline void ensure_cpu_target() {
 
 // HWY_DYNAMIC_DISPATCH that first reads QKSCOPE_CPU.
 #define QKSCOPE_DISPATCH(function) (::qkscope::ensure_cpu_target(), HWY_DYNAMIC_DISPATCH(function))
+
+// Defines the function `name`, which calls `name`_kernel of the target in use. `parameters` and
+// `arguments` are parenthesised lists.
+#define QKSCOPE_EXPORT_KERNEL(Result, name, parameters, arguments) \
+  HWY_EXPORT(name##_kernel);                                       \
+  Result name parameters {                                         \
+    return QKSCOPE_DISPATCH(name##_kernel) arguments;              \
+  }                                                                \
+  static_assert(true)
 
 }  // namespace qkscope

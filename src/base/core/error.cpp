@@ -1,25 +1,20 @@
 #include "base/core/error.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <new>
 #include <system_error>
 
-#include "base/core/translate_exceptions.h"
-
 namespace qkscope {
-namespace {
-
-bool is_user_error(int error) {
-  return error == ENOENT || error == EACCES || error == EISDIR || error == ENOTDIR ||
-         error == EROFS || error == EPERM || error == ENAMETOOLONG || error == ELOOP;
-}
-
-}  // namespace
 
 void system_error(const std::string& operation, const std::string& path, int error) {
-  throw Error(is_user_error(error) ? ErrorKind::bad_input : ErrorKind::failure,
+  constexpr int kUserErrors[] = {ENOENT, EACCES, EISDIR,       ENOTDIR,
+                                 EROFS,  EPERM,  ENAMETOOLONG, ELOOP};
+  const bool by_user = std::ranges::find(kUserErrors, error) != std::end(kUserErrors);
+  throw Error(by_user ? ErrorKind::bad_input : ErrorKind::failure,
               fmt::format("{}: cannot {}: {}", path, operation, std::strerror(error)));
 }
 

@@ -1,4 +1,5 @@
-// Functions that throw Error (qkscope/error.h) with a formatted message.
+// Functions that throw Error (qkscope/error.h) with a formatted message, and the translation of
+// other exceptions into Error at the boundary of the public API.
 #pragma once
 
 #include <string>
@@ -30,5 +31,18 @@ template <typename... Args>
     if (!(condition)) ::qkscope::assertion_failed(#condition, __FILE__, __LINE__); \
   } while (false)
 [[noreturn]] void assertion_failed(const char* condition, const char* file, int line);
+
+// Rethrows the exception being handled as an Error. Must be called inside a catch block.
+[[noreturn]] void rethrow_as_error();
+
+// Runs the body of a public function; every exception that leaves it is an Error.
+template <typename Body>
+decltype(auto) translate_exceptions(Body&& body) {
+  try {
+    return std::forward<Body>(body)();
+  } catch (...) {
+    rethrow_as_error();
+  }
+}
 
 }  // namespace qkscope

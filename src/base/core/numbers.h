@@ -1,4 +1,4 @@
-// The missing value of float64 results, and the conversion of signed indices for std::vector.
+// NaN, the missing value of float64 results, and the conversion of signed indices for std::vector.
 #pragma once
 
 #include <cstddef>

@@ -126,7 +126,7 @@ void detail::wrong_shape(const Shape& found, const Shape& asked) {
 
 Tensor::Tensor(const Shape& shape, DType dtype) : dtype_(dtype), shape_(shape) {
   const auto bytes = static_cast<std::size_t>(shape.count()) * dtype_size(dtype);
-  // At least one byte, so that an empty tensor has a non-null address.
+  // Allocate at least one byte, so that an empty tensor has a non-null address.
   bytes_.reset(static_cast<std::byte*>(
       ::operator new[](std::max<std::size_t>(bytes, 1), kAlignment, std::nothrow)));
   if (bytes_ == nullptr)

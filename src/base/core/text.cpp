@@ -3,14 +3,51 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <utility>
 
 #include "base/core/error.h"
 #include "base/core/utf8.h"
+#include "qkscope/version.h"
 
 namespace qkscope {
 namespace {
+
+struct CheckedCharacter {
+  std::uint32_t size;  // bytes of the character or invalid sequence
+  bool valid;
+};
+
+// Checks the first character of `text`. The size of an invalid sequence is that of its longest
+// valid prefix, at least one byte.
+CheckedCharacter check_first_character(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return {1, true};
+  if (lead < 0xC2 || lead > 0xF4) return {1, false};
+  const std::uint32_t size = utf8::length(text[0]);
+  // Some first bytes restrict the second: no overlong forms, surrogates or codes above U+10FFFF.
+  const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  if (text.size() < 2 || byte(1) < low || byte(1) > high) return {1, false};
+  for (std::uint32_t i = 2; i < size; ++i) {
+    if (text.size() <= i || !utf8::is_continuation(text[i])) return {i, false};
+  }
+  return {size, true};
+}
+
+// Skips ASCII in 8-byte words.
+std::size_t skip_ascii(std::string_view text, std::size_t at) {
+  while (at + 8 <= text.size()) {
+    std::uint64_t word;
+    std::memcpy(&word, text.data() + at, 8);
+    if (word & 0x8080808080808080u) break;
+    at += 8;
+  }
+  return at;
+}
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -46,7 +83,7 @@ bool is_bidi_control(char32_t code) {
 // set.
 void append_escaped(std::string& result, std::string_view& text, bool plain) {
   const auto size = std::min<std::size_t>(utf8::length(text.front()), text.size());
-  if (utf8::find_invalid(text.substr(0, size)) != std::string_view::npos) {
+  if (find_invalid_utf8(text.substr(0, size)) != std::string_view::npos) {
     result += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
     text.remove_prefix(1);
     return;
@@ -62,6 +99,50 @@ void append_escaped(std::string& result, std::string_view& text, bool plain) {
 }
 
 }  // namespace
+
+std::size_t find_invalid_utf8(std::string_view text) {
+  std::size_t at = 0;
+  while ((at = skip_ascii(text, at)) < text.size()) {
+    const auto next = check_first_character(text.substr(at));
+    if (!next.valid) return at;
+    at += next.size;
+  }
+  return std::string_view::npos;
+}
+
+std::string replace_invalid_utf8(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const auto next = check_first_character(text.substr(at));
+    if (next.valid) {
+      out.append(text.substr(at, next.size));
+    } else {
+      utf8::append_code_point(out, 0xFFFD);
+    }
+    at += next.size;
+  }
+  return out;
+}
+
+void utf8::append_code_point(std::string& text, char32_t code) {
+  constexpr unsigned char kLeads[] = {0x00, 0xC0, 0xE0, 0xF0};  // for 0 to 3 continuation bytes
+  const int more = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+  text.push_back(static_cast<char>(kLeads[more] | code >> (6 * more)));
+  for (int i = more - 1; i >= 0; --i)
+    text.push_back(static_cast<char>(0x80 | (code >> (6 * i) & 0x3F)));
+}
+
+std::string utf8::encode_code_point(char32_t code) {
+  std::string text;
+  append_code_point(text, code);
+  return text;
+}
+
+std::size_t utf8::count_characters(std::string_view text) {
+  return text.size() -
+         static_cast<std::size_t>(std::count_if(text.begin(), text.end(), is_continuation));
+}
 
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
   std::string best;
@@ -174,6 +255,31 @@ std::int64_t parse_bytes(std::string_view text, std::string_view what) {
   if (error != std::errc() || !(bytes >= 1.0) || bytes > kMost)
     bad_input("{}: found '{}', expected a size like 8GiB, 512MiB or a number of bytes", what, text);
   return static_cast<std::int64_t>(bytes);
+}
+
+std::string encode_base64(std::span<const std::byte> bytes) {
+  constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  text.reserve((bytes.size() + 2) / 3 * 4);
+  for (std::size_t at = 0; at < bytes.size(); at += 3) {
+    const std::size_t count = std::min<std::size_t>(3, bytes.size() - at);
+    std::uint32_t group = 0;
+    for (std::size_t i = 0; i < 3; ++i)
+      group = group << 8 | (i < count ? std::to_integer<std::uint32_t>(bytes[at + i]) : 0);
+    for (std::size_t i = 0; i < 4; ++i)
+      text += i <= count ? kDigits[group >> (18 - 6 * i) & 63] : '=';
+  }
+  return text;
+}
+
+Version library_version() {
+  return kHeaderVersion;
+}
+
+const char* version_string() {
+  static const auto text =
+      fmt::format("{}.{}.{}", kHeaderVersion.major, kHeaderVersion.minor, kHeaderVersion.patch);
+  return text.c_str();
 }
 
 }  // namespace qkscope

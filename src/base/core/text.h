@@ -1,6 +1,8 @@
 // Text functions for use inside the library.
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -17,5 +19,8 @@ std::string ascii_lower(std::string_view text);
 // Quotes text from a file for an error message: in double quotes, escaped like printable(), and
 // truncated after 200 bytes.
 std::string in_quotes(std::string_view text);
+
+// Returns the bytes in Base64 with padding (RFC 4648).
+std::string encode_base64(std::span<const std::byte> bytes);
 
 }  // namespace qkscope

@@ -1,20 +1,24 @@
 #include "base/core/thread_pool.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <vector>
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mman.h>
 
+#include "base/core/error.h"
 #include "base/core/log.h"
-#include "base/core/translate_exceptions.h"
 
 namespace qkscope {
 namespace {
@@ -51,9 +55,6 @@ class Pool {
     wake_.notify_all();
     for (auto& worker : workers_) worker.join();
   }
-
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
@@ -134,7 +135,7 @@ class Pool {
   const Job* job_ = nullptr;
   std::atomic<std::int64_t> next_{0};
   std::exception_ptr failed_;
-  // Written under mutex_; spin_until() reads them without it.
+  // The atomics below are written under mutex_; spin_until() reads them without the mutex.
   std::atomic<int> busy_ = 0;  // workers inside the current job
   std::atomic<std::uint64_t> generation_ = 0;
   std::atomic<bool> stopping_ = false;
@@ -142,32 +143,33 @@ class Pool {
 
 // Holds the current pool. Worker threads do not exist in a forked child: the child leaks the
 // inherited pool and creates a new one of the same size on first use.
-struct Slot {
+struct PoolHolder {
   std::mutex mutex;
   std::shared_ptr<Pool> pool;
   int wanted = 0;  // threads; 0: one per core
 
-  Slot();
+  PoolHolder();
 };
 
-Slot& slot() {
-  static auto* slot = new Slot;  // never destroyed: threads may still compute at process exit
-  return *slot;
+PoolHolder& pool_holder() {
+  static auto* holder =
+      new PoolHolder;  // never destroyed: threads may still compute at process exit
+  return *holder;
 }
 
-Slot::Slot() {
-  pthread_atfork([] { slot().mutex.lock(); }, [] { slot().mutex.unlock(); },
+PoolHolder::PoolHolder() {
+  pthread_atfork([] { pool_holder().mutex.lock(); }, [] { pool_holder().mutex.unlock(); },
                  [] {
-                   auto& inherited = slot();
+                   auto& inherited = pool_holder();
                    new std::shared_ptr<Pool>(
-                       std::move(inherited.pool));  // leaked: its threads exist only in the parent
+                       std::move(inherited.pool));  // leaked: the threads exist only in the parent
                    inherited.mutex.unlock();
                    inside_parallel_for = false;
                  });
 }
 
 std::shared_ptr<Pool> pool() {
-  auto& current = slot();
+  auto& current = pool_holder();
   const std::lock_guard lock(current.mutex);
   if (!current.pool)
     current.pool = std::make_shared<Pool>(current.wanted > 0 ? current.wanted : cores_available());
@@ -179,7 +181,7 @@ std::shared_ptr<Pool> pool() {
 void set_thread_count(int count) {
   translate_exceptions([&] {
     auto replacement = std::make_shared<Pool>(count > 0 ? count : cores_available());
-    auto& current = slot();
+    auto& current = pool_holder();
     const std::lock_guard lock(current.mutex);
     current.wanted = count;
     current.pool.swap(replacement);
@@ -203,6 +205,22 @@ void parallel_ranges(std::int64_t count, std::int64_t grain,
                      const std::function<void(std::int64_t, std::int64_t)>& body) {
   parallel_for((count + grain - 1) / grain,
                [&](std::int64_t i) { body(i * grain, std::min(count, (i + 1) * grain)); });
+}
+
+void request_huge_pages() {
+  // Below 32 MiB, the largest M_MMAP_THRESHOLD of glibc, so that the blocks come from the heap. Two
+  // blocks are about the working set of one head's analyses.
+  constexpr std::size_t kBytes = std::size_t{30} << 20;
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  std::array<std::unique_ptr<std::byte[]>, 2> blocks;
+  for (auto& block : blocks) {
+    block.reset(new (std::nothrow) std::byte[kBytes]);
+    void* first = block.get();
+    auto bytes = kBytes;
+    // Advisory: ignore errors.
+    if (block && std::align(kHugePage, kHugePage, first, bytes) != nullptr)
+      ::madvise(first, bytes, MADV_HUGEPAGE);
+  }
 }
 
 }  // namespace qkscope

@@ -1,10 +1,12 @@
-// Decoding, encoding and validation of UTF-8.
+// Decoding and encoding of UTF-8; qkscope/experimental/text.h declares the validation.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+#include "qkscope/experimental/text.h"
 
 namespace qkscope::utf8 {
 
@@ -43,14 +45,8 @@ inline Decoded decode_last(const char* end) {
   return decode(end - size);
 }
 
-void append(std::string& text, char32_t code);
-std::string encode(char32_t code);
-std::size_t count(std::string_view text);  // characters
-
-// Returns the offset of the first byte that is not valid UTF-8; npos if all of the text is valid.
-std::size_t find_invalid(std::string_view text);
-
-// Replaces each maximal invalid subsequence by one U+FFFD (Unicode, section 3.9).
-std::string replace_invalid(std::string_view text);
+void append_code_point(std::string& text, char32_t code);
+std::string encode_code_point(char32_t code);
+std::size_t count_characters(std::string_view text);
 
 }  // namespace qkscope::utf8

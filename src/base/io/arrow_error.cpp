@@ -10,7 +10,7 @@ namespace qkscope {
 namespace {
 
 // Includes Arrow's status detail, which holds the errno text ("No space left on device").
-std::string reason(const arrow::Status& status) {
+std::string describe_status(const arrow::Status& status) {
   auto text = status.message().empty() ? status.CodeAsString() : status.message();
   if (status.detail() != nullptr) text += ": " + status.detail()->ToString();
   return text;
@@ -20,7 +20,7 @@ std::string reason(const arrow::Status& status) {
 
 void check_arrow(const arrow::Status& status, const std::string& doing, ErrorKind kind) {
   if (status.ok()) return;
-  throw Error(kind, fmt::format("{}: {}", doing, reason(status)));
+  throw Error(kind, fmt::format("{}: {}", doing, describe_status(status)));
 }
 
 void rethrow_parquet_error(const std::string& path) {

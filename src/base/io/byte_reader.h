@@ -19,7 +19,7 @@ namespace qkscope {
 struct TruncatedRead {
   std::string_view field;   // name of the field for the error message; may be empty
   std::uint64_t wanted;     // bytes
-  std::uint64_t offset;     // of the first wanted byte
+  std::uint64_t offset;     // position of the first wanted byte
   std::uint64_t available;  // bytes from `offset` to the end
 };
 
@@ -38,7 +38,7 @@ class ByteReader {
       : ByteReader(std::as_bytes(std::span(bytes)), std::move(on_truncated)) {}
 
   std::uint64_t size() const { return bytes_.size(); }
-  std::uint64_t offset() const { return offset_; }  // of the next read
+  std::uint64_t offset() const { return offset_; }  // position of the next read
   std::uint64_t left() const { return bytes_.size() - offset_; }
 
   // Returns `count` bytes at `offset` without moving the cursor.

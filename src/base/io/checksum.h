@@ -1,4 +1,5 @@
-// XXH3 64-bit checksums. They detect corrupted and replaced files; they are not cryptographic.
+// 64-bit hashes: XXH3 checksums, which detect corrupted and replaced files and are not
+// cryptographic, and BLAKE2b, for identifiers that Python code computes as well.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +16,10 @@ class Checksum {
  public:
   Checksum();
   ~Checksum();
-  Checksum(const Checksum&) = delete;
-  Checksum& operator=(const Checksum&) = delete;
 
   void add(std::span<const std::byte> bytes);
   void add(std::string_view text) { add(std::as_bytes(std::span(text))); }
-  std::uint64_t value() const;  // of all bytes added so far
+  std::uint64_t value() const;  // checksum of all bytes added so far
 
  private:
   struct State;
@@ -35,5 +34,9 @@ std::string checksum_text(std::uint64_t checksum);  // 16 hexadecimal digits
 // completely. Of larger files the checksum covers the first 16 MiB (the header of a safetensors
 // file), 64 KiB of every further 16 MiB, and the last 64 KiB.
 std::string file_fingerprint(const std::string& path);
+
+// Returns the BLAKE2b hash (RFC 7693) with a digest of eight bytes and no key, as a little-endian
+// number.
+std::uint64_t blake2b_64(std::string_view message);
 
 }  // namespace qkscope

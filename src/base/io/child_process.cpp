@@ -10,34 +10,28 @@
 #include <unistd.h>
 
 #include "base/core/error.h"
-#include "base/io/file_descriptor.h"
+#include "base/io/output_file.h"
 
 namespace qkscope {
 namespace {
 
-// An anonymous file for a child's output. A pipe would block the child until someone reads.
-class MemoryFile {
- public:
-  MemoryFile() : file_(::memfd_create("output", MFD_CLOEXEC)) {
-    if (!file_.is_open()) failure("a file in memory cannot be made: {}", std::strerror(errno));
+// Returns an anonymous file for a child's output. A pipe would block the child until someone reads.
+FileDescriptor make_memory_file() {
+  FileDescriptor file(::memfd_create("output", MFD_CLOEXEC));
+  if (!file.is_open()) failure("a file in memory cannot be made: {}", std::strerror(errno));
+  return file;
+}
+
+std::string read_all(const FileDescriptor& file) {
+  std::string all;
+  char buffer[4096];
+  while (true) {
+    const auto at = static_cast<::off_t>(all.size());
+    const auto count = ::pread(file.number(), buffer, sizeof buffer, at);
+    if (count <= 0) return all;
+    all.append(buffer, static_cast<std::size_t>(count));
   }
-
-  int descriptor() const { return file_.number(); }
-
-  std::string text() const {
-    std::string all;
-    char buffer[4096];
-    while (true) {
-      const auto count =
-          ::pread(file_.number(), buffer, sizeof buffer, static_cast<::off_t>(all.size()));
-      if (count <= 0) return all;
-      all.append(buffer, static_cast<std::size_t>(count));
-    }
-  }
-
- private:
-  FileDescriptor file_;
-};
+}
 
 int wait_for(::pid_t child, const std::string& program) {
   int status = 0;
@@ -49,13 +43,13 @@ int wait_for(::pid_t child, const std::string& program) {
 }  // namespace
 
 ChildResult run_child(const std::vector<std::string>& command, const std::string& folder) {
-  const MemoryFile out;
-  const MemoryFile err;
+  const auto out = make_memory_file();
+  const auto err = make_memory_file();
   ::posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, out.descriptor(), STDOUT_FILENO);
-  ::posix_spawn_file_actions_adddup2(&actions, err.descriptor(), STDERR_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, out.number(), STDOUT_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, err.number(), STDERR_FILENO);
   if (!folder.empty()) ::posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
   auto words = command;
   std::vector<char*> argv;
@@ -68,7 +62,7 @@ ChildResult run_child(const std::vector<std::string>& command, const std::string
   if (error == ENOENT) return {};
   if (error != 0) failure("{} cannot be started: {}", command.front(), std::strerror(error));
   const int status = wait_for(child, command.front());
-  return {.found = true, .status = status, .out = out.text(), .err = err.text()};
+  return {.found = true, .status = status, .out = read_all(out), .err = read_all(err)};
 }
 
 }  // namespace qkscope

@@ -2,17 +2,36 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <system_error>
+#include <utility>
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/core/error.h"
-#include "base/io/output_file.h"
+#include "base/core/thread_pool.h"
 
 namespace qkscope {
 
 namespace fs = std::filesystem;
+namespace {
+
+constexpr int kOpenFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+
+// Returns the file type bits (S_IFMT) of an entry, without following links; 0 if the entry does not
+// exist.
+mode_t file_type_of(int folder, const std::string& name) {
+  struct stat status {};
+  if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return 0;
+  return status.st_mode & S_IFMT;
+}
+
+}  // namespace
 
 bool path_exists(const std::string& path) {
   std::error_code ignored;
@@ -61,6 +80,91 @@ std::string make_folders(const std::string& path) {
   }
   sync_folder(parent_folder(path));
   return made.empty() ? path : made;
+}
+
+OpenFolder::OpenFolder(const std::string& path)
+    : path_(path), folder_(::open(path.c_str(), kOpenFolder)) {
+  if (!folder_.is_open()) system_error("open the folder", path, errno);
+}
+
+std::vector<std::string> OpenFolder::names() const {
+  const int copy =
+      ::openat(folder_.number(), ".", kOpenFolder);  // a new descriptor has its own read position
+  const std::unique_ptr<DIR, int (*)(DIR*)> listing(copy < 0 ? nullptr : ::fdopendir(copy),
+                                                    &::closedir);
+  if (!listing) system_error("list the folder", path_, errno);
+  std::vector<std::string> names;
+  errno = 0;
+  while (const auto* entry = ::readdir(listing.get())) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  if (errno != 0) system_error("list the folder", path_, errno);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool OpenFolder::has(const std::string& name) const {
+  return file_type_of(folder_.number(), name) != 0;
+}
+
+bool OpenFolder::has_folder(const std::string& name) const {
+  return file_type_of(folder_.number(), name) == S_IFDIR;
+}
+
+bool OpenFolder::has_link(const std::string& name) const {
+  return file_type_of(folder_.number(), name) == S_IFLNK;
+}
+
+OpenFolder OpenFolder::folder(const std::string& name) const {
+  FileDescriptor opened(::openat(folder_.number(), name.c_str(), kOpenFolder | O_NOFOLLOW));
+  if (opened.is_open()) return {path_of(name), std::move(opened)};
+  const int error = errno;
+  if (has_link(name))
+    bad_input("{}: is a link, expected a folder; links inside a capture are not followed",
+              path_of(name));
+  system_error("open the folder", path_of(name), error);
+}
+
+OpenFolder OpenFolder::make_folder(const std::string& name) const {
+  if (::mkdirat(folder_.number(), name.c_str(), 0777) == 0)
+    sync();
+  else if (errno != EEXIST)
+    system_error("make the folder", path_of(name), errno);
+  return folder(name);
+}
+
+void OpenFolder::remove_file(const std::string& name) const {
+  if (::unlinkat(folder_.number(), name.c_str(), 0) != 0 && errno != ENOENT)
+    system_error("remove", path_of(name), errno);
+}
+
+void OpenFolder::remove_tree(const std::string& name) const {
+  if (!has_folder(name)) return remove_file(name);
+  {
+    const auto inner = folder(name);
+    const auto names = inner.names();
+    // Files are unlinked in parallel because unlinking a large file is slow.
+    parallel_for(std::ssize(names),
+                 [&](std::int64_t i) { inner.remove_tree(names[static_cast<std::size_t>(i)]); });
+  }
+  if (::unlinkat(folder_.number(), name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT)
+    system_error("remove the folder", path_of(name), errno);
+}
+
+bool OpenFolder::remove_empty_folder(const std::string& name) const {
+  if (::unlinkat(folder_.number(), name.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT) return true;
+  if (errno == ENOTEMPTY || errno == EEXIST) return false;
+  system_error("remove the folder", path_of(name), errno);
+}
+
+void OpenFolder::move(const std::string& name, const OpenFolder& to) const {
+  if (::renameat(folder_.number(), name.c_str(), to.folder_.number(), name.c_str()) != 0)
+    system_error("move a file to", to.path_of(name), errno);
+}
+
+void OpenFolder::sync() const {
+  if (::fsync(folder_.number()) != 0 && errno != EINVAL) system_error("sync", path_, errno);
 }
 
 }  // namespace qkscope

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "base/io/output_file.h"
 
 namespace qkscope {
 
-// Both return false on errors as well, such as a name that is too long or missing permissions.
+// path_exists() and is_folder() return false on errors as well, such as a name that is too long or
+// missing permissions.
 bool path_exists(const std::string& path);
 bool is_folder(const std::string& path);
 
@@ -23,5 +27,46 @@ std::string parent_folder(const std::string& path);
 // Creates a folder and its missing parents durably (fsync). Returns the outermost folder created;
 // "" if the folder existed.
 std::string make_folders(const std::string& path);
+
+// An open folder whose operations (openat, unlinkat, renameat) never follow symbolic links, so that
+// a link planted by another user cannot redirect a read, write or delete.
+class OpenFolder {
+ public:
+  // The path of the folder itself may contain links.
+  explicit OpenFolder(const std::string& path);
+
+  const std::string& path() const { return path_; }
+
+  // Sorted names of all entries.
+  std::vector<std::string> names() const;
+  bool has(const std::string& name) const;
+  bool has_folder(const std::string& name) const;  // a folder, not a link to one
+  bool has_link(const std::string& name) const;
+
+  // Opens a subfolder. Throws bad input if the entry is a link or not a folder.
+  OpenFolder folder(const std::string& name) const;
+  OpenFolder make_folder(const std::string& name) const;  // creates the folder if missing
+
+  // Both delete an entry; a missing name is not an error. A symbolic link is deleted, not its
+  // target.
+  void remove_file(const std::string& name) const;
+  void remove_tree(const std::string& name) const;
+  // Returns false if the folder is not empty.
+  bool remove_empty_folder(const std::string& name) const;
+
+  // Moves a file to the other folder and replaces a file of the same name there.
+  void move(const std::string& name, const OpenFolder& to) const;
+
+  // fsync of the folder.
+  void sync() const;
+
+ private:
+  OpenFolder(std::string path, FileDescriptor folder)
+      : path_(std::move(path)), folder_(std::move(folder)) {}
+  std::string path_of(const std::string& name) const { return path_ + "/" + name; }
+
+  std::string path_;
+  FileDescriptor folder_;
+};
 
 }  // namespace qkscope

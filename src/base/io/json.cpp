@@ -7,7 +7,6 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/mapped_file.h"
 
 namespace qkscope {
@@ -15,9 +14,9 @@ namespace {
 
 constexpr int kMaxDepth = 200;
 constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
-constexpr std::int64_t kMaxValues = 4'000'000;  // including keys; about 50 bytes each
+constexpr std::int64_t kMaxValues = 4'000'000;  // values and keys; each takes about 50 bytes
 
-std::string place(std::string_view text, std::size_t byte) {
+std::string line_and_column(std::string_view text, std::size_t byte) {
   const auto before = text.substr(0, std::min(byte, text.size()));
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   const auto newline = before.rfind('\n');
@@ -26,9 +25,10 @@ std::string place(std::string_view text, std::size_t byte) {
 }
 
 // Parser callback that rejects deep nesting, too many values and, on request, duplicate keys.
-class Guard {
+class ParseLimits {
  public:
-  Guard(const std::string& where, RepeatedKeys repeated) : where_(where), repeated_(repeated) {}
+  ParseLimits(const std::string& where, RepeatedKeys repeated)
+      : where_(where), repeated_(repeated) {}
 
   bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
     if (depth > kMaxDepth) bad_input("{}: JSON nested deeper than {} levels", where_, kMaxDepth);
@@ -64,14 +64,14 @@ Json parse_json(std::string_view text, const std::string& where, RepeatedKeys re
               format_bytes(kMaxBytes));
   // The parser treats a zero byte as the end of the text and would ignore the rest.
   if (const auto zero = text.find('\0'); zero != std::string_view::npos)
-    bad_input("{}: not valid JSON at {}: a zero byte", where, place(text, zero + 1));
-  Guard guard(where, repeated);
+    bad_input("{}: not valid JSON at {}: a zero byte", where, line_and_column(text, zero + 1));
+  ParseLimits limits(where, repeated);
   try {
-    return Json::parse(text, std::ref(guard));
+    return Json::parse(text, std::ref(limits));
   } catch (const Json::parse_error& error) {
     std::string reason = error.what();  // "[json.exception.parse_error.101] parse error ...: why"
     if (const auto cut = reason.find(": "); cut != std::string::npos) reason.erase(0, cut + 2);
-    bad_input("{}: not valid JSON at {}: {}", where, place(text, error.byte), reason);
+    bad_input("{}: not valid JSON at {}: {}", where, line_and_column(text, error.byte), reason);
   } catch (const Json::exception& error) {
     bad_input("{}: not valid JSON: {}", where, error.what());
   }

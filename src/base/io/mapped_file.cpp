@@ -19,16 +19,15 @@
 #include <unistd.h>
 
 #include "base/core/error.h"
-#include "base/core/translate_exceptions.h"
-#include "base/io/file_descriptor.h"
 #include "base/io/folder.h"
+#include "base/io/output_file.h"
 #include "qkscope/experimental/text.h"
 
 namespace qkscope {
 namespace {
 
-// One mapped file. A signal handler reads this table, so it has no locks and no allocations; long
-// paths are truncated.
+// One mapped file. A signal handler reads the table of mappings, so an entry has no lock and no
+// allocated memory; long paths are truncated.
 struct Mapping {
   std::atomic<const std::byte*> begin = nullptr;  // nullptr: unused entry
   std::atomic<std::size_t> size = 0;
@@ -39,7 +38,7 @@ struct Mapping {
 // in the message.
 constinit std::array<Mapping, 1024> mappings;
 
-// Marks an entry that is being filled; it matches no address yet.
+// Marks a table entry that is being filled; the marker matches no address.
 const std::byte* const kReserved = reinterpret_cast<const std::byte*>(std::uintptr_t{1});
 
 const Mapping* mapping_at(const void* address) {
@@ -69,7 +68,7 @@ extern "C" void handle_sigbus(int signal, siginfo_t* info, void*) {
   std::_Exit(1);
 }
 
-// Lock-free as well: a forked child would inherit locks that other threads held.
+// Lock-free, because a forked child would inherit locks that other threads held.
 void register_mapping(std::span<const std::byte> bytes, const std::string& path) {
   const auto printable_path = printable(path).substr(0, Mapping{}.path.size() - 1);
   for (auto& mapping : mappings) {

@@ -6,6 +6,8 @@
 #include <filesystem>
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/core/error.h"
@@ -15,19 +17,35 @@ namespace qkscope {
 namespace {
 
 // Returns 0 or the errno.
-int sync(const std::string& path, int flags) {
+int sync_path(const std::string& path, int flags) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags));
   return file.is_open() && ::fsync(file.number()) == 0 ? 0 : errno;
+}
+
+// Returns whether `path` still names the open file: the previous holder may have deleted it.
+bool names_open_file(int file, const std::string& path) {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(file, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
+bool lock_file(int file, int operation) {
+  int result = 0;
+  do {
+    result = ::flock(file, operation);
+  } while (result != 0 && errno == EINTR);
+  return result == 0;
 }
 
 }  // namespace
 
 void sync_file(const std::string& path) {
-  if (const int error = sync(path, 0); error != 0) system_error("sync", path, error);
+  if (const int error = sync_path(path, 0); error != 0) system_error("sync", path, error);
 }
 
 void sync_folder(const std::string& path) {
-  const int error = sync(path, O_DIRECTORY);
+  const int error = sync_path(path, O_DIRECTORY);
   // EINVAL: the file system cannot sync folders. EACCES: the folder is writable but not readable.
   if (error != 0 && error != EINVAL && error != EACCES) system_error("sync", path, error);
 }
@@ -83,6 +101,27 @@ void write_file(const std::string& path, std::string_view content) {
   OutputFile file(path);
   file.write(content);
   file.commit();
+}
+
+FileLock::FileLock(const std::string& file, Mode mode, Wait wait) {
+  const int operation =
+      (mode == Mode::exclusive ? LOCK_EX : LOCK_SH) | (wait == Wait::no ? LOCK_NB : 0);
+  while (true) {
+    file_ = FileDescriptor(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+    if (!file_.is_open() && errno == ENOENT) {  // the previous holder may have deleted the folder
+      make_folders(parent_folder(file));
+      continue;
+    }
+    if (!file_.is_open()) system_error("lock", file, errno);
+    const bool locked = lock_file(file_.number(), operation);
+    if (locked && names_open_file(file_.number(), file)) return;
+    file_.close();
+    if (!locked) return;
+  }
+}
+
+bool FileLock::try_upgrade() const {
+  return lock_file(file_.number(), LOCK_EX | LOCK_NB);
 }
 
 }  // namespace qkscope

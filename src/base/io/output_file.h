@@ -1,6 +1,6 @@
-// Files that survive a power failure. Write order: first the data, then the folder entry, and only
-// then anything that refers to the new name. docs/explanation/durability.md describes the
-// guarantees.
+// File descriptors, locks, and files that survive a power failure. Write order: first the data,
+// then the folder entry, and only then anything that refers to the new name.
+// docs/explanation/durability.md describes the guarantees.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,33 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
-#include "base/io/file_descriptor.h"
+#include <unistd.h>
 
 namespace qkscope {
+
+// Owns a POSIX file descriptor.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int number) : number_(number) {}
+  ~FileDescriptor() { close(); }
+  FileDescriptor(FileDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+
+  int number() const { return number_; }
+  bool is_open() const { return number_ >= 0; }
+  void close() {
+    if (is_open()) ::close(std::exchange(number_, -1));
+  }
+
+ private:
+  int number_ = -1;
+};
 
 // fsync of the file's data.
 void sync_file(const std::string& path);
@@ -28,8 +51,6 @@ class OutputFile {
   // Throws bad input if the folder does not exist.
   explicit OutputFile(const std::string& path);
   ~OutputFile();  // deletes the temporary file unless commit() succeeded
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
@@ -49,5 +70,26 @@ std::string temporary_name(const std::string& path);
 
 // Writes the whole content through an OutputFile.
 void write_file(const std::string& path, std::string_view content);
+
+// An advisory file lock (flock), which the kernel releases when the process ends. A process that
+// deletes the lock file must hold the lock and delete everything the lock protects first.
+class FileLock {
+ public:
+  enum class Mode { shared, exclusive };
+  enum class Wait { no, yes };
+
+  // Creates the file and its folder if needed. With Wait::no the constructor does not block, and
+  // held() tells whether the lock was acquired.
+  FileLock(const std::string& file, Mode mode, Wait wait);
+
+  bool held() const { return file_.is_open(); }
+
+  // Upgrades a shared lock to an exclusive one without blocking. Returns false if another process
+  // holds the lock; the shared lock may then be lost as well.
+  bool try_upgrade() const;
+
+ private:
+  FileDescriptor file_;
+};
 
 }  // namespace qkscope

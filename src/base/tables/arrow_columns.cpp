@@ -25,16 +25,10 @@ template <typename Builder, typename Value, typename Missing>
 std::shared_ptr<arrow::Array> to_array(const std::vector<Value>& values, const Missing& missing) {
   std::vector<std::uint8_t> there(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) there[i] = missing(values[i]) ? 0 : 1;
-  Builder builder(table_memory());
+  Builder builder(table_memory_pool());
   if (!values.empty())  // AppendValues() reads from a null address even for zero values
     check_arrow(builder.AppendValues(values.data(), std::ssize(values), there.data()), kDoing,
                 ErrorKind::failure);
-  return take_arrow(builder.Finish(), kDoing, ErrorKind::failure);
-}
-
-std::shared_ptr<arrow::Array> texts_to_array(const std::vector<std::string>& texts) {
-  arrow::StringBuilder builder(table_memory());
-  check_arrow(builder.AppendValues(texts), kDoing, ErrorKind::failure);
   return take_arrow(builder.Finish(), kDoing, ErrorKind::failure);
 }
 
@@ -65,7 +59,9 @@ std::shared_ptr<arrow::Array> column_to_arrow(const Table::Column& column,
       break;
   }
   field = arrow::field(column.name, arrow::utf8());
-  return texts_to_array(column.texts);
+  arrow::StringBuilder builder(table_memory_pool());
+  check_arrow(builder.AppendValues(column.texts), kDoing, ErrorKind::failure);
+  return take_arrow(builder.Finish(), kDoing, ErrorKind::failure);
 }
 
 // Appends the values of one chunk to the vector of the column's type.
@@ -90,13 +86,13 @@ void append_values(const Array& from, NullIntegers nulls, const std::string& whe
 
 }  // namespace
 
-arrow::MemoryPool* table_memory() {
+arrow::MemoryPool* table_memory_pool() {
   return arrow::system_memory_pool();
 }
 
-std::shared_ptr<parquet::WriterProperties> table_properties(const arrow::Schema& schema) {
+std::shared_ptr<parquet::WriterProperties> parquet_writer_properties(const arrow::Schema& schema) {
   parquet::WriterProperties::Builder builder;
-  builder.memory_pool(table_memory());
+  builder.memory_pool(table_memory_pool());
   builder.compression(parquet::Compression::ZSTD);
   for (const auto& field : schema.fields()) {
     if (field->type()->id() != arrow::Type::DOUBLE) continue;
@@ -106,7 +102,7 @@ std::shared_ptr<parquet::WriterProperties> table_properties(const arrow::Schema&
   return builder.build();
 }
 
-std::shared_ptr<arrow::Table> to_arrow(const Table& table) {
+std::shared_ptr<arrow::Table> to_arrow_table(const Table& table) {
   const auto& columns = table.columns();
   arrow::FieldVector fields(columns.size());
   arrow::ArrayVector arrays;
@@ -129,8 +125,8 @@ std::unique_ptr<parquet::arrow::FileReader> open_parquet(const std::string& path
   return reader;
 }
 
-Table::Column from_arrow(const std::string& name, const arrow::ChunkedArray& column,
-                         NullIntegers nulls, const std::string& where) {
+Table::Column to_table_column(const std::string& name, const arrow::ChunkedArray& column,
+                              NullIntegers nulls, const std::string& where) {
   Table::Column result{name, Table::Type::text, {}, {}, {}};
   const auto append_chunks = [&]<typename Array>(Table::Type type, const Array*) {
     result.type = type;

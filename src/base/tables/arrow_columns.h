@@ -16,27 +16,27 @@ class FileReader;
 
 namespace qkscope {
 
-inline constexpr std::int64_t kTableRowGroup = std::int64_t{1} << 20;  // rows, in Parquet files
+inline constexpr std::int64_t kTableRowGroup = std::int64_t{1} << 20;  // rows per row group
 
 // Arrow's allocations come from malloc, so that tables reuse memory that the analyses freed.
-arrow::MemoryPool* table_memory();
+arrow::MemoryPool* table_memory_pool();
 
 // Writer settings of result tables: ZSTD; real columns use byte-stream-split instead of a
 // dictionary, because their values rarely repeat.
-std::shared_ptr<parquet::WriterProperties> table_properties(const arrow::Schema& schema);
+std::shared_ptr<parquet::WriterProperties> parquet_writer_properties(const arrow::Schema& schema);
 
-// Missing values become null.
-std::shared_ptr<arrow::Table> to_arrow(const Table& table);
+// Converts a table to Arrow; missing values become null.
+std::shared_ptr<arrow::Table> to_arrow_table(const Table& table);
 
 // Opens a Parquet file. Throws bad input if it is missing or not a readable Parquet file.
 std::unique_ptr<parquet::arrow::FileReader> open_parquet(const std::string& path);
 // Throws bad input that names the file unless a read of a Parquet file succeeded.
 void check_parquet_read(const arrow::Status& status, const std::string& path);
 
-enum class NullIntegers { refuse, keep };  // null in integer and boolean columns
+enum class NullIntegers { refuse, keep };  // treatment of null integers and booleans
 
-// `where` (file and column) begins every error message.
-Table::Column from_arrow(const std::string& name, const arrow::ChunkedArray& column,
-                         NullIntegers nulls, const std::string& where);
+// Converts an Arrow column. `where` (file and column) begins every error message.
+Table::Column to_table_column(const std::string& name, const arrow::ChunkedArray& column,
+                              NullIntegers nulls, const std::string& where);
 
 }  // namespace qkscope

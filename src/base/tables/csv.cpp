@@ -28,7 +28,6 @@ class CsvFile {
     return status == CsvRows::Status::row;
   }
 
-  // Reads the first row.
   Row header() {
     Row names;
     if (!next(names)) bad_input("{}: is empty; expected a row of column names", path_);
@@ -59,21 +58,14 @@ std::int64_t parse_boolean(const std::string& text, const std::string& where) {
   return text == "true" ? 1 : 0;
 }
 
-void append(Table::Column& column, const std::string& field, const std::string& where) {
-  switch (column.type) {
-    case Table::Type::integer:
-      column.integers.push_back(parse_integer(field, where));
-      break;
-    case Table::Type::boolean:
-      column.integers.push_back(parse_boolean(field, where));
-      break;
-    case Table::Type::real:
-      column.reals.push_back(parse_real(field, where));
-      break;
-    case Table::Type::text:
-      column.texts.push_back(field);
-      break;
-  }
+void append_field(Table::Column& column, const std::string& field, const std::string& where) {
+  if (column.type == Table::Type::text)
+    column.texts.push_back(field);
+  else if (column.type == Table::Type::real)
+    column.reals.push_back(parse_real(field, where));
+  else
+    column.integers.push_back(column.type == Table::Type::boolean ? parse_boolean(field, where)
+                                                                  : parse_integer(field, where));
 }
 
 std::size_t index_of(const std::string& name, const Row& header, const std::string& path) {
@@ -101,7 +93,8 @@ Table read_csv_table(const std::string& path, const std::vector<CsvColumn>& colu
     if (row.size() != header.size())
       bad_input("{}: {} fields, expected {}", rows.where(), row.size(), header.size());
     for (std::size_t i = 0; i < columns.size(); ++i)
-      append(result[i], row[indices[i]], fmt::format("{}: {}", rows.where(), columns[i].name));
+      append_field(result[i], row[indices[i]],
+                   fmt::format("{}: {}", rows.where(), columns[i].name));
   }
   return Table(std::move(result));
 }

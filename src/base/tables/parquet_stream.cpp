@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <arrow/api.h>
@@ -10,11 +13,79 @@
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/writer.h>
 
+#include "base/core/error.h"
+#include "base/core/text.h"
 #include "base/io/arrow_error.h"
 #include "base/io/output_file.h"
 #include "base/tables/arrow_columns.h"
 
 namespace qkscope {
+namespace {
+
+using Column = Table::Column;
+
+// Calls function(a, b) for each pair of value vectors of two columns of the same type.
+template <typename Other, typename Function>
+void for_each_value_vector(Column& a, Other& b, const Function& function) {
+  function(a.integers, b.integers);
+  function(a.reals, b.reals);
+  function(a.texts, b.texts);
+}
+
+bool same_columns(const std::vector<Column>& a, const std::vector<Column>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Column& x, const Column& y) {
+    return x.name == y.name && x.type == y.type;
+  });
+}
+
+// Returns a text column named `column` and the union of the columns of all files, matched by name.
+std::shared_ptr<arrow::Schema> join_columns(const std::string& column,
+                                            const std::vector<TableFile>& files) {
+  arrow::FieldVector fields = {arrow::field(column, arrow::utf8())};
+  std::vector<std::string> origins = {""};  // (fields): path of the first file with the column
+  const auto add_field = [&](const std::shared_ptr<arrow::Field>& field, const std::string& path) {
+    const auto known = std::ranges::find(fields, field->name(), &arrow::Field::name);
+    const auto place = static_cast<std::size_t>(known - fields.begin());
+    if (place == 0)
+      bad_input("{}: it has a column {}, which would say where the rows are from", path,
+                in_quotes(field->name()));
+    if (place == fields.size()) {
+      fields.push_back(arrow::field(field->name(), field->type()));
+      origins.push_back(path);
+    } else if (!fields[place]->type()->Equals(field->type())) {
+      bad_input(
+          "{}: its column {} is {}, that of {} is {}: they do not stand for the same; "
+          "analyse both with one version of the program",
+          path, in_quotes(field->name()), field->type()->ToString(), origins[place],
+          fields[place]->type()->ToString());
+    }
+  };
+  for (const auto& file : files)
+    reading_parquet(file.path, [&] {
+      std::shared_ptr<arrow::Schema> schema;
+      check_parquet_read(open_parquet(file.path)->GetSchema(&schema), file.path);
+      for (const auto& field : schema->fields()) add_field(field, file.path);
+    });
+  return arrow::schema(fields);
+}
+
+// Reads a row group with the columns of `wanted`: the first holds the name of the file, and columns
+// that the file lacks are null.
+std::shared_ptr<arrow::Table> read_stacked_group(parquet::arrow::FileReader& reader, int group,
+                                                 const TableFile& file,
+                                                 const std::shared_ptr<arrow::Schema>& wanted) {
+  const auto take = [&](auto result) {
+    return take_arrow(std::move(result), "stacking " + file.path, ErrorKind::failure);
+  };
+  std::shared_ptr<arrow::Table> rows;
+  check_parquet_read(reader.RowGroup(group)->ReadTable(&rows), file.path);
+  const auto names =
+      take(arrow::MakeArrayFromScalar(arrow::StringScalar(file.name), rows->num_rows()));
+  rows = take(rows->AddColumn(0, wanted->field(0), std::make_shared<arrow::ChunkedArray>(names)));
+  return take(arrow::PromoteTableToSchema(rows, wanted));
+}
+
+}  // namespace
 
 // An open Parquet file. `path` is the name in error messages, `file` the path on disk.
 struct ParquetOutput {
@@ -22,8 +93,8 @@ struct ParquetOutput {
       : path(std::move(name)), stream(take(arrow::io::FileOutputStream::Open(file))) {}
 
   void write_schema(const arrow::Schema& schema) {
-    writer = take(
-        parquet::arrow::FileWriter::Open(schema, table_memory(), stream, table_properties(schema)));
+    writer = take(parquet::arrow::FileWriter::Open(schema, table_memory_pool(), stream,
+                                                   parquet_writer_properties(schema)));
   }
   void append(const arrow::Table& rows) const {
     check(writer->WriteTable(rows, std::max<std::int64_t>(1, rows.num_rows())));
@@ -53,7 +124,7 @@ ParquetTableWriter::ParquetTableWriter(std::string path)
 ParquetTableWriter::~ParquetTableWriter() = default;
 
 void ParquetTableWriter::append(const Table& rows) {
-  const auto table = to_arrow(rows);
+  const auto table = to_arrow_table(rows);
   if (!output_->writer) output_->write_schema(*table->schema());
   if (rows.rows() > 0) output_->append(*table);
 }
@@ -102,10 +173,80 @@ Table ParquetTableReader::read(int group) const {
   std::vector<Table::Column> columns;
   for (int i = 0; i < rows->num_columns(); ++i) {
     const auto& name = rows->field(i)->name();
-    columns.push_back(from_arrow(name, *rows->column(i), NullIntegers::keep,
-                                 fmt::format("{}: column '{}'", state_->path, name)));
+    columns.push_back(to_table_column(name, *rows->column(i), NullIntegers::keep,
+                                      fmt::format("{}: column '{}'", state_->path, name)));
   }
   return Table(std::move(columns));
+}
+
+GrowingTable::GrowingTable(std::string path, bool csv) : path_(std::move(path)) {
+  if (csv) csv_.emplace(path_ + ".csv");
+}
+
+bool GrowingTable::append(std::vector<Column> part) {
+  const bool first = !std::exchange(begun_, true);
+  if (first)
+    for (const auto& column : part) waiting_.push_back({column.name, column.type, {}, {}, {}});
+  if (!same_columns(waiting_, part)) return false;
+  const Table table(std::move(part));
+  if (csv_) {
+    const auto text = table.to_csv();
+    csv_->write(std::string_view(text).substr(first ? 0 : text.find('\n') + 1));
+  }
+  for (std::size_t i = 0; i < waiting_.size(); ++i)
+    for_each_value_vector(waiting_[i], table.columns()[i], [](auto& all, const auto& more) {
+      all.insert(all.end(), more.begin(), more.end());
+    });
+  rows_ += table.rows();
+  while (rows_ >= kTableRowGroup) write_group(kTableRowGroup);
+  return true;
+}
+
+// Writes the first `rows` buffered rows as a row group.
+void GrowingTable::write_group(std::int64_t rows) {
+  std::vector<Column> group;
+  group.reserve(waiting_.size());
+  for (auto& column : waiting_) {
+    group.push_back({column.name, column.type, {}, {}, {}});
+    for_each_value_vector(column, group.back(), [&](auto& from, auto& to) {
+      const auto end = from.begin() + std::min<std::ptrdiff_t>(rows, std::ssize(from));
+      to.assign(std::make_move_iterator(from.begin()), std::make_move_iterator(end));
+      from.erase(from.begin(), end);
+    });
+  }
+  const auto table = to_arrow_table(Table(std::move(group)));
+  if (!parquet_)
+    parquet_ = std::make_unique<AtomicParquetFile>(path_ + ".parquet", *table->schema());
+  parquet_->append(*table);
+  rows_ -= rows;
+}
+
+void GrowingTable::finish() {
+  if (rows_ > 0 || !parquet_) write_group(rows_);
+  if (csv_) csv_->commit();
+  parquet_->finish();
+}
+
+void check_stack(const std::string& column, const std::vector<TableFile>& files) {
+  join_columns(column, files);
+}
+
+std::int64_t stack_tables(const std::string& column, const std::vector<TableFile>& files,
+                          const std::string& path) {
+  const auto schema = join_columns(column, files);
+  AtomicParquetFile writer(path, *schema);
+  std::int64_t rows = 0;
+  for (const auto& file : files)
+    reading_parquet(file.path, [&] {
+      const auto reader = open_parquet(file.path);
+      for (int group = 0; group < reader->num_row_groups(); ++group) {
+        const auto part = read_stacked_group(*reader, group, file, schema);
+        if (part->num_rows() > 0) writer.append(*part);
+        rows += part->num_rows();
+      }
+    });
+  writer.finish();
+  return rows;
 }
 
 }  // namespace qkscope

@@ -1,11 +1,15 @@
 // Parquet tables that are written and read one row group at a time, so that memory stays bounded.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <arrow/type_fwd.h>
 
+#include "base/io/output_file.h"
 #include "qkscope/tables.h"
 
 namespace qkscope {
@@ -17,8 +21,6 @@ class ParquetTableWriter {
  public:
   explicit ParquetTableWriter(std::string path);
   ~ParquetTableWriter();
-  ParquetTableWriter(const ParquetTableWriter&) = delete;
-  ParquetTableWriter& operator=(const ParquetTableWriter&) = delete;
 
   // Appends a row group. The first call defines the columns and may have no rows.
   void append(const Table& rows);
@@ -33,14 +35,12 @@ class AtomicParquetFile {
  public:
   AtomicParquetFile(const std::string& path, const arrow::Schema& schema);
   ~AtomicParquetFile();
-  AtomicParquetFile(const AtomicParquetFile&) = delete;
-  AtomicParquetFile& operator=(const AtomicParquetFile&) = delete;
 
-  void append(const arrow::Table& rows);  // a row group
+  void append(const arrow::Table& rows);  // appends one row group
   void finish();
 
  private:
-  std::string temporary_;  // "" after finish()
+  std::string temporary_;  // path of the temporary file; "" after finish()
   std::unique_ptr<ParquetOutput> output_;
 };
 
@@ -58,5 +58,43 @@ class ParquetTableReader {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Writes a table incrementally, byte-identical to Table::write_csv() and Table::write_parquet() of
+// the whole table. At most one row group is kept in memory.
+class GrowingTable {
+ public:
+  // Writes PATH.parquet and, if `csv` is set, PATH.csv. Both files appear at finish().
+  GrowingTable(std::string path, bool csv);
+
+  // Appends rows. Returns false and appends nothing if names or types differ from the first part.
+  bool append(std::vector<Table::Column> part);
+  void finish();
+
+ private:
+  void write_group(std::int64_t rows);
+
+  std::string path_;
+  std::optional<OutputFile> csv_;
+  std::unique_ptr<AtomicParquetFile> parquet_;
+  std::vector<Table::Column> waiting_;  // rows not yet written, less than a row group
+  std::int64_t rows_ = 0;               // number of rows in waiting_
+  bool begun_ = false;
+};
+
+struct TableFile {
+  std::string name;  // value of the new column in the rows of this file
+  std::string path;
+};
+
+// Throws bad input if stack_tables() would reject the columns of the files.
+void check_stack(const std::string& column, const std::vector<TableFile>& files);
+
+// Concatenates the rows of all files into a new Parquet file and returns the number of rows. The
+// first column, named `column`, is text and holds the name of the file that a row comes from. The
+// other columns are the union over all files, matched by name; null where a file lacks a column.
+// Throws bad input if a column has different types or is named `column`. One row group is in memory
+// at a time, and the output is renamed into place at the end.
+std::int64_t stack_tables(const std::string& column, const std::vector<TableFile>& files,
+                          const std::string& path);
 
 }  // namespace qkscope

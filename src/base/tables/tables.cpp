@@ -11,10 +11,8 @@
 #include <fmt/format.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/writer.h>
-#include <parquet/exception.h>
 
 #include "base/core/error.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/arrow_error.h"
 #include "base/io/folder.h"
 #include "base/io/output_file.h"
@@ -23,17 +21,9 @@
 namespace qkscope {
 namespace {
 
-std::size_t length(const Table::Column& column) {
-  switch (column.type) {
-    case Table::Type::integer:
-    case Table::Type::boolean:
-      return column.integers.size();
-    case Table::Type::real:
-      return column.reals.size();
-    case Table::Type::text:
-      break;
-  }
-  return column.texts.size();
+std::size_t value_count(const Table::Column& column) {
+  if (column.type == Table::Type::text) return column.texts.size();
+  return column.type == Table::Type::real ? column.reals.size() : column.integers.size();
 }
 
 void check_cells(const std::vector<Table::Column>& columns, const std::vector<Table::Cell>& cells) {
@@ -57,12 +47,8 @@ void check_cells(const std::vector<Table::Column>& columns, const std::vector<Ta
   }
 }
 
-bool needs_quotes(char c) {
-  return c == ',' || c == '"' || c == '\r' || c == '\n';
-}
-
 void append_quoted(std::string& out, const std::string& text) {
-  if (std::none_of(text.begin(), text.end(), needs_quotes)) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) {
     out += text;
     return;
   }
@@ -80,37 +66,21 @@ void append_number(std::string& out, Number number) {
   out.append(text.data(), fmt::format_to(text.data(), FMT_COMPILE("{}"), number));
 }
 
-void append_field(std::string& out, const Table::Column& column, std::size_t row) {
-  switch (column.type) {
-    case Table::Type::integer:
-      if (column.integers[row] != Table::kNoInteger) append_number(out, column.integers[row]);
-      break;
-    case Table::Type::boolean:
-      if (column.integers[row] != Table::kNoInteger)
-        out += column.integers[row] != 0 ? "true" : "false";
-      break;
-    case Table::Type::real:
-      if (!std::isnan(column.reals[row])) append_number(out, column.reals[row]);
-      break;
-    case Table::Type::text:
-      append_quoted(out, column.texts[row]);
-      break;
-  }
+void append_csv_field(std::string& out, const Table::Column& column, std::size_t row) {
+  if (column.type == Table::Type::text)
+    append_quoted(out, column.texts[row]);
+  else if (column.type == Table::Type::real ? std::isnan(column.reals[row])
+                                            : column.integers[row] == Table::kNoInteger)
+    return;  // a missing value is an empty field
+  else if (column.type == Table::Type::real)
+    append_number(out, column.reals[row]);
+  else if (column.type == Table::Type::boolean)
+    out += column.integers[row] != 0 ? "true" : "false";
+  else
+    append_number(out, column.integers[row]);
 }
 
-// Returns the content of a Parquet file.
-std::shared_ptr<arrow::Buffer> to_parquet(const Table& from, const std::string& doing) {
-  constexpr std::int64_t kFirstBytes = 4096;  // initial buffer size
-  const auto table = to_arrow(from);
-  const auto stream = take_arrow(arrow::io::BufferOutputStream::Create(kFirstBytes, table_memory()),
-                                 doing, ErrorKind::failure);
-  check_arrow(parquet::arrow::WriteTable(*table, table_memory(), stream, kTableRowGroup,
-                                         table_properties(*table->schema())),
-              doing, ErrorKind::failure);
-  return take_arrow(stream->Finish(), doing, ErrorKind::failure);
-}
-
-// Indices of the named columns in the file; of all columns if none is named.
+// Returns the indices of the named columns in the file, or of all columns if none is named.
 std::vector<int> indices_of(const arrow::Schema& schema, const std::vector<std::string>& columns,
                             const std::string& path) {
   std::vector<int> indices;
@@ -134,7 +104,8 @@ Table read_columns(const std::string& path, const std::vector<std::string>& colu
     std::shared_ptr<arrow::ChunkedArray> column;
     check_parquet_read(reader->ReadColumn(index, &column), path);
     const auto& name = schema->field(index)->name();
-    result.push_back(from_arrow(name, *column, nulls, fmt::format("{}: column '{}'", path, name)));
+    result.push_back(
+        to_table_column(name, *column, nulls, fmt::format("{}: column '{}'", path, name)));
   }
   return Table(std::move(result));
 }
@@ -143,11 +114,7 @@ Table read_table(const std::string& path, const std::vector<std::string>& column
                  NullIntegers nulls) {
   return translate_exceptions([&] {
     if (!path_exists(path)) bad_input("{}: there is no such file", path);
-    try {
-      return read_columns(path, columns, nulls);
-    } catch (const parquet::ParquetException& error) {
-      bad_input("{}: not a readable Parquet file: {}", path, error.what());
-    }
+    return reading_parquet(path, [&] { return read_columns(path, columns, nulls); });
   });
 }
 
@@ -155,11 +122,11 @@ Table read_table(const std::string& path, const std::vector<std::string>& column
 
 Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
   translate_exceptions([&] {
-    if (!columns_.empty()) rows_ = static_cast<std::int64_t>(length(columns_.front()));
+    if (!columns_.empty()) rows_ = static_cast<std::int64_t>(value_count(columns_.front()));
     for (const auto& column : columns_)
-      if (static_cast<std::int64_t>(length(column)) != rows_)
+      if (static_cast<std::int64_t>(value_count(column)) != rows_)
         bad_input("table: column '{}' has {} rows, '{}' has {}; expected as many", column.name,
-                  length(column), columns_.front().name, rows_);
+                  value_count(column), columns_.front().name, rows_);
   });
 }
 
@@ -184,22 +151,14 @@ void Table::add(std::vector<Cell> cells) {
     check_cells(columns_, cells);
     for (std::size_t i = 0; i < cells.size(); ++i) {
       Column& column = columns_[i];
-      switch (column.type) {
-        case Type::integer:
-        case Type::boolean:
-          column.integers.push_back(std::holds_alternative<double>(cells[i])
-                                        ? kNoInteger
-                                        : std::get<std::int64_t>(cells[i]));
-          break;
-        case Type::real:
-          column.reals.push_back(std::holds_alternative<double>(cells[i])
-                                     ? std::get<double>(cells[i])
-                                     : static_cast<double>(std::get<std::int64_t>(cells[i])));
-          break;
-        case Type::text:
-          column.texts.push_back(std::move(std::get<std::string>(cells[i])));
-          break;
-      }
+      const auto* integer = std::get_if<std::int64_t>(&cells[i]);
+      const auto* real = std::get_if<double>(&cells[i]);
+      if (column.type == Type::text)
+        column.texts.push_back(std::move(std::get<std::string>(cells[i])));
+      else if (column.type == Type::real)
+        column.reals.push_back(real != nullptr ? *real : static_cast<double>(*integer));
+      else
+        column.integers.push_back(integer != nullptr ? *integer : kNoInteger);
     }
     ++rows_;
   });
@@ -216,7 +175,7 @@ std::string Table::to_csv() const {
     for (std::size_t row = 0; row < static_cast<std::size_t>(rows_); ++row) {
       for (std::size_t i = 0; i < columns_.size(); ++i) {
         if (i > 0) out += ',';
-        append_field(out, columns_[i], row);
+        append_csv_field(out, columns_[i], row);
       }
       out += '\n';
     }
@@ -230,7 +189,16 @@ void Table::write_csv(const std::string& path) const {
 
 void Table::write_parquet(const std::string& path) const {
   translate_exceptions([&] {
-    const auto buffer = to_parquet(*this, fmt::format("writing {}", path));
+    constexpr std::int64_t kFirstBytes = 4096;  // initial buffer size
+    const auto doing = fmt::format("writing {}", path);
+    const auto table = to_arrow_table(*this);
+    const auto stream =
+        take_arrow(arrow::io::BufferOutputStream::Create(kFirstBytes, table_memory_pool()), doing,
+                   ErrorKind::failure);
+    check_arrow(parquet::arrow::WriteTable(*table, table_memory_pool(), stream, kTableRowGroup,
+                                           parquet_writer_properties(*table->schema())),
+                doing, ErrorKind::failure);
+    const auto buffer = take_arrow(stream->Finish(), doing, ErrorKind::failure);
     write_file(path, std::string_view(reinterpret_cast<const char*>(buffer->data()),
                                       static_cast<std::size_t>(buffer->size())));
   });

@@ -28,11 +28,11 @@ void refuse_control_characters(const std::string& text, const std::string& where
   }
 }
 
-YAML::Node parse(const std::string& text, const std::string& where) {
+YAML::Node parse_node(const std::string& text, const std::string& where) {
   if (text.size() > kLargest)
     bad_input("{}: YAML of {}, expected at most {}", where, format_bytes(text.size()),
               format_bytes(kLargest));
-  if (const auto at = utf8::find_invalid(text); at != std::string::npos)
+  if (const auto at = find_invalid_utf8(text); at != std::string::npos)
     bad_input("{}: not UTF-8 at byte {}", where, at);
   refuse_control_characters(text, where);
   try {
@@ -44,7 +44,7 @@ YAML::Node parse(const std::string& text, const std::string& where) {
 
 Json scalar_to_json(const YAML::Node& node) {
   const auto& text = node.Scalar();
-  if (node.Tag() == "!") return text;  // quoted
+  if (node.Tag() == "!") return text;  // a quoted scalar is a string
   if (text == "true" || text == "True" || text == "TRUE") return true;
   if (text == "false" || text == "False" || text == "FALSE") return false;
   std::int64_t integer = 0;
@@ -54,7 +54,7 @@ Json scalar_to_json(const YAML::Node& node) {
   return text;
 }
 
-// `left`: remaining budget of values.
+// `left` counts down the values that may still be converted.
 Json to_json(const YAML::Node& node, int depth, int& left) {
   const auto line = node.Mark().line + 1;
   if (depth > kDeepest)
@@ -77,7 +77,7 @@ Json to_json(const YAML::Node& node, int depth, int& left) {
   return nullptr;
 }
 
-std::string shown(const YAML::Node& node) {
+std::string describe(const YAML::Node& node) {
   if (node.IsScalar()) return in_quotes(node.Scalar());
   return node.IsMap() ? "a map" : node.IsSequence() ? "a list" : "nothing";
 }
@@ -97,7 +97,7 @@ YamlDocument load_yaml(const std::string& file) {
 }
 
 YamlDocument parse_yaml(const std::string& text, const std::string& where) {
-  YamlDocument document{.file = where, .root = parse(text, where), .overridden = {}};
+  YamlDocument document{.file = where, .root = parse_node(text, where), .overridden = {}};
   if (document.root.IsNull()) document.root = YAML::Node(YAML::NodeType::Map);
   if (!document.root.IsMap()) bad_input("{}: expected a map of keys and values", where);
   return document;
@@ -126,7 +126,7 @@ void override_values(YamlDocument& document, const std::vector<std::string>& opt
       bad_input("--set: found {}, expected KEY=VALUE (capture.min_bucket_size=256)",
                 in_quotes(option));
     const auto key = option.substr(0, equals);
-    override_value(document, key, parse(option.substr(equals + 1), "--set " + key), "--set");
+    override_value(document, key, parse_node(option.substr(equals + 1), "--set " + key), "--set");
   }
 }
 
@@ -139,20 +139,20 @@ YamlSection::YamlSection(const YamlDocument& document, const YAML::Node& node, s
     : document_(document), node_(node), path_(std::move(path)) {
   if (!node_.IsDefined() || node_.IsNull()) node_ = YAML::Node(YAML::NodeType::Map);
   if (!node_.IsMap())
-    bad_input("{}: found {}, expected a map", document.where(path_, node), shown(node));
+    bad_input("{}: found {}, expected a map", document.where(path_, node), describe(node));
   std::set<std::string> seen;
   for (const auto& entry : node_) {
     const auto key = entry.first.as<std::string>("");
     if (!seen.insert(key).second)
-      bad_input("{}: the key is there twice", document_.where(full(key), entry.first));
+      bad_input("{}: the key is there twice", document_.where(full_key(key), entry.first));
   }
 }
 
-std::string YamlSection::full(const std::string& key) const {
+std::string YamlSection::full_key(const std::string& key) const {
   return path_.empty() ? key : path_ + "." + key;
 }
 
-YAML::Node YamlSection::find(const std::string& key) {
+YAML::Node YamlSection::node(const std::string& key) {
   known_.insert(key);
   const YAML::Node& node = node_;  // const, because operator[] of a mutable node inserts the key
   const YAML::Node found = node[key];
@@ -163,15 +163,16 @@ void YamlSection::expected(const std::string& key, const std::string& what) cons
   const YAML::Node& node = node_;
   const YAML::Node found = node[key];
   if (!found.IsDefined())
-    bad_input("{}: {} is missing: expected {}", document_.file, full(key), what);
-  bad_input("{}: found {}, expected {}", document_.where(full(key), found), shown(found), what);
+    bad_input("{}: {} is missing: expected {}", document_.file, full_key(key), what);
+  bad_input("{}: found {}, expected {}", document_.where(full_key(key), found), describe(found),
+            what);
 }
 
 std::optional<std::string> YamlSection::text(const std::string& key) {
-  const auto node = find(key);
-  if (node.IsNull()) return {};
-  if (!node.IsScalar()) expected(key, "a string");
-  return node.Scalar();
+  const auto found = node(key);
+  if (found.IsNull()) return {};
+  if (!found.IsScalar()) expected(key, "a string");
+  return found.Scalar();
 }
 
 std::string YamlSection::required_text(const std::string& key) {
@@ -183,10 +184,10 @@ std::string YamlSection::required_text(const std::string& key) {
 template <typename T, typename Valid>
 std::optional<T> YamlSection::scalar(const std::string& key, const std::string& what,
                                      const Valid& valid) {
-  const auto node = find(key);
-  if (node.IsNull()) return {};
+  const auto found = node(key);
+  if (found.IsNull()) return {};
   T value{};
-  if (!node.IsScalar() || !YAML::convert<T>::decode(node, value) || !valid(value))
+  if (!found.IsScalar() || !YAML::convert<T>::decode(found, value) || !valid(value))
     expected(key, what);
   return value;
 }
@@ -207,15 +208,15 @@ std::optional<bool> YamlSection::boolean(const std::string& key) {
 }
 
 std::optional<std::vector<std::int64_t>> YamlSection::integers(const std::string& key) {
-  const auto node = find(key);
-  if (node.IsNull()) return {};
+  const auto found = node(key);
+  if (found.IsNull()) return {};
   std::vector<std::int64_t> values;
-  if (!node.IsSequence()) expected(key, "a list of whole numbers, or null for all");
-  for (const auto& item : node) {
+  if (!found.IsSequence()) expected(key, "a list of whole numbers, or null for all");
+  for (const auto& item : found) {
     std::int64_t value = 0;
     if (!item.IsScalar() || !YAML::convert<std::int64_t>::decode(item, value))
       bad_input("{}: found {} in the list, expected whole numbers",
-                document_.where(full(key), item), shown(item));
+                document_.where(full_key(key), item), describe(item));
     values.push_back(value);
   }
   if (values.empty()) expected(key, "at least one entry, or null for all");
@@ -223,32 +224,28 @@ std::optional<std::vector<std::int64_t>> YamlSection::integers(const std::string
 }
 
 Json YamlSection::map(const std::string& key) {
-  const auto node = find(key);
-  if (node.IsNull()) return nullptr;
-  if (!node.IsMap()) expected(key, "a map");
-  return yaml_to_json(node);
+  const auto found = node(key);
+  if (found.IsNull()) return nullptr;
+  if (!found.IsMap()) expected(key, "a map");
+  return yaml_to_json(found);
 }
 
 YamlSection YamlSection::section(const std::string& key) {
-  return {document_, find(key), full(key)};
+  return {document_, node(key), full_key(key)};
 }
 
 std::vector<YamlSection> YamlSection::sections(const std::string& key) {
-  const auto list = find(key);
+  const auto list = node(key);
   if (list.IsNull()) return {};
   if (!list.IsSequence()) expected(key, "a list");
   std::vector<YamlSection> all;
   for (std::size_t i = 0; i < list.size(); ++i)
-    all.emplace_back(document_, list[i], fmt::format("{}[{}]", full(key), i));
+    all.emplace_back(document_, list[i], fmt::format("{}[{}]", full_key(key), i));
   return all;
 }
 
-YAML::Node YamlSection::node(const std::string& key) {
-  return find(key);
-}
-
 bool YamlSection::has(const std::string& key) {
-  return !find(key).IsNull();
+  return !node(key).IsNull();
 }
 
 void YamlSection::accept(const std::vector<std::string>& keys) {
@@ -260,7 +257,7 @@ void YamlSection::retire(const std::vector<std::string>& keys) {
     known_.insert(key);
     const YAML::Node& node = node_;
     if (const YAML::Node found = node[key]; found.IsDefined())
-      log::warn("{}: no longer used, ignored", document_.where(full(key), found));
+      log::warn("{}: no longer used, ignored", document_.where(full_key(key), found));
   }
 }
 
@@ -270,9 +267,9 @@ void YamlSection::finish() const {
     const auto key = entry.first.as<std::string>("");
     if (known_.contains(key)) continue;
     const auto near = nearest(key, names);
-    bad_input("{}: there is no such key{}", document_.where(full(key), entry.first),
+    bad_input("{}: there is no such key{}", document_.where(full_key(key), entry.first),
               near.empty() ? fmt::format("; known are {}", fmt::join(names, ", "))
-                           : fmt::format("; did you mean {}?", full(near)));
+                           : fmt::format("; did you mean {}?", full_key(near)));
   }
 }
 

@@ -27,7 +27,7 @@ struct YamlDocument {
 };
 
 YamlDocument load_yaml(const std::string& file);
-// `where` names the text in error messages.
+// Parses YAML text; `where` names the text in error messages.
 YamlDocument parse_yaml(const std::string& text, const std::string& where);
 
 // Sets the value of a dotted key; `origin` precedes the key in error messages.
@@ -45,17 +45,17 @@ class YamlSection {
   // `path` is the dotted key, "" for the root. A missing or null map is treated as empty.
   YamlSection(const YamlDocument& document, const YAML::Node& node, std::string path);
 
-  // Each returns nullopt if the key is missing or null, and throws bad input for another type.
+  // The readers return nullopt if the key is missing or null, and throw bad input for another type.
   std::optional<std::string> text(const std::string& key);
   std::optional<std::int64_t> integer(const std::string& key, std::int64_t least);
   std::optional<double> positive_number(const std::string& key);
   std::optional<bool> boolean(const std::string& key);
   std::optional<std::vector<std::int64_t>> integers(const std::string& key);
-  Json map(const std::string& key);  // null if missing
+  Json map(const std::string& key);  // JSON null if the key is missing
   YamlSection section(const std::string& key);
   std::vector<YamlSection> sections(const std::string& key);  // a list of maps
-  YAML::Node node(const std::string& key);                    // unconverted; null if missing
-  bool has(const std::string& key);                           // present and not null
+  YAML::Node node(const std::string& key);  // unconverted; null if the key is missing
+  bool has(const std::string& key);         // present and not null
 
   // Marks keys as known without reading them.
   void accept(const std::vector<std::string>& keys);
@@ -70,11 +70,10 @@ class YamlSection {
   [[noreturn]] void expected(const std::string& key, const std::string& what) const;
 
  private:
-  YAML::Node find(const std::string& key);
   // Throws bad input "expected WHAT" unless the value has type T and valid(value) holds.
   template <typename T, typename Valid>
   std::optional<T> scalar(const std::string& key, const std::string& what, const Valid& valid);
-  std::string full(const std::string& key) const;
+  std::string full_key(const std::string& key) const;
 
   const YamlDocument& document_;
   YAML::Node node_;

@@ -7,7 +7,6 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
 #include "capture/exports/export_input.h"
 #include "capture/format/metadata.h"

@@ -17,7 +17,7 @@ namespace {
 double full_attention_need(const AttentionStatistics& attention, std::int64_t layer,
                            std::int64_t head) {
   const auto column = ColumnLayout::at(NearColumn::stream);
-  return std::clamp(1 - column_value(attention, layer, head, -1, column).mean, 0.0, 1.0);
+  return std::clamp(1 - summarize_column(attention, layer, head, -1, column).mean, 0.0, 1.0);
 }
 
 double deviation(const HeadMoments& moments, std::int64_t i) {

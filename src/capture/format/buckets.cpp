@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "base/core/error.h"
-#include "base/core/translate_exceptions.h"
 
 namespace qkscope {
 namespace {

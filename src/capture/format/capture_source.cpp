@@ -5,10 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "base/core/blake2b.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
-#include "base/core/translate_exceptions.h"
+#include "base/io/checksum.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
 #include "capture/format/layout.h"

@@ -8,7 +8,6 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/json.h"
 #include "capture/format/capture_source.h"
 #include "capture/format/layout.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "base/io/file_lock.h"
-#include "base/io/open_folder.h"
+#include "base/io/folder.h"
+#include "base/io/output_file.h"
 #include "capture/format/journal.h"
 #include "capture/format/layout.h"
 #include "qkscope/captures.h"

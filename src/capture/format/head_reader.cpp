@@ -20,7 +20,6 @@
 #include <parquet/statistics.h>
 
 #include "base/core/error.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/arrow_error.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/core/error.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/arrow_error.h"
 #include "base/io/folder.h"
 #include "base/io/output_file.h"

@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "base/core/blake2b.h"
 #include "base/core/error.h"
 #include "base/io/checksum.h"
 #include "capture/format/metadata.h"

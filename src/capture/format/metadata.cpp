@@ -7,7 +7,6 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/json.h"
 
 namespace qkscope {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "base/core/base64.h"
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/text.h"
@@ -34,7 +33,7 @@ Json creation(const Repository& repository, bool private_repo) {
 
 std::string sample_of(const LocalFile& file) {
   const MappedFile content(file.source);
-  return base64(std::as_bytes(std::span(content.text().substr(0, kSampleBytes))));
+  return encode_base64(std::as_bytes(std::span(content.text().substr(0, kSampleBytes))));
 }
 
 Json text_addition(const std::string& path, std::string_view content) {
@@ -42,7 +41,7 @@ Json text_addition(const std::string& path, std::string_view content) {
           {"value",
            {{"path", path},
             {"encoding", "base64"},
-            {"content", base64(std::as_bytes(std::span(content)))}}}};
+            {"content", encode_base64(std::as_bytes(std::span(content)))}}}};
 }
 
 // One line of the commit request (NDJSON): a large file is named by its SHA-256, a small file is

@@ -10,7 +10,6 @@
 #include "base/core/log.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
-#include "base/core/translate_exceptions.h"
 #include "capture/format/layout.h"
 #include "capture/publish/dataset_repository.h"
 #include "capture/publish/finished_capture.h"

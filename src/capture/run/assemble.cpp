@@ -13,7 +13,6 @@
 #include "base/core/thread_pool.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
-#include "base/io/open_folder.h"
 #include "base/io/output_file.h"
 #include "capture/format/dataset_card.h"
 #include "capture/format/examples.h"

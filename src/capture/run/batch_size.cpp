@@ -5,7 +5,7 @@
 #include "capture/run/capture_plan.h"
 #include "engine/device/device.h"
 #include "engine/device/memory_plan.h"
-#include "engine/model/tensor_table.h"
+#include "engine/model/loaded_checkpoint.h"
 
 namespace qkscope {
 namespace {

@@ -1,7 +1,7 @@
 // Implements qkscope/capture.h.
 #include "qkscope/capture.h"
 
-#include "base/core/translate_exceptions.h"
+#include "base/core/error.h"
 #include "base/io/folder.h"
 #include "base/yaml/yaml_config.h"
 #include "capture/run/capture_config.h"

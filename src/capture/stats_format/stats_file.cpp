@@ -7,7 +7,6 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "base/io/output_file.h"

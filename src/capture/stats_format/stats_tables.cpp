@@ -89,7 +89,7 @@ void write_channels(const std::string& path, const Statistics& s) {
 void declare_value(Table& table, const std::string& name) {
   table.column(name, Type::real).column(name + "_sd", Type::real).column(name + "_se", Type::real);
 }
-void add_value(std::vector<Table::Cell>& cells, const ColumnValue& value) {
+void add_value(std::vector<Table::Cell>& cells, const ColumnSummary& value) {
   for (const double number : {value.mean, value.sd, value.se}) cells.emplace_back(number);
 }
 
@@ -109,7 +109,7 @@ double key_mean(const AttentionStatistics& a, const std::vector<double>& sums, s
   double sum = 0;
   for (std::int64_t b = 0; b < a.buckets; ++b)
     if (bucket < 0 || b == bucket) sum += of_head[b];
-  const auto keys = rows_of(a, bucket);
+  const auto keys = count_rows(a, bucket);
   return keys > 0 ? sum / static_cast<double>(keys) : kNan;
 }
 
@@ -121,17 +121,18 @@ void add_attention_row(Table& table, const Statistics& s, std::int64_t layer, st
     cells.emplace_back(kNan);
   else
     cells.emplace_back(bucket);
-  cells.emplace_back(rows_of(a, bucket));
+  cells.emplace_back(count_rows(a, bucket));
   for (std::size_t c = 0; c < a.columns.size(); ++c)
     if (is_row_column(a.columns[c]))
-      add_value(cells, column_value(a, layer, head, bucket, static_cast<std::int64_t>(c)));
+      add_value(cells, summarize_column(a, layer, head, bucket, static_cast<std::int64_t>(c)));
   cells.emplace_back(largest_logit(a, layer, head, bucket));
   if (!a.key_mass.empty())
     for (const auto* sums : {&a.key_mass, &a.key_observed})
       cells.emplace_back(key_mean(a, *sums, layer, head, bucket));
   for (std::size_t c = 0; c < a.document_columns.size(); ++c)
-    add_value(cells, bucket < 0 ? document_value(a, layer, head, static_cast<std::int64_t>(c))
-                                : ColumnValue{kNan, kNan, kNan});
+    add_value(cells, bucket < 0
+                         ? summarize_document_column(a, layer, head, static_cast<std::int64_t>(c))
+                         : ColumnSummary{kNan, kNan, kNan});
   table.add(std::move(cells));
 }
 
@@ -186,7 +187,7 @@ Table attention_table(const Statistics& s) {
   for (std::int64_t layer = 0; layer < a.layers; ++layer)
     for (std::int64_t head = 0; head < a.heads; ++head)
       for (std::int64_t bucket = -1; bucket < a.buckets; ++bucket)
-        if (rows_of(a, bucket) > 0) add_attention_row(table, s, layer, head, bucket);
+        if (count_rows(a, bucket) > 0) add_attention_row(table, s, layer, head, bucket);
   return table;
 }
 
@@ -206,12 +207,12 @@ Table distance_table(const Statistics& s) {
     for (std::int64_t head = 0; head < a.heads; ++head)
       for (std::int64_t bucket = -1; bucket < a.buckets; ++bucket)
         for (std::int64_t width = 0; width < kDistances; ++width) {
-          if (rows_of(a, bucket) == 0) continue;
-          const auto value = column_value(a, layer, head, bucket, layout.dist(width));
+          if (count_rows(a, bucket) == 0) continue;
+          const auto value = summarize_column(a, layer, head, bucket, layout.dist(width));
           auto cells = head_cells(s, layer, head);
           cells.push_back(bucket < 0 ? Table::Cell(kNan) : Table::Cell(bucket));
           const auto [low, high] = distances_of(width);
-          for (const auto number : {rows_of(a, bucket), width, low, high})
+          for (const auto number : {count_rows(a, bucket), width, low, high})
             cells.emplace_back(number);
           cells.emplace_back(value.mean);
           cells.emplace_back(value.se);

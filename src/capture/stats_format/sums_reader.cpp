@@ -7,7 +7,6 @@
 #include "capture/stats_format/sums_layout.h"
 #include "engine/statistics/attention_sums.h"
 #include "engine/statistics/moments.h"
-#include "engine/statistics/positions.h"
 #include "input/checkpoint/safetensors.h"
 
 namespace qkscope {
@@ -121,7 +120,7 @@ class SumsReader {
       if (length < 0 || length > s.max_length)
         bad_input("{}: a document has {} tokens; expected at most {}", path_, length, s.max_length);
     const auto exact =
-        positions_of(s.lengths, s.settings.first, s.settings.bucket_size, s.settings.buckets);
+        sum_positions(s.lengths, s.settings.first, s.settings.bucket_size, s.settings.buckets);
     s.positions = {exact.first.sums(), exact.body.sums()};
     for (const auto& bucket : exact.buckets) s.bucket_positions.push_back(bucket.sums());
     for (const auto set : kSets)

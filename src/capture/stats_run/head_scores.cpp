@@ -8,7 +8,6 @@
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
-#include "base/core/translate_exceptions.h"
 #include "capture/stats_run/head_sums.h"
 #include "capture/stats_run/pattern_rows.h"
 #include "qkscope/captures.h"

@@ -1,7 +1,7 @@
 #include "capture/stats_run/head_sums.h"
 
 #include "base/core/numbers.h"
-#include "engine/forward/no_observer.h"
+#include "engine/forward/forward.h"
 
 namespace qkscope {
 struct HeadSums::Layer : AttentionConsumer {

@@ -2,7 +2,6 @@
 #include "qkscope/statistics.h"
 
 #include "base/core/error.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
 #include "base/yaml/yaml_config.h"
 #include "capture/format/stored_run.h"

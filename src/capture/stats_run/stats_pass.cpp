@@ -9,7 +9,7 @@
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
 #include "capture/stats_run/attention_measures.h"
-#include "engine/forward/no_observer.h"
+#include "engine/forward/forward.h"
 
 namespace qkscope {
 namespace {

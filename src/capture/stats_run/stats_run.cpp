@@ -29,7 +29,7 @@
 #include "capture/stats_run/stats_pass.h"
 #include "capture/stats_run/stats_plan.h"
 #include "engine/model/loaded_checkpoint.h"
-#include "engine/statistics/statistics.h"
+#include "engine/statistics/moments.h"
 #include "qkscope/experimental/log.h"
 #include "qkscope/tables.h"
 
@@ -65,7 +65,7 @@ Statistics join(const std::vector<Journal>& parts) {
   for_each_example(parts, [&](const ExampleRecord& example) {
     if (example.tokens > 0) statistics.lengths.push_back(example.tokens);
   });
-  set_positions(statistics);
+  update_position_sums(statistics);
   copy_unrotated(statistics);
   return statistics;
 }

@@ -1,17 +1,21 @@
 #include "qkscope/experimental/bench.h"
 
 #include <algorithm>
+#include <functional>
 #include <random>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/core/clock.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
-#include "base/core/translate_exceptions.h"
 #include "engine/api/model_state.h"
-#include "engine/api/timed_backend.h"
+#include "engine/device/backend.h"
 #include "engine/device/device.h"
 #include "engine/device/memory_plan.h"
 #include "engine/forward/forward.h"
+#include "engine/ops/attention.h"
 #include "input/store/stored_input.h"
 #include "qkscope/hub.h"
 
@@ -72,7 +76,7 @@ std::vector<BenchBatch> default_batches(Device device, const ModelConfig& model)
   return batches;
 }
 
-void check(const BenchOptions& options) {
+void check_bench_options(const BenchOptions& options) {
   for (const auto& [documents, tokens] : options.batches)
     if (documents < 1 || tokens < 1)
       bad_input("a batch of {} documents of {} tokens: expected at least one of each", documents,
@@ -82,6 +86,165 @@ void check(const BenchOptions& options) {
     bad_input("seconds of matrix products: found {}, expected more than 0",
               options.ceiling_seconds);
 }
+
+// Backend decorator: forwards every step to another backend, waits for the device, and records the
+// seconds and the FLOP of each part of the pass.
+class TimedBackend : public Backend {
+ public:
+  explicit TimedBackend(Backend& timed) : Backend(timed.model()), timed_(timed) {}
+
+  const std::vector<BenchPart>& parts() const { return parts_; }
+  const std::vector<BenchKernel>& kernels() const { return kernels_; }
+
+  void begin(const Batch& batch) override {
+    batch_ = &batch;
+    kept_.clear();
+    time("start and end", 0.0, &Backend::begin, batch);
+  }
+  std::unique_ptr<KeyValueStore> make_store(std::int64_t sequences,
+                                            std::int64_t positions) override {
+    return timed_.make_store(sequences, positions);
+  }
+  void use_store(KeyValueStore& store) override { timed_.use_store(store); }
+  void embed() override { time("embedding", 0.0, &Backend::embed); }
+  void embed_positions() override { time("embedding", 0.0, &Backend::embed_positions); }
+  void put_residual(ConstTensorView residual) override {
+    time("embedding", 0.0, &Backend::put_residual, residual);
+  }
+  void begin_layer(std::int64_t layer) override {
+    layer_ = layer;
+    time("start and end", 0.0, &Backend::begin_layer, layer);
+  }
+  void keep_layer_input() override { time("norms", 0.0, &Backend::keep_layer_input); }
+  void normalize(Norm norm) override { time("norms", 0.0, &Backend::normalize, norm); }
+  void project_qkv(bool values) override {
+    const auto heads = config().n_heads + (values ? 2 : 1) * config().n_kv_heads;
+    time("q, k, v", product_flop(running_rows(), config().d_model, heads * config().d_head),
+         &Backend::project_qkv, values);
+  }
+  void normalize_heads() override { time("norms", 0.0, &Backend::normalize_heads); }
+  void rotate() override { time("rotation", 0.0, &Backend::rotate); }
+  void attend() override {
+    time("attention", attention_flop(), &Backend::attend);
+    ++named(kernels_, timed_.attention_kernel()).layers;
+  }
+  void project_output(Addition addition) override {
+    time("output",
+         product_flop(running_rows(), config().n_heads * config().d_head, config().d_model),
+         &Backend::project_output, addition);
+  }
+  void add_update() override { time("output", 0.0, &Backend::add_update); }
+  void project_router() override {
+    time("router", product_flop(running_rows(), config().d_model, config().experts.count),
+         &Backend::project_router);
+  }
+  void choose_experts() override { time("router", 0.0, &Backend::choose_experts); }
+  std::int64_t mlp_rows() const override { return timed_.mlp_rows(); }
+  // The CUDA backend may defer the product to gate(), so both steps count as one part.
+  void project_gate_up(std::int64_t begin, std::int64_t count) override {
+    time("gate, up",
+         product_flop(count, config().d_model, (config().gated_mlp() ? 2 : 1) * mlp_width()),
+         &Backend::project_gate_up, begin, count);
+  }
+  void gate(std::int64_t count) override { time("gate, up", 0.0, &Backend::gate, count); }
+  void project_down(std::int64_t begin, std::int64_t count, Addition addition) override {
+    time("down", product_flop(count, mlp_width(), config().d_model), &Backend::project_down, begin,
+         count, addition);
+  }
+  void project_logits() override {
+    time("logits", product_flop(running_rows(), config().d_model, config().vocab_size),
+         &Backend::project_logits);
+  }
+  void keep_rows(std::span<const std::int64_t> rows) override {
+    kept_.assign(rows.begin(), rows.end());
+    time("captured rows", 0.0, &Backend::keep_rows, rows);
+  }
+  std::int64_t running_rows() const override { return timed_.running_rows(); }
+  void read(Buffer buffer, const Selection& selection, Show show) override {
+    time("captured rows", 0.0, &Backend::read, buffer, selection, std::move(show));
+  }
+  void edit(Buffer buffer, const std::function<void(TensorView)>& change) override {
+    time("captured rows", 0.0, &Backend::edit, buffer, change);
+  }
+  ActivationCopy copy(Buffer buffer, const Selection& selection) override {
+    ActivationCopy copied;
+    time("captured rows", 0.0, [&](Backend& timed) { copied = timed.copy(buffer, selection); });
+    return copied;
+  }
+  void put(Buffer buffer, const ActivationCopy& values) override {
+    time("captured rows", 0.0, &Backend::put, buffer, values);
+  }
+  void score_rows(const RowScores& out) override { time("scores", 0.0, &Backend::score_rows, out); }
+  void pattern_of_edited_scores(const RowScores& edited) override {
+    time("scores", 0.0, &Backend::pattern_of_edited_scores, edited);
+  }
+  void attend_edited_rows(const RowScores& edited) override {
+    time("scores", 0.0, &Backend::attend_edited_rows, edited);
+  }
+  void add_moments(Buffer buffer, const MomentRequest& request, MomentConsumer& sink) override {
+    time("statistics", 0.0, &Backend::add_moments, buffer, request, sink);
+  }
+  void keep_row_sums(bool keep) override { timed_.keep_row_sums(keep); }
+  void add_attention(const AttentionRequest& request, AttentionConsumer& sink) override {
+    time("statistics", 0.0, &Backend::add_attention, request, sink);
+  }
+  void finish() override { time("start and end", 0.0, &Backend::finish); }
+  std::string hardware() const override { return timed_.hardware(); }
+  void wait() override { timed_.wait(); }
+  std::string attention_kernel() const override { return timed_.attention_kernel(); }
+  double product_rate(double seconds) override { return timed_.product_rate(seconds); }
+
+ private:
+  // Calls a step of the timed backend and adds its wall-clock time and FLOP to a part.
+  template <typename Step, typename... Arguments>
+  void time(const char* name, double flop, Step step, Arguments&&... arguments) {
+    const auto start = Clock::now();
+    std::invoke(step, timed_, std::forward<Arguments>(arguments)...);
+    timed_.wait();
+    auto& part = named(parts_, name);
+    part.seconds += seconds_since(start);
+    part.flop += flop;
+  }
+
+  // Returns the entry of that name; appends one if there is none.
+  template <typename Entry>
+  static Entry& named(std::vector<Entry>& entries, const std::string& name) {
+    const auto found = std::ranges::find(entries, name, &Entry::name);
+    return found != entries.end() ? *found : entries.emplace_back(Entry{.name = name});
+  }
+
+  static double product_flop(std::int64_t rows, std::int64_t in, std::int64_t out) {
+    return 2.0 * static_cast<double>(rows) * static_cast<double>(in) * static_cast<double>(out);
+  }
+
+  // Two products, q kᵀ and p v, over the visible keys of every query.
+  double attention_flop() const {
+    const auto window = config().layers[as_index(layer_)].window;
+    double keys = 0.0;
+    for (const auto& sequence : batch_->sequences) {
+      const auto [first, end] = queries_of(sequence, kept_);
+      for (auto query = first; query < end; ++query) {
+        const auto position = row_of_query(query, kept_) - sequence.begin;
+        keys += static_cast<double>(position + 1 - first_visible_key(position, window));
+      }
+    }
+    return 4.0 * keys * static_cast<double>(config().n_heads * config().d_head);
+  }
+
+  // Hidden width of the MLP per row in the current layer; all chosen experts together.
+  std::int64_t mlp_width() const {
+    const auto& experts = config().experts;
+    return config().layers[as_index(layer_)].experts ? experts.per_token * experts.d_mlp
+                                                     : config().d_mlp;
+  }
+
+  Backend& timed_;
+  const Batch* batch_ = nullptr;
+  std::int64_t layer_ = 0;
+  std::vector<std::int64_t> kept_;  // rows of the batch that still run; empty: all
+  std::vector<BenchPart> parts_;    // in order of first use
+  std::vector<BenchKernel> kernels_;
+};
 
 // A checkpoint on its device; records the free device memory before loading.
 class Bench {
@@ -159,7 +322,7 @@ class Bench {
 BenchReport measure_speed(const std::string& folder_or_id, const ModelOptions& model,
                           const BenchOptions& options) {
   return translate_exceptions([&] {
-    check(options);
+    check_bench_options(options);
     const FetchOptions fetch{.quiet = model.quiet};
     const auto folder = fetch_checkpoint(local_input(folder_or_id, fetch), model.revision, fetch);
     return Bench(folder, model, options).report();

@@ -2,15 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <new>
 #include <optional>
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
-#include "base/core/translate_exceptions.h"
-#include "engine/api/sampling.h"
-#include "engine/api/text_stream.h"
+#include "base/io/json.h"
+#include "base/io/mapped_file.h"
+#include "engine/api/generation.h"
+#include "input/tokenizer/gguf_tokenizer.h"
 
 namespace qkscope {
 namespace {
@@ -69,7 +71,8 @@ class LastLogitsObserver : public Observer {
   Tensor logits_;
 };
 
-void check(std::span<const std::vector<std::int32_t>> prompts, const GenerateOptions& options) {
+void check_options(std::span<const std::vector<std::int32_t>> prompts,
+                   const GenerateOptions& options) {
   if (prompts.empty()) bad_input("generate: there is no prompt");
   for (std::size_t i = 0; i < prompts.size(); ++i)
     if (prompts[i].empty()) bad_input("generate: prompt {} has no tokens; one is needed", i);
@@ -104,7 +107,7 @@ class GeneratedSequence {
 
   bool ended() const { return ended_; }
 
-  // Adds the tokens that the cache does not hold yet.
+  // Adds the tokens that the KV cache does not hold yet to the batch.
   void add_to(Batch& batch, KeyValueCache& cache) const {
     const auto uncached = [&] { return std::span(ids_).subspan(as_index(cache.length(number_))); };
     if (!cache.can_go_on(number_, std::ssize(uncached()))) cache.shorten(number_, 0);
@@ -147,17 +150,31 @@ class GeneratedSequence {
   bool ended_ = false;
 };
 
+std::vector<std::int32_t> eos_ids_of(const Json& value, const std::string& where) {
+  if (value.is_number_integer()) return {value.get<std::int32_t>()};
+  std::vector<std::int32_t> ids;
+  if (value.is_array())
+    for (const auto& id : value) {
+      if (!id.is_number_integer())
+        bad_input("{}: eos_token_id holds {}, expected token ids", where, id.dump());
+      ids.push_back(id.get<std::int32_t>());
+    }
+  return ids;
+}
+
+// Reads eos_token_id from the top level of a JSON file or from its text_config section.
+std::vector<std::int32_t> read_eos_ids(const std::string& file) {
+  if (!std::filesystem::exists(file)) return {};
+  const auto json = parse_json(MappedFile(file).text(), file);
+  for (const auto* part : {&json, json.contains("text_config") ? &json["text_config"] : nullptr})
+    if (part != nullptr && part->is_object() && part->contains("eos_token_id"))
+      if (auto ids = eos_ids_of((*part)["eos_token_id"], file); !ids.empty()) return ids;
+  return {};
+}
+
 // Maximum sequence length: limited by learned position embeddings, else unlimited.
 std::int64_t max_tokens(const ModelConfig& model) {
   return model.learned_positions() ? model.max_positions : std::numeric_limits<std::int64_t>::max();
-}
-
-std::int64_t max_text_length(std::span<const std::vector<std::int32_t>> prompts,
-                             const GenerateOptions& options, const ModelConfig& model) {
-  std::size_t longest = 0;
-  for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
-  const auto wanted = static_cast<std::int64_t>(longest) + options.max_new_tokens;
-  return std::max(static_cast<std::int64_t>(longest), std::min(wanted, max_tokens(model)));
 }
 
 std::vector<Generated> generate_all(const Model& model,
@@ -168,7 +185,10 @@ std::vector<Generated> generate_all(const Model& model,
   std::vector<GeneratedSequence> texts;
   for (const auto& prompt : prompts)
     texts.emplace_back(std::ssize(texts), prompt, options, stop_tokens);
-  KeyValueCache cache(model, std::ssize(texts), max_text_length(prompts, options, model.config()));
+  const auto longest =
+      std::ssize(*std::ranges::max_element(prompts, {}, &std::vector<std::int32_t>::size));
+  const auto positions = std::min(longest + options.max_new_tokens, max_tokens(model.config()));
+  KeyValueCache cache(model, std::ssize(texts), std::max<std::int64_t>(longest, positions));
   LastLogitsObserver observer(options.observer);
   while (true) {
     Batch batch;
@@ -194,13 +214,23 @@ std::vector<Generated> generate_all(const Model& model,
 
 }  // namespace
 
+std::vector<std::int32_t> end_tokens(const Model& model) {
+  return translate_exceptions([&] {
+    auto ids = read_eos_ids(model.folder() + "/generation_config.json");
+    if (ids.empty()) ids = read_eos_ids(model.folder() + "/config.json");
+    if (!ids.empty()) return ids;
+    const auto gguf = tokenizer_gguf(model.folder());
+    return gguf.empty() ? ids : gguf_end_tokens(gguf);
+  });
+}
+
 std::vector<Generated> generate(const Model& model,
                                 std::span<const std::vector<std::int32_t>> prompts,
                                 const GenerateOptions& options) {
-  translate_exceptions([&] { check(prompts, options); });
+  translate_exceptions([&] { check_options(prompts, options); });
   try {
     return generate_all(model, prompts, options);
-  } catch (const std::bad_alloc&) {  // others are Errors, or exceptions of a callback
+  } catch (const std::bad_alloc&) {  // other exceptions are Errors or come from a callback
     rethrow_as_error();
   }
 }

@@ -10,7 +10,7 @@
 #include <thread>
 #include <type_traits>
 
-#include "base/core/translate_exceptions.h"
+#include "base/core/error.h"
 #include "engine/device/backend.h"
 #include "engine/model/loaded_checkpoint.h"
 #include "qkscope/model.h"

@@ -6,7 +6,6 @@
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/numbers.h"
-#include "base/core/translate_exceptions.h"
 #include "engine/device/cpu/cpu_backend.h"
 #include "engine/device/cuda_loader.h"
 #include "engine/device/device.h"

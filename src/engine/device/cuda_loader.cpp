@@ -13,7 +13,7 @@
 #include "base/core/thread_pool.h"
 #include "base/io/data_folder.h"
 #include "engine/device/module_stamp.h"
-#include "engine/ops/score_rows.h"
+#include "engine/ops/attention.h"
 
 namespace qkscope {
 namespace {

@@ -8,7 +8,6 @@
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/numbers.h"
-#include "base/core/translate_exceptions.h"
 #include "engine/device/cuda_loader.h"
 
 namespace qkscope {

@@ -11,7 +11,7 @@
 #include "base/core/log.h"
 #include "base/core/text.h"
 #include "engine/device/device.h"
-#include "engine/model/tensor_table.h"
+#include "engine/model/loaded_checkpoint.h"
 #include "engine/ops/experts.h"
 #include "engine/ops/linear.h"
 

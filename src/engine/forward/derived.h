@@ -1,53 +1,134 @@
 // Derived hook points: values computed on the host from activations and weights, on request only.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
-#include <functional>
+#include <cstring>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "base/core/thread_pool.h"
+#include "engine/ops/elementwise.h"
+#include "engine/ops/linear.h"
 #include "qkscope/model.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope {
 
+// Rows (d, in) of one head of a matrix whose heads may be in separate blocks.
+inline Linear rows_of_head(const Linear& linear, std::int64_t head, std::int64_t d) {
+  const auto& [weight, bias] = linear;
+  const auto& v = weight.values;
+  const Shape strides{v.stride(v.rank() - 2), v.stride(v.rank() - 1)};
+  Linear part;
+  part.weight = {strided_view(v, weight.row_offset(head * d), {d, weight.in()}, strides),
+                 weight.scale};
+  if (!bias.empty()) part.bias.assign(bias.begin() + head * d, bias.begin() + (head + 1) * d);
+  return part;
+}
+
+// Returns heads [first, first + count) of (rows, heads, width), shape (rows, count, width).
+inline Tensor copy_heads(ConstTensorView all, std::int64_t first, std::int64_t count) {
+  const auto width = all.dim(2);
+  Tensor some({all.dim(0), count, width});
+  for (std::int64_t row = 0; row < all.dim(0); ++row)
+    std::copy_n(all.data<float>() + (row * all.dim(1) + first) * width, count * width,
+                some.data<float>() + row * count * width);
+  return some;
+}
+
 // Returns shape (rows, 1): the divisor of the norm for each row of x (rows, d_model).
-Tensor norm_scales(ConstTensorView x, const ModelConfig& model);
+inline Tensor norm_scales(ConstTensorView x, const ModelConfig& model) {
+  const auto n = x.dim(1);
+  Tensor scales({x.dim(0), 1});
+  parallel_ranges(x.dim(0), 64, [&](std::int64_t begin, std::int64_t end) {
+    for (auto row = begin; row < end; ++row) {
+      const float* values = x.data<float>() + row * n;
+      double mean = 0.0;
+      for (std::int64_t i = 0; model.norm == NormKind::layer && i < n; ++i) mean += values[i];
+      mean /= static_cast<double>(n);
+      double squares = 0.0;
+      for (std::int64_t i = 0; i < n; ++i) squares += (values[i] - mean) * (values[i] - mean);
+      scales.data<float>()[row] =
+          static_cast<float>(std::sqrt(squares / static_cast<double>(n) + model.norm_eps));
+    }
+  });
+  return scales;
+}
 
 // Returns shape (rows, heads, d_model): the contribution of each head of z (rows, heads, d_head)
 // through the output projection (d_model, heads * d_head), without bias.
-Tensor head_results(ConstTensorView z, const WeightMatrix& output);
+inline Tensor head_results(ConstTensorView z, const WeightMatrix& output) {
+  const auto heads = z.dim(1);
+  const auto d = z.dim(2);
+  const auto width = output.out();
+  const auto& v = output.values;
+  Tensor results({z.dim(0), heads, width});
+  for (std::int64_t head = 0; head < heads; ++head) {
+    const TensorView head_result(
+        results.view().bytes() + head * width * std::int64_t{sizeof(float)}, DType::f32,
+        {z.dim(0), width}, {heads * width, 1}, {});
+    const Tensor one = copy_heads(z, head, 1);
+    const WeightMatrix columns{strided_view(v, head * d * v.stride(1), {width, d}, v.strides()),
+                               output.scale};
+    linear(one.view().reshaped({z.dim(0), d}), columns, head_result);
+  }
+  return results;
+}
 
 // Returns shape (rows, heads, d_model): a copy of x (rows, d_model) per head.
-Tensor repeat_per_head(ConstTensorView x, std::int64_t heads);
+inline Tensor repeat_per_head(ConstTensorView x, std::int64_t heads) {
+  const auto width = x.dim(1);
+  Tensor all({x.dim(0), heads, width});
+  for (std::int64_t i = 0; i < x.dim(0) * heads; ++i)
+    std::copy_n(x.data<float>() + i / heads * width, width, all.data<float>() + i * width);
+  return all;
+}
 
-// Return the first heads, or some rows (empty: all), of (rows, heads, d_model).
-Tensor first_heads(ConstTensorView all, std::int64_t heads);
-Tensor select_rows(ConstTensorView all, std::span<const std::int64_t> rows);
+// Returns some rows (empty: all) of (rows, heads, d_model).
+inline Tensor select_rows(ConstTensorView all, std::span<const std::int64_t> rows) {
+  if (rows.empty()) return copy_heads(all, 0, all.dim(1));
+  const auto width = all.dim(1) * all.dim(2);
+  Tensor some({std::ssize(rows), all.dim(1), all.dim(2)});
+  float* to = some.data<float>();
+  for (const auto row : rows) to = std::copy_n(all.data<float>() + row * width, width, to);
+  return some;
+}
 
-// q, k or v of heads whose input an observer replaced.
-class ProjectedHeads {
- public:
-  ProjectedHeads(const ModelConfig& model, const NormWeights& norm, const Linear& linear)
-      : model_(&model), norm_(&norm), linear_(&linear) {}
-
-  // Projects heads whose input (rows, heads, d_model) differs from x (rows, d_model).
-  void project_changed(ConstTensorView x, ConstTensorView inputs);
-  bool empty() const { return heads_.empty(); }
-
-  // Returns a function that writes the projected heads into (rows, heads, d_head).
-  std::function<void(TensorView)> replace() const;
-
- private:
-  struct Head {
-    std::int64_t number;
-    Tensor values;  // (rows, d_head)
-  };
-
-  const ModelConfig* model_;
-  const NormWeights* norm_;
-  const Linear* linear_;
-  std::vector<Head> heads_;
+// q, k or v of one head whose input an observer replaced.
+struct ProjectedHead {
+  std::int64_t head;
+  Tensor values;  // (rows, d_head)
 };
+
+// Projects the heads whose input (rows, heads, d_model) differs from x (rows, d_model).
+inline std::vector<ProjectedHead> project_changed_heads(const ModelConfig& model,
+                                                        const NormWeights& norm,
+                                                        const Linear& layer, ConstTensorView x,
+                                                        ConstTensorView inputs) {
+  std::vector<ProjectedHead> projected;
+  for (std::int64_t head = 0; head < inputs.dim(1); ++head) {
+    Tensor one = copy_heads(inputs, head, 1);
+    const auto input = one.view().reshaped(x.shape());
+    if (std::memcmp(input.bytes(), x.bytes(), x.size_bytes()) == 0) continue;
+    normalize(model.norm, input, norm, model.norm_eps, input);
+    Tensor values({x.dim(0), model.d_head});
+    linear(input, rows_of_head(layer, head, model.d_head), values);
+    if (model.qkv_clip > 0.0) clip(values, model.qkv_clip);
+    projected.push_back({head, std::move(values)});
+  }
+  return projected;
+}
+
+// Writes the projected heads into q, k or v (rows, heads, d_head).
+inline void replace_heads(std::span<const ProjectedHead> projected, TensorView all) {
+  const auto d = all.dim(2);
+  for (const auto& [head, values] : projected)
+    for (std::int64_t row = 0; row < all.dim(0); ++row)
+      std::copy_n(values.data<float>() + row * d, d,
+                  all.data<float>() + (row * all.dim(1) + head) * d);
+}
 
 }  // namespace qkscope

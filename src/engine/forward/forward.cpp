@@ -28,7 +28,10 @@ class ForwardPass {
   void use(KeyValueStore& store) { store_ = &store; }
 
   void run() {
-    if (store_ == nullptr) check_no_past();
+    for (const auto& sequence : batch_.sequences)
+      if (store_ == nullptr && sequence.past > 0)
+        bad_input("a sequence goes on at position {}: that needs the cache that add_to() is of",
+                  sequence.past);
     if (plan_.empty()) return;
     backend_.begin(batch_);
     if (store_ != nullptr) backend_.use_store(*store_);
@@ -44,13 +47,6 @@ class ForwardPass {
   }
 
  private:
-  void check_no_past() const {
-    for (const auto& sequence : batch_.sequences)
-      if (sequence.past > 0)
-        bad_input("a sequence goes on at position {}: that needs the cache that add_to() is of",
-                  sequence.past);
-  }
-
   void embed() {
     backend_.embed();
     show({Stage::embed}, Buffer::residual);
@@ -108,7 +104,8 @@ class ForwardPass {
   void queries_and_keys(std::int64_t layer) {
     backend_.project_qkv(statistics_ != nullptr || observer_.wants({Stage::v, layer}) ||
                          !plan_.ends_before({Stage::attn_scores, layer}));
-    for (const auto& [buffer, heads] : projected_) backend_.edit(buffer, heads.replace());
+    for (const auto& [buffer, heads] : projected_)
+      backend_.edit(buffer, [&](TensorView all) { replace_heads(heads, all); });
     projected_.clear();
     show({Stage::q, layer}, Buffer::q);
     show({Stage::k, layer}, Buffer::k);
@@ -201,7 +198,7 @@ class ForwardPass {
     return has_stage(config_, point) && observer_.wants_derived() && observer_.wants(point);
   }
 
-  // Shows compute(selected part of the buffer) at a derived point.
+  // Shows the observer compute(x) at a derived hook point; x is the selected part of the buffer.
   template <typename Compute>
   void show_derived(HookPoint point, Buffer buffer, Compute compute) {
     if (!wants_derived(point)) return;
@@ -234,9 +231,9 @@ class ForwardPass {
     const auto heads = point.stage == Stage::q_input ? config_.n_heads : config_.n_kv_heads;
     const auto inputs = head_inputs(point, heads, shared);
     if (inputs.empty()) return;
-    ProjectedHeads projected(config_, layer_weights(point.layer).input_norm, linear);
-    projected.project_changed(residual(), inputs);
-    if (!projected.empty()) projected_.emplace_back(buffer, std::move(projected));
+    auto changed = project_changed_heads(config_, layer_weights(point.layer).input_norm, linear,
+                                         residual(), inputs);
+    if (!changed.empty()) projected_.emplace_back(buffer, std::move(changed));
   }
 
   // Returns shape (rows, heads, d_model): the inputs of the heads after the observer saw or edited
@@ -251,7 +248,7 @@ class ForwardPass {
       return {};
     }
     Tensor inputs =
-        shared.empty() ? repeat_per_head(residual(), heads) : first_heads(shared, heads);
+        shared.empty() ? repeat_per_head(residual(), heads) : copy_heads(shared, 0, heads);
     if (edits)
       observer_.edit(point, inputs);
     else if (wanted)
@@ -344,7 +341,8 @@ class ForwardPass {
   KeyValueStore* store_ = nullptr;
   PassPlan plan_;
   ShownScores shown_;
-  std::vector<std::pair<Buffer, ProjectedHeads>> projected_;  // heads with edited inputs
+  std::vector<std::pair<Buffer, std::vector<ProjectedHead>>>
+      projected_;  // heads with edited inputs
 };
 
 void check_start(const RunOptions& options, const Batch& batch, const ModelConfig& model) {

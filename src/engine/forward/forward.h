@@ -23,12 +23,13 @@ class LayerStatistics {
 };
 
 // Runs a batch and shows the observer the hook points it wants. Stops after the last wanted stage,
-// and runs the end of the network only for the wanted rows. Sequences do not see each other; on the
-// CPU each has the bits of a separate run.
+// and runs the end of the network only for the wanted rows. Tokens attend only to their own
+// sequence; on the CPU the results of a sequence have the bits of a separate run.
 void forward(Backend& backend, const Batch& batch, Observer& observer,
              const RunOptions& options = {});
 
-// Runs a batch with a KV cache and appends to it; all layers run. An exception keeps its lengths.
+// Runs a batch with a KV cache and appends keys and values to the cache; all layers run. After an
+// exception the cache keeps its lengths.
 void forward(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store);
 
 // Runs a batch with statistics.
@@ -37,5 +38,12 @@ void forward(Backend& backend, const Batch& batch, Observer& observer, LayerStat
 // Runs a batch on the CPU with a new backend.
 void forward(const LoadedCheckpoint& model, const Batch& batch, Observer& observer,
              const RunOptions& options = {});
+
+// Observer that wants nothing, for passes that are run for statistics or timing.
+class NoObserver : public Observer {
+ public:
+  bool wants(HookPoint) const override { return false; }
+  void see(HookPoint, ConstTensorView) override {}
+};
 
 }  // namespace qkscope

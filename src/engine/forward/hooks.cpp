@@ -9,7 +9,6 @@
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/text.h"
-#include "base/core/translate_exceptions.h"
 
 namespace qkscope {
 namespace {
@@ -65,7 +64,7 @@ bool is_any(Stage stage, std::initializer_list<Stage> stages) {
   return std::ranges::find(stages, stage) != stages.end();
 }
 
-// Stages before the first layer, where every row runs.
+// Returns true for stages before the first layer, where every row runs.
 bool is_embedding(Stage stage) {
   return is_any(stage, {Stage::embed, Stage::pos_embed});
 }
@@ -73,11 +72,6 @@ bool is_embedding(Stage stage) {
 // Scores and patterns have shape (n_heads, queries, keys).
 bool is_score_stage(Stage stage) {
   return is_any(stage, {Stage::attn_scores, Stage::pattern});
-}
-
-// Returns "hook_q" for "blocks.3.attn.hook_q".
-std::string_view last_part(std::string_view name) {
-  return name.substr(name.rfind('.') + 1);
 }
 
 // Number of heads of an activation with a head dimension, else 0.
@@ -174,8 +168,9 @@ std::vector<HookPoint> match_hooks(const ModelConfig& model,
     std::vector<std::string> names;
     for (const auto point : points) names.push_back(hook_name(point));
     const auto matches_point = [&](const std::string& pattern, std::size_t i) {
+      const auto last_part = names[i].substr(names[i].rfind('.') + 1);  // hook_q of attn.hook_q
       return glob_match(pattern, names[i]) &&
-             (!is_derived(points[i].stage) || pattern.ends_with(last_part(names[i])));
+             (!is_derived(points[i].stage) || pattern.ends_with(last_part));
     };
     std::vector<bool> chosen(points.size());
     for (const auto& pattern : patterns) {

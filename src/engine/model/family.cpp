@@ -2,32 +2,27 @@
 
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
-#include "base/core/translate_exceptions.h"
 
 namespace qkscope {
 namespace {
 
-struct NamedRopeType {
-  RopeType type;
-  const char* name;
-};
-constexpr std::array kRopeTypes = {
-    NamedRopeType{RopeType::standard, "default"}, NamedRopeType{RopeType::linear, "linear"},
-    NamedRopeType{RopeType::dynamic, "dynamic"},  NamedRopeType{RopeType::yarn, "yarn"},
-    NamedRopeType{RopeType::llama3, "llama3"},    NamedRopeType{RopeType::longrope, "longrope"},
+constexpr std::pair<RopeType, const char*> kRopeTypes[] = {
+    {RopeType::standard, "default"}, {RopeType::linear, "linear"}, {RopeType::dynamic, "dynamic"},
+    {RopeType::yarn, "yarn"},        {RopeType::llama3, "llama3"}, {RopeType::longrope, "longrope"},
 };
 
-RopeType read_type(const ConfigReader& parameters) {
+RopeType read_rope_type(const ConfigReader& parameters) {
   const auto name = parameters.string("rope_type", parameters.string("type", "default"));
   // longrope was called "su" at first, and "yarn" in some Phi-3 files.
   if (name == "su" || (name == "yarn" && parameters.has("short_factor"))) return RopeType::longrope;
-  for (const auto& type : kRopeTypes)
-    if (name == type.name) return type.type;
+  for (const auto& [type, known] : kRopeTypes)
+    if (name == known) return type;
   bad_input("{}: rope_type is '{}', supported are default, linear, dynamic, yarn, llama3, longrope",
             parameters.where(), name);
 }
@@ -47,7 +42,7 @@ void read_longrope(RopeConfig& rope, const ConfigReader& parameters) {
   };
   rope.short_factor = read("short_factor");
   rope.long_factor = read("long_factor");
-  if (rope.original_max < 2)  // its logarithm is a divisor
+  if (rope.original_max < 2)  // the logarithm of original_max is a divisor
     bad_input("{}: 'original_max_position_embeddings' is {}, expected 2 or more for longrope",
               parameters.where(), rope.original_max);
 }
@@ -142,7 +137,7 @@ RopeConfig read_llama_rope(const ModelConfig& model, const ConfigReader& config,
 }
 
 std::int64_t read_layer_count(const ConfigReader& config, std::int64_t fallback, const char* key) {
-  constexpr std::int64_t kMostLayers = 4096;  // each gets a LayerConfig before any weight is read
+  constexpr std::int64_t kMostLayers = 4096;  // limits the memory of LayerConfig
   const auto layers = fallback > 0 ? config.count(key, fallback) : config.count(key);
   if (layers > kMostLayers) config.fail(key, fmt::format("at most {} layers", kMostLayers));
   return layers;
@@ -150,29 +145,25 @@ std::int64_t read_layer_count(const ConfigReader& config, std::int64_t fallback,
 
 Activation read_activation(const ConfigReader& config, const std::string& fallback,
                            const char* own_key) {
-  struct NamedActivation {
-    const char* name;
-    Activation activation;
-  };
-  constexpr std::array kActivations = {
-      NamedActivation{"silu", Activation::silu},
-      NamedActivation{"swish", Activation::silu},
-      NamedActivation{"gelu", Activation::gelu},
-      NamedActivation{"gelu_python", Activation::gelu},
+  static constexpr std::pair<const char*, Activation> kActivations[] = {
+      {"silu", Activation::silu},
+      {"swish", Activation::silu},
+      {"gelu", Activation::gelu},
+      {"gelu_python", Activation::gelu},
       // The names below are aliases of x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x³))).
-      NamedActivation{"gelu_pytorch_tanh", Activation::gelu_tanh},
-      NamedActivation{"gelu_new", Activation::gelu_tanh},
-      NamedActivation{"gelu_fast", Activation::gelu_tanh},
-      NamedActivation{"xielu", Activation::xielu},
+      {"gelu_pytorch_tanh", Activation::gelu_tanh},
+      {"gelu_new", Activation::gelu_tanh},
+      {"gelu_fast", Activation::gelu_tanh},
+      {"xielu", Activation::xielu},
   };
   const auto name = config.string(own_key, config.string("hidden_act", fallback));
-  std::vector<std::string> known;
-  for (const auto& entry : kActivations) {
-    if (name == entry.name) return entry.activation;
-    known.emplace_back(entry.name);
+  std::vector<std::string> names;
+  for (const auto& [known, activation] : kActivations) {
+    if (name == known) return activation;
+    names.emplace_back(known);
   }
   bad_input("{}: activation '{}' is not supported; supported are {}", config.where(), name,
-            fmt::join(known, ", "));
+            fmt::join(names, ", "));
 }
 
 void read_layer_types(ModelConfig& model, const ConfigReader& config, std::int64_t window) {
@@ -209,7 +200,7 @@ void read_periodic_windows(ModelConfig& model, const ConfigReader& config, std::
     model.layers[as_index(i)].window = (i + 1) % period == 0 ? 0 : window;
 }
 
-void read_window_of_all(ModelConfig& model, const ConfigReader& config) {
+void read_shared_window(ModelConfig& model, const ConfigReader& config) {
   if (!config.has("sliding_window")) return;
   for (auto& layer : model.layers) layer.window = config.count("sliding_window");
 }
@@ -235,7 +226,7 @@ void read_ropes_by_kind(ModelConfig& model, const ConfigReader& config, double f
 }
 
 void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsDefaults& defaults) {
-  constexpr std::int64_t kMostExperts = 4096;  // each gets a tensor list before any weight is read
+  constexpr std::int64_t kMostExperts = 4096;  // limits the memory of tensor names
   auto& experts = model.experts;
   experts.count = config.count(defaults.count_key, defaults.count);
   if (experts.count > kMostExperts)
@@ -262,14 +253,14 @@ void read_upper_windows(ModelConfig& model, const ConfigReader& config) {
 }
 
 std::string rope_type_name(RopeType type) {
-  for (const auto& entry : kRopeTypes)
-    if (entry.type == type) return entry.name;
+  for (const auto& [known, name] : kRopeTypes)
+    if (known == type) return name;
   return "?";
 }
 
 RopeConfig read_rope(RopeConfig base, const ConfigReader& parameters) {
   RopeConfig rope = std::move(base);
-  rope.type = read_type(parameters);
+  rope.type = read_rope_type(parameters);
   rope.theta = parameters.number("rope_theta", rope.theta, kRopeTheta);
   rope.original_max =
       parameters.count("original_max_position_embeddings",

@@ -5,7 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include "engine/model/config_reader.h"
 #include "engine/model/model_config.h"
 
 namespace qkscope {
@@ -63,7 +62,7 @@ void read_alternating_windows(ModelConfig& model, const ConfigReader& config, st
 void read_periodic_windows(ModelConfig& model, const ConfigReader& config, std::int64_t period);
 
 // Applies sliding_window, if present, to every layer.
-void read_window_of_all(ModelConfig& model, const ConfigReader& config);
+void read_shared_window(ModelConfig& model, const ConfigReader& config);
 
 // Reads two RoPEs, one for full and one for sliding layers. rope_parameters has one object per
 // kind; the older spelling has rope_theta and rope_scaling for full layers.

@@ -1,4 +1,5 @@
-// A loaded checkpoint: the configuration, and the weights as views into the mapped files.
+// A loaded checkpoint: the configuration, the names and shapes of all tensors, and the weights as
+// views into the mapped files.
 #pragma once
 
 #include <string>
@@ -8,6 +9,7 @@
 #include "engine/model/model_config.h"
 #include "input/checkpoint/checkpoint.h"
 #include "qkscope/model.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
 
@@ -21,7 +23,7 @@ struct LoadedCheckpoint {
 
 // Loads a checkpoint folder in Hugging Face layout, or a GGUF file.
 LoadedCheckpoint load_model(const std::string& folder);
-// `overrides` (null or an object) is merged into config.json first.
+// Loads a checkpoint after merging `overrides` (null or an object) into its config.json.
 LoadedCheckpoint load_model(const std::string& folder, const Json& overrides);
 
 // Checks all names and shapes and binds the weights. Matrices stay views of the mapped file; norms
@@ -31,5 +33,54 @@ ModelWeights bind_weights(const ModelConfig& model, const Checkpoint& checkpoint
 // Checks names, shapes and types against the configuration without reading weights. Returns the
 // bytes that block-scaled tensors will occupy as float32 in addition to the files.
 std::uint64_t check_weights(const ModelConfig& model, const Checkpoint& checkpoint);
+
+// Weight rewrites of TransformerLens that preserve next-token probabilities, in float32 on copies
+// that the model owns. Each throws bad input if it would change what the model computes.
+
+// Moves norm weights into the matrices that read the normalised vectors: q, k, v, gate, up, router,
+// experts and output embedding. The norms then multiply by one. Readers of a LayerNorm are centred,
+// as in TransformerLens. Norms of q and k and of block outputs stay.
+void fold_norms(LoadedCheckpoint& model);
+
+// Subtracts the mean from everything that embeddings, attention and MLP write into the residual
+// stream. Requires LayerNorm, which removes the mean anyway.
+void center_writing_weights(LoadedCheckpoint& model);
+
+// Subtracts the mean over the vocabulary from the output embedding.
+void center_unembed(LoadedCheckpoint& model);
+
+// Moves value biases into the bias of the output projection; attention weights sum to one.
+void fold_value_biases(LoadedCheckpoint& model);
+
+// Expected name and shape of one tensor.
+struct TensorSpec {
+  std::string name;  // without the language model's prefix: "layers.3.self_attn.q_proj.weight"
+  Shape shape;
+};
+
+// Returns the name of the token embedding without the prefix.
+std::string embedding_name(const ModelConfig& model);
+
+// Returns all tensors below the prefix in forward order; cross-attention layers have none. Without
+// `experts`, experts are named as in the published checkpoints.
+std::vector<TensorSpec> tensor_table(const ModelConfig& model);
+std::vector<TensorSpec> tensor_table(const ModelConfig& model, const ExpertNames& experts);
+
+// How a checkpoint names the tensors of the language model.
+struct TensorPrefix {
+  std::string backbone;  // "model.", "language_model.model.", ...
+  std::string head;      // full name of the output embedding; "" if it is tied and not stored
+  ExpertNames experts;   // naming of the expert tensors, for models with experts
+};
+
+// expert_name inserts the expert number into a name pattern. holds_all_experts is true for names
+// without a placeholder: one tensor with all experts.
+std::string expert_name(const std::string& name, std::int64_t expert);
+bool holds_all_experts(const std::string& name);
+
+// Checks that `names` has every tensor of the model and, under the language model's prefix, no
+// other tensor. Returns how the tensors are named. Throws bad input otherwise.
+TensorPrefix check_names(const ModelConfig& model, const std::vector<std::string>& names,
+                         const std::string& where);
 
 }  // namespace qkscope

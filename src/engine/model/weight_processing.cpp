@@ -1,5 +1,3 @@
-#include "engine/model/weight_processing.h"
-
 #include <algorithm>
 #include <numeric>
 #include <span>
@@ -9,6 +7,8 @@
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
+#include "engine/model/loaded_checkpoint.h"
+#include "engine/ops/linear.h"
 
 namespace qkscope {
 namespace {
@@ -108,6 +108,15 @@ void fold_norm(NormWeights& norm, const std::vector<Linear*>& readers, LoadedChe
 }
 
 }  // namespace
+
+Tensor to_float32(const WeightMatrix& matrix) {
+  return translate_exceptions([&] {
+    Tensor result({matrix.out(), matrix.in()});
+    widen_rows(matrix, {.first = 0, .rows = matrix.out(), .begin = 0, .depth = matrix.in()},
+               result.data<float>());
+    return result;
+  });
+}
 
 void fold_norms(LoadedCheckpoint& model) {
   for (auto& layer : model.weights.layers) {

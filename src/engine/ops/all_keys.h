@@ -1,4 +1,5 @@
-// All-keys statistics (group C) of one head and document: columns that need the scores of all keys.
+// Scores of one head and document for attention statistics, block by block, and the all-keys
+// statistics (group C): columns that need the scores of all keys.
 #pragma once
 
 #include <algorithm>
@@ -9,45 +10,108 @@
 #include <vector>
 
 #include "base/core/error.h"
-#include "engine/ops/head_scores.h"
+#include "base/core/numbers.h"
+#include "engine/ops/attention.h"
+#include "engine/ops/gemm.h"
+#include "engine/ops/key_kernels.h"
 #include "engine/ops/replaced_keys.h"
+#include "engine/ops/row_kernels.h"
 #include "engine/statistics/attention_sums.h"
 
 namespace qkscope {
 
-// Histogram of the attention weights of one query: count and mass of keys in bins of half octaves.
-class WeightHistogram {
+// Inputs of one query head of one document.
+struct HeadInput {
+  const AttentionInput* input;
+  const rows::RunningSoftmax* row_sums;  // of position 0; consecutive positions are n_heads apart
+  const std::int32_t* ids;               // token id of position 0
+  Sequence sequence;
+  std::int64_t head;
+
+  std::int64_t heads() const { return input->q.dim(1); }
+  std::int64_t key_head() const { return head / (heads() / input->k.dim(1)); }
+  std::int64_t d() const { return input->q.dim(2); }
+  std::int64_t query_stride() const { return heads() * d(); }
+  std::int64_t key_stride() const { return input->k.dim(1) * d(); }
+  const float* query(std::int64_t position) const {
+    return input->q.data<float>() + (sequence.begin + position) * query_stride() + head * d();
+  }
+  const float* key(std::int64_t position) const {
+    return input->k.data<float>() + (sequence.begin + position) * key_stride() + key_head() * d();
+  }
+  std::int64_t first_key(std::int64_t position) const {
+    return first_visible_key(position, input->window);
+  }
+  double max_logit(std::int64_t position) const { return row_sums[position * heads()].highest; }
+  double lse(std::int64_t position) const {
+    const auto& sums = row_sums[position * heads()];
+    return static_cast<double>(sums.highest) + std::log(static_cast<double>(sums.sum));
+  }
+};
+
+// Scores of a block of queries and a range of keys.
+struct ScoreBlock {
+  std::vector<float> values;  // (queries, keys)
+  std::int64_t keys = 0;
+
+  const float* row(std::int64_t query) const { return values.data() + query * keys; }
+};
+
+// A block of consecutive queries, packed for products with keys. Scores have the bits of
+// attention(): scaled queries, one chain of fused multiply-adds each.
+class QueryTile {
  public:
-  static constexpr std::int32_t kPaddingBin = keys::kBins;  // bin for padding
-  static constexpr std::int64_t kMostKeys = std::int64_t{1} << 21;
+  void load(const HeadInput& in, std::int64_t begin, std::int64_t count) {
+    d_ = in.d();
+    queries_ = count;
+    softcap_ = in.input->softcap;
+    packed_.resize(as_index(gemm::round_up(count, gemm::tile_shape().rows) * d_));
+    gemm::pack_left({in.query(begin), in.query_stride(), count, d_}, packed_.data());
+    rows::scale(packed_.data(), static_cast<std::int64_t>(packed_.size()), in.input->scale);
+  }
 
-  void clear() { std::fill(std::begin(cells_), std::end(cells_), 0); }
-
-  // Each bin is one integer: mass in units of 2^-40 in the low bits, key count in the high bits.
-  void add(std::int32_t bin, std::int64_t units) { cells_[bin] += units + kOneKey; }
-
-  // Lower and upper bound.
-  struct Bounds {
-    double low;
-    double high;
-  };
+  // Computes the scores of `count` keys; key j is at keys + j * stride.
+  void multiply(const float* keys, std::int64_t stride, std::int64_t count, ScoreBlock& scores) {
+    scores.keys = count;
+    scores.values.resize(as_index(queries_ * count));
+    packed_keys_.resize(as_index(gemm::round_up(count, gemm::tile_shape().columns) * d_));
+    gemm::pack_right({keys, stride, count, d_}, packed_keys_.data());
+    gemm::multiply({packed_.data(), packed_keys_.data(), queries_, count, d_}, false,
+                   scores.values.data(), count);
+    if (softcap_ > 0.0f) rows::soft_cap(scores.values.data(), std::ssize(scores.values), softcap_);
+  }
 
  private:
-  friend class HistogramBounds;
+  std::int64_t d_ = 0;
+  std::int64_t queries_ = 0;
+  float softcap_ = 0.0f;
+  std::vector<float> packed_;
+  std::vector<float> packed_keys_;
+};
 
+// Histogram of the attention weights of one query: count and mass of keys in bins of half octaves.
+// Each bin is one integer: mass in units of 2^-40 in the low bits, key count in the high bits.
+struct WeightHistogram {
+  static constexpr std::int32_t kPaddingBin = keys::kBins;  // bin for padding
+  static constexpr std::int64_t kMostKeys = std::int64_t{1} << 21;
   static constexpr int kMassBits = keys::kUnitBits + 2;  // room for a total mass of 1
   static constexpr std::int64_t kOneKey = std::int64_t{1} << kMassBits;
 
-  std::int64_t cells_[keys::kBins + 1] = {};
+  std::int64_t bins[keys::kBins + 1] = {};
 };
 
 // Bounds on the number of keys that hold a given mass, and on the mass of the top keys.
 class HistogramBounds {
  public:
-  explicit HistogramBounds(const WeightHistogram& bins) {
+  struct Bounds {
+    double low;
+    double high;
+  };
+
+  explicit HistogramBounds(const WeightHistogram& histogram) {
     constexpr double kUnit = 1.0 / static_cast<double>(std::int64_t{1} << keys::kUnitBits);
     for (std::size_t b = 0; b < keys::kBins; ++b) {
-      const auto cell = bins.cells_[b];
+      const auto cell = histogram.bins[b];
       const double count = static_cast<double>(cell >> WeightHistogram::kMassBits);
       const double mass = static_cast<double>(cell & (WeightHistogram::kOneKey - 1)) * kUnit;
       keys_[b + 1] = keys_[b] + count;
@@ -55,7 +119,7 @@ class HistogramBounds {
     }
   }
 
-  WeightHistogram::Bounds keys_of_share(double share) const {
+  Bounds keys_of_share(double share) const {
     const auto b = first_with(held_, share);
     if (b == keys::kBins) return {keys_[b], keys_[b]};
     const double missing = share - held_[b];
@@ -67,7 +131,7 @@ class HistogramBounds {
     return {std::min(high, keys_[b] + std::max(1.0, std::ceil(missing / upper(b)))), high};
   }
 
-  WeightHistogram::Bounds mass_of_top(std::int64_t top) const {
+  Bounds mass_of_top(std::int64_t top) const {
     const auto b = first_with(keys_, static_cast<double>(top));
     if (b == keys::kBins) return {held_[b], held_[b]};
     const double taken = static_cast<double>(top) - keys_[b];
@@ -101,7 +165,8 @@ static_assert(keys::kBins == kMassBins);
 // Computes the all-keys columns of a head, block by block.
 class AllKeysColumns {
  public:
-  // All references must outlive the object. key_sums is that of key 0; keys are n_heads apart.
+  // All references must outlive the object. key_sums points to the sum of key 0; the
+  // sums of consecutive keys are n_heads apart.
   AllKeysColumns(const HeadInput& in, const AttentionRequest& request, const KeyVariants& keys,
                  std::int64_t* key_sums)
       : in_(in), request_(request), layout_(request.layout), keys_(keys), key_sums_(key_sums) {}
@@ -111,8 +176,7 @@ class AllKeysColumns {
   void add(QueryTile& queries, std::int64_t begin, std::int64_t end, double* values) {
     QKSCOPE_ASSERT(in_.sequence.length < WeightHistogram::kMostKeys);
     queries_ = {begin, end};
-    bins_.resize(as_index((end - begin + kRows - 1) / kRows * kRows));
-    for (auto& bins : bins_) bins.clear();
+    histograms_.assign(as_index((end - begin + kRows - 1) / kRows * kRows), {});
     divergences_.assign(as_index(end - begin) * keys_.replaced.size(), {});
     replaced_scores_.resize(keys_.replaced.size());
     for (auto first = in_.first_key(begin) / kKeys * kKeys; first < end; first += kKeys) {
@@ -143,10 +207,6 @@ class AllKeysColumns {
     std::int64_t end;
   };
 
-  static std::int64_t bit_width(std::int64_t distance) {
-    return std::bit_width(static_cast<std::uint64_t>(distance));
-  }
-
   void add_keys(Range block, double* values) {
     std::fill_n(block_sums_, kKeys, 0);
     for (auto query = queries_.begin; query < queries_.end; query += kRows) {
@@ -173,14 +233,15 @@ class AllKeysColumns {
     const Range seen{std::max(block.begin, in_.first_key(i)), std::min(block.end, i + 1)};
     if (seen.begin >= seen.end) return;
     const auto at = seen.begin - block.begin;
-    const auto sums = keys::weigh({scores_.row(i - queries_.begin) + at, seen.end - seen.begin,
-                                   static_cast<float>(i - seen.begin)},
-                                  keys::LogSum(in_.lse(i)), p_[slot] + at, bin_[slot] + at);
+    const auto sums =
+        keys::weigh_segment({scores_.row(i - queries_.begin) + at, seen.end - seen.begin,
+                             static_cast<float>(i - seen.begin)},
+                            keys::LogSum(in_.lse(i)), p_[slot] + at, bin_[slot] + at);
     v[layout_.entropy()] += sums.entropy;
     v[layout_.distance_mean()] += sums.distance;
     // Keys whose distances have the same bit width are contiguous.
     for (auto j = seen.begin; j < seen.end;) {
-      const auto width = bit_width(i - j);
+      const std::int64_t width = std::bit_width(static_cast<std::uint64_t>(i - j));
       const auto nearest = width == 0 ? 0 : std::int64_t{1} << (width - 1);
       const auto end = std::min(seen.end, i - nearest + 1);
       const bool all = end - j == seen.end - seen.begin;
@@ -196,9 +257,9 @@ class AllKeysColumns {
     const auto at = seen.begin - block.begin;
     for (std::size_t r = 0; r < replaced_scores_.size(); ++r) {
       auto& divergence = divergences_[as_index(i - queries_.begin) * replaced_scores_.size() + r];
-      const auto part =
-          keys::compare(p + at, scores_.row(i - queries_.begin) + at,
-                        replaced_scores_[r].row(i - queries_.begin) + at, seen.end - seen.begin);
+      const auto part = keys::compare_scores(p + at, scores_.row(i - queries_.begin) + at,
+                                             replaced_scores_[r].row(i - queries_.begin) + at,
+                                             seen.end - seen.begin);
       const double highest =
           divergence.sum > 0 ? std::max<double>(divergence.highest, part.highest) : part.highest;
       divergence.difference += part.difference;
@@ -223,18 +284,18 @@ class AllKeysColumns {
       }
       float mass = 0;
       const auto at = seen.begin - block.begin;
-      rows::dots({p + at, keys_.kept[s].data() + seen.begin, 0, 1, seen.end - seen.begin}, 1.0f,
-                 &mass);
+      rows::dot_products({p + at, keys_.kept[s].data() + seen.begin, 0, 1, seen.end - seen.begin},
+                         1.0f, &mass);
       kept += mass;
     }
   }
 
   // Interleaving the rows hides the latency of dependent additions to one bin.
   void count(std::int64_t query, std::int64_t width) {
-    WeightHistogram* const bins = bins_.data() + query;
+    WeightHistogram* const histograms = histograms_.data() + query;
     for (std::int64_t j = 0; j < width; ++j)
       for (std::int64_t slot = 0; slot < kRows; ++slot)
-        bins[slot].add(bin_[slot][j], units_[slot][j]);
+        histograms[slot].bins[bin_[slot][j]] += units_[slot][j] + WeightHistogram::kOneKey;
   }
 
   void finish(std::int64_t i, double* v) const {
@@ -242,14 +303,14 @@ class AllKeysColumns {
     const double entropy = v[layout_.entropy()];
     v[layout_.perplexity()] = std::exp(entropy);
     v[layout_.entropy_relative()] = i == 0 ? 0.0 : entropy / std::log(static_cast<double>(i + 1));
-    const HistogramBounds binned(bins_[query]);
+    const HistogramBounds bounds(histograms_[query]);
     for (std::int64_t k = 0; k < kKeyShares; ++k) {
-      const auto [low, high] = binned.keys_of_share(kKeyShare[k]);
+      const auto [low, high] = bounds.keys_of_share(kKeyShare[k]);
       v[layout_.keys_low(k)] = low;
       v[layout_.keys_high(k)] = high;
     }
     for (std::int64_t k = 0; k < kTopKeys; ++k) {
-      const auto [low, high] = binned.mass_of_top(kTopKey[k]);
+      const auto [low, high] = bounds.mass_of_top(kTopKey[k]);
       v[layout_.top_low(k)] = low;
       v[layout_.top_high(k)] = high;
     }
@@ -274,9 +335,9 @@ class AllKeysColumns {
   Range queries_ = {0, 0};
   ScoreBlock scores_;
   std::vector<ScoreBlock> replaced_scores_;
-  std::vector<WeightHistogram> bins_;    // (queries rounded up to kRows)
-  std::vector<Divergence> divergences_;  // (queries, replacements)
-  std::int64_t block_sums_[kKeys] = {};  // fixed-point sums of the keys of the block
+  std::vector<WeightHistogram> histograms_;  // (queries rounded up to kRows)
+  std::vector<Divergence> divergences_;      // (queries, replacements)
+  std::int64_t block_sums_[kKeys] = {};      // fixed-point sums of the keys of the block
   // Weights, bins and fixed-point weights of kRows queries; padding has weight 0 and kPaddingBin.
   float p_[kRows][kKeys] = {};
   std::int32_t bin_[kRows][kKeys] = {};

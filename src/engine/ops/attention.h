@@ -1,10 +1,13 @@
 // Causal attention over packed sequences, with an optional sliding window.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <span>
+#include <utility>
 
 #include "engine/ops/row_kernels.h"
-#include "engine/ops/sequence.h"
+#include "qkscope/forward.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope {
@@ -33,9 +36,49 @@ struct AttentionInput {
 void attention(const AttentionInput& input, TensorView z,
                std::span<rows::RunningSoftmax> row_sums = {});
 
+// Returns the row of a query. `queries` are ascending rows; empty means all rows.
+inline std::int64_t row_of_query(std::int64_t query, std::span<const std::int64_t> queries) {
+  return queries.empty() ? query : queries[static_cast<std::size_t>(query)];
+}
+
+// Returns the queries [first, end) that belong to the sequence.
+inline std::pair<std::int64_t, std::int64_t> queries_of(const Sequence& sequence,
+                                                        std::span<const std::int64_t> queries) {
+  if (queries.empty()) return {sequence.begin, sequence.begin + sequence.length};
+  const auto at = [&](std::int64_t row) {
+    return std::lower_bound(queries.begin(), queries.end(), row) - queries.begin();
+  };
+  return {at(sequence.begin), at(sequence.begin + sequence.length)};
+}
+
+// Returns the first key row of a sequence in tensors that include cached positions.
+inline std::int64_t first_key_row(std::span<const Sequence> sequences, std::size_t index) {
+  auto row = sequences[index].begin;
+  for (std::size_t i = 0; i < index; ++i) row += sequences[i].past;
+  return row;
+}
+
 // Returns the first key position visible to the query at `position`.
 inline std::int64_t first_visible_key(std::int64_t position, std::int64_t window) {
   return window > 0 && position >= window ? position - window + 1 : 0;
 }
+
+// Computes scaled, capped and masked scores and their softmax for each given row of q, against the
+// keys of its own sequence, for observers. scores, pattern: (n_heads, rows, keys) with keys the
+// longest sequence; invisible keys are -infinity in scores and 0 in pattern. Either may be empty.
+// The CUDA counterpart is in device/cuda/attention/score_rows.h.
+void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows, TensorView scores,
+                TensorView pattern);
+
+// Computes the pattern from edited scores. A row whose scores still have the values of score_rows
+// keeps the bits of its pattern. Does nothing if pattern is empty.
+void pattern_of_edited_scores(const AttentionInput& input, std::span<const std::int64_t> rows,
+                              ConstTensorView scores, TensorView pattern);
+
+// Recomputes z (rows of q, n_heads, d_head) of rows with edited scores or pattern (the other is
+// empty), from the pattern and all values of the sequence; other rows keep z. Unedited scores are
+// recomputed for comparison, because a second square of scores may not fit into memory.
+void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
+                        ConstTensorView scores, ConstTensorView pattern, TensorView z);
 
 }  // namespace qkscope

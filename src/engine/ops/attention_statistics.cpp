@@ -1,5 +1,3 @@
-#include "engine/ops/attention_statistics.h"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -9,7 +7,7 @@
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/all_keys.h"
-#include "engine/ops/head_scores.h"
+#include "engine/ops/statistics.h"
 
 namespace qkscope {
 namespace {
@@ -55,11 +53,11 @@ std::vector<TokenMass> token_masses(const HeadInput& in,
   std::vector<float> p;
   const auto attend = [&](std::int64_t query, std::int64_t before) -> std::span<const float> {
     scores.resize(as_index(before));
-    rows::dots({in.query(query), keys.data(), in.d(), before, in.d()}, in.input->scale,
-               scores.data());
+    rows::dot_products({in.query(query), keys.data(), in.d(), before, in.d()}, in.input->scale,
+                       scores.data());
     if (in.input->softcap > 0.0f) rows::soft_cap(scores.data(), before, in.input->softcap);
     p.resize(scores.size());
-    keys::weights(scores.data(), before, keys::LogSum(in.lse(query)), p.data());
+    keys::attention_weights(scores.data(), before, keys::LogSum(in.lse(query)), p.data());
     return p;
   };
   for (const auto& block : repeated) {
@@ -94,7 +92,8 @@ class HeadStatistics {
         out_(out),
         cell_((document * out.heads + in.head) * out.buckets),
         all_keys_(in, request, keys,
-                  out.key_sums.data() + (layout_.all_keys ? first_key_sum(in, out) : 0)) {}
+                  out.key_sums.data() +
+                      (layout_.all_keys ? in.sequence.begin * out.heads + in.head : 0)) {}
 
   void run(std::span<const std::vector<std::int64_t>> repeated) {
     masses_ = token_masses(in_, repeated);
@@ -103,10 +102,6 @@ class HeadStatistics {
   }
 
  private:
-  static std::int64_t first_key_sum(const HeadInput& in, const LayerAttention& out) {
-    return in.sequence.begin * out.heads + in.head;
-  }
-
   void add_block(std::int64_t begin, std::int64_t end) {
     const auto count = end - begin;
     block_.assign(as_index(count * layout_.columns()), 0.0);
@@ -128,8 +123,8 @@ class HeadStatistics {
     const auto count = end - first_;
     if (count <= 0) return;
     p_.resize(as_index(count));
-    keys::weights(scores_.row(i - begin) + (first_ - held), count, keys::LogSum(in_.lse(i)),
-                  p_.data());
+    keys::attention_weights(scores_.row(i - begin) + (first_ - held), count,
+                            keys::LogSum(in_.lse(i)), p_.data());
   }
   double p(std::int64_t key) const { return p_[as_index(key - first_)]; }
   // Attention mass on keys [begin, end).

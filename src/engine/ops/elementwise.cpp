@@ -10,6 +10,7 @@
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
+#include "engine/ops/attention.h"
 #include "engine/ops/row_kernels.h"
 
 namespace qkscope {
@@ -63,7 +64,7 @@ void embed(std::span<const std::int32_t> ids, const WeightMatrix& table, float s
     const auto id = ids[as_index(row)];
     QKSCOPE_ASSERT(id >= 0 && id < table.values.dim(0));
     const std::span<float> out(y.data<float>() + row * width, as_index(width));
-    widen(table.values.rows(id, id + 1), out);
+    convert_to_float32(table.values.rows(id, id + 1), out);
     if (factor != 1.0f) rows::scale(out.data(), width, factor);
   });
 }

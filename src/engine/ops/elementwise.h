@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "engine/ops/sequence.h"
+#include "qkscope/forward.h"
 #include "qkscope/model.h"
 #include "qkscope/tensor.h"
 
@@ -19,7 +19,8 @@ void embed_positions(std::span<const Sequence> sequences, const WeightMatrix& ta
 // y = x / sqrt(mean(x²) + eps) * weight over the last dimension n; x and y may alias.
 void rms_norm(ConstTensorView x, std::span<const float> weight, double eps, TensorView y);
 
-// y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, likewise; the bias may be empty.
+// y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last dimension; x and y may
+// alias, and the bias may be empty.
 void layer_norm(ConstTensorView x, const NormWeights& norm, double eps, TensorView y);
 
 // Applies a norm of the given kind; copies x if the norm is empty. x and y may alias.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -18,10 +17,6 @@ namespace {
 
 TensorView floats(Workspace& memory, std::int64_t rows, std::int64_t width) {
   return {reinterpret_cast<std::byte*>(memory.floats(rows * width)), DType::f32, {rows, width}};
-}
-
-void copy_row(float* to, const float* from, std::int64_t width) {
-  std::memcpy(to, from, as_index(width) * sizeof(float));
 }
 
 // Calls body(i, slot) for every slot, in parallel.
@@ -131,13 +126,13 @@ void experts_gate_up(ConstTensorView x, const ExpertRows& by_expert,
     const auto g = floats(gates, count, d_mlp);
     const auto u = floats(ups, count, d_mlp);
     for_each_slot(slots, [&](std::int64_t i, std::int64_t slot) {
-      copy_row(taken.data<float>() + i * d_model,
-               x.data<float>() + slot / by_expert.per_token * d_model, d_model);
+      std::copy_n(x.data<float>() + slot / by_expert.per_token * d_model, d_model,
+                  taken.data<float>() + i * d_model);
     });
     linear(taken, {{experts[expert].gate, g}, {experts[expert].up, u}});
     for_each_slot(slots, [&](std::int64_t i, std::int64_t slot) {
-      copy_row(gate.data<float>() + slot * d_mlp, g.data<float>() + i * d_mlp, d_mlp);
-      copy_row(up.data<float>() + slot * d_mlp, u.data<float>() + i * d_mlp, d_mlp);
+      std::copy_n(g.data<float>() + i * d_mlp, d_mlp, gate.data<float>() + slot * d_mlp);
+      std::copy_n(u.data<float>() + i * d_mlp, d_mlp, up.data<float>() + slot * d_mlp);
     });
   });
 }
@@ -155,7 +150,7 @@ void experts_down(ConstTensorView gated, const ExpertRows& by_expert,
     const auto taken = floats(inputs, count, d_mlp);
     const auto made = floats(outputs, count, d_model);
     for_each_slot(slots, [&](std::int64_t i, std::int64_t slot) {
-      copy_row(taken.data<float>() + i * d_mlp, gated.data<float>() + slot * d_mlp, d_mlp);
+      std::copy_n(gated.data<float>() + slot * d_mlp, d_mlp, taken.data<float>() + i * d_mlp);
     });
     linear(taken, experts[expert].down, made);
     for_each_slot(slots, [&](std::int64_t i, std::int64_t slot) {

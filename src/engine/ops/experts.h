@@ -14,7 +14,7 @@
 
 namespace qkscope {
 
-// Rows of one expert multiplied at a time.
+// Largest number of rows of one expert that are multiplied at a time.
 inline constexpr std::int64_t kMostExpertRows = 1024;
 
 // Selects the k largest logits of each row (rows, experts) in descending order; ties go to the

@@ -58,7 +58,7 @@ HWY_INLINE void add_rows(std::integer_sequence<int, row...>, const LeftValues& l
   (add_row<row, vectors>(left, right, sum), ...);
 }
 
-// The first `vectors` vectors of a tile: c (kRows, kColumns) = or += a (depth, kRows)ᵀ b.
+// First `vectors` vectors of a register tile: c (kRows, kColumns) = or += a (depth, kRows)ᵀ b.
 template <int vectors>
 void tile(std::int64_t depth, const float* a, const float* b, bool add, float* c,
           std::int64_t c_stride) {
@@ -130,7 +130,7 @@ void pack_panels(const Vectors& source, float* packed) {
       packed[k * unit + i] = values[(first + i) * stride + k];
 }
 
-TileShape shape_kernel() {
+TileShape tile_shape_kernel() {
   return {kRows, kColumns};
 }
 
@@ -181,31 +181,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace qkscope::gemm {
 
-HWY_EXPORT(shape_kernel);
-HWY_EXPORT(pack_left_kernel);
-HWY_EXPORT(pack_left_transposed_kernel);
-HWY_EXPORT(pack_right_kernel);
-HWY_EXPORT(multiply_kernel);
-
-TileShape tile_shape() {
-  return QKSCOPE_DISPATCH(shape_kernel)();
-}
-
-void pack_left(const Vectors& rows, float* packed) {
-  QKSCOPE_DISPATCH(pack_left_kernel)(rows, packed);
-}
-
-void pack_left_transposed(const Vectors& rows, float* packed) {
-  QKSCOPE_DISPATCH(pack_left_transposed_kernel)(rows, packed);
-}
-
-void pack_right(const Vectors& columns, float* packed) {
-  QKSCOPE_DISPATCH(pack_right_kernel)(columns, packed);
-}
-
-void multiply(const Product& product, bool add, float* c, std::int64_t c_stride) {
-  QKSCOPE_DISPATCH(multiply_kernel)(product, add, c, c_stride);
-}
+QKSCOPE_EXPORT_KERNEL(TileShape, tile_shape, (), ());
+QKSCOPE_EXPORT_KERNEL(void, pack_left, (const Vectors& rows, float* packed), (rows, packed));
+QKSCOPE_EXPORT_KERNEL(void, pack_left_transposed, (const Vectors& rows, float* packed),
+                      (rows, packed));
+QKSCOPE_EXPORT_KERNEL(void, pack_right, (const Vectors& columns, float* packed), (columns, packed));
+QKSCOPE_EXPORT_KERNEL(void, multiply,
+                      (const Product& product, bool add, float* c, std::int64_t c_stride),
+                      (product, add, c, c_stride));
 
 namespace {
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "qkscope/model.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope::gemm {
@@ -70,6 +71,30 @@ void multiply(const Product& product, bool add, float* c, std::int64_t c_stride)
 double tile_rate(double seconds);
 
 }  // namespace qkscope::gemm
+
+// Products of a few rows of x with weights in their stored layout, as in token-by-token generation.
+// Weights are read once and not packed, because memory bandwidth is the bottleneck. Every element
+// has the bits of gemm::multiply(): one FMA chain in ascending order, split at gemm::depth_block.
+namespace qkscope::gemv {
+
+// Largest number of rows for which this is faster than packing.
+inline constexpr std::int64_t kMostRows = 8;
+// Outputs per group; a task should begin at a multiple of the group size.
+inline constexpr std::int64_t kGroup = 32;
+
+// Operands of y = x weightᵀ.
+struct Product {
+  const float* x;     // (rows, in), contiguous
+  std::int64_t rows;  // at most kMostRows
+  const WeightMatrix& weight;
+  float* y;  // (rows, out)
+  std::int64_t y_stride;
+};
+
+// Computes outputs [first, first + count) of every row.
+void multiply(const Product& product, std::int64_t first, std::int64_t count);
+
+}  // namespace qkscope::gemv
 
 namespace qkscope {
 

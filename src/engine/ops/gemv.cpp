@@ -1,4 +1,5 @@
-// Kernels of gemv.h: y[r][o] = sum over k of x[r][k] w[o][k], k ascending, one FMA per term.
+// Kernels of gemv::multiply in gemm.h: y[r][o] = sum over k of x[r][k] w[o][k], k ascending, one
+// FMA per term.
 //
 // Layout: x (rows, in) contiguous; weights (out, in) as stored, float32, float16 or bfloat16; y
 // (rows, out) with y_stride. Other storage is converted to float32 group by group.
@@ -8,8 +9,6 @@
 // Reads stay inside the weights: a tile with fewer than kTile outputs repeats its last weight row,
 // and its results go through a local buffer. Prefetches beyond the matrix are safe: they never
 // fault. Reference: tests/engine/ops/gemv_test.cpp compares with the packed product row by row.
-#include "engine/ops/gemv.h"
-
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -17,7 +16,7 @@
 #include "base/core/convert.h"
 #include "base/core/cpu_target.h"
 #include "engine/ops/gemm.h"
-#include "engine/ops/weight_rows.h"
+#include "engine/ops/linear.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/ops/gemv.cpp"
@@ -60,27 +59,20 @@ using FourWords = hn::CappedTag<std::uint32_t, 4>;
 using Vector = hn::Vec<Four>;
 constexpr std::int64_t kCacheLine = 64;  // bytes
 
+HWY_INLINE Vector load_four(const float* from) {
+  return hn::LoadU(Four(), from);
+}
+HWY_INLINE Vector load_four(const Fp16* from) {
+  const hn::Rebind<hwy::float16_t, Four> halves;
+  return hn::PromoteTo(Four(), hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(from)));
+}
+
 // Loads weights k to k + kStep - 1 of four outputs, transposed: columns[i] has weight k + i of all.
 template <typename T>
-struct Columns;
-
-template <>
-struct Columns<float> {
+struct Columns {
   static constexpr int kStep = 4;
-  static HWY_INLINE void load(const float* const* weights, std::int64_t k, Vector (&columns)[4]) {
-    for (int i = 0; i < 4; ++i) columns[i] = hn::LoadU(Four(), weights[i] + k);
-    transpose(Four(), columns);
-  }
-};
-
-template <>
-struct Columns<Fp16> {
-  static constexpr int kStep = 4;
-  static HWY_INLINE void load(const Fp16* const* weights, std::int64_t k, Vector (&columns)[4]) {
-    const hn::Rebind<hwy::float16_t, Four> halves;
-    for (int i = 0; i < 4; ++i)
-      columns[i] = hn::PromoteTo(
-          Four(), hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(weights[i] + k)));
+  static HWY_INLINE void load(const T* const* weights, std::int64_t k, Vector (&columns)[4]) {
+    for (int i = 0; i < 4; ++i) columns[i] = load_four(weights[i] + k);
     transpose(Four(), columns);
   }
 };

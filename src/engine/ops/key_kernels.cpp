@@ -1,14 +1,20 @@
-// Kernels of key_kernels.h: weights p_j = exp(s_j - lse) of one query and sums over its keys j,
-// such as the entropy -sum p ln p, the mean distance sum p (i - j), and fixed-point key sums.
+// Kernels of key_kernels.h.
 //
-// Layout: scores, p, bins and units are contiguous arrays over keys.
-// Registers: vectors of kFloats keys; each sum uses 16 interleaved lanes (LaneSums), so that bits
-// do not depend on the vector width. Invariant: lanes beyond the last key contribute 0 to every
-// sum. Loads and stores of a partial vector touch only its valid lanes, so arrays need no padding.
-// add_units is the exception: its arrays are padded to a multiple of 16 keys.
-// Reference: tests/engine/ops/attention_statistics_test.cpp compares with plain float64 loops.
+// Statistics of one query: weights p_j = exp(s_j - lse) and sums over keys j, such as the entropy
+// -sum p ln p and the mean distance sum p (i - j). Scores, p, bins and units are contiguous arrays
+// over keys. Each sum uses 16 interleaved lanes (LaneSums), so that bits do not depend on the
+// vector width; lanes beyond the last key add 0. Only the valid lanes of a partial vector are
+// loaded and stored; the arrays of add_units are padded to a multiple of 16 keys. Reference:
+// tests/engine/ops/attention_statistics_test.cpp, plain float64 loops.
+//
+// Online softmax of a panel of queries: with m the old and m' the new maximum of a column,
+// p_k = exp(s_k - m'), sum = sum exp(m - m') + sum over k of p_k, z *= exp(m - m'). Scores (keys,
+// columns) and z (z_rows, columns) have the column index running fastest; columns do not depend on
+// each other. Whole vectors of columns are read and written up to round_up(used, vector width).
+// Reference: tests/engine/ops/key_kernels_test.cpp, a scalar loop with std::exp.
 #include "engine/ops/key_kernels.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "base/core/cpu_target.h"
@@ -39,7 +45,7 @@ HWY_INLINE FloatVector mask_tail(FloatVector values, PartialVector part) {
   return hn::IfThenElseZero(hn::FirstN(kTag, static_cast<std::size_t>(part.count)), values);
 }
 
-void weights_kernel(const float* scores, std::int64_t count, LogSum lse, float* p) {
+void attention_weights_kernel(const float* scores, std::int64_t count, LogSum lse, float* p) {
   for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
     store(exp_approx(kTag, log_weight(load(scores + i, extent), lse)), p + i, extent);
   });
@@ -60,7 +66,7 @@ HWY_INLINE void store_bins(hn::Vec<hn::RebindToSigned<Floats>> bins, std::int32_
   std::memcpy(to, lanes, static_cast<std::size_t>(part.count) * sizeof(std::int32_t));
 }
 
-SegmentSums weigh_kernel(const Segment& segment, LogSum lse, float* p, std::int32_t* bins) {
+SegmentSums weigh_segment_kernel(const Segment& segment, LogSum lse, float* p, std::int32_t* bins) {
   LaneSums mass;
   LaneSums entropy;
   LaneSums distance;
@@ -101,8 +107,8 @@ void add_units_kernel(const float* p, std::int64_t count, std::int64_t* units,
   }
 }
 
-ReplacedSums compare_kernel(const float* p, const float* scores, const float* replaced,
-                            std::int64_t count) {
+ReplacedSums compare_scores_kernel(const float* p, const float* scores, const float* replaced,
+                                   std::int64_t count) {
   const float highest = lane_max(replaced, count, -std::numeric_limits<float>::infinity());
   const auto top = hn::Set(kTag, highest);
   LaneSums difference;
@@ -117,38 +123,129 @@ ReplacedSums compare_kernel(const float* p, const float* scores, const float* re
   return {difference.total(), highest, sum.total()};
 }
 
+// Updates one vector of columns of a panel.
+class PanelColumns {
+ public:
+  PanelColumns(const ScorePanel& panel, std::int64_t column)
+      : panel_(panel), column_(column), scores_(panel.scores + column) {}
+
+  void update() const {
+    mask();
+    const auto before = hn::LoadU(kTag, panel_.highest + column_);
+    const auto highest = highest_score(before);
+    // Before the first visible key any finite value works: -infinity minus it stays -infinity.
+    const auto top = hn::IfThenElse(hn::Eq(highest, minus_infinity()), hn::Zero(kTag), highest);
+    exponentials(top);
+    const auto rescale = exp_of_negative(kTag, hn::Sub(before, top));
+    float* sum = panel_.sum + column_;
+    hn::StoreU(hn::MulAdd(hn::LoadU(kTag, sum), rescale, sum_of_weights()), kTag, sum);
+    hn::StoreU(highest, kTag, panel_.highest + column_);
+    if (!hn::AllTrue(kTag, hn::Eq(rescale, hn::Set(kTag, 1.0f)))) scale_z(rescale);
+  }
+
+ private:
+  static FloatVector minus_infinity() {
+    return hn::Set(kTag, -std::numeric_limits<float>::infinity());
+  }
+  float* at(std::int64_t key) const { return scores_ + key * panel_.columns; }
+  FloatVector load(std::int64_t key) const { return hn::LoadU(kTag, at(key)); }
+
+  void mask() const {
+    const auto first = std::min(panel_.all_first, panel_.keys);
+    mask(0, first);
+    mask(std::max(first, panel_.all_end), panel_.keys);
+  }
+
+  void mask(std::int64_t key, std::int64_t end_key) const {
+    const auto first = hn::LoadU(kTag, panel_.first + column_);
+    const auto end = hn::LoadU(kTag, panel_.end + column_);
+    for (; key < end_key; ++key) {
+      const auto here = hn::Set(kTag, static_cast<float>(key));
+      const auto masked = hn::Or(hn::Lt(here, first), hn::Ge(here, end));
+      hn::StoreU(hn::IfThenElse(masked, minus_infinity(), load(key)), kTag, at(key));
+    }
+  }
+
+  // Compares and selects because the max instructions of CPUs differ for NaN.
+  static FloatVector larger(FloatVector a, FloatVector b) {
+    return hn::IfThenElse(hn::Lt(a, b), b, a);
+  }
+
+  FloatVector highest_score(FloatVector before) const {
+    FloatVector largest[4] = {before, before, before, before};
+    std::int64_t key = 0;
+    for (; key + 4 <= panel_.keys; key += 4)
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) largest[i] = larger(largest[i], load(key + i));
+    for (; key < panel_.keys; ++key) largest[0] = larger(largest[0], load(key));
+    return larger(larger(largest[0], largest[1]), larger(largest[2], largest[3]));
+  }
+
+  void exponentials(FloatVector top) const {
+#pragma GCC unroll 4
+    for (std::int64_t key = 0; key < panel_.keys; ++key)
+      hn::StoreU(exp_of_negative(kTag, hn::Sub(load(key), top)), kTag, at(key));
+  }
+
+  // Adds eight partial sums at a time, which fit into the registers of every target.
+  FloatVector sum_of_weights() const {
+    FloatVector low[8];
+    FloatVector high[8];
+    sum_lanes(0, low);
+    sum_lanes(8, high);
+    for (int i = 0; i < 8; ++i) low[i] = hn::Add(low[i], high[i]);
+    for (int width = 4; width > 0; width /= 2)
+      for (int i = 0; i < width; ++i) low[i] = hn::Add(low[i], low[i + width]);
+    return low[0];
+  }
+
+  void sum_lanes(std::int64_t first, FloatVector (&sums)[8]) const {
+    for (auto& sum : sums) sum = hn::Zero(kTag);
+    std::int64_t key = first;
+    for (; key + 8 <= panel_.keys; key += kSumLanes)
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) sums[i] = hn::Add(sums[i], load(key + i));
+    for (int i = 0; key < panel_.keys && i < 8; ++i, ++key) sums[i] = hn::Add(sums[i], load(key));
+  }
+
+  void scale_z(FloatVector factor) const {
+    float* z = panel_.z + column_;
+    for (std::int64_t row = 0; row < panel_.z_rows; ++row, z += panel_.columns)
+      hn::StoreU(hn::Mul(hn::LoadU(kTag, z), factor), kTag, z);
+  }
+
+  const ScorePanel& panel_;
+  std::int64_t column_;
+  float* scores_;
+};
+
+void update_softmax_kernel(const ScorePanel& panel) {
+  for (std::int64_t column = 0; column < panel.used; column += kFloats)
+    PanelColumns(panel, column).update();
+}
+
 }  // namespace qkscope::keys::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qkscope::keys {
 
-HWY_EXPORT(weights_kernel);
-HWY_EXPORT(sum_kernel);
-HWY_EXPORT(weigh_kernel);
-HWY_EXPORT(add_units_kernel);
-HWY_EXPORT(compare_kernel);
-
-void weights(const float* scores, std::int64_t keys, LogSum lse, float* p) {
-  QKSCOPE_DISPATCH(weights_kernel)(scores, keys, lse, p);
-}
-
-float sum(const float* x, std::int64_t count) {
-  return QKSCOPE_DISPATCH(sum_kernel)(x, count);
-}
-
-SegmentSums weigh(const Segment& segment, LogSum lse, float* p, std::int32_t* bins) {
-  return QKSCOPE_DISPATCH(weigh_kernel)(segment, lse, p, bins);
-}
-
-void add_units(const float* p, std::int64_t keys, std::int64_t* units, std::int64_t* key_sums) {
-  QKSCOPE_DISPATCH(add_units_kernel)(p, keys, units, key_sums);
-}
-
-ReplacedSums compare(const float* p, const float* scores, const float* replaced,
-                     std::int64_t keys) {
-  return QKSCOPE_DISPATCH(compare_kernel)(p, scores, replaced, keys);
-}
+QKSCOPE_EXPORT_KERNEL(void, attention_weights,
+                      (const float* scores, std::int64_t keys, LogSum lse, float* p),
+                      (scores, keys, lse, p));
+QKSCOPE_EXPORT_KERNEL(float, sum, (const float* x, std::int64_t count), (x, count));
+QKSCOPE_EXPORT_KERNEL(SegmentSums, weigh_segment,
+                      (const Segment& segment, LogSum lse, float* p, std::int32_t* bins),
+                      (segment, lse, p, bins));
+QKSCOPE_EXPORT_KERNEL(void, add_units,
+                      (const float* p, std::int64_t keys, std::int64_t* units,
+                       std::int64_t* key_sums),
+                      (p, keys, units, key_sums));
+QKSCOPE_EXPORT_KERNEL(ReplacedSums, compare_scores,
+                      (const float* p, const float* scores, const float* replaced,
+                       std::int64_t keys),
+                      (p, scores, replaced, keys));
+QKSCOPE_EXPORT_KERNEL(void, update_softmax, (const ScorePanel& panel), (panel));
 
 }  // namespace qkscope::keys
 #endif

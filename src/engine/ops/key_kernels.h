@@ -1,5 +1,6 @@
-// Vector loops over the keys of one query for attention statistics, for every CPU target. Sums use
-// 16 interleaved lanes added in one fixed order: the same bits on every target with FMA.
+// Vector loops over keys, compiled for every CPU target: attention statistics of one query, and the
+// online softmax of a panel of queries. Sums use 16 interleaved lanes added in one fixed order, so
+// the bits are the same on every target with FMA.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ struct LogSum {
 };
 
 // p = exp(score - lse) for each key.
-void weights(const float* scores, std::int64_t keys, LogSum lse, float* p);
+void attention_weights(const float* scores, std::int64_t keys, LogSum lse, float* p);
 
 // Returns the sum of `count` values in 16 lanes.
 float sum(const float* x, std::int64_t count);
@@ -50,7 +51,7 @@ struct SegmentSums {
   float distance;  // sum of p (i - j)
 };
 // Computes the sums, p (keys), and the bin of each key: floor(-2 log2 p), at most the last bin.
-SegmentSums weigh(const Segment& segment, LogSum lse, float* p, std::int32_t* bins);
+SegmentSums weigh_segment(const Segment& segment, LogSum lse, float* p, std::int32_t* bins);
 
 // units = p in units of 2^-40, and key_sums += units. `keys` is a multiple of kPadding.
 void add_units(const float* p, std::int64_t keys, std::int64_t* units, std::int64_t* key_sums);
@@ -63,6 +64,30 @@ struct ReplacedSums {
 };
 // Compares the attention scores of one query for the original keys with its scores for the replaced
 // keys.
-ReplacedSums compare(const float* p, const float* scores, const float* replaced, std::int64_t keys);
+ReplacedSums compare_scores(const float* p, const float* scores, const float* replaced,
+                            std::int64_t keys);
+
+// Input of the online softmax of attention: scores of one block of keys for `columns` queries, the
+// column count of the gemm.h tile. A column is one query of one head. Key indices count from the
+// start of the block: column c sees keys [first[c], end[c]), and every column sees [all_first,
+// all_end).
+struct ScorePanel {
+  float* scores;  // (keys, columns) scores; replaced by weights
+  std::int64_t keys;
+  std::int64_t columns;
+  const float* first;  // (columns)
+  const float* end;    // (columns)
+  std::int64_t all_first;
+  std::int64_t all_end;
+  float* highest;  // (columns) running maximum; -infinity before the first visible key
+  float* sum;      // (columns) running sum of exp(score - highest)
+  float* z;        // (z_rows, columns) running weighted sum of values
+  std::int64_t z_rows;
+  std::int64_t used = columns;  // columns that are needed; whole vectors beyond may stay unchanged
+};
+
+// Replaces scores by exp(score - highest), 0 for masked keys, updates highest and sum, and rescales
+// z. The sum of a block uses 16 lanes, key k in lane k % 16, added in one fixed order.
+void update_softmax(const ScorePanel& panel);
 
 }  // namespace qkscope::keys

@@ -1,19 +1,69 @@
 #include "engine/ops/linear.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
 #include <span>
 #include <vector>
 
+#include "base/core/convert.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/gemm.h"
-#include "engine/ops/gemv.h"
 #include "engine/ops/row_kernels.h"
-#include "engine/ops/weight_rows.h"
 
 namespace qkscope {
 namespace {
+
+// Converts `count` contiguous values from `offset` on.
+void widen_run(const WeightMatrix& matrix, std::int64_t offset, std::int64_t count, float* out) {
+  const auto& values = matrix.values;
+  const auto size = static_cast<std::int64_t>(dtype_size(values.dtype()));
+  convert_to_float32({values.bytes() + offset * size, values.dtype(), {count}},
+                     {out, static_cast<std::size_t>(count)});
+}
+
+// Matrices stored as (in, out): contiguous values belong to different rows.
+void widen_columns(const WeightMatrix& matrix, const WeightPart& part, float* out) {
+  thread_local std::vector<float> column;
+  const auto step = matrix.values.stride(0);
+  const auto run = (part.rows - 1) * step + 1;
+  column.resize(static_cast<std::size_t>(run));
+  for (std::int64_t i = 0; i < part.depth; ++i) {
+    const auto offset = (part.begin + i) * matrix.values.stride(1) + part.first * step;
+    widen_run(matrix, offset, run, column.data());
+    for (std::int64_t row = 0; row < part.rows; ++row)
+      out[row * part.depth + i] = column[static_cast<std::size_t>(row * step)];
+  }
+}
+
+// E8M0 of OCP Microscaling Formats 1.0: 2^(bits - 127), NaN for 255.
+float power_of_two(std::uint8_t bits) {
+  constexpr std::uint8_t kNanBits = 255;
+  return bits == kNanBits ? std::numeric_limits<float>::quiet_NaN()
+                          : static_cast<float>(std::ldexp(1.0, bits - 127));
+}
+
+// MXFP4: one of 16 values (E2M1) times the power of two of its block of 32, exact in float32.
+void widen_mxfp4(const WeightMatrix& matrix, const WeightPart& part, float* out) {
+  constexpr std::array kNumbers = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                   -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+  constexpr std::int64_t kBlock = 32;
+  const auto bytes_of = [](ConstTensorView values, std::int64_t row) {
+    return reinterpret_cast<const std::uint8_t*>(values.bytes()) + row * values.stride(0);
+  };
+  for (std::int64_t row = part.first; row < part.first + part.rows; ++row) {
+    const auto* numbers = bytes_of(matrix.values, row);
+    const auto* scales = bytes_of(matrix.block_scales, row);
+    for (auto i = part.begin; i < part.begin + part.depth;) {
+      const auto end = std::min(part.begin + part.depth, (i / kBlock + 1) * kBlock);
+      const float scale = power_of_two(scales[i / kBlock]);
+      for (; i < end; ++i) *out++ = scale * kNumbers[(numbers[i / 2] >> (i % 2 * 4)) & 15];
+    }
+  }
+}
 
 constexpr std::int64_t kBlockColumns = 96;  // a multiple of the tile of every CPU target
 constexpr std::int64_t kMostTaskRows = 3072;
@@ -33,17 +83,16 @@ struct Block {
   std::int64_t columns;
 };
 
-std::vector<Block> blocks_of(std::span<const Product> products) {
+// Splits the outputs of every product into blocks of at most `columns`.
+std::vector<Block> split_outputs(std::span<const Product> products, std::int64_t columns) {
   std::vector<Block> blocks;
-  for (const auto& product : products) {
-    const auto out = product.weight.out();
-    for (std::int64_t first = 0; first < out; first += kBlockColumns)
-      blocks.push_back({&product, first, std::min(kBlockColumns, out - first)});
-  }
+  for (const auto& product : products)
+    for (std::int64_t first = 0; first < product.weight.out(); first += columns)
+      blocks.push_back({&product, first, std::min(columns, product.weight.out() - first)});
   return blocks;
 }
 
-// Rows per task: the fewest parts that balance the threads. Results do not depend on it.
+// Rows per task: the fewest parts that balance the threads. The choice does not change results.
 std::int64_t rows_per_task(std::int64_t rows, std::int64_t blocks) {
   const std::int64_t threads = thread_count();
   const auto most_parts = std::max<std::int64_t>(1, rows / kLeastTaskRows);
@@ -165,10 +214,7 @@ void multiply_few_rows(ConstTensorView x, std::span<const Product> products) {
   for (const auto& product : products) outputs += product.weight.out();
   const auto per_task =
       gemm::round_up(outputs / (4 * std::int64_t{thread_count()}) + 1, gemv::kGroup);
-  std::vector<Block> blocks;
-  for (const auto& product : products)
-    for (std::int64_t first = 0; first < product.weight.out(); first += per_task)
-      blocks.push_back({&product, first, std::min(per_task, product.weight.out() - first)});
+  const auto blocks = split_outputs(products, per_task);
   parallel_for(std::ssize(blocks), [&](std::int64_t i) {
     const auto& [product, first, columns] = blocks[as_index(i)];
     const auto& y = product->y;
@@ -185,7 +231,7 @@ void multiply(ConstTensorView x, std::span<const Product> products) {
     QKSCOPE_ASSERT(y.dim(0) == x.dim(0) && y.dim(1) == weight.out() && y.stride(1) == 1);
   }
   if (x.dim(0) <= gemv::kMostRows) return multiply_few_rows(x, products);
-  const auto blocks = blocks_of(products);
+  const auto blocks = split_outputs(products, kBlockColumns);
   const auto count = std::ssize(blocks);
   PackedInput packed(x);
   multiply_blocks(packed, blocks,
@@ -194,6 +240,18 @@ void multiply(ConstTensorView x, std::span<const Product> products) {
 }
 
 }  // namespace
+
+void widen_rows(const WeightMatrix& matrix, const WeightPart& part, float* out) {
+  if (matrix.is_mxfp4()) return widen_mxfp4(matrix, part, out);
+  if (matrix.transposed()) {
+    widen_columns(matrix, part, out);
+  } else {
+    for (std::int64_t row = 0; row < part.rows; ++row)
+      widen_run(matrix, matrix.row_offset(part.first + row) + part.begin, part.depth,
+                out + row * part.depth);
+  }
+  if (matrix.scale != 1.0f) rows::scale(out, part.rows * part.depth, matrix.scale);
+}
 
 void linear(ConstTensorView x, const Linear& layer, TensorView y) {
   linear(x, {{layer, y}});

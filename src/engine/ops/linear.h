@@ -1,6 +1,8 @@
-// Linear layers y = x Wᵀ + b: float32 arithmetic, weights in their stored type.
+// Linear layers y = x Wᵀ + b: float32 arithmetic, weights in their stored type; and the conversion
+// of stored weights to float32.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 
 #include "qkscope/model.h"
@@ -22,5 +24,23 @@ void linear(ConstTensorView x, std::initializer_list<Projection> projections);
 
 // Limit of weights packed for all threads together, in floats: 64 MiB.
 inline constexpr std::int64_t kMostSharedWeights = std::int64_t{1} << 24;
+
+// Rows [first, first + rows) and columns [begin, begin + depth) of a matrix.
+struct WeightPart {
+  std::int64_t first;
+  std::int64_t rows;
+  std::int64_t begin;
+  std::int64_t depth;
+};
+
+// out (rows, depth) = a part of the matrix in float32, with the scale applied.
+void widen_rows(const WeightMatrix& matrix, const WeightPart& part, float* out);
+
+// Returns a view of the same memory, `offset` elements later, with another shape and other strides.
+inline ConstTensorView strided_view(ConstTensorView v, std::int64_t offset, const Shape& shape,
+                                    const Shape& strides) {
+  const auto element = static_cast<std::int64_t>(dtype_size(v.dtype()));
+  return {v.bytes() + offset * element, v.dtype(), shape, strides, v.device()};
+}
 
 }  // namespace qkscope

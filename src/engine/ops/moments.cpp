@@ -1,4 +1,4 @@
-#include "engine/ops/moments.h"
+#include "engine/statistics/moments.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "base/numerics/products.h"
-#include "engine/statistics/positions.h"
+#include "engine/ops/statistics.h"
 
 namespace qkscope {
 namespace {
@@ -28,7 +28,7 @@ struct Chunk {
 };
 
 // Splits a document at multiples of 256 and at the borders of row sets and buckets.
-std::vector<Chunk> chunks_of(std::int64_t length, const MomentRequest& request) {
+std::vector<Chunk> split_document(std::int64_t length, const MomentRequest& request) {
   std::vector<Chunk> chunks;
   PositionTable table;
   const auto last = request.shape.buckets - 1;
@@ -43,18 +43,14 @@ std::vector<Chunk> chunks_of(std::int64_t length, const MomentRequest& request) 
   return chunks;
 }
 
-MomentShape one_head(MomentShape shape) {
-  shape.heads = 1;
-  return shape;
-}
-
 // Accumulates the chunks of one head.
 class HeadSums {
  public:
+  // `shape` describes one head.
   HeadSums(ConstTensorView x, const Sequence& sequence, const MomentRequest& request,
-           std::int64_t head)
+           const MomentShape& shape, std::int64_t head)
       : request_(request),
-        shape_(one_head(request.shape)),
+        shape_(shape),
         stride_(x.stride(0)),
         values_(x.data<float>() + sequence.begin * x.stride(0) + head * x.stride(1)),
         sums_(empty_layer(shape_)),
@@ -178,7 +174,7 @@ class HeadSums {
   bool finite_ = true;
 };
 
-// Copies the values of one head into the arrays of all heads.
+// Copies the moments of one head into the arrays of all heads.
 template <typename T>
 void copy_head(const std::vector<T>& one, std::int64_t head, std::vector<T>& all) {
   std::copy(one.begin(), one.end(), all.begin() + head * std::ssize(one));
@@ -209,11 +205,13 @@ DocumentMoments document_moments(ConstTensorView x, const Sequence& sequence,
   const auto heads = request.shape.heads;
   QKSCOPE_ASSERT(x.dim(1) == heads && x.dim(2) == request.shape.dim);
   DocumentMoments result{empty_layer(request.shape), {}};
-  const auto chunks = chunks_of(sequence.length, request);
+  const auto chunks = split_document(sequence.length, request);
+  auto one_head = request.shape;
+  one_head.heads = 1;
   std::vector<LayerMoments> sums(as_index(heads));
   std::vector<char> finite(as_index(heads));
   parallel_for(heads, [&](std::int64_t head) {
-    HeadSums head_sums(x, sequence, request, head);
+    HeadSums head_sums(x, sequence, request, one_head, head);
     for (const auto& chunk : chunks) head_sums.add(chunk);
     sums[as_index(head)] = head_sums.sums();
     finite[as_index(head)] = head_sums.finite() ? 1 : 0;

@@ -10,7 +10,7 @@
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/gemm.h"
-#include "engine/ops/sequence.h"
+#include "qkscope/forward.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope {

@@ -4,10 +4,18 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/core/cpu_target.h"
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
-#include "base/core/translate_exceptions.h"
 #include "engine/ops/row_kernels.h"
+
+#if QKSCOPE_SLEEF
+// sleef.h declares FMA variants only if FP_FAST_FMA is defined; the library always has them.
+#ifndef FP_FAST_FMA
+#define FP_FAST_FMA
+#endif
+#include <sleef.h>
+#endif
 
 namespace qkscope {
 namespace {
@@ -122,28 +130,39 @@ RopeFrequencies longrope(const RopeConfig& rope, std::int64_t length) {
   return {inverse, static_cast<float>(attention)};
 }
 
-RopeFrequencies frequencies_of(const RopeConfig& rope, std::int64_t length) {
-  switch (rope.type) {
-    case RopeType::standard:
-      return {inverse_frequencies(rope.theta, rope.dim), 1.0f};
-    case RopeType::linear:
-      return linear(rope);
-    case RopeType::dynamic:
-      return dynamic(rope, length);
-    case RopeType::yarn:
-      return yarn(rope);
-    case RopeType::llama3:
-      return llama3(rope);
-    case RopeType::longrope:
-      return longrope(rope, length);
-  }
-  assertion_failed("known rope type", __FILE__, __LINE__);
-}
-
 }  // namespace
 
+float power(float base, float exponent) {
+#if QKSCOPE_SLEEF
+  static const bool fused = std::ranges::any_of(cpu_targets(), has_fused_multiply_add);
+  return fused ? Sleef_powf1_u10purecfma(base, exponent) : Sleef_powf1_u10purec(base, exponent);
+#else
+  return static_cast<float>(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+#endif
+}
+
+bool power_is_sleef() {
+  return QKSCOPE_SLEEF != 0;
+}
+
 RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length) {
-  return translate_exceptions([&] { return frequencies_of(rope, length); });
+  return translate_exceptions([&]() -> RopeFrequencies {
+    switch (rope.type) {
+      case RopeType::standard:
+        return {inverse_frequencies(rope.theta, rope.dim), 1.0f};
+      case RopeType::linear:
+        return linear(rope);
+      case RopeType::dynamic:
+        return dynamic(rope, length);
+      case RopeType::yarn:
+        return yarn(rope);
+      case RopeType::llama3:
+        return llama3(rope);
+      case RopeType::longrope:
+        return longrope(rope, length);
+    }
+    assertion_failed("known rope type", __FILE__, __LINE__);
+  });
 }
 
 RotaryTable rotary_table(const RopeConfig& rope, std::span<const Sequence> sequences) {
@@ -155,9 +174,9 @@ RotaryTable rotary_table(const RopeConfig& rope, std::span<const Sequence> seque
     parallel_ranges(sequence.length, kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
       for (auto row = first; row < end; ++row) {
         const auto at = (sequence.begin + row) * half;
-        rows::angles(static_cast<float>(sequence.past + row), frequencies.inverse.data(), half,
-                     frequencies.attention_factor, table.cos.data<float>() + at,
-                     table.sin.data<float>() + at);
+        rows::rotary_angles(static_cast<float>(sequence.past + row), frequencies.inverse.data(),
+                            half, frequencies.attention_factor, table.cos.data<float>() + at,
+                            table.sin.data<float>() + at);
       }
     });
   }

@@ -55,7 +55,7 @@ HWY_INLINE float dot(const float* x, const float* y, std::int64_t count) {
   });
 }
 
-void dots_kernel(const DotRows& input, float factor, float* out) {
+void dot_products_kernel(const DotRows& input, float factor, float* out) {
   for (std::int64_t row = 0; row < input.rows; ++row)
     out[row] = factor * dot(input.x, input.y + row * input.stride, input.n);
 }
@@ -220,8 +220,8 @@ void soft_cap_kernel(float* x, std::int64_t count, float cap) {
   });
 }
 
-void angles_kernel(float position, const float* inverse, std::int64_t count, float factor,
-                   float* cos, float* sin) {
+void rotary_angles_kernel(float position, const float* inverse, std::int64_t count, float factor,
+                          float* cos, float* sin) {
   const auto positions = hn::Set(kTag, position);
   const auto factors = hn::Set(kTag, factor);
   for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
@@ -243,7 +243,7 @@ HWY_INLINE Pair rotated(Pair pair, FloatVector cos, FloatVector sin) {
           hn::MulAdd(pair.first, sin, hn::Mul(pair.second, cos))};
 }
 
-void rotate_kernel(float* x, const float* cos, const float* sin, std::int64_t half) {
+HWY_INLINE void rotate_halves(float* x, const float* cos, const float* sin, std::int64_t half) {
   for_each_vector(half, [&](std::int64_t i, auto extent) HWY_ATTR {
     const auto pair = rotated({load(x + i, extent), load(x + half + i, extent)},
                               load(cos + i, extent), load(sin + i, extent));
@@ -260,7 +260,9 @@ HWY_INLINE void rotate_interleaved(float* x, FloatVector cos, FloatVector sin) {
   hn::StoreInterleaved2(pair.first, pair.second, kTag, x);
 }
 
-void rotate_interleaved_kernel(float* x, const float* cos, const float* sin, std::int64_t half) {
+void rotate_kernel(float* x, const float* cos, const float* sin, std::int64_t half,
+                   bool interleaved) {
+  if (!interleaved) return rotate_halves(x, cos, sin, half);
   std::int64_t i = 0;
   for (; i + kFloats <= half; i += kFloats)
     rotate_interleaved(x + 2 * i, load(cos + i, FullVector()), load(sin + i, FullVector()));
@@ -279,83 +281,41 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace qkscope::rows {
 
-HWY_EXPORT(scale_kernel);
-HWY_EXPORT(add_kernel);
-HWY_EXPORT(add_scaled_kernel);
-HWY_EXPORT(dots_kernel);
-HWY_EXPORT(softmax_kernel);
-HWY_EXPORT(rms_norm_kernel);
-HWY_EXPORT(layer_norm_kernel);
-HWY_EXPORT(gate_kernel);
-HWY_EXPORT(clamped_gate_kernel);
-HWY_EXPORT(activate_kernel);
-HWY_EXPORT(clip_kernel);
-HWY_EXPORT(soft_cap_kernel);
-HWY_EXPORT(angles_kernel);
-HWY_EXPORT(rotate_kernel);
-HWY_EXPORT(rotate_interleaved_kernel);
-
-void scale(float* x, std::int64_t count, float factor) {
-  QKSCOPE_DISPATCH(scale_kernel)(x, count, factor);
-}
-
-void add(float* x, const float* y, std::int64_t count) {
-  QKSCOPE_DISPATCH(add_kernel)(x, y, count);
-}
-
-void add_scaled(float* x, const float* y, std::int64_t count, float factor) {
-  QKSCOPE_DISPATCH(add_scaled_kernel)(x, y, count, factor);
-}
-
-void dots(const DotRows& input, float factor, float* out) {
-  QKSCOPE_DISPATCH(dots_kernel)(input, factor, out);
-}
-
-void softmax(const float* scores, std::int64_t count, float* pattern) {
-  QKSCOPE_DISPATCH(softmax_kernel)(scores, count, pattern);
-}
-
-void rms_norm(const NormRows& input, float* y) {
-  QKSCOPE_DISPATCH(rms_norm_kernel)(input, y);
-}
-
-void layer_norm(const NormRows& input, const float* bias, float* y) {
-  QKSCOPE_DISPATCH(layer_norm_kernel)(input, bias, y);
-}
-
-void gate(Activation activation, const float* gates, const float* up, std::int64_t count,
-          float* out) {
-  QKSCOPE_DISPATCH(gate_kernel)(activation, gates, up, count, out);
-}
-
-void clamped_gate(const ClampedSwiglu& swiglu, const float* gates, const float* up,
-                  std::int64_t count, float* out) {
-  QKSCOPE_DISPATCH(clamped_gate_kernel)(swiglu, gates, up, count, out);
-}
-
-void activate(Activation activation, const XieluWeights& xielu, float* x, std::int64_t count) {
-  QKSCOPE_DISPATCH(activate_kernel)(activation, xielu, x, count);
-}
-
-void clip(float* x, std::int64_t count, float limit) {
-  QKSCOPE_DISPATCH(clip_kernel)(x, count, limit);
-}
-
-void soft_cap(float* x, std::int64_t count, float cap) {
-  QKSCOPE_DISPATCH(soft_cap_kernel)(x, count, cap);
-}
-
-void angles(float position, const float* inverse, std::int64_t count, float factor, float* cos,
-            float* sin) {
-  QKSCOPE_DISPATCH(angles_kernel)(position, inverse, count, factor, cos, sin);
-}
-
-void rotate(float* x, const float* cos, const float* sin, std::int64_t half, bool interleaved) {
-  if (interleaved)
-    QKSCOPE_DISPATCH(rotate_interleaved_kernel)(x, cos, sin, half);
-  else
-    QKSCOPE_DISPATCH(rotate_kernel)(x, cos, sin, half);
-}
+QKSCOPE_EXPORT_KERNEL(void, scale, (float* x, std::int64_t count, float factor),
+                      (x, count, factor));
+QKSCOPE_EXPORT_KERNEL(void, add, (float* x, const float* y, std::int64_t count), (x, y, count));
+QKSCOPE_EXPORT_KERNEL(void, add_scaled,
+                      (float* x, const float* y, std::int64_t count, float factor),
+                      (x, y, count, factor));
+QKSCOPE_EXPORT_KERNEL(void, dot_products, (const DotRows& input, float factor, float* out),
+                      (input, factor, out));
+QKSCOPE_EXPORT_KERNEL(void, softmax, (const float* scores, std::int64_t count, float* pattern),
+                      (scores, count, pattern));
+QKSCOPE_EXPORT_KERNEL(void, rms_norm, (const NormRows& input, float* y), (input, y));
+QKSCOPE_EXPORT_KERNEL(void, layer_norm, (const NormRows& input, const float* bias, float* y),
+                      (input, bias, y));
+QKSCOPE_EXPORT_KERNEL(void, gate,
+                      (Activation activation, const float* gates, const float* up,
+                       std::int64_t count, float* out),
+                      (activation, gates, up, count, out));
+QKSCOPE_EXPORT_KERNEL(void, clamped_gate,
+                      (const ClampedSwiglu& swiglu, const float* gates, const float* up,
+                       std::int64_t count, float* out),
+                      (swiglu, gates, up, count, out));
+QKSCOPE_EXPORT_KERNEL(void, activate,
+                      (Activation activation, const XieluWeights& xielu, float* x,
+                       std::int64_t count),
+                      (activation, xielu, x, count));
+QKSCOPE_EXPORT_KERNEL(void, clip, (float* x, std::int64_t count, float limit), (x, count, limit));
+QKSCOPE_EXPORT_KERNEL(void, soft_cap, (float* x, std::int64_t count, float cap), (x, count, cap));
+QKSCOPE_EXPORT_KERNEL(void, rotary_angles,
+                      (float position, const float* inverse, std::int64_t count, float factor,
+                       float* cos, float* sin),
+                      (position, inverse, count, factor, cos, sin));
+QKSCOPE_EXPORT_KERNEL(void, rotate,
+                      (float* x, const float* cos, const float* sin, std::int64_t half,
+                       bool interleaved),
+                      (x, cos, sin, half, interleaved));
 
 }  // namespace qkscope::rows
 #endif

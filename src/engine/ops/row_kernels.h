@@ -21,7 +21,7 @@ struct DotRows {
   std::int64_t rows;
   std::int64_t n;
 };
-void dots(const DotRows& input, float factor, float* out);
+void dot_products(const DotRows& input, float factor, float* out);
 
 // State of an online softmax: maximum so far, and sum of exp(score - highest).
 struct RunningSoftmax {
@@ -61,8 +61,8 @@ void clip(float* x, std::int64_t count, float limit);  // x = min(max(x, -limit)
 void soft_cap(float* x, std::int64_t count, float cap);  // x = cap tanh(x / cap)
 
 // cos and sin of position * inverse[i], the angle rounded to float32, each multiplied by `factor`.
-void angles(float position, const float* inverse, std::int64_t count, float factor, float* cos,
-            float* sin);
+void rotary_angles(float position, const float* inverse, std::int64_t count, float factor,
+                   float* cos, float* sin);
 
 // Rotates pair i of x: (x[i], x[i + half]), or (x[2i], x[2i + 1]) if interleaved.
 void rotate(float* x, const float* cos, const float* sin, std::int64_t half, bool interleaved);

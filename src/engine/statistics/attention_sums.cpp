@@ -20,7 +20,7 @@ constexpr double kSinkThreshold = 0.3;  // mean weight above which sink_rate_64 
 constexpr const char* kDocumentOnly[] = {"prev_first", "alpha_0", "alpha_1", "alpha_2", "alpha_3"};
 constexpr double kTopShare[] = {0.01, 0.05, 0.10, 0.20};
 
-// Pairs that a variant of a TransformerLens score excludes.
+// Query-key pairs that a variant of a TransformerLens head score excludes.
 struct Exclusion {
   const char* suffix;
   bool column_0;
@@ -42,7 +42,7 @@ struct Pattern {
   double pairs_diagonal;
 };
 
-std::vector<Pattern> patterns(const TokenPairs& pairs, std::span<const double> sums) {
+std::vector<Pattern> head_patterns(const TokenPairs& pairs, std::span<const double> sums) {
   const auto sum = [&](NearColumn column) { return sums[as_index(ColumnLayout::at(column))]; };
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
   return {{"previous_token_head", sum(NearColumn::prev), sum(NearColumn::prev_first), 0.0,
@@ -77,7 +77,7 @@ void pattern_scores(const Pattern& pattern, double tokens, double column_0, doub
 }
 
 // Attention share of the top 1, 5, 10 and 20 % of keys, and the Gini coefficient over keys.
-void key_values(std::span<const double> key_sums, std::span<double> values) {
+void measure_key_concentration(std::span<const double> key_sums, std::span<double> values) {
   std::vector<double> sorted(key_sums.begin(), key_sums.end());
   std::ranges::sort(sorted, std::greater<>());
   const double total = std::accumulate(sorted.begin(), sorted.end(), 0.0);
@@ -93,7 +93,7 @@ void key_values(std::span<const double> key_sums, std::span<double> values) {
 }
 
 template <typename T>
-void add_all(std::vector<T>& into, const std::vector<T>& part) {
+void add_elementwise(std::vector<T>& into, const std::vector<T>& part) {
   QKSCOPE_ASSERT(into.size() == part.size());
   for (std::size_t i = 0; i < into.size(); ++i) into[i] += part[i];
 }
@@ -199,7 +199,7 @@ void document_values(const ColumnLayout& layout, const TokenPairs& pairs,
   QKSCOPE_ASSERT(std::ssize(sums) == layout.columns());
   constexpr auto kScores = std::size(kExclusions);
   const auto sum = [&](NearColumn column) { return sums[as_index(ColumnLayout::at(column))]; };
-  for (const auto& pattern : patterns(pairs, sums)) {
+  for (const auto& pattern : head_patterns(pairs, sums)) {
     pattern_scores(pattern, static_cast<double>(pairs.tokens), sum(NearColumn::sink_0),
                    sum(NearColumn::self), values.subspan(0, kScores),
                    values.subspan(kScores, kScores));
@@ -212,7 +212,7 @@ void document_values(const ColumnLayout& layout, const TokenPairs& pairs,
                                       static_cast<double>(kSinkRows - key)
                                 : kNone;
   values[4] = long_enough ? (values[0] > kSinkThreshold ? 1.0 : 0.0) : kNone;
-  if (!key_sums.empty()) key_values(key_sums, values.subspan(5));
+  if (!key_sums.empty()) measure_key_concentration(key_sums, values.subspan(5));
 }
 
 AttentionStatistics empty_attention(const StatisticsSettings& settings, std::int64_t layers,
@@ -246,25 +246,25 @@ void merge(AttentionStatistics& into, const AttentionStatistics& part) {
   QKSCOPE_ASSERT(into.columns == part.columns);
   using A = AttentionStatistics;
   into.documents += part.documents;
-  add_all(into.rows, part.rows);
-  add_all(into.document_counts, part.document_counts);
+  add_elementwise(into.rows, part.rows);
+  add_elementwise(into.document_counts, part.document_counts);
   for (const auto field :
        {&A::sum, &A::square, &A::document_square, &A::document_cross, &A::document_sum,
         &A::document_sum_square, &A::row_square, &A::key_mass, &A::key_observed})
-    add_all(into.*field, part.*field);
+    add_elementwise(into.*field, part.*field);
   std::ranges::transform(into.max_logit, part.max_logit, into.max_logit.begin(),
                          [](float a, float b) { return std::max(a, b); });
 }
 
-std::int64_t rows_of(const AttentionStatistics& attention, std::int64_t bucket) {
+std::int64_t count_rows(const AttentionStatistics& attention, std::int64_t bucket) {
   if (bucket >= 0) return attention.rows[as_index(bucket)];
   return std::accumulate(attention.rows.begin(), attention.rows.end(), std::int64_t{0});
 }
 
-ColumnValue column_value(const AttentionStatistics& a, std::int64_t layer, std::int64_t head,
-                         std::int64_t bucket, std::int64_t column) {
+ColumnSummary summarize_column(const AttentionStatistics& a, std::int64_t layer, std::int64_t head,
+                               std::int64_t bucket, std::int64_t column) {
   const auto columns = std::ssize(a.columns);
-  const auto rows = rows_of(a, bucket);
+  const auto rows = count_rows(a, bucket);
   if (rows == 0) return {kNone, kNone, kNone};
   const auto n = static_cast<double>(rows);
   double sum = 0;
@@ -288,8 +288,8 @@ ColumnValue column_value(const AttentionStatistics& a, std::int64_t layer, std::
   return {mean, std::sqrt(variance), se};
 }
 
-ColumnValue document_value(const AttentionStatistics& a, std::int64_t layer, std::int64_t head,
-                           std::int64_t column) {
+ColumnSummary summarize_document_column(const AttentionStatistics& a, std::int64_t layer,
+                                        std::int64_t head, std::int64_t column) {
   const auto count = a.document_counts[as_index(column)];
   if (count == 0) return {kNone, kNone, kNone};
   const auto i = as_index((layer * a.heads + head) * std::ssize(a.document_columns) + column);

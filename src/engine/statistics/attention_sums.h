@@ -31,9 +31,9 @@ enum class NearColumn : std::uint8_t {
   lse,         // ln sum_j exp(s_ij)
   prev_first,  // p_10 at row 1, else 0: the part of prev in column 0; per document only
   alpha_0,     // p_i0 at rows i < 64, else 0; per document only
-  alpha_1,     // likewise for key 1
-  alpha_2,     // likewise for key 2
-  alpha_3,     // likewise for key 3
+  alpha_1,     // p_i1 at rows i < 64, else 0; per document only
+  alpha_2,     // p_i2 at rows i < 64, else 0; per document only
+  alpha_3,     // p_i3 at rows i < 64, else 0; per document only
   near,        // near_b: sum of p_ij over distances i - j of bit width b; band 0 is j = i
 };
 
@@ -65,9 +65,8 @@ struct ColumnLayout {
     return bands;
   }
   constexpr std::int64_t near(std::int64_t band) const { return at(NearColumn::near) + band; }
-  constexpr std::int64_t near_end() const {
-    return near(near_bands());
-  }  // number of near-key columns
+  // Number of near-key columns.
+  constexpr std::int64_t near_end() const { return near(near_bands()); }
   constexpr std::int64_t entropy() const { return near_end(); }
   constexpr std::int64_t perplexity() const { return near_end() + 1; }  // exp(entropy)
   // entropy / ln(i + 1); 0 for i = 0
@@ -149,7 +148,8 @@ inline constexpr char kMeanArea[] = "mean_qk_area";
 // Returns true if q and k means before RoPE exist in every layer, as mean_qk_area needs.
 bool keeps_mean_area(const StatisticsSettings& settings);
 
-// Values of one document and head. sums: (columns) over its rows; key_sums: (tokens) or empty.
+// Computes the values of one document and head. sums: (columns) over its rows; key_sums: (tokens)
+// or empty.
 void document_values(const ColumnLayout& layout, const TokenPairs& pairs,
                      std::span<const double> sums, std::span<const double> key_sums,
                      std::span<double> values);
@@ -163,19 +163,19 @@ AttentionStatistics empty_attention(const StatisticsSettings& settings, std::int
 // Adds the documents of `part` after those of `into`.
 void merge(AttentionStatistics& into, const AttentionStatistics& part);
 
-// One table entry of a column. NaN without rows; se is NaN with fewer than two documents.
-struct ColumnValue {
+// Summary of one column. All fields are NaN without rows; se is NaN with fewer than two documents.
+struct ColumnSummary {
   double mean;
   double sd;  // standard deviation over rows
   double se;  // standard error of the mean, over documents
 };
 // Returns mean, sd and se of a row column; bucket -1 means all rows.
-ColumnValue column_value(const AttentionStatistics& attention, std::int64_t layer,
-                         std::int64_t head, std::int64_t bucket, std::int64_t column);
+ColumnSummary summarize_column(const AttentionStatistics& attention, std::int64_t layer,
+                               std::int64_t head, std::int64_t bucket, std::int64_t column);
 // Returns mean and sd over documents of a document column.
-ColumnValue document_value(const AttentionStatistics& attention, std::int64_t layer,
-                           std::int64_t head, std::int64_t column);
+ColumnSummary summarize_document_column(const AttentionStatistics& attention, std::int64_t layer,
+                                        std::int64_t head, std::int64_t column);
 // Returns the number of rows in a bucket; bucket -1 means all rows.
-std::int64_t rows_of(const AttentionStatistics& attention, std::int64_t bucket);
+std::int64_t count_rows(const AttentionStatistics& attention, std::int64_t bucket);
 
 }  // namespace qkscope

@@ -1,10 +1,13 @@
 #include "engine/statistics/moments.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
+#include "base/io/json.h"
+#include "engine/statistics/attention_sums.h"
 
 namespace qkscope {
 namespace {
@@ -53,61 +56,36 @@ void merge_triangle(double* m2, const double* part, const double* delta, std::in
   }
 }
 
-// Merges the moments of one head.
-class HeadMerge {
- public:
-  HeadMerge(HeadMoments& into, const HeadMoments& part, const MergeFactors& weights,
-            std::int64_t head)
-      : into_(into), part_(part), w_(weights), head_(head), dim_(into.dim), delta_(as_index(dim_)) {
-    for (std::int64_t j = 0; j < dim_; ++j)
-      delta_[as_index(j)] = part_.mean[at(j)] - into_.mean[at(j)];
+void merge_head(HeadMoments& into, const HeadMoments& part, const MergeFactors& w,
+                std::int64_t head) {
+  const auto dim = into.dim;
+  const auto triangle = head * triangle_size(dim);
+  const double delta_t = part.positions.t_mean - into.positions.t_mean;
+  const double delta_u = part.positions.u_mean - into.positions.u_mean;
+  std::vector<double> deltas(as_index(dim));
+  for (std::int64_t j = 0; j < dim; ++j) {
+    const auto i = as_index(head * dim + j);
+    const double delta = deltas[as_index(j)] = part.mean[i] - into.mean[i];
+    const auto diagonal = as_index(triangle + triangle_index(dim, j, j));
+    CentralMoments powers{into.m2[diagonal], into.m3[i], into.m4[i]};
+    merge_powers(powers, {part.m2[diagonal], part.m3[i], part.m4[i]}, delta, w);
+    into.m3[i] = powers.m3;
+    into.m4[i] = powers.m4;
+    into.mean[i] += delta * w.share;
+    into.ct[i] += part.ct[i] + delta * delta_t * w.product;
+    into.cu[i] += part.cu[i] + delta * delta_u * w.product;
+    into.min[i] = std::min(into.min[i], part.min[i]);
+    into.max[i] = std::max(into.max[i], part.max[i]);
   }
-
-  void run() {
-    merge_dimensions();
-    const auto triangle = head_ * triangle_size(dim_);
-    merge_triangle(into_.m2.data() + triangle, part_.m2.data() + triangle, delta_.data(), dim_,
-                   w_.product);
-    for (std::int64_t pair = 0; pair < into_.pairs; ++pair)
-      average(into_.pair_abs, part_.pair_abs, head_ * into_.pairs + pair);
-    average(into_.norm_mean, part_.norm_mean, head_);
-    into_.norm_max[as_index(head_)] =
-        std::max(into_.norm_max[as_index(head_)], part_.norm_max[as_index(head_)]);
-  }
-
- private:
-  std::size_t at(std::int64_t j) const { return as_index(head_ * dim_ + j); }
-
-  void merge_dimensions() {
-    const double delta_t = part_.positions.t_mean - into_.positions.t_mean;
-    const double delta_u = part_.positions.u_mean - into_.positions.u_mean;
-    for (std::int64_t j = 0; j < dim_; ++j) {
-      const auto i = at(j);
-      const double delta = delta_[as_index(j)];
-      const auto diagonal = as_index(head_ * triangle_size(dim_) + triangle_index(dim_, j, j));
-      CentralMoments powers{into_.m2[diagonal], into_.m3[i], into_.m4[i]};
-      merge_powers(powers, {part_.m2[diagonal], part_.m3[i], part_.m4[i]}, delta, w_);
-      into_.m3[i] = powers.m3;
-      into_.m4[i] = powers.m4;
-      into_.mean[i] += delta * w_.share;
-      into_.ct[i] += part_.ct[i] + delta * delta_t * w_.product;
-      into_.cu[i] += part_.cu[i] + delta * delta_u * w_.product;
-      into_.min[i] = std::min(into_.min[i], part_.min[i]);
-      into_.max[i] = std::max(into_.max[i], part_.max[i]);
-    }
-  }
-
-  void average(std::vector<double>& into, const std::vector<double>& part, std::int64_t i) const {
-    into[as_index(i)] += (part[as_index(i)] - into[as_index(i)]) * w_.share;
-  }
-
-  HeadMoments& into_;
-  const HeadMoments& part_;
-  const MergeFactors& w_;
-  std::int64_t head_;
-  std::int64_t dim_;
-  std::vector<double> delta_;  // (dim)
-};
+  merge_triangle(into.m2.data() + triangle, part.m2.data() + triangle, deltas.data(), dim,
+                 w.product);
+  const auto average = [&](double& mean, double other) { mean += (other - mean) * w.share; };
+  for (auto pair = as_index(head * into.pairs); pair < as_index((head + 1) * into.pairs); ++pair)
+    average(into.pair_abs[pair], part.pair_abs[pair]);
+  average(into.norm_mean[as_index(head)], part.norm_mean[as_index(head)]);
+  auto& longest = into.norm_max[as_index(head)];
+  longest = std::max(longest, part.norm_max[as_index(head)]);
+}
 
 void merge_bucket(BucketMoments& into, const BucketMoments& part, std::int64_t head,
                   std::int64_t bucket) {
@@ -127,6 +105,50 @@ void merge_bucket(BucketMoments& into, const BucketMoments& part, std::int64_t h
   const auto triangle = cell * triangle_size(into.dim);
   merge_triangle(into.cov.data() + triangle, part.cov.data() + triangle, delta.data(), into.dim,
                  w.product);
+}
+
+// Properties that two mergeable statistics must share, each with the name used in messages.
+std::vector<std::pair<std::string, std::string>> merge_properties(const Statistics& s) {
+  const auto meta = [&](const char* key) {
+    const auto found = s.metadata.find(key);
+    return found == s.metadata.end() ? std::string("unknown") : found->second;
+  };
+  const auto list = [](const auto& values) { return Json(values).dump(); };
+  std::vector<std::string> moments;
+  for (const auto& [key, layers] : s.moments)
+    if (!layers.empty())
+      moments.push_back(std::string(kind_name(key.first)) + "." +
+                        std::string(stage_name(key.second)));
+  return {{"model", meta("model")},
+          {"commit", meta("commit")},
+          {"dtype", meta("dtype")},
+          {"first", std::to_string(s.settings.first)},
+          {"buckets", std::to_string(s.settings.buckets)},
+          {"bucket size", std::to_string(s.settings.bucket_size)},
+          {"RoPE", list(s.ropes)},
+          {"heads", list(std::vector{s.heads, s.key_heads, s.dim})},
+          {"layers", list(s.layers)},
+          {"layers of group A", list(s.moment_layers)},
+          {"moments", list(moments)},
+          {"bucket covariances", std::to_string(s.settings.bucket_covariance.size())},
+          {"columns of groups B and C", list(s.attention.columns)}};
+}
+
+void check_mergeable(const Statistics& into, const Statistics& part, const std::string& where,
+                     const std::string& part_where) {
+  const auto there = merge_properties(into);
+  const auto here = merge_properties(part);
+  for (std::size_t i = 0; i < there.size(); ++i)
+    if (there[i].second != here[i].second)
+      bad_input(
+          "{} and {} are not statistics of one thing: {} is {} in the first and {} in the second",
+          where, part_where, there[i].first, there[i].second, here[i].second);
+}
+
+// Sums of `count` copies of the same rows.
+ExactPositions multiply_sums(const ExactPositions& sums, std::int64_t count) {
+  return {sums.n * count, sums.t * count,  sums.tt * count,
+          sums.u * count, sums.uu * count, sums.tu * count};
 }
 
 }  // namespace
@@ -152,7 +174,7 @@ void merge(HeadMoments& into, const HeadMoments& part) {
     return;
   }
   const auto weights = merge_factors(into.n(), part.n());
-  parallel_for(into.heads, [&](std::int64_t head) { HeadMerge(into, part, weights, head).run(); });
+  parallel_for(into.heads, [&](std::int64_t head) { merge_head(into, part, weights, head); });
   merge(into.positions, part.positions);
 }
 
@@ -170,6 +192,79 @@ void merge(LayerMoments& into, const LayerMoments& part) {
   merge(into.first, part.first);
   merge(into.body, part.body);
   merge(into.buckets, part.buckets);
+}
+
+std::string_view kind_name(VectorKind kind) {
+  constexpr std::string_view kNames[] = {"q", "k", "v"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string_view stage_name(VectorStage stage) {
+  return stage == VectorStage::pre ? "pre" : "post";
+}
+
+std::string_view set_name(RowSet set) {
+  return set == RowSet::first ? "first" : "body";
+}
+
+HeadMoments all_rows(const LayerMoments& moments) {
+  return translate_exceptions([&] {
+    auto all = moments.first;
+    merge(all, moments.body);
+    return all;
+  });
+}
+
+const LayerMoments* Statistics::find(VectorKind kind, VectorStage stage, std::int64_t layer) const {
+  const auto of_kind = moments.find({kind, stage});
+  const auto at = std::lower_bound(moment_layers.begin(), moment_layers.end(), layer);
+  if (of_kind == moments.end() || of_kind->second.empty() || at == moment_layers.end() ||
+      *at != layer)
+    return nullptr;
+  return &of_kind->second[as_index(at - moment_layers.begin())];
+}
+
+DocumentPositions sum_positions(std::span<const std::int64_t> lengths, std::int64_t first,
+                                std::int64_t bucket_size, std::int64_t buckets) {
+  DocumentPositions sums;
+  sums.buckets.resize(as_index(buckets));
+  std::map<std::int64_t, std::int64_t> counts;  // number of documents by length
+  for (const auto length : lengths) ++counts[length];
+  PositionTable table;
+  for (const auto& [length, count] : counts) {
+    sums.first += multiply_sums(table.range(0, std::min(first, length)), count);
+    sums.body += multiply_sums(table.range(first, length), count);
+    for (std::int64_t bucket = 0; bucket < buckets; ++bucket) {
+      const auto end =
+          bucket + 1 == buckets ? length : std::min(length, (bucket + 1) * bucket_size);
+      sums.buckets[as_index(bucket)] +=
+          multiply_sums(table.range(bucket * bucket_size, end), count);
+    }
+  }
+  return sums;
+}
+
+void merge_statistics(Statistics& into, const Statistics& part, const std::string& where,
+                      const std::string& part_where) {
+  check_mergeable(into, part, where, part_where);
+  for (auto& [key, layers] : into.moments) {
+    const auto& others = part.moments.at(key);
+    for (std::size_t i = 0; i < layers.size(); ++i) merge(layers[i], others[i]);
+  }
+  if (!into.attention.empty()) merge(into.attention, part.attention);
+  into.lengths.insert(into.lengths.end(), part.lengths.begin(), part.lengths.end());
+  into.retrieval.insert(into.retrieval.end(), part.retrieval.begin(), part.retrieval.end());
+  into.max_length = std::max(into.max_length, part.max_length);
+  update_position_sums(into);
+}
+
+void update_position_sums(Statistics& statistics) {
+  const auto& settings = statistics.settings;
+  const auto sums =
+      sum_positions(statistics.lengths, settings.first, settings.bucket_size, settings.buckets);
+  statistics.positions = {sums.first.sums(), sums.body.sums()};
+  statistics.bucket_positions.clear();
+  for (const auto& bucket : sums.buckets) statistics.bucket_positions.push_back(bucket.sums());
 }
 
 }  // namespace qkscope

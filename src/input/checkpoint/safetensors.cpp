@@ -5,7 +5,6 @@
 #include "base/core/dtype.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/json.h"
 #include "input/checkpoint/safetensors_writer.h"
 #include "qkscope/model.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/io/file_lock.h"
+#include "base/io/output_file.h"
 #include "input/hub/remote_tree.h"
 
 namespace qkscope {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "base/core/blake2b.h"
 #include "base/core/error.h"
+#include "base/io/checksum.h"
 #include "input/checkpoint/hub_cache.h"
 
 namespace qkscope {

@@ -4,7 +4,6 @@
 #include <filesystem>
 
 #include "base/core/error.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
 #include "input/hub/http.h"
 #include "input/store/scratch_folders.h"

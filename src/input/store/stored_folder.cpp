@@ -9,7 +9,6 @@
 
 #include <fmt/format.h>
 
-#include "base/core/blake2b.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/checksum.h"

@@ -1,5 +1,4 @@
 #include "base/core/error.h"
-#include "base/core/translate_exceptions.h"
 #include "base/core/utf8.h"
 #include "input/texts/record_reader.h"
 #include "input/texts/split_files.h"
@@ -70,10 +69,10 @@ class FileCorpus : public Corpus {
       ++(record.text ? counts_.empty_texts : counts_.null_texts);
       return false;
     }
-    if (const auto at = utf8::find_invalid(*record.text); at != std::string::npos) {
+    if (const auto at = find_invalid_utf8(*record.text); at != std::string::npos) {
       if (!options_.replace_invalid)
         bad_input("{}: the text is not UTF-8 at byte {}; {}", record.where, at, kInvalidUtf8Advice);
-      record.text = utf8::replace_invalid(*record.text);
+      record.text = replace_invalid_utf8(*record.text);
     }
     document.text = std::move(*record.text);
     return true;

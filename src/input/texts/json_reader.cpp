@@ -98,7 +98,7 @@ const char* type_name(const Json& value) {
 void check_row(std::string_view text, const std::string& where) {
   if (text.find('\0') != std::string_view::npos)
     bad_input("{}: not valid JSON: a zero byte", where);
-  if (const auto at = utf8::find_invalid(text); at != std::string_view::npos)
+  if (const auto at = find_invalid_utf8(text); at != std::string_view::npos)
     bad_input("{}: not UTF-8 at byte {} of the row; {}", where, at, kInvalidUtf8Advice);
 }
 
@@ -116,8 +116,8 @@ std::vector<CorpusColumn> json_row_columns(std::string_view text, const std::str
 void parse_json_row(std::string_view text, const RecordColumns& columns, Record& record) {
   record.text.reset();
   std::string replaced;
-  if (columns.replace_invalid && utf8::find_invalid(text) != std::string_view::npos) {
-    replaced = utf8::replace_invalid(text);
+  if (columns.replace_invalid && find_invalid_utf8(text) != std::string_view::npos) {
+    replaced = replace_invalid_utf8(text);
     text = replaced;
   }
   check_row(text, record.where);

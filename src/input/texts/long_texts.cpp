@@ -4,7 +4,6 @@
 
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
-#include "base/core/translate_exceptions.h"
 #include "base/core/utf8.h"
 #include "input/texts/record_reader.h"
 #include "input/texts/text_writer.h"

@@ -8,9 +8,9 @@
 
 #include <fmt/ranges.h>
 
-#include "base/core/blake2b.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/io/checksum.h"
 #include "base/io/csv_rows.h"
 #include "base/io/mapped_file.h"
 #include "input/texts/split_files.h"

@@ -50,7 +50,7 @@ void AlignedText::Rewrite::keep(std::size_t size) {
 
 void AlignedText::Rewrite::put(char32_t code, std::size_t consumed) {
   const std::size_t before = text_.size();
-  utf8::append(text_, code);
+  utf8::append_code_point(text_, code);
   if (target_.aligned_) {
     const Span source = consumed > 0 ? target_.spans_[at_]
                         : at_ > 0    ? target_.spans_[at_ - 1]

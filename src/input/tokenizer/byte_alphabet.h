@@ -40,7 +40,7 @@ inline std::uint32_t size_in_byte_alphabet(char byte) {
 // Encodes every byte as its character, in UTF-8.
 inline std::string to_byte_alphabet(std::string_view bytes) {
   std::string text;
-  for (const char byte : bytes) utf8::append(text, byte_to_character(byte));
+  for (const char byte : bytes) utf8::append_code_point(text, byte_to_character(byte));
   return text;
 }
 

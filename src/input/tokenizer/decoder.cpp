@@ -20,7 +20,7 @@ void decode_bytes(Tokens& tokens) {
   std::string bytes, of_token;
   for (const std::string& token : tokens)
     bytes += from_byte_alphabet(token, of_token) ? of_token : token;
-  tokens.assign(1, utf8::replace_invalid(bytes));
+  tokens.assign(1, replace_invalid_utf8(bytes));
 }
 
 // Parses a byte-fallback token: "<0x61>" is the byte 0x61.
@@ -36,10 +36,10 @@ void decode_fallback(Tokens& tokens) {
   Tokens out;
   std::string bytes;
   const auto settle = [&] {
-    if (utf8::find_invalid(bytes) == std::string::npos) {
+    if (find_invalid_utf8(bytes) == std::string::npos) {
       if (!bytes.empty()) out.push_back(bytes);
     } else {
-      out.insert(out.end(), bytes.size(), utf8::encode(0xFFFD));
+      out.insert(out.end(), bytes.size(), utf8::encode_code_point(0xFFFD));
     }
     bytes.clear();
   };
@@ -102,7 +102,7 @@ void Decoder::read(const Json& json, const std::string& where) {
   } else if (type == "Strip") {
     spec.allow({"content", "start", "stop"});
     const std::string content = spec.text("content");
-    if (utf8::count(content) != 1) spec.fail("\"content\" must be one character");
+    if (utf8::count_characters(content) != 1) spec.fail("\"content\" must be one character");
     steps_.push_back(
         [=, start = spec.integer("start"), stop = spec.integer("stop")](Tokens& tokens) {
           for (std::string& token : tokens) strip(token, content, start, stop);
@@ -115,7 +115,7 @@ void Decoder::read(const Json& json, const std::string& where) {
   } else if (type == "Metaspace") {
     spec.allow({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
     const std::string mark = spec.text("replacement");
-    if (utf8::count(mark) != 1) spec.fail("\"replacement\" must be one character");
+    if (utf8::count_characters(mark) != 1) spec.fail("\"replacement\" must be one character");
     const bool prepended =
         spec.text("prepend_scheme", "always") != "never" && spec.flag("add_prefix_space", true);
     steps_.push_back([=](Tokens& tokens) { decode_metaspace(tokens, mark, prepended); });

@@ -26,7 +26,7 @@ Encoder::Encoder(Parts parts) : parts_(std::move(parts)) {
 void Encoder::encode(std::string_view document, Span piece, bool with_sources, Workspace& work,
                      Tokens& tokens) const {
   const std::string_view text = document.substr(piece.begin, piece.end - piece.begin);
-  if (const auto at = utf8::find_invalid(text); at != std::string_view::npos)
+  if (const auto at = find_invalid_utf8(text); at != std::string_view::npos)
     bad_input("the text is not UTF-8 at byte {}", piece.begin + at);
   const Job job{document, with_sources, work, tokens};
   work.sections.clear();
@@ -117,7 +117,7 @@ bool Encoder::is_space_cut(std::string_view document, std::size_t at) const {
     std::size_t lead = left.size() - 1;
     while (lead > 0 && utf8::is_continuation(left[lead])) --lead;
     const std::string_view character = left.substr(lead);
-    if (utf8::find_invalid(character) != std::string_view::npos) return false;
+    if (find_invalid_utf8(character) != std::string_view::npos) return false;
     if (unicode::has(utf8::decode(character.data()).code, unicode::kSpace)) return false;
   }
   if (!cut_by_model_) return true;
@@ -132,7 +132,7 @@ bool Encoder::is_cut(std::string_view document, std::size_t at) const {
     // An ideograph (U+4E00 to U+9FFF) followed by a common CJK punctuation mark.
     if (!cut_after_ideograph_ || at < 3 || document.size() - at < 3) return false;
     const auto lead = static_cast<unsigned char>(document[at - 3]);
-    if (lead < 0xE4 || lead > 0xE9 || utf8::find_invalid(document.substr(at - 3, 3)) == 0)
+    if (lead < 0xE4 || lead > 0xE9 || find_invalid_utf8(document.substr(at - 3, 3)) == 0)
       return false;
     if (lead == 0xE4 && static_cast<unsigned char>(document[at - 2]) < 0xB8) return false;
     constexpr std::string_view kMarks[] = {"\xE3\x80\x81", "\xE3\x80\x82", "\xEF\xBC\x8C"};

@@ -141,7 +141,7 @@ class GgufTokenizerReader {
     for (const Json& token : metadata_.list(kTokens)) {
       if (!token.is_string()) metadata_.fail(kTokens, "a list of strings");
       auto text = token.get<std::string>();
-      if (utf8::find_invalid(text) != std::string::npos)
+      if (find_invalid_utf8(text) != std::string::npos)
         bad_input("{}: token {} is not UTF-8", metadata_.where(), tokens_.size());
       if (gemma && text.find_first_not_of(' ') == std::string::npos) {
         std::string marks;

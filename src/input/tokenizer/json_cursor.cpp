@@ -117,7 +117,7 @@ void JsonCursor::escape() {
     if (low < 0xDC00 || low >= 0xE000) fail("half a surrogate pair");
     code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
   }
-  utf8::append(buffer_, code);
+  utf8::append_code_point(buffer_, code);
 }
 
 std::int64_t JsonCursor::integer() {

@@ -74,7 +74,7 @@ CutSpace cut_space_of_replace(const std::string& literal, const std::string& con
     }
     return !text.empty();
   };
-  const bool plain = harmless(literal) && harmless(content) && utf8::count(literal) == 1;
+  const bool plain = harmless(literal) && harmless(content) && utf8::count_characters(literal) == 1;
   return plain ? CutSpace::as_space : CutSpace::uncertain;
 }
 

@@ -87,7 +87,7 @@ std::string extended(const std::string& basis, std::uint16_t flag) {
   constexpr char32_t kEnd = 0x110000;
   const auto lacks = [&](char32_t c) {
     if ((c >= 0xD800 && c < 0xE000) || !unicode::has(c, flag)) return false;
-    return work.match(code.get(), utf8::encode(c), 0) < 0;
+    return work.match(code.get(), utf8::encode_code_point(c), 0) < 0;
   };
   for (char32_t c = 0; c < kEnd; ++c) {
     if (!lacks(c)) continue;

@@ -42,7 +42,7 @@ class Metaspace : public PreTokenizerStage {
       : mark_(mark),
         prepend_(prepend),
         split_(split),
-        pattern_(make_string_pattern(utf8::encode(mark))) {}
+        pattern_(make_string_pattern(utf8::encode_code_point(mark))) {}
 
   void apply(Pieces& pieces) const override {
     rewrite_pieces(pieces, [&](AlignedText::Rewrite& rewrite, Span piece) {
@@ -148,7 +148,7 @@ SplitBehavior parse_behavior(const JsonSpec& spec, const std::string& name) {
 Stage make_metaspace(const JsonSpec& spec) {
   spec.allow({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
   const std::string mark = spec.text("replacement");
-  if (utf8::count(mark) != 1) spec.fail("\"replacement\" must be one character");
+  if (utf8::count_characters(mark) != 1) spec.fail("\"replacement\" must be one character");
   const std::string scheme = spec.text("prepend_scheme", "always");
   using Scheme = Metaspace::Prepend;
   const auto prepend = scheme == "never"   ? Scheme::never

@@ -8,7 +8,6 @@
 
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
-#include "base/core/translate_exceptions.h"
 #include "base/core/utf8.h"
 #include "base/io/folder.h"
 #include "input/tokenizer/decoder.h"

@@ -131,7 +131,7 @@ std::string find_file(const std::string& given) {
 }  // namespace
 
 TokenizerFile parse_tokenizer(std::string_view text, const std::string& path) {
-  if (const auto at = utf8::find_invalid(text); at != std::string_view::npos)
+  if (const auto at = find_invalid_utf8(text); at != std::string_view::npos)
     bad_input("{}: not UTF-8 at byte {}", path, at);
   TokenizerFile file;
   file.path = path;

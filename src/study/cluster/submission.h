@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/io/file_lock.h"
+#include "base/io/output_file.h"
 #include "qkscope/experimental/study.h"
 
 namespace qkscope {

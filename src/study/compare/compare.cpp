@@ -9,7 +9,6 @@
 #include "base/core/log.h"
 #include "base/core/numbers.h"
 #include "base/core/text.h"
-#include "base/core/translate_exceptions.h"
 #include "qkscope/experimental/study.h"
 #include "study/compare/published.h"
 #include "study/compare/quantities.h"

@@ -8,7 +8,6 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
-#include "base/core/translate_exceptions.h"
 #include "capture/format/data_root.h"
 #include "capture/run/capture_plan.h"
 #include "qkscope/experimental/cluster.h"

@@ -8,7 +8,6 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/data_folder.h"
 #include "base/io/folder.h"
 #include "qkscope/experimental/study.h"

@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "base/core/error.h"
-#include "base/io/file_lock.h"
+#include "base/io/output_file.h"
 #include "input/store/store_address.h"
 #include "qkscope/experimental/study.h"
 #include "study/sweep/sweep_config.h"

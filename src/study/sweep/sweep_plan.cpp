@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/core/error.h"
-#include "base/core/translate_exceptions.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "capture/format/capture_source.h"

@@ -10,7 +10,6 @@
 #include "analysis/results/write_results.h"
 #include "base/core/error.h"
 #include "base/core/log.h"
-#include "base/core/translate_exceptions.h"
 #include "input/store/stored_folder.h"
 #include "qkscope/analysis.h"
 #include "qkscope/experimental/log.h"

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
-#include "base/core/translate_exceptions.h"
 #include "qkscope/experimental/cluster.h"
 #include "study/cluster/slurm.h"
 #include "study/cluster/submission.h"

@@ -64,7 +64,7 @@ void expect_widened_like_single_values(std::size_t codes) {
       std::vector<float> out(count + 1, -7.0f);
       const ConstTensorView part(source.view().bytes(), source.dtype(),
                                  {static_cast<std::int64_t>(count)});
-      widen(part, {out.data(), count});
+      convert_to_float32(part, {out.data(), count});
       for (std::size_t i = 0; i < count; ++i)
         EXPECT_EQ(std::bit_cast<std::uint32_t>(out[i]),
                   std::bit_cast<std::uint32_t>(to_float(source.data<Stored>()[i])))
@@ -83,7 +83,7 @@ TEST(Convert, WidenMatchesScalarConversionBitForBit) {
 TEST(Convert, WidenRefusesIntegers) {
   Tensor integers({3}, DType::i32);
   std::vector<float> out(3);
-  EXPECT_THROW(widen(integers, out), Error);
+  EXPECT_THROW(convert_to_float32(integers, out), Error);
 }
 
 }  // namespace

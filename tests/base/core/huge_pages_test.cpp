@@ -1,5 +1,3 @@
-#include "base/core/huge_pages.h"
-
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include "base/core/thread_pool.h"
 #include "sanitized.h"
 
 namespace qkscope {

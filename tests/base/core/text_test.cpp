@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "base/core/base64.h"
 #include "base/core/error.h"
 
 namespace qkscope {
@@ -71,7 +70,7 @@ TEST(Text, ParseBytesUnderstandsUnits) {
 }
 
 std::string encoded(std::string_view text) {
-  return base64(std::as_bytes(std::span(text)));
+  return encode_base64(std::as_bytes(std::span(text)));
 }
 
 TEST(Base64, MatchesTheTestVectorsOfRfc4648) {

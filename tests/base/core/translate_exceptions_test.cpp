@@ -1,10 +1,10 @@
-#include "base/core/translate_exceptions.h"
-
 #include <filesystem>
 #include <functional>
 #include <new>
 
 #include <gtest/gtest.h>
+
+#include "base/core/error.h"
 
 namespace qkscope {
 namespace {

@@ -1,11 +1,8 @@
-#include "base/io/open_folder.h"
-
 #include <filesystem>
 
 #include <gtest/gtest.h>
 
 #include "base/core/error.h"
-#include "base/io/file_lock.h"
 #include "base/io/folder.h"
 #include "base/io/output_file.h"
 #include "temporary_folder.h"

@@ -1,5 +1,3 @@
-#include "base/tables/growing_table.h"
-
 #include <filesystem>
 
 #include <gtest/gtest.h>
@@ -7,6 +5,7 @@
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
 #include "base/tables/arrow_columns.h"
+#include "base/tables/parquet_stream.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

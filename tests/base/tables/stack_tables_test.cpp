@@ -1,5 +1,3 @@
-#include "base/tables/stack_tables.h"
-
 #include <arrow/api.h>
 #include <arrow/io/file.h>
 #include <gmock/gmock.h>

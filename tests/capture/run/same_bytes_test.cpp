@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "base/core/blake2b.h"
+#include "base/io/checksum.h"
 #include "cpu_targets.h"
 #include "paths.h"
 #include "qkscope/capture.h"

@@ -257,7 +257,7 @@ TEST_F(StatsRun, ExactRowsLieWithinTheBounds) {
       const auto exact = a.document_sum[as_index(cell * std::ssize(a.document_columns) +
                                                  place(a.document_columns, name + "_exact"))];
       const auto mean = [&](const char* end) {
-        return column_value(a, cell / a.heads, cell % a.heads, -1, place(a.columns, name + end))
+        return summarize_column(a, cell / a.heads, cell % a.heads, -1, place(a.columns, name + end))
             .mean;
       };
       EXPECT_GE(exact, mean("_low") - 1e-5) << name;
@@ -274,7 +274,7 @@ TEST_F(StatsRun, UsesExportedScalesAndFilters) {
   const auto a = read_statistics(file("next")).attention;
   const auto mean = [&](const std::string& name) {
     const auto column = std::find(a.columns.begin(), a.columns.end(), name) - a.columns.begin();
-    return column_value(a, 1, 1, -1, column).mean;
+    return summarize_column(a, 1, 1, -1, column).mean;
   };
   EXPECT_GT(mean("kl_fp8"), 0);
   EXPECT_GT(mean("kl_fp8_exported"), 0);

@@ -1,5 +1,3 @@
-#include "engine/api/sampling.h"
-
 #include <cmath>
 #include <limits>
 #include <map>
@@ -8,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/core/error.h"
+#include "engine/api/generation.h"
 
 namespace qkscope {
 namespace {

@@ -1,7 +1,6 @@
-#include "engine/api/text_stream.h"
-
 #include <gtest/gtest.h>
 
+#include "engine/api/generation.h"
 #include "paths.h"
 
 namespace qkscope {

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "device_buffer.h"
-#include "engine/ops/moments.h"
+#include "engine/ops/statistics.h"
 
 namespace qkscope {
 namespace {

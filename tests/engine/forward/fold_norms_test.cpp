@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/forward/forward.h"
-#include "engine/model/weight_processing.h"
+#include "engine/model/loaded_checkpoint.h"
 #include "paths.h"
 #include "recorder.h"
 

@@ -1,5 +1,3 @@
-#include "engine/model/weight_processing.h"
-
 #include <cmath>
 #include <string>
 
@@ -7,6 +5,7 @@
 
 #include "base/core/error.h"
 #include "engine/forward/forward.h"
+#include "engine/model/loaded_checkpoint.h"
 #include "paths.h"
 #include "recorder.h"
 

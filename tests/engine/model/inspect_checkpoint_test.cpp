@@ -5,7 +5,7 @@
 
 #include "base/io/json.h"
 #include "base/io/output_file.h"
-#include "engine/model/tensor_table.h"
+#include "engine/model/loaded_checkpoint.h"
 #include "error_message.h"
 #include "input/checkpoint/weight_index.h"
 #include "paths.h"

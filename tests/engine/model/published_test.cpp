@@ -7,8 +7,8 @@
 
 #include "base/core/error.h"
 #include "base/io/json.h"
+#include "engine/model/loaded_checkpoint.h"
 #include "engine/model/model_config.h"
-#include "engine/model/tensor_table.h"
 #include "input/checkpoint/checkpoint.h"
 #include "paths.h"
 

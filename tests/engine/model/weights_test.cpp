@@ -8,7 +8,6 @@
 #include "base/io/json.h"
 #include "base/io/output_file.h"
 #include "engine/model/loaded_checkpoint.h"
-#include "engine/model/tensor_table.h"
 #include "qkscope/model.h"
 #include "temporary_folder.h"
 

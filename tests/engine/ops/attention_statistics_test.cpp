@@ -1,5 +1,3 @@
-#include "engine/ops/attention_statistics.h"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -11,6 +9,7 @@
 #include "base/core/numbers.h"
 #include "cpu_targets.h"
 #include "engine/ops/replaced_keys.h"
+#include "engine/ops/statistics.h"
 #include "random_tensor.h"
 
 namespace qkscope {

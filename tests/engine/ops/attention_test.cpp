@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "cpu_targets.h"
-#include "engine/ops/score_rows.h"
 #include "random_tensor.h"
 
 namespace qkscope {

@@ -1,12 +1,11 @@
-// Products of few rows (gemv.h) have the bits of products of many rows (gemm.h).
-#include "engine/ops/gemv.h"
-
+// Products of few rows (gemv::multiply) have the bits of products of many rows (gemm::multiply).
 #include <cstring>
 
 #include <gtest/gtest.h>
 
 #include "base/core/thread_pool.h"
 #include "cpu_targets.h"
+#include "engine/ops/gemm.h"
 #include "engine/ops/linear.h"
 #include "random_tensor.h"
 

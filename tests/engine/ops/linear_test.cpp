@@ -7,7 +7,6 @@
 
 #include "base/core/thread_pool.h"
 #include "cpu_targets.h"
-#include "engine/ops/weight_rows.h"
 #include "random_tensor.h"
 
 namespace qkscope {

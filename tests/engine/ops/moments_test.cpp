@@ -1,11 +1,10 @@
-#include "engine/ops/moments.h"
-
 #include <cmath>
 #include <limits>
 
 #include <gtest/gtest.h>
 
 #include "cpu_targets.h"
+#include "engine/ops/statistics.h"
 #include "engine/statistics/random_moments.h"
 #include "random_tensor.h"
 

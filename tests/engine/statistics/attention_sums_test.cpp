@@ -180,16 +180,16 @@ TEST(AttentionTables, MeanDeviationAndClusteredErrorHaveClosedForms) {
   a.row_square = {200, 400, 1000};
   a.document_square[2 * columns] = 10.0 * 10 + 90.0 * 90;
   a.document_cross[2 * columns] = 10.0 * 10 + 90.0 * 30;
-  const auto all = column_value(a, 0, 0, -1, 0);
+  const auto all = summarize_column(a, 0, 0, -1, 0);
   EXPECT_DOUBLE_EQ(all.mean, 2.5);
   EXPECT_NEAR(all.sd, std::sqrt((10 * 2.25 + 30 * 0.25) / 40), 1e-12);
   // Residuals of the document sums: 10 - 25 and 90 - 75.
   EXPECT_NEAR(all.se, std::sqrt(2 * 15.0 * 15.0 * 2) / 40, 1e-12);
-  EXPECT_DOUBLE_EQ(column_value(a, 0, 0, 1, 0).mean, 3.0);
-  EXPECT_EQ(rows_of(a, -1), 40);
+  EXPECT_DOUBLE_EQ(summarize_column(a, 0, 0, 1, 0).mean, 3.0);
+  EXPECT_EQ(count_rows(a, -1), 40);
   auto twice = a;
   merge(twice, a);
-  EXPECT_DOUBLE_EQ(column_value(twice, 0, 0, -1, 0).mean, 2.5);
+  EXPECT_DOUBLE_EQ(summarize_column(twice, 0, 0, -1, 0).mean, 2.5);
   EXPECT_EQ(twice.documents, 4);
 }
 

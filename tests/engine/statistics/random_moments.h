@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "engine/statistics/moments.h"
-#include "engine/statistics/positions.h"
 
 namespace qkscope {
 

@@ -1,7 +1,7 @@
 // Reads JSON Lines, JSON, CSV and plain text through open_corpus().
 #include <gtest/gtest.h>
 
-#include "base/core/blake2b.h"
+#include "base/io/checksum.h"
 #include "base/io/output_file.h"
 #include "error_message.h"
 #include "qkscope/texts.h"

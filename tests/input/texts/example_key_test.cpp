@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/core/blake2b.h"
+#include "base/io/checksum.h"
 #include "input/texts/record_reader.h"
 
 namespace qkscope {

@@ -1,7 +1,7 @@
 // Parquet files written by Python: string types, codecs, ids.
 #include <gtest/gtest.h>
 
-#include "base/core/blake2b.h"
+#include "base/io/checksum.h"
 #include "base/io/output_file.h"
 #include "error_message.h"
 #include "python.h"

@@ -3,8 +3,7 @@
 #include <algorithm>
 
 #include "base/core/numbers.h"
-#include "engine/ops/attention_statistics.h"
-#include "engine/ops/moments.h"
+#include "engine/ops/statistics.h"
 
 namespace qkscope {
 namespace {

@@ -19,7 +19,6 @@
 #include "engine/ops/linear.h"
 #include "engine/ops/packed_keys.h"
 #include "engine/ops/rotary.h"
-#include "engine/ops/score_rows.h"
 #include "qkscope/experimental/cpu.h"
 
 namespace qkscope {

@@ -1,21 +1,61 @@
-// Llama: pre-norm RMSNorm, grouped-query attention, SwiGLU, RoPE on every layer. Also the language
-// model of Llama-3.2-Vision, whose cross-attention layers are skipped because there is no image.
+// Llama, and families that differ from Llama in a few settings.
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "engine/model/family.h"
 
 namespace qkscope {
+namespace {
 
+// Despite the name, no_rope_layers is 1 for a layer with RoPE and 0 for a NoPE layer.
+void read_nope_layers(ModelConfig& model, const ConfigReader& config) {
+  if (!config.has("no_rope_layers")) {
+    const auto interval = config.count("no_rope_layer_interval", 4);
+    for (std::int64_t i = 0; i < model.n_layers; ++i)
+      if ((i + 1) % interval == 0) model.layers[static_cast<std::size_t>(i)].rope = -1;
+    return;
+  }
+  const auto uses_rope = config.integers("no_rope_layers");
+  if (uses_rope.size() < model.layers.size())
+    bad_input("{}: no_rope_layers has {} entries, expected {} (one per layer)", config.where(),
+              uses_rope.size(), model.layers.size());
+  for (std::size_t i = 0; i < model.layers.size(); ++i)
+    if (uses_rope[i] == 0) model.layers[i].rope = -1;
+}
+
+// Without layer_types only NoPE layers get the sliding window, if use_sliding_window is set.
+void read_smollm3_windows(ModelConfig& model, const ConfigReader& config) {
+  const bool slides = config.flag("use_sliding_window", false) && config.has("sliding_window");
+  const std::int64_t window = config.has("sliding_window") ? config.count("sliding_window") : 0;
+  if (config.has("layer_types")) return read_layer_types(model, config, window);
+  for (auto& layer : model.layers)
+    if (slides && layer.rope < 0) layer.window = window;
+}
+
+// Reads the settings of OLMo 2 and 3 other than RoPE.
+void read_olmo2_body(ModelConfig& model, const ConfigReader& config) {
+  read_llama_body(model, config, {.norm_eps = 1e-5});
+  model.qk_norm = true;
+  model.qk_norm_whole = true;
+  read_attention_bias(model, config, false);
+  model.names.input_norm = "";
+  model.names.mlp_norm = "";
+  model.names.post_attention_norm = "post_attention_layernorm";
+  model.names.post_mlp_norm = "post_feedforward_layernorm";
+}
+
+}  // namespace
+
+// Llama: pre-norm RMSNorm, grouped-query attention, SwiGLU, RoPE on every layer.
 void read_llama(ModelConfig& model, const ConfigReader& config) {
   read_llama_base(model, config, {});
   read_attention_bias(model, config, false);
   model.mlp_bias = config.flag("mlp_bias", false);
 }
 
-// Layers keep the numbers of the checkpoint.
+// The language model of Llama-3.2-Vision. Layers keep the numbers of the checkpoint;
+// cross-attention layers are skipped because there is no image.
 void read_mllama(ModelConfig& model, const ConfigReader& config) {
-  constexpr std::int64_t kImageTokenRows =
-      8;  // embedding rows of image tokens after the vocabulary
+  constexpr std::int64_t kImageTokenRows = 8;  // embedding rows after those of the vocabulary
   read_llama_base(model, config,
                   {.rope_theta = 500000.0, .norm_eps = 1e-5, .max_positions = 131072});
   model.embedding_rows = model.vocab_size + kImageTokenRows;
@@ -28,6 +68,155 @@ void read_mllama(ModelConfig& model, const ConfigReader& config) {
                 config.where(), layer, model.n_layers - 1);
     model.layers[as_index(layer)].cross_attention = true;
   }
+}
+
+// Granite: Llama with scale factors on embeddings, scores, residual updates and logits.
+void read_granite(ModelConfig& model, const ConfigReader& config) {
+  constexpr ConfigReader::Range kFactor{1e-6, 1e6};
+  read_llama_base(model, config, {});
+  read_attention_bias(model, config, false);
+  model.mlp_bias = config.flag("mlp_bias", false);
+  model.embedding_scale = config.number("embedding_multiplier", 1.0, kFactor);
+  model.attention_scale = config.number("attention_multiplier", 1.0, kFactor);
+  model.residual_scale = config.number("residual_multiplier", 1.0, kFactor);
+  model.logit_scale = 1.0 / config.number("logits_scaling", 1.0, kFactor);
+}
+
+// Phi-3 and Phi-4: Llama with q, k and v in one matrix, and gate and up in another.
+void read_phi3(ModelConfig& model, const ConfigReader& config) {
+  read_llama_base(model, config, {.norm_eps = 1e-5, .max_positions = 4096});
+  model.names.qkv = "self_attn.qkv_proj";
+  model.names.gate_up = "mlp.gate_up_proj";
+  read_shared_window(model, config);
+}
+
+// GLM: interleaved RoPE on half of each head, bias on q, k and v, gate and up in one matrix.
+void read_glm(ModelConfig& model, const ConfigReader& config) {
+  read_llama_base(model, config,
+                  {.norm_eps = 1.5625e-07,
+                   .d_head = 128,
+                   .partial_rotary_factor = 0.5,
+                   .max_positions = 131072});
+  model.qkv_bias = config.flag("attention_bias", true);
+  model.rope_interleaved = true;
+  model.names.gate_up = "mlp.gate_up_proj";
+}
+
+// GLM-4-0414: GLM with additional norms on the outputs of attention and MLP.
+void read_glm4(ModelConfig& model, const ConfigReader& config) {
+  read_glm(model, config);
+  model.names.post_attention_norm = "post_self_attn_layernorm";
+  model.names.post_mlp_norm = "post_mlp_layernorm";
+}
+
+// Apertus: q/k norm as in Qwen3, and an ungated MLP with the learned activation xIELU.
+void read_apertus(ModelConfig& model, const ConfigReader& config) {
+  if (!config.has("rope_parameters") && !config.has("rope_scaling"))
+    bad_input("{}: 'rope_parameters' is missing; an apertus model needs its RoPE parameters",
+              config.where());
+  read_llama_base(
+      model, config,
+      {.rope_theta = 12e6, .norm_eps = 1e-5, .activation = "xielu", .max_positions = 65536});
+  model.qk_norm = true;
+  read_attention_bias(model, config, false);
+  model.names.input_norm = "attention_layernorm";
+  model.names.mlp_norm = "feedforward_layernorm";
+  model.names.gate = "";
+}
+
+// SmolLM3: Llama without RoPE on some layers (NoPE); embeddings are tied by default.
+void read_smollm3(ModelConfig& model, const ConfigReader& config) {
+  read_llama_base(model, config, {.rope_theta = 2e6, .tied = true, .max_positions = 32768});
+  read_attention_bias(model, config, false);
+  model.mlp_bias = config.flag("mlp_bias", false);
+  read_nope_layers(model, config);
+  read_smollm3_windows(model, config);
+}
+
+// StarCoder2: LayerNorm and biases everywhere, an ungated MLP, optional sliding windows.
+void read_starcoder2(ModelConfig& model, const ConfigReader& config) {
+  read_llama_base(model, config,
+                  {.norm_eps = 1e-5,
+                   .norm_eps_key = "norm_epsilon",
+                   .activation = "gelu_pytorch_tanh",
+                   .tied = true,
+                   .max_positions = 4096});
+  model.norm = NormKind::layer;
+  model.norm_bias = true;
+  model.qkv_bias = config.flag("use_bias", true);
+  model.output_bias = model.mlp_bias = model.qkv_bias;
+  model.names.gate = "";
+  model.names.up = "mlp.c_fc";
+  model.names.down = "mlp.c_proj";
+  read_shared_window(model, config);
+}
+
+// Mistral: Llama with a sliding window on every layer; a sliding_window of null switches it off.
+void read_mistral(ModelConfig& model, const ConfigReader& config) {
+  read_llama_base(model, config, {.max_positions = 4096 * 32});
+  const std::int64_t fallback = config.contains("sliding_window") ? 0 : 4096;
+  for (auto& layer : model.layers) layer.window = config.count("sliding_window", fallback);
+}
+
+// Ministral: layer_types says which layers slide.
+void read_ministral(ModelConfig& model, const ConfigReader& config) {
+  read_mistral(model, config);
+  if (config.has("layer_types")) read_layer_types(model, config, model.layers.front().window);
+}
+
+// Ministral 3: YaRN, and queries scaled by the logarithm of their position.
+void read_ministral3(ModelConfig& model, const ConfigReader& config) {
+  if (!config.has("rope_parameters") && !config.has("rope_scaling"))
+    bad_input("{}: 'rope_parameters' is missing; a ministral3 model needs its YaRN parameters",
+              config.where());
+  read_llama_base(model, config, {.norm_eps = 1e-5, .d_head = 128, .max_positions = 262144});
+  read_shared_window(model, config);
+  const auto rope = config.section(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
+  if (rope.has("llama_4_scaling_beta"))
+    model.query_scaling =
+        QueryScaling{rope.number("llama_4_scaling_beta", {0.0, 1e3}), model.ropes[0].original_max};
+}
+
+// Mixtral: a mixture of experts in place of every MLP.
+void read_mixtral(ModelConfig& model, const ConfigReader& config) {
+  read_llama_base(model, config, {.rope_theta = 1e6, .norm_eps = 1e-5, .max_positions = 4096 * 32});
+  read_shared_window(model, config);
+  read_experts(model, config,
+               {.count_key = config.has("num_experts") ? "num_experts" : "num_local_experts",
+                .count = 8,
+                .per_token = 2,
+                .d_mlp = model.d_mlp});
+  model.experts.normalized = true;
+  for (auto& layer : model.layers) layer.experts = true;
+  model.names.experts = {{.router = "block_sparse_moe.gate",
+                          .gate = "block_sparse_moe.experts.{}.w1",
+                          .up = "block_sparse_moe.experts.{}.w3",
+                          .down = "block_sparse_moe.experts.{}.w2"},
+                         experts_in_one_tensor()};
+}
+
+// OLMo: Llama with a LayerNorm without weights; some models clip q, k and v.
+void read_olmo(ModelConfig& model, const ConfigReader& config) {
+  read_llama_base(model, config, {});
+  model.norm = NormKind::layer;
+  model.norm_eps = 1e-5;  // constant in the reference implementation, whatever config.json says
+  model.norm_weight = false;
+  read_attention_bias(model, config, false);
+  if (config.has("clip_qkv")) model.qkv_clip = config.number("clip_qkv", {1e-6, 1e9});
+}
+
+// OLMo 2: OLMo with RMSNorm after attention and MLP, and q/k norms over all heads.
+void read_olmo2(ModelConfig& model, const ConfigReader& config) {
+  read_olmo2_body(model, config);
+  model.ropes = {read_llama_rope(model, config, {})};
+}
+
+// OLMo 3: every fourth layer is full, the others slide; only full layers scale RoPE.
+void read_olmo3(ModelConfig& model, const ConfigReader& config) {
+  read_olmo2_body(model, config);
+  read_periodic_windows(model, config, 4);
+  const auto theta = config.number("rope_theta", 500000.0, kRopeTheta);
+  read_ropes_by_kind(model, config, theta, theta);
 }
 
 }  // namespace qkscope

@@ -9,7 +9,7 @@
 #include <cuda_runtime.h>
 
 #include "base/core/dtype.h"
-#include "engine/ops/sequence.h"
+#include "engine/ops/attention.h"
 #include "qkscope/model.h"
 
 namespace qkscope::cuda {

@@ -9,8 +9,7 @@
 #include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/pass_rows.h"
 #include "engine/ops/attention.h"
-#include "engine/ops/attention_statistics.h"
-#include "engine/ops/score_rows.h"
+#include "engine/ops/statistics.h"
 
 namespace qkscope::cuda {
 namespace {

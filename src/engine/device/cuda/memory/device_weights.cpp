@@ -8,7 +8,7 @@
 #include "engine/device/cuda/cuda_error.h"
 #include "engine/device/cuda/products/gated_product.h"
 #include "engine/device/cuda/row_kernels.h"
-#include "engine/ops/weight_rows.h"
+#include "engine/ops/linear.h"
 
 namespace qkscope::cuda {
 namespace {

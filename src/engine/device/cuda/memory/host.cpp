@@ -5,7 +5,7 @@
 
 #include "base/core/log.h"
 #include "base/core/thread_pool.h"
-#include "engine/ops/score_rows.h"
+#include "engine/ops/attention.h"
 
 namespace qkscope {
 namespace {

@@ -14,7 +14,7 @@
 #include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/statistics/statistics_moments.h"
 #include "engine/device/cuda/statistics/statistics_results.h"
-#include "engine/statistics/positions.h"
+#include "engine/statistics/moments.h"
 
 namespace qkscope::cuda {
 

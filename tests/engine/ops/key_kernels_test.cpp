@@ -1,4 +1,4 @@
-#include "engine/ops/score_panel.h"
+#include "engine/ops/key_kernels.h"
 
 #include <cmath>
 #include <limits>
@@ -61,17 +61,17 @@ class Panel : public EachCpuTarget {
         plain_[static_cast<std::size_t>(column)].scores.push_back(
             scores.data<float>()[key * columns_ + column]);
     }
-    update_softmax({.scores = scores.data<float>(),
-                    .keys = keys,
-                    .columns = columns_,
-                    .first = firsts.data(),
-                    .end = ends.data(),
-                    .all_first = all_first,
-                    .all_end = all_end,
-                    .highest = highest_.data(),
-                    .sum = sum_.data(),
-                    .z = z_.data(),
-                    .z_rows = 2});
+    keys::update_softmax({.scores = scores.data<float>(),
+                          .keys = keys,
+                          .columns = columns_,
+                          .first = firsts.data(),
+                          .end = ends.data(),
+                          .all_first = all_first,
+                          .all_end = all_end,
+                          .highest = highest_.data(),
+                          .sum = sum_.data(),
+                          .z = z_.data(),
+                          .z_rows = 2});
     return scores;
   }
 

@@ -1,0 +1,208 @@
+// Parts of text generation: next-token sampling from logits (greedy, or random with temperature,
+// top-k and top-p), and incremental decoding of token ids into text.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/core/error.h"
+#include "base/core/numbers.h"
+#include "qkscope/tokenizer.h"
+
+namespace qkscope {
+
+// Parameters as in GenerateOptions.
+struct SamplingOptions {
+  double temperature = 0.0;
+  std::int64_t top_k = 0;
+  double top_p = 1.0;
+};
+
+// Candidate tokens with unnormalised probabilities.
+struct Candidates {
+  std::vector<std::int32_t> tokens;
+  std::vector<double> weights;
+};
+
+inline double softmax_weight(float logit, float highest, double temperature) {
+  if (logit == highest) return 1.0;  // also if both logits are infinite
+  return std::exp((static_cast<double>(logit) - static_cast<double>(highest)) / temperature);
+}
+
+// Returns the `count` most likely tokens in descending order of probability.
+inline Candidates top_tokens(std::span<const float> logits, std::size_t count, double temperature) {
+  Candidates found;
+  found.tokens.resize(logits.size());
+  std::iota(found.tokens.begin(), found.tokens.end(), 0);
+  const auto more_likely = [&](std::int32_t a, std::int32_t b) {
+    const float x = logits[as_index(a)];
+    const float y = logits[as_index(b)];
+    return x != y ? x > y : a < b;
+  };
+  const auto end = found.tokens.begin() + static_cast<std::ptrdiff_t>(count);
+  std::partial_sort(found.tokens.begin(), end, found.tokens.end(), more_likely);
+  found.tokens.erase(end, found.tokens.end());
+  const float highest = logits[as_index(found.tokens.front())];
+  for (const auto token : found.tokens)
+    found.weights.push_back(softmax_weight(logits[as_index(token)], highest, temperature));
+  return found;
+}
+
+inline Candidates all_tokens(std::span<const float> logits, double temperature) {
+  Candidates found;
+  found.tokens.resize(logits.size());
+  std::iota(found.tokens.begin(), found.tokens.end(), 0);
+  const float highest = std::ranges::max(logits);
+  for (const float logit : logits)
+    found.weights.push_back(softmax_weight(logit, highest, temperature));
+  return found;
+}
+
+inline double sum_weights(std::span<const double> weights) {
+  return std::accumulate(weights.begin(), weights.end(), 0.0);
+}
+
+// Truncates descending candidates to the shortest prefix whose weights sum to `enough`. Returns
+// false if all weights together sum to less.
+inline bool keep_nucleus(Candidates& candidates, double enough) {
+  double sum = 0.0;
+  for (std::size_t i = 0; i < candidates.weights.size(); ++i) {
+    sum += candidates.weights[i];
+    if (sum < enough) continue;
+    candidates.tokens.resize(i + 1);
+    candidates.weights.resize(i + 1);
+    return true;
+  }
+  return false;
+}
+
+inline Candidates find_candidates(std::span<const float> logits, const SamplingOptions& options) {
+  if (options.top_k > 0) {
+    const auto count = std::min(logits.size(), as_index(options.top_k));
+    auto found = top_tokens(logits, count, options.temperature);
+    if (options.top_p < 1.0) keep_nucleus(found, options.top_p * sum_weights(found.weights));
+    return found;
+  }
+  auto all = all_tokens(logits, options.temperature);
+  if (options.top_p >= 1.0) return all;
+  // The nucleus is usually small; sorting the whole vocabulary would be slow.
+  const auto enough = options.top_p * sum_weights(all.weights);
+  for (std::size_t count = 128; count < logits.size(); count *= 8) {
+    auto found = top_tokens(logits, count, options.temperature);
+    if (keep_nucleus(found, enough)) return found;
+  }
+  auto found = top_tokens(logits, logits.size(), options.temperature);
+  keep_nucleus(found, enough);
+  return found;
+}
+
+// Samples the tokens of one sequence, reproducibly for a given seed and sequence number.
+class Sampler {
+ public:
+  Sampler(const SamplingOptions& options, std::uint64_t seed, std::int64_t sequence)
+      : options_(options) {
+    std::seed_seq words{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32),
+                        static_cast<std::uint32_t>(sequence)};
+    generator_.seed(words);
+  }
+
+  // Returns a token id; ties go to the lower id. Throws an Error if a logit is NaN.
+  std::int32_t choose(std::span<const float> logits) {
+    for (std::size_t i = 0; i < logits.size(); ++i)
+      if (std::isnan(logits[i])) failure("generate: the logit of token {} is not a number", i);
+    if (options_.temperature == 0.0)
+      return static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
+    const auto [tokens, weights] = find_candidates(logits, options_);
+    const double uniform = static_cast<double>(generator_() >> 11) * 0x1p-53;  // in [0, 1)
+    auto left = uniform * sum_weights(weights);
+    std::size_t chosen = 0;
+    while (chosen + 1 < weights.size() && left >= weights[chosen]) left -= weights[chosen++];
+    return tokens[chosen];
+  }
+
+ private:
+  SamplingOptions options_;
+  std::mt19937_64 generator_;
+};
+
+// Decodes a growing sequence and stops at stop texts.
+class TextStream {
+ public:
+  // Decodes the tokens that follow a prompt. Stop texts must not be empty.
+  TextStream(const Tokenizer& tokenizer, std::span<const std::int32_t> prompt,
+             std::span<const std::string> stop_texts)
+      : tokenizer_(tokenizer), stop_texts_(stop_texts) {
+    const auto context = prompt.last(std::min(kContext, prompt.size()));
+    ids_.assign(context.begin(), context.end());
+    read_ = ids_.size();
+  }
+
+  // Returns newly readable text. Incomplete characters and prefixes of a stop text are held back.
+  std::string add(std::int32_t id) {
+    ids_.push_back(id);
+    held_ += read(false);
+    return release(false);
+  }
+  // Returns true once a stop text was found; all text before it has been returned.
+  bool stopped() const { return stopped_; }
+  // Returns the text held back so far; call after the last token.
+  std::string finish() {
+    if (stopped_) return {};
+    held_ += read(true);
+    return release(true);
+  }
+
+ private:
+  // Tokens of context: the text of a token may depend on the tokens right before it.
+  static constexpr std::size_t kContext = 6;
+  static constexpr std::string_view kReplacement =
+      "\uFFFD";  // U+FFFD marks bytes that form no character
+
+  // Length of the longest suffix of the text that is a proper prefix of a stop text.
+  static std::size_t stop_prefix_length(const std::string& text,
+                                        std::span<const std::string> stop_texts) {
+    std::size_t most = 0;
+    for (const auto& stop : stop_texts)
+      for (auto size = std::min(text.size(), stop.size() - 1); size > most; --size)
+        if (text.compare(text.size() - size, size, stop, 0, size) == 0) most = size;
+    return most;
+  }
+
+  // Decodes the ids that were not decoded yet, in the context of the ids before them.
+  std::string read(bool last) {
+    const std::span ids(ids_);
+    const auto before = tokenizer_.decode(ids.first(read_), true);
+    const auto whole = tokenizer_.decode(ids, true);
+    if (whole.size() <= before.size() || (!last && whole.ends_with(kReplacement))) return {};
+    const auto first = read_ > kContext ? read_ - kContext : 0;
+    ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(first));
+    read_ = ids_.size();
+    return whole.substr(before.size());
+  }
+
+  std::string release(bool last) {
+    auto end = std::string::npos;
+    for (const auto& stop : stop_texts_) end = std::min(end, held_.find(stop));
+    stopped_ = end != std::string::npos;
+    if (!stopped_) end = held_.size() - (last ? 0 : stop_prefix_length(held_, stop_texts_));
+    auto given = held_.substr(0, end);
+    held_.erase(0, stopped_ ? held_.size() : end);
+    return given;
+  }
+
+  const Tokenizer& tokenizer_;
+  std::span<const std::string> stop_texts_;
+  std::vector<std::int32_t> ids_;  // a few tokens of context, then tokens not decoded yet
+  std::size_t read_ = 0;           // number of decoded ids_
+  std::string held_;               // decoded text not returned yet
+  bool stopped_ = false;
+};
+
+}  // namespace qkscope

@@ -1,0 +1,39 @@
+// Statistics over the rows of a batch; the CUDA counterparts are in device/cuda/statistics.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "engine/ops/attention.h"
+#include "engine/statistics/attention_sums.h"
+#include "engine/statistics/moments.h"
+#include "qkscope/tensor.h"
+
+namespace qkscope {
+
+// Inputs of attention and the softmax sums it returned.
+struct AttendedRows {
+  AttentionInput input;                            // every row is a query
+  std::span<const rows::RunningSoftmax> row_sums;  // (rows, n_heads), from attention()
+  std::span<const std::int32_t> ids;               // (rows) token ids
+};
+
+// Computes the attention statistics of one layer over near keys and all keys, summed over the rows
+// of each document, head and bucket. Scores have the bits of attention(), except those of equal
+// tokens, which are separate dot products in another order. Sums over rows are float64 in a fixed
+// order.
+LayerAttention attention_statistics(const AttendedRows& attended, const AttentionRequest& request);
+
+// Moments of all rows of q, k or v of one document (group A).
+struct DocumentMoments {
+  LayerMoments moments;
+  std::optional<std::int64_t> bad_head;  // first head with NaN or infinity, if any
+};
+
+// Computes the moments of one sequence of x (rows, heads, dim) in float64 around the means of
+// chunks of at most 256 rows. Other sequences of the batch do not change the bits.
+DocumentMoments document_moments(ConstTensorView x, const Sequence& sequence,
+                                 const MomentRequest& request);
+
+}  // namespace qkscope
