@@ -3,7 +3,7 @@
 #include <map>
 #include <tuple>
 
-#include "engine/device/cuda/attention/attention_tiles.h"
+#include "engine/device/cuda/attention/hopper_attention.h"
 #include "engine/device/cuda/attention/hopper_kernel.h"
 #include "engine/device/cuda/cuda_devices.h"
 #include "engine/device/cuda/cuda_error.h"

@@ -9,7 +9,7 @@
 #include "base/core/translate_exceptions.h"
 #include "engine/api/model_state.h"
 #include "engine/api/timed_backend.h"
-#include "engine/device/device.h"
+#include "engine/device/backend.h"
 #include "engine/device/memory_plan.h"
 #include "engine/forward/forward.h"
 #include "input/store/stored_input.h"

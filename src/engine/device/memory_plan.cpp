@@ -10,7 +10,6 @@
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/text.h"
-#include "engine/device/device.h"
 #include "engine/model/tensor_table.h"
 #include "engine/ops/experts.h"
 #include "engine/ops/linear.h"

@@ -72,13 +72,13 @@ class KeptMoments : public MomentConsumer {
 
 LayerMoments on_gpu(const PlantedRows& rows, const Batch& batch, const MomentRequest& request) {
   cuda::Stream stream;
-  cuda::StatisticsResults results(stream);
+  cuda::HostTransfers results(stream, 1 << 20);
   cuda::MomentStatistics moments(results, stream);
   require(cudaDeviceSynchronize());
   KeptMoments sink;
   moments.begin(batch);
   moments.add(rows.view(batch.rows()), request, sink);
-  results.take_all();
+  results.deliver_all();
   return sink.parts.at(0);
 }
 

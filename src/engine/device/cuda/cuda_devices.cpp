@@ -3,8 +3,9 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
-#include "engine/device/cuda/compare.h"
+#include "base/core/error.h"
 #include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/row_kernels.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -22,6 +23,12 @@ void wait_for(Device device) {
 }
 
 }  // namespace
+
+void check(cudaError_t status, const char* operation) {
+  if (status == cudaSuccess) return;
+  failure("CUDA: {} failed: {} ({})", operation, cudaGetErrorString(status),
+          cudaGetErrorName(status));
+}
 
 std::string why_unusable(int device) {
   if (const auto status = cudaSetDevice(device); status != cudaSuccess) {

@@ -1,5 +1,4 @@
-// Kernels that gather and scatter rows: token embedding, copies for observers, and edited values
-// back.
+// Kernels on whole rows: token embedding, gather and scatter, conversion of weights, comparison.
 #pragma once
 
 #include <cstdint>
@@ -36,34 +35,24 @@ struct GatherArguments {
 };
 void gather(const GatherArguments& arguments, cudaStream_t stream);
 
-// Inverse of gather: copies dense float32 x (rows, n) into the strided matrix y (rows, n).
-void put_back(const float* x, void* y, std::int64_t rows, std::int64_t n, std::int64_t row_stride,
-              DType dtype, cudaStream_t stream);
+// Inverse of gather() for whole rows: rounds dense float32 x (rows, n) into the strided matrix
+// y (rows, n).
+void scatter_floats(const float* x, void* y, std::int64_t rows, std::int64_t n,
+                    std::int64_t row_stride, DType dtype, cudaStream_t stream);
 
-// y (count, n) = x[rows] with elements of `element_bytes` bytes.
-struct TakeRowsArguments {
-  const void* x = nullptr;  // (any, n)
-  std::int64_t row_stride = 0;
-  const std::int32_t* rows = nullptr;  // (count)
-  void* y = nullptr;                   // (count, n)
+// y[y_rows] = x[x_rows] for `count` rows of n elements. A null list stands for rows 0 to count - 1.
+struct CopyRowsArguments {
+  const void* x = nullptr;
+  std::int64_t x_stride = 0;             // elements
+  const std::int32_t* x_rows = nullptr;  // (count) or null
+  void* y = nullptr;
+  std::int64_t y_stride = 0;             // elements
+  const std::int32_t* y_rows = nullptr;  // (count) or null
   std::int64_t count = 0;
   std::int64_t n = 0;
   DType dtype = DType::bf16;
 };
-void take_rows(const TakeRowsArguments& arguments, cudaStream_t stream);
-
-// y[rows] = x (count, n); both matrices are strided.
-struct PutRowsArguments {
-  const void* x = nullptr;  // (count, n)
-  std::int64_t x_stride = 0;
-  const std::int32_t* rows = nullptr;  // (count), of y
-  void* y = nullptr;                   // (any, n)
-  std::int64_t y_stride = 0;
-  std::int64_t count = 0;
-  std::int64_t n = 0;
-  DType dtype = DType::bf16;
-};
-void put_rows(const PutRowsArguments& arguments, cudaStream_t stream);
+void copy_rows(const CopyRowsArguments& arguments, cudaStream_t stream);
 
 // destination (count) of type `to` = scale * source (count) of type `from`, which is f32, f16, bf16
 // or f8_e4m3.
@@ -84,5 +73,11 @@ struct TransposeArguments {
   float scale = 1.0f;
 };
 void convert_transposed(const TransposeArguments& arguments, cudaStream_t stream);
+
+// Compares two device buffers and waits for the result. Only whole 4-byte words are compared.
+bool same_bytes(const void* a, const void* b, std::int64_t bytes, cudaStream_t stream);
+
+// Returns whether this build contains code for the current GPU, by looking up one kernel.
+bool has_code_for_gpu();
 
 }  // namespace qkscope::cuda

@@ -203,9 +203,7 @@ __device__ __forceinline__ void store_row_sums(const AttentionArguments& a,
   for (int band = 0; band < kBands; ++band)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float sum = softmax.sum[band][half];
-      sum += __shfl_xor_sync(kAllLanes, sum, 1);
-      sum += __shfl_xor_sync(kAllLanes, sum, 2);
+      const float sum = quad_sum(softmax.sum[band][half]);
       const int row = band * 16 + half * 8 + lane / 4;
       if (lane % 4 != 0 || row >= queries) continue;
       const auto at = (query + row) * a.n_heads + head;
@@ -224,9 +222,7 @@ __device__ __forceinline__ void write_quotients(char* tile, const RunningSoftmax
   for (int band = 0; band < kBands; ++band)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float sum = softmax.sum[band][half];
-      sum += __shfl_xor_sync(kAllLanes, sum, 1);
-      sum += __shfl_xor_sync(kAllLanes, sum, 2);
+      const float sum = quad_sum(softmax.sum[band][half]);
       const float inverse = 1.0f / sum;
       char* row = tile + (band * 16 + half * 8 + lane / 4) * kPitch<kWidth> + lane % 4 * 4;
 #pragma unroll
@@ -363,12 +359,8 @@ void launch_attention(const AttentionArguments& a, cudaStream_t stream) {
 
 template <typename T>
 void attention_16bit(const AttentionArguments& a, cudaStream_t stream) {
-  if (a.d_head <= 16) return launch_attention<T, 16>(a, stream);
-  if (a.d_head <= 32) return launch_attention<T, 32>(a, stream);
-  if (a.d_head <= 64) return launch_attention<T, 64>(a, stream);
-  if (a.d_head <= 96) return launch_attention<T, 96>(a, stream);
-  if (a.d_head <= 128) return launch_attention<T, 128>(a, stream);
-  launch_attention<T, 256>(a, stream);
+  with_width<16, 32, 64, 96, 128, 256>(a.d_head,
+                                       [&](auto width) { launch_attention<T, width>(a, stream); });
 }
 
 }  // namespace qkscope::cuda

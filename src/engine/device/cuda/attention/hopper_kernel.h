@@ -1,5 +1,5 @@
 // Causal attention with FlashInfer's Hopper kernel (warp-specialised, TMA and wgmma).
-// hopper_kernel_absent.cpp is the stub for builds without FlashInfer's headers.
+// hopper_absent.cpp has the stubs for builds without FlashInfer's headers.
 #pragma once
 
 #include <cstdint>
@@ -40,5 +40,18 @@ struct HopperArguments {
 int hopper_tile_rows(std::int64_t d_head, bool softcap, std::int64_t longest);
 
 cudaError_t hopper_attention(const HopperArguments& arguments, cudaStream_t stream);
+
+// An instance of the kernel template for one head size.
+struct HopperHeads {
+  std::int64_t d_head = 0;
+  bool softcap = false;
+  int tile_rows = 0;  // query rows of a tile
+  cudaError_t (*attend)(const HopperArguments&, cudaStream_t) = nullptr;
+};
+
+// Heads of kHead elements in tiles of kRows queries and kKeys keys. Each head size is instantiated
+// in its own file (hopper_64.cu, ...), because an instance takes minutes to compile.
+template <bool kCapped, int kHead, int kRows, int kKeys>
+HopperHeads hopper_heads();
 
 }  // namespace qkscope::cuda

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include <cuda_runtime.h>
 
@@ -72,7 +73,8 @@ class Stream {
 
 class Event {
  public:
-  Event();
+  // Pass cudaEventDefault for events that seconds_since() is called on.
+  explicit Event(unsigned flags = cudaEventDisableTiming);
   ~Event() { cudaEventDestroy(event_); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
@@ -81,6 +83,7 @@ class Event {
   void wait() const;                                 // blocks the host until the event has occurred
   void make_stream_wait(cudaStream_t stream) const;  // makes the stream wait for the event
   bool done() const;
+  double seconds_since(const Event& earlier) const;  // both events have occurred
 
  private:
   cudaEvent_t event_ = nullptr;
@@ -93,8 +96,8 @@ class UploadBuffer {
   // Copies `values` to the GPU in stream order; the caller may destroy them on return. Waits only
   // if the previous upload of this buffer is still in flight.
   template <typename T>
-  const T* upload(std::span<const T> values, const char* what, cudaStream_t stream) {
-    copy(std::as_bytes(values), what, stream);
+  const T* upload(const std::vector<T>& values, const char* what, cudaStream_t stream) {
+    copy(std::as_bytes(std::span(values)), what, stream);
     return as<T>();
   }
   template <typename T>

@@ -1,6 +1,5 @@
 #include <cmath>
 
-#include "engine/device/cuda/cuda_error.h"
 #include "engine/device/cuda/elements.cuh"
 #include "engine/device/cuda/products/experts.h"
 
@@ -86,19 +85,15 @@ __global__ void combine_kernel(CombineArguments a) {
 }  // namespace
 
 void choose_experts(const ChooseArguments& a, cudaStream_t stream) {
-  if (a.rows == 0) return;
-  with_type(a.dtype, [&](auto type) {
-    choose_kernel<decltype(type)><<<static_cast<unsigned>(a.rows), kWarp, 0, stream>>>(a);
+  launch_typed(a.dtype, a.rows, "choose experts", [&](auto type, unsigned blocks) {
+    choose_kernel<decltype(type)><<<blocks, kWarp, 0, stream>>>(a);
   });
-  check_launch("choose experts");
 }
 
 void combine_experts(const CombineArguments& a, cudaStream_t stream) {
-  if (a.rows == 0) return;
-  with_type(a.dtype, [&](auto type) {
-    combine_kernel<decltype(type)><<<static_cast<unsigned>(a.rows), kThreads, 0, stream>>>(a);
+  launch_typed(a.dtype, a.rows, "add up what experts made", [&](auto type, unsigned blocks) {
+    combine_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
   });
-  check_launch("add up what experts made");
 }
 
 }  // namespace qkscope::cuda

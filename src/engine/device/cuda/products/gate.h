@@ -1,4 +1,5 @@
-// MLP activations (gated and plain), and elementwise clipping and soft capping.
+// MLP activations (gated and plain), elementwise clipping and soft capping, and the order of gate
+// and up for the gated product.
 #pragma once
 
 #include <cstdint>
@@ -32,5 +33,11 @@ void clip(void* x, std::int64_t count, float limit, DType dtype, cudaStream_t st
 
 // x = cap * tanh(x / cap) for `count` values.
 void soft_cap(void* x, std::int64_t count, float cap, DType dtype, cudaStream_t stream);
+
+// Interleaves n rows of gate and n rows of up: to (2 n, in) = permuted rows of from (2 n, in),
+// 16-bit elements. The order gives each thread of gated_kernel.cu both values of eight neighbouring
+// outputs.
+void interleave_gate_up(const void* from, void* to, std::int64_t n, std::int64_t in,
+                        cudaStream_t stream);
 
 }  // namespace qkscope::cuda

@@ -136,11 +136,9 @@ cudaError_t run(const GatedArguments& a, cudaStream_t stream) {
       cutlass::epilogue::collective::detail::Sm90TmaWarpSpecializedAdapter<Gate<Element>>;
   using Kernel =
       cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Mainloop, LastStep>;
-  const auto rows_of = [&] {
-    return cute::make_stride(std::int64_t{a.in}, Int<1>{}, std::int64_t{0});
-  };
+  const auto rows_of = [&] { return cute::make_stride(a.in, Int<1>{}, std::int64_t{0}); };
   typename Kernel::Arguments arguments{cutlass::gemm::GemmUniversalMode::kGemm,
-                                       {a.rows, 2 * a.n, a.in, 1},
+                                       {int(a.rows), int(2 * a.n), int(a.in), 1},
                                        {static_cast<const Element*>(a.x), rows_of(),
                                         static_cast<const Element*>(a.weight), rows_of()},
                                        {static_cast<Element*>(a.y), a.apart}};
@@ -167,7 +165,7 @@ bool gated_kernel_is_built() {
   return true;
 }
 
-cudaError_t gated_product(const GatedArguments& arguments, cudaStream_t stream) {
+cudaError_t launch_gated_kernel(const GatedArguments& arguments, cudaStream_t stream) {
   return arguments.bf16 ? run<cutlass::bfloat16_t>(arguments, stream)
                         : run<cutlass::half_t>(arguments, stream);
 }

@@ -6,7 +6,6 @@
 
 #include "engine/device/cuda/cuda_devices.h"
 #include "engine/device/cuda/statistics/all_keys.cuh"
-#include "engine/device/cuda/statistics/all_keys_hopper.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -15,8 +14,8 @@ constexpr int kGroupRows = 64;
 constexpr int kSwizzledBytes = 128;  // bytes of a row of 64 channels
 
 template <typename T, int kWidth>
-struct HopperShape : AllKeysShape<T, kWidth, 8> {
-  static constexpr int kTileBytes = AllKeysShape<T, kWidth, 8>::kKeys * kWidth * 2;
+struct HopperShape : LargeShape<T, kWidth> {
+  static constexpr int kTileBytes = LargeShape<T, kWidth>::kKeys * kWidth * 2;
 };
 
 // Address of 8 channels of a key in its tile: 64 channels of all keys, then the next 64, with the
@@ -143,18 +142,11 @@ struct HopperMemory {
 // Two blocks per multiprocessor: one reduces weights while the other computes scores.
 template <typename T, typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, 2)
-    all_keys_kernel(const ScoreArguments a, const AllKeysOptions options) {
+    all_keys_kernel(const ScoreArguments a, const AllKeysArguments options) {
   extern __shared__ __align__(1024) char shared[];
   auto& memory = *reinterpret_cast<HopperMemory<T, Shape>*>(shared);
-  const auto heads = static_cast<int>(a.heads);
-  const auto tile = a.tiles[blockIdx.x / heads];
-  const ScoreBlock block{
-      .tile = tile,
-      .head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.x) % heads,
-      .row = tile.first + static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows,
-      .end = min(tile.first + Shape::kRows, tile.length),
-      .window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff};
-  const int group_end = tile.first + (static_cast<int>(threadIdx.x) / 128 + 1) * kGroupRows;
+  const auto block = this_score_block<Shape>(a);
+  const int group_end = block.tile.first + (static_cast<int>(threadIdx.x) / 128 + 1) * kGroupRows;
   const int kv_head = block.head / static_cast<int>(a.n_heads / a.n_kv_heads);
   const GroupQueries<T, Shape> queries(head_source<T>(a, a.q, block.head), block);
   const KeyTiles<T, Shape> keys(head_source<T>(a, a.k, kv_head), block);
@@ -186,18 +178,6 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   pass.finish();
 }
 
-template <typename T, int kWidth>
-void launch(const ScoreArguments& a, const AllKeysOptions& options, cudaStream_t stream) {
-  using Shape = HopperShape<T, kWidth>;
-  constexpr auto kBytes = static_cast<int>(sizeof(HopperMemory<T, Shape>));
-  const auto kernel = all_keys_kernel<T, Shape>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-        "statistics of all keys: shared memory");
-  kernel<<<static_cast<unsigned>(a.tile_count * a.heads), Shape::kThreads, kBytes, stream>>>(
-      a, options);
-  check_launch("statistics of all keys");
-}
-
 }  // namespace
 
 bool all_keys_fit_hopper(const ScoreArguments& a) {
@@ -207,19 +187,17 @@ bool all_keys_fit_hopper(const ScoreArguments& a) {
          a.vectors;
 }
 
-void all_keys_on_hopper(const ScoreArguments& a, const AllKeysOptions& options,
+void all_keys_on_hopper(const ScoreArguments& a, const AllKeysArguments& more,
                         cudaStream_t stream) {
-  const auto with = [&](auto type) {
+  with_16bit_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    if (a.d_head == 64)
-      launch<T, 64>(a, options, stream);
-    else
-      launch<T, 128>(a, options, stream);
-  };
-  if (a.dtype == DType::bf16)
-    with(__nv_bfloat16{});
-  else
-    with(__half{});
+    with_width<64, 128>(a.d_head, [&](auto width) {
+      using Shape = HopperShape<T, width>;
+      launch_with_shared("statistics of all keys", all_keys_kernel<T, Shape>,
+                         a.tile_count * a.heads, Shape::kThreads, sizeof(HopperMemory<T, Shape>),
+                         stream, a, more);
+    });
+  });
 }
 
 }  // namespace qkscope::cuda

@@ -12,15 +12,15 @@
 #include "engine/device/backend.h"
 #include "engine/device/cuda/memory/activation_copies.h"
 #include "engine/device/cuda/memory/device_memory.h"
+#include "engine/device/cuda/memory/host_transfers.h"
 #include "engine/device/cuda/statistics/statistics_moments.h"
-#include "engine/device/cuda/statistics/statistics_results.h"
 #include "engine/statistics/positions.h"
 
 namespace qkscope::cuda {
 
 class MomentStatistics {
  public:
-  MomentStatistics(StatisticsResults& results, cudaStream_t stream)
+  MomentStatistics(HostTransfers& results, cudaStream_t stream)
       : results_(results), stream_(stream) {}
 
   void begin(const Batch& batch);
@@ -60,7 +60,7 @@ class MomentStatistics {
   void send(const MomentRequest& request, std::shared_ptr<const Cut> cut, bool finds_shift,
             MomentConsumer& sink);
 
-  StatisticsResults& results_;
+  HostTransfers& results_;
   cudaStream_t stream_;
   const Batch* batch_ = nullptr;
   PositionTable table_;

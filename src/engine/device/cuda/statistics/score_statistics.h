@@ -9,8 +9,7 @@
 #include "engine/device/backend.h"
 #include "engine/device/cuda/attention/score_rows.h"
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/cuda/statistics/row_sums.h"
-#include "engine/device/cuda/statistics/statistics_results.h"
+#include "engine/device/cuda/memory/host_transfers.h"
 #include "engine/device/cuda/statistics/statistics_scores.h"
 #include "engine/ops/row_kernels.h"
 
@@ -18,7 +17,7 @@ namespace qkscope::cuda {
 
 class ScoreStatistics {
  public:
-  ScoreStatistics(StatisticsResults& results, cudaStream_t stream)
+  ScoreStatistics(HostTransfers& results, cudaStream_t stream)
       : results_(results), stream_(stream) {}
 
   void begin(const Batch& batch);
@@ -39,7 +38,7 @@ class ScoreStatistics {
   void prepare_cells(const AttentionRequest& request);
   ScoreArguments arguments(const ScoreSource& source) const;
 
-  StatisticsResults& results_;
+  HostTransfers& results_;
   cudaStream_t stream_;
   const Batch* batch_ = nullptr;
 
@@ -52,8 +51,8 @@ class ScoreStatistics {
   UploadBuffer key_tiles_;    // RowTile, of the pass over all keys
   UploadBuffer token_rows_;   // TokenRow
   UploadBuffer token_tiles_;  // TokenTile
-  std::shared_ptr<const std::vector<RowCell>>
-      cells_;  // null: not built yet. Pending results keep a reference
+  // Null: not built yet. Pending results keep a reference.
+  std::shared_ptr<const std::vector<RowCell>> cells_;
   UploadBuffer device_cells_;
 
   DeviceBlock lse_, largest_;  // float (rows, heads)

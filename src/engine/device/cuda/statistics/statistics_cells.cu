@@ -1,7 +1,6 @@
 // Sums per-row values over the rows of each cell (document, bucket).
 #include <cmath>
 
-#include "engine/device/cuda/cuda_error.h"
 #include "engine/device/cuda/elements.cuh"
 #include "engine/device/cuda/statistics/statistics_scores.h"
 
@@ -77,11 +76,6 @@ struct Row {
     }
   }
 };
-
-__device__ double warp_sum(double x) {
-  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(kAllLanes, x, offset);
-  return x;
-}
 
 // One block per cell and head; each warp takes one column at a time.
 __global__ void __launch_bounds__(kThreads) cells_kernel(const CellArguments arguments) {

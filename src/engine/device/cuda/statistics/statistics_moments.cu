@@ -2,7 +2,6 @@
 // of the shifts; and conversion of summed records to centred moments.
 #include <cmath>
 
-#include "engine/device/cuda/cuda_error.h"
 #include "engine/device/cuda/elements.cuh"
 #include "engine/device/cuda/statistics/statistics_moments.h"
 
@@ -137,8 +136,7 @@ __global__ void __launch_bounds__(kThreads) lengths_kernel(const MomentArguments
         const double other = to_float(x[a.interleaved ? 2 * pair + 1 : pair + pairs]);
         sums[i] += sqrt(one * one + other * other);
       }
-      for (int distance = 16; distance > 0; distance /= 2)
-        squares += __shfl_xor_sync(kAllLanes, squares, distance);
+      squares = warp_sum(squares);
       total += sqrt(squares);
       norm_max = fmax(norm_max, sqrt(squares));
     }
@@ -333,23 +331,20 @@ __global__ void __launch_bounds__(kMostChannels) buckets_kernel(const BucketArgu
 }  // namespace
 
 void find_moment_shift(const MomentShiftArguments& a, cudaStream_t stream) {
-  with_type(a.dtype, [&](auto type) {
-    shift_kernel<decltype(type)><<<static_cast<unsigned>(a.heads), kMostChannels, 0, stream>>>(a);
+  launch_typed(a.dtype, a.heads, "shifts of moments", [&](auto type, unsigned blocks) {
+    shift_kernel<decltype(type)><<<blocks, kMostChannels, 0, stream>>>(a);
   });
-  check_launch("shifts of moments");
 }
 
 void sum_moments_plain(const MomentArguments& a, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(a.segment_count * a.heads);
   const auto edges = static_cast<unsigned>((a.record.dim + kEdge - 1) / kEdge);
-  with_type(a.dtype, [&](auto type) {
+  launch_typed(a.dtype, a.segment_count * a.heads, "moments", [&](auto type, unsigned blocks) {
     using T = decltype(type);
     products_kernel<T><<<dim3(blocks, edges * (edges + 1) / 2), kThreads, 0, stream>>>(
         a, static_cast<int>(edges));
     channels_kernel<T><<<blocks, kMostChannels, 0, stream>>>(a);
     lengths_kernel<T><<<blocks, kThreads, 0, stream>>>(a);
   });
-  check_launch("moments");
 }
 
 void fold_moments(const FoldArguments& a, cudaStream_t stream) {

@@ -10,7 +10,8 @@
 #include <cuda_runtime.h>
 
 #include "base/core/dtype.h"
-#include "engine/device/cuda/statistics/row_sums.h"
+#include "engine/device/cuda/attention/attention.h"
+#include "engine/device/cuda/attention/score_rows.h"
 #include "engine/statistics/attention_sums.h"
 #include "qkscope/forward.h"
 
@@ -23,24 +24,16 @@ struct RowTile {
   std::int32_t first;   // position of the tile's first row
 };
 
-// All pointers are device pointers.
-struct ScoreArguments {
-  const void* q = nullptr;      // (rows, n_heads, d_head)
-  const void* k = nullptr;      // (rows, n_kv_heads, d_head)
-  std::int64_t row_stride = 0;  // elements, of q and k
+// All pointers are device pointers. Rows of k have the stride of q.
+struct ScoreArguments : ScoreSource {
   std::int64_t rows = 0;
-  std::int64_t n_heads = 0, n_kv_heads = 0, d_head = 0;
   std::int64_t first_head = 0, heads = 0;  // heads of this launch
-  float scale = 1.0f;
-  float softcap = 0.0f;     // soft cap: cap tanh(score / cap); 0: none
-  std::int64_t window = 0;  // visible keys of a query, itself included; 0: all before it
-  DType dtype = DType::bf16;
-  bool vectors = false;  // every row of a head is 16-byte aligned and a multiple of 16 bytes long
-  RowSums row_sums;      // (rows, n_heads)
+  bool vectors = false;   // every row of a head is 16-byte aligned and a multiple of 16 bytes long
+  RowSums row_sums = {};  // (rows, n_heads)
   const RowTile* tiles = nullptr;  // tiles of the pass's row count, long ones first
   std::int64_t tile_count = 0;
   float* values = nullptr;  // (columns of the layout, heads, rows)
-  ColumnLayout layout;
+  ColumnLayout layout = {};
 };
 
 // Rows of a tile for all passes except the all-key pass.
@@ -83,6 +76,12 @@ struct AllKeysArguments {
 std::int64_t all_keys_tile_rows(DType dtype, std::int64_t d_head);
 std::int64_t all_keys_scratch();
 void all_keys(const ScoreArguments& arguments, const AllKeysArguments& more, cudaStream_t stream);
+
+// All-key pass with Hopper's wgmma instructions, for 16-bit types and heads of 64 and 128. The
+// first function returns whether the arguments qualify and this build contains the kernel.
+bool all_keys_fit_hopper(const ScoreArguments& arguments);
+void all_keys_on_hopper(const ScoreArguments& arguments, const AllKeysArguments& more,
+                        cudaStream_t stream);
 
 // Consecutive rows of one document and bucket.
 struct RowCell {

@@ -1,5 +1,4 @@
-// Per-head norm, RoPE and query scaling of q and k in one kernel, between projection and dot
-// product.
+// Norms, RoPE, query scaling and attention sinks.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +6,32 @@
 #include <cuda_runtime.h>
 
 #include "base/core/dtype.h"
+#include "qkscope/model.h"
 
 namespace qkscope::cuda {
+
+struct DeviceNorm {
+  const float* weight = nullptr;  // (n); null: no norm
+  const float* bias = nullptr;    // (n) or null
+};
+
+// y = x / sqrt(mean(x²) + eps) * weight + bias (RMSNorm), with x - mean(x) instead of x for
+// LayerNorm, or y = x without a norm; then residual += y. Sums are float32; y is rounded to the
+// element type before the addition.
+struct NormArguments {
+  const void* x = nullptr;  // (rows, n)
+  DeviceNorm norm;
+  NormKind kind = NormKind::rms;
+  void* y = nullptr;         // (rows, n) or null; may be x
+  void* residual = nullptr;  // (rows, n) or null
+  std::int64_t rows = 0;
+  std::int64_t n = 0;
+  std::int64_t row_stride = 0;  // elements from one row of x and y to the next; 0: n
+  float eps = 0.0f;
+  DType dtype = DType::bf16;
+};
+
+void normalize_rows(const NormArguments& arguments, cudaStream_t stream);
 
 // cos and sin of every running row, in the type of the activations.
 struct RotaryView {
@@ -17,6 +40,7 @@ struct RotaryView {
   std::int64_t dim = 0;       // rotated part of the head
 };
 
+// Per-head norm, rotation and query scaling of q and k, fused into one kernel.
 struct HeadsArguments {
   void* q = nullptr;            // (rows, n_heads, d_head)
   void* k = nullptr;            // (rows, n_kv_heads, d_head)
@@ -28,8 +52,8 @@ struct HeadsArguments {
   const float* q_norm = nullptr;  // (d_head) or null: no norm
   const float* k_norm = nullptr;  // (d_head) or null: no norm
   float eps = 0.0f;
-  RotaryView rotary;  // of the layer, also where rotate is false:
-                      // its halves decide the summation order of the norm
+  // Given even if `rotate` is false: its dim decides the summation order of the norm.
+  RotaryView rotary;
   bool rotate = false;
   bool interleaved = false;            // pairs (2i, 2i+1) instead of (i, i + dim/2)
   const float* query_scale = nullptr;  // (rows) or null
@@ -38,7 +62,7 @@ struct HeadsArguments {
 
 // Applies norm, rotation and query scaling in place, each where it is given. The result of the norm
 // is rounded to the element type before rotation, as an observer would see it.
-void finish_heads(const HeadsArguments& arguments, cudaStream_t stream);
+void normalize_and_rotate(const HeadsArguments& arguments, cudaStream_t stream);
 
 struct RotaryTableArguments {
   const std::int32_t* positions = nullptr;  // (rows)

@@ -1,7 +1,8 @@
 // Softmax attention for head sizes up to 256 and every mask that gives each query one contiguous
 // range of keys: causal, sliding window, packed sequences, and any of them for a subset of the
-// queries. attention_kernel.cpp checks arguments and dispatches; each element type has its own file
-// (attention_bf16.cu, attention_f16.cu, attention_f32.cu) so that they compile in parallel.
+// queries. attention.cpp checks arguments and dispatches; each element type has its own file
+// (attention_bf16.cu, attention_f16.cu, attention_f32.cu) so that they compile in parallel. Also
+// the choice between this kernel and those of FlashInfer and cuDNN.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +10,15 @@
 #include <cuda_runtime.h>
 
 #include "base/core/dtype.h"
-#include "engine/device/cuda/statistics/row_sums.h"
 
 namespace qkscope::cuda {
+
+// Softmax statistics of each row of scores, a by-product of attention. Each array has shape
+// (rows, n_heads) in device memory, or is null.
+struct RowSums {
+  float* lse = nullptr;      // log2 of the sum of the exponentials of the scaled scores
+  float* largest = nullptr;  // largest q.k, unscaled
+};
 
 // All pointers are device pointers. The heads of a row are contiguous; strides are in elements. Any
 // stride and alignment works; 16-byte aligned rows are the fast path.
@@ -46,9 +53,47 @@ struct AttentionArguments {
 // that span two sequences; with a sliding window the bits then depend on the subset of queries.
 void attention(const AttentionArguments& arguments, cudaStream_t stream);
 
-// Kernels per element type. Arguments are already checked; queries > 0.
-void attention_bf16(const AttentionArguments& arguments, cudaStream_t stream);
-void attention_f16(const AttentionArguments& arguments, cudaStream_t stream);
+// Kernels per element type; T is __nv_bfloat16 or __half. Arguments are already checked;
+// queries > 0.
+template <typename T>
+void attention_16bit(const AttentionArguments& arguments, cudaStream_t stream);
 void attention_f32(const AttentionArguments& arguments, cudaStream_t stream);
+
+// Arguments of FlashInfer's and cuDNN's kernels. q, k and v are slices of rows of (n_heads + 2
+// n_kv_heads) * d_head elements; z has rows of n_heads * d_head.
+struct CausalAttentionArguments {
+  const void* q = nullptr;  // (rows, n_heads, d_head)
+  const void* k = nullptr;  // (rows, n_kv_heads, d_head)
+  const void* v = nullptr;  // (rows, n_kv_heads, d_head)
+  void* z = nullptr;        // (rows, n_heads, d_head)
+  std::int64_t window = 0;  // keys a query sees, itself included; 0: all before it
+  // Multiplies q.k. cuDNN plans are built for the model's scale, so layers with a scale of their
+  // own use another kernel.
+  float scale = 1;
+};
+
+enum class AttentionKernel : std::uint8_t { flash_infer, cudnn, own };
+
+struct AttentionCase {
+  int capability = 0;  // of the GPU: 90 is Hopper
+  DType dtype = DType::bf16;
+  std::int64_t d_head = 0;
+  bool softcap = false;      // scores are soft-capped
+  bool sinks = false;        // learned attention sinks
+  bool own_scale = false;    // the layer's scale differs from the model's
+  bool chosen_rows = false;  // queries are a subset of the rows
+};
+
+// Optional kernels that were compiled into this build.
+struct AttentionLibraries {
+  bool flash_infer = true;
+  bool cudnn = true;
+};
+
+// Returns FlashInfer's kernel on Hopper where it has an instance for the head size, cuDNN's on
+// other GPUs and for other head sizes, and our own for everything else. The choice depends on GPU
+// and model alone, so repeated runs use the same kernel. cuDNN may still lack a kernel for a shape;
+// the caller then falls back to our own.
+AttentionKernel choose_attention(const AttentionCase& attention, const AttentionLibraries& has);
 
 }  // namespace qkscope::cuda
