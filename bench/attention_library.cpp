@@ -13,8 +13,8 @@ namespace qkscope::cuda {
 namespace {
 
 struct Tiles {
-  DeviceBlock memory;
-  DeviceBlock counter;
+  DeviceMemory memory;
+  DeviceMemory counter;
   int count = 0;
 };
 
@@ -25,7 +25,7 @@ const Tiles* tiles_of(std::int64_t documents, std::int64_t length, const TileSha
   if (tiles.count > 0) return &tiles;
   std::vector<Sequence> sequences;
   for (std::int64_t i = 0; i < documents; ++i) sequences.push_back({i * length, length});
-  const auto order = attention_tiles(sequences, shape);
+  const auto order = schedule_attention_tiles(sequences, shape);
   const auto bytes = order.size() * sizeof(AttentionTile);
   check(cudaMemcpy(tiles.memory.reserve(static_cast<std::int64_t>(bytes), "tiles"), order.data(),
                    bytes, cudaMemcpyHostToDevice),

@@ -18,7 +18,7 @@ namespace qkscope {
 namespace {
 
 // Parses N of cuda:N; -1 if it is no number.
-int gpu_number(std::string_view text) {
+int parse_gpu_number(std::string_view text) {
   int number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && end == text.data() + text.size() ? number : -1;
@@ -35,11 +35,11 @@ Device first_gpu_or_cpu() {
   return {};
 }
 
-Device device_of(const std::string& wanted) {
+Device parse_device(const std::string& wanted) {
   if (wanted == "cpu") return {};
   if (wanted == "auto") return first_gpu_or_cpu();
   const bool numbered = wanted.starts_with("cuda:");
-  const int gpu = numbered ? gpu_number(std::string_view(wanted).substr(5)) : 0;
+  const int gpu = numbered ? parse_gpu_number(std::string_view(wanted).substr(5)) : 0;
   if ((!numbered && wanted != "cuda") || gpu < 0)
     bad_input("device: found '{}', expected auto, cpu, cuda or cuda:N", wanted);
   if (const auto why = gpu_unavailable_reason(gpu); !why.empty())
@@ -52,11 +52,11 @@ const CudaModule& require_cuda_module() {
   return *cuda_module().module;
 }
 
-bool on_host(Device device) {
+bool is_cpu(Device device) {
   return device.kind == Device::Kind::cpu;
 }
 
-std::vector<Device> every_gpu() {
+std::vector<Device> list_gpus() {
   std::vector<Device> devices;
   for (int gpu = 0; gpu < cuda_device_count(); ++gpu)
     if (gpu_unavailable_reason(gpu).empty()) devices.push_back({Device::Kind::cuda, gpu});
@@ -65,7 +65,7 @@ std::vector<Device> every_gpu() {
 }
 
 // GPUs of different architectures use different kernels, whose results differ in the last bits.
-void check_one_kind(Device first, Device other) {
+void check_same_kind(Device first, Device other) {
   if (first.kind != other.kind)
     bad_input("devices: found {} and {}, expected devices of one kind", device_name(first),
               device_name(other));
@@ -101,22 +101,22 @@ std::vector<Device> choose_devices(const std::vector<std::string>& wanted) {
     if (name == "all" && wanted.size() > 1)
       bad_input("devices: 'all' stands alone, expected no other beside it");
     if (name == "all") {
-      devices = every_gpu();
+      devices = list_gpus();
       break;
     }
-    devices.push_back(device_of(name));
+    devices.push_back(parse_device(name));
   }
-  for (const auto& device : devices) check_one_kind(devices.front(), device);
+  for (const auto& device : devices) check_same_kind(devices.front(), device);
   return devices;
 }
 
 Device choose_device(const std::string& wanted) {
-  return translate_exceptions([&] { return device_of(wanted); });
+  return translate_exceptions([&] { return parse_device(wanted); });
 }
 
 std::string device_name(Device device) {
   return translate_exceptions(
-      [&] { return on_host(device) ? std::string("cpu") : fmt::format("cuda:{}", device.index); });
+      [&] { return is_cpu(device) ? std::string("cpu") : fmt::format("cuda:{}", device.index); });
 }
 
 int cuda_device_count() {
@@ -130,7 +130,7 @@ std::string why_no_cuda() {
 }
 
 std::int64_t free_memory(Device device) {
-  return on_host(device) ? 0 : require_cuda_module().free_memory(device.index);
+  return is_cpu(device) ? 0 : require_cuda_module().free_memory(device.index);
 }
 
 void copy_values(TensorView to, ConstTensorView from) {
@@ -142,7 +142,7 @@ void copy_values(TensorView to, ConstTensorView from) {
           dtype_name(from.dtype()), from.shape().to_string(), dtype_name(to.dtype()),
           to.shape().to_string());
     if (to.bytes() == from.bytes()) return;
-    if (on_host(to.device()) && on_host(from.device()))
+    if (is_cpu(to.device()) && is_cpu(from.device()))
       std::memcpy(to.bytes(), from.bytes(), to.size_bytes());
     else
       require_cuda_module().copy_values(to, from);

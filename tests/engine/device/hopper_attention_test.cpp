@@ -179,7 +179,7 @@ constexpr TileShape kShape{.n_heads = 6, .n_kv_heads = 2, .d_head = 128, .rows =
 TEST(AttentionTiles, EveryTileOfEverySequenceAndHeadIsThereOnce) {
   const std::vector<Sequence> sequences = {{0, 1}, {1, 128}, {129, 129}, {258, 40000}};
   std::map<Place, int> count;
-  for (const auto& tile : attention_tiles(sequences, kShape)) {
+  for (const auto& tile : schedule_attention_tiles(sequences, kShape)) {
     ++count[place_of(tile)];
     EXPECT_LT(tile.tile * 128, tile.length);
   }
@@ -192,7 +192,7 @@ TEST(AttentionTiles, EveryTileOfEverySequenceAndHeadIsThereOnce) {
 
 TEST(AttentionTiles, LongOnesComeFirstAndHeadsOfAKeyHeadLieSideBySide) {
   const std::vector<Sequence> sequences = {{0, 1000}, {1000, 300}};
-  const auto tiles = attention_tiles(sequences, kShape);
+  const auto tiles = schedule_attention_tiles(sequences, kShape);
   ASSERT_EQ(tiles.size(), (8u + 3u) * 6);
   for (std::size_t i = 3; i < tiles.size(); ++i) EXPECT_LE(tiles[i].tile, tiles[i - 3].tile);
   for (std::size_t i = 0; i < tiles.size(); i += 3)
@@ -206,7 +206,7 @@ TEST(AttentionTiles, LongOnesComeFirstAndHeadsOfAKeyHeadLieSideBySide) {
 // 40,000 tokens of keys and values of one head are 20 MB: more than is cached.
 TEST(AttentionTiles, KeyHeadsThatDoNotFitIntoTheCacheComeOneAfterAnother) {
   const std::vector<Sequence> sequences = {{0, 40000}};
-  const auto tiles = attention_tiles(sequences, kShape);
+  const auto tiles = schedule_attention_tiles(sequences, kShape);
   const auto half = tiles.size() / 2;
   for (std::size_t i = 0; i < tiles.size(); ++i) EXPECT_EQ(tiles[i].head / 3, i < half ? 0 : 1);
   EXPECT_EQ(tiles[half].tile, tiles[0].tile);

@@ -53,7 +53,7 @@ LayerAttention on_gpu(const FusedRows& rows, const Batch& batch, std::int64_t wi
   KeptAttention sink;
   statistics.begin(batch);
   statistics.row_sums(rows.heads.n_heads);
-  statistics.find_row_sums(source);
+  statistics.compute_row_sums(source);
   statistics.add(source, request, sink);
   results.deliver_all();
   return std::move(sink.parts.at(0));

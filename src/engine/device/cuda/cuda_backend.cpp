@@ -95,7 +95,7 @@ class CudaBackend : public Backend {
   void use_store(KeyValueStore& store) override {
     store_ = static_cast<CudaStore*>(&store);
     stored_rows_.upload(store_->new_rows(batch_->sequences), "row numbers", stream_);
-    if (continues_) rows_.place_keys(store_->first_rows(batch_->sequences));
+    if (continues_) rows_.set_key_rows(store_->first_rows(batch_->sequences));
   }
 
   void embed() override {
@@ -185,8 +185,8 @@ class CudaBackend : public Backend {
   void rotate() override { pending_.rotation = true; }
 
   void attend() override {
-    finish_pending();
-    keep_keys();
+    apply_pending();
+    append_to_cache();
     const CausalAttentionArguments heads{.q = a_.qkv(),
                                          .k = a_.k(),
                                          .v = a_.v(),
@@ -201,7 +201,7 @@ class CudaBackend : public Backend {
                                           .softcap = config().attention_softcap > 0.0,
                                           .sinks = config().has_sinks(),
                                           .own_scale = layer_config_.score_scale != 1.0,
-                                          .chosen_rows = rows_.narrowed() || continues_},
+                                          .chosen_rows = rows_.has_dropped_rows() || continues_},
                                          {.flash_infer = hopper_attention_.serves()});
     if (kernel == AttentionKernel::flash_infer) {
       hopper_attention_.attend(heads, row_sums);
@@ -209,7 +209,7 @@ class CudaBackend : public Backend {
     } else if (kernel == AttentionKernel::cudnn && cudnn_attention_->attend(heads)) {
       attention_kernel_ = "cuDNN";
       // cuDNN could return row sums, but its kernel with row sums gives other bits of z.
-      if (keeps_row_sums_) scores_.find_row_sums(score_source());
+      if (keeps_row_sums_) scores_.compute_row_sums(score_source());
     } else {
       attend_with_own_kernel(row_sums);
     }
@@ -237,7 +237,7 @@ class CudaBackend : public Backend {
     mixture_.project_router(a_.normalized(), running_rows(), layer_->router);
   }
 
-  void choose_experts() override { mixture_.choose(running_rows()); }
+  void choose_experts() override { mixture_.choose_experts(running_rows()); }
 
   std::int64_t mlp_rows() const override {
     return layer_config_.experts ? cuda_expert_rows(config()) : kCudaMlpRows;
@@ -300,13 +300,13 @@ class CudaBackend : public Backend {
   }
 
   void keep_rows(std::span<const std::int64_t> rows) override {
-    finish_pending();
+    apply_pending();
     rows_.keep(rows);
     const auto count = running_rows();
     const auto take = [&](const void* from, std::int64_t stride, void* to, std::int64_t n) {
       copy_rows({.x = from,
                  .x_stride = stride,
-                 .x_rows = rows_.kept(),
+                 .x_rows = rows_.kept_rows(),
                  .y = to,
                  .y_stride = n,
                  .count = count,
@@ -326,12 +326,12 @@ class CudaBackend : public Backend {
   std::int64_t running_rows() const override { return rows_.count(); }
 
   void read(Buffer buffer, const Selection& selection, Show show) override {
-    finish_pending_of(buffer);
+    apply_pending_for(buffer);
     copies_.copy_to_host(view(buffer), indices_of(selection), std::move(show));
   }
 
   void edit(Buffer buffer, const std::function<void(TensorView)>& change) override {
-    finish_pending_of(buffer);
+    apply_pending_for(buffer);
     copies_.show_all();
     const auto whole = view(buffer);
     const auto before = copies_.fetch(whole);
@@ -345,7 +345,7 @@ class CudaBackend : public Backend {
   }
 
   ActivationCopy copy(Buffer buffer, const Selection& selection) override {
-    finish_pending_of(buffer);
+    apply_pending_for(buffer);
     Shape shape;
     auto memory = copies_.copy_on_device(view(buffer), indices_of(selection), shape);
     const TensorView copied(static_cast<std::byte*>(memory.get()), DType::f32, shape,
@@ -354,16 +354,16 @@ class CudaBackend : public Backend {
   }
 
   void put(Buffer buffer, const ActivationCopy& values) override {
-    finish_pending_of(buffer);
+    apply_pending_for(buffer);
     const bool changed = copies_.put(values.view.data<float>(), view(buffer));
     if (changed && buffer == Buffer::update) updates_.mark_edited();
   }
 
   void score_rows(const RowScores& out) override {
-    finish_pending();
-    keep_keys();
+    apply_pending();
+    append_to_cache();
     copies_.show_all();
-    if (!out.edited) return show_scores(out, score_source(), rows_, stream_);
+    if (!out.edited) return copy_scores_to_host(out, score_source(), rows_, stream_);
     edited_heads_ = fetch_heads();
     qkscope::score_rows(host_input(edited_heads_), out.rows, out.scores, out.pattern);
   }
@@ -383,19 +383,19 @@ class CudaBackend : public Backend {
   }
 
   void add_moments(Buffer buffer, const MomentRequest& request, MomentConsumer& sink) override {
-    QKSCOPE_ASSERT(!rows_.narrowed());
-    finish_pending_of(buffer);
+    QKSCOPE_ASSERT(!rows_.has_dropped_rows());
+    apply_pending_for(buffer);
     moments_.add(view(buffer), request, sink);
   }
 
   void keep_row_sums(bool keep) override { keeps_row_sums_ = keep; }
 
   void add_attention(const AttentionRequest& request, AttentionConsumer& sink) override {
-    QKSCOPE_ASSERT(keeps_row_sums_ && !rows_.narrowed());
+    QKSCOPE_ASSERT(keeps_row_sums_ && !rows_.has_dropped_rows());
     if (request.replacements.empty() && request.kept.empty())
       return scores_.add(score_source(), request, sink);
     // Replaced keys and sets of keys are evaluated on the host.
-    finish_pending();
+    apply_pending();
     results_.deliver_all();
     const auto heads = fetch_heads();
     const auto row_sums = scores_.fetch_row_sums(score_source());
@@ -444,12 +444,12 @@ class CudaBackend : public Backend {
 
   SelectedIndices indices_of(const Selection& selection) const {
     SelectedIndices selected;
-    for (const auto row : selection.rows) selected.rows.push_back(rows_.number_of(row));
+    for (const auto row : selection.rows) selected.rows.push_back(rows_.running_index(row));
     selected.heads.assign(selection.heads.begin(), selection.heads.end());
     return selected;
   }
 
-  void finish_pending() {
+  void apply_pending() {
     const bool scales = pending_.rotation && config().query_scaling.has_value();
     const bool rotates = pending_.rotation && layer_config_.rope >= 0;
     if (pending_.norm || rotates || scales)
@@ -472,13 +472,13 @@ class CudaBackend : public Backend {
     pending_.norm = pending_.rotation = false;
   }
 
-  void finish_pending_of(Buffer buffer) {
-    if (buffer == Buffer::q || buffer == Buffer::k) finish_pending();
-    if (buffer == Buffer::gate || buffer == Buffer::up) show_gate_up();
+  void apply_pending_for(Buffer buffer) {
+    if (buffer == Buffer::q || buffer == Buffer::k) apply_pending();
+    if (buffer == Buffer::gate || buffer == Buffer::up) compute_gate_up();
   }
 
   // Computes gate and up separately, with the same bits as inside the gated product.
-  void show_gate_up() {
+  void compute_gate_up() {
     if (const void* x = std::exchange(pending_.gate_up, nullptr); x != nullptr)
       multiply_gated(x, a_.reserve_gate_up(), a_.mlp_rows(), /*apart=*/true);
   }
@@ -498,9 +498,9 @@ class CudaBackend : public Backend {
 
   void attend_with_own_kernel(const RowSums& row_sums) {
     attention_kernel_ = dtype_ == DType::f32 ? "our own" : "our own (mma.sync)";
-    const auto keys = rows_.keys(layer_config_.window);
+    const auto keys = rows_.visible_keys(layer_config_.window);
     attention({.q = a_.queries(),
-               .k = all_keys(),
+               .k = key_rows(),
                .v = continues_ ? store_->v(layer_number_) : a_.v(),
                .z = a_.z(),
                .q_stride = a_.query_stride(),
@@ -536,7 +536,7 @@ class CudaBackend : public Backend {
 
   ScoreSource score_source() const {
     return {.q = a_.qkv(),
-            .k = all_keys(),
+            .k = key_rows(),
             .row_stride = a_.qkv_width(),
             .k_stride = key_stride(),
             .n_heads = config().n_heads,
@@ -549,11 +549,11 @@ class CudaBackend : public Backend {
             .sinks = layer_->sinks};
   }
 
-  const void* all_keys() const { return continues_ ? store_->k(layer_number_) : a_.k(); }
+  const void* key_rows() const { return continues_ ? store_->k(layer_number_) : a_.k(); }
   std::int64_t key_stride() const { return continues_ ? store_->row_stride() : a_.qkv_width(); }
 
   // Appends the keys and values of this layer to the KV cache, once per layer.
-  void keep_keys() {
+  void append_to_cache() {
     if (store_ == nullptr || keys_kept_) return;
     copy_rows({.x = a_.k(),
                .x_stride = a_.qkv_width(),
@@ -568,7 +568,7 @@ class CudaBackend : public Backend {
   }
 
   // Copies the keys or values of all positions to the host, sequence after sequence.
-  Tensor fetch_all(bool keys) {
+  Tensor fetch_cached(bool keys) {
     if (!continues_) return copies_.fetch(view(keys ? Buffer::k : Buffer::v));
     std::int64_t rows = 0;
     for (const auto& sequence : batch_->sequences) rows += sequence.end();
@@ -591,7 +591,7 @@ class CudaBackend : public Backend {
     Tensor v;  // (rows, n_kv_heads, d_head)
   };
   HostHeads fetch_heads() {
-    return {copies_.fetch(view(Buffer::q)), fetch_all(true), fetch_all(false)};
+    return {copies_.fetch(view(Buffer::q)), fetch_cached(true), fetch_cached(false)};
   }
   AttentionInput host_input(const HostHeads& heads) const {
     return {.q = heads.q,

@@ -46,7 +46,7 @@ __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
 
 // Returns x rounded to T and back, as if it had been stored.
 template <typename T>
-__device__ float rounded(float x) {
+__device__ float round_to(float x) {
   return to_float(from_float<T>(x));
 }
 

@@ -9,7 +9,7 @@ int hopper_tile_rows(std::int64_t, bool, std::int64_t) {
   return 0;
 }
 
-cudaError_t hopper_attention(const HopperArguments&, cudaStream_t) {
+cudaError_t hopper_attention(const HopperAttentionArguments&, cudaStream_t) {
   return cudaErrorNotSupported;
 }
 

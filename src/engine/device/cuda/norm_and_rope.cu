@@ -75,7 +75,7 @@ __global__ void norm_kernel(NormArguments a) {
   }
 }
 
-int threads_for(int packs, int per_thread) {
+int norm_threads(int packs, int per_thread) {
   const int threads = (packs + per_thread - 1) / per_thread;
   return (threads + 31) / 32 * 32;
 }
@@ -84,13 +84,13 @@ template <typename T, int V, NormKind kKind>
 void launch_norm(const NormArguments& a, unsigned blocks, cudaStream_t stream) {
   const int packs = static_cast<int>(a.n) / V;
   if (packs <= 256)
-    norm_kernel<T, V, 1, kKind><<<blocks, threads_for(packs, 1), 0, stream>>>(a);
+    norm_kernel<T, V, 1, kKind><<<blocks, norm_threads(packs, 1), 0, stream>>>(a);
   else if (packs <= 512)
-    norm_kernel<T, V, 2, kKind><<<blocks, threads_for(packs, 2), 0, stream>>>(a);
+    norm_kernel<T, V, 2, kKind><<<blocks, norm_threads(packs, 2), 0, stream>>>(a);
   else if (packs <= 1024)
-    norm_kernel<T, V, 4, kKind><<<blocks, threads_for(packs, 4), 0, stream>>>(a);
+    norm_kernel<T, V, 4, kKind><<<blocks, norm_threads(packs, 4), 0, stream>>>(a);
   else
-    norm_kernel<T, V, 16, kKind><<<blocks, threads_for(packs, 16), 0, stream>>>(a);
+    norm_kernel<T, V, 16, kKind><<<blocks, norm_threads(packs, 16), 0, stream>>>(a);
 }
 
 // Without a weight no norm is applied, so that both kinds are equal.
@@ -152,8 +152,8 @@ struct PairGroup {
   __device__ void apply_norm(float* x, const float* weight, float scale) const {
 #pragma unroll
     for (int i = 0; i < P; ++i) {
-      x[i] = rounded<T>(__fmul_rn(__fmul_rn(x[i], scale), weight[first + i]));
-      x[P + i] = rounded<T>(__fmul_rn(__fmul_rn(x[P + i], scale), weight[second + i]));
+      x[i] = round_to<T>(__fmul_rn(__fmul_rn(x[i], scale), weight[first + i]));
+      x[P + i] = round_to<T>(__fmul_rn(__fmul_rn(x[P + i], scale), weight[second + i]));
     }
   }
 
@@ -181,7 +181,7 @@ __global__ void heads_kernel(HeadsArguments a) {
   const int heads = static_cast<int>(a.n_heads + a.n_kv_heads);
   const T* cos = static_cast<const T*>(a.rotary.cos) + row * half;
   const T* sin = static_cast<const T*>(a.rotary.sin) + row * half;
-  const float query_scale = a.query_scale == nullptr ? 1.0f : rounded<T>(a.query_scale[row]);
+  const float query_scale = a.query_scale == nullptr ? 1.0f : round_to<T>(a.query_scale[row]);
   for (int number = static_cast<int>(threadIdx.x) / 32; number < heads; number += kWarps) {
     const bool is_query = number < a.n_heads;
     T* head = is_query

@@ -19,7 +19,7 @@
 namespace qkscope::cuda {
 
 // Device arrays with one entry per running row.
-struct KeyRange {
+struct VisibleKeys {
   const std::int32_t* first = nullptr;
   const std::int32_t* last = nullptr;
   const std::int32_t* begin = nullptr;  // first key of the row's sequence
@@ -35,29 +35,31 @@ class PassRows {
     kept_.clear();
     key_rows_.clear();
     ids_.upload(batch.ids, "row numbers", stream_);
-    place_rows();
+    locate_rows();
   }
   // Declares that keys are not in the rows of the batch: the keys of sequence s start at row
   // first_rows[s].
-  void place_keys(std::vector<std::int64_t> first_rows) {
+  void set_key_rows(std::vector<std::int64_t> first_rows) {
     key_rows_ = std::move(first_rows);
     for (auto& [window, range] : ranges_) range.count = 0;
   }
   // Restricts the pass to these rows of the batch from now on.
   void keep(std::span<const std::int64_t> rows) {
     kept_.assign(rows.begin(), rows.end());
-    const std::vector<std::int32_t> kept(rows.begin(), rows.end());
-    device_kept_.upload(kept, "row numbers", stream_);
-    place_rows();
+    const std::vector<std::int32_t> kept_rows(rows.begin(), rows.end());
+    device_kept_.upload(kept_rows, "row numbers", stream_);
+    locate_rows();
   }
 
-  std::int64_t count() const { return narrowed() ? std::ssize(kept_) : batch_->rows(); }
-  bool narrowed() const { return !kept_.empty(); }
-  const std::int32_t* ids() const { return ids_.as<std::int32_t>(); }           // of the batch
-  const std::int32_t* kept() const { return device_kept_.as<std::int32_t>(); }  // rows of the batch
+  std::int64_t count() const { return has_dropped_rows() ? std::ssize(kept_) : batch_->rows(); }
+  bool has_dropped_rows() const { return !kept_.empty(); }
+  const std::int32_t* ids() const { return ids_.as<std::int32_t>(); }  // of the batch
+  const std::int32_t* kept_rows() const {
+    return device_kept_.as<std::int32_t>();
+  }  // rows of the batch
   const std::int32_t* positions() const { return device_positions_.as<std::int32_t>(); }  // (count)
   // Returns the index of a row of the batch among the running rows.
-  std::int32_t number_of(std::int64_t row) const {
+  std::int32_t running_index(std::int64_t row) const {
     return static_cast<std::int32_t>(running_row(kept_, row));
   }
   const float* query_scale() const {  // (count) or null
@@ -69,13 +71,13 @@ class PassRows {
     return {table.cos.data(), table.sin.data(), model_.ropes[static_cast<std::size_t>(rope)].dim};
   }
   // Returns which rows of k each running row attends to.
-  KeyRange keys(std::int64_t window) {
+  VisibleKeys visible_keys(std::int64_t window) {
     auto& range = ranges_[window];
     const auto rows = count();
     if (range.count != rows) {
       std::vector<std::int64_t> running(static_cast<std::size_t>(rows));
-      for (std::int64_t i = 0; i < rows; ++i) running[static_cast<std::size_t>(i)] = row_of(i);
-      range.numbers.upload(places(running, window), "row numbers", stream_);
+      for (std::int64_t i = 0; i < rows; ++i) running[static_cast<std::size_t>(i)] = batch_row(i);
+      range.numbers.upload(key_ranges(running, window), "row numbers", stream_);
       range.count = rows;
     }
     const auto* numbers = range.numbers.as<std::int32_t>();
@@ -83,11 +85,12 @@ class PassRows {
   }
   // For the given rows of the batch, returns four concatenated lists: row numbers, first keys, last
   // keys, and sequence starts.
-  std::vector<std::int32_t> places(std::span<const std::int64_t> rows, std::int64_t window) const {
+  std::vector<std::int32_t> key_ranges(std::span<const std::int64_t> rows,
+                                       std::int64_t window) const {
     const auto count = rows.size();
     std::vector<std::int32_t> numbers(4 * count);
     for (std::size_t i = 0; i < count; ++i) {
-      const auto number = number_of(rows[i]);
+      const auto number = running_index(rows[i]);
       const auto at = static_cast<std::size_t>(number);
       const auto begin = first_key(sequences_[at]);
       numbers[i] = number;
@@ -101,16 +104,16 @@ class PassRows {
 
  private:
   struct Table {
-    DeviceBlock cos;
-    DeviceBlock sin;
+    DeviceMemory cos;
+    DeviceMemory sin;
   };
   struct Range {
-    UploadBuffer numbers;  // layout: see places()
+    UploadBuffer numbers;  // layout: see key_ranges()
     std::int64_t count = 0;
   };
 
-  std::int64_t row_of(std::int64_t number) const {
-    return narrowed() ? kept_[static_cast<std::size_t>(number)] : number;
+  std::int64_t batch_row(std::int64_t number) const {
+    return has_dropped_rows() ? kept_[static_cast<std::size_t>(number)] : number;
   }
 
   std::int64_t first_key(std::int32_t sequence) const {
@@ -118,13 +121,13 @@ class PassRows {
     return key_rows_.empty() ? batch_->sequences[number].begin : key_rows_[number];
   }
 
-  void place_rows() {
+  void locate_rows() {
     const auto rows = static_cast<std::size_t>(count());
     positions_.resize(rows);
     sequences_.resize(rows);
     std::size_t sequence = 0;
     for (std::size_t i = 0; i < rows; ++i) {
-      const auto row = row_of(static_cast<std::int64_t>(i));
+      const auto row = batch_row(static_cast<std::int64_t>(i));
       while (row >= batch_->sequences[sequence].begin + batch_->sequences[sequence].length)
         ++sequence;
       const auto& its = batch_->sequences[sequence];
@@ -134,11 +137,11 @@ class PassRows {
     device_positions_.upload(positions_, "row numbers", stream_);
     device_sequences_.upload(sequences_, "row numbers", stream_);
     for (auto& [window, range] : ranges_) range.count = 0;
-    fill_tables();
+    fill_rotary_tables();
     if (model_.query_scaling) upload_query_scale();
   }
 
-  void fill_tables() {
+  void fill_rotary_tables() {
     tables_.resize(model_.ropes.size());
     const auto element = static_cast<std::int64_t>(dtype_size(dtype_));
     for (std::size_t i = 0; i < tables_.size(); ++i) {

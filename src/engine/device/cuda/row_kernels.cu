@@ -14,7 +14,7 @@ __global__ void embed_kernel(EmbedArguments a) {
   const std::int64_t row = blockIdx.x;
   const T* from = static_cast<const T*>(a.table) + static_cast<std::int64_t>(a.ids[row]) * a.n;
   T* to = static_cast<T*>(a.y) + row * a.n;
-  const float scale = rounded<T>(a.scale);
+  const float scale = round_to<T>(a.scale);
   for (std::int64_t i = threadIdx.x; i < a.n; i += blockDim.x)
     to[i] = from_float<T>(to_float(from[i]) * scale);
 }
@@ -143,7 +143,7 @@ void convert_transposed(const TransposeArguments& a, cudaStream_t stream) {
 }
 
 bool same_bytes(const void* a, const void* b, std::int64_t bytes, cudaStream_t stream) {
-  DeviceBlock flag;
+  DeviceMemory flag;
   auto* differs = static_cast<int*>(flag.reserve(sizeof(int), "a comparison"));
   check(cudaMemsetAsync(differs, 0, sizeof(int), stream), "clear a flag");
   compare_kernel<<<1024, 256, 0, stream>>>(static_cast<const std::uint32_t*>(a),

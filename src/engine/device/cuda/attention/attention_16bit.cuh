@@ -81,7 +81,8 @@ __device__ __forceinline__ void multiply_keys(Fragments<kBands, kKeys>& scores, 
 // Soft cap: softcap tanh(scale score / softcap), divided by `scale` because the caller multiplies
 // by it later. tanh(u) = 1 - 2 / (exp(2u) + 1) has an error of about 1e-7 of the cap.
 template <int kBands, int kKeys>
-__device__ __forceinline__ void cap(Fragments<kBands, kKeys>& scores, float scale, float softcap) {
+__device__ __forceinline__ void soft_cap_scores(Fragments<kBands, kKeys>& scores, float scale,
+                                                float softcap) {
   constexpr float kTwoLog2E = 2.88539008177792681472f;
   const float inner = kTwoLog2E * scale / softcap, outer = softcap / scale;
 #pragma unroll
@@ -97,8 +98,8 @@ __device__ __forceinline__ void cap(Fragments<kBands, kKeys>& scores, float scal
 
 // Sets scores outside a query's key range to -infinity; `row` is the warp's first row in `ranges`.
 template <int kBands, int kKeys, int kRows>
-__device__ __forceinline__ void mask(Fragments<kBands, kKeys>& scores,
-                                     const KeyRanges<kRows>& ranges, int row, KeyTile tile) {
+__device__ __forceinline__ void mask_scores(Fragments<kBands, kKeys>& scores,
+                                            const KeyRanges<kRows>& ranges, int row, KeyTile tile) {
   const int lane = threadIdx.x % 32;
   const auto column = tile.begin + lane % 4 * 2;
 #pragma unroll
@@ -177,7 +178,7 @@ __device__ __forceinline__ void add_values(Fragments<kBands, kWidth>& values,
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float* pair = &weights[band][2 * step + i / 2][i % 2 * 2];
-        a[band][i] = packed<T>(pair[0], pair[1]);
+        a[band][i] = pack_pair<T>(pair[0], pair[1]);
       }
 #pragma unroll
     for (int pair = 0; pair < kWidth / 16; ++pair) {
@@ -227,8 +228,8 @@ __device__ __forceinline__ void write_quotients(char* tile, const RunningSoftmax
       char* row = tile + (band * 16 + half * 8 + lane / 4) * kPitch<kWidth> + lane % 4 * 4;
 #pragma unroll
       for (int n = 0; n < kWidth / 8; ++n)
-        *reinterpret_cast<std::uint32_t*>(row + n * 16) =
-            packed<T>(values[band][n][2 * half] * inverse, values[band][n][2 * half + 1] * inverse);
+        *reinterpret_cast<std::uint32_t*>(row + n * 16) = pack_pair<T>(
+            values[band][n][2 * half] * inverse, values[band][n][2 * half + 1] * inverse);
     }
 }
 
@@ -252,18 +253,18 @@ struct AttentionShape {
 
 // Visibility of a key tile for the queries of a warp: fully masked, partly visible, or fully
 // visible.
-enum class Visible { none, some, all };
+enum class Visibility { none, some, all };
 
 template <typename Shape>
-__device__ __forceinline__ Visible visible_keys(KeyTile tile, const KeyRanges<Shape::kRows>& ranges,
-                                                int row) {
+__device__ __forceinline__ Visibility visible_keys(KeyTile tile,
+                                                   const KeyRanges<Shape::kRows>& ranges, int row) {
   const int query = row + static_cast<int>(threadIdx.x) % Shape::kWarpRows;
   const auto first = ranges.first[query], last = ranges.last[query];
-  if (!__any_sync(kAllLanes, first < tile.end && last >= tile.begin)) return Visible::none;
+  if (!__any_sync(kAllLanes, first < tile.end && last >= tile.begin)) return Visibility::none;
   // The last tile may be short; its zero rows are outside every query's range.
   const auto end = tile.begin + Shape::kKeys;
   const bool all = first <= tile.begin && last >= end - 1 && tile.end == end;
-  return __all_sync(kAllLanes, all) ? Visible::all : Visible::some;
+  return __all_sync(kAllLanes, all) ? Visibility::all : Visibility::some;
 }
 
 template <bool kVectors>
@@ -320,14 +321,15 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
     wait_for_copies();
     __syncthreads();  // k has arrived, and every warp is done with the previous v
     load_keys(v_tile, v_rows, tile);
-    if (visible != Visible::none) multiply_keys<T, kWidth, kBands, kKeys>(scores, q_lane, k_lane);
+    if (visible != Visibility::none)
+      multiply_keys<T, kWidth, kBands, kKeys>(scores, q_lane, k_lane);
     const auto next = walk.next(tile.end);
     wait_for_copies();
     __syncthreads();  // v has arrived, and every warp is done with k
     if (next.exists()) load_keys(k_tile, k_rows, next);
-    if (visible != Visible::none) {
-      if (a.softcap > 0.0f) cap<kBands, kKeys>(scores, a.scale, a.softcap);
-      if (visible == Visible::some) mask<kBands, kKeys>(scores, ranges, row, tile);
+    if (visible != Visibility::none) {
+      if (a.softcap > 0.0f) soft_cap_scores<kBands, kKeys>(scores, a.scale, a.softcap);
+      if (visible == Visibility::some) mask_scores<kBands, kKeys>(scores, ranges, row, tile);
       update_softmax<kWidth, kBands, kKeys>(scores, softmax, values, scale);
       add_values<T, kWidth, kBands, kKeys>(values, scores, v_lane);
     }

@@ -24,7 +24,7 @@ namespace {
 namespace fe = cudnn_frontend;
 using fe::graph::Tensor_attributes;
 
-enum Name : std::int64_t { kQ = 1, kK, kV, kZ, kLengths, kOffsets, kOutputOffsets };
+enum TensorId : std::int64_t { kQ = 1, kK, kV, kZ, kLengths, kOffsets, kOutputOffsets };
 
 // cuDNN and NVRTC are opened on first use, so that the module loads on machines without them.
 const std::string kCudnn = fmt::format("libcudnn.so.{}", CUDNN_MAJOR);
@@ -136,7 +136,7 @@ struct CudnnAttention::Library {
   bool failed = false;
   cudnnHandle_t handle = nullptr;
   std::map<Key, Plan> plans;
-  DeviceBlock workspace;
+  DeviceMemory workspace;
 
   std::vector<Sequence> sequences;
   std::int64_t longest = 0;
@@ -170,7 +170,7 @@ CudnnAttention::Library::Plan CudnnAttention::Library::make_plan(const Key& key)
   graph->set_io_data_type(dtype == DType::f16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16)
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT);
-  const auto numbers = [&](Name name, const char* text, std::int64_t count) {
+  const auto numbers = [&](TensorId name, const char* text, std::int64_t count) {
     return graph->tensor(Tensor_attributes()
                              .set_name(text)
                              .set_uid(name)
@@ -179,7 +179,7 @@ CudnnAttention::Library::Plan CudnnAttention::Library::make_plan(const Key& key)
                              .set_data_type(fe::DataType_t::INT32));
   };
   const auto offsets = key.ragged ? numbers(kOffsets, "offsets", key.sequences + 1) : nullptr;
-  const auto input = [&](Name name, const char* text, std::int64_t heads) {
+  const auto input = [&](TensorId name, const char* text, std::int64_t heads) {
     auto attributes = Tensor_attributes()
                           .set_name(text)
                           .set_uid(name)

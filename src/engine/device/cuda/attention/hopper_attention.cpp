@@ -18,15 +18,15 @@ struct KeyHead {
   std::int64_t head;
 };
 
-struct Tile {
+struct ScheduledTile {
   std::int64_t tile;
   const KeyHead* keys;
 };
 
 }  // namespace
 
-std::vector<AttentionTile> attention_tiles(std::span<const Sequence> sequences,
-                                           const TileShape& shape) {
+std::vector<AttentionTile> schedule_attention_tiles(std::span<const Sequence> sequences,
+                                                    const TileShape& shape) {
   std::vector<KeyHead> key_heads;
   for (const auto& sequence : sequences)
     for (std::int64_t head = 0; head < shape.n_kv_heads; ++head)
@@ -35,7 +35,7 @@ std::vector<AttentionTile> attention_tiles(std::span<const Sequence> sequences,
   const auto group = shape.n_heads / shape.n_kv_heads;
   std::vector<AttentionTile> order;
   for (auto first = key_heads.begin(); first != key_heads.end();) {
-    std::vector<Tile> together;
+    std::vector<ScheduledTile> together;
     auto last = first;
     for (std::int64_t cached = 0;
          last != key_heads.end() && (last == first || cached + bytes(*last) <= kCachedBytes);
@@ -44,8 +44,9 @@ std::vector<AttentionTile> attention_tiles(std::span<const Sequence> sequences,
       for (std::int64_t tile = 0; tile * shape.rows < last->sequence.length; ++tile)
         together.push_back({tile, &*last});
     }
-    std::stable_sort(together.begin(), together.end(),
-                     [](const Tile& a, const Tile& b) { return a.tile > b.tile; });
+    std::stable_sort(
+        together.begin(), together.end(),
+        [](const ScheduledTile& a, const ScheduledTile& b) { return a.tile > b.tile; });
     for (const auto& [tile, keys] : together)
       for (std::int64_t head = keys->head * group; head < (keys->head + 1) * group; ++head)
         order.push_back({static_cast<std::int32_t>(keys->sequence.begin),
@@ -76,7 +77,7 @@ void HopperAttention::begin(std::span<const Sequence> sequences) {
     rows_ = std::max(rows_, sequence.begin + sequence.length);
     longest_ = std::max(longest_, sequence.length);
   }
-  const auto tiles = attention_tiles(
+  const auto tiles = schedule_attention_tiles(
       sequences,
       {.n_heads = model_.n_heads,
        .n_kv_heads = model_.n_kv_heads,

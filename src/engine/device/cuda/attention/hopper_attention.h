@@ -33,8 +33,8 @@ struct TileShape {
 // Lists every tile once. Key heads whose keys and values fit into L2 together are scheduled
 // together, query heads that share a key head are adjacent, and long tiles precede short ones, so
 // that all multiprocessors finish at about the same time.
-std::vector<AttentionTile> attention_tiles(std::span<const Sequence> sequences,
-                                           const TileShape& shape);
+std::vector<AttentionTile> schedule_attention_tiles(std::span<const Sequence> sequences,
+                                                    const TileShape& shape);
 
 class HopperAttention {
  public:
@@ -57,8 +57,8 @@ class HopperAttention {
   std::int64_t rows_ = 0;
   std::int64_t longest_ = 0;
   int tile_count_ = 0;
-  UploadBuffer tiles_;   // AttentionTile
-  DeviceBlock counter_;  // int
+  UploadBuffer tiles_;    // AttentionTile
+  DeviceMemory counter_;  // int
 };
 
 }  // namespace qkscope::cuda

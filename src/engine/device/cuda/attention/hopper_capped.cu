@@ -1,4 +1,4 @@
 #include "engine/device/cuda/attention/hopper_kernel.cuh"
 
-template qkscope::cuda::HopperHeads qkscope::cuda::hopper_heads<true, 128, 128, 128>();
-template qkscope::cuda::HopperHeads qkscope::cuda::hopper_heads<true, 256, 128, 64>();
+template qkscope::cuda::HopperInstance qkscope::cuda::hopper_instance<true, 128, 128, 128>();
+template qkscope::cuda::HopperInstance qkscope::cuda::hopper_instance<true, 256, 128, 64>();

@@ -7,12 +7,12 @@ namespace {
 // 1.08 times as fast at 32,768 tokens and 0.98 times at 4,096, where more of each tile is masked.
 constexpr std::int64_t kLongText = 8192;
 
-const HopperHeads* kernel_for(std::int64_t d_head, bool softcap, std::int64_t longest) {
-  static const auto long_texts = hopper_heads<false, 64, 192, 128>();
-  static const HopperHeads kernels[] = {
-      hopper_heads<false, 64, 128, 128>(),  hopper_heads<false, 96, 192, 96>(),
-      hopper_heads<false, 128, 128, 128>(), hopper_heads<false, 256, 128, 64>(),
-      hopper_heads<true, 128, 128, 128>(),  hopper_heads<true, 256, 128, 64>()};
+const HopperInstance* kernel_for(std::int64_t d_head, bool softcap, std::int64_t longest) {
+  static const auto long_texts = hopper_instance<false, 64, 192, 128>();
+  static const HopperInstance kernels[] = {
+      hopper_instance<false, 64, 128, 128>(),  hopper_instance<false, 96, 192, 96>(),
+      hopper_instance<false, 128, 128, 128>(), hopper_instance<false, 256, 128, 64>(),
+      hopper_instance<true, 128, 128, 128>(),  hopper_instance<true, 256, 128, 64>()};
   if (d_head == long_texts.d_head && !softcap && longest >= kLongText) return &long_texts;
   for (const auto& kernel : kernels)
     if (kernel.d_head == d_head && kernel.softcap == softcap) return &kernel;
@@ -26,7 +26,7 @@ int hopper_tile_rows(std::int64_t d_head, bool softcap, std::int64_t longest) {
   return kernel != nullptr ? kernel->tile_rows : 0;
 }
 
-cudaError_t hopper_attention(const HopperArguments& arguments, cudaStream_t stream) {
+cudaError_t hopper_attention(const HopperAttentionArguments& arguments, cudaStream_t stream) {
   const auto* kernel = kernel_for(arguments.d_head, arguments.softcap > 0, arguments.longest);
   return kernel != nullptr ? kernel->attend(arguments, stream) : cudaErrorNotSupported;
 }

@@ -183,7 +183,7 @@ struct TileQueue {
 };
 
 template <typename Traits, bool kWindow>
-cudaError_t launch(const HopperArguments& a, cudaStream_t stream) {
+cudaError_t launch(const HopperAttentionArguments& a, cudaStream_t stream) {
   using Element = typename Traits::DTypeQ;
   using Mainloop = flashinfer::CollectiveMainloop<ScoreParams, Traits, /*CAUSAL=*/true>;
   using Store = Epilogue<Traits>;
@@ -217,7 +217,7 @@ cudaError_t launch(const HopperArguments& a, cudaStream_t stream) {
 }
 
 template <typename Scores, int kHead, int kRows, int kKeys, typename Element>
-cudaError_t launch_type(const HopperArguments& a, cudaStream_t stream) {
+cudaError_t launch_type(const HopperAttentionArguments& a, cudaStream_t stream) {
   using Traits = flashinfer::AttentionKernelTraits</*USE_TMA_LOAD_KV=*/true, kHead, kHead, kRows,
                                                    kKeys, /*NUM_STAGES=*/2, Element, Element,
                                                    Element, std::int32_t, Scores>;
@@ -225,9 +225,9 @@ cudaError_t launch_type(const HopperArguments& a, cudaStream_t stream) {
 }
 
 template <bool kCapped, int kHead, int kRows, int kKeys>
-HopperHeads hopper_heads() {
+HopperInstance hopper_instance() {
   using Scores = std::conditional_t<kCapped, CappedScores, PlainScores>;
-  return {kHead, kCapped, kRows, [](const HopperArguments& a, cudaStream_t stream) {
+  return {kHead, kCapped, kRows, [](const HopperAttentionArguments& a, cudaStream_t stream) {
             return a.bf16 ? launch_type<Scores, kHead, kRows, kKeys, cutlass::bfloat16_t>(a, stream)
                           : launch_type<Scores, kHead, kRows, kKeys, cutlass::half_t>(a, stream);
           }};

@@ -10,7 +10,7 @@ namespace qkscope::cuda {
 
 struct AttentionTile;
 
-struct HopperArguments {
+struct HopperAttentionArguments {
   const void* q = nullptr;   // (rows, n_heads, d_head)
   const void* k = nullptr;   // (rows, n_kv_heads, d_head)
   const void* v = nullptr;   // (rows, n_kv_heads, d_head)
@@ -29,7 +29,8 @@ struct HopperArguments {
   float softcap = 0;         // soft cap: cap tanh(score / cap); 0: none
   std::int64_t longest = 0;  // rows of the longest sequence
   int window = 0;            // visible keys of a query, itself included; 0: all before it
-  const AttentionTile* tiles = nullptr;  // on the device, in the order of attention_tiles()
+  const AttentionTile* tiles =
+      nullptr;  // on the device, in the order of schedule_attention_tiles()
   int tile_count = 0;
   int* counter = nullptr;  // scratch on the device
   int multiprocessors = 0;
@@ -39,19 +40,19 @@ struct HopperArguments {
 // head size or this build lacks it. The bits of a row do not depend on the number.
 int hopper_tile_rows(std::int64_t d_head, bool softcap, std::int64_t longest);
 
-cudaError_t hopper_attention(const HopperArguments& arguments, cudaStream_t stream);
+cudaError_t hopper_attention(const HopperAttentionArguments& arguments, cudaStream_t stream);
 
 // An instance of the kernel template for one head size.
-struct HopperHeads {
+struct HopperInstance {
   std::int64_t d_head = 0;
   bool softcap = false;
   int tile_rows = 0;  // query rows of a tile
-  cudaError_t (*attend)(const HopperArguments&, cudaStream_t) = nullptr;
+  cudaError_t (*attend)(const HopperAttentionArguments&, cudaStream_t) = nullptr;
 };
 
 // Heads of kHead elements in tiles of kRows queries and kKeys keys. Each head size is instantiated
 // in its own file (hopper_64.cu, ...), because an instance takes minutes to compile.
 template <bool kCapped, int kHead, int kRows, int kKeys>
-HopperHeads hopper_heads();
+HopperInstance hopper_instance();
 
 }  // namespace qkscope::cuda

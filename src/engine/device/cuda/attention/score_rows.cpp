@@ -38,22 +38,22 @@ void score_rows(const ScoreRowsArguments& arguments, cudaStream_t stream) {
   if (a.pattern != nullptr) launch_patterns(a, stream);
 }
 
-void show_scores(const RowScores& out, const ScoreSource& source, PassRows& rows,
-                 cudaStream_t stream) {
+void copy_scores_to_host(const RowScores& out, const ScoreSource& source, PassRows& rows,
+                         cudaStream_t stream) {
   const auto total = static_cast<std::int64_t>(out.rows.size());
   const auto keys = (out.scores.empty() ? out.pattern : out.scores).dim(2);
   const auto step =
       std::clamp<std::int64_t>(kMostBytes / (source.n_heads * keys * kFloat), 1, total);
   const auto bytes = step * source.n_heads * keys * kFloat;
   UploadBuffer numbers;
-  DeviceBlock scores;
-  DeviceBlock pattern;
+  DeviceMemory scores;
+  DeviceMemory pattern;
   for (std::int64_t begin = 0; begin < total; begin += step) {
     const auto count = std::min(step, total - begin);
-    const auto places = rows.places(
+    const auto ranges = rows.key_ranges(
         out.rows.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)),
         source.window);
-    const auto* at = numbers.upload(places, "row numbers", stream);
+    const auto* at = numbers.upload(ranges, "row numbers", stream);
     ScoreRowsArguments arguments{source};
     arguments.rows = at;
     arguments.first_key = at + count;

@@ -23,12 +23,12 @@ Shape selected_shape(const DeviceView& view, const SelectedIndices& selected = {
   return view.by_head ? Shape{rows, heads, view.width} : Shape{rows, heads * view.width};
 }
 
-std::size_t bytes_of(std::int64_t floats) {
+std::size_t float_bytes(std::int64_t floats) {
   return static_cast<std::size_t>(floats * kFloat);
 }
 
 // Number of rows copied at a time when a whole activation moves.
-std::int64_t rows_of_piece(const DeviceView& view) {
+std::int64_t rows_per_piece(const DeviceView& view) {
   return std::max<std::int64_t>(1, kPieceBytes / kFloat / (view.heads * view.width));
 }
 
@@ -67,7 +67,7 @@ void ActivationCopies::copy_to_host(const DeviceView& view, const SelectedIndice
   }
   // Capacities are powers of two, so that copies of similar sizes share buffers.
   const auto capacity =
-      std::max(kLeastBytes, static_cast<std::int64_t>(std::bit_ceil(bytes_of(shape.count()))));
+      std::max(kLeastBytes, static_cast<std::int64_t>(std::bit_ceil(float_bytes(shape.count()))));
   auto* gathered = transfers_.begin(bytes, capacity, "captured rows");
   gather_selected(view, selected, transfers_.indices(), reinterpret_cast<float*>(gathered));
   transfers_.send([shape, show = std::move(show)](const std::byte* values) {
@@ -79,7 +79,7 @@ std::shared_ptr<void> ActivationCopies::copy_on_device(const DeviceView& view,
                                                        const SelectedIndices& selected,
                                                        Shape& shape) {
   shape = selected_shape(view, selected);
-  auto memory = std::make_shared<DeviceBlock>();
+  auto memory = std::make_shared<DeviceMemory>();
   auto* to = static_cast<float*>(memory->reserve(shape.count() * kFloat, "an activation"));
   gather_selected(view, selected, indices_, to);
   if (!selected.empty()) check(cudaStreamSynchronize(compute_), "copy an activation");
@@ -98,7 +98,7 @@ bool ActivationCopies::put(const float* values, const DeviceView& view) {
 
 bool ActivationCopies::has_values(const float* values, const DeviceView& view) {
   const auto row = view.heads * view.width;
-  const auto step = rows_of_piece(view);
+  const auto step = rows_per_piece(view);
   for (std::int64_t begin = 0; begin < view.rows; begin += step) {
     const auto count = std::min(step, view.rows - begin);
     if (!same_bytes(gather_piece(view, begin, count), values + begin * row, count * row * kFloat,
@@ -127,29 +127,29 @@ const float* ActivationCopies::gather_piece(const DeviceView& view, std::int64_t
 Tensor ActivationCopies::fetch(const DeviceView& view) {
   Tensor whole(selected_shape(view));
   const auto row = view.heads * view.width;
-  const auto step = std::min(rows_of_piece(view), view.rows);
+  const auto step = std::min(rows_per_piece(view), view.rows);
   auto* host = host_piece_.reserve(step * row * kFloat, "an activation");
   for (std::int64_t begin = 0; begin < view.rows; begin += step) {
     const auto count = std::min(step, view.rows - begin);
     const auto* piece = gather_piece(view, begin, count);
-    check(cudaMemcpyAsync(host, piece, bytes_of(count * row), cudaMemcpyDeviceToHost, compute_),
+    check(cudaMemcpyAsync(host, piece, float_bytes(count * row), cudaMemcpyDeviceToHost, compute_),
           "copy an activation to the host");
     check(cudaStreamSynchronize(compute_), "wait for an activation");
-    std::memcpy(whole.data<float>() + begin * row, host, bytes_of(count * row));
+    std::memcpy(whole.data<float>() + begin * row, host, float_bytes(count * row));
   }
   return whole;
 }
 
 void ActivationCopies::put(ConstTensorView values, const DeviceView& view) {
   const auto row = view.heads * view.width;
-  const auto step = std::min(rows_of_piece(view), view.rows);
+  const auto step = std::min(rows_per_piece(view), view.rows);
   auto* piece = static_cast<float*>(piece_.reserve(step * row * kFloat, "an activation"));
   auto* host = host_piece_.reserve(step * row * kFloat, "an activation");
   const auto element = static_cast<std::int64_t>(dtype_size(view.dtype));
   for (std::int64_t begin = 0; begin < view.rows; begin += step) {
     const auto count = std::min(step, view.rows - begin);
-    std::memcpy(host, values.data<float>() + begin * row, bytes_of(count * row));
-    check(cudaMemcpyAsync(piece, host, bytes_of(count * row), cudaMemcpyHostToDevice, compute_),
+    std::memcpy(host, values.data<float>() + begin * row, float_bytes(count * row));
+    check(cudaMemcpyAsync(piece, host, float_bytes(count * row), cudaMemcpyHostToDevice, compute_),
           "copy an edited activation to the GPU");
     scatter_floats(piece, static_cast<std::byte*>(view.data) + begin * view.row_stride * element,
                    count, row, view.row_stride, view.dtype, compute_);

@@ -65,9 +65,9 @@ class ActivationCopies {
 
   cudaStream_t compute_;
   HostTransfers transfers_;
-  UploadBuffer indices_;    // used by copy_on_device
-  DeviceBlock piece_;       // staging buffer of fetch and put
-  PinnedBlock host_piece_;  // its pinned counterpart on the host
+  UploadBuffer indices_;     // used by copy_on_device
+  DeviceMemory piece_;       // staging buffer of fetch and put
+  PinnedMemory host_piece_;  // its pinned counterpart on the host
 };
 
 }  // namespace qkscope::cuda

@@ -140,7 +140,7 @@ class Activations {
   }
 
  private:
-  void* at(const DeviceBlock& block, std::int64_t element) const {
+  void* at(const DeviceMemory& block, std::int64_t element) const {
     return block.as<std::byte>() + element * element_;
   }
 
@@ -150,17 +150,17 @@ class Activations {
   std::int64_t q_width_;
   std::int64_t kv_width_;
 
-  DeviceBlock residual_;
-  DeviceBlock layer_input_;
-  DeviceBlock hidden_;  // normalised rows, later z
-  DeviceBlock qkv_;
-  DeviceBlock gate_up_;
-  DeviceBlock gated_;
-  DeviceBlock update_;  // allocated only if it is observed, edited or normalised
-  DeviceBlock logits_;
-  DeviceBlock kept_residual_;
-  DeviceBlock kept_queries_;
-  DeviceBlock kept_layer_input_;
+  DeviceMemory residual_;
+  DeviceMemory layer_input_;
+  DeviceMemory hidden_;  // normalised rows, later z
+  DeviceMemory qkv_;
+  DeviceMemory gate_up_;
+  DeviceMemory gated_;
+  DeviceMemory update_;  // allocated only if it is observed, edited or normalised
+  DeviceMemory logits_;
+  DeviceMemory kept_residual_;
+  DeviceMemory kept_queries_;
+  DeviceMemory kept_layer_input_;
   bool residual_kept_ = false;
   bool queries_kept_ = false;
   bool layer_input_kept_ = false;

@@ -17,7 +17,7 @@ constexpr std::int64_t kLeastUploadBytes = std::int64_t{16} << 10;
 }  // namespace
 
 template <>
-void Block<FreeDevice>::allocate(std::int64_t bytes, const char* what) {
+void GrowingMemory<FreeDevice>::allocate(std::int64_t bytes, const char* what) {
   reset();
   void* memory = nullptr;
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
@@ -38,7 +38,7 @@ void Block<FreeDevice>::allocate(std::int64_t bytes, const char* what) {
 }
 
 template <>
-void Block<FreePinned>::allocate(std::int64_t bytes, const char* what) {
+void GrowingMemory<FreePinned>::allocate(std::int64_t bytes, const char* what) {
   reset();
   void* memory = nullptr;
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));

@@ -22,7 +22,7 @@ struct FreePinned {
 // A buffer that grows on demand and never shrinks; growing discards its contents. `Free` is the
 // deleter.
 template <typename Free>
-class Block {
+class GrowingMemory {
  public:
   // Ensures at least `bytes` bytes. `what` names the buffer in the out-of-memory message.
   void* reserve(std::int64_t bytes, const char* what) {
@@ -53,8 +53,9 @@ class Block {
   std::int64_t bytes_ = 0;
 };
 
-using DeviceBlock = Block<FreeDevice>;
-using PinnedBlock = Block<FreePinned>;  // page-locked host memory that the GPU can read and write
+using DeviceMemory = GrowingMemory<FreeDevice>;
+using PinnedMemory =
+    GrowingMemory<FreePinned>;  // page-locked host memory that the GPU can read and write
 
 // Largest amount of shared memory, in bytes, that one block can request.
 std::size_t shared_memory_limit();
@@ -108,8 +109,8 @@ class UploadBuffer {
  private:
   void copy(std::span<const std::byte> values, const char* what, cudaStream_t stream);
 
-  PinnedBlock host_;
-  DeviceBlock device_;
+  PinnedMemory host_;
+  DeviceMemory device_;
   std::optional<Event> copied_;  // created on first use, when the GPU is selected
 };
 

@@ -44,42 +44,42 @@ class LayerPlacement {
   // Interleaves gate and up with the help of `plain_gate_up` unless that is null. residual_scale
   // multiplies the products (alpha of the GEMM), so biases are uploaded already scaled; with
   // experts it is applied when their outputs are combined, biases included.
-  DeviceLayer place(const LayerWeights& from, float residual_scale, DeviceBlock* plain_gate_up) {
+  DeviceLayer place(const LayerWeights& from, float residual_scale, DeviceMemory* plain_gate_up) {
     DeviceLayer to;
-    to.qkv = linear({&from.q, &from.k, &from.v});
-    to.sinks = floats(from.sinks);
-    to.o = linear({&from.o}, residual_scale);
+    to.qkv = place_linear({&from.q, &from.k, &from.v});
+    to.sinks = place_floats(from.sinks);
+    to.o = place_linear({&from.o}, residual_scale);
     if (from.experts.empty()) {
-      to.gate_up = linear({&from.gate, &from.up}, 1.0f, plain_gate_up);
-      to.down = linear({&from.down}, residual_scale);
+      to.gate_up = place_linear({&from.gate, &from.up}, 1.0f, plain_gate_up);
+      to.down = place_linear({&from.down}, residual_scale);
     } else {
-      to.router = linear({&from.router});
+      to.router = place_linear({&from.router});
     }
     for (const auto& expert : from.experts) {
-      to.experts_gate_up.push_back(linear({&expert.gate, &expert.up}));
-      to.experts_down.push_back(linear({&expert.down}));
+      to.experts_gate_up.push_back(place_linear({&expert.gate, &expert.up}));
+      to.experts_down.push_back(place_linear({&expert.down}));
     }
-    to.input_norm = norm(from.input_norm);
-    to.q_norm = norm(from.q_norm);
-    to.k_norm = norm(from.k_norm);
-    to.post_attention_norm = norm(from.post_attention_norm);
-    to.mlp_norm = norm(from.mlp_norm);
-    to.post_mlp_norm = norm(from.post_mlp_norm);
+    to.input_norm = place_norm(from.input_norm);
+    to.q_norm = place_norm(from.q_norm);
+    to.k_norm = place_norm(from.k_norm);
+    to.post_attention_norm = place_norm(from.post_attention_norm);
+    to.mlp_norm = place_norm(from.mlp_norm);
+    to.post_mlp_norm = place_norm(from.post_mlp_norm);
     return to;
   }
 
   std::int64_t bytes() const { return used_; }
 
  private:
-  std::byte* take(std::int64_t bytes) {
+  std::byte* allocate(std::int64_t bytes) {
     auto* part = base_ + used_;
     used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
     return part;
   }
 
   // Stacks matrices along their rows. Biases are multiplied by `bias_factor`.
-  DeviceLinear linear(std::initializer_list<const Linear*> parts, float bias_factor = 1.0f,
-                      DeviceBlock* plain = nullptr) {
+  DeviceLinear place_linear(std::initializer_list<const Linear*> parts, float bias_factor = 1.0f,
+                            DeviceMemory* plain = nullptr) {
     DeviceLinear to;
     std::int64_t biases = 0;
     for (const auto* part : parts) {
@@ -89,8 +89,8 @@ class LayerPlacement {
       biases += std::ssize(part->bias);
     }
     const auto bytes = to.out * to.in * element_;
-    auto* const placed = take(bytes);
-    auto* bias = biases > 0 ? take(biases * element_) : nullptr;
+    auto* const placed = allocate(bytes);
+    auto* bias = biases > 0 ? allocate(biases * element_) : nullptr;
     to.weight = placed;
     to.bias = bias;
     if (uploader_ == nullptr || to.out == 0) return to;
@@ -110,16 +110,16 @@ class LayerPlacement {
     return to;
   }
 
-  const float* floats(const std::vector<float>& from) {
+  const float* place_floats(const std::vector<float>& from) {
     if (from.empty()) return nullptr;
-    auto* to = take(std::ssize(from) * static_cast<std::int64_t>(sizeof(float)));
+    auto* to = allocate(std::ssize(from) * static_cast<std::int64_t>(sizeof(float)));
     if (uploader_ != nullptr) uploader_->upload_vector(from, to, DType::f32);
     return reinterpret_cast<const float*>(to);
   }
 
-  DeviceNorm norm(const NormWeights& from) {
-    const auto* weight = floats(from.weight);
-    return {weight, floats(from.bias)};
+  DeviceNorm place_norm(const NormWeights& from) {
+    const auto* weight = place_floats(from.weight);
+    return {weight, place_floats(from.bias)};
   }
 
   DType dtype_;
@@ -288,7 +288,7 @@ DeviceWeights::DeviceWeights(const LoadedCheckpoint& model, const WeightOptions&
     if (streamed() || !model.config.layers[i].cross_attention)
       slots_[i].memory.reserve(streamed() ? largest_layer_bytes() : layer_bytes(i), "weights");
   uploader_.wait();
-  next_ = after(-1);
+  next_ = next_layer(-1);
   thread_ = std::thread([this] { run_uploads(); });
 }
 
@@ -350,7 +350,7 @@ DeviceLinear DeviceWeights::head() {
   return head;
 }
 
-std::int64_t DeviceWeights::after(std::int64_t layer) const {
+std::int64_t DeviceWeights::next_layer(std::int64_t layer) const {
   const auto count = model_.config.n_layers;
   do layer = (layer + 1) % count;
   while (model_.config.layers[static_cast<std::size_t>(layer)].cross_attention);
@@ -359,7 +359,7 @@ std::int64_t DeviceWeights::after(std::int64_t layer) const {
 
 const DeviceLayer& DeviceWeights::layer(std::int64_t layer, cudaStream_t stream) {
   if (!streamed()) {
-    const auto& slot = wait_for(layer);
+    const auto& slot = wait_for_layer(layer);
     slot.arrived.make_stream_wait(stream);
     return slot.layer;
   }
@@ -388,7 +388,7 @@ const DeviceLayer& DeviceWeights::layer(std::int64_t layer, cudaStream_t stream)
   return slot.layer;
 }
 
-const DeviceWeights::Slot& DeviceWeights::wait_for(std::int64_t layer) {
+const DeviceWeights::Slot& DeviceWeights::wait_for_layer(std::int64_t layer) {
   const auto& slot = slots_[static_cast<std::size_t>(layer)];
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return failed_ || slot.holds == layer; });
@@ -400,7 +400,7 @@ void DeviceWeights::wait() {
   if (streamed()) return;
   for (std::int64_t layer = 0; layer < model_.config.n_layers; ++layer)
     if (!model_.config.layers[static_cast<std::size_t>(layer)].cross_attention)
-      wait_for(layer).arrived.wait();
+      wait_for_layer(layer).arrived.wait();
 }
 
 void DeviceWeights::run_uploads() {
@@ -446,7 +446,7 @@ void DeviceWeights::stream_layers() {
     lock.lock();
     if (next_ == layer) {  // false if restarted from another layer meanwhile
       free->holds = layer;
-      next_ = after(layer);
+      next_ = next_layer(layer);
     }
     changed_.notify_all();
   }

@@ -34,8 +34,8 @@ class WeightUploader {
 
  private:
   struct StagingBuffer {
-    PinnedBlock host;
-    DeviceBlock device;  // staging for values that need conversion
+    PinnedMemory host;
+    DeviceMemory device;  // staging for values that need conversion
     Event done;
   };
 
@@ -105,7 +105,7 @@ class DeviceWeights {
 
  private:
   struct Slot {
-    DeviceBlock memory;
+    DeviceMemory memory;
     DeviceLayer layer;
     std::int64_t holds = -1;  // layer that is resident or being uploaded
     Event arrived;
@@ -116,22 +116,22 @@ class DeviceWeights {
   std::int64_t layer_bytes(std::size_t layer) const;
   std::int64_t largest_layer_bytes() const;
   void upload(std::int64_t layer, Slot& slot);
-  std::int64_t after(std::int64_t layer) const;  // the next layer that runs, wrapping around
-  const Slot& wait_for(std::int64_t layer);      // blocks until its copies are enqueued
-  void run_uploads();                            // body of thread_
-  void upload_layers();                          // resident
+  std::int64_t next_layer(std::int64_t layer) const;  // the next layer that runs, wrapping around
+  const Slot& wait_for_layer(std::int64_t layer);     // blocks until its copies are enqueued
+  void run_uploads();                                 // body of thread_
+  void upload_layers();                               // resident
   void stream_layers();
 
   const LoadedCheckpoint& model_;
   WeightOptions options_;
   Stream copies_;
   WeightUploader uploader_;
-  DeviceBlock plain_gate_up_;  // staging before interleaving
-  DeviceBlock embedding_;
-  DeviceBlock positions_;
-  DeviceBlock head_;
-  DeviceBlock head_bias_;
-  DeviceBlock final_norm_values_;
+  DeviceMemory plain_gate_up_;  // staging before interleaving
+  DeviceMemory embedding_;
+  DeviceMemory positions_;
+  DeviceMemory head_;
+  DeviceMemory head_bias_;
+  DeviceMemory final_norm_values_;
   DeviceNorm final_norm_;
   std::vector<Slot> slots_;
 

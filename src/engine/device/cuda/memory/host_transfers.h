@@ -36,8 +36,8 @@ class HostTransfers {
  private:
   struct Transfer {
     UploadBuffer indices;
-    DeviceBlock device;
-    PinnedBlock host;
+    DeviceMemory device;
+    PinnedMemory host;
     std::int64_t bytes = 0;
     Event filled;
     Event arrived;

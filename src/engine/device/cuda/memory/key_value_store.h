@@ -80,8 +80,8 @@ class CudaStore : public KeyValueStore {
   DeviceBudget& budget_;
   std::int64_t width_;  // n_kv_heads * d_head
   std::int64_t positions_;
-  std::int64_t bytes_ = 0;           // total over all layers
-  std::vector<DeviceBlock> layers_;  // a row holds keys, then values
+  std::int64_t bytes_ = 0;            // total over all layers
+  std::vector<DeviceMemory> layers_;  // a row holds keys, then values
 };
 
 }  // namespace qkscope::cuda

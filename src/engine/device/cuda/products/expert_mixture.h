@@ -42,25 +42,25 @@ class ExpertMixture {
                         .rows = rows});
   }
   // Selects the top-k experts of each row.
-  void choose(std::int64_t rows) {
+  void choose_experts(std::int64_t rows) {
     rows_ = rows;
     const auto bytes = rows * model_.experts.per_token * static_cast<std::int64_t>(sizeof(float));
-    choose_experts({.logits = logits_.data(),
-                    .weights = static_cast<float*>(weights_.reserve(bytes, "the router")),
-                    .indices = static_cast<float*>(indices_.reserve(bytes, "the router")),
-                    .rows = rows,
-                    .experts = model_.experts.count,
-                    .k = model_.experts.per_token,
-                    .normalized = model_.experts.normalized,
-                    .dtype = dtype_},
-                   stream_);
+    cuda::choose_experts({.logits = logits_.data(),
+                          .weights = static_cast<float*>(weights_.reserve(bytes, "the router")),
+                          .indices = static_cast<float*>(indices_.reserve(bytes, "the router")),
+                          .rows = rows,
+                          .experts = model_.experts.count,
+                          .k = model_.experts.per_token,
+                          .normalized = model_.experts.normalized,
+                          .dtype = dtype_},
+                         stream_);
   }
 
   // Computes gate and up of the selected experts for rows [begin, begin + count) of x.
   void project_gate_up(const void* x, std::int64_t begin, std::int64_t count,
                        const std::vector<DeviceLinear>& weights) {
     if (begin == 0) chosen_ = copies_.fetch(view(Buffer::expert_indices, rows_));
-    sort(begin, count);
+    group_rows(begin, count);
     const auto width = model_.experts.d_mlp;
     const auto* rows = numbers_.as<std::int32_t>();
     const auto* places = rows + 2 * padded_;
@@ -105,10 +105,10 @@ class ExpertMixture {
 
   DeviceView view(Buffer buffer, std::int64_t rows) const {
     const auto& experts = model_.experts;
-    const auto plain = [&](const DeviceBlock& block, std::int64_t width, DType dtype) {
+    const auto plain = [&](const DeviceMemory& block, std::int64_t width, DType dtype) {
       return DeviceView{block.data(), width, rows, 1, width, false, dtype};
     };
-    const auto wide = [&](const DeviceBlock& block) {
+    const auto wide = [&](const DeviceMemory& block) {
       return DeviceView{block.data(),  experts.per_token * experts.d_mlp,
                         count_,        experts.per_token,
                         experts.d_mlp, true,
@@ -136,7 +136,7 @@ class ExpertMixture {
   };
   // Pads each expert's rows to a multiple of kExpertRowUnit, so that the products have few distinct
   // shapes. Padding rows are copies whose results are never read.
-  void sort(std::int64_t begin, std::int64_t count) {
+  void group_rows(std::int64_t begin, std::int64_t count) {
     const auto k = model_.experts.per_token;
     begin_ = begin;
     count_ = count;
@@ -191,7 +191,7 @@ class ExpertMixture {
     }
   }
   std::int64_t slots() const { return count_ * model_.experts.per_token; }
-  void* at(const DeviceBlock& block, std::int64_t element) const {
+  void* at(const DeviceMemory& block, std::int64_t element) const {
     return block.as<std::byte>() + element * element_;
   }
 
@@ -202,10 +202,10 @@ class ExpertMixture {
   ActivationCopies& copies_;
   cudaStream_t stream_;
 
-  DeviceBlock logits_;   // (rows, experts)
-  DeviceBlock weights_;  // (rows, k) float32
-  DeviceBlock indices_;  // (rows, k) float32
-  Tensor chosen_;        // (rows, k) expert indices on the host
+  DeviceMemory logits_;   // (rows, experts)
+  DeviceMemory weights_;  // (rows, k) float32
+  DeviceMemory indices_;  // (rows, k) float32
+  Tensor chosen_;         // (rows, k) expert indices on the host
   std::int64_t rows_ = 0;
 
   std::int64_t begin_ = 0;   // first row of the chunk
@@ -214,10 +214,10 @@ class ExpertMixture {
   std::vector<Span> spans_;  // (experts)
   // int32: row and slot of each grouped row, then the grouped row of each slot.
   UploadBuffer numbers_;
-  DeviceBlock sorted_;  // (padded, d_model or d_mlp) inputs of the products
-  DeviceBlock made_;    // (padded, 2 d_mlp or d_model) outputs of the products
-  DeviceBlock gate_;    // (slots, d_mlp)
-  DeviceBlock up_;      // (slots, d_mlp)
+  DeviceMemory sorted_;  // (padded, d_model or d_mlp) inputs of the products
+  DeviceMemory made_;    // (padded, 2 d_mlp or d_model) outputs of the products
+  DeviceMemory gate_;    // (slots, d_mlp)
+  DeviceMemory up_;      // (slots, d_mlp)
 };
 
 }  // namespace qkscope::cuda

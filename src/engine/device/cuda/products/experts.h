@@ -11,7 +11,7 @@ namespace qkscope::cuda {
 
 // Top-k selection: for each row the k highest logits in descending order; ties go to the lower
 // index.
-struct ChooseArguments {
+struct ChooseExpertsArguments {
   const void* logits = nullptr;  // (rows, experts)
   float* weights = nullptr;      // (rows, k)
   float* indices = nullptr;      // (rows, k)
@@ -21,11 +21,11 @@ struct ChooseArguments {
   bool normalized = false;  // softmax over the selected logits only
   DType dtype = DType::bf16;
 };
-void choose_experts(const ChooseArguments& arguments, cudaStream_t stream);
+void choose_experts(const ChooseExpertsArguments& arguments, cudaStream_t stream);
 
 // y[row] = factor * sum over i of weights[row, i] x[places[row, i]], in the order of i; accumulated
 // in float32 and rounded once.
-struct CombineArguments {
+struct CombineExpertsArguments {
   const void* x = nullptr;               // (any, n)
   const float* weights = nullptr;        // (rows, k)
   const std::int32_t* places = nullptr;  // (rows, k) rows of x
@@ -36,6 +36,6 @@ struct CombineArguments {
   float factor = 1.0f;
   DType dtype = DType::bf16;
 };
-void combine_experts(const CombineArguments& arguments, cudaStream_t stream);
+void combine_experts(const CombineExpertsArguments& arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

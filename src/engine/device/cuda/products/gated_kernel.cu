@@ -23,7 +23,7 @@ using Cluster = cute::Shape<Int<2>, Int<1>, Int<1>>;
 // + 2 t + s is gate (s = 0) or up (s = 1) of output 8 t + j. Thread t of the four that share a row
 // therefore holds both values of eight neighbours and writes them with one store.
 template <typename Element>
-struct Gate {
+struct GateEpilogue {
   using EpilogueSchedule = cutlass::gemm::EpilogueDefault;
   using DispatchPolicy = EpilogueSchedule;
   using ElementAccumulator = float;
@@ -67,7 +67,8 @@ struct Gate {
     return true;
   }
 
-  CUTLASS_HOST_DEVICE explicit Gate(const Params& given, const SharedStorage& = SharedStorage())
+  CUTLASS_HOST_DEVICE explicit GateEpilogue(const Params& given,
+                                            const SharedStorage& = SharedStorage())
       : params(given) {}
 
   template <typename Problem, typename Shape, typename Coordinates, typename Engine,
@@ -133,7 +134,7 @@ cudaError_t run(const GatedArguments& a, cudaStream_t stream) {
       cutlass::gemm::collective::StageCountAutoCarveout<1024>,
       cutlass::gemm::KernelTmaWarpSpecializedPingpong>::CollectiveOp;
   using LastStep =
-      cutlass::epilogue::collective::detail::Sm90TmaWarpSpecializedAdapter<Gate<Element>>;
+      cutlass::epilogue::collective::detail::Sm90TmaWarpSpecializedAdapter<GateEpilogue<Element>>;
   using Kernel =
       cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Mainloop, LastStep>;
   const auto rows_of = [&] { return cute::make_stride(a.in, Int<1>{}, std::int64_t{0}); };

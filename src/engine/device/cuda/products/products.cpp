@@ -78,15 +78,15 @@ std::int64_t y_stride(const Product& product) {
   return product.y_stride > 0 ? product.y_stride : product.linear.out;
 }
 
-struct Layout {
-  Layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
+struct MatrixLayout {
+  MatrixLayout(cudaDataType_t type, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
     check(cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(rows),
                                      static_cast<std::uint64_t>(columns), stride),
           "describe a matrix");
   }
-  ~Layout() { cublasLtMatrixLayoutDestroy(layout); }
-  Layout(const Layout&) = delete;
-  Layout& operator=(const Layout&) = delete;
+  ~MatrixLayout() { cublasLtMatrixLayoutDestroy(layout); }
+  MatrixLayout(const MatrixLayout&) = delete;
+  MatrixLayout& operator=(const MatrixLayout&) = delete;
   cublasLtMatrixLayout_t layout = nullptr;
 };
 
@@ -128,9 +128,9 @@ struct Products::Call {
   }
 
   cublasLtMatmulDesc_t description = nullptr;
-  Layout weight;
-  Layout x;
-  Layout y;
+  MatrixLayout weight;
+  MatrixLayout x;
+  MatrixLayout y;
   Algorithm algorithm{};
 };
 
@@ -206,8 +206,8 @@ Products::Algorithm Products::fastest_algorithm(const Product& product) {
   trial.y_stride = 0;
   const auto row_bytes = product.linear.out * static_cast<std::int64_t>(dtype_size(dtype_));
   const auto compared = std::min(product.rows, kComparedRows) * row_bytes;
-  DeviceBlock scratch;
-  DeviceBlock expected;
+  DeviceMemory scratch;
+  DeviceMemory expected;
   trial.y = scratch.reserve(product.rows * row_bytes, "trial products");
   expected.reserve(compared, "trial products");
   Call call(dtype_, trial);
@@ -267,9 +267,9 @@ double Products::measure_rate(double seconds) {
   const auto n = size_that_fits(element);
   const auto bytes = static_cast<std::size_t>(n * n * element);
   const auto values = random_values(dtype_, bytes);
-  DeviceBlock x;
-  DeviceBlock weight;
-  DeviceBlock y;
+  DeviceMemory x;
+  DeviceMemory weight;
+  DeviceMemory y;
   for (auto* side : {&x, &weight})
     cuda::check(cudaMemcpy(side->reserve(n * n * element, "products to measure"), values.data(),
                            bytes, cudaMemcpyHostToDevice),

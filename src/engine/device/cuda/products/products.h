@@ -75,7 +75,7 @@ class Products {
   std::unique_ptr<Library> library_;
   std::map<Key, std::unique_ptr<Call>> calls_;
   std::map<Key, Algorithm> fastest_;  // key: shape with rows rounded down to a power of two
-  DeviceBlock workspace_;
+  DeviceMemory workspace_;
 };
 
 // Returns whether gated_kernel.cu serves this GPU, model and type. If so, the rows of gate and up

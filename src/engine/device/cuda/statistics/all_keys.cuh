@@ -21,19 +21,19 @@ template <typename T, int kWidth>
 using SmallShape = ScoreTileShape<T, kWidth, 2, 1>;
 
 template <typename T, typename Shape>
-class AllKeys {
+class AllKeyPass {
  public:
   static constexpr int kBlocks = sizeof(T) == 2 && Shape::kWidth <= 128 ? 2 : 1;
   using Options = AllKeysArguments;
   struct Memory {
-    typename RowBins<Shape>::Memory bins;
+    typename WeightHistogram<Shape>::Memory bins;
     double entropy[Shape::kRows], distance[Shape::kRows];
     double masses[Shape::kRows][kWidths];
     float columns[2][Shape::kWarps][Shape::kKeys];
   };
 
-  __device__ AllKeys(const ScoreArguments& a, const Options& options, const ScoreBlock& block,
-                     Memory& memory)
+  __device__ AllKeyPass(const ScoreArguments& a, const Options& options, const ScoreBlock& block,
+                        Memory& memory)
       : a_(a),
         options_(options),
         block_(block),
@@ -78,7 +78,7 @@ class AllKeys {
     add_masses(scores, key, max(nearest, 0), farthest);
     store_columns(scores);
     if (++tiles_ % kSumTiles == 0) end_sums();
-    if (tiles_ % RowBins<Shape>::kTiles == 0) end_bins();
+    if (tiles_ % WeightHistogram<Shape>::kTiles == 0) end_bins();
   }
 
   __device__ void finish() {
@@ -268,7 +268,7 @@ class AllKeys {
   RowWeights<Shape> weights_;
   int lane_, warp_;
   int row_;  // the warp's first row in the block
-  RowBins<Shape> bins_;
+  WeightHistogram<Shape> bins_;
   MassBin* kept_;         // bins of the warp's whole rows
   bool is_kept_ = false;  // kept_ holds values
   int tiles_ = 0;

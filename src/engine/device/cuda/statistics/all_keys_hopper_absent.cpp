@@ -8,7 +8,7 @@ bool all_keys_fit_hopper(const ScoreArguments&) {
   return false;
 }
 
-void all_keys_on_hopper(const ScoreArguments&, const AllKeysArguments&, cudaStream_t) {
+void compute_all_keys_on_hopper(const ScoreArguments&, const AllKeysArguments&, cudaStream_t) {
   QKSCOPE_ASSERT(false);
 }
 

@@ -42,7 +42,7 @@ struct MomentMemory {
 constexpr int kFewRows = 8;
 
 template <typename Tile>
-using Products = float[Tile::kBlocks + 1][4];
+using GramFragments = float[Tile::kBlocks + 1][4];
 
 // Iterates over the tiles of a segment.
 template <typename Tile>
@@ -74,8 +74,9 @@ struct ChannelSums {
   float y = 0, y2 = 0, yt = 0, yu = 0, y3 = 0, y4 = 0;  // sums of the chunk
   double far3 = 0, far4 = 0;                            // powers of outliers, sums of the segment
 
-  // Adds one value. Third and fourth powers of outliers are left to add_far, because one outlier
-  // can outweigh all other values and float32 would lose them. Returns whether x is an outlier.
+  // Adds one value. Third and fourth powers of outliers are left to add_outliers, because one
+  // outlier can outweigh all other values and float32 would lose them. Returns whether x is an
+  // outlier.
   __device__ __forceinline__ bool add(float x, float centre, float limit, float t, float u) {
     const float from_centre = x - centre;
     const float square = from_centre * from_centre;
@@ -83,13 +84,13 @@ struct ChannelSums {
     y2 += square;
     yt = fmaf(from_centre, t, yt);
     yu = fmaf(from_centre, u, yu);
-    const bool is_far = !(square <= limit);
-    const float near = is_far ? 0.0f : square;
+    const bool is_outlier = !(square <= limit);
+    const float near = is_outlier ? 0.0f : square;
     y3 = fmaf(near, from_centre, y3);
     y4 = fmaf(near, near, y4);
-    return is_far;
+    return is_outlier;
   }
-  __device__ void add_far(float x, float centre, float limit) {
+  __device__ void add_outliers(float x, float centre, float limit) {
     const float from_centre = x - centre;
     if (from_centre * from_centre <= limit) return;
     const double far = static_cast<double>(x) - centre;
@@ -142,9 +143,9 @@ __device__ inline double channel_sum(double x) {
 // A warp processes 16 channels, two per lane. The four lanes of a channel take rows two apart,
 // which fall into different banks.
 template <typename T, typename Tile>
-class Channels {
+class ChannelMoments {
  public:
-  __device__ Channels(const MomentArguments& a, int head)
+  __device__ ChannelMoments(const MomentArguments& a, int head)
       : lane_(threadIdx.x % 32), channel_(threadIdx.x / 32 * 16 + lane_ % 8 * 2) {
     for (int i = 0; i < 2; ++i) {
       if (channel_ + i >= a.record.dim) continue;
@@ -161,14 +162,14 @@ class Channels {
     const auto position = walk.chunk.position;
     const float row_u =
         log2f(static_cast<float>(position + walk.offset + lane_ + 1)) - begin_u(position);
-    const bool has_far = walk.rows() == Tile::kRows ? add_rows<true>(tile, walk, row_u)
-                                                    : add_rows<false>(tile, walk, row_u);
-    if (has_far) add_far(tile, walk.rows());
+    const bool has_outliers = walk.rows() == Tile::kRows ? add_rows<true>(tile, walk, row_u)
+                                                         : add_rows<false>(tile, walk, row_u);
+    if (has_outliers) add_outliers(tile, walk.rows());
   }
 
   // Sums a whole chunk of few rows in float64.
-  __device__ void add_few(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
-                          const char* tile, const TileWalk<Tile>& walk) {
+  __device__ void add_short_chunk(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
+                                  const char* tile, const TileWalk<Tile>& walk) {
     if (lane_ >= 8) return;
     const auto dim = a.record.dim;
     float* to = a.chunk_sums + (walk.index * a.heads + head) * 2 * dim;
@@ -262,7 +263,7 @@ class Channels {
                                            float row_u) {
     const int rows = walk.rows();
     const auto begin = static_cast<float>(walk.offset + row_of(0));
-    bool has_far = false;
+    bool has_outliers = false;
 #pragma unroll
     for (int i = 0; i < Tile::kRows / 4; ++i) {
       const int row = row_of(i);
@@ -273,16 +274,17 @@ class Channels {
       range_.add(pair);
 #pragma unroll
       for (int c = 0; c < 2; ++c)
-        has_far |= sums_[c].add(to_float(pair.values[c]), centre_[c], limit_[c], t, u);
+        has_outliers |= sums_[c].add(to_float(pair.values[c]), centre_[c], limit_[c], t, u);
     }
-    return has_far;
+    return has_outliers;
   }
 
-  __device__ __forceinline__ void add_far(const char* tile, int rows) {
+  __device__ __forceinline__ void add_outliers(const char* tile, int rows) {
     for (int i = 0; i < Tile::kRows / 4; ++i) {
       if (row_of(i) >= rows) continue;
       const auto pair = pair_at(tile, row_of(i));
-      for (int c = 0; c < 2; ++c) sums_[c].add_far(to_float(pair.values[c]), centre_[c], limit_[c]);
+      for (int c = 0; c < 2; ++c)
+        sums_[c].add_outliers(to_float(pair.values[c]), centre_[c], limit_[c]);
     }
   }
 

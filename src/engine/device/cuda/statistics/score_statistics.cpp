@@ -49,7 +49,7 @@ LayerAttention read_result(const ResultLayout& layout, const std::vector<RowCell
 
 }  // namespace
 
-std::vector<RowTile> row_tiles(std::span<const Sequence> sequences, std::int64_t rows) {
+std::vector<RowTile> list_row_tiles(std::span<const Sequence> sequences, std::int64_t rows) {
   std::vector<RowTile> tiles;
   for (const auto& sequence : sequences)
     for (std::int64_t first = 0; first < sequence.length; first += rows)
@@ -88,8 +88,8 @@ TokenRows token_rows(const Batch& batch) {
   return out;
 }
 
-std::vector<RowCell> row_cells(std::span<const Sequence> sequences, std::int64_t bucket_size,
-                               std::int64_t buckets) {
+std::vector<RowCell> list_row_cells(std::span<const Sequence> sequences, std::int64_t bucket_size,
+                                    std::int64_t buckets) {
   std::vector<RowCell> cells;
   std::int32_t document = 0;
   for (const auto& sequence : sequences) {
@@ -122,7 +122,8 @@ RowSums ScoreStatistics::row_sums(std::int64_t heads) {
 
 void ScoreStatistics::prepare(const ScoreSource& source) {
   if (is_prepared_) return;
-  const auto tiles = row_tiles(batch_->sequences, score_tile_rows(source.dtype, source.d_head));
+  const auto tiles =
+      list_row_tiles(batch_->sequences, score_tile_rows(source.dtype, source.d_head));
   tile_count_ = static_cast<std::int64_t>(tiles.size());
   tiles_.upload(tiles, "statistics", stream_);
   const auto tokens = token_rows(*batch_);
@@ -130,7 +131,7 @@ void ScoreStatistics::prepare(const ScoreSource& source) {
   token_rows_.upload(tokens.rows, "statistics", stream_);
   token_tiles_.upload(tokens.tiles, "statistics", stream_);
   const auto key_tiles =
-      row_tiles(batch_->sequences, all_keys_tile_rows(source.dtype, source.d_head));
+      list_row_tiles(batch_->sequences, all_keys_tile_rows(source.dtype, source.d_head));
   key_tile_count_ = static_cast<std::int64_t>(key_tiles.size());
   key_tiles_.upload(key_tiles, "statistics", stream_);
   is_prepared_ = true;
@@ -139,7 +140,7 @@ void ScoreStatistics::prepare(const ScoreSource& source) {
 void ScoreStatistics::prepare_cells(const AttentionRequest& request) {
   if (cells_) return;  // one partition of the rows per pass
   auto cells = std::make_shared<std::vector<RowCell>>(
-      row_cells(batch_->sequences, request.bucket_size, request.buckets));
+      list_row_cells(batch_->sequences, request.bucket_size, request.buckets));
   device_cells_.upload(*cells, "statistics", stream_);
   cells_ = std::move(cells);
 }
@@ -160,9 +161,9 @@ ScoreArguments ScoreStatistics::arguments(const ScoreSource& source) const {
   return a;
 }
 
-void ScoreStatistics::find_row_sums(const ScoreSource& source) {
+void ScoreStatistics::compute_row_sums(const ScoreSource& source) {
   prepare(source);
-  cuda::find_row_sums(arguments(source), stream_);
+  cuda::compute_row_sums(arguments(source), stream_);
 }
 
 std::vector<rows::RunningSoftmax> ScoreStatistics::fetch_row_sums(const ScoreSource& source) const {
@@ -214,15 +215,17 @@ void ScoreStatistics::add(const ScoreSource& source, const AttentionRequest& req
             scores.values + ColumnLayout::at(NearColumn::dup) * scores.heads * rows, 0,
             static_cast<std::size_t>(kTokenColumns * scores.heads * rows) * sizeof(float), stream_),
         "clear statistics of rows");
-    near_keys(scores, stream_);
-    equal_tokens(scores, token_rows_.as<TokenRow>(), token_tiles_.as<TokenTile>(),
-                 token_tile_count_, stream_);
+    compute_near_keys(scores, stream_);
+    compute_equal_tokens(scores, token_rows_.as<TokenRow>(), token_tiles_.as<TokenTile>(),
+                         token_tile_count_, stream_);
     if (layout.all_keys) {
       auto all = scores;
       all.tiles = key_tiles_.as<RowTile>();
       all.tile_count = key_tile_count_;
-      all_keys(all, {.key_sums = key_sums, .bins = bins_.reserve(all_keys_scratch(), "statistics")},
-               stream_);
+      compute_all_keys(
+          all,
+          {.key_sums = key_sums, .bins = bins_.reserve(all_keys_scratch_bytes(), "statistics")},
+          stream_);
     }
     sum_cells({.scores = scores,
                .cells = device_cells_.as<RowCell>(),

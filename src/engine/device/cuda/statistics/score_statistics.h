@@ -25,7 +25,7 @@ class ScoreStatistics {
   // Returns the buffer that attention fills with the row sums of the batch.
   RowSums row_sums(std::int64_t heads);
   // Computes the row sums where attention does not provide them.
-  void find_row_sums(const ScoreSource& source);
+  void compute_row_sums(const ScoreSource& source);
 
   // Copies the row sums to the host, in the form of the CPU attention.
   std::vector<rows::RunningSoftmax> fetch_row_sums(const ScoreSource& source) const;
@@ -55,9 +55,9 @@ class ScoreStatistics {
   std::shared_ptr<const std::vector<RowCell>> cells_;
   UploadBuffer device_cells_;
 
-  DeviceBlock lse_, largest_;  // float (rows, heads)
-  DeviceBlock values_;         // float (columns, some heads, rows)
-  DeviceBlock bins_;           // scratch of the all-key pass
+  DeviceMemory lse_, largest_;  // float (rows, heads)
+  DeviceMemory values_;         // float (columns, some heads, rows)
+  DeviceMemory bins_;           // scratch of the all-key pass
 };
 
 }  // namespace qkscope::cuda

@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kMostChannels) channels_kernel(const MomentArg
 
 // One warp per row at a time; the warps' sums are added in warp order.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) lengths_kernel(const MomentArguments a) {
+__global__ void __launch_bounds__(kThreads) norms_kernel(const MomentArguments a) {
   constexpr int kWarps = kThreads / 32, kLanePairs = kMostChannels / 2 / 32;
   __shared__ double of_pairs[kWarps][kMostChannels / 2];
   __shared__ double norms[kWarps];
@@ -172,7 +172,7 @@ constexpr double kShiftRatio<__half> = 4;
 // Mean rounded to an eighth of the spread, so that x - c is exact in float32.
 template <typename T>
 __device__ float centre_of(double mean, double variance) {
-  if (variance == 0) return rounded<T>(static_cast<float>(mean));
+  if (variance == 0) return round_to<T>(static_cast<float>(mean));
   const double step = exp2(floor(0.5 * log2(variance)) - 3);
   return static_cast<float>(rint(mean / step) * step);
 }
@@ -201,13 +201,15 @@ __global__ void __launch_bounds__(kMostChannels) shift_kernel(const MomentShiftA
   const auto at = head * a.dim + channel, part = a.heads * a.dim;
   const double ratio = kShiftRatio<T>;
   a.shift[at] =
-      mean * mean <= ratio * ratio * variance ? 0.0f : rounded<T>(static_cast<float>(mean));
+      mean * mean <= ratio * ratio * variance ? 0.0f : round_to<T>(static_cast<float>(mean));
   a.shift[part + at] = centre_of<T>(mean, variance);
   a.shift[2 * part + at] = static_cast<float>(256 * variance);
 }
 
-__device__ double folded(const FoldArguments& a, MomentSegment segments, int head,
-                         std::int64_t element) {
+// Sums one element of a head's records over the segments.
+template <typename Arguments>
+__device__ double record_sum(const Arguments& a, MomentSegment segments, int head,
+                             std::int64_t element) {
   double sum = 0;
 #pragma unroll 8
   for (int i = segments.begin; i < segments.end; ++i)
@@ -220,10 +222,10 @@ __device__ double shifted_sum(const MomentShift& shift, std::int64_t at, double 
   return sum + n * (static_cast<double>(shift.centre[at]) - shift.product[at]);
 }
 
-constexpr int kFoldRows = 2;  // of the triangle, for a block
+constexpr int kTriangleRows = 2;  // of the triangle, for a block
 
 // Grid x: rows of the triangle, then one block for everything else; y: heads; z: sets.
-__global__ void __launch_bounds__(kThreads) fold_kernel(const FoldArguments a) {
+__global__ void __launch_bounds__(kThreads) center_kernel(const CenterMomentsArguments a) {
   __shared__ double means[kMostChannels];  // of x - c
   const int head = blockIdx.y;
   const auto& set = a.sets[blockIdx.z];
@@ -231,28 +233,29 @@ __global__ void __launch_bounds__(kThreads) fold_kernel(const FoldArguments a) {
   const double n = set.rows.n;
   if (n == 0) return;
   double* moments = set.moments + head * a.record.size();
-  const int row_begin = static_cast<int>(blockIdx.x) * kFoldRows;
+  const int row_begin = static_cast<int>(blockIdx.x) * kTriangleRows;
   if (row_begin < dim) {
     for (int channel = threadIdx.x; channel < dim; channel += kThreads)
       means[channel] =
           shifted_sum(a.shift, head * dim + channel,
-                      folded(a, set.segments, head, a.record.sums() + kSumY * dim + channel), n) /
+                      record_sum(a, set.segments, head, a.record.sums() + kSumY * dim + channel),
+                      n) /
           n;
     __syncthreads();
-    const int row_end = min(row_begin + kFoldRows, dim);
+    const int row_end = min(row_begin + kTriangleRows, dim);
     const auto place = [&](int row) { return row * dim - row * (row - 1) / 2; };  // of (row, row)
     for (int at = place(row_begin) + threadIdx.x; at < place(row_end); at += kThreads) {
       int row = row_begin;
       while (at >= place(row + 1)) ++row;
       const int column = row + at - place(row);
-      const double m2 = folded(a, set.segments, head, at) - n * means[row] * means[column];
+      const double m2 = record_sum(a, set.segments, head, at) - n * means[row] * means[column];
       moments[at] = row == column ? fmax(m2, 0.0) : m2;
     }
     return;
   }
   for (int channel = threadIdx.x; channel < dim; channel += kThreads) {
     const auto sum = [&](int which) {
-      return folded(a, set.segments, head, a.record.sums() + which * dim + channel);
+      return record_sum(a, set.segments, head, a.record.sums() + which * dim + channel);
     };
     const double y = sum(kSumY), y2 = sum(kSumY2), y3 = sum(kSumY3), y4 = sum(kSumY4);
     const double m = y / n;
@@ -274,7 +277,8 @@ __global__ void __launch_bounds__(kThreads) fold_kernel(const FoldArguments a) {
     moments[a.record.largest() + channel] = largest;
   }
   for (int i = threadIdx.x; i < a.record.pairs + 1; i += kThreads)  // and the norm behind them
-    moments[a.record.pair_abs() + i] = folded(a, set.segments, head, a.record.pair_abs() + i) / n;
+    moments[a.record.pair_abs() + i] =
+        record_sum(a, set.segments, head, a.record.pair_abs() + i) / n;
   if (threadIdx.x != 0) return;
   double most = 0;
 #pragma unroll 8
@@ -284,11 +288,11 @@ __global__ void __launch_bounds__(kThreads) fold_kernel(const FoldArguments a) {
 }
 
 // One block per head and bucket, one thread per channel.
-__global__ void __launch_bounds__(kMostChannels) buckets_kernel(const BucketArguments a) {
+__global__ void __launch_bounds__(kMostChannels) buckets_kernel(const CenterBucketsArguments a) {
   __shared__ double means[kMostChannels];  // of x - c
   const int bucket = blockIdx.x, head = blockIdx.y, channel = threadIdx.x;
   const auto dim = a.record.dim;
-  const auto work = a.work[bucket];
+  const auto segments = a.segments[bucket];
   double n = 0, y = 0, y2 = 0;
   const auto add = [&](MomentSegment chunks) {
 #pragma unroll 8
@@ -301,8 +305,8 @@ __global__ void __launch_bounds__(kMostChannels) buckets_kernel(const BucketArgu
       y2 += sums[dim];
     }
   };
-  add(work.first_chunks);
-  add(work.body_chunks);
+  add(segments.first_chunks);
+  add(segments.body_chunks);
   if (channel < dim) {
     const auto at = (head * a.buckets + bucket) * dim + channel;
     const auto shift = head * dim + channel;
@@ -314,46 +318,41 @@ __global__ void __launch_bounds__(kMostChannels) buckets_kernel(const BucketArgu
   __syncthreads();
   const auto triangle = a.record.triangle();
   double* cov = a.cov + (head * a.buckets + bucket) * triangle;
-  const auto folded = [&](MomentSegment segments, std::int64_t element) {
-    double sum = 0;
-    for (int i = segments.begin; i < segments.end; ++i)
-      sum += a.records[(i * a.heads + head) * a.record.size() + element];
-    return sum;
-  };
   for (int row = 0; row < dim; ++row)
     for (int column = row + threadIdx.x; column < dim; column += kMostChannels) {
       const auto at = row * dim - static_cast<std::int64_t>(row) * (row - 1) / 2 + column - row;
-      const double sum = folded(work.first_segments, at) + folded(work.body_segments, at);
+      const double sum = record_sum(a, segments.first_segments, head, at) +
+                         record_sum(a, segments.body_segments, head, at);
       cov[at] = sum - n * means[row] * means[column];
     }
 }
 
 }  // namespace
 
-void find_moment_shift(const MomentShiftArguments& a, cudaStream_t stream) {
+void estimate_moment_shift(const MomentShiftArguments& a, cudaStream_t stream) {
   launch_typed(a.dtype, a.heads, "shifts of moments", [&](auto type, unsigned blocks) {
     shift_kernel<decltype(type)><<<blocks, kMostChannels, 0, stream>>>(a);
   });
 }
 
-void sum_moments_plain(const MomentArguments& a, cudaStream_t stream) {
+void sum_moments_float64(const MomentArguments& a, cudaStream_t stream) {
   const auto edges = static_cast<unsigned>((a.record.dim + kEdge - 1) / kEdge);
   launch_typed(a.dtype, a.segment_count * a.heads, "moments", [&](auto type, unsigned blocks) {
     using T = decltype(type);
     products_kernel<T><<<dim3(blocks, edges * (edges + 1) / 2), kThreads, 0, stream>>>(
         a, static_cast<int>(edges));
     channels_kernel<T><<<blocks, kMostChannels, 0, stream>>>(a);
-    lengths_kernel<T><<<blocks, kThreads, 0, stream>>>(a);
+    norms_kernel<T><<<blocks, kThreads, 0, stream>>>(a);
   });
 }
 
-void fold_moments(const FoldArguments& a, cudaStream_t stream) {
-  const auto parts = static_cast<unsigned>((a.record.dim + kFoldRows - 1) / kFoldRows + 1);
-  fold_kernel<<<dim3(parts, static_cast<unsigned>(a.heads), 2), kThreads, 0, stream>>>(a);
+void center_moments(const CenterMomentsArguments& a, cudaStream_t stream) {
+  const auto parts = static_cast<unsigned>((a.record.dim + kTriangleRows - 1) / kTriangleRows + 1);
+  center_kernel<<<dim3(parts, static_cast<unsigned>(a.heads), 2), kThreads, 0, stream>>>(a);
   check_launch("fold moments");
 }
 
-void fold_buckets(const BucketArguments& a, cudaStream_t stream) {
+void center_bucket_moments(const CenterBucketsArguments& a, cudaStream_t stream) {
   buckets_kernel<<<dim3(static_cast<unsigned>(a.buckets), static_cast<unsigned>(a.heads)),
                    kMostChannels, 0, stream>>>(a);
   check_launch("moments of buckets");

@@ -35,7 +35,7 @@ struct MomentSegment {
   std::int32_t begin = 0, end = 0;
 };
 
-struct MomentCut {
+struct MomentPartition {
   std::int64_t first = 0;        // positions below form the set of first tokens
   std::int64_t bucket_size = 1;  // positions per bucket; the last bucket is open-ended
   std::int64_t buckets = 1;
@@ -46,21 +46,22 @@ struct MomentChunks {
   std::vector<MomentChunk> chunks;
   std::int32_t body = 0;  // index of the first body chunk
 };
-MomentChunks moment_chunks(std::span<const Sequence> sequences, const MomentCut& cut);
+MomentChunks cut_into_chunks(std::span<const Sequence> sequences, const MomentPartition& partition);
 
 // Chunks and segments of one bucket, of the first tokens and of the body.
-struct BucketWork {
+struct BucketSegments {
   MomentSegment first_chunks, body_chunks;
   MomentSegment first_segments, body_segments;
 };
 
-struct MomentWork {
+struct MomentSchedule {
   std::vector<MomentSegment> segments;  // both sets, in chunk order
   std::int32_t body = 0;                // index of the first body segment
-  std::vector<BucketWork> buckets;
+  std::vector<BucketSegments> buckets;
 };
 // Chooses the segment length so that all heads together make a few hundred blocks.
-MomentWork moment_work(const MomentChunks& chunks, std::int64_t buckets, std::int64_t heads);
+MomentSchedule schedule_moments(const MomentChunks& chunks, std::int64_t buckets,
+                                std::int64_t heads);
 
 // Layout of a segment's record, offsets in doubles. x is an element, c and e the shifts of its
 // channel, t the position and u = log2(t + 1).
@@ -119,16 +120,16 @@ struct MomentShiftArguments {
   std::int64_t rows = 0;
   float* shift = nullptr;  // (3, heads, dim)
 };
-void find_moment_shift(const MomentShiftArguments& arguments, cudaStream_t stream);
+void estimate_moment_shift(const MomentShiftArguments& arguments, cudaStream_t stream);
 
 // Computes the record of every segment and the sums of every chunk. Deterministic.
 void sum_moments(const MomentArguments& arguments, cudaStream_t stream);
 // Kernels: on tensor cores for 16-bit types, heads up to 128 and 16-byte aligned rows; in float64
 // for everything else. float16 with covariances per bucket uses float64, because covariances within
 // a bucket are small compared with the rounding error of the products.
-bool moments_fit_matrix_units(const MomentArguments& arguments);
+bool moments_fit_tensor_cores(const MomentArguments& arguments);
 void sum_moments_16bit(const MomentArguments& arguments, cudaStream_t stream);
-void sum_moments_plain(const MomentArguments& arguments, cudaStream_t stream);
+void sum_moments_float64(const MomentArguments& arguments, cudaStream_t stream);
 
 // Properties of the rows of a set that follow from positions alone.
 struct MomentRows {
@@ -139,26 +140,26 @@ struct MomentRows {
 
 // Centred moments of a set, in the layout of a record: the triangle is M2, the sums are mean,
 // unused, ct, cu, m3 and m4; pair_abs and norm are means. A set without rows is not written.
-struct FoldSet {
+struct MomentSet {
   MomentSegment segments;
   MomentRows rows;
   double* moments = nullptr;  // (heads, record)
 };
-struct FoldArguments {
+struct CenterMomentsArguments {
   const double* records = nullptr;  // (segments, heads, record)
   MomentRecord record;
   std::int64_t heads = 0;
   MomentShift shift;
-  FoldSet sets[2];
+  MomentSet sets[2];
 };
-void fold_moments(const FoldArguments& arguments, cudaStream_t stream);
+void center_moments(const CenterMomentsArguments& arguments, cudaStream_t stream);
 
 // Moments per bucket: mean and m2 of each dimension, and the full M2 if `cov` is given.
-struct BucketArguments {
+struct CenterBucketsArguments {
   const float* chunk_sums = nullptr;  // (chunks, heads, 2, dim)
   const MomentChunk* chunks = nullptr;
-  const double* records = nullptr;   // (segments, heads, record)
-  const BucketWork* work = nullptr;  // (buckets)
+  const double* records = nullptr;           // (segments, heads, record)
+  const BucketSegments* segments = nullptr;  // (buckets)
   MomentRecord record;
   std::int64_t heads = 0;
   std::int64_t buckets = 0;
@@ -169,6 +170,6 @@ struct BucketArguments {
   // Set to chunk * heads + head of the first chunk with a non-finite value; otherwise unchanged.
   std::int32_t* not_finite = nullptr;
 };
-void fold_buckets(const BucketArguments& arguments, cudaStream_t stream);
+void center_bucket_moments(const CenterBucketsArguments& arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

@@ -15,9 +15,9 @@ namespace {
 
 // Norms of rows and of rotary pairs; a warp takes every kWarps-th row of a tile.
 template <typename T, typename Tile>
-class Lengths {
+class RowNorms {
  public:
-  __device__ Lengths(const MomentArguments& a)
+  __device__ RowNorms(const MomentArguments& a)
       : lane_(threadIdx.x % 32),
         dim_(static_cast<int>(a.record.dim)),
         pairs_(static_cast<int>(a.record.pairs)),
@@ -108,7 +108,7 @@ class Lengths {
     return 2 * pairs_ == Tile::kWidth && !interleaved_ ? lane_ * kLanePairs + j : lane_ + 32 * j;
   }
 
-  // Channels lane * kLanePairs ... and the channels kWidth / 2 further.
+  // ChannelMoments lane * kLanePairs ... and the channels kWidth / 2 further.
   template <bool kPairs>
   __device__ __forceinline__ void add_pairs(const char* rows, float (&squares)[kWarpRows]) {
     using Lane = Pack<T, kLanePairs>;
@@ -165,12 +165,12 @@ class Lengths {
 // products += block rows P and kBlocks - 1 - P of tile^T tile. Tensor cores accumulate with
 // truncation, so after 32 rows their sums are added to sums that round to nearest.
 template <typename T, typename Tile, int P>
-__device__ void multiply_rows(Products<Tile>& products, std::uint32_t tile, int half) {
+__device__ void multiply_rows(GramFragments<Tile>& products, std::uint32_t tile, int half) {
   constexpr int kBlocks = Tile::kBlocks, Q = kBlocks - 1 - P, kPitchBytes = kPitch<Tile::kWidth>;
   const int lane = threadIdx.x % 32;
   const auto rows = tile + lane % 16 * kPitchBytes + lane / 16 * 16;
   const auto columns = tile + lane % 16 * kPitchBytes + lane / 16 * 32 + half * 16;
-  Products<Tile> sums = {};
+  GramFragments<Tile> sums = {};
 #pragma unroll
   for (int step = 0; step < Tile::kRows / 16; ++step) {
     // ldmatrix.trans gives 8 x 8 matrices of tile rows by channels in this order: rows 0-7, rows
@@ -198,7 +198,7 @@ __device__ void multiply_rows(Products<Tile>& products, std::uint32_t tile, int 
 }
 
 template <typename T, typename Tile>
-__device__ void multiply_tile(Products<Tile>& products, std::uint32_t tile) {
+__device__ void multiply_tile(GramFragments<Tile>& products, std::uint32_t tile) {
   const int warp = threadIdx.x / 32;
   switch (warp / 2) {
     case 0:
@@ -231,10 +231,11 @@ __device__ void each_product(std::int64_t dim, Use use) {
   }
 }
 
-// Products of a tile with few rows in float64; each thread computes those that each_product lists.
+// GramFragments of a tile with few rows in float64; each thread computes those that each_product
+// lists.
 template <typename T, typename Tile>
-__device__ void multiply_few(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
-                             const char* tile, int rows) {
+__device__ void multiply_short_tile(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
+                                    const char* tile, int rows) {
   const auto dim = static_cast<int>(a.record.dim);
   const float* shift = a.shift.product + head * dim;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -262,7 +263,7 @@ __device__ void multiply_few(MomentMemory<Tile>& memory, const MomentArguments& 
 
 // Adds the float32 products of a chunk to the float64 sums of the block and clears them.
 template <typename Tile>
-__device__ __forceinline__ void fold_products(Products<Tile>& products,
+__device__ __forceinline__ void fold_products(GramFragments<Tile>& products,
                                               MomentMemory<Tile>& memory) {
 #pragma unroll
   for (int i = 0; i < 4 * (Tile::kBlocks + 1); ++i) {
@@ -301,9 +302,9 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
   };
   for (int stage = 0; stage < Tile::kStages - 1; ++stage) load_ahead(stage);
 
-  Channels<T, Tile> channels(a, head);
-  Lengths<T, Tile> lengths(a);
-  Products<Tile> products = {};
+  ChannelMoments<T, Tile> channels(a, head);
+  RowNorms<T, Tile> lengths(a);
+  GramFragments<Tile> products = {};
   const bool shifted = __syncthreads_or(channels.shifts());
   int stage = 0;
   for (TileWalk<Tile> walk(a.chunks, a.segments[segment]); walk.exists(); walk.next()) {
@@ -314,9 +315,9 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
     stage = (stage + 1) % Tile::kStages;
     lengths.add(tile);
     if (walk.chunk.rows <= kFewRows) {
-      channels.add_few(memory, a, head, tile, walk);
+      channels.add_short_chunk(memory, a, head, tile, walk);
       lengths.end_chunk();
-      multiply_few<T, Tile>(memory, a, head, tile, walk.rows());
+      multiply_short_tile<T, Tile>(memory, a, head, tile, walk.rows());
       continue;
     }
     channels.add(tile, walk);
@@ -343,7 +344,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
 
 }  // namespace
 
-bool moments_fit_matrix_units(const MomentArguments& a) {
+bool moments_fit_tensor_cores(const MomentArguments& a) {
   return (a.dtype == DType::bf16 || (a.dtype == DType::f16 && !a.bucket_covariance)) &&
          a.record.dim <= 128 && a.record.dim % 8 == 0 && a.row_stride % 8 == 0 &&
          reinterpret_cast<std::uintptr_t>(a.x) % 16 == 0 &&

@@ -144,7 +144,7 @@ class WarpQueries {
 
 template <typename Shape>
 __device__ __forceinline__ void cap_scores(ScoreFragments<Shape>& scores, const ScoreArguments& a) {
-  if (a.softcap > 0.0f) cap<Shape::kBands, Shape::kKeys>(scores, a.scale, a.softcap);
+  if (a.softcap > 0.0f) soft_cap_scores<Shape::kBands, Shape::kKeys>(scores, a.scale, a.softcap);
 }
 
 // Rows of a block, as positions in their document.

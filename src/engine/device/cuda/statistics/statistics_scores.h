@@ -38,13 +38,13 @@ struct ScoreArguments : ScoreSource {
 
 // Rows of a tile for all passes except the all-key pass.
 std::int64_t score_tile_rows(DType dtype, std::int64_t d_head);
-std::vector<RowTile> row_tiles(std::span<const Sequence> sequences, std::int64_t rows);
+std::vector<RowTile> list_row_tiles(std::span<const Sequence> sequences, std::int64_t rows);
 
 // Computes log-sum-exp and largest score of every row where attention does not provide them.
-void find_row_sums(const ScoreArguments& arguments, cudaStream_t stream);
+void compute_row_sums(const ScoreArguments& arguments, cudaStream_t stream);
 
 // Computes the columns sink_0 to sink_3, self, prev, stream and the near bands.
-void near_keys(const ScoreArguments& arguments, cudaStream_t stream);
+void compute_near_keys(const ScoreArguments& arguments, cudaStream_t stream);
 
 // Rows of tokens that occur more than once in their document, sorted by document, token and
 // position.
@@ -64,24 +64,25 @@ TokenRows token_rows(const Batch& batch);
 
 // Computes dup, dup_first, ind and ind_self of the listed rows; the values of all other rows must
 // already be 0.
-void equal_tokens(const ScoreArguments& arguments, const TokenRow* rows, const TokenTile* tiles,
-                  std::int64_t tile_count, cudaStream_t stream);
+void compute_equal_tokens(const ScoreArguments& arguments, const TokenRow* rows,
+                          const TokenTile* tiles, std::int64_t tile_count, cudaStream_t stream);
 
 // Computes the all-key columns except derived ones, and sums over queries. The pass has a tile size
 // of its own.
 struct AllKeysArguments {
   std::int64_t* key_sums = nullptr;  // (rows, n_heads) in units of 2^-40; accumulated
-  void* bins = nullptr;              // scratch of all_keys_scratch() bytes
+  void* bins = nullptr;              // scratch of all_keys_scratch_bytes() bytes
 };
 std::int64_t all_keys_tile_rows(DType dtype, std::int64_t d_head);
-std::int64_t all_keys_scratch();
-void all_keys(const ScoreArguments& arguments, const AllKeysArguments& more, cudaStream_t stream);
+std::int64_t all_keys_scratch_bytes();
+void compute_all_keys(const ScoreArguments& arguments, const AllKeysArguments& more,
+                      cudaStream_t stream);
 
 // All-key pass with Hopper's wgmma instructions, for 16-bit types and heads of 64 and 128. The
 // first function returns whether the arguments qualify and this build contains the kernel.
 bool all_keys_fit_hopper(const ScoreArguments& arguments);
-void all_keys_on_hopper(const ScoreArguments& arguments, const AllKeysArguments& more,
-                        cudaStream_t stream);
+void compute_all_keys_on_hopper(const ScoreArguments& arguments, const AllKeysArguments& more,
+                                cudaStream_t stream);
 
 // Consecutive rows of one document and bucket.
 struct RowCell {
@@ -91,8 +92,8 @@ struct RowCell {
   std::int32_t document;
   std::int32_t bucket;
 };
-std::vector<RowCell> row_cells(std::span<const Sequence> sequences, std::int64_t bucket_size,
-                               std::int64_t buckets);
+std::vector<RowCell> list_row_cells(std::span<const Sequence> sequences, std::int64_t bucket_size,
+                                    std::int64_t buckets);
 
 struct CellArguments {
   ScoreArguments scores;
