@@ -17,7 +17,7 @@
 #include "engine/device/cuda/attention/attention.h"
 #include "engine/device/cuda/attention/cudnn_attention.h"
 #include "engine/device/cuda/attention/hopper_attention.h"
-#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {
 namespace {

@@ -4,9 +4,8 @@
 #include <tuple>
 
 #include "engine/device/cuda/attention/hopper_attention.h"
-#include "engine/device/cuda/attention/hopper_kernel.h"
 #include "engine/device/cuda/cuda_devices.h"
-#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/hopper_kernels.h"
 #include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {

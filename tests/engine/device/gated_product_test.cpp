@@ -4,7 +4,7 @@
 
 #include "base/numerics/random.h"
 #include "device_buffer.h"
-#include "engine/device/cuda/products/gate.h"
+#include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/products/products.h"
 
 namespace qkscope {

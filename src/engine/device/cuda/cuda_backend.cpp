@@ -9,19 +9,17 @@
 #include "engine/device/cuda/attention/hopper_attention.h"
 #include "engine/device/cuda/attention/score_rows.h"
 #include "engine/device/cuda/cuda_devices.h"
-#include "engine/device/cuda/cuda_error.h"
 #include "engine/device/cuda/memory/activation_copies.h"
 #include "engine/device/cuda/memory/activations.h"
+#include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/memory/device_weights.h"
 #include "engine/device/cuda/memory/host_transfers.h"
 #include "engine/device/cuda/memory/key_value_store.h"
-#include "engine/device/cuda/norm_and_rope.h"
+#include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/pass_rows.h"
 #include "engine/device/cuda/products/expert_mixture.h"
-#include "engine/device/cuda/products/gate.h"
 #include "engine/device/cuda/products/products.h"
 #include "engine/device/cuda/residual_updates.h"
-#include "engine/device/cuda/row_kernels.h"
 #include "engine/device/cuda/statistics/moment_statistics.h"
 #include "engine/device/cuda/statistics/score_statistics.h"
 #include "engine/device/memory_plan.h"
@@ -625,7 +623,7 @@ class CudaBackend : public Backend {
   Activations a_;
   ResidualUpdates updates_;
   ExpertMixture mixture_;
-  HostTransfers results_;  // of statistics
+  HostTransfers results_;  // statistics in flight to the host
   MomentStatistics moments_;
   ScoreStatistics scores_;
   bool keeps_row_sums_ = false;
@@ -640,7 +638,7 @@ class CudaBackend : public Backend {
   LayerConfig layer_config_;
   Pending pending_;
   const char* attention_kernel_ = "none";
-  HostHeads edited_heads_;  // of the layer whose scores are edited
+  HostHeads edited_heads_;  // set while the scores of a layer are edited
 };
 
 }  // namespace

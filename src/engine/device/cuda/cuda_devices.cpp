@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
-#include "engine/device/cuda/cuda_error.h"
-#include "engine/device/cuda/row_kernels.h"
+#include "engine/device/cuda/memory/device_memory.h"
+#include "engine/device/cuda/pass_kernels.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -23,12 +23,6 @@ void synchronize(Device device) {
 }
 
 }  // namespace
-
-void check(cudaError_t status, const char* operation) {
-  if (status == cudaSuccess) return;
-  failure("CUDA: {} failed: {} ({})", operation, cudaGetErrorString(status),
-          cudaGetErrorName(status));
-}
 
 std::string why_unusable(int device) {
   if (const auto status = cudaSetDevice(device); status != cudaSuccess) {

@@ -10,11 +10,11 @@
 #include <cuda_runtime.h>
 
 #include "base/core/dtype.h"
-#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {
 
-constexpr unsigned kAllLanes = 0xffffffffu;  // of a warp
+constexpr unsigned kAllLanes = 0xffffffffu;  // shuffle mask of a full warp
 
 __device__ inline float to_float(float x) {
   return x;

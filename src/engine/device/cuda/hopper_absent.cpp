@@ -1,7 +1,6 @@
 // Stubs of hopper_kernel.cpp and gated_kernel.cu for builds without FlashInfer's and CUTLASS'
 // headers or without code for Hopper.
-#include "engine/device/cuda/attention/hopper_kernel.h"
-#include "engine/device/cuda/products/gated_kernel.h"
+#include "engine/device/cuda/hopper_kernels.h"
 
 namespace qkscope::cuda {
 

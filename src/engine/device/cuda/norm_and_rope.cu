@@ -1,5 +1,5 @@
 #include "engine/device/cuda/elements.cuh"
-#include "engine/device/cuda/norm_and_rope.h"
+#include "engine/device/cuda/pass_kernels.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -116,7 +116,7 @@ __device__ void rotate_pair(float& a, float& b, float c, float s) {
 // halves the pairs are (A[i], B[i]); otherwise the 2P values of A and B are adjacent.
 template <typename T, int P>
 struct PairGroup {
-  int pair = 0;  // the first of the P
+  int pair = 0;  // index of the first pair
   bool halves = false;
   int first = 0;
   int second = 0;
@@ -173,7 +173,7 @@ struct PairGroup {
 // One block per row; each warp takes one head at a time.
 template <typename T, int P>
 __global__ void heads_kernel(HeadsArguments a) {
-  constexpr int kGroups = kMostPairs / 32 / P;  // of a lane
+  constexpr int kGroups = kMostPairs / 32 / P;  // groups per lane
   const std::int64_t row = blockIdx.x;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int half = static_cast<int>(a.rotary.dim) / 2;

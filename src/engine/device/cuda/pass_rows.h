@@ -11,17 +11,17 @@
 
 #include "engine/device/backend.h"
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/cuda/norm_and_rope.h"
+#include "engine/device/cuda/pass_kernels.h"
 #include "engine/ops/attention.h"
 #include "qkscope/forward.h"
 #include "qkscope/model.h"
 
 namespace qkscope::cuda {
 
-// Device arrays with one entry per running row.
+// Device arrays with one entry per running row, as rows of k.
 struct VisibleKeys {
-  const std::int32_t* first = nullptr;
-  const std::int32_t* last = nullptr;
+  const std::int32_t* first = nullptr;  // first visible key
+  const std::int32_t* last = nullptr;   // last visible key
   const std::int32_t* begin = nullptr;  // first key of the row's sequence
 };
 
@@ -53,10 +53,9 @@ class PassRows {
 
   std::int64_t count() const { return has_dropped_rows() ? std::ssize(kept_) : batch_->rows(); }
   bool has_dropped_rows() const { return !kept_.empty(); }
-  const std::int32_t* ids() const { return ids_.as<std::int32_t>(); }  // of the batch
-  const std::int32_t* kept_rows() const {
-    return device_kept_.as<std::int32_t>();
-  }  // rows of the batch
+  const std::int32_t* ids() const { return ids_.as<std::int32_t>(); }  // (batch rows)
+  // Rows of the batch that still run, shape (count).
+  const std::int32_t* kept_rows() const { return device_kept_.as<std::int32_t>(); }
   const std::int32_t* positions() const { return device_positions_.as<std::int32_t>(); }  // (count)
   // Returns the index of a row of the batch among the running rows.
   std::int32_t running_index(std::int64_t row) const {

@@ -10,7 +10,7 @@
 
 #include "engine/device/backend.h"
 #include "engine/device/cuda/memory/activations.h"
-#include "engine/device/cuda/norm_and_rope.h"
+#include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/products/products.h"
 #include "qkscope/model.h"
 
@@ -18,7 +18,7 @@ namespace qkscope::cuda {
 
 // Destination of an update.
 struct UpdateTarget {
-  std::int64_t begin = 0;    // its first row among the running rows
+  std::int64_t begin = 0;    // first row of the update among the running rows
   std::int64_t running = 0;  // number of running rows
   DeviceNorm post_norm;      // norm of the update before the addition; (d_model) or none
   Addition addition = Addition::at_once;
@@ -54,7 +54,7 @@ class ResidualUpdates {
       add_directly(product, target.begin);
   }
 
-  // Same for an update that is already in Activations::update() and not yet normalised.
+  // Like add_product() for an update that is already in Activations::update(), not yet normalised.
   void add_computed(std::int64_t count, const UpdateTarget& target) {
     const bool deferred = target.addition == Addition::deferred;
     if (!deferred || target.post_norm.weight != nullptr)

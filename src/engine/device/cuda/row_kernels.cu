@@ -2,7 +2,7 @@
 
 #include "engine/device/cuda/elements.cuh"
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/cuda/row_kernels.h"
+#include "engine/device/cuda/pass_kernels.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -77,7 +77,7 @@ __global__ void compare_kernel(const std::uint32_t* a, const std::uint32_t* b, s
     if (a[i] != b[i]) *differs = 1;  // a benign race: every writer stores the same value
 }
 
-// Calls run(T{}) with the C++ type of stored weights.
+// Calls run(T{}) with the C++ type of stored weights: f32, f16, bf16 or f8_e4m3.
 template <typename Run>
 void with_stored_type(DType dtype, Run run) {
   if (dtype == DType::f8_e4m3)

@@ -37,7 +37,7 @@ struct AttentionArguments {
   std::int64_t n_heads = 0, n_kv_heads = 0, d_head = 0;
   float scale = 1.0f;         // multiplies q.k, > 0
   float softcap = 0.0f;       // soft cap before masking: cap tanh(score / cap); 0: none
-  DType dtype = DType::bf16;  // of q, k, v and z: bf16, f16 or f32
+  DType dtype = DType::bf16;  // type of q, k, v and z: bf16, f16 or f32
   RowSums row_sums = {};      // (queries, n_heads) or null
 };
 
@@ -75,7 +75,7 @@ struct CausalAttentionArguments {
 enum class AttentionKernel : std::uint8_t { flash_infer, cudnn, own };
 
 struct AttentionCase {
-  int capability = 0;  // of the GPU: 90 is Hopper
+  int capability = 0;  // compute capability of the GPU: 90 is Hopper
   DType dtype = DType::bf16;
   std::int64_t d_head = 0;
   bool softcap = false;      // scores are soft-capped

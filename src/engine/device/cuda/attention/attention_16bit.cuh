@@ -19,7 +19,7 @@ using Fragments = float[kBands][kColumns / 8][4];  // (16 kBands, kColumns) over
 
 template <int kBands>
 struct RunningSoftmax {
-  float maximum[kBands][2];  // of the unscaled scores so far
+  float maximum[kBands][2];  // largest unscaled score so far
   float sum[kBands][2];      // this lane's share of the sum of weights relative to the maximum
 };
 

@@ -15,7 +15,7 @@ struct Float32Shape {
   static constexpr int kWidth = kHeadWidth;  // d_head, padded
   static constexpr int kThreads = 128;
   static constexpr int kGroups = 16, kLanes = 8;
-  static constexpr int kQueries = kWidth <= 128 ? 4 : 2;  // of a group
+  static constexpr int kQueries = kWidth <= 128 ? 4 : 2;  // queries per group
   static constexpr int kRows = kGroups * kQueries;        // queries of a block
   static constexpr int kKeys = 32;
   static constexpr int kLaneKeys = kKeys / kLanes;

@@ -15,7 +15,6 @@
 
 #include "base/core/error.h"
 #include "base/core/log.h"
-#include "engine/device/cuda/cuda_error.h"
 #include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {

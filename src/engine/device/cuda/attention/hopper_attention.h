@@ -18,7 +18,7 @@ namespace qkscope::cuda {
 // A range of query rows of one head, one work item of a persistent kernel.
 struct AttentionTile {
   std::int32_t begin;   // first row of the sequence
-  std::int32_t length;  // its rows
+  std::int32_t length;  // rows of the sequence
   std::int32_t tile;    // tile index within the sequence
   std::int32_t head;    // query head
 };

@@ -1,4 +1,4 @@
-#include "engine/device/cuda/attention/hopper_kernel.h"
+#include "engine/device/cuda/hopper_kernels.h"
 
 namespace qkscope::cuda {
 namespace {

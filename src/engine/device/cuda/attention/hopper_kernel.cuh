@@ -7,7 +7,7 @@
 #include <flashinfer/attention/hopper/prefill_sm90.cuh>
 #include <flashinfer/attention/hopper/variants.cuh>
 
-#include "engine/device/cuda/attention/hopper_kernel.h"
+#include "engine/device/cuda/hopper_kernels.h"
 
 namespace qkscope::cuda {
 

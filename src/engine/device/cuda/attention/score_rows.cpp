@@ -5,7 +5,6 @@
 
 #include "base/core/error.h"
 #include "engine/device/backend.h"
-#include "engine/device/cuda/cuda_error.h"
 #include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/pass_rows.h"
 

@@ -27,7 +27,7 @@ struct ScoreSource {
   float scale = 1.0f;            // multiplies q.k
   float softcap = 0.0f;          // soft cap: cap tanh(score / cap); 0: none
   std::int64_t window = 0;       // visible keys of a query, itself included; 0: all before it
-  DType dtype = DType::bf16;     // of q and k: bf16, f16 or f32
+  DType dtype = DType::bf16;     // type of q and k: bf16, f16 or f32
   const float* sinks = nullptr;  // (n_heads) extra score in each softmax, or null
 };
 

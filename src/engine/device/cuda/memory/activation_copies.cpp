@@ -4,8 +4,8 @@
 #include <bit>
 #include <cstring>
 
-#include "engine/device/cuda/cuda_error.h"
-#include "engine/device/cuda/row_kernels.h"
+#include "engine/device/cuda/memory/device_memory.h"
+#include "engine/device/cuda/pass_kernels.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -14,7 +14,7 @@ constexpr std::int64_t kMostPendingBytes = std::int64_t{512} << 20;
 // Smallest allocation of a copy. The number of selected heads varies between layers, and an
 // allocation synchronizes the GPU.
 constexpr std::int64_t kLeastBytes = std::int64_t{2} << 20;
-constexpr std::int64_t kPieceBytes = std::int64_t{64} << 20;  // of a whole activation
+constexpr std::int64_t kPieceBytes = std::int64_t{64} << 20;  // copied at a time by fetch and put
 constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
 
 Shape selected_shape(const DeviceView& view, const SelectedIndices& selected = {}) {

@@ -67,7 +67,7 @@ class ActivationCopies {
   HostTransfers transfers_;
   UploadBuffer indices_;     // used by copy_on_device
   DeviceMemory piece_;       // staging buffer of fetch and put
-  PinnedMemory host_piece_;  // its pinned counterpart on the host
+  PinnedMemory host_piece_;  // pinned staging buffer of fetch and put
 };
 
 }  // namespace qkscope::cuda

@@ -5,7 +5,6 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
-#include "engine/device/cuda/cuda_error.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -15,6 +14,12 @@ namespace {
 constexpr std::int64_t kLeastUploadBytes = std::int64_t{16} << 10;
 
 }  // namespace
+
+void check(cudaError_t status, const char* operation) {
+  if (status == cudaSuccess) return;
+  failure("CUDA: {} failed: {} ({})", operation, cudaGetErrorString(status),
+          cudaGetErrorName(status));
+}
 
 template <>
 void GrowingMemory<FreeDevice>::allocate(std::int64_t bytes, const char* what) {

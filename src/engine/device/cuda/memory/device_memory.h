@@ -1,4 +1,5 @@
-// RAII wrappers for GPU memory, pinned host memory, streams and events.
+// RAII wrappers for GPU memory, pinned host memory, streams and events, and checks of CUDA error
+// codes.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +12,15 @@
 #include <cuda_runtime.h>
 
 namespace qkscope::cuda {
+
+// Throws unless `status` is success. `operation` names the step for the message: "copy weights to
+// the device".
+void check(cudaError_t status, const char* operation);
+
+// Call after a kernel launch.
+inline void check_launch(const char* operation) {
+  check(cudaGetLastError(), operation);
+}
 
 struct FreeDevice {
   void operator()(void* memory) const { cudaFree(memory); }
@@ -98,6 +108,7 @@ class UploadBuffer {
   // if the previous upload of this buffer is still in flight.
   template <typename T>
   const T* upload(const std::vector<T>& values, const char* what, cudaStream_t stream) {
+    count_ = std::ssize(values);
     copy(std::as_bytes(std::span(values)), what, stream);
     return as<T>();
   }
@@ -105,12 +116,14 @@ class UploadBuffer {
   T* as() const {
     return device_.as<T>();
   }
+  std::int64_t count() const { return count_; }  // values of the last upload
 
  private:
   void copy(std::span<const std::byte> values, const char* what, cudaStream_t stream);
 
   PinnedMemory host_;
   DeviceMemory device_;
+  std::int64_t count_ = 0;
   std::optional<Event> copied_;  // created on first use, when the GPU is selected
 };
 

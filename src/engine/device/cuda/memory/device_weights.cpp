@@ -5,9 +5,8 @@
 
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
-#include "engine/device/cuda/cuda_error.h"
-#include "engine/device/cuda/products/gate.h"
-#include "engine/device/cuda/row_kernels.h"
+#include "engine/device/cuda/memory/device_memory.h"
+#include "engine/device/cuda/pass_kernels.h"
 #include "engine/ops/weight_rows.h"
 
 namespace qkscope::cuda {
@@ -139,45 +138,47 @@ ConstTensorView block_of(const WeightMatrix& matrix, std::int64_t block) {
 
 }  // namespace
 
-void WeightUploader::send(const Piece& piece, const std::function<void(std::byte*)>& fill,
-                          const std::function<void(const void*)>& finish) {
-  const auto bytes = static_cast<std::size_t>(piece.count) * dtype_size(piece.from);
-  auto& buffer = buffers_[next_];
-  next_ = 1 - next_;
-  buffer.done.wait();
-  auto* host = static_cast<std::byte*>(buffer.host.reserve(kChunk, "weights on their way"));
-  fill(host);
-  void* landing = piece.target != nullptr
-                      ? piece.target
-                      : buffer.device.reserve(kChunk, "weights that are converted");
-  check(cudaMemcpyAsync(landing, host, bytes, cudaMemcpyHostToDevice, stream_),
-        "copy weights to the GPU");
-  finish(landing);
-  buffer.done.record(stream_);
+void WeightUploader::stream_rows(
+    const RowStream& source,
+    const std::function<void(std::byte*, std::int64_t, std::int64_t)>& fill,
+    const std::function<void(const void*, std::int64_t, std::int64_t)>& finish) {
+  const auto chunk = kChunk / source.row_bytes;
+  for (std::int64_t begin = 0; begin < source.rows; begin += chunk) {
+    const auto count = std::min(chunk, source.rows - begin);
+    auto& buffer = buffers_[next_];
+    next_ = 1 - next_;
+    buffer.done.wait();
+    auto* host = static_cast<std::byte*>(buffer.host.reserve(kChunk, "weights on their way"));
+    fill(host, begin, count);
+    void* landing = source.direct != nullptr
+                        ? source.direct + begin * source.row_bytes
+                        : buffer.device.reserve(kChunk, "weights that are converted");
+    check(cudaMemcpyAsync(landing, host, static_cast<std::size_t>(count * source.row_bytes),
+                          cudaMemcpyHostToDevice, stream_),
+          "copy weights to the GPU");
+    if (finish) finish(landing, begin, count);
+    buffer.done.record(stream_);
+  }
 }
 
 void WeightUploader::copy(ConstTensorView source, void* destination, DType to, float scale) {
   QKSCOPE_ASSERT(source.is_contiguous());
-  const bool as_it_is = source.dtype() == to && scale == 1.0f;
+  auto* const target = static_cast<std::byte*>(destination);
   const auto from_size = static_cast<std::int64_t>(dtype_size(source.dtype()));
   const auto to_size = static_cast<std::int64_t>(dtype_size(to));
-  const auto chunk = kChunk / from_size;
-  for (std::int64_t begin = 0; begin < source.size(); begin += chunk) {
-    const auto count = std::min(chunk, source.size() - begin);
-    void* target = static_cast<std::byte*>(destination) + begin * to_size;
-    send(
-        {source.dtype(), count, as_it_is ? target : nullptr},
-        [&](std::byte* host) {
-          copy_in_parallel(host, source.bytes() + begin * from_size, count * from_size);
-        },
-        [&](const void* arrived) {
-          if (!as_it_is) convert(arrived, source.dtype(), target, to, count, scale, stream_);
-        });
-  }
+  const auto fill = [&](std::byte* host, std::int64_t begin, std::int64_t count) {
+    copy_in_parallel(host, source.bytes() + begin * from_size, count * from_size);
+  };
+  if (source.dtype() == to && scale == 1.0f)
+    return stream_rows({source.size(), from_size, target}, fill);
+  stream_rows({source.size(), from_size}, fill,
+              [&](const void* arrived, std::int64_t begin, std::int64_t count) {
+                convert(arrived, source.dtype(), target + begin * to_size, to, count, scale,
+                        stream_);
+              });
 }
 
-// Uploads a weight stored as (in, out), perhaps within wider rows, as (out, in), a few rows at a
-// time.
+// Uploads a weight stored as (in, out), perhaps within wider rows, as (out, in).
 void WeightUploader::copy_transposed(const WeightMatrix& matrix, void* destination) {
   const auto& values = matrix.values;
   const auto size = static_cast<std::int64_t>(dtype_size(values.dtype()));
@@ -185,32 +186,28 @@ void WeightUploader::copy_transposed(const WeightMatrix& matrix, void* destinati
   if (row_bytes > kChunk)
     bad_input("a matrix of {} outputs is too wide to be transposed on its way to the GPU; use cpu",
               matrix.out());
-  const auto chunk = kChunk / row_bytes;
-  for (std::int64_t begin = 0; begin < matrix.in(); begin += chunk) {
-    const auto count = std::min(chunk, matrix.in() - begin);
-    send(
-        {values.dtype(), count * matrix.out()},
-        [&](std::byte* host) {
-          parallel_ranges(count, 1, [&](std::int64_t first, std::int64_t end) {
-            for (auto row = first; row < end; ++row)
-              std::memcpy(host + row * row_bytes,
-                          values.bytes() + (begin + row) * values.stride(1) * size,
-                          static_cast<std::size_t>(row_bytes));
-          });
-        },
-        [&](const void* arrived) {
-          convert_transposed({.source = arrived,
-                              .from = values.dtype(),
-                              .rows = count,
-                              .columns = matrix.out(),
-                              .destination = destination,
-                              .to = dtype_,
-                              .begin = begin,
-                              .stride = matrix.in(),
-                              .scale = matrix.scale},
-                             stream_);
+  stream_rows(
+      {matrix.in(), row_bytes},
+      [&](std::byte* host, std::int64_t begin, std::int64_t count) {
+        parallel_ranges(count, 1, [&](std::int64_t first, std::int64_t end) {
+          for (auto row = first; row < end; ++row)
+            std::memcpy(host + row * row_bytes,
+                        values.bytes() + (begin + row) * values.stride(1) * size,
+                        static_cast<std::size_t>(row_bytes));
         });
-  }
+      },
+      [&](const void* arrived, std::int64_t begin, std::int64_t count) {
+        convert_transposed({.source = arrived,
+                            .from = values.dtype(),
+                            .rows = count,
+                            .columns = matrix.out(),
+                            .destination = destination,
+                            .to = dtype_,
+                            .begin = begin,
+                            .stride = matrix.in(),
+                            .scale = matrix.scale},
+                           stream_);
+      });
 }
 
 // Widens a matrix to float32 on the host and uploads it: MXFP4, and rows or columns interleaved
@@ -221,24 +218,20 @@ void WeightUploader::copy_widened(const WeightMatrix& matrix, void* destination)
   if (row_bytes > kChunk)
     bad_input("a matrix of {} inputs is too wide to be widened on its way to the GPU; use cpu",
               matrix.in());
-  const auto chunk = kChunk / row_bytes;
-  for (std::int64_t begin = 0; begin < matrix.out(); begin += chunk) {
-    const auto rows = std::min(chunk, matrix.out() - begin);
-    auto* target = static_cast<std::byte*>(destination) + begin * matrix.in() * element;
-    send(
-        {DType::f32, rows * matrix.in()},
-        [&](std::byte* host) {
-          parallel_ranges(rows, kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
-            widen_rows(
-                matrix,
-                {.first = begin + first, .rows = end - first, .begin = 0, .depth = matrix.in()},
-                reinterpret_cast<float*>(host) + first * matrix.in());
-          });
-        },
-        [&](const void* arrived) {
-          convert(arrived, DType::f32, target, dtype_, rows * matrix.in(), 1.0f, stream_);
+  stream_rows(
+      {matrix.out(), row_bytes},
+      [&](std::byte* host, std::int64_t begin, std::int64_t count) {
+        parallel_ranges(count, kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
+          widen_rows(
+              matrix,
+              {.first = begin + first, .rows = end - first, .begin = 0, .depth = matrix.in()},
+              reinterpret_cast<float*>(host) + first * matrix.in());
         });
-  }
+      },
+      [&](const void* arrived, std::int64_t begin, std::int64_t count) {
+        auto* target = static_cast<std::byte*>(destination) + begin * matrix.in() * element;
+        convert(arrived, DType::f32, target, dtype_, count * matrix.in(), 1.0f, stream_);
+      });
 }
 
 void WeightUploader::upload_matrix(const WeightMatrix& matrix, void* destination) {

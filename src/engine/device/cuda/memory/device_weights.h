@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/cuda/norm_and_rope.h"
+#include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/products/products.h"
 #include "engine/model/loaded_checkpoint.h"
 #include "qkscope/model.h"
@@ -39,15 +39,19 @@ class WeightUploader {
     Event done;
   };
 
-  // One piece of an upload. fill(host) writes `count` values of type `from` into the pinned buffer;
-  // finish(device) is called with their address on the GPU, which is `target` if that is set.
-  struct Piece {
-    DType from;
-    std::int64_t count;
-    void* target = nullptr;
+  // Rows that are uploaded a few at a time, through a staging buffer on the GPU or straight to
+  // `direct`.
+  struct RowStream {
+    std::int64_t rows;
+    std::int64_t row_bytes;
+    std::byte* direct = nullptr;
   };
-  void send(const Piece& piece, const std::function<void(std::byte*)>& fill,
-            const std::function<void(const void*)>& finish);
+  // fill(host, begin, count) writes rows [begin, begin + count) into a pinned buffer;
+  // finish(device, begin, count) is called with their address on the GPU.
+  void stream_rows(
+      const RowStream& source,
+      const std::function<void(std::byte*, std::int64_t, std::int64_t)>& fill,
+      const std::function<void(const void*, std::int64_t, std::int64_t)>& finish = nullptr);
   void copy(ConstTensorView source, void* destination, DType to, float scale);
   void copy_transposed(const WeightMatrix& matrix, void* destination);
   void copy_widened(const WeightMatrix& matrix, void* destination);

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/core/error.h"
-#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {
 

@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "engine/device/cuda/elements.cuh"
-#include "engine/device/cuda/products/experts.h"
+#include "engine/device/cuda/pass_kernels.h"
 
 namespace qkscope::cuda {
 namespace {

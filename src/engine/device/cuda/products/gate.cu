@@ -1,5 +1,5 @@
 #include "engine/device/cuda/elements.cuh"
-#include "engine/device/cuda/products/gate.h"
+#include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/products/silu.cuh"
 
 namespace qkscope::cuda {

@@ -6,7 +6,7 @@
 #include <cutlass/gemm/device/gemm_universal_adapter.h>
 #include <cutlass/gemm/kernel/gemm_universal.hpp>
 
-#include "engine/device/cuda/products/gated_kernel.h"
+#include "engine/device/cuda/hopper_kernels.h"
 #include "engine/device/cuda/products/silu.cuh"
 
 namespace qkscope::cuda {

@@ -6,13 +6,11 @@
 #include <random>
 #include <vector>
 
-#include <cublasLt.h>
-
 #include "base/core/clock.h"
 #include "base/core/error.h"
 #include "engine/device/cuda/cuda_devices.h"
-#include "engine/device/cuda/cuda_error.h"
-#include "engine/device/cuda/row_kernels.h"
+#include "engine/device/cuda/memory/device_memory.h"
+#include "engine/device/cuda/pass_kernels.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -92,16 +90,6 @@ struct MatrixLayout {
 
 }  // namespace
 
-struct Products::Library {
-  Library() { check(cublasLtCreate(&handle), "start"); }
-  ~Library() { cublasLtDestroy(handle); }
-  cublasLtHandle_t handle = nullptr;
-};
-
-struct Products::Algorithm {
-  cublasLtMatmulAlgo_t algo;
-};
-
 // cuBLASLt is column-major: its matrices are ours transposed, so y (rows, out) is the (out x rows)
 // product of the transposed weight and x.
 struct Products::Call {
@@ -134,12 +122,14 @@ struct Products::Call {
   Algorithm algorithm{};
 };
 
-Products::Products(DType dtype, cudaStream_t stream)
-    : dtype_(dtype), stream_(stream), library_(std::make_unique<Library>()) {
+Products::Products(DType dtype, cudaStream_t stream) : dtype_(dtype), stream_(stream) {
   workspace_.reserve(kWorkspace, "matrix products");
+  check(cublasLtCreate(&handle_), "start");
 }
 
-Products::~Products() = default;
+Products::~Products() {
+  cublasLtDestroy(handle_);
+}
 
 void Products::multiply(const Product& product) {
   if (product.rows == 0) return;
@@ -187,14 +177,14 @@ std::vector<Products::Algorithm> Products::candidates(const Call& call) {
                                        &no_split, sizeof no_split);
   cublasLtMatmulHeuristicResult_t found[kCandidates];
   int count = 0;
-  const auto status = cublasLtMatmulAlgoGetHeuristic(
-      library_->handle, call.description, call.weight.layout, call.x.layout, call.y.layout,
-      call.y.layout, preference, kCandidates, found, &count);
+  const auto status = cublasLtMatmulAlgoGetHeuristic(handle_, call.description, call.weight.layout,
+                                                     call.x.layout, call.y.layout, call.y.layout,
+                                                     preference, kCandidates, found, &count);
   cublasLtMatmulPreferenceDestroy(preference);
   check(status, "look for algorithms");
   if (count == 0) failure("cuBLASLt: no algorithm for a product");
   std::vector<Algorithm> algorithms;
-  for (int i = 0; i < count; ++i) algorithms.push_back({found[i].algo});
+  for (int i = 0; i < count; ++i) algorithms.push_back(found[i].algo);
   return algorithms;
 }
 
@@ -233,18 +223,18 @@ Products::Algorithm Products::fastest_algorithm(const Product& product) {
 
 bool Products::is_supported(const Call& call, const Algorithm& algorithm) const {
   cublasLtMatmulHeuristicResult_t result{};
-  return cublasLtMatmulAlgoCheck(library_->handle, call.description, call.weight.layout,
-                                 call.x.layout, call.y.layout, call.y.layout, &algorithm.algo,
+  return cublasLtMatmulAlgoCheck(handle_, call.description, call.weight.layout, call.x.layout,
+                                 call.y.layout, call.y.layout, &algorithm,
                                  &result) == CUBLAS_STATUS_SUCCESS &&
          result.workspaceSize <= static_cast<std::size_t>(kWorkspace);
 }
 
 void Products::run(const Call& call, const Product& product) {
   const float beta = product.accumulate ? 1.0f : 0.0f;
-  check(cublasLtMatmul(library_->handle, call.description, &product.factor, product.linear.weight,
+  check(cublasLtMatmul(handle_, call.description, &product.factor, product.linear.weight,
                        call.weight.layout, product.x, call.x.layout, &beta, product.y,
-                       call.y.layout, product.y, call.y.layout, &call.algorithm.algo,
-                       workspace_.data(), static_cast<std::size_t>(kWorkspace), stream_),
+                       call.y.layout, product.y, call.y.layout, &call.algorithm, workspace_.data(),
+                       static_cast<std::size_t>(kWorkspace), stream_),
         "multiply matrices");
 }
 

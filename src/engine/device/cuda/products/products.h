@@ -8,11 +8,12 @@
 #include <memory>
 #include <vector>
 
+#include <cublasLt.h>
 #include <cuda_runtime.h>
 
 #include "base/core/dtype.h"
+#include "engine/device/cuda/hopper_kernels.h"
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/cuda/products/gated_kernel.h"
 #include "qkscope/model.h"
 
 namespace qkscope::cuda {
@@ -50,9 +51,8 @@ class Products {
   double measure_rate(double seconds);
 
  private:
-  struct Library;  // cuBLASLt handle
-  struct Call;     // cuBLASLt descriptors of one shape and its algorithm
-  struct Algorithm;
+  struct Call;  // cuBLASLt descriptors of one shape and its algorithm
+  using Algorithm = cublasLtMatmulAlgo_t;
   struct Key {
     std::int64_t rows, in, out, y_stride;
     bool bias, accumulate;
@@ -72,7 +72,7 @@ class Products {
 
   DType dtype_;
   cudaStream_t stream_;
-  std::unique_ptr<Library> library_;
+  cublasLtHandle_t handle_ = nullptr;
   std::map<Key, std::unique_ptr<Call>> calls_;
   std::map<Key, Algorithm> fastest_;  // key: shape with rows rounded down to a power of two
   DeviceMemory workspace_;

@@ -6,12 +6,11 @@
 
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
-#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {
 namespace {
 
-constexpr std::int64_t kShiftRows = 256;  // rows from which the shifts are estimated
 constexpr std::int32_t kAllFinite = 0x7f7f7f7f;
 // Blocks per launch, about two per multiprocessor of a large GPU. The number is fixed so that sums
 // have the same bits on every GPU.
@@ -35,6 +34,10 @@ void cut_document(const Sequence& sequence, std::int32_t number, const MomentPar
                     .sequence = number});
     position = end;
   }
+}
+
+MomentPartition partition_of(const MomentRequest& request) {
+  return {request.first, request.bucket_size, request.shape.buckets};
 }
 
 // Consecutive parts of a result buffer.
@@ -124,6 +127,16 @@ MomentSet moment_set(MomentSegment segments, const PositionSums& positions, std:
           .moments = reinterpret_cast<double*>(moments)};
 }
 
+// Computes the record of every segment and the sums of every chunk. Deterministic.
+void sum_moments(const MomentArguments& arguments, cudaStream_t stream) {
+  QKSCOPE_ASSERT(arguments.record.dim > 0 && 2 * arguments.record.pairs <= arguments.record.dim);
+  if (arguments.segment_count == 0) return;
+  if (moments_fit_tensor_cores(arguments))
+    sum_moments_16bit(arguments, stream);
+  else
+    sum_moments_float64(arguments, stream);
+}
+
 }  // namespace
 
 MomentChunks cut_into_chunks(std::span<const Sequence> sequences,
@@ -172,15 +185,6 @@ MomentSchedule schedule_moments(const MomentChunks& chunks, std::int64_t buckets
   return schedule;
 }
 
-void sum_moments(const MomentArguments& arguments, cudaStream_t stream) {
-  QKSCOPE_ASSERT(arguments.record.dim > 0 && 2 * arguments.record.pairs <= arguments.record.dim);
-  if (arguments.segment_count == 0) return;
-  if (moments_fit_tensor_cores(arguments))
-    sum_moments_16bit(arguments, stream);
-  else
-    sum_moments_float64(arguments, stream);
-}
-
 void MomentStatistics::begin(const Batch& batch) {
   batch_ = &batch;
   for (auto& [key, partition] : partitions_) partition.partition.reset();
@@ -189,11 +193,11 @@ void MomentStatistics::begin(const Batch& batch) {
 
 const MomentStatistics::DevicePartition& MomentStatistics::partition_for(
     const MomentRequest& request) {
-  auto& known = partitions_[{request.first, request.bucket_size, request.shape.buckets}];
+  const auto key = partition_of(request);
+  auto& known = partitions_[key];
   if (known.partition) return known;
   auto partition = std::make_shared<Partition>();
-  partition->chunks = cut_into_chunks(batch_->sequences,
-                                      {request.first, request.bucket_size, request.shape.buckets});
+  partition->chunks = cut_into_chunks(batch_->sequences, key);
   partition->bucket_rows.resize(static_cast<std::size_t>(request.shape.buckets));
   for (std::size_t i = 0; i < partition->chunks.chunks.size(); ++i) {
     const auto& chunk = partition->chunks.chunks[i];
@@ -209,8 +213,7 @@ const MomentStatistics::DevicePartition& MomentStatistics::partition_for(
 
 const MomentStatistics::DeviceSchedule& MomentStatistics::schedule_for(const MomentRequest& request,
                                                                        const Partition& partition) {
-  const PartitionKey key{request.first, request.bucket_size, request.shape.buckets};
-  auto& schedule = schedules_[{key, request.shape.heads}];
+  auto& schedule = schedules_[{partition_of(request), request.shape.heads}];
   if (schedule.is_made) return schedule;
   schedule.is_made = true;
   schedule.schedule =
@@ -244,24 +247,6 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
       records_.reserve_roomy(segments * shape.heads * layout.record.size() * 8, "statistics"));
   auto* chunk_sums = static_cast<float*>(
       chunk_sums_.reserve_roomy(chunks * shape.heads * 2 * shape.dim * 4, "statistics"));
-  const auto* device_chunks = chunks_on_device.as<MomentChunk>();
-  const bool finds_shift = request.shift->empty() && partition->positions[1].n > 0;
-  if (finds_shift)
-    estimate_moment_shift({.x = x.data,
-                           .row_stride = x.row_stride,
-                           .heads = shape.heads,
-                           .dim = shape.dim,
-                           .dtype = x.dtype,
-                           .chunks = device_chunks + partition->chunks.body,
-                           .chunk_count = chunks - partition->chunks.body,
-                           .rows = kShiftRows,
-                           .shift = shifts},
-                          stream_);
-  else
-    copy_shift(*request.shift, layout.shift_count(), shifts, stream_);
-  check(cudaMemsetAsync(result + layout.not_finite(), kAllFinite & 0xff, 4, stream_),
-        "clear a flag");
-
   const MomentArguments sums{.x = x.data,
                              .row_stride = x.row_stride,
                              .heads = shape.heads,
@@ -269,12 +254,20 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
                              .interleaved = request.interleaved,
                              .dtype = x.dtype,
                              .bucket_covariance = shape.bucket_covariance,
-                             .chunks = device_chunks,
+                             .chunks = chunks_on_device.as<MomentChunk>(),
                              .segments = schedule.segments.as<MomentSegment>(),
                              .segment_count = segments,
                              .shift = shift,
                              .records = records,
                              .chunk_sums = chunk_sums};
+  const bool finds_shift = request.shift->empty() && partition->positions[1].n > 0;
+  if (finds_shift)
+    estimate_moment_shift(sums, {partition->chunks.body, static_cast<std::int32_t>(chunks)}, shifts,
+                          stream_);
+  else
+    copy_shift(*request.shift, layout.shift_count(), shifts, stream_);
+  check(cudaMemsetAsync(result + layout.not_finite(), kAllFinite & 0xff, 4, stream_),
+        "clear a flag");
   sum_moments(sums, stream_);
   center(sums, request, schedule, *partition, result);
   send(request, partition, finds_shift, sink);
@@ -284,26 +277,17 @@ void MomentStatistics::center(const MomentArguments& sums, const MomentRequest& 
                               const DeviceSchedule& schedule, const Partition& partition,
                               std::byte* result) {
   const ResultLayout layout(request);
+  const auto body = schedule.schedule.body;
+  const auto end = static_cast<std::int32_t>(sums.segment_count);
+  center_moments(sums,
+                 {{moment_set({0, body}, partition.positions[0].sums(), result + layout.set(0)),
+                   moment_set({body, end}, partition.positions[1].sums(), result + layout.set(1))}},
+                 stream_);
   const bool covariance = request.shape.bucket_covariance;
-  center_moments(
-      {.records = sums.records,
-       .record = layout.record,
-       .heads = sums.heads,
-       .shift = sums.shift,
-       .sets = {moment_set({0, schedule.schedule.body}, partition.positions[0].sums(),
-                           result + layout.set(0)),
-                moment_set({schedule.schedule.body, static_cast<std::int32_t>(sums.segment_count)},
-                           partition.positions[1].sums(), result + layout.set(1))}},
-      stream_);
   center_bucket_moments(
-      {.chunk_sums = sums.chunk_sums,
-       .chunks = sums.chunks,
-       .records = sums.records,
-       .segments = schedule.buckets.as<BucketSegments>(),
-       .record = layout.record,
-       .heads = sums.heads,
+      sums,
+      {.segments = schedule.buckets.as<BucketSegments>(),
        .buckets = request.shape.buckets,
-       .shift = sums.shift,
        .mean = reinterpret_cast<double*>(result + layout.mean()),
        .m2 = reinterpret_cast<double*>(result + layout.m2()),
        .cov = covariance ? reinterpret_cast<double*>(result + layout.cov()) : nullptr,

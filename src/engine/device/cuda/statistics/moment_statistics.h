@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <tuple>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -17,6 +17,11 @@
 #include "engine/statistics/positions.h"
 
 namespace qkscope::cuda {
+
+MomentChunks cut_into_chunks(std::span<const Sequence> sequences, const MomentPartition& partition);
+// Chooses the segment length so that all heads together make a few hundred blocks.
+MomentSchedule schedule_moments(const MomentChunks& chunks, std::int64_t buckets,
+                                std::int64_t heads);
 
 class MomentStatistics {
  public:
@@ -32,7 +37,7 @@ class MomentStatistics {
   // Partition of the batch's rows into chunks. Pending results keep a reference.
   struct Partition {
     MomentChunks chunks;
-    ExactPositions positions[2];  // of first tokens, and of body tokens
+    ExactPositions positions[2];  // sums over first tokens, and over body tokens
     std::vector<std::int64_t> bucket_rows;
   };
   // Device copy of a partition; its memory is reused from batch to batch.
@@ -46,7 +51,6 @@ class MomentStatistics {
     UploadBuffer segments;  // MomentSegment
     UploadBuffer buckets;   // BucketSegments
   };
-  using PartitionKey = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 
   const DevicePartition& partition_for(const MomentRequest& request);
   const DeviceSchedule& schedule_for(const MomentRequest& request, const Partition& partition);
@@ -64,9 +68,9 @@ class MomentStatistics {
   cudaStream_t stream_;
   const Batch* batch_ = nullptr;
   PositionTable table_;
-  std::map<PartitionKey, DevicePartition> partitions_;
-  std::map<std::pair<PartitionKey, std::int64_t>, DeviceSchedule>
-      schedules_;  // by partition and number of heads
+  std::map<MomentPartition, DevicePartition> partitions_;
+  // By partition and number of heads.
+  std::map<std::pair<MomentPartition, std::int64_t>, DeviceSchedule> schedules_;
   std::vector<std::pair<MomentShape, std::unique_ptr<LayerMoments>>> moments_;
   DeviceMemory records_;     // double, per segment
   DeviceMemory chunk_sums_;  // float

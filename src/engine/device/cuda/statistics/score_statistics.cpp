@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/core/error.h"
-#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -47,8 +47,7 @@ LayerAttention read_result(const ResultLayout& layout, const std::vector<RowCell
   return attention;
 }
 
-}  // namespace
-
+// Tiles of `rows` rows, long ones first.
 std::vector<RowTile> list_row_tiles(std::span<const Sequence> sequences, std::int64_t rows) {
   std::vector<RowTile> tiles;
   for (const auto& sequence : sequences)
@@ -61,7 +60,12 @@ std::vector<RowTile> list_row_tiles(std::span<const Sequence> sequences, std::in
   return tiles;
 }
 
-TokenRows token_rows(const Batch& batch) {
+struct TokenRows {
+  std::vector<TokenRow> rows;
+  std::vector<TokenTile> tiles;
+};
+
+TokenRows list_repeated_tokens(const Batch& batch) {
   constexpr std::int32_t kTileRows = 64;
   TokenRows out;
   std::vector<std::int32_t> order;
@@ -108,6 +112,8 @@ std::vector<RowCell> list_row_cells(std::span<const Sequence> sequences, std::in
   return cells;
 }
 
+}  // namespace
+
 void ScoreStatistics::begin(const Batch& batch) {
   batch_ = &batch;
   is_prepared_ = false;
@@ -122,18 +128,14 @@ RowSums ScoreStatistics::row_sums(std::int64_t heads) {
 
 void ScoreStatistics::prepare(const ScoreSource& source) {
   if (is_prepared_) return;
-  const auto tiles =
-      list_row_tiles(batch_->sequences, score_tile_rows(source.dtype, source.d_head));
-  tile_count_ = static_cast<std::int64_t>(tiles.size());
-  tiles_.upload(tiles, "statistics", stream_);
-  const auto tokens = token_rows(*batch_);
-  token_tile_count_ = static_cast<std::int64_t>(tokens.tiles.size());
+  const auto upload_tiles = [&](UploadBuffer& to, std::int64_t tile_rows) {
+    to.upload(list_row_tiles(batch_->sequences, tile_rows), "statistics", stream_);
+  };
+  upload_tiles(tiles_, score_tile_rows(source.dtype, source.d_head));
+  upload_tiles(key_tiles_, all_keys_tile_rows(source.dtype, source.d_head));
+  const auto tokens = list_repeated_tokens(*batch_);
   token_rows_.upload(tokens.rows, "statistics", stream_);
   token_tiles_.upload(tokens.tiles, "statistics", stream_);
-  const auto key_tiles =
-      list_row_tiles(batch_->sequences, all_keys_tile_rows(source.dtype, source.d_head));
-  key_tile_count_ = static_cast<std::int64_t>(key_tiles.size());
-  key_tiles_.upload(key_tiles, "statistics", stream_);
   is_prepared_ = true;
 }
 
@@ -157,7 +159,7 @@ ScoreArguments ScoreStatistics::arguments(const ScoreSource& source) const {
               source.d_head % elements == 0;
   a.row_sums = {lse_.as<float>(), largest_.as<float>()};
   a.tiles = tiles_.as<RowTile>();
-  a.tile_count = tile_count_;
+  a.tile_count = tiles_.count();
   return a;
 }
 
@@ -217,11 +219,11 @@ void ScoreStatistics::add(const ScoreSource& source, const AttentionRequest& req
         "clear statistics of rows");
     compute_near_keys(scores, stream_);
     compute_equal_tokens(scores, token_rows_.as<TokenRow>(), token_tiles_.as<TokenTile>(),
-                         token_tile_count_, stream_);
+                         token_tiles_.count(), stream_);
     if (layout.all_keys) {
       auto all = scores;
       all.tiles = key_tiles_.as<RowTile>();
-      all.tile_count = key_tile_count_;
+      all.tile_count = key_tiles_.count();
       compute_all_keys(
           all,
           {.key_sums = key_sums, .bins = bins_.reserve(all_keys_scratch_bytes(), "statistics")},

@@ -44,9 +44,6 @@ class ScoreStatistics {
 
   // State of the current batch; device memory is reused from batch to batch.
   bool is_prepared_ = false;
-  std::int64_t tile_count_ = 0;
-  std::int64_t token_tile_count_ = 0;
-  std::int64_t key_tile_count_ = 0;
   UploadBuffer tiles_;        // RowTile
   UploadBuffer key_tiles_;    // RowTile, of the pass over all keys
   UploadBuffer token_rows_;   // TokenRow

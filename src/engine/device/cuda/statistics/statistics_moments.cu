@@ -9,9 +9,10 @@ namespace qkscope::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMostChannels = 256;  // d_head up to 256, one thread each
-constexpr int kEdge = 32;           // edge of the product tile of a block
-constexpr int kStep = 16;           // rows in shared memory at a time
+constexpr int kMostChannels = 256;        // d_head up to 256, one thread each
+constexpr int kEdge = 32;                 // edge of the product tile of a block
+constexpr int kStep = 16;                 // rows in shared memory at a time
+constexpr std::int64_t kShiftRows = 256;  // rows from which the shifts are estimated
 
 struct SegmentHead {
   MomentSegment segment;
@@ -180,35 +181,35 @@ __device__ float centre_of(double mean, double variance) {
 // One thread per channel, one block per head; two passes, for the mean and for the spread around
 // it.
 template <typename T>
-__global__ void __launch_bounds__(kMostChannels) shift_kernel(const MomentShiftArguments a) {
+__global__ void __launch_bounds__(kMostChannels)
+    shift_kernel(const MomentArguments a, MomentSegment chunks, float* shifts) {
   const int head = blockIdx.x, channel = threadIdx.x;
-  if (channel >= a.dim) return;
+  const auto dim = a.record.dim;
+  if (channel >= dim) return;
   const auto each_row = [&](auto use) {
-    std::int64_t left = a.rows;
-    for (std::int64_t i = 0; i < a.chunk_count && left > 0; ++i) {
+    std::int64_t left = kShiftRows;
+    for (int i = chunks.begin; i < chunks.end && left > 0; ++i) {
       const auto chunk = a.chunks[i];
       for (int row = 0; row < chunk.rows && left > 0; ++row, --left)
-        use(static_cast<double>(to_float(static_cast<const T*>(
-            a.x)[(chunk.row + row) * a.row_stride + head * a.dim + channel])));
+        use(static_cast<double>(to_float(row_of<T>(a, head, chunk.row + row)[channel])));
     }
-    return a.rows - left;
+    return kShiftRows - left;
   };
   double sum = 0, squares = 0;
   const auto count = static_cast<double>(each_row([&](double x) { sum += x; }));
   const double mean = sum / count;
   each_row([&](double x) { squares += (x - mean) * (x - mean); });
   const double variance = squares / count;
-  const auto at = head * a.dim + channel, part = a.heads * a.dim;
+  const auto at = head * dim + channel, part = a.heads * dim;
   const double ratio = kShiftRatio<T>;
-  a.shift[at] =
+  shifts[at] =
       mean * mean <= ratio * ratio * variance ? 0.0f : round_to<T>(static_cast<float>(mean));
-  a.shift[part + at] = centre_of<T>(mean, variance);
-  a.shift[2 * part + at] = static_cast<float>(256 * variance);
+  shifts[part + at] = centre_of<T>(mean, variance);
+  shifts[2 * part + at] = static_cast<float>(256 * variance);
 }
 
 // Sums one element of a head's records over the segments.
-template <typename Arguments>
-__device__ double record_sum(const Arguments& a, MomentSegment segments, int head,
+__device__ double record_sum(const MomentArguments& a, MomentSegment segments, int head,
                              std::int64_t element) {
   double sum = 0;
 #pragma unroll 8
@@ -222,13 +223,14 @@ __device__ double shifted_sum(const MomentShift& shift, std::int64_t at, double 
   return sum + n * (static_cast<double>(shift.centre[at]) - shift.product[at]);
 }
 
-constexpr int kTriangleRows = 2;  // of the triangle, for a block
+constexpr int kTriangleRows = 2;  // rows of the triangle per block
 
 // Grid x: rows of the triangle, then one block for everything else; y: heads; z: sets.
-__global__ void __launch_bounds__(kThreads) center_kernel(const CenterMomentsArguments a) {
-  __shared__ double means[kMostChannels];  // of x - c
+__global__ void __launch_bounds__(kThreads)
+    center_kernel(const MomentArguments a, const MomentSets sets) {
+  __shared__ double means[kMostChannels];  // mean of x - c per channel
   const int head = blockIdx.y;
-  const auto& set = a.sets[blockIdx.z];
+  const auto& set = sets.sets[blockIdx.z];
   const auto dim = static_cast<int>(a.record.dim);
   const double n = set.rows.n;
   if (n == 0) return;
@@ -243,7 +245,9 @@ __global__ void __launch_bounds__(kThreads) center_kernel(const CenterMomentsArg
           n;
     __syncthreads();
     const int row_end = min(row_begin + kTriangleRows, dim);
-    const auto place = [&](int row) { return row * dim - row * (row - 1) / 2; };  // of (row, row)
+    const auto place = [&](int row) {
+      return row * dim - row * (row - 1) / 2;
+    };  // index of (row, row)
     for (int at = place(row_begin) + threadIdx.x; at < place(row_end); at += kThreads) {
       int row = row_begin;
       while (at >= place(row + 1)) ++row;
@@ -276,7 +280,8 @@ __global__ void __launch_bounds__(kThreads) center_kernel(const CenterMomentsArg
     moments[a.record.least() + channel] = least;
     moments[a.record.largest() + channel] = largest;
   }
-  for (int i = threadIdx.x; i < a.record.pairs + 1; i += kThreads)  // and the norm behind them
+  for (int i = threadIdx.x; i < a.record.pairs + 1;
+       i += kThreads)  // the mean norm follows the pairs
     moments[a.record.pair_abs() + i] =
         record_sum(a, set.segments, head, a.record.pair_abs() + i) / n;
   if (threadIdx.x != 0) return;
@@ -288,11 +293,12 @@ __global__ void __launch_bounds__(kThreads) center_kernel(const CenterMomentsArg
 }
 
 // One block per head and bucket, one thread per channel.
-__global__ void __launch_bounds__(kMostChannels) buckets_kernel(const CenterBucketsArguments a) {
-  __shared__ double means[kMostChannels];  // of x - c
+__global__ void __launch_bounds__(kMostChannels)
+    buckets_kernel(const MomentArguments a, const BucketResults to) {
+  __shared__ double means[kMostChannels];  // mean of x - c per channel
   const int bucket = blockIdx.x, head = blockIdx.y, channel = threadIdx.x;
   const auto dim = a.record.dim;
-  const auto segments = a.segments[bucket];
+  const auto segments = to.segments[bucket];
   double n = 0, y = 0, y2 = 0;
   const auto add = [&](MomentSegment chunks) {
 #pragma unroll 8
@@ -300,7 +306,7 @@ __global__ void __launch_bounds__(kMostChannels) buckets_kernel(const CenterBuck
       n += a.chunks[i].rows;
       if (channel >= dim) continue;
       const float* sums = a.chunk_sums + (i * a.heads + head) * 2 * dim + channel;
-      if (!isfinite(sums[0])) atomicMin(a.not_finite, static_cast<int>(i * a.heads + head));
+      if (!isfinite(sums[0])) atomicMin(to.not_finite, static_cast<int>(i * a.heads + head));
       y += sums[0];
       y2 += sums[dim];
     }
@@ -308,16 +314,16 @@ __global__ void __launch_bounds__(kMostChannels) buckets_kernel(const CenterBuck
   add(segments.first_chunks);
   add(segments.body_chunks);
   if (channel < dim) {
-    const auto at = (head * a.buckets + bucket) * dim + channel;
+    const auto at = (head * to.buckets + bucket) * dim + channel;
     const auto shift = head * dim + channel;
-    a.mean[at] = n > 0 ? a.shift.centre[shift] + y / n : 0;
-    a.m2[at] = n > 0 ? fmax(y2 - y * (y / n), 0.0) : 0;
+    to.mean[at] = n > 0 ? a.shift.centre[shift] + y / n : 0;
+    to.m2[at] = n > 0 ? fmax(y2 - y * (y / n), 0.0) : 0;
     means[channel] = n > 0 ? shifted_sum(a.shift, shift, y, n) / n : 0;
   }
-  if (a.cov == nullptr) return;
+  if (to.cov == nullptr) return;
   __syncthreads();
   const auto triangle = a.record.triangle();
-  double* cov = a.cov + (head * a.buckets + bucket) * triangle;
+  double* cov = to.cov + (head * to.buckets + bucket) * triangle;
   for (int row = 0; row < dim; ++row)
     for (int column = row + threadIdx.x; column < dim; column += kMostChannels) {
       const auto at = row * dim - static_cast<std::int64_t>(row) * (row - 1) / 2 + column - row;
@@ -329,9 +335,10 @@ __global__ void __launch_bounds__(kMostChannels) buckets_kernel(const CenterBuck
 
 }  // namespace
 
-void estimate_moment_shift(const MomentShiftArguments& a, cudaStream_t stream) {
+void estimate_moment_shift(const MomentArguments& a, MomentSegment chunks, float* shift,
+                           cudaStream_t stream) {
   launch_typed(a.dtype, a.heads, "shifts of moments", [&](auto type, unsigned blocks) {
-    shift_kernel<decltype(type)><<<blocks, kMostChannels, 0, stream>>>(a);
+    shift_kernel<decltype(type)><<<blocks, kMostChannels, 0, stream>>>(a, chunks, shift);
   });
 }
 
@@ -346,15 +353,18 @@ void sum_moments_float64(const MomentArguments& a, cudaStream_t stream) {
   });
 }
 
-void center_moments(const CenterMomentsArguments& a, cudaStream_t stream) {
-  const auto parts = static_cast<unsigned>((a.record.dim + kTriangleRows - 1) / kTriangleRows + 1);
-  center_kernel<<<dim3(parts, static_cast<unsigned>(a.heads), 2), kThreads, 0, stream>>>(a);
+void center_moments(const MomentArguments& sums, const MomentSets& sets, cudaStream_t stream) {
+  const auto parts =
+      static_cast<unsigned>((sums.record.dim + kTriangleRows - 1) / kTriangleRows + 1);
+  center_kernel<<<dim3(parts, static_cast<unsigned>(sums.heads), 2), kThreads, 0, stream>>>(sums,
+                                                                                            sets);
   check_launch("fold moments");
 }
 
-void center_bucket_moments(const CenterBucketsArguments& a, cudaStream_t stream) {
-  buckets_kernel<<<dim3(static_cast<unsigned>(a.buckets), static_cast<unsigned>(a.heads)),
-                   kMostChannels, 0, stream>>>(a);
+void center_bucket_moments(const MomentArguments& sums, const BucketResults& results,
+                           cudaStream_t stream) {
+  buckets_kernel<<<dim3(static_cast<unsigned>(results.buckets), static_cast<unsigned>(sums.heads)),
+                   kMostChannels, 0, stream>>>(sums, results);
   check_launch("moments of buckets");
 }
 

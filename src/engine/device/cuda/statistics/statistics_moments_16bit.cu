@@ -108,7 +108,7 @@ class RowNorms {
     return 2 * pairs_ == Tile::kWidth && !interleaved_ ? lane_ * kLanePairs + j : lane_ + 32 * j;
   }
 
-  // ChannelMoments lane * kLanePairs ... and the channels kWidth / 2 further.
+  // A lane takes kLanePairs channels from lane * kLanePairs on, and those kWidth / 2 further.
   template <bool kPairs>
   __device__ __forceinline__ void add_pairs(const char* rows, float (&squares)[kWarpRows]) {
     using Lane = Pack<T, kLanePairs>;
@@ -231,7 +231,7 @@ __device__ void each_product(std::int64_t dim, Use use) {
   }
 }
 
-// GramFragments of a tile with few rows in float64; each thread computes those that each_product
+// Products of a tile with few rows in float64; each thread computes those that each_product
 // lists.
 template <typename T, typename Tile>
 __device__ void multiply_short_tile(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
@@ -298,7 +298,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
           memory.tiles[stage], rows, ahead.chunk.row + ahead.offset, ahead.rows());
       ahead.next();
     }
-    end_copy_group();  // also if empty: groups are counted
+    end_copy_group();  // an empty group counts too: wait_for_copies_before counts groups
   };
   for (int stage = 0; stage < Tile::kStages - 1; ++stage) load_ahead(stage);
 

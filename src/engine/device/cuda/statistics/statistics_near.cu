@@ -77,7 +77,7 @@ class NearKeyPass {
   }
 
  private:
-  using RowMasses = float[Shape::kBands][2];  // of a lane's rows
+  using RowMasses = float[Shape::kBands][2];  // attention mass of each row of a lane
 
   // Replaces scores by weights.
   template <bool kAllSeenAndStream>
@@ -157,7 +157,7 @@ class NearKeyPass {
   const Options& options_;
   const ScoreBlock& block_;
   RowWeights<Shape> weights_;
-  float (*bands_)[kMostBands];  // of the warp's rows
+  float (*bands_)[kMostBands];  // mass per distance band of the warp's rows
   float stream_[Shape::kBands][2] = {};
 };
 

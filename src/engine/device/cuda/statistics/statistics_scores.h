@@ -4,8 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <vector>
 
 #include <cuda_runtime.h>
 
@@ -13,14 +11,13 @@
 #include "engine/device/cuda/attention/attention.h"
 #include "engine/device/cuda/attention/score_rows.h"
 #include "engine/statistics/attention_sums.h"
-#include "qkscope/forward.h"
 
 namespace qkscope::cuda {
 
 // Rows [begin + first, ...) of one document, processed by one block.
 struct RowTile {
   std::int32_t begin;   // row of the batch where the document begins
-  std::int32_t length;  // of the document
+  std::int32_t length;  // rows of the document
   std::int32_t first;   // position of the tile's first row
 };
 
@@ -38,7 +35,6 @@ struct ScoreArguments : ScoreSource {
 
 // Rows of a tile for all passes except the all-key pass.
 std::int64_t score_tile_rows(DType dtype, std::int64_t d_head);
-std::vector<RowTile> list_row_tiles(std::span<const Sequence> sequences, std::int64_t rows);
 
 // Computes log-sum-exp and largest score of every row where attention does not provide them.
 void compute_row_sums(const ScoreArguments& arguments, cudaStream_t stream);
@@ -49,18 +45,13 @@ void compute_near_keys(const ScoreArguments& arguments, cudaStream_t stream);
 // Rows of tokens that occur more than once in their document, sorted by document, token and
 // position.
 struct TokenRow {
-  std::int32_t row;    // of the batch
+  std::int32_t row;    // row of the batch
   std::int32_t block;  // index of the first entry of its token
 };
 struct TokenTile {
   std::int32_t first, last;  // query entries [first, last)
   std::int32_t begin;        // batch row where their document starts
 };
-struct TokenRows {
-  std::vector<TokenRow> rows;
-  std::vector<TokenTile> tiles;
-};
-TokenRows token_rows(const Batch& batch);
 
 // Computes dup, dup_first, ind and ind_self of the listed rows; the values of all other rows must
 // already be 0.
@@ -88,12 +79,10 @@ void compute_all_keys_on_hopper(const ScoreArguments& arguments, const AllKeysAr
 struct RowCell {
   std::int32_t begin;  // row of the batch
   std::int32_t end;
-  std::int32_t position;  // of `begin` in its document
+  std::int32_t position;  // position of row `begin` in its document
   std::int32_t document;
   std::int32_t bucket;
 };
-std::vector<RowCell> list_row_cells(std::span<const Sequence> sequences, std::int64_t bucket_size,
-                                    std::int64_t buckets);
 
 struct CellArguments {
   ScoreArguments scores;

@@ -1,5 +1,5 @@
-// Causal attention with FlashInfer's Hopper kernel (warp-specialised, TMA and wgmma).
-// hopper_absent.cpp has the stubs for builds without FlashInfer's headers.
+// Kernels for Hopper from templates of FlashInfer and CUTLASS; hopper_absent.cpp has the stubs for
+// builds without their headers. This header is compiled as C++17.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@ namespace qkscope::cuda {
 
 struct AttentionTile;
 
+// Causal attention with FlashInfer's kernel (warp-specialised, TMA and wgmma).
 struct HopperAttentionArguments {
   const void* q = nullptr;   // (rows, n_heads, d_head)
   const void* k = nullptr;   // (rows, n_kv_heads, d_head)
@@ -19,7 +20,7 @@ struct HopperAttentionArguments {
   float* largest = nullptr;  // (rows, n_heads): largest q.k of each row; null: not stored
   std::int64_t rows = 0;
   std::int64_t q_stride = 0;   // elements from a row of q to the next
-  std::int64_t kv_stride = 0;  // of k, and of v
+  std::int64_t kv_stride = 0;  // elements from a row of k or v to the next
   std::int64_t z_stride = 0;
   int n_heads = 0;
   int n_kv_heads = 0;
@@ -54,5 +55,23 @@ struct HopperInstance {
 // in its own file (hopper_64.cu, ...), because an instance takes minutes to compile.
 template <bool kCapped, int kHead, int kRows, int kKeys>
 HopperInstance hopper_instance();
+
+// Gate/up product with SwiGLU in the epilogue of a CUTLASS GEMM: the (rows, 2 d_mlp) intermediate
+// is never written to memory.
+struct GatedArguments {
+  const void* x = nullptr;       // (rows, in)
+  const void* weight = nullptr;  // (2 n, in) interleaved by interleave_gate_up()
+  void* y = nullptr;             // (rows, n) silu(gate) * up, or (rows, 2 n) gate and up
+  std::int64_t rows = 0;
+  std::int64_t in = 0;
+  std::int64_t n = 0;
+  bool apart = false;  // write gate and up separately, for observers
+  bool bf16 = true;    // else float16
+  int device = 0;
+  int multiprocessors = 0;  // number on the device
+};
+
+bool gated_kernel_is_built();
+cudaError_t launch_gated_kernel(const GatedArguments& arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda
