@@ -5,62 +5,18 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <mutex>
-#include <span>
 #include <thread>
 #include <vector>
 
 #include "engine/device/cuda/memory/device_memory.h"
+#include "engine/device/cuda/memory/weight_uploader.h"
 #include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/products/products.h"
 #include "engine/model/loaded_checkpoint.h"
 #include "qkscope/model.h"
-#include "qkscope/tensor.h"
 
 namespace qkscope::cuda {
-
-// Uploads weights from the memory-mapped file through two pinned buffers: one is filled while the
-// other is being copied.
-class WeightUploader {
- public:
-  // Copies are enqueued on `stream`; matrices are converted to `dtype`.
-  WeightUploader(DType dtype, cudaStream_t stream) : dtype_(dtype), stream_(stream) {}
-
-  void upload_matrix(const WeightMatrix& matrix, void* destination);  // (out, in)
-  void upload_vector(std::span<const float> values, void* destination, DType to);
-  void wait();  // blocks until all copies are complete
-  cudaStream_t stream() const { return stream_; }
-
- private:
-  struct StagingBuffer {
-    PinnedMemory host;
-    DeviceMemory device;  // staging for values that need conversion
-    Event done;
-  };
-
-  // Rows that are uploaded a few at a time, through a staging buffer on the GPU or straight to
-  // `direct`.
-  struct RowStream {
-    std::int64_t rows;
-    std::int64_t row_bytes;
-    std::byte* direct = nullptr;
-  };
-  // fill(host, begin, count) writes rows [begin, begin + count) into a pinned buffer;
-  // finish(device, begin, count) is called with their address on the GPU.
-  void stream_rows(
-      const RowStream& source,
-      const std::function<void(std::byte*, std::int64_t, std::int64_t)>& fill,
-      const std::function<void(const void*, std::int64_t, std::int64_t)>& finish = nullptr);
-  void copy(ConstTensorView source, void* destination, DType to, float scale);
-  void copy_transposed(const WeightMatrix& matrix, void* destination);
-  void copy_widened(const WeightMatrix& matrix, void* destination);
-
-  DType dtype_;
-  cudaStream_t stream_;
-  StagingBuffer buffers_[2];
-  int next_ = 0;
-};
 
 // Weights of one layer. q, k and v are stacked into one matrix, and so are gate and up.
 struct DeviceLayer {
