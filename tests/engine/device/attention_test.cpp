@@ -12,7 +12,7 @@ namespace {
 
 // Key tiles are 64 rows long (32 for heads above 128 and for float32), query blocks at most 128.
 const std::vector<std::int32_t> kOne = {495}, kPacked = {1, 2, 63, 64, 65, 300};
-constexpr std::int64_t kRows = 495;
+constexpr std::int64_t kAllRows = 495;
 const std::vector<Mask> kMasks = {
     {.name = "causal", .sequences = kOne, .gap = 0},
     {.name = "causal, tiles counted by the block", .sequences = kOne, .begins = false},
@@ -69,7 +69,7 @@ TEST_P(AttentionKernel, MatchesThePlainSoftmaxAndWritesNothingElse) {
   for (const std::int64_t group : {1, 2, 4, 8})
     for (const std::int64_t gap : {0, 3, 8}) {
       const HeadShape heads{.n_heads = 2 * group, .n_kv_heads = 2, .d_head = d_head};
-      const FusedRows rows(kRows, heads, gap, dtype);
+      const FusedRows rows(kAllRows, heads, gap, dtype);
       for (const auto& mask : kMasks) {
         if (mask.gap != gap) continue;
         SCOPED_TRACE(mask.name + ", queries per key head: " + std::to_string(group));
