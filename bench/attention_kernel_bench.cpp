@@ -14,10 +14,10 @@
 
 #include "base/core/convert.h"
 #include "base/core/error.h"
-#include "engine/device/cuda/attention/attention_kernel.h"
-#include "engine/device/cuda/attention/fused_attention.h"
+#include "engine/device/cuda/attention/attention.h"
+#include "engine/device/cuda/attention/cudnn_attention.h"
 #include "engine/device/cuda/attention/hopper_attention.h"
-#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -78,11 +78,11 @@ void run(std::int64_t documents, std::int64_t length, const Heads& heads, const 
   model.d_head = d_head;
   model.attention_softcap = heads.softcap;
   model.attention_scale = 1 / std::sqrt(static_cast<double>(d_head));
-  const FusedAttentionArguments arguments{.q = qkv,
-                                          .k = qkv + kHeads * d_head,
-                                          .v = qkv + (kHeads + kKeyHeads) * d_head,
-                                          .z = z,
-                                          .scale = static_cast<float>(model.attention_scale)};
+  const CausalAttentionArguments arguments{.q = qkv,
+                                           .k = qkv + kHeads * d_head,
+                                           .v = qkv + (kHeads + kKeyHeads) * d_head,
+                                           .z = z,
+                                           .scale = static_cast<float>(model.attention_scale)};
   std::vector<Sequence> sequences;
   std::vector<std::int32_t> begins, last;
   for (std::int64_t i = 0; i < documents; ++i) sequences.push_back({i * length, length});
@@ -106,10 +106,10 @@ void run(std::int64_t documents, std::int64_t length, const Heads& heads, const 
   } else {
     fmt::print(" |");
   }
-  FusedAttention fused(model, DType::bf16, 0, nullptr);
-  fused.begin(sequences);
-  if (heads.softcap == 0 && fused.attend(arguments))
-    show([&] { fused.attend(arguments); });
+  CudnnAttention cudnn(model, DType::bf16, 0, nullptr);
+  cudnn.begin(sequences);
+  if (heads.softcap == 0 && cudnn.attend(arguments))
+    show([&] { cudnn.attend(arguments); });
   else
     fmt::print(" |");
   const auto stride = (kHeads + 2 * kKeyHeads) * d_head;

@@ -3,18 +3,17 @@
 #include <map>
 #include <tuple>
 
-#include "engine/device/cuda/attention/attention_tiles.h"
-#include "engine/device/cuda/attention/hopper_kernel.h"
+#include "engine/device/cuda/attention/hopper_attention.h"
 #include "engine/device/cuda/cuda_devices.h"
-#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/hopper_kernels.h"
 #include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {
 namespace {
 
 struct Tiles {
-  DeviceBlock memory;
-  DeviceBlock counter;
+  DeviceMemory memory;
+  DeviceMemory counter;
   int count = 0;
 };
 
@@ -25,7 +24,7 @@ const Tiles* tiles_of(std::int64_t documents, std::int64_t length, const TileSha
   if (tiles.count > 0) return &tiles;
   std::vector<Sequence> sequences;
   for (std::int64_t i = 0; i < documents; ++i) sequences.push_back({i * length, length});
-  const auto order = attention_tiles(sequences, shape);
+  const auto order = schedule_attention_tiles(sequences, shape);
   const auto bytes = order.size() * sizeof(AttentionTile);
   check(cudaMemcpy(tiles.memory.reserve(static_cast<std::int64_t>(bytes), "tiles"), order.data(),
                    bytes, cudaMemcpyHostToDevice),

@@ -15,7 +15,7 @@
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
 #include "base/io/json.h"
-#include "engine/device/device.h"
+#include "engine/device/backend.h"
 #include "engine/device/memory_plan.h"
 #include "engine/forward/forward.h"
 #include "sampled_heads.h"

@@ -3,7 +3,7 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "capture/run/capture_plan.h"
-#include "engine/device/device.h"
+#include "engine/device/backend.h"
 #include "engine/device/memory_plan.h"
 #include "engine/model/loaded_checkpoint.h"
 

@@ -9,7 +9,7 @@
 #include "base/io/json.h"
 #include "capture/format/metadata.h"
 #include "capture/run/capture_config.h"
-#include "engine/device/device.h"
+#include "engine/device/backend.h"
 #include "engine/device/memory_plan.h"
 #include "engine/model/model_config.h"
 #include "input/checkpoint/checkpoint.h"

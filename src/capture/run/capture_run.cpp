@@ -24,7 +24,7 @@
 #include "capture/run/part_run.h"
 #include "capture/run/part_writer.h"
 #include "capture/run/run_inputs.h"
-#include "engine/device/device.h"
+#include "engine/device/backend.h"
 #include "qkscope/experimental/log.h"
 
 namespace qkscope {

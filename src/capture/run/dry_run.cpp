@@ -5,7 +5,7 @@
 #include "capture/run/capture_plan.h"
 #include "capture/run/example_source.h"
 #include "capture/run/position_sampler.h"
-#include "engine/device/device.h"
+#include "engine/device/backend.h"
 #include "engine/device/memory_plan.h"
 
 namespace qkscope {

@@ -12,7 +12,6 @@
 #include "base/core/numbers.h"
 #include "engine/api/model_state.h"
 #include "engine/device/backend.h"
-#include "engine/device/device.h"
 #include "engine/device/memory_plan.h"
 #include "engine/forward/forward.h"
 #include "engine/ops/attention.h"

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/core/error.h"
 #include "engine/model/loaded_checkpoint.h"
@@ -186,6 +187,13 @@ struct BackendOptions {
 // is unavailable or the model does not fit.
 std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
                                       const BackendOptions& options = {});
+
+// Resolves device names (cpu, cuda:N, or all for every GPU) for one run; names may repeat. Throws
+// bad input for an empty list and for different kinds, whose results differ in the last bits.
+std::vector<Device> choose_devices(const std::vector<std::string>& wanted);
+
+// Returns the free bytes of a GPU; 0 for the CPU.
+std::int64_t free_memory(Device device);
 
 // Throws bad input unless every id is a row of the embedding and every sequence has a token.
 void check_batch(const Batch& batch, const ModelConfig& model);

@@ -1,5 +1,3 @@
-#include "engine/device/cuda_loader.h"
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -12,6 +10,7 @@
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "base/io/data_folder.h"
+#include "engine/device/cuda_module.h"
 #include "engine/device/module_stamp.h"
 #include "engine/ops/attention.h"
 

@@ -1,5 +1,5 @@
 // Interface between libqkscope and its CUDA part, the shared object libqkscope_cuda.so
-// (device/cuda), which cuda_loader.h opens if there is a GPU. The two exchange two tables of
+// (device/cuda), which cuda_loader.cpp opens if there is a GPU. The two exchange two tables of
 // function pointers and share no symbol: libqkscope needs no CUDA library, the module also works in
 // programs that link the library statically, and a process has one log and one thread pool.
 #pragma once
@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "engine/device/backend.h"
 #include "engine/device/memory_plan.h"
@@ -23,7 +24,7 @@
 namespace qkscope {
 
 // Functions of the library that the module calls: those with state, and operations that must have
-// the bits of the CPU. device/cuda/memory/host.cpp wraps them under their usual names.
+// the bits of the CPU. device/cuda/module.cpp wraps them under their usual names.
 struct CudaHost {
   bool (*log_wanted)(LogLevel level);
   void (*log_write)(LogLevel level, const std::string& message);
@@ -60,5 +61,39 @@ struct CudaModule {
 inline constexpr const char* kCudaModuleStamp = "qkscope_cuda_stamp";  // const char[]
 inline constexpr const char* kCudaModuleEntry = "qkscope_cuda_module";
 using CudaModuleEntry = const CudaModule*(const CudaHost* host);
+
+// Loader of the module. No function below throws: a missing GPU is reported as a reason in one
+// line.
+
+// Answers of the NVIDIA driver, before any CUDA library is loaded.
+struct CudaDriver {
+  struct Gpu {
+    int major = 0, minor = 0;  // compute capability
+  };
+  bool found = false;
+  int version = 0;        // highest supported CUDA version, e.g. 13000
+  std::vector<Gpu> gpus;  // empty if why_not is set
+  std::string why_not;
+};
+// Opens the driver library and queries its GPUs.
+CudaDriver query_driver(const std::string& library);
+
+// The loaded module, or the reason why there is none.
+struct LoadedCudaModule {
+  const CudaModule* module = nullptr;  // never unloaded
+  std::string why_not;                 // set if module is null
+};
+// Loads the first of `files` that exists.
+LoadedCudaModule open_cuda_module(const std::vector<std::string>& files, const CudaDriver& driver);
+
+// Returns candidate paths of the module: QKSCOPE_CUDA_MODULE, or paths beside the library.
+std::vector<std::string> cuda_module_files();
+
+// Driver and module of this machine, determined once.
+const CudaDriver& cuda_driver();
+const LoadedCudaModule& cuda_module();
+
+// Returns why the GPU cannot be used; "" if it can.
+std::string gpu_unavailable_reason(int gpu);
 
 }  // namespace qkscope

@@ -10,7 +10,6 @@
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/text.h"
-#include "engine/device/device.h"
 #include "engine/model/loaded_checkpoint.h"
 #include "engine/ops/experts.h"
 #include "engine/ops/linear.h"
@@ -54,7 +53,7 @@ std::int64_t attention_layers(const ModelConfig& model) {
   return std::ranges::count(model.layers, false, &LayerConfig::cross_attention);
 }
 
-std::int64_t on_cpu(const ModelConfig& model, std::int64_t rows) {
+std::int64_t activation_bytes_on_cpu(const ModelConfig& model, std::int64_t rows) {
   const auto q_width = model.n_heads * model.d_head;
   const auto heads = 2 * q_width + 2 * model.n_kv_heads * model.d_head;
   const auto mlp_rows = std::min(rows, kCpuMlpRows);
@@ -84,7 +83,7 @@ std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, D
   return rows * (experts.count * element + 8 * experts.per_token) + roomy / 4 * 5;
 }
 
-std::int64_t on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
+std::int64_t activation_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
   const auto q_width = model.n_heads * model.d_head;
   const auto kv_width = model.n_kv_heads * model.d_head;
   const bool keeps_updates = !model.names.post_attention_norm.empty() ||
@@ -102,7 +101,7 @@ std::int64_t on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
 }
 
 // Returns the number of elements of the largest layer.
-std::int64_t largest_layer(const ModelConfig& model) {
+std::int64_t largest_layer_elements(const ModelConfig& model) {
   std::map<std::string, std::int64_t> layers;  // by "layers.N"
   for (const auto& spec : tensor_table(model)) {
     if (!spec.name.starts_with(model.names.layers + ".")) continue;
@@ -140,13 +139,14 @@ std::int64_t cpu_expert_rows(const ModelConfig& model) {
 }
 
 std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows) {
-  return on_cpu(model, rows);
+  return activation_bytes_on_cpu(model, rows);
 }
 
 std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
                               const BackendOptions& options) {
-  return options.device.kind == Device::Kind::cpu ? on_cpu(model, rows)
-                                                  : on_cuda(model, rows, options.dtype);
+  return options.device.kind == Device::Kind::cpu
+             ? activation_bytes_on_cpu(model, rows)
+             : activation_bytes_on_cuda(model, rows, options.dtype);
 }
 
 std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
@@ -201,7 +201,8 @@ std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype) {
   const auto embedding = (model.embedding_rows + positions) * model.d_model;
   // The widest MLP matrix needs a second buffer, in which gate and up wait to be interleaved.
   const auto waiting = 2 * model.d_mlp * model.d_model;
-  const auto layers = largest_layer(model) * std::min<std::int64_t>(attention_layers(model), 2);
+  const auto layers =
+      largest_layer_elements(model) * std::min<std::int64_t>(attention_layers(model), 2);
   return (embedding + waiting + layers) * element_size(dtype);
 }
 

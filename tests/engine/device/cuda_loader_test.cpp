@@ -1,11 +1,10 @@
-#include "engine/device/cuda_loader.h"
-
 #include <cstdlib>
 #include <fstream>
 
 #include <gmock/gmock.h>
 
 #include "base/core/log.h"
+#include "engine/device/cuda_module.h"
 #include "engine/device/module_stamp.h"
 #include "error_message.h"
 #include "paths.h"

@@ -1,10 +1,9 @@
-#include "engine/device/device.h"
-
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "engine/device/backend.h"
 #include "error_message.h"
 
 namespace qkscope {

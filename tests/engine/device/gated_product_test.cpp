@@ -1,12 +1,11 @@
-#include "engine/device/cuda/products/gated_product.h"
-
 #include <cmath>
 
 #include <gtest/gtest.h>
 
 #include "base/numerics/random.h"
 #include "device_buffer.h"
-#include "engine/device/cuda/products/gate.h"
+#include "engine/device/cuda/pass_kernels.h"
+#include "engine/device/cuda/products/products.h"
 
 namespace qkscope {
 namespace {
@@ -66,7 +65,7 @@ class GatedProduct : public GpuTest<testing::TestWithParam<DType>> {
                             .in = size.in,
                             .n = size.n,
                             .apart = apart,
-                            .dtype = dtype},
+                            .bf16 = dtype == DType::bf16},
                            nullptr);
       return y.download<std::byte>();
     }

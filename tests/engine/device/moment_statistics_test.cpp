@@ -72,13 +72,13 @@ class KeptMoments : public MomentConsumer {
 
 LayerMoments on_gpu(const PlantedRows& rows, const Batch& batch, const MomentRequest& request) {
   cuda::Stream stream;
-  cuda::StatisticsResults results(stream);
+  cuda::HostTransfers results(stream, 1 << 20);
   cuda::MomentStatistics moments(results, stream);
   require(cudaDeviceSynchronize());
   KeptMoments sink;
   moments.begin(batch);
   moments.add(rows.view(batch.rows()), request, sink);
-  results.take_all();
+  results.deliver_all();
   return sink.parts.at(0);
 }
 
@@ -301,7 +301,7 @@ INSTANTIATE_TEST_SUITE_P(Types, LongMomentStatistics,
 // Every row once, in chunks of one document, set and bucket.
 TEST(MomentChunks, CoverEveryRow) {
   const auto batch = batch_of({1, 3, 4, 5, 255, 256, 257, 1000});
-  const auto chunks = cuda::moment_chunks(batch.sequences, {4, 100, 5});
+  const auto chunks = cuda::cut_into_chunks(batch.sequences, {4, 100, 5});
   std::vector<int> seen(static_cast<std::size_t>(batch.rows()));
   for (std::size_t i = 0; i < chunks.chunks.size(); ++i) {
     const auto& chunk = chunks.chunks[i];
@@ -317,7 +317,7 @@ TEST(MomentChunks, CoverEveryRow) {
   }
   for (const int times : seen) EXPECT_EQ(times, 1);
 
-  const auto work = cuda::moment_work(chunks, 5, 16);
+  const auto work = cuda::schedule_moments(chunks, 5, 16);
   std::int32_t next = 0;
   for (const auto& segment : work.segments) {
     EXPECT_EQ(segment.begin, next);

@@ -22,24 +22,24 @@ Squares kernel_rows(const FusedRows& rows, const Ranges& ranges, std::int64_t ke
   pattern.poison();
   const DeviceBuffer chosen(ranges.rows), first(ranges.first), last(ranges.last),
       sequence(ranges.sequence);
-  cuda::score_rows({.q = rows.device.get(),
-                    .k = rows.on_device(rows.k(0, 0)),
-                    .q_stride = rows.stride,
-                    .k_stride = rows.stride,
-                    .rows = chosen.get<std::int32_t>(),
-                    .first_key = first.get<std::int32_t>(),
-                    .last_key = last.get<std::int32_t>(),
-                    .sequence_begin = sequence.get<std::int32_t>(),
-                    .count = count,
-                    .keys = keys,
-                    .n_heads = heads.n_heads,
-                    .n_kv_heads = heads.n_kv_heads,
-                    .d_head = heads.d_head,
-                    .scale = rows.scale(),
-                    .dtype = rows.dtype,
-                    .scores = scores.get<float>(),
-                    .pattern = pattern.get<float>()},
-                   nullptr);
+  cuda::ScoreRowsArguments arguments{{.q = rows.device.get(),
+                                      .k = rows.on_device(rows.k(0, 0)),
+                                      .row_stride = rows.stride,
+                                      .k_stride = rows.stride,
+                                      .n_heads = heads.n_heads,
+                                      .n_kv_heads = heads.n_kv_heads,
+                                      .d_head = heads.d_head,
+                                      .scale = rows.scale(),
+                                      .dtype = rows.dtype}};
+  arguments.rows = chosen.get<std::int32_t>();
+  arguments.first_key = first.get<std::int32_t>();
+  arguments.last_key = last.get<std::int32_t>();
+  arguments.sequence_begin = sequence.get<std::int32_t>();
+  arguments.count = count;
+  arguments.keys = keys;
+  arguments.scores = scores.get<float>();
+  arguments.pattern = pattern.get<float>();
+  cuda::score_rows(arguments, nullptr);
   return {scores.download<float>(), pattern.download<float>()};
 }
 

@@ -46,16 +46,16 @@ cuda::ScoreSource source_of(const FusedRows& rows, std::int64_t window) {
 LayerAttention on_gpu(const FusedRows& rows, const Batch& batch, std::int64_t window,
                       const AttentionRequest& request) {
   cuda::Stream stream;
-  cuda::StatisticsResults results(stream);
+  cuda::HostTransfers results(stream, 1 << 20);
   cuda::ScoreStatistics statistics(results, stream);
   require(cudaDeviceSynchronize());
   const auto source = source_of(rows, window);
   KeptAttention sink;
   statistics.begin(batch);
   statistics.row_sums(rows.heads.n_heads);
-  statistics.find_row_sums(source);
+  statistics.compute_row_sums(source);
   statistics.add(source, request, sink);
-  results.take_all();
+  results.deliver_all();
   return std::move(sink.parts.at(0));
 }
 

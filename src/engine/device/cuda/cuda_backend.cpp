@@ -1,37 +1,35 @@
-#include "engine/device/cuda/cuda_backend.h"
-
 #include <algorithm>
 #include <cstring>
-#include <optional>
+#include <memory>
 #include <utility>
 
-#include "engine/device/cuda/attention/attention_choice.h"
-#include "engine/device/cuda/attention/attention_kernel.h"
-#include "engine/device/cuda/attention/fused_attention.h"
+#include "engine/device/backend.h"
+#include "engine/device/cuda/attention/attention.h"
+#include "engine/device/cuda/attention/cudnn_attention.h"
 #include "engine/device/cuda/attention/hopper_attention.h"
 #include "engine/device/cuda/attention/score_rows.h"
 #include "engine/device/cuda/cuda_devices.h"
-#include "engine/device/cuda/cuda_error.h"
-#include "engine/device/cuda/heads.h"
 #include "engine/device/cuda/memory/activation_copies.h"
 #include "engine/device/cuda/memory/activations.h"
+#include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/memory/device_weights.h"
+#include "engine/device/cuda/memory/host_transfers.h"
 #include "engine/device/cuda/memory/key_value_store.h"
-#include "engine/device/cuda/norm.h"
+#include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/pass_rows.h"
 #include "engine/device/cuda/products/expert_mixture.h"
-#include "engine/device/cuda/products/gate.h"
-#include "engine/device/cuda/products/gated_product.h"
-#include "engine/device/cuda/products/product_rate.h"
 #include "engine/device/cuda/products/products.h"
 #include "engine/device/cuda/residual_updates.h"
-#include "engine/device/cuda/row_kernels.h"
 #include "engine/device/cuda/statistics/moment_statistics.h"
 #include "engine/device/cuda/statistics/score_statistics.h"
-#include "engine/device/cuda/statistics/statistics_results.h"
+#include "engine/device/memory_plan.h"
+#include "engine/ops/attention.h"
+#include "engine/ops/statistics.h"
 
 namespace qkscope::cuda {
 namespace {
+
+constexpr std::int64_t kMostStatisticsBytes = std::int64_t{64} << 20;  // in flight to the host
 
 int use_device(int device) {
   check(cudaSetDevice(device), "use the GPU");
@@ -49,8 +47,8 @@ class CudaBackend : public Backend {
         budget_(budget),
         products_(dtype_, stream_),
         hopper_attention_(model.config, dtype_, device_, stream_),
-        fused_attention_(hopper_attention_.serves() ? nullptr
-                                                    : std::make_unique<FusedAttention>(
+        cudnn_attention_(hopper_attention_.serves() ? nullptr
+                                                    : std::make_unique<CudnnAttention>(
                                                           model.config, dtype_, device_, stream_)),
         has_gated_product_(has_gated_product(model.config, dtype_, device_)),
         weights_(model, {.dtype = dtype_,
@@ -62,7 +60,7 @@ class CudaBackend : public Backend {
         a_(model.config, dtype_),
         updates_(model.config, dtype_, products_, a_, stream_),
         mixture_(model.config, dtype_, products_, copies_, stream_),
-        results_(stream_),
+        results_(stream_, kMostStatisticsBytes),
         moments_(results_, stream_),
         scores_(results_, stream_) {}
 
@@ -75,8 +73,8 @@ class CudaBackend : public Backend {
     batch_ = &batch;
     keeps_row_sums_ = false;
     store_ = nullptr;
-    continues_ = std::any_of(batch.sequences.begin(), batch.sequences.end(),
-                             [](const Sequence& sequence) { return sequence.past > 0; });
+    continues_ = std::ranges::any_of(batch.sequences,
+                                     [](const Sequence& sequence) { return sequence.past > 0; });
     budget_.check_rows(batch.rows());
     rows_.begin(batch);
     if (!continues_) begin_attention(batch.sequences);
@@ -93,9 +91,8 @@ class CudaBackend : public Backend {
 
   void use_store(KeyValueStore& store) override {
     store_ = static_cast<CudaStore*>(&store);
-    const auto rows = store_->new_rows(batch_->sequences);
-    stored_rows_.upload(std::span(rows), "row numbers", stream_);
-    if (continues_) rows_.place_keys(store_->first_rows(batch_->sequences));
+    stored_rows_.upload(store_->new_rows(batch_->sequences), "row numbers", stream_);
+    if (continues_) rows_.set_key_rows(store_->first_rows(batch_->sequences));
   }
 
   void embed() override {
@@ -122,13 +119,10 @@ class CudaBackend : public Backend {
 
   void put_residual(ConstTensorView residual) override {
     const auto whole = view(Buffer::residual);
-    if (residual.device().kind == Device::Kind::cuda) {
+    if (residual.device().kind == Device::Kind::cuda)
       copies_.put(residual.data<float>(), whole);
-      return;
-    }
-    Tensor values(residual.shape());
-    std::memcpy(values.view().bytes(), residual.bytes(), residual.size_bytes());
-    copies_.put(values, whole);
+    else
+      copies_.put(residual, whole);
   }
 
   void begin_layer(std::int64_t layer) override {
@@ -148,30 +142,28 @@ class CudaBackend : public Backend {
 
   void normalize(Norm which) override {
     const bool beside = config().parallel_residual && which == Norm::before_mlp;
-    norm({.x = beside ? a_.layer_input() : a_.residual(),
-          .norm = which == Norm::before_attention ? layer_->input_norm
-                  : which == Norm::before_mlp     ? layer_->mlp_norm
-                                                  : weights_.final_norm(),
-          .kind = config().norm,
-          .y = a_.normalized(),
-          .rows = running_rows(),
-          .n = config().d_model,
-          .eps = static_cast<float>(config().norm_eps),
-          .dtype = dtype_},
-         stream_);
+    normalize_rows({.x = beside ? a_.layer_input() : a_.residual(),
+                    .norm = which == Norm::before_attention ? layer_->input_norm
+                            : which == Norm::before_mlp     ? layer_->mlp_norm
+                                                            : weights_.final_norm(),
+                    .kind = config().norm,
+                    .y = a_.normalized(),
+                    .rows = running_rows(),
+                    .n = config().d_model,
+                    .eps = static_cast<float>(config().norm_eps),
+                    .dtype = dtype_},
+                   stream_);
   }
 
   void project_qkv(bool values) override {
     a_.begin_projection();
+    auto qkv = layer_->qkv;
+    if (!values) qkv.out -= a_.kv_width();
     products_.multiply({.x = a_.normalized(),
-                        .x_stride = config().d_model,
-                        .weight = layer_->qkv.weight,
-                        .bias = layer_->qkv.bias,
+                        .linear = qkv,
                         .y = a_.qkv(),
-                        .y_stride = a_.qkv_width(),
                         .rows = running_rows(),
-                        .in = config().d_model,
-                        .out = a_.qkv_width() - (values ? 0 : a_.kv_width())});
+                        .y_stride = a_.qkv_width()});
     if (config().qkv_clip > 0.0)
       clip(a_.qkv(), running_rows() * a_.qkv_width(), static_cast<float>(config().qkv_clip), dtype_,
            stream_);
@@ -190,14 +182,14 @@ class CudaBackend : public Backend {
   void rotate() override { pending_.rotation = true; }
 
   void attend() override {
-    finish_pending();
-    keep_keys();
-    const FusedAttentionArguments arguments{.q = a_.qkv(),
-                                            .k = a_.k(),
-                                            .v = a_.v(),
-                                            .z = a_.z(),
-                                            .window = layer_config_.window,
-                                            .scale = scale()};
+    apply_pending();
+    append_to_cache();
+    const CausalAttentionArguments heads{.q = a_.qkv(),
+                                         .k = a_.k(),
+                                         .v = a_.v(),
+                                         .z = a_.z(),
+                                         .window = layer_config_.window,
+                                         .scale = scale()};
     const bool needs_row_sums = keeps_row_sums_ || config().has_sinks();
     const auto row_sums = needs_row_sums ? scores_.row_sums(config().n_heads) : RowSums{};
     const auto kernel = choose_attention({.capability = capability_,
@@ -206,15 +198,15 @@ class CudaBackend : public Backend {
                                           .softcap = config().attention_softcap > 0.0,
                                           .sinks = config().has_sinks(),
                                           .own_scale = layer_config_.score_scale != 1.0,
-                                          .chosen_rows = rows_.narrowed() || continues_},
+                                          .chosen_rows = rows_.has_dropped_rows() || continues_},
                                          {.flash_infer = hopper_attention_.serves()});
     if (kernel == AttentionKernel::flash_infer) {
-      hopper_attention_.attend(arguments, row_sums);
+      hopper_attention_.attend(heads, row_sums);
       attention_kernel_ = "FlashInfer (Hopper)";
-    } else if (kernel == AttentionKernel::cudnn && fused_attention_->attend(arguments)) {
+    } else if (kernel == AttentionKernel::cudnn && cudnn_attention_->attend(heads)) {
       attention_kernel_ = "cuDNN";
       // cuDNN could return row sums, but its kernel with row sums gives other bits of z.
-      if (keeps_row_sums_) scores_.find_row_sums(score_source());
+      if (keeps_row_sums_) scores_.compute_row_sums(score_source());
     } else {
       attend_with_own_kernel(row_sums);
     }
@@ -230,13 +222,7 @@ class CudaBackend : public Backend {
   }
 
   void project_output(Addition addition) override {
-    updates_.add_product({.x = a_.z(),
-                          .x_stride = a_.q_width(),
-                          .weight = layer_->o.weight,
-                          .bias = layer_->o.bias,
-                          .rows = running_rows(),
-                          .in = a_.q_width(),
-                          .out = config().d_model},
+    updates_.add_product({.x = a_.z(), .linear = layer_->o, .rows = running_rows()},
                          {.running = running_rows(),
                           .post_norm = layer_->post_attention_norm,
                           .addition = addition});
@@ -248,7 +234,7 @@ class CudaBackend : public Backend {
     mixture_.project_router(a_.normalized(), running_rows(), layer_->router);
   }
 
-  void choose_experts() override { mixture_.choose(running_rows()); }
+  void choose_experts() override { mixture_.choose_experts(running_rows()); }
 
   std::int64_t mlp_rows() const override {
     return layer_config_.experts ? cuda_expert_rows(config()) : kCudaMlpRows;
@@ -264,14 +250,9 @@ class CudaBackend : public Backend {
       return;
     }
     products_.multiply({.x = a_.normalized(begin),
-                        .x_stride = config().d_model,
-                        .weight = layer_->gate_up.weight,
-                        .bias = layer_->gate_up.bias,
+                        .linear = layer_->gate_up,
                         .y = a_.reserve_gate_up(),
-                        .y_stride = a_.mlp_width(),
-                        .rows = count,
-                        .in = config().d_model,
-                        .out = a_.mlp_width()});
+                        .rows = count});
   }
 
   void gate(std::int64_t count) override {
@@ -297,31 +278,18 @@ class CudaBackend : public Backend {
     if (layer_config_.experts) {
       a_.reserve_update(running_rows());
       mixture_.project_down(layer_->experts_down, a_.update(begin));
-      return updates_.add_made(count, target);
+      return updates_.add_computed(count, target);
     }
-    updates_.add_product({.x = a_.gated(),
-                          .x_stride = config().d_mlp,
-                          .weight = layer_->down.weight,
-                          .bias = layer_->down.bias,
-                          .rows = count,
-                          .in = config().d_mlp,
-                          .out = config().d_model},
-                         target);
+    updates_.add_product({.x = a_.gated(), .linear = layer_->down, .rows = count}, target);
   }
 
   void project_logits() override {
     const auto rows = running_rows();
     void* logits = a_.begin_logits(rows);
-    const auto head = weights_.head();
     products_.multiply({.x = a_.normalized(),
-                        .x_stride = config().d_model,
-                        .weight = head.weight,
-                        .bias = head.bias,
+                        .linear = weights_.head(),
                         .y = logits,
-                        .y_stride = config().vocab_size,
                         .rows = rows,
-                        .in = config().d_model,
-                        .out = config().vocab_size,
                         .factor = static_cast<float>(config().logit_scale)});
     if (config().logit_softcap > 0.0)
       soft_cap(logits, rows * config().vocab_size, static_cast<float>(config().logit_softcap),
@@ -329,14 +297,15 @@ class CudaBackend : public Backend {
   }
 
   void keep_rows(std::span<const std::int64_t> rows) override {
-    finish_pending();
+    apply_pending();
     rows_.keep(rows);
     const auto count = running_rows();
     const auto take = [&](const void* from, std::int64_t stride, void* to, std::int64_t n) {
-      take_rows({.x = from,
-                 .row_stride = stride,
-                 .rows = rows_.kept(),
+      copy_rows({.x = from,
+                 .x_stride = stride,
+                 .x_rows = rows_.kept_rows(),
                  .y = to,
+                 .y_stride = n,
                  .count = count,
                  .n = n,
                  .dtype = dtype_},
@@ -354,13 +323,12 @@ class CudaBackend : public Backend {
   std::int64_t running_rows() const override { return rows_.count(); }
 
   void read(Buffer buffer, const Selection& selection, Show show) override {
-    finish_pending_of(buffer);
-    const auto [rows, heads] = numbers_of(selection);
-    copies_.copy_to_host(view(buffer), rows, heads, std::move(show));
+    apply_pending_for(buffer);
+    copies_.copy_to_host(view(buffer), indices_of(selection), std::move(show));
   }
 
   void edit(Buffer buffer, const std::function<void(TensorView)>& change) override {
-    finish_pending_of(buffer);
+    apply_pending_for(buffer);
     copies_.show_all();
     const auto whole = view(buffer);
     const auto before = copies_.fetch(whole);
@@ -374,64 +342,66 @@ class CudaBackend : public Backend {
   }
 
   ActivationCopy copy(Buffer buffer, const Selection& selection) override {
-    finish_pending_of(buffer);
-    const auto [rows, heads] = numbers_of(selection);
+    apply_pending_for(buffer);
     Shape shape;
-    auto memory = copies_.copy_on_device(view(buffer), rows, heads, shape);
+    auto memory = copies_.copy_on_device(view(buffer), indices_of(selection), shape);
     const TensorView copied(static_cast<std::byte*>(memory.get()), DType::f32, shape,
                             {Device::Kind::cuda, device_});
     return {std::move(memory), copied};
   }
 
   void put(Buffer buffer, const ActivationCopy& values) override {
-    finish_pending_of(buffer);
+    apply_pending_for(buffer);
     const bool changed = copies_.put(values.view.data<float>(), view(buffer));
     if (changed && buffer == Buffer::update) updates_.mark_edited();
   }
 
   void score_rows(const RowScores& out) override {
-    finish_pending();
-    keep_keys();
+    apply_pending();
+    append_to_cache();
     copies_.show_all();
-    if (!out.edited) return show_scores(out, score_source(), rows_, stream_);
-    host_attention_.emplace(fetch_attention());
-    host_attention_->score_rows(out);
+    if (!out.edited) return copy_scores_to_host(out, score_source(), rows_, stream_);
+    edited_heads_ = fetch_heads();
+    qkscope::score_rows(host_input(edited_heads_), out.rows, out.scores, out.pattern);
   }
 
   void pattern_of_edited_scores(const RowScores& edited) override {
-    host_attention_->pattern_of_edited_scores(edited);
+    qkscope::pattern_of_edited_scores(host_input(edited_heads_), edited.rows, edited.scores,
+                                      edited.pattern);
   }
 
   void attend_edited_rows(const RowScores& edited) override {
     const auto z = view(Buffer::z);
     auto values = copies_.fetch(z);
-    host_attention_->attend_edited_rows(edited, values);
+    qkscope::attend_edited_rows(host_input(edited_heads_), edited.rows, edited.scores,
+                                edited.pattern, values);
     copies_.put(values, z);
-    host_attention_.reset();
+    edited_heads_ = {};
   }
 
   void add_moments(Buffer buffer, const MomentRequest& request, MomentConsumer& sink) override {
-    QKSCOPE_ASSERT(!rows_.narrowed());
-    finish_pending_of(buffer);
+    QKSCOPE_ASSERT(!rows_.has_dropped_rows());
+    apply_pending_for(buffer);
     moments_.add(view(buffer), request, sink);
   }
 
   void keep_row_sums(bool keep) override { keeps_row_sums_ = keep; }
 
   void add_attention(const AttentionRequest& request, AttentionConsumer& sink) override {
-    QKSCOPE_ASSERT(keeps_row_sums_ && !rows_.narrowed());
+    QKSCOPE_ASSERT(keeps_row_sums_ && !rows_.has_dropped_rows());
     if (request.replacements.empty() && request.kept.empty())
       return scores_.add(score_source(), request, sink);
     // Replaced keys and sets of keys are evaluated on the host.
-    finish_pending();
-    results_.take_all();
-    sink.add(
-        fetch_attention().statistics(scores_.fetch_row_sums(score_source()), batch_->ids, request));
+    apply_pending();
+    results_.deliver_all();
+    const auto heads = fetch_heads();
+    const auto row_sums = scores_.fetch_row_sums(score_source());
+    sink.add(attention_statistics({host_input(heads), row_sums, batch_->ids}, request));
   }
 
   void finish() override {
     copies_.show_all();
-    results_.take_all();
+    results_.deliver_all();
     check(cudaStreamSynchronize(stream_), "finish the forward pass");
   }
 
@@ -447,7 +417,7 @@ class CudaBackend : public Backend {
   double product_rate(double seconds) override {
     use_device(device_);
     weights_.wait();  // wait: both compete for PCIe bandwidth and device memory
-    return cuda::product_rate(products_, dtype_, seconds, stream_);
+    return products_.measure_rate(seconds);
   }
 
  private:
@@ -456,7 +426,7 @@ class CudaBackend : public Backend {
     if (hopper_attention_.serves())
       hopper_attention_.begin(sequences);
     else
-      fused_attention_->begin(sequences);
+      cudnn_attention_->begin(sequences);
   }
 
   float scale() const { return static_cast<float>(config().score_scale(layer_number_)); }
@@ -469,47 +439,43 @@ class CudaBackend : public Backend {
                                                      : a_.view(buffer, running_rows());
   }
 
-  struct Numbers {
-    std::vector<std::int32_t> rows;
-    std::vector<std::int32_t> heads;
-  };
-  Numbers numbers_of(const Selection& selection) const {
-    Numbers numbers;
-    for (const auto row : selection.rows) numbers.rows.push_back(rows_.number_of(row));
-    numbers.heads.assign(selection.heads.begin(), selection.heads.end());
-    return numbers;
+  SelectedIndices indices_of(const Selection& selection) const {
+    SelectedIndices selected;
+    for (const auto row : selection.rows) selected.rows.push_back(rows_.running_index(row));
+    selected.heads.assign(selection.heads.begin(), selection.heads.end());
+    return selected;
   }
 
-  void finish_pending() {
+  void apply_pending() {
     const bool scales = pending_.rotation && config().query_scaling.has_value();
     const bool rotates = pending_.rotation && layer_config_.rope >= 0;
     if (pending_.norm || rotates || scales)
-      finish_heads({.q = a_.qkv(),
-                    .k = a_.k(),
-                    .row_stride = a_.qkv_width(),
-                    .rows = running_rows(),
-                    .n_heads = config().n_heads,
-                    .n_kv_heads = config().n_kv_heads,
-                    .d_head = config().d_head,
-                    .q_norm = pending_.norm ? layer_->q_norm.weight : nullptr,
-                    .k_norm = pending_.norm ? layer_->k_norm.weight : nullptr,
-                    .eps = static_cast<float>(config().norm_eps),
-                    .rotary = rows_.rotary(layer_config_.rope),
-                    .rotate = rotates,
-                    .interleaved = config().rope_interleaved,
-                    .query_scale = scales ? rows_.query_scale() : nullptr,
-                    .dtype = dtype_},
-                   stream_);
+      normalize_and_rotate({.q = a_.qkv(),
+                            .k = a_.k(),
+                            .row_stride = a_.qkv_width(),
+                            .rows = running_rows(),
+                            .n_heads = config().n_heads,
+                            .n_kv_heads = config().n_kv_heads,
+                            .d_head = config().d_head,
+                            .q_norm = pending_.norm ? layer_->q_norm.weight : nullptr,
+                            .k_norm = pending_.norm ? layer_->k_norm.weight : nullptr,
+                            .eps = static_cast<float>(config().norm_eps),
+                            .rotary = rows_.rotary(layer_config_.rope),
+                            .rotate = rotates,
+                            .interleaved = config().rope_interleaved,
+                            .query_scale = scales ? rows_.query_scale() : nullptr,
+                            .dtype = dtype_},
+                           stream_);
     pending_.norm = pending_.rotation = false;
   }
 
-  void finish_pending_of(Buffer buffer) {
-    if (buffer == Buffer::q || buffer == Buffer::k) finish_pending();
-    if (buffer == Buffer::gate || buffer == Buffer::up) show_gate_up();
+  void apply_pending_for(Buffer buffer) {
+    if (buffer == Buffer::q || buffer == Buffer::k) apply_pending();
+    if (buffer == Buffer::gate || buffer == Buffer::up) compute_gate_up();
   }
 
   // Computes gate and up separately, with the same bits as inside the gated product.
-  void show_gate_up() {
+  void compute_gate_up() {
     if (const void* x = std::exchange(pending_.gate_up, nullptr); x != nullptr)
       multiply_gated(x, a_.reserve_gate_up(), a_.mlp_rows(), /*apart=*/true);
   }
@@ -522,16 +488,16 @@ class CudaBackend : public Backend {
                           .in = config().d_model,
                           .n = config().d_mlp,
                           .apart = apart,
-                          .dtype = dtype_,
+                          .bf16 = dtype_ == DType::bf16,
                           .device = device_},
                          stream_);
   }
 
   void attend_with_own_kernel(const RowSums& row_sums) {
     attention_kernel_ = dtype_ == DType::f32 ? "our own" : "our own (mma.sync)";
-    const auto keys = rows_.keys(layer_config_.window);
+    const auto keys = rows_.visible_keys(layer_config_.window);
     attention({.q = a_.queries(),
-               .k = all_keys(),
+               .k = key_rows(),
                .v = continues_ ? store_->v(layer_number_) : a_.v(),
                .z = a_.z(),
                .q_stride = a_.query_stride(),
@@ -554,20 +520,20 @@ class CudaBackend : public Backend {
 
   // Normalises each row of x (running rows, width) as one vector, in place.
   void normalize_whole(void* x, const DeviceNorm& weights, std::int64_t width) {
-    norm({.x = x,
-          .norm = weights,
-          .y = x,
-          .rows = running_rows(),
-          .n = width,
-          .row_stride = a_.qkv_width(),
-          .eps = static_cast<float>(config().norm_eps),
-          .dtype = dtype_},
-         stream_);
+    normalize_rows({.x = x,
+                    .norm = weights,
+                    .y = x,
+                    .rows = running_rows(),
+                    .n = width,
+                    .row_stride = a_.qkv_width(),
+                    .eps = static_cast<float>(config().norm_eps),
+                    .dtype = dtype_},
+                   stream_);
   }
 
   ScoreSource score_source() const {
     return {.q = a_.qkv(),
-            .k = all_keys(),
+            .k = key_rows(),
             .row_stride = a_.qkv_width(),
             .k_stride = key_stride(),
             .n_heads = config().n_heads,
@@ -580,48 +546,58 @@ class CudaBackend : public Backend {
             .sinks = layer_->sinks};
   }
 
-  const void* all_keys() const { return continues_ ? store_->k(layer_number_) : a_.k(); }
+  const void* key_rows() const { return continues_ ? store_->k(layer_number_) : a_.k(); }
   std::int64_t key_stride() const { return continues_ ? store_->row_stride() : a_.qkv_width(); }
 
   // Appends the keys and values of this layer to the KV cache, once per layer.
-  void keep_keys() {
+  void append_to_cache() {
     if (store_ == nullptr || keys_kept_) return;
-    put_rows({.x = a_.k(),
-              .x_stride = a_.qkv_width(),
-              .rows = stored_rows_.as<std::int32_t>(),
-              .y = store_->k(layer_number_),
-              .y_stride = store_->row_stride(),
-              .count = batch_->rows(),
-              .n = 2 * a_.kv_width(),
-              .dtype = dtype_},
-             stream_);
+    copy_rows({.x = a_.k(),
+               .x_stride = a_.qkv_width(),
+               .y = store_->k(layer_number_),
+               .y_stride = store_->row_stride(),
+               .y_rows = stored_rows_.as<std::int32_t>(),
+               .count = batch_->rows(),
+               .n = 2 * a_.kv_width(),
+               .dtype = dtype_},
+              stream_);
     keys_kept_ = true;
   }
 
   // Copies the keys or values of all positions to the host, sequence after sequence.
-  Tensor fetch_all(bool keys) {
+  Tensor fetch_cached(bool keys) {
     if (!continues_) return copies_.fetch(view(keys ? Buffer::k : Buffer::v));
     std::int64_t rows = 0;
     for (const auto& sequence : batch_->sequences) rows += sequence.end();
     Tensor all({rows, config().n_kv_heads, config().d_head});
     auto* to = all.view().bytes();
     for (const auto& sequence : batch_->sequences) {
-      const auto part = copies_.fetch(keys ? store_->all_keys(layer_number_, sequence)
-                                           : store_->all_values(layer_number_, sequence));
+      void* const data = keys ? store_->k(layer_number_) : store_->v(layer_number_);
+      const auto part = copies_.fetch(store_->rows_of(data, sequence));
       std::memcpy(to, part.view().bytes(), part.view().size_bytes());
       to += part.view().size_bytes();
     }
     return all;
   }
 
-  HostAttention fetch_attention() {
-    return {.q = copies_.fetch(view(Buffer::q)),
-            .k = fetch_all(true),
-            .v = fetch_all(false),
+  // q, k and v of one layer on the host, where edited scores are applied: an unedited row is
+  // recognised by its bits and keeps its z.
+  struct HostHeads {
+    Tensor q;  // (rows, n_heads, d_head)
+    Tensor k;  // (rows, n_kv_heads, d_head)
+    Tensor v;  // (rows, n_kv_heads, d_head)
+  };
+  HostHeads fetch_heads() {
+    return {copies_.fetch(view(Buffer::q)), fetch_cached(true), fetch_cached(false)};
+  }
+  AttentionInput host_input(const HostHeads& heads) const {
+    return {.q = heads.q,
+            .k = heads.k,
+            .v = heads.v,
             .sequences = batch_->sequences,
             .scale = scale(),
-            .softcap = softcap(),
             .window = layer_config_.window,
+            .softcap = softcap(),
             .sinks = model().weights.layers[static_cast<std::size_t>(layer_number_)].sinks};
   }
 
@@ -638,7 +614,7 @@ class CudaBackend : public Backend {
   Stream stream_;
   Products products_;
   HopperAttention hopper_attention_;
-  std::unique_ptr<FusedAttention> fused_attention_;  // used where hopper_attention_ has no kernel
+  std::unique_ptr<CudnnAttention> cudnn_attention_;  // used where hopper_attention_ has no kernel
   bool has_gated_product_;
   DeviceWeights weights_;
   PassRows rows_;
@@ -646,7 +622,7 @@ class CudaBackend : public Backend {
   Activations a_;
   ResidualUpdates updates_;
   ExpertMixture mixture_;
-  StatisticsResults results_;
+  HostTransfers results_;  // statistics in flight to the host
   MomentStatistics moments_;
   ScoreStatistics scores_;
   bool keeps_row_sums_ = false;
@@ -661,7 +637,7 @@ class CudaBackend : public Backend {
   LayerConfig layer_config_;
   Pending pending_;
   const char* attention_kernel_ = "none";
-  std::optional<HostAttention> host_attention_;
+  HostHeads edited_heads_;  // set while the scores of a layer are edited
 };
 
 }  // namespace

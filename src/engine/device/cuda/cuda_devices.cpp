@@ -3,19 +3,20 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
-#include "engine/device/cuda/compare.h"
-#include "engine/device/cuda/cuda_error.h"
+#include "base/core/error.h"
+#include "engine/device/cuda/memory/device_memory.h"
+#include "engine/device/cuda/pass_kernels.h"
 
 namespace qkscope::cuda {
 namespace {
 
-int attribute(cudaDeviceAttr which, int device) {
+int device_attribute(cudaDeviceAttr which, int device) {
   int value = 0;
   check(cudaDeviceGetAttribute(&value, which, device), "ask the GPU");
   return value;
 }
 
-void wait_for(Device device) {
+void synchronize(Device device) {
   if (device.kind == Device::Kind::cpu) return;
   check(cudaSetDevice(device.index), "use the GPU");
   check(cudaDeviceSynchronize(), "wait for the GPU");
@@ -32,8 +33,8 @@ std::string why_unusable(int device) {
   return fmt::format(
       "the GPU has compute capability {}.{}, and this build has code for " QKSCOPE_CUDA_CODE
       " (CMAKE_CUDA_ARCHITECTURES); build it where the GPU is, or with -DQKSCOPE_CUDA_ALL=ON",
-      attribute(cudaDevAttrComputeCapabilityMajor, device),
-      attribute(cudaDevAttrComputeCapabilityMinor, device));
+      device_attribute(cudaDevAttrComputeCapabilityMajor, device),
+      device_attribute(cudaDevAttrComputeCapabilityMinor, device));
 }
 
 bool is_hopper(int device) {
@@ -41,12 +42,12 @@ bool is_hopper(int device) {
 }
 
 int capability(int device) {
-  return 10 * attribute(cudaDevAttrComputeCapabilityMajor, device) +
-         attribute(cudaDevAttrComputeCapabilityMinor, device);
+  return 10 * device_attribute(cudaDevAttrComputeCapabilityMajor, device) +
+         device_attribute(cudaDevAttrComputeCapabilityMinor, device);
 }
 
 int multiprocessors(int device) {
-  return attribute(cudaDevAttrMultiProcessorCount, device);
+  return device_attribute(cudaDevAttrMultiProcessorCount, device);
 }
 
 std::int64_t free_memory(int device) {
@@ -58,10 +59,10 @@ std::int64_t free_memory(int device) {
 }
 
 void copy_values(TensorView to, ConstTensorView from) {
-  wait_for(from.device());
-  wait_for(to.device());
+  synchronize(from.device());
+  synchronize(to.device());
   check(cudaMemcpy(to.bytes(), from.bytes(), to.size_bytes(), cudaMemcpyDefault), "copy values");
-  wait_for(to.device());
+  synchronize(to.device());
 }
 
 }  // namespace qkscope::cuda

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -9,10 +10,11 @@
 #include <cuda_runtime.h>
 
 #include "base/core/dtype.h"
+#include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {
 
-constexpr unsigned kAllLanes = 0xffffffffu;  // of a warp
+constexpr unsigned kAllLanes = 0xffffffffu;  // shuffle mask of a full warp
 
 __device__ inline float to_float(float x) {
   return x;
@@ -44,7 +46,7 @@ __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
 
 // Returns x rounded to T and back, as if it had been stored.
 template <typename T>
-__device__ float rounded(float x) {
+__device__ float round_to(float x) {
   return to_float(from_float<T>(x));
 }
 
@@ -58,9 +60,16 @@ struct alignas(sizeof(T) * N) Pack {
 template <typename T>
 constexpr int kPack = 16 / sizeof(T);
 
-__device__ inline float warp_sum(float x) {
+template <typename Number>
+__device__ Number warp_sum(Number x) {
   for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(kAllLanes, x, offset);
   return x;
+}
+
+// Sum over the four lanes whose numbers differ in the last two bits; every lane receives it.
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(kAllLanes, x, 1);
+  return x + __shfl_xor_sync(kAllLanes, x, 2);
 }
 
 // Butterfly reduction of many values over lanes kDistance apart: each lane sends the kHalf values
@@ -86,6 +95,44 @@ void with_type(DType dtype, Run run) {
     run(__half{});
   else
     run(float{});
+}
+
+// Calls run(T{}) with the C++ type of `dtype`, which must be f16 or bf16.
+template <typename Run>
+void with_16bit_type(DType dtype, Run run) {
+  if (dtype == DType::bf16)
+    run(__nv_bfloat16{});
+  else
+    run(__half{});
+}
+
+// Calls run(width), a std::integral_constant, with the smallest of the ascending kWidths that is at
+// least d_head, or with the last one.
+template <int kWidth, int... kWider, typename Run>
+void with_width(std::int64_t d_head, Run run) {
+  if constexpr (sizeof...(kWider) > 0)
+    if (d_head > kWidth) return with_width<kWider...>(d_head, run);
+  run(std::integral_constant<int, kWidth>{});
+}
+
+// Calls launch(T{}, blocks), which launches a kernel, unless there are no blocks. `operation` names
+// the kernel in error messages.
+template <typename Launch>
+void launch_typed(DType dtype, std::int64_t blocks, const char* operation, Launch launch) {
+  if (blocks == 0) return;
+  with_type(dtype, [&](auto type) { launch(type, static_cast<unsigned>(blocks)); });
+  check_launch(operation);
+}
+
+// Launches `kernel` with `bytes` bytes of dynamic shared memory per block.
+template <typename... Parameters, typename... Arguments>
+void launch_with_shared(const char* operation, void (*kernel)(Parameters...), std::int64_t blocks,
+                        int threads, int bytes, cudaStream_t stream,
+                        const Arguments&... arguments) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+        operation);
+  kernel<<<static_cast<unsigned>(blocks), threads, bytes, stream>>>(arguments...);
+  check_launch(operation);
 }
 
 }  // namespace qkscope::cuda

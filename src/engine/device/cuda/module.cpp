@@ -1,11 +1,75 @@
-// Exported symbols of libqkscope_cuda.so: its version stamp and the entry point that exchanges
-// function tables.
+// Entry point of libqkscope_cuda.so, and functions of libqkscope that this module uses: they
+// forward through the library's function table. The module must not link copies of them, which
+// would have a log and a thread pool of their own.
 #include <cuda_runtime.h>
 
-#include "engine/device/cuda/cuda_backend.h"
+#include "base/core/log.h"
+#include "base/core/thread_pool.h"
 #include "engine/device/cuda/cuda_devices.h"
-#include "engine/device/cuda/memory/host.h"
+#include "engine/device/cuda_module.h"
 #include "engine/device/module_stamp.h"
+#include "engine/ops/attention.h"
+
+namespace qkscope {
+namespace {
+
+const CudaHost* host = nullptr;
+
+}  // namespace
+
+bool log::wanted(LogLevel level) {
+  return host->log_wanted(level);
+}
+
+void log::write(LogLevel level, const std::string& message) {
+  host->log_write(level, message);
+}
+
+void parallel_ranges(std::int64_t count, std::int64_t grain,
+                     const std::function<void(std::int64_t, std::int64_t)>& body) {
+  host->parallel_ranges(count, grain, body);
+}
+
+void DeviceBudget::check_rows(std::int64_t rows) const {
+  host->check_rows(*this, rows);
+}
+
+std::int64_t DeviceBudget::take_cache(std::int64_t sequences, std::int64_t positions) {
+  return host->take_cache(*this, sequences, positions);
+}
+
+RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length) {
+  return host->rope_frequencies(rope, length);
+}
+
+void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows, TensorView scores,
+                TensorView pattern) {
+  host->score_rows(input, rows, scores, pattern);
+}
+
+void pattern_of_edited_scores(const AttentionInput& input, std::span<const std::int64_t> rows,
+                              ConstTensorView scores, TensorView pattern) {
+  host->pattern_of_edited_scores(input, rows, scores, pattern);
+}
+
+void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
+                        ConstTensorView scores, ConstTensorView pattern, TensorView z) {
+  host->attend_edited_rows(input, rows, scores, pattern, z);
+}
+
+LayerAttention attention_statistics(const AttendedRows& attended, const AttentionRequest& request) {
+  return host->attention_statistics(attended, request);
+}
+
+ExpertRows rows_by_expert(ConstTensorView indices, std::int64_t experts) {
+  return host->rows_by_expert(indices, experts);
+}
+
+void widen_rows(const WeightMatrix& matrix, const WeightPart& part, float* out) {
+  host->widen_rows(matrix, part, out);
+}
+
+}  // namespace qkscope
 
 using namespace qkscope;
 
@@ -14,7 +78,7 @@ extern "C" {
 [[gnu::visibility("default")]] extern const char qkscope_cuda_stamp[];
 const char qkscope_cuda_stamp[] = QKSCOPE_MODULE_STAMP;
 
-[[gnu::visibility("default")]] const CudaModule* qkscope_cuda_module(const CudaHost* host) {
+[[gnu::visibility("default")]] const CudaModule* qkscope_cuda_module(const CudaHost* table) {
   static constexpr CudaModule kModule{
       .cuda_version = CUDART_VERSION,
       .why_unusable = cuda::why_unusable,
@@ -22,7 +86,7 @@ const char qkscope_cuda_stamp[] = QKSCOPE_MODULE_STAMP;
       .copy_values = cuda::copy_values,
       .make_backend = cuda::make_backend,
   };
-  cuda::set_host(host);
+  host = table;
   return &kModule;
 }
 }

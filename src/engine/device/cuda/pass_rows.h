@@ -2,22 +2,26 @@
 // and the key ranges that follow.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include "engine/device/cuda/heads.h"
+#include "engine/device/backend.h"
 #include "engine/device/cuda/memory/device_memory.h"
+#include "engine/device/cuda/pass_kernels.h"
+#include "engine/ops/attention.h"
 #include "qkscope/forward.h"
 #include "qkscope/model.h"
 
 namespace qkscope::cuda {
 
-// Device arrays with one entry per running row.
-struct KeyRange {
-  const std::int32_t* first = nullptr;
-  const std::int32_t* last = nullptr;
+// Device arrays with one entry per running row, as rows of k.
+struct VisibleKeys {
+  const std::int32_t* first = nullptr;  // first visible key
+  const std::int32_t* last = nullptr;   // last visible key
   const std::int32_t* begin = nullptr;  // first key of the row's sequence
 };
 
@@ -26,42 +30,156 @@ class PassRows {
   PassRows(const ModelConfig& model, DType dtype, cudaStream_t stream)
       : model_(model), dtype_(dtype), stream_(stream) {}
 
-  void begin(const Batch& batch);
+  void begin(const Batch& batch) {
+    batch_ = &batch;
+    kept_.clear();
+    key_rows_.clear();
+    ids_.upload(batch.ids, "row numbers", stream_);
+    locate_rows();
+  }
   // Declares that keys are not in the rows of the batch: the keys of sequence s start at row
   // first_rows[s].
-  void place_keys(std::vector<std::int64_t> first_rows);
+  void set_key_rows(std::vector<std::int64_t> first_rows) {
+    key_rows_ = std::move(first_rows);
+    for (auto& [window, range] : ranges_) range.count = 0;
+  }
   // Restricts the pass to these rows of the batch from now on.
-  void keep(std::span<const std::int64_t> rows);
+  void keep(std::span<const std::int64_t> rows) {
+    kept_.assign(rows.begin(), rows.end());
+    const std::vector<std::int32_t> kept_rows(rows.begin(), rows.end());
+    device_kept_.upload(kept_rows, "row numbers", stream_);
+    locate_rows();
+  }
 
-  std::int64_t count() const;
-  bool narrowed() const { return !kept_.empty(); }
-  const std::int32_t* ids() const { return ids_.as<std::int32_t>(); }           // of the batch
-  const std::int32_t* kept() const { return device_kept_.as<std::int32_t>(); }  // rows of the batch
+  std::int64_t count() const { return has_dropped_rows() ? std::ssize(kept_) : batch_->rows(); }
+  bool has_dropped_rows() const { return !kept_.empty(); }
+  const std::int32_t* ids() const { return ids_.as<std::int32_t>(); }  // (batch rows)
+  // Rows of the batch that still run, shape (count).
+  const std::int32_t* kept_rows() const { return device_kept_.as<std::int32_t>(); }
   const std::int32_t* positions() const { return device_positions_.as<std::int32_t>(); }  // (count)
-  std::int32_t number_of(std::int64_t row) const;  // index of the row among the running rows
-  const float* query_scale() const;                // (count) or null
-  RotaryView rotary(int rope) const;
+  // Returns the index of a row of the batch among the running rows.
+  std::int32_t running_index(std::int64_t row) const {
+    return static_cast<std::int32_t>(running_row(kept_, row));
+  }
+  const float* query_scale() const {  // (count) or null
+    return model_.query_scaling ? query_scale_.as<float>() : nullptr;
+  }
+  RotaryView rotary(int rope) const {
+    if (rope < 0) return {};
+    const auto& table = tables_[static_cast<std::size_t>(rope)];
+    return {table.cos.data(), table.sin.data(), model_.ropes[static_cast<std::size_t>(rope)].dim};
+  }
   // Returns which rows of k each running row attends to.
-  KeyRange keys(std::int64_t window);
+  VisibleKeys visible_keys(std::int64_t window) {
+    auto& range = ranges_[window];
+    const auto rows = count();
+    if (range.count != rows) {
+      std::vector<std::int64_t> running(static_cast<std::size_t>(rows));
+      for (std::int64_t i = 0; i < rows; ++i) running[static_cast<std::size_t>(i)] = batch_row(i);
+      range.numbers.upload(key_ranges(running, window), "row numbers", stream_);
+      range.count = rows;
+    }
+    const auto* numbers = range.numbers.as<std::int32_t>();
+    return {numbers + rows, numbers + 2 * rows, numbers + 3 * rows};
+  }
   // For the given rows of the batch, returns four concatenated lists: row numbers, first keys, last
   // keys, and sequence starts.
-  std::vector<std::int32_t> places(std::span<const std::int64_t> rows, std::int64_t window) const;
+  std::vector<std::int32_t> key_ranges(std::span<const std::int64_t> rows,
+                                       std::int64_t window) const {
+    const auto count = rows.size();
+    std::vector<std::int32_t> numbers(4 * count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto number = running_index(rows[i]);
+      const auto at = static_cast<std::size_t>(number);
+      const auto begin = first_key(sequences_[at]);
+      numbers[i] = number;
+      numbers[count + i] =
+          static_cast<std::int32_t>(begin + first_visible_key(positions_[at], window));
+      numbers[2 * count + i] = static_cast<std::int32_t>(begin + positions_[at]);
+      numbers[3 * count + i] = static_cast<std::int32_t>(begin);
+    }
+    return numbers;
+  }
 
  private:
   struct Table {
-    DeviceBlock cos;
-    DeviceBlock sin;
+    DeviceMemory cos;
+    DeviceMemory sin;
   };
   struct Range {
-    UploadBuffer numbers;  // layout: see places()
+    UploadBuffer numbers;  // layout: see key_ranges()
     std::int64_t count = 0;
   };
 
-  std::int64_t row_of(std::int64_t number) const;
-  std::int64_t first_key(std::int32_t sequence) const;
-  void place_rows();
-  void fill_tables();
-  void scale_queries();
+  std::int64_t batch_row(std::int64_t number) const {
+    return has_dropped_rows() ? kept_[static_cast<std::size_t>(number)] : number;
+  }
+
+  std::int64_t first_key(std::int32_t sequence) const {
+    const auto number = static_cast<std::size_t>(sequence);
+    return key_rows_.empty() ? batch_->sequences[number].begin : key_rows_[number];
+  }
+
+  void locate_rows() {
+    const auto rows = static_cast<std::size_t>(count());
+    positions_.resize(rows);
+    sequences_.resize(rows);
+    std::size_t sequence = 0;
+    for (std::size_t i = 0; i < rows; ++i) {
+      const auto row = batch_row(static_cast<std::int64_t>(i));
+      while (row >= batch_->sequences[sequence].begin + batch_->sequences[sequence].length)
+        ++sequence;
+      const auto& its = batch_->sequences[sequence];
+      positions_[i] = static_cast<std::int32_t>(its.past + row - its.begin);
+      sequences_[i] = static_cast<std::int32_t>(sequence);
+    }
+    device_positions_.upload(positions_, "row numbers", stream_);
+    device_sequences_.upload(sequences_, "row numbers", stream_);
+    for (auto& [window, range] : ranges_) range.count = 0;
+    fill_rotary_tables();
+    if (model_.query_scaling) upload_query_scale();
+  }
+
+  void fill_rotary_tables() {
+    tables_.resize(model_.ropes.size());
+    const auto element = static_cast<std::int64_t>(dtype_size(dtype_));
+    for (std::size_t i = 0; i < tables_.size(); ++i) {
+      const auto& rope = model_.ropes[i];
+      const auto half = rope.dim / 2;
+      std::vector<float> frequencies;
+      std::vector<float> factors;
+      for (const auto& sequence : batch_->sequences) {
+        const auto of_sequence = rope_frequencies(rope, sequence.end());
+        frequencies.insert(frequencies.end(), of_sequence.inverse.begin(),
+                           of_sequence.inverse.end());
+        factors.push_back(of_sequence.attention_factor);
+      }
+      const auto inverse_count = frequencies.size();
+      frequencies.insert(frequencies.end(), factors.begin(), factors.end());
+      frequencies_.upload(frequencies, "row numbers", stream_);
+      const auto bytes = count() * half * element;
+      fill_rotary_table({.positions = device_positions_.as<std::int32_t>(),
+                         .sequences = device_sequences_.as<std::int32_t>(),
+                         .inverse = frequencies_.as<float>(),
+                         .factors = frequencies_.as<float>() + inverse_count,
+                         .cos = tables_[i].cos.reserve(bytes, "rotary tables"),
+                         .sin = tables_[i].sin.reserve(bytes, "rotary tables"),
+                         .rows = count(),
+                         .half = half,
+                         .dtype = dtype_},
+                        stream_);
+    }
+  }
+
+  void upload_query_scale() {
+    const auto& scaling = *model_.query_scaling;
+    std::vector<float> factors(positions_.size());
+    for (std::size_t i = 0; i < factors.size(); ++i) {
+      const auto turns = static_cast<float>(positions_[i] / scaling.original_max);
+      factors[i] = 1.0f + static_cast<float>(scaling.beta) * std::log(1.0f + turns);
+    }
+    query_scale_.upload(factors, "row numbers", stream_);
+  }
 
   const ModelConfig& model_;
   DType dtype_;

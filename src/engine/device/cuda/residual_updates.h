@@ -10,7 +10,7 @@
 
 #include "engine/device/backend.h"
 #include "engine/device/cuda/memory/activations.h"
-#include "engine/device/cuda/norm.h"
+#include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/products/products.h"
 #include "qkscope/model.h"
 
@@ -18,7 +18,7 @@ namespace qkscope::cuda {
 
 // Destination of an update.
 struct UpdateTarget {
-  std::int64_t begin = 0;    // its first row among the running rows
+  std::int64_t begin = 0;    // first row of the update among the running rows
   std::int64_t running = 0;  // number of running rows
   DeviceNorm post_norm;      // norm of the update before the addition; (d_model) or none
   Addition addition = Addition::at_once;
@@ -38,16 +38,42 @@ class ResidualUpdates {
 
   // Adds the product to the residual rows from target.begin on; product.y is ignored. If the update
   // is observed, it is computed a second time for the observer, so that observing changes no bit.
-  void add_product(Product product, const UpdateTarget& target);
+  void add_product(Product product, const UpdateTarget& target) {
+    const bool normalized = target.post_norm.weight != nullptr;
+    const bool deferred = target.addition == Addition::deferred;
+    product.factor = static_cast<float>(model_.residual_scale);
+    if (normalized || target.addition != Addition::at_once) {
+      activations_.reserve_update(target.running);
+      product.y = activations_.update(target.begin);
+      products_.multiply(product);
+    }
+    if (deferred) deferred_ = Deferred{.product = product, .normalized = normalized};
+    if (normalized)
+      finish_rows(target.begin, product.rows, target.post_norm, !deferred);
+    else if (!deferred)
+      add_directly(product, target.begin);
+  }
 
-  // Same for an update that is already in the activations' buffer and not yet normalised.
-  void add_made(std::int64_t count, const UpdateTarget& target);
+  // Like add_product() for an update that is already in Activations::update(), not yet normalised.
+  void add_computed(std::int64_t count, const UpdateTarget& target) {
+    const bool deferred = target.addition == Addition::deferred;
+    if (!deferred || target.post_norm.weight != nullptr)
+      finish_rows(target.begin, count, target.post_norm, !deferred);
+  }
 
   // Records that an observer edited the deferred update, so it is added from its buffer.
-  void mark_edited();
+  void mark_edited() {
+    if (deferred_) deferred_->edited = true;
+  }
   // Adds the deferred update. An update that was not edited is added exactly as without an
   // observer.
-  void add_deferred(std::int64_t running);
+  void add_deferred(std::int64_t running) {
+    if (deferred_ && !deferred_->edited && !deferred_->normalized)
+      add_directly(deferred_->product, 0);
+    else
+      finish_rows(0, running, {}, true);
+    deferred_.reset();
+  }
 
  private:
   struct Deferred {
@@ -56,8 +82,27 @@ class ResidualUpdates {
     bool edited = false;
   };
 
-  void add_directly(Product product, std::int64_t begin);
-  void finish_rows(std::int64_t begin, std::int64_t count, const DeviceNorm& post_norm, bool add);
+  void add_directly(Product product, std::int64_t begin) {
+    product.y = activations_.residual(begin);
+    product.accumulate = true;
+    products_.multiply(product);
+  }
+
+  // Normalises rows of the update in place if there is a norm, and adds them to the residual if
+  // `add` is set.
+  void finish_rows(std::int64_t begin, std::int64_t count, const DeviceNorm& post_norm, bool add) {
+    void* update = activations_.update(begin);
+    normalize_rows({.x = update,
+                    .norm = post_norm,
+                    .kind = model_.norm,
+                    .y = post_norm.weight != nullptr ? update : nullptr,
+                    .residual = add ? activations_.residual(begin) : nullptr,
+                    .rows = count,
+                    .n = model_.d_model,
+                    .eps = static_cast<float>(model_.norm_eps),
+                    .dtype = dtype_},
+                   stream_);
+  }
 
   const ModelConfig& model_;
   DType dtype_;

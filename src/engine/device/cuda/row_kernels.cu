@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "engine/device/cuda/cuda_error.h"
 #include "engine/device/cuda/elements.cuh"
-#include "engine/device/cuda/row_kernels.h"
+#include "engine/device/cuda/memory/device_memory.h"
+#include "engine/device/cuda/pass_kernels.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -14,7 +14,7 @@ __global__ void embed_kernel(EmbedArguments a) {
   const std::int64_t row = blockIdx.x;
   const T* from = static_cast<const T*>(a.table) + static_cast<std::int64_t>(a.ids[row]) * a.n;
   T* to = static_cast<T*>(a.y) + row * a.n;
-  const float scale = rounded<T>(a.scale);
+  const float scale = round_to<T>(a.scale);
   for (std::int64_t i = threadIdx.x; i < a.n; i += blockDim.x)
     to[i] = from_float<T>(to_float(from[i]) * scale);
 }
@@ -34,25 +34,20 @@ __global__ void gather_kernel(GatherArguments a) {
 }
 
 template <typename T>
-__global__ void put_back_kernel(const float* x, T* y, std::int64_t n, std::int64_t row_stride) {
+__global__ void scatter_kernel(const float* x, T* y, std::int64_t n, std::int64_t row_stride) {
   const std::int64_t row = blockIdx.x;
   for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x)
     y[row * row_stride + i] = from_float<T>(x[row * n + i]);
 }
 
 template <typename T>
-__global__ void take_rows_kernel(TakeRowsArguments a) {
+__global__ void copy_rows_kernel(CopyRowsArguments a) {
   const std::int64_t number = blockIdx.x;
-  const T* from = static_cast<const T*>(a.x) + a.rows[number] * a.row_stride;
-  T* to = static_cast<T*>(a.y) + number * a.n;
-  for (std::int64_t i = threadIdx.x; i < a.n; i += blockDim.x) to[i] = from[i];
-}
-
-template <typename T>
-__global__ void put_rows_kernel(PutRowsArguments a) {
-  const std::int64_t number = blockIdx.x;
-  const T* from = static_cast<const T*>(a.x) + number * a.x_stride;
-  T* to = static_cast<T*>(a.y) + a.rows[number] * a.y_stride;
+  const auto row = [&](const std::int32_t* rows) {
+    return rows == nullptr ? number : rows[number];
+  };
+  const T* from = static_cast<const T*>(a.x) + row(a.x_rows) * a.x_stride;
+  T* to = static_cast<T*>(a.y) + row(a.y_rows) * a.y_stride;
   for (std::int64_t i = threadIdx.x; i < a.n; i += blockDim.x) to[i] = from[i];
 }
 
@@ -74,7 +69,15 @@ __global__ void transpose_kernel(TransposeArguments a) {
       from_float<T>(to_float(static_cast<const From*>(a.source)[i]) * a.scale);
 }
 
-// Calls run(T{}) with the C++ type of stored weights.
+__global__ void compare_kernel(const std::uint32_t* a, const std::uint32_t* b, std::int64_t count,
+                               int* differs) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += step)
+    if (a[i] != b[i]) *differs = 1;  // a benign race: every writer stores the same value
+}
+
+// Calls run(T{}) with the C++ type of stored weights: f32, f16, bf16 or f8_e4m3.
 template <typename Run>
 void with_stored_type(DType dtype, Run run) {
   if (dtype == DType::f8_e4m3)
@@ -86,46 +89,29 @@ void with_stored_type(DType dtype, Run run) {
 }  // namespace
 
 void embed(const EmbedArguments& a, cudaStream_t stream) {
-  if (a.count == 0) return;
-  with_type(a.dtype, [&](auto type) {
-    embed_kernel<decltype(type)><<<static_cast<unsigned>(a.count), kThreads, 0, stream>>>(a);
+  launch_typed(a.dtype, a.count, "embed tokens", [&](auto type, unsigned blocks) {
+    embed_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
   });
-  check_launch("embed tokens");
 }
 
 void gather(const GatherArguments& a, cudaStream_t stream) {
-  if (a.row_count == 0) return;
-  with_type(a.dtype, [&](auto type) {
-    gather_kernel<decltype(type)><<<static_cast<unsigned>(a.row_count), kThreads, 0, stream>>>(a);
+  launch_typed(a.dtype, a.row_count, "gather rows", [&](auto type, unsigned blocks) {
+    gather_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
   });
-  check_launch("gather rows");
 }
 
-void put_back(const float* x, void* y, std::int64_t rows, std::int64_t n, std::int64_t row_stride,
-              DType dtype, cudaStream_t stream) {
-  if (rows == 0) return;
-  with_type(dtype, [&](auto type) {
-    using T = decltype(type);
-    put_back_kernel<T><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(x, static_cast<T*>(y),
-                                                                             n, row_stride);
+void scatter_floats(const float* x, void* y, std::int64_t rows, std::int64_t n,
+                    std::int64_t row_stride, DType dtype, cudaStream_t stream) {
+  launch_typed(dtype, rows, "put edited rows back", [&](auto type, unsigned blocks) {
+    scatter_kernel<<<blocks, kThreads, 0, stream>>>(x, static_cast<decltype(type)*>(y), n,
+                                                    row_stride);
   });
-  check_launch("put edited rows back");
 }
 
-void take_rows(const TakeRowsArguments& a, cudaStream_t stream) {
-  if (a.count == 0) return;
-  with_type(a.dtype, [&](auto type) {
-    take_rows_kernel<decltype(type)><<<static_cast<unsigned>(a.count), kThreads, 0, stream>>>(a);
+void copy_rows(const CopyRowsArguments& a, cudaStream_t stream) {
+  launch_typed(a.dtype, a.count, "copy rows", [&](auto type, unsigned blocks) {
+    copy_rows_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
   });
-  check_launch("take rows");
-}
-
-void put_rows(const PutRowsArguments& a, cudaStream_t stream) {
-  if (a.count == 0) return;
-  with_type(a.dtype, [&](auto type) {
-    put_rows_kernel<decltype(type)><<<static_cast<unsigned>(a.count), kThreads, 0, stream>>>(a);
-  });
-  check_launch("put rows");
 }
 
 void convert(const void* source, DType from, void* destination, DType to, std::int64_t count,
@@ -154,6 +140,33 @@ void convert_transposed(const TransposeArguments& a, cudaStream_t stream) {
     });
   });
   check_launch("transpose weights");
+}
+
+bool same_bytes(const void* a, const void* b, std::int64_t bytes, cudaStream_t stream) {
+  DeviceMemory flag;
+  auto* differs = static_cast<int*>(flag.reserve(sizeof(int), "a comparison"));
+  check(cudaMemsetAsync(differs, 0, sizeof(int), stream), "clear a flag");
+  compare_kernel<<<1024, 256, 0, stream>>>(static_cast<const std::uint32_t*>(a),
+                                           static_cast<const std::uint32_t*>(b), bytes / 4,
+                                           differs);
+  check_launch("compare values");
+  int found = 0;
+  check(cudaMemcpyAsync(&found, differs, sizeof found, cudaMemcpyDeviceToHost, stream),
+        "read a comparison");
+  check(cudaStreamSynchronize(stream), "compare values");
+  return found == 0;
+}
+
+bool has_code_for_gpu() {
+  cudaFuncAttributes attributes{};
+  const auto status = cudaFuncGetAttributes(&attributes, compare_kernel);
+  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction ||
+      status == cudaErrorUnsupportedPtxVersion) {
+    cudaGetLastError();  // clears the error: a failed launch is the answer here
+    return false;
+  }
+  check(status, "look for the kernels of the GPU");
+  return true;
 }
 
 }  // namespace qkscope::cuda

@@ -81,16 +81,16 @@ __device__ __forceinline__ void wait_for_copies_before() {
 
 // Packs two values rounded to T into 32 bits, the first in the low half.
 template <typename T>
-__device__ __forceinline__ std::uint32_t packed(float low, float high);
+__device__ __forceinline__ std::uint32_t pack_pair(float low, float high);
 
 template <>
-__device__ __forceinline__ std::uint32_t packed<__nv_bfloat16>(float low, float high) {
+__device__ __forceinline__ std::uint32_t pack_pair<__nv_bfloat16>(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return reinterpret_cast<const std::uint32_t&>(pair);
 }
 
 template <>
-__device__ __forceinline__ std::uint32_t packed<__half>(float low, float high) {
+__device__ __forceinline__ std::uint32_t pack_pair<__half>(float low, float high) {
   const __half2 pair = __floats2half2_rn(low, high);
   return reinterpret_cast<const std::uint32_t&>(pair);
 }

@@ -19,7 +19,7 @@ using Fragments = float[kBands][kColumns / 8][4];  // (16 kBands, kColumns) over
 
 template <int kBands>
 struct RunningSoftmax {
-  float maximum[kBands][2];  // of the unscaled scores so far
+  float maximum[kBands][2];  // largest unscaled score so far
   float sum[kBands][2];      // this lane's share of the sum of weights relative to the maximum
 };
 
@@ -81,7 +81,8 @@ __device__ __forceinline__ void multiply_keys(Fragments<kBands, kKeys>& scores, 
 // Soft cap: softcap tanh(scale score / softcap), divided by `scale` because the caller multiplies
 // by it later. tanh(u) = 1 - 2 / (exp(2u) + 1) has an error of about 1e-7 of the cap.
 template <int kBands, int kKeys>
-__device__ __forceinline__ void cap(Fragments<kBands, kKeys>& scores, float scale, float softcap) {
+__device__ __forceinline__ void soft_cap_scores(Fragments<kBands, kKeys>& scores, float scale,
+                                                float softcap) {
   constexpr float kTwoLog2E = 2.88539008177792681472f;
   const float inner = kTwoLog2E * scale / softcap, outer = softcap / scale;
 #pragma unroll
@@ -97,8 +98,8 @@ __device__ __forceinline__ void cap(Fragments<kBands, kKeys>& scores, float scal
 
 // Sets scores outside a query's key range to -infinity; `row` is the warp's first row in `ranges`.
 template <int kBands, int kKeys, int kRows>
-__device__ __forceinline__ void mask(Fragments<kBands, kKeys>& scores,
-                                     const KeyRanges<kRows>& ranges, int row, KeyTile tile) {
+__device__ __forceinline__ void mask_scores(Fragments<kBands, kKeys>& scores,
+                                            const KeyRanges<kRows>& ranges, int row, KeyTile tile) {
   const int lane = threadIdx.x % 32;
   const auto column = tile.begin + lane % 4 * 2;
 #pragma unroll
@@ -177,7 +178,7 @@ __device__ __forceinline__ void add_values(Fragments<kBands, kWidth>& values,
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float* pair = &weights[band][2 * step + i / 2][i % 2 * 2];
-        a[band][i] = packed<T>(pair[0], pair[1]);
+        a[band][i] = pack_pair<T>(pair[0], pair[1]);
       }
 #pragma unroll
     for (int pair = 0; pair < kWidth / 16; ++pair) {
@@ -203,9 +204,7 @@ __device__ __forceinline__ void store_row_sums(const AttentionArguments& a,
   for (int band = 0; band < kBands; ++band)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float sum = softmax.sum[band][half];
-      sum += __shfl_xor_sync(kAllLanes, sum, 1);
-      sum += __shfl_xor_sync(kAllLanes, sum, 2);
+      const float sum = quad_sum(softmax.sum[band][half]);
       const int row = band * 16 + half * 8 + lane / 4;
       if (lane % 4 != 0 || row >= queries) continue;
       const auto at = (query + row) * a.n_heads + head;
@@ -224,15 +223,13 @@ __device__ __forceinline__ void write_quotients(char* tile, const RunningSoftmax
   for (int band = 0; band < kBands; ++band)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float sum = softmax.sum[band][half];
-      sum += __shfl_xor_sync(kAllLanes, sum, 1);
-      sum += __shfl_xor_sync(kAllLanes, sum, 2);
+      const float sum = quad_sum(softmax.sum[band][half]);
       const float inverse = 1.0f / sum;
       char* row = tile + (band * 16 + half * 8 + lane / 4) * kPitch<kWidth> + lane % 4 * 4;
 #pragma unroll
       for (int n = 0; n < kWidth / 8; ++n)
-        *reinterpret_cast<std::uint32_t*>(row + n * 16) =
-            packed<T>(values[band][n][2 * half] * inverse, values[band][n][2 * half + 1] * inverse);
+        *reinterpret_cast<std::uint32_t*>(row + n * 16) = pack_pair<T>(
+            values[band][n][2 * half] * inverse, values[band][n][2 * half + 1] * inverse);
     }
 }
 
@@ -256,18 +253,18 @@ struct AttentionShape {
 
 // Visibility of a key tile for the queries of a warp: fully masked, partly visible, or fully
 // visible.
-enum class Visible { none, some, all };
+enum class Visibility { none, some, all };
 
 template <typename Shape>
-__device__ __forceinline__ Visible visible_keys(KeyTile tile, const KeyRanges<Shape::kRows>& ranges,
-                                                int row) {
+__device__ __forceinline__ Visibility visible_keys(KeyTile tile,
+                                                   const KeyRanges<Shape::kRows>& ranges, int row) {
   const int query = row + static_cast<int>(threadIdx.x) % Shape::kWarpRows;
   const auto first = ranges.first[query], last = ranges.last[query];
-  if (!__any_sync(kAllLanes, first < tile.end && last >= tile.begin)) return Visible::none;
+  if (!__any_sync(kAllLanes, first < tile.end && last >= tile.begin)) return Visibility::none;
   // The last tile may be short; its zero rows are outside every query's range.
   const auto end = tile.begin + Shape::kKeys;
   const bool all = first <= tile.begin && last >= end - 1 && tile.end == end;
-  return __all_sync(kAllLanes, all) ? Visible::all : Visible::some;
+  return __all_sync(kAllLanes, all) ? Visibility::all : Visibility::some;
 }
 
 template <bool kVectors>
@@ -324,14 +321,15 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
     wait_for_copies();
     __syncthreads();  // k has arrived, and every warp is done with the previous v
     load_keys(v_tile, v_rows, tile);
-    if (visible != Visible::none) multiply_keys<T, kWidth, kBands, kKeys>(scores, q_lane, k_lane);
+    if (visible != Visibility::none)
+      multiply_keys<T, kWidth, kBands, kKeys>(scores, q_lane, k_lane);
     const auto next = walk.next(tile.end);
     wait_for_copies();
     __syncthreads();  // v has arrived, and every warp is done with k
     if (next.exists()) load_keys(k_tile, k_rows, next);
-    if (visible != Visible::none) {
-      if (a.softcap > 0.0f) cap<kBands, kKeys>(scores, a.scale, a.softcap);
-      if (visible == Visible::some) mask<kBands, kKeys>(scores, ranges, row, tile);
+    if (visible != Visibility::none) {
+      if (a.softcap > 0.0f) soft_cap_scores<kBands, kKeys>(scores, a.scale, a.softcap);
+      if (visible == Visibility::some) mask_scores<kBands, kKeys>(scores, ranges, row, tile);
       update_softmax<kWidth, kBands, kKeys>(scores, softmax, values, scale);
       add_values<T, kWidth, kBands, kKeys>(values, scores, v_lane);
     }
@@ -363,12 +361,8 @@ void launch_attention(const AttentionArguments& a, cudaStream_t stream) {
 
 template <typename T>
 void attention_16bit(const AttentionArguments& a, cudaStream_t stream) {
-  if (a.d_head <= 16) return launch_attention<T, 16>(a, stream);
-  if (a.d_head <= 32) return launch_attention<T, 32>(a, stream);
-  if (a.d_head <= 64) return launch_attention<T, 64>(a, stream);
-  if (a.d_head <= 96) return launch_attention<T, 96>(a, stream);
-  if (a.d_head <= 128) return launch_attention<T, 128>(a, stream);
-  launch_attention<T, 256>(a, stream);
+  with_width<16, 32, 64, 96, 128, 256>(a.d_head,
+                                       [&](auto width) { launch_attention<T, width>(a, stream); });
 }
 
 }  // namespace qkscope::cuda

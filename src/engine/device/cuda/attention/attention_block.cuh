@@ -4,8 +4,7 @@
 
 #include <cstdint>
 
-#include "engine/device/cuda/attention/attention_kernel.h"
-#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/attention/attention.h"
 #include "engine/device/cuda/elements.cuh"
 
 namespace qkscope::cuda {
@@ -107,11 +106,8 @@ void launch_blocks(Kernel kernel, int shared_bytes, const AttentionArguments& a,
                    cudaStream_t stream) {
   constexpr float kLog2E = 1.44269504088896340736f;
   const auto blocks = (a.queries + Shape::kRows - 1) / Shape::kRows * a.n_heads;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
-        "attention: shared memory");
-  kernel<<<static_cast<unsigned>(blocks), Shape::kThreads, shared_bytes, stream>>>(
-      a, a.scale * kLog2E);
-  check(cudaGetLastError(), "attention");
+  launch_with_shared("attention", kernel, blocks, Shape::kThreads, shared_bytes, stream, a,
+                     a.scale * kLog2E);
 }
 
 }  // namespace qkscope::cuda

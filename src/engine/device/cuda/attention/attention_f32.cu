@@ -15,7 +15,7 @@ struct Float32Shape {
   static constexpr int kWidth = kHeadWidth;  // d_head, padded
   static constexpr int kThreads = 128;
   static constexpr int kGroups = 16, kLanes = 8;
-  static constexpr int kQueries = kWidth <= 128 ? 4 : 2;  // of a group
+  static constexpr int kQueries = kWidth <= 128 ? 4 : 2;  // queries per group
   static constexpr int kRows = kGroups * kQueries;        // queries of a block
   static constexpr int kKeys = 32;
   static constexpr int kLaneKeys = kKeys / kLanes;
@@ -219,19 +219,13 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
   }
 }
 
-template <int kWidth>
-void launch(const AttentionArguments& a, cudaStream_t stream) {
-  using Shape = Float32Shape<kWidth>;
-  launch_blocks<Shape>(attention_f32_kernel<Shape>, sizeof(Float32Memory<Shape>), a, stream);
-}
-
 }  // namespace
 
 void attention_f32(const AttentionArguments& a, cudaStream_t stream) {
-  if (a.d_head <= 32) return launch<32>(a, stream);
-  if (a.d_head <= 64) return launch<64>(a, stream);
-  if (a.d_head <= 128) return launch<128>(a, stream);
-  launch<256>(a, stream);
+  with_width<32, 64, 128, 256>(a.d_head, [&](auto width) {
+    using Shape = Float32Shape<width>;
+    launch_blocks<Shape>(attention_f32_kernel<Shape>, sizeof(Float32Memory<Shape>), a, stream);
+  });
 }
 
 }  // namespace qkscope::cuda

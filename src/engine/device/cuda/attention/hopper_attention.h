@@ -3,16 +3,38 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include <cuda_runtime.h>
 
 #include "base/core/dtype.h"
-#include "engine/device/cuda/attention/fused_attention.h"
+#include "engine/device/cuda/attention/attention.h"
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/cuda/statistics/row_sums.h"
+#include "qkscope/forward.h"
 #include "qkscope/model.h"
 
 namespace qkscope::cuda {
+
+// A range of query rows of one head, one work item of a persistent kernel.
+struct AttentionTile {
+  std::int32_t begin;   // first row of the sequence
+  std::int32_t length;  // rows of the sequence
+  std::int32_t tile;    // tile index within the sequence
+  std::int32_t head;    // query head
+};
+
+struct TileShape {
+  std::int64_t n_heads = 0;
+  std::int64_t n_kv_heads = 0;
+  std::int64_t d_head = 0;
+  std::int64_t rows = 0;  // query rows of a tile
+};
+
+// Lists every tile once. Key heads whose keys and values fit into L2 together are scheduled
+// together, query heads that share a key head are adjacent, and long tiles precede short ones, so
+// that all multiprocessors finish at about the same time.
+std::vector<AttentionTile> schedule_attention_tiles(std::span<const Sequence> sequences,
+                                                    const TileShape& shape);
 
 class HopperAttention {
  public:
@@ -24,7 +46,7 @@ class HopperAttention {
   // Declares the sequences of the pass; they occupy consecutive rows.
   void begin(std::span<const Sequence> sequences);
 
-  void attend(const FusedAttentionArguments& arguments, const RowSums& row_sums = {});
+  void attend(const CausalAttentionArguments& heads, const RowSums& row_sums = {});
 
  private:
   const ModelConfig& model_;
@@ -35,8 +57,8 @@ class HopperAttention {
   std::int64_t rows_ = 0;
   std::int64_t longest_ = 0;
   int tile_count_ = 0;
-  UploadBuffer tiles_;   // AttentionTile
-  DeviceBlock counter_;  // int
+  UploadBuffer tiles_;    // AttentionTile
+  DeviceMemory counter_;  // int
 };
 
 }  // namespace qkscope::cuda

@@ -1,13 +1,13 @@
-// FlashInfer's attention template with a tile scheduler of ours. Each head size is instantiated in
-// its own file (hopper_64.cu, ...), because an instance takes minutes to compile.
+// FlashInfer's attention template with a tile scheduler of ours.
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include <flashinfer/attention/hopper/prefill_sm90.cuh>
 #include <flashinfer/attention/hopper/variants.cuh>
 
-#include "engine/device/cuda/attention/hopper_heads.h"
+#include "engine/device/cuda/hopper_kernels.h"
 
 namespace qkscope::cuda {
 
@@ -33,7 +33,6 @@ struct Softmax : flashinfer::OnlineSoftmax<kRows, /*WITH_SCALE=*/true> {
 };
 
 struct PlainScores : flashinfer::StandardAttention {
-  static constexpr bool kCapped = false;
   template <typename Mainloop, typename Coordinates>
   CUTLASS_DEVICE PlainScores(const Mainloop& mainloop, const Coordinates& at)
       : flashinfer::StandardAttention(mainloop, at) {}
@@ -47,7 +46,6 @@ struct PlainScores : flashinfer::StandardAttention {
 // by it later. tanh(u) = 1 - 2 / (exp(2u) + 1) has an error of about 1e-7 of the cap; the hardware
 // tanh that FlashInfer uses has 5e-4.
 struct CappedScores {
-  static constexpr bool kCapped = true;
   float scale_log2, inner, outer;
 
   template <typename Mainloop, typename Coordinates>
@@ -185,7 +183,7 @@ struct TileQueue {
 };
 
 template <typename Traits, bool kWindow>
-cudaError_t launch(const HopperArguments& a, cudaStream_t stream) {
+cudaError_t launch(const HopperAttentionArguments& a, cudaStream_t stream) {
   using Element = typename Traits::DTypeQ;
   using Mainloop = flashinfer::CollectiveMainloop<ScoreParams, Traits, /*CAUSAL=*/true>;
   using Store = Epilogue<Traits>;
@@ -219,17 +217,17 @@ cudaError_t launch(const HopperArguments& a, cudaStream_t stream) {
 }
 
 template <typename Scores, int kHead, int kRows, int kKeys, typename Element>
-cudaError_t launch_type(const HopperArguments& a, cudaStream_t stream) {
+cudaError_t launch_type(const HopperAttentionArguments& a, cudaStream_t stream) {
   using Traits = flashinfer::AttentionKernelTraits</*USE_TMA_LOAD_KV=*/true, kHead, kHead, kRows,
                                                    kKeys, /*NUM_STAGES=*/2, Element, Element,
                                                    Element, std::int32_t, Scores>;
   return a.window > 0 ? launch<Traits, true>(a, stream) : launch<Traits, false>(a, stream);
 }
 
-// Launches heads of kHead elements in tiles of kRows queries and kKeys keys.
-template <typename Scores, int kHead, int kRows, int kKeys>
-HopperHeads hopper_heads() {
-  return {kHead, Scores::kCapped, kRows, [](const HopperArguments& a, cudaStream_t stream) {
+template <bool kCapped, int kHead, int kRows, int kKeys>
+HopperInstance hopper_instance() {
+  using Scores = std::conditional_t<kCapped, CappedScores, PlainScores>;
+  return {kHead, kCapped, kRows, [](const HopperAttentionArguments& a, cudaStream_t stream) {
             return a.bf16 ? launch_type<Scores, kHead, kRows, kKeys, cutlass::bfloat16_t>(a, stream)
                           : launch_type<Scores, kHead, kRows, kKeys, cutlass::half_t>(a, stream);
           }};

@@ -1,7 +1,6 @@
 #include <cmath>
 
 #include "engine/device/cuda/attention/score_rows.h"
-#include "engine/device/cuda/cuda_error.h"
 #include "engine/device/cuda/elements.cuh"
 
 namespace qkscope::cuda {
@@ -64,7 +63,7 @@ __global__ void __launch_bounds__(kKeys)
   float scores[kHeads] = {};
   if (first < kKeys && last >= 0) {
     const BlockSource<T> source = {
-        .q = static_cast<const T*>(a.q) + a.rows[row] * a.q_stride + head * d_head,
+        .q = static_cast<const T*>(a.q) + a.rows[row] * a.row_stride + head * d_head,
         .k = static_cast<const T*>(a.k) + base * a.k_stride + kv_head * d_head,
         .k_stride = a.k_stride,
         .heads = heads,
@@ -135,21 +134,18 @@ __global__ void __launch_bounds__(kSoftmaxThreads) patterns_kernel(const ScoreRo
         column >= first && column <= last ? expf(scores[column] - maximum) / sum : 0.0f;
 }
 
-template <typename T>
-void launch(const ScoreRowsArguments& a, cudaStream_t stream) {
+}  // namespace
+
+void launch_scores(const ScoreRowsArguments& a, cudaStream_t stream) {
   const auto column_blocks = (a.keys + kKeys - 1) / kKeys;
   const auto head_parts = (a.n_heads / a.n_kv_heads + kHeads - 1) / kHeads;
   const dim3 grid(static_cast<unsigned>(a.count * column_blocks),
                   static_cast<unsigned>(a.n_kv_heads * head_parts));
-  scores_kernel<T><<<grid, kKeys, 0, stream>>>(a, static_cast<int>(column_blocks),
-                                               static_cast<int>(head_parts));
+  with_type(a.dtype, [&](auto type) {
+    scores_kernel<decltype(type)><<<grid, kKeys, 0, stream>>>(a, static_cast<int>(column_blocks),
+                                                              static_cast<int>(head_parts));
+  });
   check_launch("attention scores");
-}
-
-}  // namespace
-
-void launch_scores(const ScoreRowsArguments& a, cudaStream_t stream) {
-  with_type(a.dtype, [&](auto type) { launch<decltype(type)>(a, stream); });
 }
 
 void launch_patterns(const ScoreRowsArguments& a, cudaStream_t stream) {

@@ -1,6 +1,7 @@
 // Activation buffers of a forward pass on the GPU, named as in the layer loop.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "engine/device/backend.h"
@@ -12,53 +13,134 @@ namespace qkscope::cuda {
 
 class Activations {
  public:
-  Activations(const ModelConfig& model, DType dtype);
+  Activations(const ModelConfig& model, DType dtype)
+      : model_(model),
+        dtype_(dtype),
+        element_(static_cast<std::int64_t>(dtype_size(dtype))),
+        q_width_(model.n_heads * model.d_head),
+        kv_width_(model.n_kv_heads * model.d_head) {}
 
   std::int64_t q_width() const { return q_width_; }    // n_heads * d_head
   std::int64_t kv_width() const { return kv_width_; }  // n_kv_heads * d_head
   std::int64_t qkv_width() const { return q_width_ + 2 * kv_width_; }
 
   // Allocates space for `rows` rows; every row is active at first.
-  void begin(std::int64_t rows);
+  void begin(std::int64_t rows) {
+    residual_.reserve(rows * model_.d_model * element_, "the residual stream");
+    hidden_.reserve(rows * std::max(model_.d_model, q_width_) * element_, "activations");
+    qkv_.reserve(rows * qkv_width() * element_, "queries, keys and values");
+    residual_kept_ = queries_kept_ = has_layer_input_ = false;
+  }
   // From now on residual and queries hold only `rows` kept rows, in buffers of their own.
-  void begin_kept(std::int64_t rows);
+  void begin_kept(std::int64_t rows) {
+    kept_residual_.reserve_roomy(rows * model_.d_model * element_, "kept rows");
+    kept_queries_.reserve_roomy(rows * q_width_ * element_, "kept queries");
+    residual_kept_ = queries_kept_ = true;
+  }
   // The next projection writes its queries into qkv.
   void begin_projection() { queries_kept_ = false; }
 
-  // Allocates the residual as it enters a layer, for MLPs that read it (parallel residual), and the
-  // buffer for kept rows of it.
-  void* begin_layer_input(std::int64_t rows);
-  void* begin_kept_layer_input(std::int64_t rows);
+  // Allocates a copy of the residual as it enters a layer, for MLPs that read it (parallel
+  // residual), and a buffer for the kept rows of that copy.
+  void* begin_layer_input(std::int64_t rows) {
+    has_layer_input_ = true;
+    layer_input_kept_ = false;
+    return layer_input_.reserve(rows * model_.d_model * element_, "the layer's input");
+  }
+  void* begin_kept_layer_input(std::int64_t rows) {
+    layer_input_kept_ = true;
+    return kept_layer_input_.reserve_roomy(rows * model_.d_model * element_, "kept rows");
+  }
 
   // Pointers to the given row of each buffer.
-  void* residual(std::int64_t row = 0) const;    // (rows, d_model)
-  void* normalized(std::int64_t row = 0) const;  // (rows, d_model), until z overwrites it
-  void* layer_input() const;                     // (rows, d_model), null until begin_layer_input
-  void* z() const { return hidden_.data(); }     // (rows, n_heads * d_head)
-  void* qkv() const { return qkv_.data(); }      // (rows, qkv_width)
+  void* residual(std::int64_t row = 0) const {  // (rows, d_model)
+    return at(residual_kept_ ? kept_residual_ : residual_, row * model_.d_model);
+  }
+  void* normalized(std::int64_t row = 0) const {  // (rows, d_model), until z overwrites it
+    return at(hidden_, row * model_.d_model);
+  }
+  void* layer_input() const {  // (rows, d_model), null until begin_layer_input
+    if (!has_layer_input_) return nullptr;
+    return layer_input_kept_ ? kept_layer_input_.data() : layer_input_.data();
+  }
+  void* z() const { return hidden_.data(); }  // (rows, n_heads * d_head)
+  void* qkv() const { return qkv_.data(); }   // (rows, qkv_width)
   void* k() const { return at(qkv_, q_width_); }
   void* v() const { return at(qkv_, q_width_ + kv_width_); }
-  void* queries() const;  // (rows, n_heads * d_head) with query_stride
+  void* queries() const {  // (rows, n_heads * d_head) with query_stride
+    return queries_kept_ ? kept_queries_.data() : qkv_.data();
+  }
   std::int64_t query_stride() const { return queries_kept_ ? q_width_ : qkv_width(); }
-  void* update(std::int64_t row = 0) const;  // (rows, d_model), after reserve_update
-  void reserve_update(std::int64_t rows);
+  void* update(std::int64_t row = 0) const {  // (rows, d_model), after reserve_update
+    return at(update_, row * model_.d_model);
+  }
+  void reserve_update(std::int64_t rows) {
+    update_.reserve(rows * model_.d_model * element_, "updates");
+  }
 
   // Buffers of one chunk of MLP rows, and of its gated product.
-  void begin_mlp(std::int64_t rows);
-  void* reserve_gate_up();  // (rows, mlp_width)
-  void* begin_gate();       // (rows, d_mlp)
+  void begin_mlp(std::int64_t rows) {
+    mlp_rows_ = rows;
+    is_gated_ = false;
+  }
+  void* reserve_gate_up() {  // (rows, mlp_width)
+    return gate_up_.reserve(mlp_rows_ * mlp_width() * element_, "the MLP");
+  }
+  void* begin_gate() {  // (rows, d_mlp)
+    is_gated_ = true;
+    return gated_.reserve(mlp_rows_ * model_.d_mlp * element_, "the MLP");
+  }
   std::int64_t mlp_rows() const { return mlp_rows_; }
   std::int64_t mlp_width() const { return (model_.gated_mlp() ? 2 : 1) * model_.d_mlp; }
   void* gate_up() const { return gate_up_.data(); }
   void* gated() const { return gated_.data(); }
 
-  void* begin_logits(std::int64_t rows);  // (rows, vocab_size)
+  void* begin_logits(std::int64_t rows) {  // (rows, vocab_size)
+    return logits_.reserve(rows * model_.vocab_size * element_, "logits");
+  }
 
   // Returns the shape and strides under which observers see `rows` running rows of a buffer.
-  DeviceView view(Buffer buffer, std::int64_t rows) const;
+  DeviceView view(Buffer buffer, std::int64_t rows) const {
+    const auto& m = model_;
+    const auto plain = [&](void* data, std::int64_t width, std::int64_t stride,
+                           std::int64_t count) {
+      return DeviceView{data, stride, count, 1, width, false, dtype_};
+    };
+    const auto heads = [&](void* data, std::int64_t count, std::int64_t stride) {
+      return DeviceView{data, stride, rows, count, m.d_head, true, dtype_};
+    };
+    switch (buffer) {
+      case Buffer::residual:
+        return plain(residual(), m.d_model, m.d_model, rows);
+      case Buffer::normalized:
+        return plain(normalized(), m.d_model, m.d_model, rows);
+      case Buffer::q:
+        return heads(qkv(), m.n_heads, qkv_width());
+      case Buffer::k:
+        return heads(k(), m.n_kv_heads, qkv_width());
+      case Buffer::v:
+        return heads(v(), m.n_kv_heads, qkv_width());
+      case Buffer::z:
+        return heads(z(), m.n_heads, q_width_);
+      case Buffer::update:
+        return plain(update(), m.d_model, m.d_model, rows);
+      case Buffer::gate:
+        if (is_gated_) return plain(gated(), m.d_mlp, m.d_mlp, mlp_rows_);
+        return plain(gate_up(), m.d_mlp, mlp_width(), mlp_rows_);
+      case Buffer::up:
+        return plain(at(gate_up_, m.d_mlp), m.d_mlp, mlp_width(), mlp_rows_);
+      case Buffer::router_logits:
+      case Buffer::expert_weights:
+      case Buffer::expert_indices:
+        QKSCOPE_ASSERT(false);  // these buffers belong to expert_mixture.h
+      case Buffer::logits:
+        break;
+    }
+    return plain(logits_.data(), m.vocab_size, m.vocab_size, rows);
+  }
 
  private:
-  void* at(const DeviceBlock& block, std::int64_t element) const {
+  void* at(const DeviceMemory& block, std::int64_t element) const {
     return block.as<std::byte>() + element * element_;
   }
 
@@ -68,17 +150,17 @@ class Activations {
   std::int64_t q_width_;
   std::int64_t kv_width_;
 
-  DeviceBlock residual_;
-  DeviceBlock layer_input_;
-  DeviceBlock hidden_;  // normalised rows, later z
-  DeviceBlock qkv_;
-  DeviceBlock gate_up_;
-  DeviceBlock gated_;
-  DeviceBlock update_;  // allocated only if it is observed, edited or normalised
-  DeviceBlock logits_;
-  DeviceBlock kept_residual_;
-  DeviceBlock kept_queries_;
-  DeviceBlock kept_layer_input_;
+  DeviceMemory residual_;
+  DeviceMemory layer_input_;
+  DeviceMemory hidden_;  // normalised rows, later z
+  DeviceMemory qkv_;
+  DeviceMemory gate_up_;
+  DeviceMemory gated_;
+  DeviceMemory update_;  // allocated only if it is observed, edited or normalised
+  DeviceMemory logits_;
+  DeviceMemory kept_residual_;
+  DeviceMemory kept_queries_;
+  DeviceMemory kept_layer_input_;
   bool residual_kept_ = false;
   bool queries_kept_ = false;
   bool layer_input_kept_ = false;

@@ -5,19 +5,24 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
-#include "engine/device/cuda/cuda_error.h"
 
 namespace qkscope::cuda {
 namespace {
 
-std::string bytes_text(std::size_t bytes) {
-  return format_bytes(static_cast<std::uint64_t>(bytes));
-}
+// Smallest allocation of an UploadBuffer: lists differ in length from layer to layer, and growing
+// an allocation synchronizes the GPU.
+constexpr std::int64_t kLeastUploadBytes = std::int64_t{16} << 10;
 
 }  // namespace
 
+void check(cudaError_t status, const char* operation) {
+  if (status == cudaSuccess) return;
+  failure("CUDA: {} failed: {} ({})", operation, cudaGetErrorString(status),
+          cudaGetErrorName(status));
+}
+
 template <>
-void Block<FreeDevice>::allocate(std::int64_t bytes, const char* what) {
+void GrowingMemory<FreeDevice>::allocate(std::int64_t bytes, const char* what) {
   reset();
   void* memory = nullptr;
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
@@ -30,7 +35,7 @@ void Block<FreeDevice>::allocate(std::int64_t bytes, const char* what) {
     failure(
         "CUDA: out of memory: {} need {}, {} of {} are left on the GPU; take shorter texts, "
         "fewer documents at a time, or let the weights stream (--device-memory)",
-        what, bytes_text(size), bytes_text(free), bytes_text(total));
+        what, format_bytes(size), format_bytes(free), format_bytes(total));
   }
   check(status, "allocate device memory");
   memory_.reset(memory);
@@ -38,14 +43,14 @@ void Block<FreeDevice>::allocate(std::int64_t bytes, const char* what) {
 }
 
 template <>
-void Block<FreePinned>::allocate(std::int64_t bytes, const char* what) {
+void GrowingMemory<FreePinned>::allocate(std::int64_t bytes, const char* what) {
   reset();
   void* memory = nullptr;
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
   const auto status = cudaHostAlloc(&memory, size, cudaHostAllocDefault);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    failure("out of memory: {} need {} of pinned host memory", what, bytes_text(size));
+    failure("out of memory: {} need {} of pinned host memory", what, format_bytes(size));
   }
   check(status, "allocate pinned host memory");
   memory_.reset(memory);
@@ -65,8 +70,8 @@ Stream::Stream() {
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "create a stream");
 }
 
-Event::Event() {
-  check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "create an event");
+Event::Event(unsigned flags) {
+  check(cudaEventCreateWithFlags(&event_, flags), "create an event");
 }
 
 void Event::record(cudaStream_t stream) {
@@ -81,26 +86,33 @@ void Event::make_stream_wait(cudaStream_t stream) const {
   check(cudaStreamWaitEvent(stream, event_, 0), "order two streams");
 }
 
+bool Event::done() const {
+  const auto status = cudaEventQuery(event_);
+  if (status == cudaErrorNotReady) return false;
+  check(status, "look at an event");
+  return true;
+}
+
+double Event::seconds_since(const Event& earlier) const {
+  float milliseconds = 0.0f;
+  check(cudaEventElapsedTime(&milliseconds, earlier.event_, event_), "time two events");
+  return static_cast<double>(milliseconds) / 1000.0;
+}
+
 void UploadBuffer::copy(std::span<const std::byte> values, const char* what, cudaStream_t stream) {
   const auto bytes = static_cast<std::int64_t>(values.size());
   if (copied_)
     copied_->wait();
   else
     copied_.emplace();
-  device_.reserve_roomy(bytes, what);
+  const auto room = std::max(bytes, kLeastUploadBytes);
+  device_.reserve_roomy(room, what);
   if (values.empty()) return;
-  std::memcpy(host_.reserve_roomy(bytes, what), values.data(), values.size());
+  std::memcpy(host_.reserve_roomy(room, what), values.data(), values.size());
   check(
       cudaMemcpyAsync(device_.data(), host_.data(), values.size(), cudaMemcpyHostToDevice, stream),
       "copy row numbers to the GPU");
   copied_->record(stream);
-}
-
-bool Event::done() const {
-  const auto status = cudaEventQuery(event_);
-  if (status == cudaErrorNotReady) return false;
-  check(status, "look at an event");
-  return true;
 }
 
 }  // namespace qkscope::cuda

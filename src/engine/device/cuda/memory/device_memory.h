@@ -1,4 +1,5 @@
-// RAII wrappers for GPU memory, pinned host memory, streams and events.
+// RAII wrappers for GPU memory, pinned host memory, streams and events, and checks of CUDA error
+// codes.
 #pragma once
 
 #include <cstddef>
@@ -6,10 +7,20 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include <cuda_runtime.h>
 
 namespace qkscope::cuda {
+
+// Throws unless `status` is success. `operation` names the step for the message: "copy weights to
+// the device".
+void check(cudaError_t status, const char* operation);
+
+// Call after a kernel launch.
+inline void check_launch(const char* operation) {
+  check(cudaGetLastError(), operation);
+}
 
 struct FreeDevice {
   void operator()(void* memory) const { cudaFree(memory); }
@@ -21,7 +32,7 @@ struct FreePinned {
 // A buffer that grows on demand and never shrinks; growing discards its contents. `Free` is the
 // deleter.
 template <typename Free>
-class Block {
+class GrowingMemory {
  public:
   // Ensures at least `bytes` bytes. `what` names the buffer in the out-of-memory message.
   void* reserve(std::int64_t bytes, const char* what) {
@@ -52,8 +63,9 @@ class Block {
   std::int64_t bytes_ = 0;
 };
 
-using DeviceBlock = Block<FreeDevice>;
-using PinnedBlock = Block<FreePinned>;  // page-locked host memory that the GPU can read and write
+using DeviceMemory = GrowingMemory<FreeDevice>;
+using PinnedMemory =
+    GrowingMemory<FreePinned>;  // page-locked host memory that the GPU can read and write
 
 // Largest amount of shared memory, in bytes, that one block can request.
 std::size_t shared_memory_limit();
@@ -72,7 +84,8 @@ class Stream {
 
 class Event {
  public:
-  Event();
+  // Pass cudaEventDefault for events that seconds_since() is called on.
+  explicit Event(unsigned flags = cudaEventDisableTiming);
   ~Event() { cudaEventDestroy(event_); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
@@ -81,6 +94,7 @@ class Event {
   void wait() const;                                 // blocks the host until the event has occurred
   void make_stream_wait(cudaStream_t stream) const;  // makes the stream wait for the event
   bool done() const;
+  double seconds_since(const Event& earlier) const;  // both events have occurred
 
  private:
   cudaEvent_t event_ = nullptr;
@@ -93,20 +107,23 @@ class UploadBuffer {
   // Copies `values` to the GPU in stream order; the caller may destroy them on return. Waits only
   // if the previous upload of this buffer is still in flight.
   template <typename T>
-  const T* upload(std::span<const T> values, const char* what, cudaStream_t stream) {
-    copy(std::as_bytes(values), what, stream);
+  const T* upload(const std::vector<T>& values, const char* what, cudaStream_t stream) {
+    count_ = std::ssize(values);
+    copy(std::as_bytes(std::span(values)), what, stream);
     return as<T>();
   }
   template <typename T>
   T* as() const {
     return device_.as<T>();
   }
+  std::int64_t count() const { return count_; }  // values of the last upload
 
  private:
   void copy(std::span<const std::byte> values, const char* what, cudaStream_t stream);
 
-  PinnedBlock host_;
-  DeviceBlock device_;
+  PinnedMemory host_;
+  DeviceMemory device_;
+  std::int64_t count_ = 0;
   std::optional<Event> copied_;  // created on first use, when the GPU is selected
 };
 

@@ -5,99 +5,42 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <mutex>
-#include <span>
 #include <thread>
 #include <vector>
 
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/cuda/norm.h"
+#include "engine/device/cuda/memory/weight_uploader.h"
+#include "engine/device/cuda/pass_kernels.h"
+#include "engine/device/cuda/products/products.h"
 #include "engine/model/loaded_checkpoint.h"
 #include "qkscope/model.h"
-#include "qkscope/tensor.h"
 
 namespace qkscope::cuda {
 
-// Uploads weights from the memory-mapped file through two pinned buffers: one is filled while the
-// other is being copied.
-class Uploader {
- public:
-  // Copies are enqueued on `stream` and converted to `dtype`.
-  Uploader(DType dtype, cudaStream_t stream);
-
-  void matrix(const WeightMatrix& matrix, void* destination);      // (out, in)
-  void vector(std::span<const float> values, void* destination);   // a bias
-  void floats(std::span<const float> values, float* destination);  // a norm, in float32
-  void wait();  // blocks until all copies are complete
-
- private:
-  struct Buffer {
-    PinnedBlock host;
-    DeviceBlock device;  // staging for values that need conversion
-    Event done;
-  };
-
-  // One piece of an upload. fill(host) writes `count` values of type `from` into the pinned buffer;
-  // land(device) is called with their address on the GPU, which is `target` if that is set.
-  struct Piece {
-    DType from;
-    std::int64_t count;
-    void* target = nullptr;
-  };
-  void send(const Piece& piece, const std::function<void(std::byte*)>& fill,
-            const std::function<void(const void*)>& land);
-  void copy(ConstTensorView source, void* destination, DType to, float scale);
-  void copy_transposed(const WeightMatrix& matrix, void* destination);
-  void copy_widened(const WeightMatrix& matrix, void* destination);
-
-  DType dtype_;
-  cudaStream_t stream_;
-  Buffer buffers_[2];
-  int next_ = 0;
-};
-
-struct DeviceLinear {
-  const void* weight = nullptr;  // (out, in)
-  const void* bias = nullptr;    // (out) or null
-};
-
-// Matrices of all experts at a constant stride, each aligned for cuBLASLt.
-struct DeviceExperts {
-  const std::byte* weight = nullptr;  // of the first, (out, in)
-  const std::byte* bias = nullptr;    // of the first, (out), or null
-  std::int64_t weight_stride = 0;     // bytes to the next
-  std::int64_t bias_stride = 0;
-
-  DeviceLinear of(std::int64_t expert) const {
-    return {weight + expert * weight_stride,
-            bias == nullptr ? nullptr : bias + expert * bias_stride};
-  }
-};
-
 // Weights of one layer. q, k and v are stacked into one matrix, and so are gate and up.
 struct DeviceLayer {
-  DeviceLinear qkv;                // ((n_heads + 2 n_kv_heads) d_head, d_model)
-  const float* sinks = nullptr;    // (n_heads) or null
-  DeviceLinear o;                  // (d_model, n_heads d_head)
-  DeviceLinear gate_up;            // (2 d_mlp, d_model); without a gate (d_mlp, d_model)
-  DeviceLinear down;               // (d_model, d_mlp)
-  DeviceLinear router;             // (experts, d_model) or none
-  DeviceExperts experts_gate_up;   // (2 d_mlp, d_model) each, in place of gate_up
-  DeviceExperts experts_down;      // (d_model, d_mlp) each, in place of down
-  DeviceNorm input_norm;           // (d_model) or none
-  DeviceNorm q_norm;               // (d_head), (n_heads d_head) or none
-  DeviceNorm k_norm;               // (d_head), (n_kv_heads d_head) or none
-  DeviceNorm post_attention_norm;  // (d_model) or none
-  DeviceNorm mlp_norm;             // (d_model) or none
-  DeviceNorm post_mlp_norm;        // (d_model) or none
+  DeviceLinear qkv;                           // ((n_heads + 2 n_kv_heads) d_head, d_model)
+  const float* sinks = nullptr;               // (n_heads) or null
+  DeviceLinear o;                             // (d_model, n_heads d_head)
+  DeviceLinear gate_up;                       // (2 d_mlp, d_model); without a gate (d_mlp, d_model)
+  DeviceLinear down;                          // (d_model, d_mlp)
+  DeviceLinear router;                        // (experts, d_model) or none
+  std::vector<DeviceLinear> experts_gate_up;  // (experts) of (2 d_mlp, d_model), or empty
+  std::vector<DeviceLinear> experts_down;     // (experts) of (d_model, d_mlp), or empty
+  DeviceNorm input_norm;                      // (d_model) or none
+  DeviceNorm q_norm;                          // (d_head), (n_heads d_head) or none
+  DeviceNorm k_norm;                          // (d_head), (n_kv_heads d_head) or none
+  DeviceNorm post_attention_norm;             // (d_model) or none
+  DeviceNorm mlp_norm;                        // (d_model) or none
+  DeviceNorm post_mlp_norm;                   // (d_model) or none
 };
 
 struct WeightOptions {
   DType dtype = DType::bf16;
   int device = 0;
   bool streamed = false;
-  bool interleaves_gate_up = false;  // see gated_product.h
+  bool interleaves_gate_up = false;  // for multiply_gated()
 };
 
 class DeviceWeights {
@@ -122,7 +65,7 @@ class DeviceWeights {
 
  private:
   struct Slot {
-    DeviceBlock memory;
+    DeviceMemory memory;
     DeviceLayer layer;
     std::int64_t holds = -1;  // layer that is resident or being uploaded
     Event arrived;
@@ -133,24 +76,22 @@ class DeviceWeights {
   std::int64_t layer_bytes(std::size_t layer) const;
   std::int64_t largest_layer_bytes() const;
   void upload(std::int64_t layer, Slot& slot);
-  void upload_mlp(const LayerWeights& from, const DeviceLayer& to);
-  void upload_gate_up(const LayerWeights& from, const DeviceLinear& to);
-  void upload_experts(const LayerWeights& from, const DeviceLayer& to);
-  std::int64_t after(std::int64_t layer) const;  // the next layer that runs, wrapping around
-  const Slot& wait_for(std::int64_t layer);      // blocks until its copies are enqueued
-  void upload_layers();
+  std::int64_t next_layer(std::int64_t layer) const;  // the next layer that runs, wrapping around
+  const Slot& wait_for_layer(std::int64_t layer);     // blocks until its copies are enqueued
+  void run_uploads();                                 // body of thread_
+  void upload_layers();                               // resident
   void stream_layers();
 
   const LoadedCheckpoint& model_;
   WeightOptions options_;
   Stream copies_;
-  Uploader uploader_;
-  DeviceBlock plain_gate_up_;  // staging before interleaving
-  DeviceBlock embedding_;
-  DeviceBlock positions_;
-  DeviceBlock head_;
-  DeviceBlock head_bias_;
-  DeviceBlock final_norm_values_;
+  WeightUploader uploader_;
+  DeviceMemory plain_gate_up_;  // staging before interleaving
+  DeviceMemory embedding_;
+  DeviceMemory positions_;
+  DeviceMemory head_;
+  DeviceMemory head_bias_;
+  DeviceMemory final_norm_values_;
   DeviceNorm final_norm_;
   std::vector<Slot> slots_;
 

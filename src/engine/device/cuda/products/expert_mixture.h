@@ -2,7 +2,9 @@
 // group, and the outputs are combined row by row.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <cuda_runtime.h>
@@ -11,7 +13,9 @@
 #include "engine/device/cuda/memory/activation_copies.h"
 #include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/memory/device_weights.h"
+#include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/products/products.h"
+#include "engine/device/memory_plan.h"
 #include "engine/ops/experts.h"
 #include "qkscope/model.h"
 
@@ -21,20 +25,106 @@ class ExpertMixture {
  public:
   ExpertMixture(const ModelConfig& model, DType dtype, Products& products, ActivationCopies& copies,
                 cudaStream_t stream)
-      : model_(model), dtype_(dtype), products_(products), copies_(copies), stream_(stream) {}
+      : model_(model),
+        dtype_(dtype),
+        element_(static_cast<std::int64_t>(dtype_size(dtype))),
+        products_(products),
+        copies_(copies),
+        stream_(stream) {}
 
-  // Computes router logits of x (rows, d_model) and selects the top-k experts.
-  void project_router(const void* x, std::int64_t rows, const DeviceLinear& router);
-  void choose(std::int64_t rows);
+  // Computes router logits of x (rows, d_model).
+  void project_router(const void* x, std::int64_t rows, const DeviceLinear& router) {
+    products_.multiply({.x = x,
+                        .linear = router,
+                        .y = logits_.reserve(rows * router.out * element_, "the router"),
+                        .rows = rows});
+  }
+  // Selects the top-k experts of each row.
+  void choose_experts(std::int64_t rows) {
+    rows_ = rows;
+    const auto bytes = rows * model_.experts.per_token * static_cast<std::int64_t>(sizeof(float));
+    cuda::choose_experts({.logits = logits_.data(),
+                          .weights = static_cast<float*>(weights_.reserve(bytes, "the router")),
+                          .indices = static_cast<float*>(indices_.reserve(bytes, "the router")),
+                          .rows = rows,
+                          .experts = model_.experts.count,
+                          .k = model_.experts.per_token,
+                          .normalized = model_.experts.normalized,
+                          .dtype = dtype_},
+                         stream_);
+  }
 
   // Computes gate and up of the selected experts for rows [begin, begin + count) of x.
   void project_gate_up(const void* x, std::int64_t begin, std::int64_t count,
-                       const DeviceExperts& weights);
-  void gate();
+                       const std::vector<DeviceLinear>& weights) {
+    if (begin == 0) chosen_ = copies_.fetch(view(Buffer::expert_indices, rows_));
+    group_rows(begin, count);
+    const auto width = model_.experts.d_mlp;
+    const auto* rows = numbers_.as<std::int32_t>();
+    const auto* places = rows + 2 * padded_;
+    take(x, model_.d_model, rows,
+         sorted_.reserve_roomy(padded_ * model_.d_model * element_, "the experts"), padded_,
+         model_.d_model);
+    multiply(weights);
+    take(made_.data(), 2 * width, places,
+         gate_.reserve_roomy(slots() * width * element_, "the experts"), slots(), width);
+    take(at(made_, width), 2 * width, places,
+         up_.reserve_roomy(slots() * width * element_, "the experts"), slots(), width);
+  }
+  void gate() {
+    cuda::gate({.activation = model_.activation,
+                .swiglu = model_.swiglu,
+                .gate_up = gate_.data(),
+                .up = up_.data(),
+                .y = gate_.data(),
+                .rows = slots(),
+                .n = model_.experts.d_mlp,
+                .dtype = dtype_},
+               stream_);
+  }
   // y (count, d_model): weighted sum of the experts' outputs.
-  void project_down(const DeviceExperts& weights, void* y);
+  void project_down(const std::vector<DeviceLinear>& weights, void* y) {
+    const auto width = model_.experts.d_mlp;
+    const auto* slots_of_rows = numbers_.as<std::int32_t>() + padded_;
+    take(gate_.data(), width, slots_of_rows,
+         sorted_.reserve_roomy(padded_ * width * element_, "the experts"), padded_, width);
+    multiply(weights);
+    combine_experts({.x = made_.data(),
+                     .weights = weights_.as<float>() + begin_ * model_.experts.per_token,
+                     .places = slots_of_rows + padded_,
+                     .y = y,
+                     .rows = count_,
+                     .k = model_.experts.per_token,
+                     .n = model_.d_model,
+                     .factor = static_cast<float>(model_.residual_scale),
+                     .dtype = dtype_},
+                    stream_);
+  }
 
-  DeviceView view(Buffer buffer, std::int64_t rows) const;
+  DeviceView view(Buffer buffer, std::int64_t rows) const {
+    const auto& experts = model_.experts;
+    const auto plain = [&](const DeviceMemory& block, std::int64_t width, DType dtype) {
+      return DeviceView{block.data(), width, rows, 1, width, false, dtype};
+    };
+    const auto wide = [&](const DeviceMemory& block) {
+      return DeviceView{block.data(),  experts.per_token * experts.d_mlp,
+                        count_,        experts.per_token,
+                        experts.d_mlp, true,
+                        dtype_};
+    };
+    switch (buffer) {
+      case Buffer::router_logits:
+        return plain(logits_, experts.count, dtype_);
+      case Buffer::expert_weights:
+        return plain(weights_, experts.per_token, DType::f32);
+      case Buffer::expert_indices:
+        return plain(indices_, experts.per_token, DType::f32);
+      case Buffer::gate:
+        return wide(gate_);
+      default:
+        return wide(up_);
+    }
+  }
 
  private:
   // Range of an expert's rows among the grouped rows.
@@ -42,36 +132,90 @@ class ExpertMixture {
     std::int64_t begin = 0;
     std::int64_t rows = 0;
   };
-  void sort(std::int64_t begin, std::int64_t count);
+  // Pads each expert's rows to a multiple of kExpertRowUnit, so that the products have few distinct
+  // shapes. Padding rows are copies whose results are never read.
+  void group_rows(std::int64_t begin, std::int64_t count) {
+    const auto k = model_.experts.per_token;
+    begin_ = begin;
+    count_ = count;
+    const auto by_expert =
+        rows_by_expert(chosen_.view().rows(begin, begin + count), model_.experts.count);
+    spans_.clear();
+    padded_ = 0;
+    for (std::int64_t expert = 0; expert < model_.experts.count; ++expert) {
+      const auto used = std::ssize(by_expert.of(expert));
+      const auto rows = (used + kExpertRowUnit - 1) / kExpertRowUnit * kExpertRowUnit;
+      spans_.push_back({padded_, rows});
+      padded_ += rows;
+    }
+    std::vector<std::int32_t> numbers(static_cast<std::size_t>(2 * padded_ + slots()));
+    const auto places = numbers.begin() + 2 * padded_;
+    std::fill(numbers.begin(), numbers.begin() + padded_, static_cast<std::int32_t>(begin));
+    for (std::int64_t expert = 0; expert < model_.experts.count; ++expert) {
+      auto place = spans_[static_cast<std::size_t>(expert)].begin;
+      for (const auto slot : by_expert.of(expert)) {
+        numbers[static_cast<std::size_t>(place)] = static_cast<std::int32_t>(begin + slot / k);
+        numbers[static_cast<std::size_t>(padded_ + place)] = static_cast<std::int32_t>(slot);
+        places[slot] = static_cast<std::int32_t>(place++);
+      }
+    }
+    numbers_.upload(numbers, "the experts", stream_);
+  }
+
+  // to (count, n) = from[rows], the first n elements of each row.
   void take(const void* from, std::int64_t stride, const std::int32_t* rows, void* to,
-            std::int64_t count, std::int64_t n);
+            std::int64_t count, std::int64_t n) {
+    copy_rows({.x = from,
+               .x_stride = stride,
+               .x_rows = rows,
+               .y = to,
+               .y_stride = n,
+               .count = count,
+               .n = n,
+               .dtype = dtype_},
+              stream_);
+  }
+
   // Multiplies each expert's rows in sorted_ with its matrix (out, in); the results go to made_.
-  void multiply(const DeviceExperts& weights, std::int64_t in, std::int64_t out);
+  void multiply(const std::vector<DeviceLinear>& weights) {
+    const auto [in, out] = std::pair(weights.front().in, weights.front().out);
+    made_.reserve_roomy(padded_ * out * element_, "the experts");
+    for (std::size_t expert = 0; expert < spans_.size(); ++expert) {
+      const auto [begin, rows] = spans_[expert];
+      products_.multiply({.x = at(sorted_, begin * in),
+                          .linear = weights[expert],
+                          .y = at(made_, begin * out),
+                          .rows = rows});
+    }
+  }
   std::int64_t slots() const { return count_ * model_.experts.per_token; }
-  void* at(const DeviceBlock& block, std::int64_t element) const;
+  void* at(const DeviceMemory& block, std::int64_t element) const {
+    return block.as<std::byte>() + element * element_;
+  }
 
   const ModelConfig& model_;
   DType dtype_;
+  std::int64_t element_;  // bytes
   Products& products_;
   ActivationCopies& copies_;
   cudaStream_t stream_;
 
-  DeviceBlock logits_;   // (rows, experts)
-  DeviceBlock weights_;  // (rows, k) float32
-  DeviceBlock indices_;  // (rows, k) float32
-  Tensor chosen_;        // (rows, k) expert indices on the host
+  DeviceMemory logits_;   // (rows, experts)
+  DeviceMemory weights_;  // (rows, k) float32
+  DeviceMemory indices_;  // (rows, k) float32
+  Tensor chosen_;         // (rows, k) expert indices on the host
   std::int64_t rows_ = 0;
 
   std::int64_t begin_ = 0;   // first row of the chunk
   std::int64_t count_ = 0;   // rows of the chunk
   std::int64_t padded_ = 0;  // grouped rows, padding included
   std::vector<Span> spans_;  // (experts)
-  UploadBuffer
-      numbers_;  // int32: row and slot of each grouped row, then the grouped row of each slot
-  DeviceBlock sorted_;  // (padded, d_model or d_mlp) inputs of the products
-  DeviceBlock made_;    // (padded, 2 d_mlp or d_model) outputs of the products
-  DeviceBlock gate_;    // (slots, d_mlp)
-  DeviceBlock up_;      // (slots, d_mlp)
+  // int32: row and slot of each grouped row, then the grouped row of each slot.
+  UploadBuffer numbers_;
+  DeviceMemory sorted_;  // (padded, d_model or d_mlp) inputs of the products
+  DeviceMemory made_;    // (padded, 2 d_mlp or d_model) outputs of the products
+  DeviceMemory gate_;    // (slots, d_mlp)
+  DeviceMemory up_;      // (slots, d_mlp)
 };
 
 }  // namespace qkscope::cuda

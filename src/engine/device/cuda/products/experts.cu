@@ -1,8 +1,7 @@
 #include <cmath>
 
-#include "engine/device/cuda/cuda_error.h"
 #include "engine/device/cuda/elements.cuh"
-#include "engine/device/cuda/products/experts.h"
+#include "engine/device/cuda/pass_kernels.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -29,7 +28,7 @@ __device__ bool comes_before(Candidate a, Candidate b) {
 // One warp per row. Each of the k rounds finds the best candidate that sorts after the previous
 // one.
 template <typename T>
-__global__ void choose_kernel(ChooseArguments a) {
+__global__ void choose_kernel(ChooseExpertsArguments a) {
   const std::int64_t row = blockIdx.x;
   const int lane = static_cast<int>(threadIdx.x);
   const int experts = static_cast<int>(a.experts);
@@ -69,7 +68,7 @@ __global__ void choose_kernel(ChooseArguments a) {
 }
 
 template <typename T>
-__global__ void combine_kernel(CombineArguments a) {
+__global__ void combine_kernel(CombineExpertsArguments a) {
   const std::int64_t row = blockIdx.x;
   const T* x = static_cast<const T*>(a.x);
   T* y = static_cast<T*>(a.y) + row * a.n;
@@ -85,20 +84,16 @@ __global__ void combine_kernel(CombineArguments a) {
 
 }  // namespace
 
-void choose_experts(const ChooseArguments& a, cudaStream_t stream) {
-  if (a.rows == 0) return;
-  with_type(a.dtype, [&](auto type) {
-    choose_kernel<decltype(type)><<<static_cast<unsigned>(a.rows), kWarp, 0, stream>>>(a);
+void choose_experts(const ChooseExpertsArguments& a, cudaStream_t stream) {
+  launch_typed(a.dtype, a.rows, "choose experts", [&](auto type, unsigned blocks) {
+    choose_kernel<decltype(type)><<<blocks, kWarp, 0, stream>>>(a);
   });
-  check_launch("choose experts");
 }
 
-void combine_experts(const CombineArguments& a, cudaStream_t stream) {
-  if (a.rows == 0) return;
-  with_type(a.dtype, [&](auto type) {
-    combine_kernel<decltype(type)><<<static_cast<unsigned>(a.rows), kThreads, 0, stream>>>(a);
+void combine_experts(const CombineExpertsArguments& a, cudaStream_t stream) {
+  launch_typed(a.dtype, a.rows, "add up what experts made", [&](auto type, unsigned blocks) {
+    combine_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
   });
-  check_launch("add up what experts made");
 }
 
 }  // namespace qkscope::cuda

@@ -1,6 +1,5 @@
-#include "engine/device/cuda/cuda_error.h"
 #include "engine/device/cuda/elements.cuh"
-#include "engine/device/cuda/products/gate.h"
+#include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/products/silu.cuh"
 
 namespace qkscope::cuda {
@@ -84,16 +83,42 @@ __global__ void gate_kernel(GateRows<T> rows, XieluWeights xielu, ClampedSwiglu 
   }
 }
 
-template <typename T>
-__global__ void clip_kernel(T* x, std::int64_t count, float limit) {
+// Elementwise functions of change_kernel.
+struct Clip {
+  float limit;
+  __device__ float operator()(float x) const { return fminf(fmaxf(x, -limit), limit); }
+};
+struct SoftCap {
+  float cap;
+  __device__ float operator()(float x) const { return cap * tanhf(x / cap); }
+};
+
+template <typename T, typename Change>
+__global__ void change_kernel(T* x, std::int64_t count, Change change) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < count) x[i] = from_float<T>(fminf(fmaxf(to_float(x[i]), -limit), limit));
+  if (i < count) x[i] = from_float<T>(change(to_float(x[i])));
 }
 
-template <typename T>
-__global__ void soft_cap_kernel(T* x, std::int64_t count, float cap) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < count) x[i] = from_float<T>(cap * tanhf(to_float(x[i]) / cap));
+template <typename Change>
+void change_values(void* x, std::int64_t count, Change change, DType dtype, const char* operation,
+                   cudaStream_t stream) {
+  launch_typed(dtype, (count + kThreads - 1) / kThreads, operation,
+               [&](auto type, unsigned blocks) {
+                 change_kernel<<<blocks, kThreads, 0, stream>>>(static_cast<decltype(type)*>(x),
+                                                                count, change);
+               });
+}
+
+constexpr int kGroup = 64;  // rows of gate and up in one interleaved group
+
+// One block per row; gated_kernel.cu explains the order.
+__global__ void interleave_kernel(const uint4* from, uint4* to, std::int64_t n, int packs) {
+  const std::int64_t row = blockIdx.x;
+  const int place = static_cast<int>(row % kGroup);
+  const int neighbour = place % 8 / 2 * 8 + place / 8;
+  const std::int64_t source = row / kGroup * (kGroup / 2) + neighbour + (place % 2 == 0 ? 0 : n);
+  for (int i = static_cast<int>(threadIdx.x); i < packs; i += kThreads)
+    to[row * packs + i] = from[source * packs + i];
 }
 
 template <typename T, Activation activation, bool kGated>
@@ -134,35 +159,26 @@ void launch(const GateArguments& a, cudaStream_t stream) {
 }  // namespace
 
 void gate(const GateArguments& a, cudaStream_t stream) {
-  if (a.rows == 0) return;
-  with_type(a.dtype, [&](auto type) {
+  launch_typed(a.dtype, a.rows, "apply the MLP's activation", [&](auto type, unsigned) {
     using T = decltype(type);
-    if (a.gated)
-      launch<T, true>(a, stream);
-    else
-      launch<T, false>(a, stream);
+    a.gated ? launch<T, true>(a, stream) : launch<T, false>(a, stream);
   });
-  check_launch("apply the MLP's activation");
 }
 
 void clip(void* x, std::int64_t count, float limit, DType dtype, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
-  if (blocks == 0) return;
-  with_type(dtype, [&](auto type) {
-    using T = decltype(type);
-    clip_kernel<T><<<blocks, kThreads, 0, stream>>>(static_cast<T*>(x), count, limit);
-  });
-  check_launch("clip q, k and v");
+  change_values(x, count, Clip{limit}, dtype, "clip q, k and v", stream);
 }
 
 void soft_cap(void* x, std::int64_t count, float cap, DType dtype, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
-  if (blocks == 0) return;
-  with_type(dtype, [&](auto type) {
-    using T = decltype(type);
-    soft_cap_kernel<T><<<blocks, kThreads, 0, stream>>>(static_cast<T*>(x), count, cap);
-  });
-  check_launch("cap the logits");
+  change_values(x, count, SoftCap{cap}, dtype, "cap the logits", stream);
+}
+
+void interleave_gate_up(const void* from, void* to, std::int64_t n, std::int64_t in,
+                        cudaStream_t stream) {
+  const auto packs = static_cast<int>(in * 2 / static_cast<std::int64_t>(sizeof(uint4)));
+  interleave_kernel<<<static_cast<unsigned>(2 * n), kThreads, 0, stream>>>(
+      static_cast<const uint4*>(from), static_cast<uint4*>(to), n, packs);
+  check_launch("order the MLP's weights");
 }
 
 }  // namespace qkscope::cuda

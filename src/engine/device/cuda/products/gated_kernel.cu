@@ -6,7 +6,7 @@
 #include <cutlass/gemm/device/gemm_universal_adapter.h>
 #include <cutlass/gemm/kernel/gemm_universal.hpp>
 
-#include "engine/device/cuda/products/gated_kernel.h"
+#include "engine/device/cuda/hopper_kernels.h"
 #include "engine/device/cuda/products/silu.cuh"
 
 namespace qkscope::cuda {
@@ -23,7 +23,7 @@ using Cluster = cute::Shape<Int<2>, Int<1>, Int<1>>;
 // + 2 t + s is gate (s = 0) or up (s = 1) of output 8 t + j. Thread t of the four that share a row
 // therefore holds both values of eight neighbours and writes them with one store.
 template <typename Element>
-struct Gate {
+struct GateEpilogue {
   using EpilogueSchedule = cutlass::gemm::EpilogueDefault;
   using DispatchPolicy = EpilogueSchedule;
   using ElementAccumulator = float;
@@ -67,7 +67,8 @@ struct Gate {
     return true;
   }
 
-  CUTLASS_HOST_DEVICE explicit Gate(const Params& given, const SharedStorage& = SharedStorage())
+  CUTLASS_HOST_DEVICE explicit GateEpilogue(const Params& given,
+                                            const SharedStorage& = SharedStorage())
       : params(given) {}
 
   template <typename Problem, typename Shape, typename Coordinates, typename Engine,
@@ -133,14 +134,12 @@ cudaError_t run(const GatedArguments& a, cudaStream_t stream) {
       cutlass::gemm::collective::StageCountAutoCarveout<1024>,
       cutlass::gemm::KernelTmaWarpSpecializedPingpong>::CollectiveOp;
   using LastStep =
-      cutlass::epilogue::collective::detail::Sm90TmaWarpSpecializedAdapter<Gate<Element>>;
+      cutlass::epilogue::collective::detail::Sm90TmaWarpSpecializedAdapter<GateEpilogue<Element>>;
   using Kernel =
       cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Mainloop, LastStep>;
-  const auto rows_of = [&] {
-    return cute::make_stride(std::int64_t{a.in}, Int<1>{}, std::int64_t{0});
-  };
+  const auto rows_of = [&] { return cute::make_stride(a.in, Int<1>{}, std::int64_t{0}); };
   typename Kernel::Arguments arguments{cutlass::gemm::GemmUniversalMode::kGemm,
-                                       {a.rows, 2 * a.n, a.in, 1},
+                                       {int(a.rows), int(2 * a.n), int(a.in), 1},
                                        {static_cast<const Element*>(a.x), rows_of(),
                                         static_cast<const Element*>(a.weight), rows_of()},
                                        {static_cast<Element*>(a.y), a.apart}};
@@ -167,7 +166,7 @@ bool gated_kernel_is_built() {
   return true;
 }
 
-cudaError_t gated_product(const GatedArguments& arguments, cudaStream_t stream) {
+cudaError_t launch_gated_kernel(const GatedArguments& arguments, cudaStream_t stream) {
   return arguments.bf16 ? run<cutlass::bfloat16_t>(arguments, stream)
                         : run<cutlass::half_t>(arguments, stream);
 }

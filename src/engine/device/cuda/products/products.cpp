@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <random>
 #include <vector>
 
-#include <cublasLt.h>
-
+#include "base/core/clock.h"
 #include "base/core/error.h"
-#include "engine/device/cuda/compare.h"
-#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/cuda_devices.h"
+#include "engine/device/cuda/memory/device_memory.h"
+#include "engine/device/cuda/pass_kernels.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -24,6 +25,10 @@ constexpr std::int64_t kMostMeasuredRows = 16384;
 constexpr std::size_t kMostShapes = 256;  // size of the algorithm cache
 // Number of rows that are compared to see whether two algorithms sum in the same order.
 constexpr std::int64_t kComparedRows = 512;
+// Matrix sizes of measure_rate().
+constexpr std::int64_t kLargestMeasured = 8192;
+constexpr std::int64_t kSmallestMeasured = 512;
+constexpr int kProductsPerReading = 8;  // products between two readings of the clock
 
 void check(cublasStatus_t status, const char* operation) {
   if (status != CUBLAS_STATUS_SUCCESS)
@@ -36,45 +41,70 @@ cudaDataType_t type_of(DType dtype) {
   return dtype == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-struct Layout {
-  Layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
+// Random values of either sign in [0.5, 1): constant operands draw less power than real data and
+// would overstate the sustained rate.
+std::vector<std::uint32_t> random_values(DType dtype, std::size_t bytes) {
+  std::uint32_t bits = 0x3f000000u;  // bit pattern of 0.5f
+  std::uint32_t free_bits = 0x807fffffu;
+  if (dtype == DType::bf16) {
+    bits = 0x3f003f00u;
+    free_bits = 0x807f807fu;
+  } else if (dtype == DType::f16) {
+    bits = 0x38003800u;
+    free_bits = 0x83ff83ffu;
+  }
+  std::mt19937 generator(0);
+  std::vector<std::uint32_t> values(bytes / sizeof(std::uint32_t));
+  for (auto& value : values) value = bits | (static_cast<std::uint32_t>(generator()) & free_bits);
+  return values;
+}
+
+// Returns the largest matrix size for which both operands, the result and the trial products of the
+// algorithm search fit into half of the free memory.
+std::int64_t size_that_fits(std::int64_t element) {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  cuda::check(cudaMemGetInfo(&free, &total), "ask for free memory");
+  auto size = kLargestMeasured;
+  while (size > kSmallestMeasured &&
+         4 * size * size * element > static_cast<std::int64_t>(free / 2))
+    size /= 2;
+  return size;
+}
+
+std::int64_t y_stride(const Product& product) {
+  return product.y_stride > 0 ? product.y_stride : product.linear.out;
+}
+
+struct MatrixLayout {
+  MatrixLayout(cudaDataType_t type, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
     check(cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(rows),
                                      static_cast<std::uint64_t>(columns), stride),
           "describe a matrix");
   }
-  ~Layout() { cublasLtMatrixLayoutDestroy(layout); }
-  Layout(const Layout&) = delete;
-  Layout& operator=(const Layout&) = delete;
+  ~MatrixLayout() { cublasLtMatrixLayoutDestroy(layout); }
+  MatrixLayout(const MatrixLayout&) = delete;
+  MatrixLayout& operator=(const MatrixLayout&) = delete;
   cublasLtMatrixLayout_t layout = nullptr;
 };
 
 }  // namespace
 
-struct Products::Library {
-  Library() { check(cublasLtCreate(&handle), "start"); }
-  ~Library() { cublasLtDestroy(handle); }
-  cublasLtHandle_t handle = nullptr;
-};
-
-struct Products::Algorithm {
-  cublasLtMatmulAlgo_t algo;
-};
-
 // cuBLASLt is column-major: its matrices are ours transposed, so y (rows, out) is the (out x rows)
 // product of the transposed weight and x.
 struct Products::Call {
   Call(DType dtype, const Product& p)
-      : weight(type_of(dtype), p.in, p.out, p.in),
-        x(type_of(dtype), p.in, p.rows, p.x_stride),
-        y(type_of(dtype), p.out, p.rows, p.y_stride) {
+      : weight(type_of(dtype), p.linear.in, p.linear.out, p.linear.in),
+        x(type_of(dtype), p.linear.in, p.rows, p.linear.in),
+        y(type_of(dtype), p.linear.out, p.rows, y_stride(p)) {
     check(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F),
           "describe a product");
     const auto transposed = CUBLAS_OP_T;
     set(CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
-    if (p.bias == nullptr) return;
+    if (p.linear.bias == nullptr) return;
     const auto epilogue = CUBLASLT_EPILOGUE_BIAS;
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p.bias, sizeof p.bias);
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p.linear.bias, sizeof p.linear.bias);
   }
   ~Call() { cublasLtMatmulDescDestroy(description); }
   Call(const Call&) = delete;
@@ -86,29 +116,31 @@ struct Products::Call {
   }
 
   cublasLtMatmulDesc_t description = nullptr;
-  Layout weight;
-  Layout x;
-  Layout y;
+  MatrixLayout weight;
+  MatrixLayout x;
+  MatrixLayout y;
   Algorithm algorithm{};
 };
 
-Products::Products(DType dtype, cudaStream_t stream)
-    : dtype_(dtype), stream_(stream), library_(std::make_unique<Library>()) {
+Products::Products(DType dtype, cudaStream_t stream) : dtype_(dtype), stream_(stream) {
   workspace_.reserve(kWorkspace, "matrix products");
+  check(cublasLtCreate(&handle_), "start");
 }
 
-Products::~Products() = default;
+Products::~Products() {
+  cublasLtDestroy(handle_);
+}
 
 void Products::multiply(const Product& product) {
   if (product.rows == 0) return;
   auto& call = call_for(product);
-  if (product.bias != nullptr)
-    call.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &product.bias, sizeof product.bias);
+  const auto* bias = product.linear.bias;
+  if (bias != nullptr) call.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
   run(call, product);
 }
 
 Products::Key Products::key_of(const Product& p) {
-  return {p.rows, p.in, p.out, p.x_stride, p.y_stride, p.bias != nullptr, p.accumulate};
+  return {p.rows, p.linear.in, p.linear.out, y_stride(p), p.linear.bias != nullptr, p.accumulate};
 }
 
 Products::Call& Products::call_for(const Product& product) {
@@ -128,8 +160,8 @@ Products::Algorithm Products::algorithm_for(const Product& product, const Call& 
         kMostMeasuredRows,
         static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(product.rows))));
     const auto key = key_of(rounded);
-    if (!measured_.contains(key)) measured_[key] = measured(rounded);
-    if (runs(call, measured_[key])) return measured_[key];
+    if (!fastest_.contains(key)) fastest_[key] = fastest_algorithm(rounded);
+    if (is_supported(call, fastest_[key])) return fastest_[key];
   }
   return candidates(call).front();
 }
@@ -145,27 +177,27 @@ std::vector<Products::Algorithm> Products::candidates(const Call& call) {
                                        &no_split, sizeof no_split);
   cublasLtMatmulHeuristicResult_t found[kCandidates];
   int count = 0;
-  const auto status = cublasLtMatmulAlgoGetHeuristic(
-      library_->handle, call.description, call.weight.layout, call.x.layout, call.y.layout,
-      call.y.layout, preference, kCandidates, found, &count);
+  const auto status = cublasLtMatmulAlgoGetHeuristic(handle_, call.description, call.weight.layout,
+                                                     call.x.layout, call.y.layout, call.y.layout,
+                                                     preference, kCandidates, found, &count);
   cublasLtMatmulPreferenceDestroy(preference);
   check(status, "look for algorithms");
   if (count == 0) failure("cuBLASLt: no algorithm for a product");
   std::vector<Algorithm> algorithms;
-  for (int i = 0; i < count; ++i) algorithms.push_back({found[i].algo});
+  for (int i = 0; i < count; ++i) algorithms.push_back(found[i].algo);
   return algorithms;
 }
 
 // Discards candidates whose summation order differs from the first candidate's. Timing noise may
 // then change which algorithm wins, but never a bit of the result.
-Products::Algorithm Products::measured(const Product& product) {
+Products::Algorithm Products::fastest_algorithm(const Product& product) {
   Product trial = product;  // writes to scratch: y may be an accumulation target
   trial.accumulate = false;
-  trial.y_stride = product.out;
-  const auto row_bytes = product.out * static_cast<std::int64_t>(dtype_size(dtype_));
+  trial.y_stride = 0;
+  const auto row_bytes = product.linear.out * static_cast<std::int64_t>(dtype_size(dtype_));
   const auto compared = std::min(product.rows, kComparedRows) * row_bytes;
-  DeviceBlock scratch;
-  DeviceBlock expected;
+  DeviceMemory scratch;
+  DeviceMemory expected;
   trial.y = scratch.reserve(product.rows * row_bytes, "trial products");
   expected.reserve(compared, "trial products");
   Call call(dtype_, trial);
@@ -175,7 +207,7 @@ Products::Algorithm Products::measured(const Product& product) {
   for (std::size_t i = 0; i < choices.size(); ++i) {
     call.algorithm = choices[i];
     run(call, trial);
-    const double seconds = seconds_of([&] { run(call, trial); }, kRepeats, stream_);
+    const double seconds = shortest_seconds(call, trial);
     if (i == 0)
       cuda::check(cudaMemcpyAsync(expected.data(), trial.y, static_cast<std::size_t>(compared),
                                   cudaMemcpyDeviceToDevice, stream_),
@@ -189,21 +221,76 @@ Products::Algorithm Products::measured(const Product& product) {
   return best;
 }
 
-bool Products::runs(const Call& call, const Algorithm& algorithm) const {
+bool Products::is_supported(const Call& call, const Algorithm& algorithm) const {
   cublasLtMatmulHeuristicResult_t result{};
-  return cublasLtMatmulAlgoCheck(library_->handle, call.description, call.weight.layout,
-                                 call.x.layout, call.y.layout, call.y.layout, &algorithm.algo,
+  return cublasLtMatmulAlgoCheck(handle_, call.description, call.weight.layout, call.x.layout,
+                                 call.y.layout, call.y.layout, &algorithm,
                                  &result) == CUBLAS_STATUS_SUCCESS &&
          result.workspaceSize <= static_cast<std::size_t>(kWorkspace);
 }
 
 void Products::run(const Call& call, const Product& product) {
   const float beta = product.accumulate ? 1.0f : 0.0f;
-  check(cublasLtMatmul(library_->handle, call.description, &product.factor, product.weight,
+  check(cublasLtMatmul(handle_, call.description, &product.factor, product.linear.weight,
                        call.weight.layout, product.x, call.x.layout, &beta, product.y,
-                       call.y.layout, product.y, call.y.layout, &call.algorithm.algo,
-                       workspace_.data(), static_cast<std::size_t>(kWorkspace), stream_),
+                       call.y.layout, product.y, call.y.layout, &call.algorithm, workspace_.data(),
+                       static_cast<std::size_t>(kWorkspace), stream_),
         "multiply matrices");
+}
+
+double Products::shortest_seconds(const Call& call, const Product& product) {
+  Event begin(cudaEventDefault);
+  Event end(cudaEventDefault);
+  double shortest = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kRepeats; ++i) {
+    begin.record(stream_);
+    run(call, product);
+    end.record(stream_);
+    end.wait();
+    shortest = std::min(shortest, end.seconds_since(begin));
+  }
+  return shortest;
+}
+
+double Products::measure_rate(double seconds) {
+  const auto element = static_cast<std::int64_t>(dtype_size(dtype_));
+  const auto n = size_that_fits(element);
+  const auto bytes = static_cast<std::size_t>(n * n * element);
+  const auto values = random_values(dtype_, bytes);
+  DeviceMemory x;
+  DeviceMemory weight;
+  DeviceMemory y;
+  for (auto* side : {&x, &weight})
+    cuda::check(cudaMemcpy(side->reserve(n * n * element, "products to measure"), values.data(),
+                           bytes, cudaMemcpyHostToDevice),
+                "copy values");
+  y.reserve(n * n * element, "products to measure");
+  const Product product{.x = x.data(),
+                        .linear = {.weight = weight.data(), .out = n, .in = n},
+                        .y = y.data(),
+                        .rows = n};
+  multiply(product);  // triggers the algorithm search
+  cuda::check(cudaStreamSynchronize(stream_), "multiply matrices");
+  const auto start = Clock::now();
+  std::int64_t count = 0;
+  while (seconds_since(start) < seconds) {
+    for (int i = 0; i < kProductsPerReading; ++i, ++count) multiply(product);
+    cuda::check(cudaStreamSynchronize(stream_), "multiply matrices");
+  }
+  const auto size = static_cast<double>(n);
+  return 2.0 * size * size * size * static_cast<double>(count) / seconds_since(start);
+}
+
+bool has_gated_product(const ModelConfig& model, DType dtype, int device) {
+  return gated_kernel_is_built() && is_hopper(device) && dtype_size(dtype) == 2 &&
+         model.gated_mlp() && model.activation == Activation::silu && !model.mlp_bias &&
+         model.experts.count == 0 && model.d_mlp % 32 == 0 && model.d_model % 8 == 0;
+}
+
+void multiply_gated(GatedArguments arguments, cudaStream_t stream) {
+  if (arguments.rows == 0) return;
+  arguments.multiprocessors = multiprocessors(arguments.device);
+  cuda::check(launch_gated_kernel(arguments, stream), "multiply by the MLP's weights");
 }
 
 }  // namespace qkscope::cuda

@@ -1,4 +1,5 @@
-// Matrix products with cuBLASLt; the fastest algorithm of each shape is found by timing.
+// Matrix products on the GPU: cuBLASLt, whose fastest algorithm for each shape is found by timing,
+// and on Hopper a gate/up product with SwiGLU in the epilogue.
 #pragma once
 
 #include <compare>
@@ -7,24 +8,31 @@
 #include <memory>
 #include <vector>
 
+#include <cublasLt.h>
 #include <cuda_runtime.h>
 
 #include "base/core/dtype.h"
+#include "engine/device/cuda/hopper_kernels.h"
 #include "engine/device/cuda/memory/device_memory.h"
+#include "qkscope/model.h"
 
 namespace qkscope::cuda {
 
-// y = factor x Wᵀ + bias, or y += factor x Wᵀ + bias; the sum is rounded once.
-struct Product {
-  const void* x = nullptr;  // (rows, in)
-  std::int64_t x_stride = 0;
+// Weights of a linear layer on the GPU.
+struct DeviceLinear {
   const void* weight = nullptr;  // (out, in) dense
   const void* bias = nullptr;    // (out) or null
-  void* y = nullptr;             // (rows, out)
-  std::int64_t y_stride = 0;
-  std::int64_t rows = 0;
-  std::int64_t in = 0;
   std::int64_t out = 0;
+  std::int64_t in = 0;
+};
+
+// y = factor x Wᵀ + bias, or y += factor x Wᵀ + bias; the sum is rounded once.
+struct Product {
+  const void* x = nullptr;  // (rows, in) dense
+  DeviceLinear linear;
+  void* y = nullptr;  // (rows, out)
+  std::int64_t rows = 0;
+  std::int64_t y_stride = 0;  // elements from one row of y to the next; 0: out
   float factor = 1.0f;
   bool accumulate = false;
 };
@@ -38,12 +46,15 @@ class Products {
 
   void multiply(const Product& product);
 
+  // Returns the sustained FLOP/s: multiplies square random matrices (up to 8192, less if memory is
+  // short) for about `seconds` seconds, so that the GPU settles at its power limit.
+  double measure_rate(double seconds);
+
  private:
-  struct Library;  // cuBLASLt handle
-  struct Call;     // cuBLASLt descriptors of one shape and its algorithm
-  struct Algorithm;
+  struct Call;  // cuBLASLt descriptors of one shape and its algorithm
+  using Algorithm = cublasLtMatmulAlgo_t;
   struct Key {
-    std::int64_t rows, in, out, x_stride, y_stride;
+    std::int64_t rows, in, out, y_stride;
     bool bias, accumulate;
     auto operator<=>(const Key&) const = default;
   };
@@ -51,17 +62,25 @@ class Products {
   static Key key_of(const Product& product);
   Call& call_for(const Product& product);
   Algorithm algorithm_for(const Product& product, const Call& call);
-  Algorithm measured(const Product& product);
+  // Times the candidate algorithms and returns the fastest.
+  Algorithm fastest_algorithm(const Product& product);
   std::vector<Algorithm> candidates(const Call& call);
-  bool runs(const Call& call, const Algorithm& algorithm) const;
+  bool is_supported(const Call& call, const Algorithm& algorithm) const;
   void run(const Call& call, const Product& product);
+  // Returns the shortest wall-clock time of a few runs.
+  double shortest_seconds(const Call& call, const Product& product);
 
   DType dtype_;
   cudaStream_t stream_;
-  std::unique_ptr<Library> library_;
+  cublasLtHandle_t handle_ = nullptr;
   std::map<Key, std::unique_ptr<Call>> calls_;
-  std::map<Key, Algorithm> measured_;  // key: shape with rows rounded down to a power of two
-  DeviceBlock workspace_;
+  std::map<Key, Algorithm> fastest_;  // key: shape with rows rounded down to a power of two
+  DeviceMemory workspace_;
 };
+
+// Returns whether gated_kernel.cu serves this GPU, model and type. If so, the rows of gate and up
+// must be interleaved on the GPU (interleave_gate_up).
+bool has_gated_product(const ModelConfig& model, DType dtype, int device);
+void multiply_gated(GatedArguments arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

@@ -13,43 +13,27 @@ constexpr int kWidths = kDistances;
 constexpr int kSumTiles = 16;       // tiles after which float32 sums are flushed to float64
 constexpr float kUnseen = -200.0f;  // log2 of a masked weight, whose exponential is 0
 
-// One band of 16 rows per warp; the queries are held in registers.
-template <typename T, int kHeadWidth, int kBlockWarps>
-struct AllKeysShape {
-  static constexpr int kWidth = kHeadWidth;
-  static constexpr int kWarps = kBlockWarps;
-  static constexpr int kThreads = kWarps * 32;
-  static constexpr int kBands = 1;
-  static constexpr int kWarpRows = 16;
-  static constexpr int kRows = kWarps * kWarpRows;
-  static constexpr int kKeys = sizeof(T) == 2 && kWidth <= 128 ? 64 : 32;
-  static constexpr int kRowBytes = ScoreShape<T, kWidth>::kRowBytes;
-};
-// Shape for 16-bit types and heads up to 128, and for everything else.
+// Shape for 16-bit types and heads up to 128, and for everything else. With one band per warp the
+// queries are held in registers.
 template <typename T, int kWidth>
-using LargeShape = AllKeysShape<T, kWidth, 8>;
+using LargeShape = ScoreTileShape<T, kWidth, 8, 1>;
 template <typename T, int kWidth>
-using SmallShape = AllKeysShape<T, kWidth, 2>;
-
-struct AllKeysOptions {
-  std::int64_t* key_sums;  // (rows, n_heads)
-  MassBin* bins;           // (blocks, rows of a tile, kBins)
-};
+using SmallShape = ScoreTileShape<T, kWidth, 2, 1>;
 
 template <typename T, typename Shape>
-class AllKeys {
+class AllKeyPass {
  public:
   static constexpr int kBlocks = sizeof(T) == 2 && Shape::kWidth <= 128 ? 2 : 1;
-  using Options = AllKeysOptions;
+  using Options = AllKeysArguments;
   struct Memory {
-    typename RowBins<Shape>::Memory bins;
+    typename WeightHistogram<Shape>::Memory bins;
     double entropy[Shape::kRows], distance[Shape::kRows];
     double masses[Shape::kRows][kWidths];
     float columns[2][Shape::kWarps][Shape::kKeys];
   };
 
-  __device__ AllKeys(const ScoreArguments& a, const Options& options, const ScoreBlock& block,
-                     Memory& memory)
+  __device__ AllKeyPass(const ScoreArguments& a, const Options& options, const ScoreBlock& block,
+                        Memory& memory)
       : a_(a),
         options_(options),
         block_(block),
@@ -59,7 +43,8 @@ class AllKeys {
         warp_(threadIdx.x / 32),
         row_(block.row - block.tile.first),
         bins_(memory.bins),
-        kept_(options.bins + (blockIdx.x * Shape::kRows + row_) * std::int64_t{kBins}) {
+        kept_(static_cast<MassBin*>(options.bins) +
+              (blockIdx.x * Shape::kRows + row_) * std::int64_t{kBins}) {
     for (int i = lane_; i < 16; i += 32) memory.entropy[row_ + i] = memory.distance[row_ + i] = 0;
     for (int i = lane_; i < 16 * kWidths; i += 32)
       memory.masses[row_ + i / kWidths][i % kWidths] = 0;
@@ -93,7 +78,7 @@ class AllKeys {
     add_masses(scores, key, max(nearest, 0), farthest);
     store_columns(scores);
     if (++tiles_ % kSumTiles == 0) end_sums();
-    if (tiles_ % RowBins<Shape>::kTiles == 0) end_bins();
+    if (tiles_ % WeightHistogram<Shape>::kTiles == 0) end_bins();
   }
 
   __device__ void finish() {
@@ -283,7 +268,7 @@ class AllKeys {
   RowWeights<Shape> weights_;
   int lane_, warp_;
   int row_;  // the warp's first row in the block
-  RowBins<Shape> bins_;
+  WeightHistogram<Shape> bins_;
   MassBin* kept_;         // bins of the warp's whole rows
   bool is_kept_ = false;  // kept_ holds values
   int tiles_ = 0;

@@ -6,7 +6,6 @@
 
 #include "engine/device/cuda/cuda_devices.h"
 #include "engine/device/cuda/statistics/all_keys.cuh"
-#include "engine/device/cuda/statistics/all_keys_hopper.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -15,21 +14,21 @@ constexpr int kGroupRows = 64;
 constexpr int kSwizzledBytes = 128;  // bytes of a row of 64 channels
 
 template <typename T, int kWidth>
-struct HopperShape : AllKeysShape<T, kWidth, 8> {
-  static constexpr int kTileBytes = AllKeysShape<T, kWidth, 8>::kKeys * kWidth * 2;
+struct HopperShape : LargeShape<T, kWidth> {
+  static constexpr int kTileBytes = LargeShape<T, kWidth>::kKeys * kWidth * 2;
 };
 
 // Address of 8 channels of a key in its tile: 64 channels of all keys, then the next 64, with the
 // 128-byte swizzle that wgmma expects.
 template <typename Shape>
-__device__ int swizzled(int row, int piece) {
+__device__ int swizzled_offset(int row, int piece) {
   return piece / 8 * Shape::kKeys * kSwizzledBytes + row * kSwizzledBytes +
          ((piece % 8) ^ (row % 8)) * 16;
 }
 
 // wgmma matrix descriptor of 64 keys and the 16 channels from `at` on: rows of 128 bytes, groups of
 // eight rows 1,024 bytes apart. Advancing by other channels adds their byte offset / 16.
-__device__ std::uint64_t described(std::uint32_t at) {
+__device__ std::uint64_t wgmma_descriptor(std::uint32_t at) {
   constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62, kEightRows = 1024 / 16;
   return kSwizzle128 | kEightRows << 32 | std::uint64_t{1} << 16 | (at & 0x3ffff) >> 4;
 }
@@ -82,7 +81,7 @@ class GroupQueries {
   // q.k of the warpgroup's rows with the keys of a tile; called by all four warps.
   __device__ __forceinline__ void multiply(ScoreFragments<Shape>& scores,
                                            std::uint32_t tile) const {
-    const auto keys = described(tile);
+    const auto keys = wgmma_descriptor(tile);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -113,7 +112,7 @@ class KeyTiles {
         end_(block.end),
         stride_(k.stride),
         from_(k.data + block.batch_row(row_) * k.stride + threadIdx.x % kPieces * 8),
-        to_(swizzled<Shape>(row_, static_cast<int>(threadIdx.x) % kPieces)) {}
+        to_(swizzled_offset<Shape>(row_, static_cast<int>(threadIdx.x) % kPieces)) {}
 
   __device__ void load(std::uint32_t tile, int key) const {
     const T* from = from_ + key * stride_;
@@ -137,28 +136,21 @@ class KeyTiles {
 template <typename T, typename Shape>
 struct HopperMemory {
   alignas(1024) char tiles[2][Shape::kTileBytes];
-  typename AllKeys<T, Shape>::Memory pass;
+  typename AllKeyPass<T, Shape>::Memory pass;
 };
 
 // Two blocks per multiprocessor: one reduces weights while the other computes scores.
 template <typename T, typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, 2)
-    all_keys_kernel(const ScoreArguments a, const AllKeysOptions options) {
+    all_keys_kernel(const ScoreArguments a, const AllKeysArguments options) {
   extern __shared__ __align__(1024) char shared[];
   auto& memory = *reinterpret_cast<HopperMemory<T, Shape>*>(shared);
-  const auto heads = static_cast<int>(a.heads);
-  const auto tile = a.tiles[blockIdx.x / heads];
-  const ScoreBlock block{
-      .tile = tile,
-      .head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.x) % heads,
-      .row = tile.first + static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows,
-      .end = min(tile.first + Shape::kRows, tile.length),
-      .window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff};
-  const int group_end = tile.first + (static_cast<int>(threadIdx.x) / 128 + 1) * kGroupRows;
+  const auto block = this_score_block<Shape>(a);
+  const int group_end = block.tile.first + (static_cast<int>(threadIdx.x) / 128 + 1) * kGroupRows;
   const int kv_head = block.head / static_cast<int>(a.n_heads / a.n_kv_heads);
   const GroupQueries<T, Shape> queries(head_source<T>(a, a.q, block.head), block);
   const KeyTiles<T, Shape> keys(head_source<T>(a, a.k, kv_head), block);
-  AllKeys<T, Shape> pass(a, options, block, memory.pass);
+  AllKeyPass<T, Shape> pass(a, options, block, memory.pass);
 
   int key = pass.first_key();
   auto now = shared_address(memory.tiles[0]), next = shared_address(memory.tiles[1]);
@@ -186,18 +178,6 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   pass.finish();
 }
 
-template <typename T, int kWidth>
-void launch(const ScoreArguments& a, const AllKeysOptions& options, cudaStream_t stream) {
-  using Shape = HopperShape<T, kWidth>;
-  constexpr auto kBytes = static_cast<int>(sizeof(HopperMemory<T, Shape>));
-  const auto kernel = all_keys_kernel<T, Shape>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-        "statistics of all keys: shared memory");
-  kernel<<<static_cast<unsigned>(a.tile_count * a.heads), Shape::kThreads, kBytes, stream>>>(
-      a, options);
-  check_launch("statistics of all keys");
-}
-
 }  // namespace
 
 bool all_keys_fit_hopper(const ScoreArguments& a) {
@@ -207,19 +187,17 @@ bool all_keys_fit_hopper(const ScoreArguments& a) {
          a.vectors;
 }
 
-void all_keys_on_hopper(const ScoreArguments& a, const AllKeysOptions& options,
-                        cudaStream_t stream) {
-  const auto with = [&](auto type) {
+void compute_all_keys_on_hopper(const ScoreArguments& a, const AllKeysArguments& more,
+                                cudaStream_t stream) {
+  with_16bit_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    if (a.d_head == 64)
-      launch<T, 64>(a, options, stream);
-    else
-      launch<T, 128>(a, options, stream);
-  };
-  if (a.dtype == DType::bf16)
-    with(__nv_bfloat16{});
-  else
-    with(__half{});
+    with_width<64, 128>(a.d_head, [&](auto width) {
+      using Shape = HopperShape<T, width>;
+      launch_with_shared("statistics of all keys", all_keys_kernel<T, Shape>,
+                         a.tile_count * a.heads, Shape::kThreads, sizeof(HopperMemory<T, Shape>),
+                         stream, a, more);
+    });
+  });
 }
 
 }  // namespace qkscope::cuda

@@ -1,6 +1,6 @@
 // Stub for builds without code for Hopper.
 #include "base/core/error.h"
-#include "engine/device/cuda/statistics/all_keys_hopper.h"
+#include "engine/device/cuda/statistics/statistics_scores.h"
 
 namespace qkscope::cuda {
 
@@ -8,7 +8,7 @@ bool all_keys_fit_hopper(const ScoreArguments&) {
   return false;
 }
 
-void all_keys_on_hopper(const ScoreArguments&, const AllKeysOptions&, cudaStream_t) {
+void compute_all_keys_on_hopper(const ScoreArguments&, const AllKeysArguments&, cudaStream_t) {
   QKSCOPE_ASSERT(false);
 }
 

@@ -52,14 +52,14 @@ struct BinnedWeight {
 // Bins of each of a warp's rows, shared by the four lanes of a row; eight rows fall into different
 // banks.
 template <typename Shape>
-class RowBins {
+class WeightHistogram {
  public:
   static constexpr int kTiles = kMostCount / Shape::kKeys;  // tiles until a count may overflow
   struct Memory {
     alignas(4 * kBins) unsigned words[Shape::kWarps][16][kBins];
   };
 
-  __device__ explicit RowBins(Memory& memory) : words_(memory.words[threadIdx.x / 32]) {
+  __device__ explicit WeightHistogram(Memory& memory) : words_(memory.words[threadIdx.x / 32]) {
     const int lane = threadIdx.x % 32;
     for (int i = lane; i < 16 * kBins; i += 32) words_[i / kBins][i % kBins] = 0;
     for (int half = 0; half < 2; ++half)

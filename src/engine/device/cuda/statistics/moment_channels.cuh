@@ -1,21 +1,82 @@
-// Moments per channel: power sums, covariances with position, and ranges.
+// Tiles of the moment kernel for 16-bit types, and its moments per channel: power sums, covariances
+// with position, and ranges.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
 #include "engine/device/cuda/elements.cuh"
-#include "engine/device/cuda/statistics/moment_tiles.cuh"
+#include "engine/device/cuda/statistics/statistics_moments.h"
+#include "engine/device/cuda/tensor_core.cuh"
 
 namespace qkscope::cuda {
+
+// The Gram matrix X^T X is computed in blocks of 16 x 16 on and above the diagonal: block rows P
+// and kBlocks - 1 - P together have kBlocks + 1 blocks. Two warps share such a pair of block rows,
+// one taking the left and one the right half of each block. For sums per channel a warp takes 16
+// channels.
+template <int kHeadWidth>
+struct MomentTile {
+  static constexpr int kWidth = kHeadWidth;  // dim, padded
+  static constexpr int kBlocks = kWidth / 16;
+  static constexpr int kWarps = kBlocks;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kRows = 32;
+  static constexpr int kStages = 3;
+  static constexpr int kLanePairs = kWidth / 64;  // rotary pairs per lane
+  static constexpr int kBytes = kRows * kPitch<kWidth>;
+};
+
+template <typename Tile>
+struct MomentMemory {
+  double products[4 * (Tile::kBlocks + 1)][Tile::kThreads];  // per thread
+  double sums[6][Tile::kWidth];                              // indexed by MomentSum
+  double pairs[Tile::kWarps][Tile::kWidth / 2];
+  double norms[Tile::kWarps];
+  float norm_max[Tile::kWarps];
+  alignas(16) char tiles[Tile::kStages][Tile::kBytes];
+};
+
+// Chunks of so few rows (the first tokens of a document) are summed in float64, because their
+// spread can be far smaller than the shift that is subtracted.
+constexpr int kFewRows = 8;
+
+template <typename Tile>
+using GramFragments = float[Tile::kBlocks + 1][4];
+
+// Iterates over the tiles of a segment.
+template <typename Tile>
+struct TileWalk {
+  const MomentChunk* chunks;
+  std::int32_t index, end;
+  MomentChunk chunk = {};
+  std::int32_t offset = 0;  // first row of the tile within its chunk
+
+  __device__ TileWalk(const MomentChunk* all, MomentSegment segment)
+      : chunks(all), index(segment.begin), end(segment.end) {
+    if (exists()) chunk = chunks[index];
+  }
+  __device__ bool exists() const { return index < end; }
+  __device__ int rows() const { return min(chunk.rows - offset, Tile::kRows); }
+  __device__ bool ends_chunk() const { return offset + Tile::kRows >= chunk.rows; }
+  __device__ void next() {
+    if (!ends_chunk()) {
+      offset += Tile::kRows;
+      return;
+    }
+    offset = 0;
+    if (++index < end) chunk = chunks[index];
+  }
+};
 
 // Sums over a lane's rows of one channel, relative to its centre.
 struct ChannelSums {
   float y = 0, y2 = 0, yt = 0, yu = 0, y3 = 0, y4 = 0;  // sums of the chunk
   double far3 = 0, far4 = 0;                            // powers of outliers, sums of the segment
 
-  // Adds one value. Third and fourth powers of outliers are left to add_far, because one outlier
-  // can outweigh all other values and float32 would lose them. Returns whether x is an outlier.
+  // Adds one value. Third and fourth powers of outliers are left to add_outliers, because one
+  // outlier can outweigh all other values and float32 would lose them. Returns whether x is an
+  // outlier.
   __device__ __forceinline__ bool add(float x, float centre, float limit, float t, float u) {
     const float from_centre = x - centre;
     const float square = from_centre * from_centre;
@@ -23,13 +84,13 @@ struct ChannelSums {
     y2 += square;
     yt = fmaf(from_centre, t, yt);
     yu = fmaf(from_centre, u, yu);
-    const bool is_far = !(square <= limit);
-    const float near = is_far ? 0.0f : square;
+    const bool is_outlier = !(square <= limit);
+    const float near = is_outlier ? 0.0f : square;
     y3 = fmaf(near, from_centre, y3);
     y4 = fmaf(near, near, y4);
-    return is_far;
+    return is_outlier;
   }
-  __device__ void add_far(float x, float centre, float limit) {
+  __device__ void add_outliers(float x, float centre, float limit) {
     const float from_centre = x - centre;
     if (from_centre * from_centre <= limit) return;
     const double far = static_cast<double>(x) - centre;
@@ -82,9 +143,9 @@ __device__ inline double channel_sum(double x) {
 // A warp processes 16 channels, two per lane. The four lanes of a channel take rows two apart,
 // which fall into different banks.
 template <typename T, typename Tile>
-class Channels {
+class ChannelMoments {
  public:
-  __device__ Channels(const MomentArguments& a, int head)
+  __device__ ChannelMoments(const MomentArguments& a, int head)
       : lane_(threadIdx.x % 32), channel_(threadIdx.x / 32 * 16 + lane_ % 8 * 2) {
     for (int i = 0; i < 2; ++i) {
       if (channel_ + i >= a.record.dim) continue;
@@ -101,14 +162,14 @@ class Channels {
     const auto position = walk.chunk.position;
     const float row_u =
         log2f(static_cast<float>(position + walk.offset + lane_ + 1)) - begin_u(position);
-    const bool has_far = walk.rows() == Tile::kRows ? add_rows<true>(tile, walk, row_u)
-                                                    : add_rows<false>(tile, walk, row_u);
-    if (has_far) add_far(tile, walk.rows());
+    const bool has_outliers = walk.rows() == Tile::kRows ? add_rows<true>(tile, walk, row_u)
+                                                         : add_rows<false>(tile, walk, row_u);
+    if (has_outliers) add_outliers(tile, walk.rows());
   }
 
   // Sums a whole chunk of few rows in float64.
-  __device__ void add_few(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
-                          const char* tile, const TileWalk<Tile>& walk) {
+  __device__ void add_short_chunk(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
+                                  const char* tile, const TileWalk<Tile>& walk) {
     if (lane_ >= 8) return;
     const auto dim = a.record.dim;
     float* to = a.chunk_sums + (walk.index * a.heads + head) * 2 * dim;
@@ -202,7 +263,7 @@ class Channels {
                                            float row_u) {
     const int rows = walk.rows();
     const auto begin = static_cast<float>(walk.offset + row_of(0));
-    bool has_far = false;
+    bool has_outliers = false;
 #pragma unroll
     for (int i = 0; i < Tile::kRows / 4; ++i) {
       const int row = row_of(i);
@@ -213,16 +274,17 @@ class Channels {
       range_.add(pair);
 #pragma unroll
       for (int c = 0; c < 2; ++c)
-        has_far |= sums_[c].add(to_float(pair.values[c]), centre_[c], limit_[c], t, u);
+        has_outliers |= sums_[c].add(to_float(pair.values[c]), centre_[c], limit_[c], t, u);
     }
-    return has_far;
+    return has_outliers;
   }
 
-  __device__ __forceinline__ void add_far(const char* tile, int rows) {
+  __device__ __forceinline__ void add_outliers(const char* tile, int rows) {
     for (int i = 0; i < Tile::kRows / 4; ++i) {
       if (row_of(i) >= rows) continue;
       const auto pair = pair_at(tile, row_of(i));
-      for (int c = 0; c < 2; ++c) sums_[c].add_far(to_float(pair.values[c]), centre_[c], limit_[c]);
+      for (int c = 0; c < 2; ++c)
+        sums_[c].add_outliers(to_float(pair.values[c]), centre_[c], limit_[c]);
     }
   }
 

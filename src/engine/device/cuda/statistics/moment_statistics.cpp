@@ -6,13 +6,39 @@
 
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
-#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {
 namespace {
 
-constexpr std::int64_t kShiftRows = 256;  // rows from which the shifts are estimated
 constexpr std::int32_t kAllFinite = 0x7f7f7f7f;
+// Blocks per launch, about two per multiprocessor of a large GPU. The number is fixed so that sums
+// have the same bits on every GPU.
+constexpr std::int64_t kBlocks = 256;
+constexpr std::int32_t kFirstShare = 4;
+
+// Appends the chunks of one document in row order.
+void cut_document(const Sequence& sequence, std::int32_t number, const MomentPartition& partition,
+                  std::vector<MomentChunk>& first, std::vector<MomentChunk>& body) {
+  for (std::int64_t position = 0; position < sequence.length;) {
+    const auto bucket = std::min(position / partition.bucket_size, partition.buckets - 1);
+    auto end = std::min(sequence.length, (position / kChunkRows + 1) * kChunkRows);
+    if (bucket + 1 < partition.buckets) end = std::min(end, (bucket + 1) * partition.bucket_size);
+    const bool is_first = position < partition.first;
+    if (is_first) end = std::min(end, partition.first);
+    (is_first ? first : body)
+        .push_back({.row = static_cast<std::int32_t>(sequence.begin + position),
+                    .rows = static_cast<std::int32_t>(end - position),
+                    .position = static_cast<std::int32_t>(position),
+                    .bucket = static_cast<std::int32_t>(bucket),
+                    .sequence = number});
+    position = end;
+  }
+}
+
+MomentPartition partition_of(const MomentRequest& request) {
+  return {request.first, request.bucket_size, request.shape.buckets};
+}
 
 // Consecutive parts of a result buffer.
 struct ResultLayout {
@@ -41,8 +67,8 @@ const T* at(const std::byte* bytes, std::int64_t offset) {
   return reinterpret_cast<const T*>(bytes + offset);
 }
 
-void read_head(HeadMoments& moments, const MomentRecord& record, const double* from,
-               std::int64_t head) {
+void read_head_moments(HeadMoments& moments, const MomentRecord& record, const double* from,
+                       std::int64_t head) {
   const auto dim = record.dim;
   std::copy_n(from, record.triangle(), moments.m2.begin() + head * record.triangle());
   const auto take = [&](int sum, std::vector<double>& to) {
@@ -64,18 +90,19 @@ void read_head(HeadMoments& moments, const MomentRecord& record, const double* f
   moments.norm_max[static_cast<std::size_t>(head)] = static_cast<float>(from[record.norm_max()]);
 }
 
-void read_set(HeadMoments& moments, const ResultLayout& layout, const double* values,
-              const PositionSums& positions) {
+void read_set_moments(HeadMoments& moments, const ResultLayout& layout, const double* values,
+                      const PositionSums& positions) {
   const auto& record = layout.record;
   if (positions.n == 0) moments = empty_moments(layout.shape);
   moments.positions = positions;
   if (positions.n == 0) return;
   parallel_ranges(moments.heads, 1, [&](std::int64_t head, std::int64_t) {
-    read_head(moments, record, values + head * record.size(), head);
+    read_head_moments(moments, record, values + head * record.size(), head);
   });
 }
 
-void read_buckets(BucketMoments& buckets, const ResultLayout& layout, const std::byte* bytes) {
+void read_bucket_moments(BucketMoments& buckets, const ResultLayout& layout,
+                         const std::byte* bytes) {
   std::copy_n(at<double>(bytes, layout.mean()), buckets.mean.size(), buckets.mean.begin());
   std::copy_n(at<double>(bytes, layout.m2()), buckets.m2.size(), buckets.m2.begin());
   std::copy_n(at<double>(bytes, layout.cov()), buckets.cov.size(), buckets.cov.begin());
@@ -94,51 +121,109 @@ void copy_shift(const std::vector<float>& known, std::int64_t count, float* to,
           "copy shifts to the GPU");
 }
 
-FoldSet fold_set(MomentSegment segments, const PositionSums& positions, std::byte* moments) {
+MomentSet moment_set(MomentSegment segments, const PositionSums& positions, std::byte* moments) {
   return {.segments = segments,
           .rows = {static_cast<double>(positions.n), positions.t_mean, positions.u_mean},
           .moments = reinterpret_cast<double*>(moments)};
 }
 
+// Computes the record of every segment and the sums of every chunk. Deterministic.
+void sum_moments(const MomentArguments& arguments, cudaStream_t stream) {
+  QKSCOPE_ASSERT(arguments.record.dim > 0 && 2 * arguments.record.pairs <= arguments.record.dim);
+  if (arguments.segment_count == 0) return;
+  if (moments_fit_tensor_cores(arguments))
+    sum_moments_16bit(arguments, stream);
+  else
+    sum_moments_float64(arguments, stream);
+}
+
 }  // namespace
+
+MomentChunks cut_into_chunks(std::span<const Sequence> sequences,
+                             const MomentPartition& partition) {
+  MomentChunks chunks;
+  std::vector<MomentChunk> body;
+  std::int32_t number = 0;
+  for (const auto& sequence : sequences)
+    cut_document(sequence, number++, partition, chunks.chunks, body);
+  chunks.body = static_cast<std::int32_t>(chunks.chunks.size());
+  chunks.chunks.insert(chunks.chunks.end(), body.begin(), body.end());
+  const auto by_bucket = [](const MomentChunk& a, const MomentChunk& b) {
+    return a.bucket < b.bucket;
+  };
+  std::stable_sort(chunks.chunks.begin(), chunks.chunks.begin() + chunks.body, by_bucket);
+  std::stable_sort(chunks.chunks.begin() + chunks.body, chunks.chunks.end(), by_bucket);
+  return chunks;
+}
+
+MomentSchedule schedule_moments(const MomentChunks& chunks, std::int64_t buckets,
+                                std::int64_t heads) {
+  const auto count = static_cast<std::int32_t>(chunks.chunks.size());
+  const auto length =
+      static_cast<std::int32_t>(std::max<std::int64_t>(1, (count * heads + kBlocks - 1) / kBlocks));
+  MomentSchedule schedule;
+  schedule.buckets.resize(static_cast<std::size_t>(buckets));
+  for (std::int32_t begin = 0; begin < count;) {
+    const auto bucket = chunks.chunks[static_cast<std::size_t>(begin)].bucket;
+    const bool is_first = begin < chunks.body;
+    auto end = begin;
+    while (end < (is_first ? chunks.body : count) &&
+           chunks.chunks[static_cast<std::size_t>(end)].bucket == bucket)
+      ++end;
+    const auto segment = static_cast<std::int32_t>(schedule.segments.size());
+    // First tokens of a document are few: use more and shorter segments.
+    const auto step = is_first ? std::max(1, length / kFirstShare) : length;
+    for (auto from = begin; from < end; from += step)
+      schedule.segments.push_back({from, std::min(from + step, end)});
+    const auto segment_end = static_cast<std::int32_t>(schedule.segments.size());
+    auto& of_bucket = schedule.buckets[static_cast<std::size_t>(bucket)];
+    (is_first ? of_bucket.first_chunks : of_bucket.body_chunks) = {begin, end};
+    (is_first ? of_bucket.first_segments : of_bucket.body_segments) = {segment, segment_end};
+    if (is_first) schedule.body = segment_end;
+    begin = end;
+  }
+  return schedule;
+}
 
 void MomentStatistics::begin(const Batch& batch) {
   batch_ = &batch;
-  for (auto& [key, cut] : cuts_) cut.cut.reset();
-  for (auto& [key, work] : works_) work.is_made = false;
+  for (auto& [key, partition] : partitions_) partition.partition.reset();
+  for (auto& [key, schedule] : schedules_) schedule.is_made = false;
 }
 
-const MomentStatistics::CutOnDevice& MomentStatistics::cut_for(const MomentRequest& request) {
-  auto& known = cuts_[{request.first, request.bucket_size, request.shape.buckets}];
-  if (known.cut) return known;
-  auto cut = std::make_shared<Cut>();
-  cut->chunks =
-      moment_chunks(batch_->sequences, {request.first, request.bucket_size, request.shape.buckets});
-  cut->bucket_rows.resize(static_cast<std::size_t>(request.shape.buckets));
-  for (std::size_t i = 0; i < cut->chunks.chunks.size(); ++i) {
-    const auto& chunk = cut->chunks.chunks[i];
-    const bool is_body = static_cast<std::int32_t>(i) >= cut->chunks.body;
-    cut->positions[is_body ? 1 : 0] += table_.range(chunk.position, chunk.position + chunk.rows);
-    cut->bucket_rows[static_cast<std::size_t>(chunk.bucket)] += chunk.rows;
+const MomentStatistics::DevicePartition& MomentStatistics::partition_for(
+    const MomentRequest& request) {
+  const auto key = partition_of(request);
+  auto& known = partitions_[key];
+  if (known.partition) return known;
+  auto partition = std::make_shared<Partition>();
+  partition->chunks = cut_into_chunks(batch_->sequences, key);
+  partition->bucket_rows.resize(static_cast<std::size_t>(request.shape.buckets));
+  for (std::size_t i = 0; i < partition->chunks.chunks.size(); ++i) {
+    const auto& chunk = partition->chunks.chunks[i];
+    const bool is_body = static_cast<std::int32_t>(i) >= partition->chunks.body;
+    partition->positions[is_body ? 1 : 0] +=
+        table_.range(chunk.position, chunk.position + chunk.rows);
+    partition->bucket_rows[static_cast<std::size_t>(chunk.bucket)] += chunk.rows;
   }
-  known.chunks.upload(std::span(std::as_const(cut->chunks.chunks)), "statistics", stream_);
-  known.cut = std::move(cut);
+  known.chunks.upload(partition->chunks.chunks, "statistics", stream_);
+  known.partition = std::move(partition);
   return known;
 }
 
-const MomentStatistics::Work& MomentStatistics::work_for(const MomentRequest& request,
-                                                         const Cut& cut) {
-  const CutKey key{request.first, request.bucket_size, request.shape.buckets};
-  auto& work = works_[{key, request.shape.heads}];
-  if (work.is_made) return work;
-  work.is_made = true;
-  work.work = moment_work(cut.chunks, request.shape.buckets, request.shape.heads);
-  work.segments.upload(std::span(std::as_const(work.work.segments)), "statistics", stream_);
-  work.buckets.upload(std::span(std::as_const(work.work.buckets)), "statistics", stream_);
-  return work;
+const MomentStatistics::DeviceSchedule& MomentStatistics::schedule_for(const MomentRequest& request,
+                                                                       const Partition& partition) {
+  auto& schedule = schedules_[{partition_of(request), request.shape.heads}];
+  if (schedule.is_made) return schedule;
+  schedule.is_made = true;
+  schedule.schedule =
+      schedule_moments(partition.chunks, request.shape.buckets, request.shape.heads);
+  schedule.segments.upload(schedule.schedule.segments, "statistics", stream_);
+  schedule.buckets.upload(schedule.schedule.buckets, "statistics", stream_);
+  return schedule;
 }
 
-LayerMoments& MomentStatistics::moments_of(const MomentShape& shape) {
+LayerMoments& MomentStatistics::moments_buffer(const MomentShape& shape) {
   for (auto& [known, moments] : moments_)
     if (known == shape) return *moments;
   return *moments_.emplace_back(shape, std::make_unique<LayerMoments>(empty_layer(shape))).second;
@@ -148,12 +233,12 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
                            MomentConsumer& sink) {
   const auto& shape = request.shape;
   QKSCOPE_ASSERT(x.heads == shape.heads && x.width == shape.dim && x.rows == batch_->rows());
-  const auto& [cut, chunks_on_device] = cut_for(request);
-  const auto& work = work_for(request, *cut);
+  const auto& [partition, chunks_on_device] = partition_for(request);
+  const auto& schedule = schedule_for(request, *partition);
   const ResultLayout layout(request);
-  const auto chunks = static_cast<std::int64_t>(cut->chunks.chunks.size());
-  const auto segments = static_cast<std::int64_t>(work.work.segments.size());
-  auto* result = results_.next(layout.bytes());
+  const auto chunks = static_cast<std::int64_t>(partition->chunks.chunks.size());
+  const auto segments = static_cast<std::int64_t>(schedule.schedule.segments.size());
+  auto* result = results_.begin(layout.bytes(), layout.bytes(), "statistics");
   auto* shifts = reinterpret_cast<float*>(result + layout.shift());
   const MomentShift shift{.product = shifts,
                           .centre = shifts + shape.heads * shape.dim,
@@ -162,24 +247,6 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
       records_.reserve_roomy(segments * shape.heads * layout.record.size() * 8, "statistics"));
   auto* chunk_sums = static_cast<float*>(
       chunk_sums_.reserve_roomy(chunks * shape.heads * 2 * shape.dim * 4, "statistics"));
-  const auto* device_chunks = chunks_on_device.as<MomentChunk>();
-  const bool finds_shift = request.shift->empty() && cut->positions[1].n > 0;
-  if (finds_shift)
-    find_moment_shift({.x = x.data,
-                       .row_stride = x.row_stride,
-                       .heads = shape.heads,
-                       .dim = shape.dim,
-                       .dtype = x.dtype,
-                       .chunks = device_chunks + cut->chunks.body,
-                       .chunk_count = chunks - cut->chunks.body,
-                       .rows = kShiftRows,
-                       .shift = shifts},
-                      stream_);
-  else
-    copy_shift(*request.shift, layout.shift_count(), shifts, stream_);
-  check(cudaMemsetAsync(result + layout.not_finite(), kAllFinite & 0xff, 4, stream_),
-        "clear a flag");
-
   const MomentArguments sums{.x = x.data,
                              .row_stride = x.row_stride,
                              .heads = shape.heads,
@@ -187,65 +254,70 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
                              .interleaved = request.interleaved,
                              .dtype = x.dtype,
                              .bucket_covariance = shape.bucket_covariance,
-                             .chunks = device_chunks,
-                             .segments = work.segments.as<MomentSegment>(),
+                             .chunks = chunks_on_device.as<MomentChunk>(),
+                             .segments = schedule.segments.as<MomentSegment>(),
                              .segment_count = segments,
                              .shift = shift,
                              .records = records,
                              .chunk_sums = chunk_sums};
+  const bool finds_shift = request.shift->empty() && partition->positions[1].n > 0;
+  if (finds_shift)
+    estimate_moment_shift(sums, {partition->chunks.body, static_cast<std::int32_t>(chunks)}, shifts,
+                          stream_);
+  else
+    copy_shift(*request.shift, layout.shift_count(), shifts, stream_);
+  check(cudaMemsetAsync(result + layout.not_finite(), kAllFinite & 0xff, 4, stream_),
+        "clear a flag");
   sum_moments(sums, stream_);
-  fold(sums, request, work, *cut, result);
-  send(request, cut, finds_shift, sink);
+  center(sums, request, schedule, *partition, result);
+  send(request, partition, finds_shift, sink);
 }
 
-void MomentStatistics::fold(const MomentArguments& sums, const MomentRequest& request,
-                            const Work& work, const Cut& cut, std::byte* result) {
+void MomentStatistics::center(const MomentArguments& sums, const MomentRequest& request,
+                              const DeviceSchedule& schedule, const Partition& partition,
+                              std::byte* result) {
   const ResultLayout layout(request);
+  const auto body = schedule.schedule.body;
+  const auto end = static_cast<std::int32_t>(sums.segment_count);
+  center_moments(sums,
+                 {{moment_set({0, body}, partition.positions[0].sums(), result + layout.set(0)),
+                   moment_set({body, end}, partition.positions[1].sums(), result + layout.set(1))}},
+                 stream_);
   const bool covariance = request.shape.bucket_covariance;
-  fold_moments(
-      {.records = sums.records,
-       .record = layout.record,
-       .heads = sums.heads,
-       .shift = sums.shift,
-       .sets = {fold_set({0, work.work.body}, cut.positions[0].sums(), result + layout.set(0)),
-                fold_set({work.work.body, static_cast<std::int32_t>(sums.segment_count)},
-                         cut.positions[1].sums(), result + layout.set(1))}},
+  center_bucket_moments(
+      sums,
+      {.segments = schedule.buckets.as<BucketSegments>(),
+       .buckets = request.shape.buckets,
+       .mean = reinterpret_cast<double*>(result + layout.mean()),
+       .m2 = reinterpret_cast<double*>(result + layout.m2()),
+       .cov = covariance ? reinterpret_cast<double*>(result + layout.cov()) : nullptr,
+       .not_finite = reinterpret_cast<std::int32_t*>(result + layout.not_finite())},
       stream_);
-  fold_buckets({.chunk_sums = sums.chunk_sums,
-                .chunks = sums.chunks,
-                .records = sums.records,
-                .work = work.buckets.as<BucketWork>(),
-                .record = layout.record,
-                .heads = sums.heads,
-                .buckets = request.shape.buckets,
-                .shift = sums.shift,
-                .mean = reinterpret_cast<double*>(result + layout.mean()),
-                .m2 = reinterpret_cast<double*>(result + layout.m2()),
-                .cov = covariance ? reinterpret_cast<double*>(result + layout.cov()) : nullptr,
-                .not_finite = reinterpret_cast<std::int32_t*>(result + layout.not_finite())},
-               stream_);
 }
 
-void MomentStatistics::send(const MomentRequest& request, std::shared_ptr<const Cut> cut,
-                            bool finds_shift, MomentConsumer& sink) {
+void MomentStatistics::send(const MomentRequest& request,
+                            std::shared_ptr<const Partition> partition, bool finds_shift,
+                            MomentConsumer& sink) {
   const ResultLayout layout(request);
-  results_.send([this, layout, cut = std::move(cut), finds_shift, request = &request,
+  results_.send([this, layout, partition = std::move(partition), finds_shift, request = &request,
                  sink = &sink](const std::byte* bytes) {
     const auto bad = *at<std::int32_t>(bytes, layout.not_finite());
     if (bad != kAllFinite)
       sink->refuse(
           {.head = bad % layout.shape.heads,
-           .sequence =
-               cut->chunks.chunks[static_cast<std::size_t>(bad / layout.shape.heads)].sequence});
+           .sequence = partition->chunks.chunks[static_cast<std::size_t>(bad / layout.shape.heads)]
+                           .sequence});
     if (finds_shift) {
       const auto* values = at<float>(bytes, layout.shift());
       request->shift->assign(values, values + layout.shift_count());
     }
-    auto& moments = moments_of(layout.shape);
-    read_set(moments.first, layout, at<double>(bytes, layout.set(0)), cut->positions[0].sums());
-    read_set(moments.body, layout, at<double>(bytes, layout.set(1)), cut->positions[1].sums());
-    read_buckets(moments.buckets, layout, bytes);
-    moments.buckets.n = cut->bucket_rows;
+    auto& moments = moments_buffer(layout.shape);
+    read_set_moments(moments.first, layout, at<double>(bytes, layout.set(0)),
+                     partition->positions[0].sums());
+    read_set_moments(moments.body, layout, at<double>(bytes, layout.set(1)),
+                     partition->positions[1].sums());
+    read_bucket_moments(moments.buckets, layout, bytes);
+    moments.buckets.n = partition->bucket_rows;
     sink->add(moments);
   });
 }

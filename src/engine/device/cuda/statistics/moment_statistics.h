@@ -5,22 +5,27 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <tuple>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "engine/device/backend.h"
 #include "engine/device/cuda/memory/activation_copies.h"
 #include "engine/device/cuda/memory/device_memory.h"
+#include "engine/device/cuda/memory/host_transfers.h"
 #include "engine/device/cuda/statistics/statistics_moments.h"
-#include "engine/device/cuda/statistics/statistics_results.h"
 #include "engine/statistics/moments.h"
 
 namespace qkscope::cuda {
 
+MomentChunks cut_into_chunks(std::span<const Sequence> sequences, const MomentPartition& partition);
+// Chooses the segment length so that all heads together make a few hundred blocks.
+MomentSchedule schedule_moments(const MomentChunks& chunks, std::int64_t buckets,
+                                std::int64_t heads);
+
 class MomentStatistics {
  public:
-  MomentStatistics(StatisticsResults& results, cudaStream_t stream)
+  MomentStatistics(HostTransfers& results, cudaStream_t stream)
       : results_(results), stream_(stream) {}
 
   void begin(const Batch& batch);
@@ -30,45 +35,45 @@ class MomentStatistics {
 
  private:
   // Partition of the batch's rows into chunks. Pending results keep a reference.
-  struct Cut {
+  struct Partition {
     MomentChunks chunks;
-    ExactPositions positions[2];  // of first tokens, and of body tokens
+    ExactPositions positions[2];  // sums over first tokens, and over body tokens
     std::vector<std::int64_t> bucket_rows;
   };
   // Device copy of a partition; its memory is reused from batch to batch.
-  struct CutOnDevice {
-    std::shared_ptr<const Cut> cut;  // null: not built for this batch yet
-    UploadBuffer chunks;             // MomentChunk
+  struct DevicePartition {
+    std::shared_ptr<const Partition> partition;  // null: not built for this batch yet
+    UploadBuffer chunks;                         // MomentChunk
   };
-  struct Work {
+  struct DeviceSchedule {
     bool is_made = false;  // built for this batch
-    MomentWork work;
+    MomentSchedule schedule;
     UploadBuffer segments;  // MomentSegment
-    UploadBuffer buckets;   // BucketWork
+    UploadBuffer buckets;   // BucketSegments
   };
-  using CutKey = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 
-  const CutOnDevice& cut_for(const MomentRequest& request);
-  const Work& work_for(const MomentRequest& request, const Cut& cut);
+  const DevicePartition& partition_for(const MomentRequest& request);
+  const DeviceSchedule& schedule_for(const MomentRequest& request, const Partition& partition);
   // Returns the host buffer that a consumer sees. The buffer is reused: allocating it costs more
   // than filling it.
-  LayerMoments& moments_of(const MomentShape& shape);
+  LayerMoments& moments_buffer(const MomentShape& shape);
   // Turns the sums of segments and chunks into centred moments in `result`, on the GPU.
-  void fold(const MomentArguments& sums, const MomentRequest& request, const Work& work,
-            const Cut& cut, std::byte* result);
+  void center(const MomentArguments& sums, const MomentRequest& request,
+              const DeviceSchedule& schedule, const Partition& partition, std::byte* result);
   // Sends the result to the host and from there to the consumer.
-  void send(const MomentRequest& request, std::shared_ptr<const Cut> cut, bool finds_shift,
-            MomentConsumer& sink);
+  void send(const MomentRequest& request, std::shared_ptr<const Partition> partition,
+            bool finds_shift, MomentConsumer& sink);
 
-  StatisticsResults& results_;
+  HostTransfers& results_;
   cudaStream_t stream_;
   const Batch* batch_ = nullptr;
   PositionTable table_;
-  std::map<CutKey, CutOnDevice> cuts_;
-  std::map<std::pair<CutKey, std::int64_t>, Work> works_;  // by partition and number of heads
+  std::map<MomentPartition, DevicePartition> partitions_;
+  // By partition and number of heads.
+  std::map<std::pair<MomentPartition, std::int64_t>, DeviceSchedule> schedules_;
   std::vector<std::pair<MomentShape, std::unique_ptr<LayerMoments>>> moments_;
-  DeviceBlock records_;     // double, per segment
-  DeviceBlock chunk_sums_;  // float
+  DeviceMemory records_;     // double, per segment
+  DeviceMemory chunk_sums_;  // float
 };
 
 }  // namespace qkscope::cuda

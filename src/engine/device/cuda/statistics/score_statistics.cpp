@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 #include <utility>
 
 #include "base/core/error.h"
-#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -46,6 +47,71 @@ LayerAttention read_result(const ResultLayout& layout, const std::vector<RowCell
   return attention;
 }
 
+// Tiles of `rows` rows, long ones first.
+std::vector<RowTile> list_row_tiles(std::span<const Sequence> sequences, std::int64_t rows) {
+  std::vector<RowTile> tiles;
+  for (const auto& sequence : sequences)
+    for (std::int64_t first = 0; first < sequence.length; first += rows)
+      tiles.push_back({static_cast<std::int32_t>(sequence.begin),
+                       static_cast<std::int32_t>(sequence.length),
+                       static_cast<std::int32_t>(first)});
+  std::stable_sort(tiles.begin(), tiles.end(),
+                   [](const RowTile& a, const RowTile& b) { return a.first > b.first; });
+  return tiles;
+}
+
+struct TokenRows {
+  std::vector<TokenRow> rows;
+  std::vector<TokenTile> tiles;
+};
+
+TokenRows list_repeated_tokens(const Batch& batch) {
+  constexpr std::int32_t kTileRows = 64;
+  TokenRows out;
+  std::vector<std::int32_t> order;
+  for (const auto& sequence : batch.sequences) {
+    order.resize(static_cast<std::size_t>(sequence.length));
+    std::iota(order.begin(), order.end(), static_cast<std::int32_t>(sequence.begin));
+    const auto id = [&](std::int32_t row) { return batch.ids[static_cast<std::size_t>(row)]; };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::int32_t a, std::int32_t b) { return id(a) < id(b); });
+    const auto first = static_cast<std::int32_t>(out.rows.size());
+    for (auto from = order.begin(); from != order.end();) {
+      const auto to =
+          std::find_if(from, order.end(), [&](std::int32_t row) { return id(row) != id(*from); });
+      const auto block = static_cast<std::int32_t>(out.rows.size());
+      if (to - from > 1)
+        for (auto row = from; row != to; ++row) out.rows.push_back({*row, block});
+      from = to;
+    }
+    const auto last = static_cast<std::int32_t>(out.rows.size());
+    for (auto from = first; from < last; from += kTileRows)
+      out.tiles.push_back(
+          {from, std::min(from + kTileRows, last), static_cast<std::int32_t>(sequence.begin)});
+  }
+  return out;
+}
+
+std::vector<RowCell> list_row_cells(std::span<const Sequence> sequences, std::int64_t bucket_size,
+                                    std::int64_t buckets) {
+  std::vector<RowCell> cells;
+  std::int32_t document = 0;
+  for (const auto& sequence : sequences) {
+    for (std::int64_t bucket = 0; bucket < buckets; ++bucket) {
+      const auto from = bucket * bucket_size;
+      const auto to =
+          bucket + 1 == buckets ? sequence.length : std::min(sequence.length, from + bucket_size);
+      if (from >= to) break;
+      cells.push_back({static_cast<std::int32_t>(sequence.begin + from),
+                       static_cast<std::int32_t>(sequence.begin + to),
+                       static_cast<std::int32_t>(from), document,
+                       static_cast<std::int32_t>(bucket)});
+    }
+    ++document;
+  }
+  return cells;
+}
+
 }  // namespace
 
 void ScoreStatistics::begin(const Batch& batch) {
@@ -62,59 +128,44 @@ RowSums ScoreStatistics::row_sums(std::int64_t heads) {
 
 void ScoreStatistics::prepare(const ScoreSource& source) {
   if (is_prepared_) return;
-  const auto tiles = row_tiles(batch_->sequences, score_tile_rows(source.dtype, source.d_head));
-  tile_count_ = static_cast<std::int64_t>(tiles.size());
-  tiles_.upload(std::span(std::as_const(tiles)), "statistics", stream_);
-  const auto tokens = token_rows(*batch_);
-  token_tile_count_ = static_cast<std::int64_t>(tokens.tiles.size());
-  token_rows_.upload(std::span(std::as_const(tokens.rows)), "statistics", stream_);
-  token_tiles_.upload(std::span(std::as_const(tokens.tiles)), "statistics", stream_);
-  const auto key_tiles =
-      row_tiles(batch_->sequences, all_keys_tile_rows(source.dtype, source.d_head));
-  key_tile_count_ = static_cast<std::int64_t>(key_tiles.size());
-  key_tiles_.upload(std::span(std::as_const(key_tiles)), "statistics", stream_);
+  const auto upload_tiles = [&](UploadBuffer& to, std::int64_t tile_rows) {
+    to.upload(list_row_tiles(batch_->sequences, tile_rows), "statistics", stream_);
+  };
+  upload_tiles(tiles_, score_tile_rows(source.dtype, source.d_head));
+  upload_tiles(key_tiles_, all_keys_tile_rows(source.dtype, source.d_head));
+  const auto tokens = list_repeated_tokens(*batch_);
+  token_rows_.upload(tokens.rows, "statistics", stream_);
+  token_tiles_.upload(tokens.tiles, "statistics", stream_);
   is_prepared_ = true;
 }
 
 void ScoreStatistics::prepare_cells(const AttentionRequest& request) {
   if (cells_) return;  // one partition of the rows per pass
   auto cells = std::make_shared<std::vector<RowCell>>(
-      row_cells(batch_->sequences, request.bucket_size, request.buckets));
-  device_cells_.upload(std::span(std::as_const(*cells)), "statistics", stream_);
+      list_row_cells(batch_->sequences, request.bucket_size, request.buckets));
+  device_cells_.upload(*cells, "statistics", stream_);
   cells_ = std::move(cells);
 }
 
 ScoreArguments ScoreStatistics::arguments(const ScoreSource& source) const {
-  const auto whole = [&](const void* data) {
+  const auto aligned = [&](const void* data) {
     return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
   };
   const auto elements = 16 / static_cast<std::int64_t>(dtype_size(source.dtype));
-  const bool vectors = whole(source.q) && whole(source.k) && source.row_stride % elements == 0 &&
-                       source.d_head % elements == 0;
-  return {.q = source.q,
-          .k = source.k,
-          .row_stride = source.row_stride,
-          .rows = batch_->rows(),
-          .n_heads = source.n_heads,
-          .n_kv_heads = source.n_kv_heads,
-          .d_head = source.d_head,
-          .first_head = 0,
-          .heads = source.n_heads,
-          .scale = source.scale,
-          .softcap = source.softcap,
-          .window = source.window,
-          .dtype = source.dtype,
-          .vectors = vectors,
-          .row_sums = {lse_.as<float>(), largest_.as<float>()},
-          .tiles = tiles_.as<RowTile>(),
-          .tile_count = tile_count_,
-          .values = nullptr,
-          .layout = {}};
+  ScoreArguments a{source};
+  a.rows = batch_->rows();
+  a.heads = source.n_heads;
+  a.vectors = aligned(source.q) && aligned(source.k) && source.row_stride % elements == 0 &&
+              source.d_head % elements == 0;
+  a.row_sums = {lse_.as<float>(), largest_.as<float>()};
+  a.tiles = tiles_.as<RowTile>();
+  a.tile_count = tiles_.count();
+  return a;
 }
 
-void ScoreStatistics::find_row_sums(const ScoreSource& source) {
+void ScoreStatistics::compute_row_sums(const ScoreSource& source) {
   prepare(source);
-  cuda::find_row_sums(arguments(source), stream_);
+  cuda::compute_row_sums(arguments(source), stream_);
 }
 
 std::vector<rows::RunningSoftmax> ScoreStatistics::fetch_row_sums(const ScoreSource& source) const {
@@ -146,7 +197,7 @@ void ScoreStatistics::add(const ScoreSource& source, const AttentionRequest& req
   const auto columns = request.layout.columns();
   const ResultLayout layout{static_cast<std::int64_t>(cells_->size()), source.n_heads, columns,
                             rows, request.layout.all_keys};
-  auto* result = results_.next(layout.bytes());
+  auto* result = results_.begin(layout.bytes(), layout.bytes(), "statistics");
   auto* key_sums = reinterpret_cast<std::int64_t*>(result + layout.key_sums());
   if (layout.all_keys)
     check(
@@ -166,15 +217,17 @@ void ScoreStatistics::add(const ScoreSource& source, const AttentionRequest& req
             scores.values + ColumnLayout::at(NearColumn::dup) * scores.heads * rows, 0,
             static_cast<std::size_t>(kTokenColumns * scores.heads * rows) * sizeof(float), stream_),
         "clear statistics of rows");
-    near_keys(scores, stream_);
-    equal_tokens(scores, token_rows_.as<TokenRow>(), token_tiles_.as<TokenTile>(),
-                 token_tile_count_, stream_);
+    compute_near_keys(scores, stream_);
+    compute_equal_tokens(scores, token_rows_.as<TokenRow>(), token_tiles_.as<TokenTile>(),
+                         token_tiles_.count(), stream_);
     if (layout.all_keys) {
       auto all = scores;
       all.tiles = key_tiles_.as<RowTile>();
-      all.tile_count = key_tile_count_;
-      all_keys(all, {.key_sums = key_sums, .bins = bins_.reserve(all_keys_scratch(), "statistics")},
-               stream_);
+      all.tile_count = key_tiles_.count();
+      compute_all_keys(
+          all,
+          {.key_sums = key_sums, .bins = bins_.reserve(all_keys_scratch_bytes(), "statistics")},
+          stream_);
     }
     sum_cells({.scores = scores,
                .cells = device_cells_.as<RowCell>(),

@@ -9,8 +9,7 @@
 #include "engine/device/backend.h"
 #include "engine/device/cuda/attention/score_rows.h"
 #include "engine/device/cuda/memory/device_memory.h"
-#include "engine/device/cuda/statistics/row_sums.h"
-#include "engine/device/cuda/statistics/statistics_results.h"
+#include "engine/device/cuda/memory/host_transfers.h"
 #include "engine/device/cuda/statistics/statistics_scores.h"
 #include "engine/ops/row_kernels.h"
 
@@ -18,7 +17,7 @@ namespace qkscope::cuda {
 
 class ScoreStatistics {
  public:
-  ScoreStatistics(StatisticsResults& results, cudaStream_t stream)
+  ScoreStatistics(HostTransfers& results, cudaStream_t stream)
       : results_(results), stream_(stream) {}
 
   void begin(const Batch& batch);
@@ -26,7 +25,7 @@ class ScoreStatistics {
   // Returns the buffer that attention fills with the row sums of the batch.
   RowSums row_sums(std::int64_t heads);
   // Computes the row sums where attention does not provide them.
-  void find_row_sums(const ScoreSource& source);
+  void compute_row_sums(const ScoreSource& source);
 
   // Copies the row sums to the host, in the form of the CPU attention.
   std::vector<rows::RunningSoftmax> fetch_row_sums(const ScoreSource& source) const;
@@ -39,26 +38,23 @@ class ScoreStatistics {
   void prepare_cells(const AttentionRequest& request);
   ScoreArguments arguments(const ScoreSource& source) const;
 
-  StatisticsResults& results_;
+  HostTransfers& results_;
   cudaStream_t stream_;
   const Batch* batch_ = nullptr;
 
   // State of the current batch; device memory is reused from batch to batch.
   bool is_prepared_ = false;
-  std::int64_t tile_count_ = 0;
-  std::int64_t token_tile_count_ = 0;
-  std::int64_t key_tile_count_ = 0;
   UploadBuffer tiles_;        // RowTile
   UploadBuffer key_tiles_;    // RowTile, of the pass over all keys
   UploadBuffer token_rows_;   // TokenRow
   UploadBuffer token_tiles_;  // TokenTile
-  std::shared_ptr<const std::vector<RowCell>>
-      cells_;  // null: not built yet. Pending results keep a reference
+  // Null: not built yet. Pending results keep a reference.
+  std::shared_ptr<const std::vector<RowCell>> cells_;
   UploadBuffer device_cells_;
 
-  DeviceBlock lse_, largest_;  // float (rows, heads)
-  DeviceBlock values_;         // float (columns, some heads, rows)
-  DeviceBlock bins_;           // scratch of the all-key pass
+  DeviceMemory lse_, largest_;  // float (rows, heads)
+  DeviceMemory values_;         // float (columns, some heads, rows)
+  DeviceMemory bins_;           // scratch of the all-key pass
 };
 
 }  // namespace qkscope::cuda

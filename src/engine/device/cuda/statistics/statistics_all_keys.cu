@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "engine/device/cuda/statistics/all_keys.cuh"
-#include "engine/device/cuda/statistics/all_keys_hopper.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -14,21 +13,17 @@ constexpr std::int64_t kLaunchBlocks = 1024;
 bool is_large(DType dtype, std::int64_t d_head) {
   using Shape = LargeShape<__half, 128>;
   return dtype != DType::f32 && d_head <= 128 &&
-         shared_memory_limit() >= kScoreBytes<__half, Shape, AllKeys<__half, Shape>>;
+         shared_memory_limit() >= kScoreBytes<__half, Shape, AllKeyPass<__half, Shape>>;
 }
 
-template <typename T, int kWidth>
-void launch_large(const ScoreArguments& a, const AllKeysOptions& options, cudaStream_t stream) {
-  using Shape = LargeShape<T, kWidth>;
-  launch_scores<T, Shape, AllKeys<T, Shape>>(a, options, stream);
-}
-
-template <typename T>
-void launch_large(const ScoreArguments& a, const AllKeysOptions& options, cudaStream_t stream) {
-  if (a.d_head <= 64)
-    launch_large<T, 64>(a, options, stream);
-  else
-    launch_large<T, 128>(a, options, stream);
+void launch_large(const ScoreArguments& a, const AllKeysArguments& options, cudaStream_t stream) {
+  with_16bit_type(a.dtype, [&](auto type) {
+    using T = decltype(type);
+    with_width<64, 128>(a.d_head, [&](auto width) {
+      using Shape = LargeShape<T, width>;
+      launch_score_pass<T, Shape, AllKeyPass<T, Shape>>(a, options, stream);
+    });
+  });
 }
 
 }  // namespace
@@ -37,26 +32,24 @@ std::int64_t all_keys_tile_rows(DType dtype, std::int64_t d_head) {
   return is_large(dtype, d_head) ? LargeShape<__half, 128>::kRows : SmallShape<__half, 128>::kRows;
 }
 
-std::int64_t all_keys_scratch() {
+std::int64_t all_keys_scratch_bytes() {
   return kLaunchBlocks * LargeShape<__half, 128>::kRows * kBins *
          static_cast<std::int64_t>(sizeof(MassBin));
 }
 
-void all_keys(const ScoreArguments& arguments, const AllKeysArguments& more, cudaStream_t stream) {
+void compute_all_keys(const ScoreArguments& arguments, const AllKeysArguments& more,
+                      cudaStream_t stream) {
   const auto step = std::max<std::int64_t>(1, kLaunchBlocks / arguments.heads);
-  const AllKeysOptions options{more.key_sums, static_cast<MassBin*>(more.bins)};
   auto part = arguments;
   for (std::int64_t tile = 0; tile < arguments.tile_count; tile += step) {
     part.tiles = arguments.tiles + tile;
     part.tile_count = std::min(step, arguments.tile_count - tile);
     if (all_keys_fit_hopper(part))
-      all_keys_on_hopper(part, options, stream);
+      compute_all_keys_on_hopper(part, more, stream);
     else if (!is_large(part.dtype, part.d_head))
-      launch_pass<SmallShape, AllKeys>(part, options, stream);
-    else if (part.dtype == DType::bf16)
-      launch_large<__nv_bfloat16>(part, options, stream);
+      launch_pass<SmallShape, AllKeyPass>(part, more, stream);
     else
-      launch_large<__half>(part, options, stream);
+      launch_large(part, more, stream);
   }
 }
 

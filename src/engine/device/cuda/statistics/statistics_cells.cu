@@ -1,7 +1,6 @@
 // Sums per-row values over the rows of each cell (document, bucket).
 #include <cmath>
 
-#include "engine/device/cuda/cuda_error.h"
 #include "engine/device/cuda/elements.cuh"
 #include "engine/device/cuda/statistics/statistics_scores.h"
 
@@ -15,7 +14,7 @@ constexpr int kSinkRows = 64;         // rows that the alpha columns consider
 constexpr double kLeastKept = 1e-30;  // lower bound of a kept mass, so that its -ln is finite
 
 // One row of one head.
-struct Row {
+struct ScoreRow {
   const ScoreArguments& a;
   int head;
   std::int64_t row;
@@ -78,11 +77,6 @@ struct Row {
   }
 };
 
-__device__ double warp_sum(double x) {
-  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(kAllLanes, x, offset);
-  return x;
-}
-
 // One block per cell and head; each warp takes one column at a time.
 __global__ void __launch_bounds__(kThreads) cells_kernel(const CellArguments arguments) {
   const auto& a = arguments.scores;
@@ -97,13 +91,13 @@ __global__ void __launch_bounds__(kThreads) cells_kernel(const CellArguments arg
       sum += value;
       square += value * value;
     };
-    if (Row::is_stored(a.layout, column)) {  // most columns: many rows at once
+    if (ScoreRow::is_stored(a.layout, column)) {  // most columns: many rows at once
       const float* values = a.values + (column * a.heads + head - a.first_head) * a.rows;
 #pragma unroll 8
       for (int row = cell.begin + lane; row < cell.end; row += 32) add(values[row]);
     } else {
       for (int row = cell.begin + lane; row < cell.end; row += 32)
-        add(Row{a, head, row, cell.position + row - cell.begin}.value(column));
+        add(ScoreRow{a, head, row, cell.position + row - cell.begin}.value(column));
     }
     sum = warp_sum(sum);
     square = warp_sum(square);
@@ -115,7 +109,7 @@ __global__ void __launch_bounds__(kThreads) cells_kernel(const CellArguments arg
   if (threadIdx.x >= 32) return;
   float largest = -INFINITY;
   for (int row = cell.begin + lane; row < cell.end; row += 32)
-    largest = fmaxf(largest, Row{a, head, row, 0}.largest());
+    largest = fmaxf(largest, ScoreRow{a, head, row, 0}.largest());
   for (int offset = 16; offset > 0; offset /= 2)
     largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, offset));
   if (lane == 0) arguments.max_logit[out] = largest;

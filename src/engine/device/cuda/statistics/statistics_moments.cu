@@ -2,7 +2,6 @@
 // of the shifts; and conversion of summed records to centred moments.
 #include <cmath>
 
-#include "engine/device/cuda/cuda_error.h"
 #include "engine/device/cuda/elements.cuh"
 #include "engine/device/cuda/statistics/statistics_moments.h"
 
@@ -10,9 +9,10 @@ namespace qkscope::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMostChannels = 256;  // d_head up to 256, one thread each
-constexpr int kEdge = 32;           // edge of the product tile of a block
-constexpr int kStep = 16;           // rows in shared memory at a time
+constexpr int kMostChannels = 256;        // d_head up to 256, one thread each
+constexpr int kEdge = 32;                 // edge of the product tile of a block
+constexpr int kStep = 16;                 // rows in shared memory at a time
+constexpr std::int64_t kShiftRows = 256;  // rows from which the shifts are estimated
 
 struct SegmentHead {
   MomentSegment segment;
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kMostChannels) channels_kernel(const MomentArg
 
 // One warp per row at a time; the warps' sums are added in warp order.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) lengths_kernel(const MomentArguments a) {
+__global__ void __launch_bounds__(kThreads) norms_kernel(const MomentArguments a) {
   constexpr int kWarps = kThreads / 32, kLanePairs = kMostChannels / 2 / 32;
   __shared__ double of_pairs[kWarps][kMostChannels / 2];
   __shared__ double norms[kWarps];
@@ -137,8 +137,7 @@ __global__ void __launch_bounds__(kThreads) lengths_kernel(const MomentArguments
         const double other = to_float(x[a.interleaved ? 2 * pair + 1 : pair + pairs]);
         sums[i] += sqrt(one * one + other * other);
       }
-      for (int distance = 16; distance > 0; distance /= 2)
-        squares += __shfl_xor_sync(kAllLanes, squares, distance);
+      squares = warp_sum(squares);
       total += sqrt(squares);
       norm_max = fmax(norm_max, sqrt(squares));
     }
@@ -174,7 +173,7 @@ constexpr double kShiftRatio<__half> = 4;
 // Mean rounded to an eighth of the spread, so that x - c is exact in float32.
 template <typename T>
 __device__ float centre_of(double mean, double variance) {
-  if (variance == 0) return rounded<T>(static_cast<float>(mean));
+  if (variance == 0) return round_to<T>(static_cast<float>(mean));
   const double step = exp2(floor(0.5 * log2(variance)) - 3);
   return static_cast<float>(rint(mean / step) * step);
 }
@@ -182,34 +181,36 @@ __device__ float centre_of(double mean, double variance) {
 // One thread per channel, one block per head; two passes, for the mean and for the spread around
 // it.
 template <typename T>
-__global__ void __launch_bounds__(kMostChannels) shift_kernel(const MomentShiftArguments a) {
+__global__ void __launch_bounds__(kMostChannels)
+    shift_kernel(const MomentArguments a, MomentSegment chunks, float* shifts) {
   const int head = blockIdx.x, channel = threadIdx.x;
-  if (channel >= a.dim) return;
+  const auto dim = a.record.dim;
+  if (channel >= dim) return;
   const auto each_row = [&](auto use) {
-    std::int64_t left = a.rows;
-    for (std::int64_t i = 0; i < a.chunk_count && left > 0; ++i) {
+    std::int64_t left = kShiftRows;
+    for (int i = chunks.begin; i < chunks.end && left > 0; ++i) {
       const auto chunk = a.chunks[i];
       for (int row = 0; row < chunk.rows && left > 0; ++row, --left)
-        use(static_cast<double>(to_float(static_cast<const T*>(
-            a.x)[(chunk.row + row) * a.row_stride + head * a.dim + channel])));
+        use(static_cast<double>(to_float(row_of<T>(a, head, chunk.row + row)[channel])));
     }
-    return a.rows - left;
+    return kShiftRows - left;
   };
   double sum = 0, squares = 0;
   const auto count = static_cast<double>(each_row([&](double x) { sum += x; }));
   const double mean = sum / count;
   each_row([&](double x) { squares += (x - mean) * (x - mean); });
   const double variance = squares / count;
-  const auto at = head * a.dim + channel, part = a.heads * a.dim;
+  const auto at = head * dim + channel, part = a.heads * dim;
   const double ratio = kShiftRatio<T>;
-  a.shift[at] =
-      mean * mean <= ratio * ratio * variance ? 0.0f : rounded<T>(static_cast<float>(mean));
-  a.shift[part + at] = centre_of<T>(mean, variance);
-  a.shift[2 * part + at] = static_cast<float>(256 * variance);
+  shifts[at] =
+      mean * mean <= ratio * ratio * variance ? 0.0f : round_to<T>(static_cast<float>(mean));
+  shifts[part + at] = centre_of<T>(mean, variance);
+  shifts[2 * part + at] = static_cast<float>(256 * variance);
 }
 
-__device__ double folded(const FoldArguments& a, MomentSegment segments, int head,
-                         std::int64_t element) {
+// Sums one element of a head's records over the segments.
+__device__ double record_sum(const MomentArguments& a, MomentSegment segments, int head,
+                             std::int64_t element) {
   double sum = 0;
 #pragma unroll 8
   for (int i = segments.begin; i < segments.end; ++i)
@@ -222,39 +223,43 @@ __device__ double shifted_sum(const MomentShift& shift, std::int64_t at, double 
   return sum + n * (static_cast<double>(shift.centre[at]) - shift.product[at]);
 }
 
-constexpr int kFoldRows = 2;  // of the triangle, for a block
+constexpr int kTriangleRows = 2;  // rows of the triangle per block
 
 // Grid x: rows of the triangle, then one block for everything else; y: heads; z: sets.
-__global__ void __launch_bounds__(kThreads) fold_kernel(const FoldArguments a) {
-  __shared__ double means[kMostChannels];  // of x - c
+__global__ void __launch_bounds__(kThreads)
+    center_kernel(const MomentArguments a, const MomentSets sets) {
+  __shared__ double means[kMostChannels];  // mean of x - c per channel
   const int head = blockIdx.y;
-  const auto& set = a.sets[blockIdx.z];
+  const auto& set = sets.sets[blockIdx.z];
   const auto dim = static_cast<int>(a.record.dim);
   const double n = set.rows.n;
   if (n == 0) return;
   double* moments = set.moments + head * a.record.size();
-  const int row_begin = static_cast<int>(blockIdx.x) * kFoldRows;
+  const int row_begin = static_cast<int>(blockIdx.x) * kTriangleRows;
   if (row_begin < dim) {
     for (int channel = threadIdx.x; channel < dim; channel += kThreads)
       means[channel] =
           shifted_sum(a.shift, head * dim + channel,
-                      folded(a, set.segments, head, a.record.sums() + kSumY * dim + channel), n) /
+                      record_sum(a, set.segments, head, a.record.sums() + kSumY * dim + channel),
+                      n) /
           n;
     __syncthreads();
-    const int row_end = min(row_begin + kFoldRows, dim);
-    const auto place = [&](int row) { return row * dim - row * (row - 1) / 2; };  // of (row, row)
+    const int row_end = min(row_begin + kTriangleRows, dim);
+    const auto place = [&](int row) {
+      return row * dim - row * (row - 1) / 2;
+    };  // index of (row, row)
     for (int at = place(row_begin) + threadIdx.x; at < place(row_end); at += kThreads) {
       int row = row_begin;
       while (at >= place(row + 1)) ++row;
       const int column = row + at - place(row);
-      const double m2 = folded(a, set.segments, head, at) - n * means[row] * means[column];
+      const double m2 = record_sum(a, set.segments, head, at) - n * means[row] * means[column];
       moments[at] = row == column ? fmax(m2, 0.0) : m2;
     }
     return;
   }
   for (int channel = threadIdx.x; channel < dim; channel += kThreads) {
     const auto sum = [&](int which) {
-      return folded(a, set.segments, head, a.record.sums() + which * dim + channel);
+      return record_sum(a, set.segments, head, a.record.sums() + which * dim + channel);
     };
     const double y = sum(kSumY), y2 = sum(kSumY2), y3 = sum(kSumY3), y4 = sum(kSumY4);
     const double m = y / n;
@@ -275,8 +280,10 @@ __global__ void __launch_bounds__(kThreads) fold_kernel(const FoldArguments a) {
     moments[a.record.least() + channel] = least;
     moments[a.record.largest() + channel] = largest;
   }
-  for (int i = threadIdx.x; i < a.record.pairs + 1; i += kThreads)  // and the norm behind them
-    moments[a.record.pair_abs() + i] = folded(a, set.segments, head, a.record.pair_abs() + i) / n;
+  for (int i = threadIdx.x; i < a.record.pairs + 1;
+       i += kThreads)  // the mean norm follows the pairs
+    moments[a.record.pair_abs() + i] =
+        record_sum(a, set.segments, head, a.record.pair_abs() + i) / n;
   if (threadIdx.x != 0) return;
   double most = 0;
 #pragma unroll 8
@@ -286,11 +293,12 @@ __global__ void __launch_bounds__(kThreads) fold_kernel(const FoldArguments a) {
 }
 
 // One block per head and bucket, one thread per channel.
-__global__ void __launch_bounds__(kMostChannels) buckets_kernel(const BucketArguments a) {
-  __shared__ double means[kMostChannels];  // of x - c
+__global__ void __launch_bounds__(kMostChannels)
+    buckets_kernel(const MomentArguments a, const BucketResults to) {
+  __shared__ double means[kMostChannels];  // mean of x - c per channel
   const int bucket = blockIdx.x, head = blockIdx.y, channel = threadIdx.x;
   const auto dim = a.record.dim;
-  const auto work = a.work[bucket];
+  const auto segments = to.segments[bucket];
   double n = 0, y = 0, y2 = 0;
   const auto add = [&](MomentSegment chunks) {
 #pragma unroll 8
@@ -298,69 +306,65 @@ __global__ void __launch_bounds__(kMostChannels) buckets_kernel(const BucketArgu
       n += a.chunks[i].rows;
       if (channel >= dim) continue;
       const float* sums = a.chunk_sums + (i * a.heads + head) * 2 * dim + channel;
-      if (!isfinite(sums[0])) atomicMin(a.not_finite, static_cast<int>(i * a.heads + head));
+      if (!isfinite(sums[0])) atomicMin(to.not_finite, static_cast<int>(i * a.heads + head));
       y += sums[0];
       y2 += sums[dim];
     }
   };
-  add(work.first_chunks);
-  add(work.body_chunks);
+  add(segments.first_chunks);
+  add(segments.body_chunks);
   if (channel < dim) {
-    const auto at = (head * a.buckets + bucket) * dim + channel;
+    const auto at = (head * to.buckets + bucket) * dim + channel;
     const auto shift = head * dim + channel;
-    a.mean[at] = n > 0 ? a.shift.centre[shift] + y / n : 0;
-    a.m2[at] = n > 0 ? fmax(y2 - y * (y / n), 0.0) : 0;
+    to.mean[at] = n > 0 ? a.shift.centre[shift] + y / n : 0;
+    to.m2[at] = n > 0 ? fmax(y2 - y * (y / n), 0.0) : 0;
     means[channel] = n > 0 ? shifted_sum(a.shift, shift, y, n) / n : 0;
   }
-  if (a.cov == nullptr) return;
+  if (to.cov == nullptr) return;
   __syncthreads();
   const auto triangle = a.record.triangle();
-  double* cov = a.cov + (head * a.buckets + bucket) * triangle;
-  const auto folded = [&](MomentSegment segments, std::int64_t element) {
-    double sum = 0;
-    for (int i = segments.begin; i < segments.end; ++i)
-      sum += a.records[(i * a.heads + head) * a.record.size() + element];
-    return sum;
-  };
+  double* cov = to.cov + (head * to.buckets + bucket) * triangle;
   for (int row = 0; row < dim; ++row)
     for (int column = row + threadIdx.x; column < dim; column += kMostChannels) {
       const auto at = row * dim - static_cast<std::int64_t>(row) * (row - 1) / 2 + column - row;
-      const double sum = folded(work.first_segments, at) + folded(work.body_segments, at);
+      const double sum = record_sum(a, segments.first_segments, head, at) +
+                         record_sum(a, segments.body_segments, head, at);
       cov[at] = sum - n * means[row] * means[column];
     }
 }
 
 }  // namespace
 
-void find_moment_shift(const MomentShiftArguments& a, cudaStream_t stream) {
-  with_type(a.dtype, [&](auto type) {
-    shift_kernel<decltype(type)><<<static_cast<unsigned>(a.heads), kMostChannels, 0, stream>>>(a);
+void estimate_moment_shift(const MomentArguments& a, MomentSegment chunks, float* shift,
+                           cudaStream_t stream) {
+  launch_typed(a.dtype, a.heads, "shifts of moments", [&](auto type, unsigned blocks) {
+    shift_kernel<decltype(type)><<<blocks, kMostChannels, 0, stream>>>(a, chunks, shift);
   });
-  check_launch("shifts of moments");
 }
 
-void sum_moments_plain(const MomentArguments& a, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(a.segment_count * a.heads);
+void sum_moments_float64(const MomentArguments& a, cudaStream_t stream) {
   const auto edges = static_cast<unsigned>((a.record.dim + kEdge - 1) / kEdge);
-  with_type(a.dtype, [&](auto type) {
+  launch_typed(a.dtype, a.segment_count * a.heads, "moments", [&](auto type, unsigned blocks) {
     using T = decltype(type);
     products_kernel<T><<<dim3(blocks, edges * (edges + 1) / 2), kThreads, 0, stream>>>(
         a, static_cast<int>(edges));
     channels_kernel<T><<<blocks, kMostChannels, 0, stream>>>(a);
-    lengths_kernel<T><<<blocks, kThreads, 0, stream>>>(a);
+    norms_kernel<T><<<blocks, kThreads, 0, stream>>>(a);
   });
-  check_launch("moments");
 }
 
-void fold_moments(const FoldArguments& a, cudaStream_t stream) {
-  const auto parts = static_cast<unsigned>((a.record.dim + kFoldRows - 1) / kFoldRows + 1);
-  fold_kernel<<<dim3(parts, static_cast<unsigned>(a.heads), 2), kThreads, 0, stream>>>(a);
+void center_moments(const MomentArguments& sums, const MomentSets& sets, cudaStream_t stream) {
+  const auto parts =
+      static_cast<unsigned>((sums.record.dim + kTriangleRows - 1) / kTriangleRows + 1);
+  center_kernel<<<dim3(parts, static_cast<unsigned>(sums.heads), 2), kThreads, 0, stream>>>(sums,
+                                                                                            sets);
   check_launch("fold moments");
 }
 
-void fold_buckets(const BucketArguments& a, cudaStream_t stream) {
-  buckets_kernel<<<dim3(static_cast<unsigned>(a.buckets), static_cast<unsigned>(a.heads)),
-                   kMostChannels, 0, stream>>>(a);
+void center_bucket_moments(const MomentArguments& sums, const BucketResults& results,
+                           cudaStream_t stream) {
+  buckets_kernel<<<dim3(static_cast<unsigned>(results.buckets), static_cast<unsigned>(sums.heads)),
+                   kMostChannels, 0, stream>>>(sums, results);
   check_launch("moments of buckets");
 }
 

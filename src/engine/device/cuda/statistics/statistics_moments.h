@@ -7,14 +7,13 @@
 // batch.
 #pragma once
 
+#include <compare>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include <cuda_runtime.h>
 
 #include "base/core/dtype.h"
-#include "qkscope/forward.h"
 
 namespace qkscope::cuda {
 
@@ -22,11 +21,11 @@ constexpr std::int32_t kChunkRows = 256;
 
 // At most kChunkRows rows of one document, one set and one bucket; sums within a chunk are float32.
 struct MomentChunk {
-  std::int32_t row;  // of the batch
+  std::int32_t row;  // first row in the batch
   std::int32_t rows;
-  std::int32_t position;  // of the first row in its document
+  std::int32_t position;  // position of the first row in its document
   std::int32_t bucket;
-  std::int32_t sequence;  // of the batch
+  std::int32_t sequence;  // index in the batch
 };
 
 // Chunks [begin, end) of one set and one bucket, summed by one block. Also used for other index
@@ -35,10 +34,11 @@ struct MomentSegment {
   std::int32_t begin = 0, end = 0;
 };
 
-struct MomentCut {
+struct MomentPartition {
   std::int64_t first = 0;        // positions below form the set of first tokens
   std::int64_t bucket_size = 1;  // positions per bucket; the last bucket is open-ended
   std::int64_t buckets = 1;
+  auto operator<=>(const MomentPartition&) const = default;
 };
 
 // Chunks sorted by set (first tokens, body), then bucket, then document.
@@ -46,21 +46,18 @@ struct MomentChunks {
   std::vector<MomentChunk> chunks;
   std::int32_t body = 0;  // index of the first body chunk
 };
-MomentChunks moment_chunks(std::span<const Sequence> sequences, const MomentCut& cut);
 
 // Chunks and segments of one bucket, of the first tokens and of the body.
-struct BucketWork {
+struct BucketSegments {
   MomentSegment first_chunks, body_chunks;
   MomentSegment first_segments, body_segments;
 };
 
-struct MomentWork {
-  std::vector<MomentSegment> segments;  // both sets, in chunk order
+struct MomentSchedule {
+  std::vector<MomentSegment> segments;  // segments of first tokens, then of the body
   std::int32_t body = 0;                // index of the first body segment
-  std::vector<BucketWork> buckets;
+  std::vector<BucketSegments> buckets;
 };
-// Chooses the segment length so that all heads together make a few hundred blocks.
-MomentWork moment_work(const MomentChunks& chunks, std::int64_t buckets, std::int64_t heads);
 
 // Layout of a segment's record, offsets in doubles. x is an element, c and e the shifts of its
 // channel, t the position and u = log2(t + 1).
@@ -107,28 +104,16 @@ struct MomentArguments {
   float* chunk_sums = nullptr;  // (chunks, heads, 2, dim): sums of y and of y^2
 };
 
-// Estimates all three parts of the shift from the first `rows` rows of chunks [0, chunk_count).
-struct MomentShiftArguments {
-  const void* x = nullptr;
-  std::int64_t row_stride = 0;
-  std::int64_t heads = 0;
-  std::int64_t dim = 0;
-  DType dtype = DType::bf16;
-  const MomentChunk* chunks = nullptr;
-  std::int64_t chunk_count = 0;
-  std::int64_t rows = 0;
-  float* shift = nullptr;  // (3, heads, dim)
-};
-void find_moment_shift(const MomentShiftArguments& arguments, cudaStream_t stream);
+// Estimates all three parts of the shift (3, heads, dim) from the first rows of the given chunks.
+void estimate_moment_shift(const MomentArguments& arguments, MomentSegment chunks, float* shift,
+                           cudaStream_t stream);
 
-// Computes the record of every segment and the sums of every chunk. Deterministic.
-void sum_moments(const MomentArguments& arguments, cudaStream_t stream);
 // Kernels: on tensor cores for 16-bit types, heads up to 128 and 16-byte aligned rows; in float64
 // for everything else. float16 with covariances per bucket uses float64, because covariances within
 // a bucket are small compared with the rounding error of the products.
-bool moments_fit_matrix_units(const MomentArguments& arguments);
+bool moments_fit_tensor_cores(const MomentArguments& arguments);
 void sum_moments_16bit(const MomentArguments& arguments, cudaStream_t stream);
-void sum_moments_plain(const MomentArguments& arguments, cudaStream_t stream);
+void sum_moments_float64(const MomentArguments& arguments, cudaStream_t stream);
 
 // Properties of the rows of a set that follow from positions alone.
 struct MomentRows {
@@ -139,36 +124,27 @@ struct MomentRows {
 
 // Centred moments of a set, in the layout of a record: the triangle is M2, the sums are mean,
 // unused, ct, cu, m3 and m4; pair_abs and norm are means. A set without rows is not written.
-struct FoldSet {
+struct MomentSet {
   MomentSegment segments;
   MomentRows rows;
   double* moments = nullptr;  // (heads, record)
 };
-struct FoldArguments {
-  const double* records = nullptr;  // (segments, heads, record)
-  MomentRecord record;
-  std::int64_t heads = 0;
-  MomentShift shift;
-  FoldSet sets[2];
+struct MomentSets {
+  MomentSet sets[2];  // first tokens, body tokens
 };
-void fold_moments(const FoldArguments& arguments, cudaStream_t stream);
+void center_moments(const MomentArguments& sums, const MomentSets& sets, cudaStream_t stream);
 
 // Moments per bucket: mean and m2 of each dimension, and the full M2 if `cov` is given.
-struct BucketArguments {
-  const float* chunk_sums = nullptr;  // (chunks, heads, 2, dim)
-  const MomentChunk* chunks = nullptr;
-  const double* records = nullptr;   // (segments, heads, record)
-  const BucketWork* work = nullptr;  // (buckets)
-  MomentRecord record;
-  std::int64_t heads = 0;
+struct BucketResults {
+  const BucketSegments* segments = nullptr;  // (buckets)
   std::int64_t buckets = 0;
-  MomentShift shift;
   double* mean = nullptr;  // (heads, buckets, dim)
   double* m2 = nullptr;    // (heads, buckets, dim)
   double* cov = nullptr;   // (heads, buckets, triangle) or null
   // Set to chunk * heads + head of the first chunk with a non-finite value; otherwise unchanged.
   std::int32_t* not_finite = nullptr;
 };
-void fold_buckets(const BucketArguments& arguments, cudaStream_t stream);
+void center_bucket_moments(const MomentArguments& sums, const BucketResults& results,
+                           cudaStream_t stream);
 
 }  // namespace qkscope::cuda

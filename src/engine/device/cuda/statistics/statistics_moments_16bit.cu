@@ -1,27 +1,176 @@
 // Moments of bfloat16 and float16 rows. A block streams the chunks of its segment through shared
 // memory, 32 rows at a time, and processes each tile in three ways: per channel (power sums,
 // covariances with position, ranges), per row (norms), and as a Gram matrix on the tensor cores.
-#include "engine/device/cuda/cuda_error.h"
+#include <cmath>
+#include <cstdint>
+
 #include "engine/device/cuda/elements.cuh"
 #include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/statistics/moment_channels.cuh"
-#include "engine/device/cuda/statistics/moment_lengths.cuh"
-#include "engine/device/cuda/statistics/moment_tiles.cuh"
 #include "engine/device/cuda/statistics/statistics_moments.h"
 #include "engine/device/cuda/tensor_core.cuh"
 
 namespace qkscope::cuda {
 namespace {
 
+// Norms of rows and of rotary pairs; a warp takes every kWarps-th row of a tile.
+template <typename T, typename Tile>
+class RowNorms {
+ public:
+  __device__ RowNorms(const MomentArguments& a)
+      : lane_(threadIdx.x % 32),
+        dim_(static_cast<int>(a.record.dim)),
+        pairs_(static_cast<int>(a.record.pairs)),
+        interleaved_(a.interleaved) {}
+
+  __device__ void add(const char* tile) {
+    const char* rows = tile + threadIdx.x / 32 * kWarpRows * kPitch<Tile::kWidth>;
+    float squares[kWarpRows];  // rows beyond the chunk are zero
+    if (2 * pairs_ == Tile::kWidth && !interleaved_)
+      add_pairs<true>(rows, squares);
+    else if (pairs_ == 0)
+      add_pairs<false>(rows, squares);
+    else
+      add_other_pairs(rows, squares);
+    const float norm = sqrt_fast(sum_of_row(squares));
+    of_rows_ += norm;
+    norm_max_ = fmaxf(norm_max_, norm);
+  }
+
+  __device__ void end_chunk() {
+#pragma unroll
+    for (int j = 0; j < Tile::kLanePairs; ++j) {
+      pair_totals_[j] += of_pairs_[j];
+      of_pairs_[j] = 0;
+    }
+    total_ += of_rows_;
+    of_rows_ = 0;
+  }
+
+  // Called by all threads of the block.
+  __device__ void store(MomentMemory<Tile>& memory, const MomentArguments& a, double* record) {
+    const int warp = threadIdx.x / 32;
+#pragma unroll
+    for (int j = 0; j < Tile::kLanePairs; ++j)
+      if (pair_of(j) < pairs_) memory.pairs[warp][pair_of(j)] = pair_totals_[j];
+    double total = lane_ % kRowLanes == 0 ? total_ : 0.0;  // count each row once
+    for (int distance = kRowLanes; distance < 32; distance *= 2) {
+      total += __shfl_xor_sync(kAllLanes, total, distance);
+      norm_max_ = fmaxf(norm_max_, __shfl_xor_sync(kAllLanes, norm_max_, distance));
+    }
+    if (lane_ == 0) {
+      memory.norms[warp] = total;
+      memory.norm_max[warp] = norm_max_;
+    }
+    __syncthreads();
+    const int thread = threadIdx.x;
+    if (thread < pairs_) {
+      double sum = 0;
+      for (int i = 0; i < Tile::kWarps; ++i) sum += memory.pairs[i][thread];
+      record[a.record.pair_abs() + thread] = sum;
+    }
+    if (thread != 0) return;
+    double sum = 0;
+    float largest = 0;
+    for (int i = 0; i < Tile::kWarps; ++i) {
+      sum += memory.norms[i];
+      largest = fmaxf(largest, memory.norm_max[i]);
+    }
+    record[a.record.norm()] = sum;
+    record[a.record.norm_max()] = largest;
+  }
+
+ private:
+  static constexpr int kWarpRows = Tile::kRows / Tile::kWarps;
+  static constexpr int kLanePairs = Tile::kLanePairs;
+  static constexpr int kRowLanes =
+      32 / kWarpRows;  // adjacent lanes that receive the sum of one row
+
+  // Reduces over all lanes and returns the sum of one row to each lane.
+  __device__ __forceinline__ float sum_of_row(const float (&of_lane)[kWarpRows]) const {
+    float sums[kWarpRows];
+#pragma unroll
+    for (int i = 0; i < kWarpRows; ++i) sums[i] = of_lane[i];
+    add_halves<kWarpRows / 2, 16>(sums);
+    add_halves<kWarpRows / 4, 8>(sums);
+    if constexpr (kWarpRows > 4) add_halves<kWarpRows / 8, 4>(sums);
+    static_assert(kWarpRows == 4 || kWarpRows == 8);
+    float sum = sums[0];
+#pragma unroll
+    for (int distance = kRowLanes / 2; distance > 0; distance /= 2)
+      sum += __shfl_xor_sync(kAllLanes, sum, distance);
+    return sum;
+  }
+
+  // Pair index of a lane. Lanes hold consecutive pairs (i, i + kWidth / 2) if all channels are
+  // rotated.
+  __device__ int pair_of(int j) const {
+    return 2 * pairs_ == Tile::kWidth && !interleaved_ ? lane_ * kLanePairs + j : lane_ + 32 * j;
+  }
+
+  // A lane takes kLanePairs channels from lane * kLanePairs on, and those kWidth / 2 further.
+  template <bool kPairs>
+  __device__ __forceinline__ void add_pairs(const char* rows, float (&squares)[kWarpRows]) {
+    using Lane = Pack<T, kLanePairs>;
+#pragma unroll
+    for (int i = 0; i < kWarpRows; ++i) {
+      const auto* row = reinterpret_cast<const Lane*>(rows + i * kPitch<Tile::kWidth>);
+      const Lane ones = row[lane_], others = row[lane_ + 32];
+      squares[i] = 0;
+#pragma unroll
+      for (int j = 0; j < kLanePairs; ++j) {
+        const float one = to_float(ones.values[j]), other = to_float(others.values[j]);
+        const float square = fmaf(one, one, other * other);
+        if constexpr (kPairs) of_pairs_[j] += sqrt_fast(square);
+        squares[i] += square;
+      }
+    }
+  }
+
+  // Interleaved pairs, or partial rotation of some channels.
+  __device__ void add_other_pairs(const char* rows, float (&squares)[kWarpRows]) {
+#pragma unroll
+    for (int i = 0; i < kWarpRows; ++i) {
+      const char* x = rows + i * kPitch<Tile::kWidth>;
+      squares[i] = 0;
+#pragma unroll
+      for (int j = 0; j < kLanePairs; ++j) {
+        const int pair = lane_ + 32 * j;
+        if (pair >= pairs_) continue;
+        const float one = at(x, interleaved_ ? 2 * pair : pair);
+        const float other = at(x, interleaved_ ? 2 * pair + 1 : pair + pairs_);
+        const float square = fmaf(one, one, other * other);
+        of_pairs_[j] += sqrt_fast(square);
+        squares[i] += square;
+      }
+      for (int channel = 2 * pairs_ + 2 * lane_; channel < dim_; channel += 64) {
+        const float one = at(x, channel), other = at(x, channel + 1);
+        squares[i] = fmaf(one, one, fmaf(other, other, squares[i]));
+      }
+    }
+  }
+
+  __device__ static float at(const char* row, int channel) {
+    return to_float(reinterpret_cast<const T*>(row)[channel]);
+  }
+
+  int lane_, dim_, pairs_;
+  bool interleaved_;
+  float of_rows_ = 0, norm_max_ = 0;
+  float of_pairs_[Tile::kLanePairs] = {};
+  double total_ = 0;
+  double pair_totals_[Tile::kLanePairs] = {};
+};
+
 // products += block rows P and kBlocks - 1 - P of tile^T tile. Tensor cores accumulate with
 // truncation, so after 32 rows their sums are added to sums that round to nearest.
 template <typename T, typename Tile, int P>
-__device__ void multiply_rows(Products<Tile>& products, std::uint32_t tile, int half) {
+__device__ void multiply_rows(GramFragments<Tile>& products, std::uint32_t tile, int half) {
   constexpr int kBlocks = Tile::kBlocks, Q = kBlocks - 1 - P, kPitchBytes = kPitch<Tile::kWidth>;
   const int lane = threadIdx.x % 32;
   const auto rows = tile + lane % 16 * kPitchBytes + lane / 16 * 16;
   const auto columns = tile + lane % 16 * kPitchBytes + lane / 16 * 32 + half * 16;
-  Products<Tile> sums = {};
+  GramFragments<Tile> sums = {};
 #pragma unroll
   for (int step = 0; step < Tile::kRows / 16; ++step) {
     // ldmatrix.trans gives 8 x 8 matrices of tile rows by channels in this order: rows 0-7, rows
@@ -49,7 +198,7 @@ __device__ void multiply_rows(Products<Tile>& products, std::uint32_t tile, int 
 }
 
 template <typename T, typename Tile>
-__device__ void multiply_tile(Products<Tile>& products, std::uint32_t tile) {
+__device__ void multiply_tile(GramFragments<Tile>& products, std::uint32_t tile) {
   const int warp = threadIdx.x / 32;
   switch (warp / 2) {
     case 0:
@@ -82,10 +231,11 @@ __device__ void each_product(std::int64_t dim, Use use) {
   }
 }
 
-// Products of a tile with few rows in float64; each thread computes those that each_product lists.
+// Products of a tile with few rows in float64; each thread computes those that each_product
+// lists.
 template <typename T, typename Tile>
-__device__ void multiply_few(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
-                             const char* tile, int rows) {
+__device__ void multiply_short_tile(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
+                                    const char* tile, int rows) {
   const auto dim = static_cast<int>(a.record.dim);
   const float* shift = a.shift.product + head * dim;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -113,7 +263,7 @@ __device__ void multiply_few(MomentMemory<Tile>& memory, const MomentArguments& 
 
 // Adds the float32 products of a chunk to the float64 sums of the block and clears them.
 template <typename Tile>
-__device__ __forceinline__ void fold_products(Products<Tile>& products,
+__device__ __forceinline__ void fold_products(GramFragments<Tile>& products,
                                               MomentMemory<Tile>& memory) {
 #pragma unroll
   for (int i = 0; i < 4 * (Tile::kBlocks + 1); ++i) {
@@ -148,13 +298,13 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
           memory.tiles[stage], rows, ahead.chunk.row + ahead.offset, ahead.rows());
       ahead.next();
     }
-    end_copy_group();  // also if empty: groups are counted
+    end_copy_group();  // an empty group counts too: wait_for_copies_before counts groups
   };
   for (int stage = 0; stage < Tile::kStages - 1; ++stage) load_ahead(stage);
 
-  Channels<T, Tile> channels(a, head);
-  Lengths<T, Tile> lengths(a);
-  Products<Tile> products = {};
+  ChannelMoments<T, Tile> channels(a, head);
+  RowNorms<T, Tile> lengths(a);
+  GramFragments<Tile> products = {};
   const bool shifted = __syncthreads_or(channels.shifts());
   int stage = 0;
   for (TileWalk<Tile> walk(a.chunks, a.segments[segment]); walk.exists(); walk.next()) {
@@ -165,9 +315,9 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
     stage = (stage + 1) % Tile::kStages;
     lengths.add(tile);
     if (walk.chunk.rows <= kFewRows) {
-      channels.add_few(memory, a, head, tile, walk);
+      channels.add_short_chunk(memory, a, head, tile, walk);
       lengths.end_chunk();
-      multiply_few<T, Tile>(memory, a, head, tile, walk.rows());
+      multiply_short_tile<T, Tile>(memory, a, head, tile, walk.rows());
       continue;
     }
     channels.add(tile, walk);
@@ -192,28 +342,9 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
   lengths.store(memory, a, record);
 }
 
-template <typename T, int kWidth>
-void launch(const MomentArguments& a, cudaStream_t stream) {
-  using Tile = MomentTile<kWidth>;
-  constexpr int kBytes = sizeof(MomentMemory<Tile>);
-  const auto kernel = moments_kernel<T, Tile>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-        "moments: shared memory");
-  kernel<<<static_cast<unsigned>(a.segment_count * a.heads), Tile::kThreads, kBytes, stream>>>(a);
-  check_launch("moments");
-}
-
-template <typename T>
-void launch_type(const MomentArguments& a, cudaStream_t stream) {
-  if (a.record.dim <= 64)
-    launch<T, 64>(a, stream);
-  else
-    launch<T, 128>(a, stream);
-}
-
 }  // namespace
 
-bool moments_fit_matrix_units(const MomentArguments& a) {
+bool moments_fit_tensor_cores(const MomentArguments& a) {
   return (a.dtype == DType::bf16 || (a.dtype == DType::f16 && !a.bucket_covariance)) &&
          a.record.dim <= 128 && a.record.dim % 8 == 0 && a.row_stride % 8 == 0 &&
          reinterpret_cast<std::uintptr_t>(a.x) % 16 == 0 &&
@@ -221,10 +352,14 @@ bool moments_fit_matrix_units(const MomentArguments& a) {
 }
 
 void sum_moments_16bit(const MomentArguments& a, cudaStream_t stream) {
-  if (a.dtype == DType::bf16)
-    launch_type<__nv_bfloat16>(a, stream);
-  else
-    launch_type<__half>(a, stream);
+  with_16bit_type(a.dtype, [&](auto type) {
+    using T = decltype(type);
+    with_width<64, 128>(a.record.dim, [&](auto width) {
+      using Tile = MomentTile<width>;
+      launch_with_shared("moments", moments_kernel<T, Tile>, a.segment_count * a.heads,
+                         Tile::kThreads, sizeof(MomentMemory<Tile>), stream, a);
+    });
+  });
 }
 
 }  // namespace qkscope::cuda

@@ -15,7 +15,7 @@ struct NearOptions {
 };
 
 template <typename T, typename Shape>
-class NearKeys {
+class NearKeyPass {
  public:
   static constexpr int kBlocks = sizeof(T) == 2 ? 3 : 1;
   using Options = NearOptions;
@@ -23,8 +23,8 @@ class NearKeys {
     float bands[Shape::kRows][kMostBands];
   };
 
-  __device__ NearKeys(const ScoreArguments& a, const Options& options, const ScoreBlock& block,
-                      Memory& memory)
+  __device__ NearKeyPass(const ScoreArguments& a, const Options& options, const ScoreBlock& block,
+                         Memory& memory)
       : a_(a),
         options_(options),
         block_(block),
@@ -77,7 +77,7 @@ class NearKeys {
   }
 
  private:
-  using RowMasses = float[Shape::kBands][2];  // of a lane's rows
+  using RowMasses = float[Shape::kBands][2];  // attention mass of each row of a lane
 
   // Replaces scores by weights.
   template <bool kAllSeenAndStream>
@@ -157,7 +157,7 @@ class NearKeys {
   const Options& options_;
   const ScoreBlock& block_;
   RowWeights<Shape> weights_;
-  float (*bands_)[kMostBands];  // of the warp's rows
+  float (*bands_)[kMostBands];  // mass per distance band of the warp's rows
   float stream_[Shape::kBands][2] = {};
 };
 
@@ -165,13 +165,13 @@ struct NoOptions {};
 
 // Log-sum-exp and largest score with a running maximum (online softmax).
 template <typename T, typename Shape>
-class SumRows {
+class RowSumPass {
  public:
   static constexpr int kBlocks = sizeof(T) == 2 ? 3 : 1;
   using Options = NoOptions;
   struct Memory {};
 
-  __device__ SumRows(const ScoreArguments& a, const Options&, const ScoreBlock& block, Memory&)
+  __device__ RowSumPass(const ScoreArguments& a, const Options&, const ScoreBlock& block, Memory&)
       : a_(a), block_(block), scale_(a.scale * kLog2E) {
     each_row<Shape>(block, [&](int band, int half, int) {
       largest_[band][half] = -INFINITY;
@@ -239,17 +239,17 @@ std::int64_t score_tile_rows(DType dtype, std::int64_t d_head) {
   return d_head <= 128 ? ScoreShape<__half, 128>::kRows : ScoreShape<__half, 256>::kRows;
 }
 
-void near_keys(const ScoreArguments& a, cudaStream_t stream) {
+void compute_near_keys(const ScoreArguments& a, cudaStream_t stream) {
   const auto& layout = a.layout;
   const NearOptions options{.bands = static_cast<int>(layout.near_bands()),
                             .stream_first = static_cast<int>(layout.stream_first),
                             .stream_last = static_cast<int>(layout.stream_last),
                             .reach = static_cast<int>(std::max(layout.window, layout.stream_last))};
-  launch_pass<ScoreShape, NearKeys>(a, options, stream);
+  launch_pass<ScoreShape, NearKeyPass>(a, options, stream);
 }
 
-void find_row_sums(const ScoreArguments& a, cudaStream_t stream) {
-  launch_pass<ScoreShape, SumRows>(a, NoOptions{}, stream);
+void compute_row_sums(const ScoreArguments& a, cudaStream_t stream) {
+  launch_pass<ScoreShape, RowSumPass>(a, NoOptions{}, stream);
 }
 
 }  // namespace qkscope::cuda

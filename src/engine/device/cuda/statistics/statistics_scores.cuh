@@ -9,7 +9,6 @@
 #include <cstdint>
 
 #include "engine/device/cuda/attention/attention_16bit.cuh"
-#include "engine/device/cuda/cuda_error.h"
 #include "engine/device/cuda/elements.cuh"
 #include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/statistics/statistics_scores.h"
@@ -24,30 +23,21 @@ __device__ inline int bit_width(int x) {
   return 32 - __clz(x);
 }
 
-// Tile shape for the tensor cores; kWidth is d_head, padded.
-template <typename T, int kHeadWidth>
-struct ScoreShape {
-  static constexpr int kWidth = kHeadWidth;
-  static constexpr int kWarps = 4;
+// Tile of kWarps warps with kBands bands of rows each. T is float32, or 16-bit for the tensor
+// cores.
+template <typename T, int kHeadWidth, int kBlockWarps, int kWarpBands>
+struct ScoreTileShape {
+  static constexpr int kWidth = kHeadWidth;  // d_head, padded
+  static constexpr int kWarps = kBlockWarps;
   static constexpr int kThreads = kWarps * 32;
-  static constexpr int kBands = kWidth <= 128 ? 2 : 1;
+  static constexpr int kBands = kWarpBands;
   static constexpr int kWarpRows = kBands * 16;
   static constexpr int kRows = kWarps * kWarpRows;
-  static constexpr int kKeys = kWidth <= 128 ? 64 : 32;
-  static constexpr int kRowBytes = kPitch<kWidth>;
+  static constexpr int kKeys = sizeof(T) == 2 && kWidth <= 128 ? 64 : 32;
+  static constexpr int kRowBytes = sizeof(T) == 2 ? kPitch<kWidth> : (kWidth + 4) * 4;
 };
-// Tile shape without tensor cores.
-template <int kHeadWidth>
-struct ScoreShape<float, kHeadWidth> {
-  static constexpr int kWidth = kHeadWidth;
-  static constexpr int kWarps = 4;
-  static constexpr int kThreads = kWarps * 32;
-  static constexpr int kBands = 1;
-  static constexpr int kWarpRows = 16;
-  static constexpr int kRows = kWarps * kWarpRows;
-  static constexpr int kKeys = 32;
-  static constexpr int kRowBytes = (kWidth + 4) * 4;
-};
+template <typename T, int kWidth>
+using ScoreShape = ScoreTileShape<T, kWidth, 4, sizeof(T) == 2 && kWidth <= 128 ? 2 : 1>;
 
 // Rows of one head in global memory.
 template <typename T>
@@ -154,7 +144,7 @@ class WarpQueries {
 
 template <typename Shape>
 __device__ __forceinline__ void cap_scores(ScoreFragments<Shape>& scores, const ScoreArguments& a) {
-  if (a.softcap > 0.0f) cap<Shape::kBands, Shape::kKeys>(scores, a.scale, a.softcap);
+  if (a.softcap > 0.0f) soft_cap_scores<Shape::kBands, Shape::kKeys>(scores, a.scale, a.softcap);
 }
 
 // Rows of a block, as positions in their document.
@@ -167,6 +157,17 @@ struct ScoreBlock {
 
   __device__ std::int64_t batch_row(int position) const { return tile.begin + position; }
 };
+
+template <typename Shape>
+__device__ __forceinline__ ScoreBlock this_score_block(const ScoreArguments& a) {
+  const auto heads = static_cast<int>(a.heads);
+  const auto tile = a.tiles[blockIdx.x / heads];
+  return {.tile = tile,
+          .head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.x) % heads,
+          .row = tile.first + static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows,
+          .end = min(tile.first + Shape::kRows, tile.length),
+          .window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff};
+}
 
 // Calls use(band, half, position) for each row of a lane; some rows lie beyond the document.
 template <typename Shape, typename Use>
@@ -195,11 +196,6 @@ __device__ __forceinline__ float mass_up_to(const ScoreFragments<Shape>& p, int 
     for (int i = 0; i < 2; ++i)
       if (n * 8 + i <= own) sum += p[band][n][2 * half + i];
   return sum;
-}
-
-__device__ __forceinline__ float quad_sum(float x) {
-  x += __shfl_xor_sync(kAllLanes, x, 1);
-  return x + __shfl_xor_sync(kAllLanes, x, 2);
 }
 
 // Log-sum-exp of rows beyond the document: their weights become 0 and the logarithms stay finite.
@@ -246,15 +242,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
   char* const k_tiles = shared + Tiles::kKeys;
   auto& memory = *reinterpret_cast<typename Pass::Memory*>(shared + Tiles::kBytes);
 
-  const int warp_row = static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows;
-  const auto heads = static_cast<int>(a.heads);
-  const auto tile = a.tiles[blockIdx.x / heads];
-  const ScoreBlock block{
-      .tile = tile,
-      .head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.x) % heads,
-      .row = tile.first + warp_row,
-      .end = min(tile.first + Shape::kRows, tile.length),
-      .window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff};
+  const auto block = this_score_block<Shape>(a);
+  const auto& tile = block.tile;
   const int kv_head = block.head / static_cast<int>(a.n_heads / a.n_kv_heads);
   const auto q = head_source<T>(a, a.q, block.head), k = head_source<T>(a, a.k, kv_head);
   const auto load_keys = [&](int stage, int key) {
@@ -267,7 +256,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
     wait_for_copies();
     __syncthreads();
   }
-  const WarpQueries<T, Shape> queries(shared + warp_row * Shape::kRowBytes);
+  const WarpQueries<T, Shape> queries(shared + (block.row - tile.first) * Shape::kRowBytes);
   if constexpr (Tiles::kShared) __syncthreads();
 
   Pass pass(a, options, block, memory);
@@ -300,30 +289,23 @@ constexpr auto kScoreBytes = static_cast<int>(ScoreTiles<T, Shape>::kBytes +
 
 // Launches Pass over `a`, whose tiles have Shape::kRows rows.
 template <typename T, typename Shape, typename Pass>
-void launch_scores(const ScoreArguments& a, const typename Pass::Options& options,
-                   cudaStream_t stream) {
-  constexpr auto kBytes = kScoreBytes<T, Shape, Pass>;
-  const auto kernel = score_kernel<T, Shape, Pass>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-        "statistics of scores: shared memory");
-  kernel<<<static_cast<unsigned>(a.tile_count * a.heads), Shape::kThreads, kBytes, stream>>>(
-      a, options);
-  check_launch("statistics of scores");
+void launch_score_pass(const ScoreArguments& a, const typename Pass::Options& options,
+                       cudaStream_t stream) {
+  launch_with_shared("statistics of scores", score_kernel<T, Shape, Pass>, a.tile_count * a.heads,
+                     Shape::kThreads, kScoreBytes<T, Shape, Pass>, stream, a, options);
 }
 
-// Dispatches on the head size, padded to 64, 128 or 256.
+// Dispatches on the type and the head size, padded to 64, 128 or 256.
 template <template <typename, int> typename Shape, template <typename, typename> typename Pass,
           typename Options>
 void launch_pass(const ScoreArguments& a, const Options& options, cudaStream_t stream) {
   if (a.tile_count == 0) return;
   with_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    if (a.d_head <= 64)
-      launch_scores<T, Shape<T, 64>, Pass<T, Shape<T, 64>>>(a, options, stream);
-    else if (a.d_head <= 128)
-      launch_scores<T, Shape<T, 128>, Pass<T, Shape<T, 128>>>(a, options, stream);
-    else
-      launch_scores<T, Shape<T, 256>, Pass<T, Shape<T, 256>>>(a, options, stream);
+    with_width<64, 128, 256>(a.d_head, [&](auto width) {
+      using ThisShape = Shape<T, width>;
+      launch_score_pass<T, ThisShape, Pass<T, ThisShape>>(a, options, stream);
+    });
   });
 }
 

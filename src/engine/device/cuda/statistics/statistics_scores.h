@@ -4,96 +4,85 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <vector>
 
 #include <cuda_runtime.h>
 
 #include "base/core/dtype.h"
-#include "engine/device/cuda/statistics/row_sums.h"
+#include "engine/device/cuda/attention/attention.h"
+#include "engine/device/cuda/attention/score_rows.h"
 #include "engine/statistics/attention_sums.h"
-#include "qkscope/forward.h"
 
 namespace qkscope::cuda {
 
 // Rows [begin + first, ...) of one document, processed by one block.
 struct RowTile {
   std::int32_t begin;   // row of the batch where the document begins
-  std::int32_t length;  // of the document
+  std::int32_t length;  // rows of the document
   std::int32_t first;   // position of the tile's first row
 };
 
-// All pointers are device pointers.
-struct ScoreArguments {
-  const void* q = nullptr;      // (rows, n_heads, d_head)
-  const void* k = nullptr;      // (rows, n_kv_heads, d_head)
-  std::int64_t row_stride = 0;  // elements, of q and k
+// All pointers are device pointers. Rows of k have the stride of q.
+struct ScoreArguments : ScoreSource {
   std::int64_t rows = 0;
-  std::int64_t n_heads = 0, n_kv_heads = 0, d_head = 0;
   std::int64_t first_head = 0, heads = 0;  // heads of this launch
-  float scale = 1.0f;
-  float softcap = 0.0f;     // soft cap: cap tanh(score / cap); 0: none
-  std::int64_t window = 0;  // visible keys of a query, itself included; 0: all before it
-  DType dtype = DType::bf16;
-  bool vectors = false;  // every row of a head is 16-byte aligned and a multiple of 16 bytes long
-  RowSums row_sums;      // (rows, n_heads)
+  bool vectors = false;   // every row of a head is 16-byte aligned and a multiple of 16 bytes long
+  RowSums row_sums = {};  // (rows, n_heads)
   const RowTile* tiles = nullptr;  // tiles of the pass's row count, long ones first
   std::int64_t tile_count = 0;
   float* values = nullptr;  // (columns of the layout, heads, rows)
-  ColumnLayout layout;
+  ColumnLayout layout = {};
 };
 
 // Rows of a tile for all passes except the all-key pass.
 std::int64_t score_tile_rows(DType dtype, std::int64_t d_head);
-std::vector<RowTile> row_tiles(std::span<const Sequence> sequences, std::int64_t rows);
 
 // Computes log-sum-exp and largest score of every row where attention does not provide them.
-void find_row_sums(const ScoreArguments& arguments, cudaStream_t stream);
+void compute_row_sums(const ScoreArguments& arguments, cudaStream_t stream);
 
 // Computes the columns sink_0 to sink_3, self, prev, stream and the near bands.
-void near_keys(const ScoreArguments& arguments, cudaStream_t stream);
+void compute_near_keys(const ScoreArguments& arguments, cudaStream_t stream);
 
 // Rows of tokens that occur more than once in their document, sorted by document, token and
 // position.
 struct TokenRow {
-  std::int32_t row;    // of the batch
+  std::int32_t row;    // row of the batch
   std::int32_t block;  // index of the first entry of its token
 };
 struct TokenTile {
   std::int32_t first, last;  // query entries [first, last)
   std::int32_t begin;        // batch row where their document starts
 };
-struct TokenRows {
-  std::vector<TokenRow> rows;
-  std::vector<TokenTile> tiles;
-};
-TokenRows token_rows(const Batch& batch);
 
 // Computes dup, dup_first, ind and ind_self of the listed rows; the values of all other rows must
 // already be 0.
-void equal_tokens(const ScoreArguments& arguments, const TokenRow* rows, const TokenTile* tiles,
-                  std::int64_t tile_count, cudaStream_t stream);
+void compute_equal_tokens(const ScoreArguments& arguments, const TokenRow* rows,
+                          const TokenTile* tiles, std::int64_t tile_count, cudaStream_t stream);
 
 // Computes the all-key columns except derived ones, and sums over queries. The pass has a tile size
 // of its own.
 struct AllKeysArguments {
   std::int64_t* key_sums = nullptr;  // (rows, n_heads) in units of 2^-40; accumulated
-  void* bins = nullptr;              // scratch of all_keys_scratch() bytes
+  void* bins = nullptr;              // scratch of all_keys_scratch_bytes() bytes
 };
 std::int64_t all_keys_tile_rows(DType dtype, std::int64_t d_head);
-std::int64_t all_keys_scratch();
-void all_keys(const ScoreArguments& arguments, const AllKeysArguments& more, cudaStream_t stream);
+std::int64_t all_keys_scratch_bytes();
+void compute_all_keys(const ScoreArguments& arguments, const AllKeysArguments& more,
+                      cudaStream_t stream);
+
+// All-key pass with Hopper's wgmma instructions, for 16-bit types and heads of 64 and 128. The
+// first function returns whether the arguments qualify and this build contains the kernel.
+bool all_keys_fit_hopper(const ScoreArguments& arguments);
+void compute_all_keys_on_hopper(const ScoreArguments& arguments, const AllKeysArguments& more,
+                                cudaStream_t stream);
 
 // Consecutive rows of one document and bucket.
 struct RowCell {
   std::int32_t begin;  // row of the batch
   std::int32_t end;
-  std::int32_t position;  // of `begin` in its document
+  std::int32_t position;  // position of row `begin` in its document
   std::int32_t document;
   std::int32_t bucket;
 };
-std::vector<RowCell> row_cells(std::span<const Sequence> sequences, std::int64_t bucket_size,
-                               std::int64_t buckets);
 
 struct CellArguments {
   ScoreArguments scores;

@@ -1,23 +1,14 @@
 // Near-key statistics of repeated tokens: attention to earlier occurrences of the query's token
 // (dup) and to the keys that follow them (ind). Rows are listed by token; a block takes 64 entries
-// of the list and scans from the first entry of the first one's token. Entries of other tokens are
+// of the list and scans from the first entry of the first token. Entries of other tokens are
 // masked.
 #include "engine/device/cuda/statistics/statistics_scores.cuh"
 
 namespace qkscope::cuda {
 namespace {
 
-template <typename T, int kHeadWidth>
-struct TokenShape {
-  static constexpr int kWidth = kHeadWidth;
-  static constexpr int kWarps = 4;
-  static constexpr int kThreads = kWarps * 32;
-  static constexpr int kBands = 1;
-  static constexpr int kWarpRows = 16;
-  static constexpr int kRows = kWarps * kWarpRows;
-  static constexpr int kKeys = sizeof(T) == 2 && kWidth <= 128 ? 64 : 32;
-  static constexpr int kRowBytes = ScoreShape<T, kWidth>::kRowBytes;
-};
+template <typename T, int kWidth>
+using TokenShape = ScoreTileShape<T, kWidth, 4, 1>;
 
 struct TokenList {
   const TokenRow* rows;
@@ -119,32 +110,20 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
   }
 }
 
-template <typename T, int kWidth>
-void launch(const ScoreArguments& a, const TokenList& list, std::int64_t tiles,
-            cudaStream_t stream) {
-  using Shape = TokenShape<T, kWidth>;
-  constexpr int kBytes = ScoreTiles<T, Shape>::kBytes + Shape::kKeys * 4;
-  const auto kernel = tokens_kernel<T, Shape>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-        "attention to equal tokens: shared memory");
-  kernel<<<static_cast<unsigned>(tiles * a.heads), Shape::kThreads, kBytes, stream>>>(a, list);
-  check_launch("attention to equal tokens");
-}
-
 }  // namespace
 
-void equal_tokens(const ScoreArguments& a, const TokenRow* rows, const TokenTile* tiles,
-                  std::int64_t tile_count, cudaStream_t stream) {
+void compute_equal_tokens(const ScoreArguments& a, const TokenRow* rows, const TokenTile* tiles,
+                          std::int64_t tile_count, cudaStream_t stream) {
   if (tile_count == 0) return;
   const TokenList list{rows, tiles};
   with_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    if (a.d_head <= 64)
-      launch<T, 64>(a, list, tile_count, stream);
-    else if (a.d_head <= 128)
-      launch<T, 128>(a, list, tile_count, stream);
-    else
-      launch<T, 256>(a, list, tile_count, stream);
+    with_width<64, 128, 256>(a.d_head, [&](auto width) {
+      using Shape = TokenShape<T, width>;
+      constexpr int kBytes = ScoreTiles<T, Shape>::kBytes + Shape::kKeys * 4;
+      launch_with_shared("attention to equal tokens", tokens_kernel<T, Shape>, tile_count * a.heads,
+                         Shape::kThreads, kBytes, stream, a, list);
+    });
   });
 }
 

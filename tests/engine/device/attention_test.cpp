@@ -1,4 +1,4 @@
-#include "engine/device/cuda/attention/attention_kernel.h"
+#include "engine/device/cuda/attention/attention.h"
 
 #include <bit>
 #include <tuple>
@@ -12,7 +12,7 @@ namespace {
 
 // Key tiles are 64 rows long (32 for heads above 128 and for float32), query blocks at most 128.
 const std::vector<std::int32_t> kOne = {495}, kPacked = {1, 2, 63, 64, 65, 300};
-constexpr std::int64_t kRows = 495;
+constexpr std::int64_t kAllRows = 495;
 const std::vector<Mask> kMasks = {
     {.name = "causal", .sequences = kOne, .gap = 0},
     {.name = "causal, tiles counted by the block", .sequences = kOne, .begins = false},
@@ -69,7 +69,7 @@ TEST_P(AttentionKernel, MatchesThePlainSoftmaxAndWritesNothingElse) {
   for (const std::int64_t group : {1, 2, 4, 8})
     for (const std::int64_t gap : {0, 3, 8}) {
       const HeadShape heads{.n_heads = 2 * group, .n_kv_heads = 2, .d_head = d_head};
-      const FusedRows rows(kRows, heads, gap, dtype);
+      const FusedRows rows(kAllRows, heads, gap, dtype);
       for (const auto& mask : kMasks) {
         if (mask.gap != gap) continue;
         SCOPED_TRACE(mask.name + ", queries per key head: " + std::to_string(group));
@@ -201,3 +201,72 @@ TEST_F(AttentionKernelOffsets, PassTwoToThe31) {
 
 }  // namespace
 }  // namespace qkscope
+
+namespace qkscope::cuda {
+namespace {
+
+constexpr AttentionLibraries kAll;
+constexpr int kGpus[] = {75, 80, 86, 89, 90, 100, 103, 120};
+
+AttentionKernel chosen(int capability, std::int64_t d_head, DType dtype = DType::bf16) {
+  return choose_attention({.capability = capability, .dtype = dtype, .d_head = d_head}, kAll);
+}
+
+TEST(AttentionChoice, FlashInferServesHopperAlone) {
+  for (const int gpu : kGpus)
+    for (const std::int64_t d_head : {64, 96, 128, 256})
+      for (const auto dtype : {DType::bf16, DType::f16})
+        EXPECT_EQ(chosen(gpu, d_head, dtype) == AttentionKernel::flash_infer, gpu == 90)
+            << gpu << ", heads of " << d_head;
+}
+
+TEST(AttentionChoice, HeadsItWasNotMeasuredForTakeCudnn) {
+  for (const std::int64_t d_head : {32, 80, 112, 192})
+    EXPECT_EQ(chosen(90, d_head), AttentionKernel::cudnn) << d_head;
+}
+
+TEST(AttentionChoice, OtherGpusTakeCudnnFromAmpereOn) {
+  for (const int gpu : kGpus) {
+    if (gpu == 90) continue;
+    EXPECT_EQ(chosen(gpu, 128), gpu >= 80 ? AttentionKernel::cudnn : AttentionKernel::own) << gpu;
+  }
+}
+
+TEST(AttentionChoice, WhatTheLibrariesDoNotKnowIsOurs) {
+  for (const int gpu : kGpus) {
+    EXPECT_EQ(chosen(gpu, 128, DType::f32), AttentionKernel::own) << gpu;
+    EXPECT_EQ(choose_attention({.capability = gpu, .d_head = 128, .chosen_rows = true}, kAll),
+              AttentionKernel::own)
+        << gpu;
+  }
+}
+
+TEST(AttentionChoice, CapsSinksAndScalesOfALayerAreFlashInfersOrOurs) {
+  for (const int gpu : kGpus) {
+    const auto kernel = gpu == 90 ? AttentionKernel::flash_infer : AttentionKernel::own;
+    for (const std::int64_t d_head : {128, 256}) {
+      const AttentionCase plain{.capability = gpu, .d_head = d_head};
+      auto changed = plain;
+      changed.softcap = true;
+      EXPECT_EQ(choose_attention(changed, kAll), kernel) << gpu;
+      changed = plain;
+      changed.sinks = true;
+      EXPECT_EQ(choose_attention(changed, kAll), kernel) << gpu;
+      changed = plain;
+      changed.own_scale = true;
+      EXPECT_EQ(choose_attention(changed, kAll), kernel) << gpu;
+    }
+    EXPECT_EQ(choose_attention({.capability = gpu, .d_head = 64, .softcap = true}, kAll),
+              AttentionKernel::own)
+        << gpu;
+  }
+}
+
+TEST(AttentionChoice, ABuildWithoutALibraryTakesTheNext) {
+  const AttentionCase hopper{.capability = 90, .d_head = 128};
+  EXPECT_EQ(choose_attention(hopper, {.flash_infer = false}), AttentionKernel::cudnn);
+  EXPECT_EQ(choose_attention(hopper, {.flash_infer = false, .cudnn = false}), AttentionKernel::own);
+}
+
+}  // namespace
+}  // namespace qkscope::cuda

@@ -1,19 +1,20 @@
-#include "engine/device/cuda/attention/fused_attention.h"
+#include "engine/device/cuda/attention/cudnn_attention.h"
 
 #include <algorithm>
 #include <compare>
 #include <future>
 #include <limits>
 #include <map>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include <cudnn_frontend.h>
+#include <dlfcn.h>
+#include <nvrtc.h>
 
 #include "base/core/error.h"
 #include "base/core/log.h"
-#include "engine/device/cuda/attention/cudnn_library.h"
-#include "engine/device/cuda/cuda_error.h"
 #include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {
@@ -22,7 +23,36 @@ namespace {
 namespace fe = cudnn_frontend;
 using fe::graph::Tensor_attributes;
 
-enum Name : std::int64_t { kQ = 1, kK, kV, kZ, kLengths, kOffsets, kOutputOffsets };
+enum TensorId : std::int64_t { kQ = 1, kK, kV, kZ, kLengths, kOffsets, kOutputOffsets };
+
+// cuDNN and NVRTC are opened on first use, so that the module loads on machines without them.
+const std::string kCudnn = fmt::format("libcudnn.so.{}", CUDNN_MAJOR);
+const std::string kNvrtc = fmt::format("libnvrtc.so.{}", CUDART_VERSION / 1000);
+
+void* cudnn_library() {
+  static void* const library = ::dlopen(kCudnn.c_str(), RTLD_NOW | RTLD_LOCAL);
+  return library;
+}
+
+void* nvrtc_library() {
+  static void* const library = ::dlopen(kNvrtc.c_str(), RTLD_NOW | RTLD_LOCAL);
+  return library;
+}
+
+template <typename Function>
+Function* find_function(void* library, const std::string& file, const char* name) {
+  auto* function = library == nullptr ? nullptr : ::dlsym(library, name);
+  if (function == nullptr) failure("{}: the function {} is not on this machine", file, name);
+  return reinterpret_cast<Function*>(function);
+}
+
+void open_cudnn() {
+  if (cudnn_library() == nullptr)
+    failure(
+        "cuDNN: {} is not on this machine ('pip install nvidia-cudnn-cu{}' or your system's cuDNN "
+        "{} brings it)",
+        kCudnn, CUDART_VERSION / 1000, CUDNN_MAJOR);
+}
 
 void check(cudnnStatus_t status, const char* operation) {
   if (status != CUDNN_STATUS_SUCCESS)
@@ -35,7 +65,7 @@ constexpr std::int64_t kFirstLength = 4096;  // length of the plan that is built
 
 }  // namespace
 
-struct FusedAttention::Library {
+struct CudnnAttention::Library {
   // Cache key of a cuDNN plan.
   struct Key {
     std::int64_t sequences, length, window;
@@ -105,25 +135,25 @@ struct FusedAttention::Library {
   bool failed = false;
   cudnnHandle_t handle = nullptr;
   std::map<Key, Plan> plans;
-  DeviceBlock workspace;
+  DeviceMemory workspace;
 
   std::vector<Sequence> sequences;
   std::int64_t longest = 0;
   bool ragged = false;
   bool uploaded = false;
-  UploadBuffer numbers_of_sequences;  // int32: lengths, offsets in q, k and v, offsets in z
+  UploadBuffer sequence_offsets;  // int32: lengths, offsets in q, k and v, offsets in z
 };
 
-FusedAttention::FusedAttention(const ModelConfig& model, DType dtype, int device,
+CudnnAttention::CudnnAttention(const ModelConfig& model, DType dtype, int device,
                                cudaStream_t stream)
     : library_(std::make_unique<Library>(model, dtype, stream)) {
   auto& l = *library_;
   if (l.serves()) l.started = std::async(std::launch::async, [&l, device] { l.start(device); });
 }
 
-FusedAttention::~FusedAttention() = default;
+CudnnAttention::~CudnnAttention() = default;
 
-void FusedAttention::begin(std::span<const Sequence> sequences) {
+void CudnnAttention::begin(std::span<const Sequence> sequences) {
   auto& l = *library_;
   l.wait_for_start();
   l.sequences.assign(sequences.begin(), sequences.end());
@@ -134,12 +164,12 @@ void FusedAttention::begin(std::span<const Sequence> sequences) {
   l.uploaded = false;
 }
 
-FusedAttention::Library::Plan FusedAttention::Library::make_plan(const Key& key) const {
+CudnnAttention::Library::Plan CudnnAttention::Library::make_plan(const Key& key) const {
   auto graph = std::make_shared<fe::graph::Graph>();
   graph->set_io_data_type(dtype == DType::f16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16)
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT);
-  const auto numbers = [&](Name name, const char* text, std::int64_t count) {
+  const auto numbers = [&](TensorId name, const char* text, std::int64_t count) {
     return graph->tensor(Tensor_attributes()
                              .set_name(text)
                              .set_uid(name)
@@ -148,7 +178,7 @@ FusedAttention::Library::Plan FusedAttention::Library::make_plan(const Key& key)
                              .set_data_type(fe::DataType_t::INT32));
   };
   const auto offsets = key.ragged ? numbers(kOffsets, "offsets", key.sequences + 1) : nullptr;
-  const auto input = [&](Name name, const char* text, std::int64_t heads) {
+  const auto input = [&](TensorId name, const char* text, std::int64_t heads) {
     auto attributes = Tensor_attributes()
                           .set_name(text)
                           .set_uid(name)
@@ -188,7 +218,7 @@ FusedAttention::Library::Plan FusedAttention::Library::make_plan(const Key& key)
   return {graph, graph->get_workspace_size()};
 }
 
-void FusedAttention::Library::upload_sequences() {
+void CudnnAttention::Library::upload_sequences() {
   if (!ragged || uploaded) return;
   const auto count = sequences.size();
   std::vector<std::int32_t> numbers;
@@ -201,12 +231,11 @@ void FusedAttention::Library::upload_sequences() {
     numbers.push_back(static_cast<std::int32_t>((last.begin + last.length) * stride));
   }
   QKSCOPE_ASSERT(numbers.size() == count + 2 * (count + 1));
-  numbers_of_sequences.upload(std::span<const std::int32_t>(numbers), "lengths of documents",
-                              stream);
+  sequence_offsets.upload(numbers, "lengths of documents", stream);
   uploaded = true;
 }
 
-bool FusedAttention::attend(const FusedAttentionArguments& a) {
+bool CudnnAttention::attend(const CausalAttentionArguments& a) {
   auto& l = *library_;
   const auto& last = l.sequences.back();
   const bool countable = (last.begin + last.length) * std::max(l.row_stride, l.z_stride) <=
@@ -216,7 +245,7 @@ bool FusedAttention::attend(const FusedAttentionArguments& a) {
   if (!plan.graph) return false;
   l.upload_sequences();
   const auto count = l.sequences.size();
-  auto* lengths = l.numbers_of_sequences.as<std::int32_t>();
+  auto* lengths = l.sequence_offsets.as<std::int32_t>();
   std::unordered_map<std::int64_t, void*> tensors = {{kQ, const_cast<void*>(a.q)},
                                                      {kK, const_cast<void*>(a.k)},
                                                      {kV, const_cast<void*>(a.v)},
@@ -233,3 +262,60 @@ bool FusedAttention::attend(const FusedAttentionArguments& a) {
 }
 
 }  // namespace qkscope::cuda
+
+// Definitions of the functions of cuDNN and NVRTC that cudnn-frontend calls by name; each forwards
+// to the library that was opened.
+#define QKSCOPE_FORWARD_CUDNN(result, name, parameters, ...)                        \
+  result name parameters {                                                          \
+    return qkscope::cuda::find_function<decltype(name)>(                            \
+        qkscope::cuda::cudnn_library(), qkscope::cuda::kCudnn, #name)(__VA_ARGS__); \
+  }
+#define QKSCOPE_FORWARD_NVRTC(name, parameters, ...)                                \
+  nvrtcResult name parameters {                                                     \
+    return qkscope::cuda::find_function<decltype(name)>(                            \
+        qkscope::cuda::nvrtc_library(), qkscope::cuda::kNvrtc, #name)(__VA_ARGS__); \
+  }
+
+// clang-format off
+QKSCOPE_FORWARD_CUDNN(std::size_t, cudnnGetVersion, ())
+QKSCOPE_FORWARD_CUDNN(const char*, cudnnGetErrorString, (cudnnStatus_t status), status)
+QKSCOPE_FORWARD_CUDNN(void, cudnnGetLastErrorString,
+                      (char* message, std::size_t size), message, size)
+QKSCOPE_FORWARD_CUDNN(cudnnStatus_t, cudnnCreate, (cudnnHandle_t* handle), handle)
+QKSCOPE_FORWARD_CUDNN(cudnnStatus_t, cudnnDestroy, (cudnnHandle_t handle), handle)
+QKSCOPE_FORWARD_CUDNN(cudnnStatus_t, cudnnSetStream,
+                      (cudnnHandle_t handle, cudaStream_t stream), handle, stream)
+QKSCOPE_FORWARD_CUDNN(cudnnStatus_t, cudnnGetStream,
+                      (cudnnHandle_t handle, cudaStream_t* stream), handle, stream)
+QKSCOPE_FORWARD_CUDNN(cudnnStatus_t, cudnnBackendCreateDescriptor,
+                      (cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t* descriptor),
+                       type, descriptor)
+QKSCOPE_FORWARD_CUDNN(cudnnStatus_t, cudnnBackendDestroyDescriptor,
+                      (cudnnBackendDescriptor_t descriptor), descriptor)
+QKSCOPE_FORWARD_CUDNN(cudnnStatus_t, cudnnBackendFinalize,
+                      (cudnnBackendDescriptor_t descriptor), descriptor)
+QKSCOPE_FORWARD_CUDNN(cudnnStatus_t, cudnnBackendSetAttribute,
+                      (cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
+                       cudnnBackendAttributeType_t type, std::int64_t count, const void* elements),
+                       descriptor, name, type, count, elements)
+QKSCOPE_FORWARD_CUDNN(cudnnStatus_t, cudnnBackendGetAttribute,
+                      (cudnnBackendDescriptor_t const descriptor, cudnnBackendAttributeName_t name,
+                       cudnnBackendAttributeType_t type, std::int64_t wanted, std::int64_t* count,
+                       void* elements), descriptor, name, type, wanted, count, elements)
+QKSCOPE_FORWARD_CUDNN(cudnnStatus_t, cudnnBackendExecute,
+                      (cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
+                       cudnnBackendDescriptor_t pack), handle, plan, pack)
+QKSCOPE_FORWARD_NVRTC(nvrtcCreateProgram,
+                      (nvrtcProgram* program, const char* source, const char* name, int count,
+                       const char* const* headers, const char* const* names), program, source, name,
+                       count, headers, names)
+QKSCOPE_FORWARD_NVRTC(nvrtcDestroyProgram, (nvrtcProgram* program), program)
+QKSCOPE_FORWARD_NVRTC(nvrtcCompileProgram,
+                      (nvrtcProgram program, int count, const char* const* options), program, count,
+                       options)
+QKSCOPE_FORWARD_NVRTC(nvrtcGetCUBINSize, (nvrtcProgram program, std::size_t* size), program, size)
+QKSCOPE_FORWARD_NVRTC(nvrtcGetCUBIN, (nvrtcProgram program, char* cubin), program, cubin)
+QKSCOPE_FORWARD_NVRTC(nvrtcGetProgramLogSize,
+                      (nvrtcProgram program, std::size_t* size), program, size)
+QKSCOPE_FORWARD_NVRTC(nvrtcGetProgramLog, (nvrtcProgram program, char* log), program, log)
+// clang-format on

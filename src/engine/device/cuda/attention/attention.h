@@ -1,0 +1,99 @@
+// Softmax attention for head sizes up to 256 and every mask that gives each query one contiguous
+// range of keys: causal, sliding window, packed sequences, and any of them for a subset of the
+// queries. attention.cpp checks arguments and dispatches; each element type has its own file
+// (attention_bf16.cu, attention_f16.cu, attention_f32.cu) so that they compile in parallel. Also
+// the choice between this kernel and those of FlashInfer and cuDNN.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include "base/core/dtype.h"
+
+namespace qkscope::cuda {
+
+// Softmax statistics of each row of scores, a by-product of attention. Each array has shape
+// (rows, n_heads) in device memory, or is null.
+struct RowSums {
+  float* lse = nullptr;      // log2 of the sum of the exponentials of the scaled scores
+  float* largest = nullptr;  // largest q.k, unscaled
+};
+
+// All pointers are device pointers. The heads of a row are contiguous; strides are in elements. Any
+// stride and alignment works; 16-byte aligned rows are the fast path.
+struct AttentionArguments {
+  const void* q = nullptr;  // (queries, n_heads, d_head)
+  const void* k = nullptr;  // (rows, n_kv_heads, d_head)
+  const void* v = nullptr;  // (rows, n_kv_heads, d_head)
+  void* z = nullptr;        // (queries, n_heads, d_head)
+  std::int64_t q_stride = 0, k_stride = 0, v_stride = 0, z_stride = 0;
+  const std::int32_t* first_key = nullptr;  // (queries) first visible row of k
+  const std::int32_t* last_key = nullptr;   // (queries) last visible row of k, >= first_key
+  // Shape (queries), or null. First row of k of the query's sequence, <= first_key: the origin of
+  // its key tiles, see attention() below.
+  const std::int32_t* sequence_begin = nullptr;
+  std::int64_t queries = 0;
+  std::int64_t n_heads = 0, n_kv_heads = 0, d_head = 0;
+  float scale = 1.0f;         // multiplies q.k, > 0
+  float softcap = 0.0f;       // soft cap before masking: cap tanh(score / cap); 0: none
+  DType dtype = DType::bf16;  // type of q, k, v and z: bf16, f16 or f32
+  RowSums row_sums = {};      // (queries, n_heads) or null
+};
+
+// z = softmax(scale q kᵀ, capped and masked) v, as flash attention: key tiles with an online
+// softmax. Scores and sums are float32; with 16-bit types the weights are rounded to the element
+// type for the product with v. Queries should be in ascending order, because a block of consecutive
+// queries reads every tile that one of them attends to.
+//
+// The result is deterministic. The bits of a query's row depend on where its key tiles start. With
+// sequence_begin the tiles start at the query's sequence, so the bits depend neither on the
+// position of the sequence in the batch nor on other queries. Without it the tiles start at the
+// first key visible to any query of the block: the same for causal attention, except for blocks
+// that span two sequences; with a sliding window the bits then depend on the subset of queries.
+void attention(const AttentionArguments& arguments, cudaStream_t stream);
+
+// Kernels per element type; T is __nv_bfloat16 or __half. Arguments are already checked;
+// queries > 0.
+template <typename T>
+void attention_16bit(const AttentionArguments& arguments, cudaStream_t stream);
+void attention_f32(const AttentionArguments& arguments, cudaStream_t stream);
+
+// Arguments of FlashInfer's and cuDNN's kernels. q, k and v are slices of rows of (n_heads + 2
+// n_kv_heads) * d_head elements; z has rows of n_heads * d_head.
+struct CausalAttentionArguments {
+  const void* q = nullptr;  // (rows, n_heads, d_head)
+  const void* k = nullptr;  // (rows, n_kv_heads, d_head)
+  const void* v = nullptr;  // (rows, n_kv_heads, d_head)
+  void* z = nullptr;        // (rows, n_heads, d_head)
+  std::int64_t window = 0;  // keys a query sees, itself included; 0: all before it
+  // Multiplies q.k. cuDNN plans are built for the model's scale, so layers with a scale of their
+  // own use another kernel.
+  float scale = 1;
+};
+
+enum class AttentionKernel : std::uint8_t { flash_infer, cudnn, own };
+
+struct AttentionCase {
+  int capability = 0;  // compute capability of the GPU: 90 is Hopper
+  DType dtype = DType::bf16;
+  std::int64_t d_head = 0;
+  bool softcap = false;      // scores are soft-capped
+  bool sinks = false;        // learned attention sinks
+  bool own_scale = false;    // the layer's scale differs from the model's
+  bool chosen_rows = false;  // queries are a subset of the rows
+};
+
+// Optional kernels that were compiled into this build.
+struct AttentionLibraries {
+  bool flash_infer = true;
+  bool cudnn = true;
+};
+
+// Returns FlashInfer's kernel on Hopper where it has an instance for the head size, cuDNN's on
+// other GPUs and for other head sizes, and our own for everything else. The choice depends on GPU
+// and model alone, so repeated runs use the same kernel. cuDNN may still lack a kernel for a shape;
+// the caller then falls back to our own.
+AttentionKernel choose_attention(const AttentionCase& attention, const AttentionLibraries& has);
+
+}  // namespace qkscope::cuda

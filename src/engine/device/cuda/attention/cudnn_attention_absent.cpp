@@ -1,0 +1,17 @@
+// Stub for builds without cuDNN: attention always uses our own kernel.
+#include "engine/device/cuda/attention/cudnn_attention.h"
+
+namespace qkscope::cuda {
+
+struct CudnnAttention::Library {};
+
+CudnnAttention::CudnnAttention(const ModelConfig&, DType, int, cudaStream_t) {}
+CudnnAttention::~CudnnAttention() = default;
+
+void CudnnAttention::begin(std::span<const Sequence>) {}
+
+bool CudnnAttention::attend(const CausalAttentionArguments&) {
+  return false;
+}
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,23 @@
+// Stubs of hopper_kernel.cpp and gated_kernel.cu for builds without FlashInfer's and CUTLASS'
+// headers or without code for Hopper.
+#include "engine/device/cuda/hopper_kernels.h"
+
+namespace qkscope::cuda {
+
+int hopper_tile_rows(std::int64_t, bool, std::int64_t) {
+  return 0;
+}
+
+cudaError_t hopper_attention(const HopperAttentionArguments&, cudaStream_t) {
+  return cudaErrorNotSupported;
+}
+
+bool gated_kernel_is_built() {
+  return false;
+}
+
+cudaError_t launch_gated_kernel(const GatedArguments&, cudaStream_t) {
+  return cudaErrorNotSupported;
+}
+
+}  // namespace qkscope::cuda

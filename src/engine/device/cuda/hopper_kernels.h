@@ -1,0 +1,77 @@
+// Kernels for Hopper from templates of FlashInfer and CUTLASS; hopper_absent.cpp has the stubs for
+// builds without their headers. This header is compiled as C++17.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+namespace qkscope::cuda {
+
+struct AttentionTile;
+
+// Causal attention with FlashInfer's kernel (warp-specialised, TMA and wgmma).
+struct HopperAttentionArguments {
+  const void* q = nullptr;   // (rows, n_heads, d_head)
+  const void* k = nullptr;   // (rows, n_kv_heads, d_head)
+  const void* v = nullptr;   // (rows, n_kv_heads, d_head)
+  void* z = nullptr;         // (rows, n_heads, d_head)
+  float* lse = nullptr;      // (rows, n_heads): log2 of the sum of exponentials; null: not stored
+  float* largest = nullptr;  // (rows, n_heads): largest q.k of each row; null: not stored
+  std::int64_t rows = 0;
+  std::int64_t q_stride = 0;   // elements from a row of q to the next
+  std::int64_t kv_stride = 0;  // elements from a row of k or v to the next
+  std::int64_t z_stride = 0;
+  int n_heads = 0;
+  int n_kv_heads = 0;
+  int d_head = 0;
+  bool bf16 = true;  // else float16
+  float scale = 1;
+  float softcap = 0;         // soft cap: cap tanh(score / cap); 0: none
+  std::int64_t longest = 0;  // rows of the longest sequence
+  int window = 0;            // visible keys of a query, itself included; 0: all before it
+  const AttentionTile* tiles =
+      nullptr;  // on the device, in the order of schedule_attention_tiles()
+  int tile_count = 0;
+  int* counter = nullptr;  // scratch on the device
+  int multiprocessors = 0;
+};
+
+// Number of query rows of a tile for the given longest sequence; 0 if there is no kernel for the
+// head size or this build lacks it. The bits of a row do not depend on the number.
+int hopper_tile_rows(std::int64_t d_head, bool softcap, std::int64_t longest);
+
+cudaError_t hopper_attention(const HopperAttentionArguments& arguments, cudaStream_t stream);
+
+// An instance of the kernel template for one head size.
+struct HopperInstance {
+  std::int64_t d_head = 0;
+  bool softcap = false;
+  int tile_rows = 0;  // query rows of a tile
+  cudaError_t (*attend)(const HopperAttentionArguments&, cudaStream_t) = nullptr;
+};
+
+// Heads of kHead elements in tiles of kRows queries and kKeys keys. Each head size is instantiated
+// in its own file (hopper_64.cu, ...), because an instance takes minutes to compile.
+template <bool kCapped, int kHead, int kRows, int kKeys>
+HopperInstance hopper_instance();
+
+// Gate/up product with SwiGLU in the epilogue of a CUTLASS GEMM: the (rows, 2 d_mlp) intermediate
+// is never written to memory.
+struct GatedArguments {
+  const void* x = nullptr;       // (rows, in)
+  const void* weight = nullptr;  // (2 n, in) interleaved by interleave_gate_up()
+  void* y = nullptr;             // (rows, n) silu(gate) * up, or (rows, 2 n) gate and up
+  std::int64_t rows = 0;
+  std::int64_t in = 0;
+  std::int64_t n = 0;
+  bool apart = false;  // write gate and up separately, for observers
+  bool bf16 = true;    // else float16
+  int device = 0;
+  int multiprocessors = 0;  // number on the device
+};
+
+bool gated_kernel_is_built();
+cudaError_t launch_gated_kernel(const GatedArguments& arguments, cudaStream_t stream);
+
+}  // namespace qkscope::cuda

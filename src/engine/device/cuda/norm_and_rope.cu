@@ -1,0 +1,282 @@
+#include "engine/device/cuda/elements.cuh"
+#include "engine/device/cuda/pass_kernels.h"
+
+namespace qkscope::cuda {
+namespace {
+
+constexpr int kMostThreads = 1024;
+
+__device__ float block_sum(float x) {
+  __shared__ float sums[kMostThreads / 32];
+  x = warp_sum(x);
+  __syncthreads();  // the previous sum has been read
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+  __syncthreads();
+  float total = 0.0f;
+  for (int warp = 0; warp < static_cast<int>(blockDim.x) / 32; ++warp) total += sums[warp];
+  return total;
+}
+
+// One block per row; a thread holds up to kPacks packs of V values.
+template <typename T, int V, int kPacks, NormKind kKind>
+__global__ void norm_kernel(NormArguments a) {
+  using Values = Pack<T, V>;
+  const int packs = static_cast<int>(a.n) / V;
+  const auto number = static_cast<std::int64_t>(blockIdx.x);
+  const std::int64_t row = number * (a.row_stride / V);
+  const auto* x = static_cast<const Values*>(a.x) + row;
+  float held[kPacks][V];
+  float sum = 0.0f;
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j) {
+    const int at = static_cast<int>(threadIdx.x + j * blockDim.x);
+    if (at >= packs) continue;
+    const Values values = x[at];
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      held[j][i] = to_float(values.values[i]);
+      sum += held[j][i];
+    }
+  }
+  const auto n = static_cast<float>(a.n);
+  const float mean = kKind == NormKind::layer ? block_sum(sum) / n : 0.0f;
+  float squares = 0.0f;
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j) {
+    if (static_cast<int>(threadIdx.x + j * blockDim.x) >= packs) continue;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      if constexpr (kKind == NormKind::layer) held[j][i] -= mean;
+      squares += held[j][i] * held[j][i];
+    }
+  }
+  float scale = 1.0f;
+  if (a.norm.weight != nullptr) scale = rsqrtf(block_sum(squares) / n + a.eps);
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j) {
+    const int at = static_cast<int>(threadIdx.x + j * blockDim.x);
+    if (at >= packs) continue;
+    Values out;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float weight = a.norm.weight == nullptr ? 1.0f : a.norm.weight[at * V + i];
+      float value = held[j][i] * scale * weight;
+      if (a.norm.bias != nullptr) value += a.norm.bias[at * V + i];
+      out.values[i] = from_float<T>(value);
+    }
+    if (a.y != nullptr) (static_cast<Values*>(a.y) + row)[at] = out;
+    if (a.residual == nullptr) continue;
+    auto* residual = static_cast<Values*>(a.residual) + number * packs;
+    Values sum = residual[at];
+#pragma unroll
+    for (int i = 0; i < V; ++i)
+      sum.values[i] = from_float<T>(to_float(sum.values[i]) + to_float(out.values[i]));
+    residual[at] = sum;
+  }
+}
+
+int norm_threads(int packs, int per_thread) {
+  const int threads = (packs + per_thread - 1) / per_thread;
+  return (threads + 31) / 32 * 32;
+}
+
+template <typename T, int V, NormKind kKind>
+void launch_norm(const NormArguments& a, unsigned blocks, cudaStream_t stream) {
+  const int packs = static_cast<int>(a.n) / V;
+  if (packs <= 256)
+    norm_kernel<T, V, 1, kKind><<<blocks, norm_threads(packs, 1), 0, stream>>>(a);
+  else if (packs <= 512)
+    norm_kernel<T, V, 2, kKind><<<blocks, norm_threads(packs, 2), 0, stream>>>(a);
+  else if (packs <= 1024)
+    norm_kernel<T, V, 4, kKind><<<blocks, norm_threads(packs, 4), 0, stream>>>(a);
+  else
+    norm_kernel<T, V, 16, kKind><<<blocks, norm_threads(packs, 16), 0, stream>>>(a);
+}
+
+// Without a weight no norm is applied, so that both kinds are equal.
+template <typename T, int V>
+void launch_norm(const NormArguments& a, unsigned blocks, cudaStream_t stream) {
+  if (a.kind == NormKind::layer && a.norm.weight != nullptr)
+    launch_norm<T, V, NormKind::layer>(a, blocks, stream);
+  else
+    launch_norm<T, V, NormKind::rms>(a, blocks, stream);
+}
+
+constexpr int kWarps = 8;
+constexpr int kMostPairs = 128;  // d_head up to 256
+
+__device__ void rotate_pair(float& a, float& b, float c, float s) {
+  // Explicit intrinsics: the compiler must not choose which product is fused and which is rounded.
+  const float turned = __fmaf_rn(a, c, -__fmul_rn(b, s));
+  b = __fmaf_rn(b, c, __fmul_rn(a, s));
+  a = turned;
+}
+
+// P rotary pairs of one head: values A from channel `first` on, B from `second` on. With rotated
+// halves the pairs are (A[i], B[i]); otherwise the 2P values of A and B are adjacent.
+template <typename T, int P>
+struct PairGroup {
+  int pair = 0;  // index of the first pair
+  bool halves = false;
+  int first = 0;
+  int second = 0;
+
+  __device__ PairGroup(int number, int half, bool interleaved)
+      : pair(number * P),
+        halves(pair < half && !interleaved),
+        first(halves ? pair : 2 * pair),
+        second(halves ? pair + half : 2 * pair + P) {}
+
+  __device__ void load(const T* head, float* x) const {
+    const auto a = *reinterpret_cast<const Pack<T, P>*>(head + first);
+    const auto b = *reinterpret_cast<const Pack<T, P>*>(head + second);
+#pragma unroll
+    for (int i = 0; i < P; ++i) {
+      x[i] = to_float(a.values[i]);
+      x[P + i] = to_float(b.values[i]);
+    }
+  }
+
+  __device__ void store(T* head, const float* x) const {
+    Pack<T, P> a;
+    Pack<T, P> b;
+#pragma unroll
+    for (int i = 0; i < P; ++i) {
+      a.values[i] = from_float<T>(x[i]);
+      b.values[i] = from_float<T>(x[P + i]);
+    }
+    *reinterpret_cast<Pack<T, P>*>(head + first) = a;
+    *reinterpret_cast<Pack<T, P>*>(head + second) = b;
+  }
+
+  __device__ void apply_norm(float* x, const float* weight, float scale) const {
+#pragma unroll
+    for (int i = 0; i < P; ++i) {
+      x[i] = round_to<T>(__fmul_rn(__fmul_rn(x[i], scale), weight[first + i]));
+      x[P + i] = round_to<T>(__fmul_rn(__fmul_rn(x[P + i], scale), weight[second + i]));
+    }
+  }
+
+  __device__ void rotate(float* x, const T* cos, const T* sin) const {
+#pragma unroll
+    for (int i = 0; i < P; ++i) {
+      const float c = to_float(cos[pair + i]);
+      const float s = to_float(sin[pair + i]);
+      if (halves)  // two branches keep x in registers
+        rotate_pair(x[i], x[P + i], c, s);
+      else
+        rotate_pair(x[2 * i], x[2 * i + 1], c, s);
+    }
+  }
+};
+
+// One block per row; each warp takes one head at a time.
+template <typename T, int P>
+__global__ void heads_kernel(HeadsArguments a) {
+  constexpr int kGroups = kMostPairs / 32 / P;  // groups per lane
+  const std::int64_t row = blockIdx.x;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int half = static_cast<int>(a.rotary.dim) / 2;
+  const int groups = static_cast<int>(a.d_head) / 2 / P;
+  const int heads = static_cast<int>(a.n_heads + a.n_kv_heads);
+  const T* cos = static_cast<const T*>(a.rotary.cos) + row * half;
+  const T* sin = static_cast<const T*>(a.rotary.sin) + row * half;
+  const float query_scale = a.query_scale == nullptr ? 1.0f : round_to<T>(a.query_scale[row]);
+  for (int number = static_cast<int>(threadIdx.x) / 32; number < heads; number += kWarps) {
+    const bool is_query = number < a.n_heads;
+    T* head = is_query
+                  ? static_cast<T*>(a.q) + row * a.row_stride + number * a.d_head
+                  : static_cast<T*>(a.k) + row * a.row_stride + (number - a.n_heads) * a.d_head;
+    float x[kGroups][2 * P];
+    float squares = 0.0f;
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+      if (lane + 32 * j >= groups) continue;
+      PairGroup<T, P>(lane + 32 * j, half, a.interleaved).load(head, x[j]);
+#pragma unroll
+      for (int i = 0; i < 2 * P; ++i) squares = __fmaf_rn(x[j][i], x[j][i], squares);
+    }
+    const float* weight = is_query ? a.q_norm : a.k_norm;
+    float scale = 1.0f;
+    if (weight != nullptr) scale = rsqrtf(warp_sum(squares) / static_cast<float>(a.d_head) + a.eps);
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+      if (lane + 32 * j >= groups) continue;
+      const PairGroup<T, P> group(lane + 32 * j, half, a.interleaved);
+      if (weight != nullptr) group.apply_norm(x[j], weight, scale);
+      if (a.rotate && group.pair < half) group.rotate(x[j], cos, sin);
+      if (is_query)
+#pragma unroll
+        for (int i = 0; i < 2 * P; ++i) x[j][i] *= query_scale;
+      group.store(head, x[j]);
+    }
+  }
+}
+
+template <typename T>
+__global__ void rotary_table_kernel(RotaryTableArguments a) {
+  const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (index >= a.rows * a.half) return;
+  const std::int64_t row = index / a.half;
+  const std::int64_t sequence = a.sequences[row];
+  const float angle =
+      static_cast<float>(a.positions[row]) * a.inverse[sequence * a.half + index % a.half];
+  const float factor = a.factors[sequence];
+  static_cast<T*>(a.cos)[index] = from_float<T>(cosf(angle) * factor);
+  static_cast<T*>(a.sin)[index] = from_float<T>(sinf(angle) * factor);
+}
+
+// One warp per row and head.
+template <typename T>
+__global__ void sinks_kernel(SinkArguments a) {
+  constexpr float kLn2 = 0.6931471805599453f;
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (at >= a.rows * a.n_heads) return;
+  const float factor = 1.0f / (1.0f + expf(a.sinks[at % a.n_heads] - a.lse[at] * kLn2));
+  T* z = static_cast<T*>(a.z) + at * a.d_head;
+  for (std::int64_t i = threadIdx.x % 32; i < a.d_head; i += 32)
+    z[i] = from_float<T>(to_float(z[i]) * factor);
+}
+
+}  // namespace
+
+void normalize_rows(const NormArguments& arguments, cudaStream_t stream) {
+  auto a = arguments;
+  if (a.row_stride == 0) a.row_stride = a.n;
+  launch_typed(a.dtype, a.rows, "normalise activations", [&](auto type, unsigned blocks) {
+    using T = decltype(type);
+    const auto aligned = [](const void* data) {
+      return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
+    };
+    if (a.n % kPack<T> == 0 && a.row_stride % kPack<T> == 0 && aligned(a.x) && aligned(a.y))
+      launch_norm<T, kPack<T>>(a, blocks, stream);
+    else
+      launch_norm<T, 1>(a, blocks, stream);
+  });
+}
+
+void normalize_and_rotate(const HeadsArguments& a, cudaStream_t stream) {
+  const bool in_twos = a.d_head % 4 == 0 && a.rotary.dim % 4 == 0 && a.row_stride % 2 == 0;
+  launch_typed(a.dtype, a.rows, "normalise and rotate q and k", [&](auto type, unsigned blocks) {
+    using T = decltype(type);
+    const auto kernel = in_twos ? heads_kernel<T, 2> : heads_kernel<T, 1>;
+    kernel<<<blocks, 32 * kWarps, 0, stream>>>(a);
+  });
+}
+
+void apply_sinks(const SinkArguments& a, cudaStream_t stream) {
+  launch_typed(a.dtype, (a.rows * a.n_heads + kWarps - 1) / kWarps, "let sinks join the softmax",
+               [&](auto type, unsigned blocks) {
+                 sinks_kernel<decltype(type)><<<blocks, 32 * kWarps, 0, stream>>>(a);
+               });
+}
+
+void fill_rotary_table(const RotaryTableArguments& a, cudaStream_t stream) {
+  constexpr int kThreads = 256;
+  launch_typed(a.dtype, (a.rows * a.half + kThreads - 1) / kThreads, "compute rotary tables",
+               [&](auto type, unsigned blocks) {
+                 rotary_table_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
+               });
+}
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,231 @@
+// Launch functions of the kernels of a forward pass, other than attention and matrix products:
+// norms and RoPE (norm_and_rope.cu), rows (row_kernels.cu), activations (gate.cu) and experts
+// (experts.cu).
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include "base/core/dtype.h"
+#include "qkscope/model.h"
+
+namespace qkscope::cuda {
+
+// Weights of a norm on the GPU.
+struct DeviceNorm {
+  const float* weight = nullptr;  // (n); null: no norm
+  const float* bias = nullptr;    // (n) or null
+};
+
+// y = x / sqrt(mean(x²) + eps) * weight + bias (RMSNorm), with x - mean(x) instead of x for
+// LayerNorm, or y = x without a norm; then residual += y. Sums are float32; y is rounded to the
+// element type before the addition.
+struct NormArguments {
+  const void* x = nullptr;  // (rows, n)
+  DeviceNorm norm;
+  NormKind kind = NormKind::rms;
+  void* y = nullptr;         // (rows, n) or null; may be x
+  void* residual = nullptr;  // (rows, n) or null
+  std::int64_t rows = 0;
+  std::int64_t n = 0;
+  std::int64_t row_stride = 0;  // elements from one row of x and y to the next; 0: n
+  float eps = 0.0f;
+  DType dtype = DType::bf16;
+};
+
+void normalize_rows(const NormArguments& arguments, cudaStream_t stream);
+
+// cos and sin of every running row, in the type of the activations.
+struct RotaryView {
+  const void* cos = nullptr;  // (rows, dim / 2)
+  const void* sin = nullptr;  // (rows, dim / 2)
+  std::int64_t dim = 0;       // rotated part of the head
+};
+
+// Per-head norm, rotation and query scaling of q and k, fused into one kernel.
+struct HeadsArguments {
+  void* q = nullptr;            // (rows, n_heads, d_head)
+  void* k = nullptr;            // (rows, n_kv_heads, d_head)
+  std::int64_t row_stride = 0;  // elements from one row of q and k to the next
+  std::int64_t rows = 0;
+  std::int64_t n_heads = 0;
+  std::int64_t n_kv_heads = 0;
+  std::int64_t d_head = 0;
+  const float* q_norm = nullptr;  // (d_head) or null: no norm
+  const float* k_norm = nullptr;  // (d_head) or null: no norm
+  float eps = 0.0f;
+  // Given even if `rotate` is false: its dim decides the summation order of the norm.
+  RotaryView rotary;
+  bool rotate = false;
+  bool interleaved = false;            // pairs (2i, 2i+1) instead of (i, i + dim/2)
+  const float* query_scale = nullptr;  // (rows) or null
+  DType dtype = DType::bf16;
+};
+
+// Applies norm, rotation and query scaling in place, each where it is given. The result of the norm
+// is rounded to the element type before rotation, as an observer would see it.
+void normalize_and_rotate(const HeadsArguments& arguments, cudaStream_t stream);
+
+struct RotaryTableArguments {
+  const std::int32_t* positions = nullptr;  // (rows)
+  const std::int32_t* sequences = nullptr;  // (rows)
+  const float* inverse = nullptr;           // (sequences, dim / 2) radians per position
+  const float* factors = nullptr;           // (sequences) attention factors
+  void* cos = nullptr;                      // (rows, dim / 2)
+  void* sin = nullptr;                      // (rows, dim / 2)
+  std::int64_t rows = 0;
+  std::int64_t half = 0;
+  DType dtype = DType::bf16;
+};
+
+void fill_rotary_table(const RotaryTableArguments& arguments, cudaStream_t stream);
+
+// Applies a learned attention sink (gpt-oss): an extra score without a value that joins the
+// softmax. Given lse, the log-sum-exp of a row's scores, each weight becomes
+//    exp(s) / (exp(lse) + exp(sink)) = exp(s - lse) sigmoid(lse - sink),
+// so any kernel that returns the log-sum-exp computes z without the sink, and one factor per row
+// and head corrects z.
+struct SinkArguments {
+  void* z = nullptr;             // (rows, n_heads, d_head)
+  const float* lse = nullptr;    // (rows, n_heads) to base 2, see RowSums
+  const float* sinks = nullptr;  // (n_heads)
+  std::int64_t rows = 0;
+  std::int64_t n_heads = 0;
+  std::int64_t d_head = 0;
+  DType dtype = DType::bf16;
+};
+void apply_sinks(const SinkArguments& arguments, cudaStream_t stream);
+
+// y (count, n) = table[ids] * scale; the scale is first rounded to the element type.
+struct EmbedArguments {
+  const void* table = nullptr;        // (vocabulary, n)
+  const std::int32_t* ids = nullptr;  // (count)
+  void* y = nullptr;                  // (count, n)
+  std::int64_t count = 0;
+  std::int64_t n = 0;
+  float scale = 1.0f;
+  DType dtype = DType::bf16;
+};
+void embed(const EmbedArguments& arguments, cudaStream_t stream);
+
+// Gathers the selected rows and heads of an activation as dense float32.
+struct GatherArguments {
+  const void* x = nullptr;              // (rows, heads, width)
+  std::int64_t row_stride = 0;          // elements
+  const std::int32_t* rows = nullptr;   // (row_count) or null: the first row_count rows
+  const std::int32_t* heads = nullptr;  // (head_count) or null: the first head_count heads
+  float* y = nullptr;                   // (row_count, head_count, width)
+  std::int64_t row_count = 0;
+  std::int64_t head_count = 0;
+  std::int64_t width = 0;
+  DType dtype = DType::bf16;
+};
+void gather(const GatherArguments& arguments, cudaStream_t stream);
+
+// Inverse of gather() for whole rows: rounds dense float32 x (rows, n) into the strided matrix
+// y (rows, n).
+void scatter_floats(const float* x, void* y, std::int64_t rows, std::int64_t n,
+                    std::int64_t row_stride, DType dtype, cudaStream_t stream);
+
+// y[y_rows] = x[x_rows] for `count` rows of n elements. A null list stands for rows 0 to count - 1.
+struct CopyRowsArguments {
+  const void* x = nullptr;
+  std::int64_t x_stride = 0;             // elements
+  const std::int32_t* x_rows = nullptr;  // (count) or null
+  void* y = nullptr;
+  std::int64_t y_stride = 0;             // elements
+  const std::int32_t* y_rows = nullptr;  // (count) or null
+  std::int64_t count = 0;
+  std::int64_t n = 0;
+  DType dtype = DType::bf16;
+};
+void copy_rows(const CopyRowsArguments& arguments, cudaStream_t stream);
+
+// destination (count) of type `to` = scale * source (count) of type `from`, which is f32, f16, bf16
+// or f8_e4m3.
+void convert(const void* source, DType from, void* destination, DType to, std::int64_t count,
+             float scale, cudaStream_t stream);
+
+// destination (columns, stride) of type `to`, from column `begin` on, = scale * transpose of source
+// (rows, columns) of type `from`.
+struct TransposeArguments {
+  const void* source = nullptr;
+  DType from = DType::f32;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  void* destination = nullptr;
+  DType to = DType::bf16;
+  std::int64_t begin = 0;
+  std::int64_t stride = 0;
+  float scale = 1.0f;
+};
+void convert_transposed(const TransposeArguments& arguments, cudaStream_t stream);
+
+// Compares two device buffers and waits for the result. Only whole 4-byte words are compared.
+bool same_bytes(const void* a, const void* b, std::int64_t bytes, cudaStream_t stream);
+
+// Returns whether this build contains code for the current GPU, by looking up one kernel.
+bool has_code_for_gpu();
+
+// y (rows, n) = activation(gate) * up. Each row of gate_up (rows, 2 n) holds n values of gate, then
+// n of up; or gate_up (rows, n) holds gate and `up` holds up. Without a gate: y =
+// activation(gate_up), gate_up (rows, n).
+struct GateArguments {
+  Activation activation = Activation::silu;
+  XieluWeights xielu = {};    // parameters of that activation
+  ClampedSwiglu swiglu = {};  // parameters of that activation
+  bool gated = true;
+  const void* gate_up = nullptr;
+  const void* up = nullptr;  // (rows, n), or null: stored in gate_up
+  void* y = nullptr;         // may alias gate_up if that holds gate alone
+  std::int64_t rows = 0;
+  std::int64_t n = 0;
+  DType dtype = DType::bf16;
+};
+void gate(const GateArguments& arguments, cudaStream_t stream);
+
+// x = min(max(x, -limit), limit) for `count` values.
+void clip(void* x, std::int64_t count, float limit, DType dtype, cudaStream_t stream);
+
+// x = cap * tanh(x / cap) for `count` values.
+void soft_cap(void* x, std::int64_t count, float cap, DType dtype, cudaStream_t stream);
+
+// Interleaves n rows of gate and n rows of up: to (2 n, in) = permuted rows of from (2 n, in),
+// 16-bit elements. The order gives each thread of gated_kernel.cu both values of eight neighbouring
+// outputs.
+void interleave_gate_up(const void* from, void* to, std::int64_t n, std::int64_t in,
+                        cudaStream_t stream);
+
+// Mixture-of-experts kernels (engine/ops/experts.h has the formulas).
+
+// Top-k selection: for each row the k highest logits in descending order; ties go to the lower
+// index.
+struct ChooseExpertsArguments {
+  const void* logits = nullptr;  // (rows, experts)
+  float* weights = nullptr;      // (rows, k)
+  float* indices = nullptr;      // (rows, k)
+  std::int64_t rows = 0;
+  std::int64_t experts = 0;
+  std::int64_t k = 0;
+  bool normalized = false;  // softmax over the selected logits only
+  DType dtype = DType::bf16;
+};
+void choose_experts(const ChooseExpertsArguments& arguments, cudaStream_t stream);
+
+// y[row] = factor * sum over i of weights[row, i] x[places[row, i]], in the order of i; accumulated
+// in float32 and rounded once.
+struct CombineExpertsArguments {
+  const void* x = nullptr;               // (any, n)
+  const float* weights = nullptr;        // (rows, k)
+  const std::int32_t* places = nullptr;  // (rows, k) rows of x
+  void* y = nullptr;                     // (rows, n)
+  std::int64_t rows = 0;
+  std::int64_t k = 0;
+  std::int64_t n = 0;
+  float factor = 1.0f;
+  DType dtype = DType::bf16;
+};
+void combine_experts(const CombineExpertsArguments& arguments, cudaStream_t stream);
+
+}  // namespace qkscope::cuda
