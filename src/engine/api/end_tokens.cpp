@@ -4,7 +4,7 @@
 #include "base/core/translate_exceptions.h"
 #include "base/io/json.h"
 #include "base/io/mapped_file.h"
-#include "input/tokenizer/gguf_tokenizer.h"
+#include "input/tokenizer/tokenizer_file.h"
 #include "qkscope/experimental/generate.h"
 
 namespace qkscope {

@@ -15,7 +15,7 @@
 #include "engine/model/model_config.h"
 #include "engine/model/tensor_table.h"
 #include "engine/ops/weight_rows.h"
-#include "input/checkpoint/block_scales.h"
+#include "input/checkpoint/checkpoint.h"
 
 namespace qkscope {
 namespace {
@@ -254,7 +254,8 @@ class WeightBinder {
     if (values.dtype() != DType::f8_e4m3) return {values, 1.0f};
     const auto scale = name + kScaleEnding;
     check_scales(name, scale);
-    if (!model_.fp8_block.empty()) return {checkpoint_.scaled(name, scale, model_.fp8_block), 1.0f};
+    if (!model_.fp8_block.empty())
+      return {checkpoint_.dequantized(name, scale, model_.fp8_block), 1.0f};
     return {values, vector(scale).front()};
   }
 

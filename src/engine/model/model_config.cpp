@@ -13,7 +13,7 @@
 #include "engine/model/loaded_checkpoint.h"
 #include "engine/model/tensor_table.h"
 #include "input/checkpoint/checkpoint.h"
-#include "input/checkpoint/gguf_file.h"
+#include "input/checkpoint/gguf.h"
 
 namespace qkscope {
 namespace {

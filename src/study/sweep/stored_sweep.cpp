@@ -13,7 +13,7 @@
 #include "capture/format/layout.h"
 #include "capture/format/metadata.h"
 #include "capture/stats_format/stats_file.h"
-#include "input/store/scratch_folders.h"
+#include "input/store/store_address.h"
 
 namespace qkscope {
 namespace {
@@ -69,7 +69,7 @@ bool is_same(const std::string& path, const ObjectContent& content) {
 
 bool holds(const StoreAddress& address, const std::string& state_file, const Json& effective) {
   const StoredFolder stored(address);
-  if (!stored.there() || stored.manifest().find(state_file) == nullptr) return false;
+  if (!stored.is_published() || stored.manifest().find(state_file) == nullptr) return false;
   stored.fetch({state_file}, true);
   const Json state = load_json(stored.local_folder() + "/" + state_file);
   return state.is_object() &&
@@ -106,7 +106,7 @@ bool StoredSweep::has_statistics(const std::string& label, const Json& effective
 }
 
 bool StoredSweep::has_statistics(const std::string& label) const {
-  return StoredFolder(address_.below(kStatistics + label)).there();
+  return StoredFolder(address_.below(kStatistics + label)).is_published();
 }
 
 void StoredSweep::delete_downloads(const std::string& label) const {
@@ -116,7 +116,7 @@ void StoredSweep::delete_downloads(const std::string& label) const {
 
 void StoredSweep::download_files() const {
   const StoredFolder stored(address_);
-  if (!stored.there()) return unmark(folder_);
+  if (!stored.is_published()) return unmark(folder_);
   if (stored.manifest().kind != kKind)
     bad_input("{}: what is there is of the kind '{}', not a sweep; choose another --out", address(),
               stored.manifest().kind);
@@ -131,8 +131,8 @@ bool StoredSweep::download_run(const std::string& label) {
   const StoredFolder stored(run_address(label));
   const auto last = has_run(label) ? mark_of(folder) : last_version(label);
   record_version(label, stored.hash());
-  if (!stored.there()) unmark(folder);
-  if (!stored.there() || stored.hash() == last) return false;
+  if (!stored.is_published()) unmark(folder);
+  if (!stored.is_published() || stored.hash() == last) return false;
   fs::remove_all(folder);
   download(stored, stored.names(), folder);
   return true;

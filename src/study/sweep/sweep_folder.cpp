@@ -13,7 +13,7 @@
 #include "capture/format/metadata.h"
 #include "capture/stats_run/stats_folder.h"
 #include "capture/stats_run/stats_plan.h"
-#include "input/hub/settings.h"
+#include "input/hub/client.h"
 #include "qkscope/version.h"
 
 namespace qkscope {
