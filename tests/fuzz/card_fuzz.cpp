@@ -6,7 +6,7 @@
 
 #include "base/core/error.h"
 #include "expect.h"
-#include "input/texts/split_files.h"
+#include "input/texts/dataset_files.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const std::vector<std::string> kPaths = {

@@ -5,8 +5,7 @@
 
 #include "expect.h"
 #include "input/checkpoint/gguf.h"
-#include "input/checkpoint/gguf_file.h"
-#include "input/tokenizer/gguf_tokenizer.h"
+#include "input/tokenizer/tokenizer_file.h"
 
 using qkscope::refused_or;
 

@@ -18,8 +18,8 @@ std::string_view answers;  // unused part of the input
 
 namespace qkscope {
 
-// Replaces http_curl.cpp.
-HttpResponse exchange(const HttpRequest& request) {
+// Replaces perform_http_request() of network.cpp.
+HttpResponse perform_http_request(const HttpRequest& request) {
   FUZZ_EXPECT(request.url.host == "hub.example");  // no response may lead to another server
   constexpr std::array kStatus = {200, 200, 200, 200, 200, 302, 307, 401, 404, 416, 429, 500, 0};
   const auto end = std::min(answers.find('\xff'), answers.size());

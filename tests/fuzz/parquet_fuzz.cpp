@@ -4,7 +4,7 @@
 
 #include "base/core/error.h"
 #include "expect.h"
-#include "input/texts/record_reader.h"
+#include "input/texts/dataset_files.h"
 #include "memory_file.h"
 
 namespace {

@@ -3,7 +3,7 @@
 #include <span>
 
 #include "expect.h"
-#include "input/checkpoint/torch_zip.h"
+#include "input/checkpoint/safetensors.h"
 
 using qkscope::refused_or;
 

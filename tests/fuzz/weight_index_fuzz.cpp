@@ -5,7 +5,7 @@
 
 #include "base/core/error.h"
 #include "expect.h"
-#include "input/checkpoint/weight_index.h"
+#include "input/checkpoint/checkpoint.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);

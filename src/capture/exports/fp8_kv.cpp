@@ -15,7 +15,6 @@
 #include "capture/format/metadata.h"
 #include "input/checkpoint/checkpoint.h"
 #include "input/checkpoint/hub_cache.h"
-#include "input/checkpoint/weight_index.h"
 
 namespace qkscope {
 namespace {

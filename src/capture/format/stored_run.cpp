@@ -13,7 +13,7 @@
 #include "capture/format/layout.h"
 #include "capture/format/metadata.h"
 #include "input/hub/transfer.h"
-#include "input/store/scratch_folders.h"
+#include "input/store/store_address.h"
 
 namespace qkscope {
 namespace {
@@ -86,7 +86,7 @@ StoredRun::StoredRun(const StoreAddress& address, std::string kind)
     : folder_(address), kind_(std::move(kind)) {}
 
 bool StoredRun::finished() const {
-  if (!folder_.there()) return false;
+  if (!folder_.is_published()) return false;
   if (folder_.manifest().kind != kind_)
     bad_input("{}: what is there is of the kind '{}', not '{}'; choose another output.data_root",
               address(), folder_.manifest().kind, kind_);
@@ -151,7 +151,7 @@ void StoredRun::check_same(const ActiveRun& active, const Manifest& manifest,
 
 bool StoredRun::continues(const Manifest& manifest) const {
   const auto there = newest_run();
-  if (!there || folder_.there()) return false;
+  if (!there || folder_.is_published()) return false;
   try {
     check_same(*there, manifest, {});
   } catch (const Error&) {
@@ -161,7 +161,7 @@ bool StoredRun::continues(const Manifest& manifest) const {
 }
 
 void StoredRun::begin(const Manifest& manifest, const Shard& shard, bool overwrite) {
-  if (overwrite && folder_.there()) folder_.hide(folder_.manifest().run);
+  if (overwrite && folder_.is_published()) folder_.mark_removed(folder_.manifest().run);
   while (true) {
     const auto there = newest_run();
     bool same = there.has_value();
@@ -228,12 +228,12 @@ std::vector<StoredRun::Record> StoredRun::read_records(const Shard& shard) const
   auto& store = folder_.store();
   const auto record = [](const Json& json, const std::string& where) {
     Record read{.line = json.at("line"), .files = {}};
-    for (const auto& file : json.at("files")) read.files.push_back(stored_file(file, where));
+    for (const auto& file : json.at("files")) read.files.push_back(parse_stored_file(file, where));
     return read;
   };
   std::vector<std::string> names;
   for (const auto& object : store.list(prefix(shard))) {
-    if (number_of(object.name)) names.push_back(object.name);
+    if (object_number(object.name)) names.push_back(object.name);
     if (!object.name.ends_with(kComplete)) continue;
     const auto where = store.where(object.name);
     std::vector<Record> records;
@@ -248,7 +248,7 @@ std::vector<StoredRun::Record> StoredRun::read_records(const Shard& shard) const
   std::vector<Record> records(names.size());
   run_transfers(names.size(), [&](std::size_t i, const std::atomic<bool>&) {
     const auto where = store.where(names[i]);
-    if (number_of(names[i]) != i) damaged(where, fmt::format("line {} is missing", i));
+    if (object_number(names[i]) != i) damaged(where, fmt::format("line {} is missing", i));
     try {
       records[i] = record(parse_json(store.read(names[i]).value_or(""), where), where);
     } catch (const Json::exception& error) {
@@ -391,7 +391,7 @@ void StoredRun::abandon(const Shard& shard) {
 
 std::string stored_kind(const StoreAddress& address) {
   const StoredFolder folder(address);
-  if (folder.there()) return folder.manifest().kind;
+  if (folder.is_published()) return folder.manifest().kind;
   const auto newest = newest_object(folder.store(), runs_prefix());
   if (!newest) return "";
   return parse_json(newest->content, address.to_string()).value("kind", "");

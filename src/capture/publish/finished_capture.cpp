@@ -11,7 +11,7 @@
 #include "capture/format/data_root.h"
 #include "capture/format/layout.h"
 #include "capture/format/metadata.h"
-#include "input/texts/card_configs.h"
+#include "input/texts/dataset_files.h"
 #include "qkscope/captures.h"
 
 namespace qkscope {

@@ -14,7 +14,7 @@
 #include "capture/publish/dataset_repository.h"
 #include "capture/publish/finished_capture.h"
 #include "input/checkpoint/hub_cache.h"
-#include "input/hub/digest.h"
+#include "input/hub/http.h"
 #include "qkscope/hub.h"
 
 namespace qkscope {

@@ -7,7 +7,7 @@
 #include "capture/run/capture_config.h"
 #include "capture/run/capture_plan.h"
 #include "capture/run/capture_run.h"
-#include "input/store/stored_input.h"
+#include "qkscope/experimental/store.h"
 #include "qkscope/hub.h"
 
 namespace qkscope {
@@ -27,7 +27,7 @@ void fetch_other_tokenizer(const CaptureConfig& config, const FetchOptions& opti
   if (tokenizer.name == config.model.name && tokenizer.revision == config.model.revision) return;
   auto small_files = options;
   small_files.weights = false;
-  const auto name = local_input(tokenizer.name, small_files);
+  const auto name = fetch_input(tokenizer.name, small_files);
   if (!tokenizer.revision) {
     fetch_tokenizer(name, options);
   } else if (!path_exists(name)) {
@@ -51,10 +51,10 @@ CaptureConfig parse_capture_config(const std::string& yaml,
 void fetch_capture_inputs(const CaptureConfig& config, const FetchOptions& options) {
   translate_exceptions([&] {
     const auto& dataset = config.dataset;  // first: a mistake in it shows before the large download
-    fetch_dataset(local_input(dataset.path, options), dataset.name.value_or(""), dataset.split,
+    fetch_dataset(fetch_input(dataset.path, options), dataset.name.value_or(""), dataset.split,
                   options);
     fetch_other_tokenizer(config, options);
-    fetch_checkpoint(local_input(config.model.name, options), config.model.revision.value_or(""),
+    fetch_checkpoint(fetch_input(config.model.name, options), config.model.revision.value_or(""),
                      options);
   });
 }

@@ -14,7 +14,7 @@
 #include "engine/model/model_config.h"
 #include "input/checkpoint/checkpoint.h"
 #include "input/checkpoint/hub_cache.h"
-#include "input/store/stored_input.h"
+#include "qkscope/experimental/store.h"
 #include "qkscope/version.h"
 
 namespace qkscope {
@@ -209,15 +209,15 @@ RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute
   }
   plan.backend = choose_backend(plan.config, compute);
   const FetchOptions small_files{.weights = false};
-  plan.model_folder = resolve_checkpoint(local_input(config.model.name, small_files),
+  plan.model_folder = resolve_checkpoint(fetch_input(config.model.name, small_files),
                                          config.model.revision.value_or(""));
-  const auto tokenizer = local_input(config.tokenizer.name, small_files);
+  const auto tokenizer = fetch_input(config.tokenizer.name, small_files);
   plan.tokenizer_folder =
       path_exists(tokenizer)
           ? tokenizer
           : resolve_checkpoint(tokenizer, config.tokenizer.revision.value_or(""));
   if (on_cuda(plan)) plan.tokenizer = load_tokenizer(plan);  // while the CUDA context is created
-  plan.dataset_path = resolve_dataset(local_input(config.dataset.path, {}));
+  plan.dataset_path = resolve_dataset(fetch_input(config.dataset.path, {}));
   auto json = load_config(plan.model_folder);
   if (const auto overrides = config_overrides(config.model); !overrides.is_null())
     json = merge_overrides(std::move(json), overrides);

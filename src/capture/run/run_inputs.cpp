@@ -8,8 +8,8 @@
 #include "base/io/folder.h"
 #include "capture/run/example_source.h"
 #include "input/checkpoint/checkpoint.h"
-#include "input/texts/split_files.h"
-#include "input/tokenizer/gguf_tokenizer.h"
+#include "input/texts/dataset_files.h"
+#include "input/tokenizer/tokenizer_file.h"
 
 namespace qkscope {
 namespace {

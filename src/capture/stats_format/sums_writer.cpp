@@ -6,7 +6,7 @@
 #include "capture/stats_format/sums_layout.h"
 #include "engine/statistics/attention_sums.h"
 #include "engine/statistics/moments.h"
-#include "input/checkpoint/safetensors_writer.h"
+#include "input/checkpoint/safetensors.h"
 
 namespace qkscope {
 namespace {

@@ -15,7 +15,7 @@
 #include "engine/device/memory_plan.h"
 #include "engine/forward/forward.h"
 #include "engine/ops/attention.h"
-#include "input/store/stored_input.h"
+#include "qkscope/experimental/store.h"
 #include "qkscope/hub.h"
 
 namespace qkscope {
@@ -323,7 +323,7 @@ BenchReport measure_speed(const std::string& folder_or_id, const ModelOptions& m
   return translate_exceptions([&] {
     check_bench_options(options);
     const FetchOptions fetch{.quiet = model.quiet};
-    const auto folder = fetch_checkpoint(local_input(folder_or_id, fetch), model.revision, fetch);
+    const auto folder = fetch_checkpoint(fetch_input(folder_or_id, fetch), model.revision, fetch);
     return Bench(folder, model, options).report();
   });
 }

@@ -12,7 +12,7 @@
 #include "base/io/json.h"
 #include "base/io/mapped_file.h"
 #include "engine/api/generation.h"
-#include "input/tokenizer/gguf_tokenizer.h"
+#include "input/tokenizer/tokenizer_file.h"
 
 namespace qkscope {
 namespace {

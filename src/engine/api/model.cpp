@@ -10,8 +10,8 @@
 #include "engine/device/memory_plan.h"
 #include "engine/forward/forward.h"
 #include "engine/model/loaded_checkpoint.h"
-#include "input/store/stored_input.h"
 #include "qkscope/experimental/generate.h"
+#include "qkscope/experimental/store.h"
 #include "qkscope/hub.h"
 
 namespace qkscope {
@@ -87,7 +87,7 @@ void Model::State::run_exclusive(const std::function<void()>& one_pass) {
 Model Model::load(const std::string& folder_or_id, const ModelOptions& options) {
   return translate_exceptions([&] {
     const FetchOptions fetch{.quiet = options.quiet};
-    auto folder = fetch_checkpoint(local_input(folder_or_id, fetch), options.revision, fetch);
+    auto folder = fetch_checkpoint(fetch_input(folder_or_id, fetch), options.revision, fetch);
     return Model(std::make_unique<State>(std::move(folder), options));
   });
 }

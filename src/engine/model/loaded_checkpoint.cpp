@@ -12,7 +12,7 @@
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "engine/ops/linear.h"
-#include "input/checkpoint/block_scales.h"
+#include "input/checkpoint/checkpoint.h"
 
 namespace qkscope {
 namespace {
@@ -303,7 +303,7 @@ class WeightBinder {
     const auto scale = name + kScaleEnding;
     check_scales(name, scale);
     if (!model_.fp8_block.empty())
-      return {checkpoint_->scaled(name, scale, model_.fp8_block), 1.0f};
+      return {checkpoint_->dequantized(name, scale, model_.fp8_block), 1.0f};
     return {values, read_vector(scale).front()};
   }
 

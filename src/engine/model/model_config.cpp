@@ -12,7 +12,7 @@
 #include "engine/model/family.h"
 #include "engine/model/loaded_checkpoint.h"
 #include "input/checkpoint/checkpoint.h"
-#include "input/checkpoint/gguf_file.h"
+#include "input/checkpoint/gguf.h"
 
 namespace qkscope {
 namespace {

@@ -14,9 +14,6 @@
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "base/io/mapped_file.h"
-#include "input/checkpoint/block_scales.h"
-#include "input/checkpoint/torch_zip.h"
-#include "input/checkpoint/weight_index.h"
 
 namespace qkscope {
 namespace {
@@ -154,12 +151,15 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   }
   checkpoint.config_ = std::make_shared<const Json>(load_config(folder));
   for (const auto& format : kWeightFormats) {
-    if (path_exists(join(folder, format.single)))
-      checkpoint.open_single(format.single);
-    else if (path_exists(join(folder, format.index)))
+    if (path_exists(join(folder, format.single))) {
+      const auto file = checkpoint.add_file(format.single);
+      for (const auto& [name, entry] : checkpoint.files_[file].header().tensors)
+        checkpoint.add_tensor(name, file);
+    } else if (path_exists(join(folder, format.index))) {
       checkpoint.open_shards(format.index);
-    else
+    } else {
       continue;
+    }
     checkpoint.add_aliases();
     return checkpoint;
   }
@@ -174,11 +174,6 @@ void Checkpoint::open_gguf(const std::string& path) {
   for (const auto& [name, source] : gguf_->model().tensors)
     tensors_.emplace(
         name, Location{{name, source.tensor->shape, source.tensor->type->name, file}, 0, name});
-}
-
-void Checkpoint::open_single(const std::string& file) {
-  const auto index = add_file(file);
-  for (const auto& [name, entry] : files_[index].header().tensors) add_tensor(name, index);
 }
 
 void Checkpoint::open_shards(const std::string& index) {
@@ -242,8 +237,8 @@ ConstTensorView Checkpoint::tensor(const std::string& name) const {
   return files_[found.file].tensor(found.stored);
 }
 
-ConstTensorView Checkpoint::scaled(const std::string& name, const std::string& scales,
-                                   const std::vector<std::int64_t>& block) const {
+ConstTensorView Checkpoint::dequantized(const std::string& name, const std::string& scales,
+                                        const std::vector<std::int64_t>& block) const {
   return dequantized_->get(name,
                            [&] { return dequantize_float8(tensor(name), tensor(scales), block); });
 }

@@ -2,16 +2,18 @@
 // or a GGUF file that is presented as such a folder.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/io/json_fwd.h"
-#include "input/checkpoint/gguf_file.h"
+#include "input/checkpoint/gguf.h"
 #include "input/checkpoint/safetensors.h"
 #include "qkscope/model.h"
 #include "qkscope/tensor.h"
@@ -37,8 +39,8 @@ class Checkpoint {
   ConstTensorView tensor(const std::string& name) const;
   // Returns the dequantized float32 copy of a float8 matrix with block scales; computed on first
   // use and cached.
-  ConstTensorView scaled(const std::string& name, const std::string& scales,
-                         const std::vector<std::int64_t>& block) const;
+  ConstTensorView dequantized(const std::string& name, const std::string& scales,
+                              const std::vector<std::int64_t>& block) const;
   std::vector<std::string> names() const;         // sorted
   std::uint64_t bytes() const { return bytes_; }  // shared storage counts once
   // Extra memory for tensors that are dequantized.
@@ -53,7 +55,6 @@ class Checkpoint {
 
   Checkpoint() = default;
   void open_gguf(const std::string& path);
-  void open_single(const std::string& file);
   void open_shards(const std::string& index);
   std::size_t add_file(const std::string& file);
   void add_tensor(const std::string& name, std::size_t file);
@@ -95,5 +96,35 @@ struct IndexedTensors {
   std::vector<std::string> names;
 };
 IndexedTensors indexed_tensors(const std::string& folder);
+
+// ---- Weight files and the shard index
+
+// A single weight file, or an index of shards.
+struct WeightFormat {
+  const char* single;
+  const char* index;
+};
+// Weight file formats in order of preference.
+inline constexpr std::array kWeightFormats = {
+    WeightFormat{"model.safetensors", "model.safetensors.index.json"},
+    WeightFormat{"pytorch_model.bin", "pytorch_model.bin.index.json"},
+};
+
+// Parses a shard index and returns tensor name → shard file. Throws bad input for a shard path
+// outside the checkpoint folder. Error messages start with `where`.
+std::map<std::string, std::string> parse_weight_index(std::string_view text,
+                                                      const std::string& where);
+
+// ---- Block-wise quantized float8 weights: one scale per block of rows and columns
+
+// Returns the shape of the scale matrix for a weight of `shape` (rows, columns) and blocks of
+// `block` (rows, columns). Rounds up: blocks at the bottom and right edge may be partial.
+std::vector<std::int64_t> scales_shape(const std::vector<std::int64_t>& shape,
+                                       const std::vector<std::int64_t>& block);
+
+// Dequantizes float8 `values` (out, in) to float32 by multiplying every value with the scale of its
+// block. `scales` may have any floating-point dtype and must have the shape scales_shape().
+Tensor dequantize_float8(ConstTensorView values, ConstTensorView scales,
+                         const std::vector<std::int64_t>& block);
 
 }  // namespace qkscope

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
+#include <numeric>
 
 #include "base/core/error.h"
 #include "base/core/text.h"
@@ -12,7 +14,7 @@ namespace qkscope {
 namespace {
 
 constexpr std::string_view kMagic = "GGUF";
-constexpr std::uint64_t kDefaultAlignment = 32;
+constexpr std::uint64_t kDefaultAlignment = 32, kLargestAlignment = 1 << 20;
 constexpr std::uint64_t kMostTensors = 1 << 20;
 constexpr std::uint64_t kMostKeys = 1 << 16;
 constexpr std::uint64_t kMostElements =
@@ -37,7 +39,11 @@ class GgufParser {
     const auto tensors = take_count("the number of tensors", kMostTensors);
     const auto keys = take_count("the number of metadata keys", kMostKeys);
     for (std::uint64_t i = 0; i < keys; ++i) read_key();
-    refuse_split_model();
+    if (const auto parts = GgufMetadata(header_, where_).natural("split.count", 1); parts > 1)
+      bad_input(
+          "{}: one of {} parts of a split model, which is not supported; join them with "
+          "llama.cpp's 'llama-gguf-split --merge'",
+          where_, parts);
     std::vector<GgufTensor> list;
     for (std::uint64_t i = 0; i < tensors; ++i) list.push_back(read_tensor());
     locate_tensors(list);
@@ -125,15 +131,6 @@ class GgufParser {
     return byte == 1;
   }
 
-  void refuse_split_model() const {
-    const GgufMetadata metadata(header_, where_);
-    if (const auto parts = metadata.natural("split.count", 1); parts > 1)
-      bad_input(
-          "{}: one of {} parts of a split model, which is not supported; join them with "
-          "llama.cpp's 'llama-gguf-split --merge'",
-          where_, parts);
-  }
-
   GgufTensor read_tensor() {
     GgufTensor tensor{};
     tensor.name = take_string(kLongestName, "the name of a tensor");
@@ -176,19 +173,13 @@ class GgufParser {
     return blocks * tensor.type->bytes;
   }
 
-  std::uint64_t alignment() const {
-    const GgufMetadata metadata(header_, where_);
-    const auto alignment =
-        static_cast<std::uint64_t>(metadata.natural("general.alignment", kDefaultAlignment));
-    constexpr std::uint64_t kLargest = 1 << 20;
-    if (alignment == 0 || alignment > kLargest || alignment % 8 != 0)
-      metadata.fail("general.alignment", "a multiple of 8");
-    return alignment;
-  }
-
   // Tensor offsets are relative to the data section, which starts at the next aligned position.
   void locate_tensors(std::vector<GgufTensor>& list) {
-    const auto step = alignment();
+    const GgufMetadata metadata(header_, where_);
+    const auto step =
+        static_cast<std::uint64_t>(metadata.natural("general.alignment", kDefaultAlignment));
+    if (step == 0 || step > kLargestAlignment || step % 8 != 0)
+      metadata.fail("general.alignment", "a multiple of 8");
     const auto data = (reader_.offset() + step - 1) / step * step;
     const auto room = data > reader_.size() ? 0 : reader_.size() - data;
     for (auto& tensor : list) {
@@ -213,8 +204,7 @@ class GgufParser {
   void check_overlaps() const {
     std::vector<const GgufTensor*> order;
     for (const auto& [name, tensor] : header_.tensors) order.push_back(&tensor);
-    std::sort(order.begin(), order.end(),
-              [](const auto* a, const auto* b) { return a->begin < b->begin; });
+    std::ranges::sort(order, {}, &GgufTensor::begin);
     for (std::size_t i = 1; i < order.size(); ++i)
       if (order[i]->begin < order[i - 1]->end)
         bad_input("{}: tensors {} and {} overlap", where_, in_quotes(order[i - 1]->name),
@@ -229,9 +219,7 @@ class GgufParser {
 }  // namespace
 
 std::int64_t GgufTensor::count() const {
-  std::int64_t count = 1;
-  for (const auto size : shape) count *= size;
-  return count;
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
 GgufHeader parse_gguf(std::span<const std::byte> file, const std::string& where) {

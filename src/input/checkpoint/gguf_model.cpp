@@ -9,7 +9,7 @@
 
 #include "base/core/error.h"
 #include "base/core/text.h"
-#include "input/checkpoint/gguf_file.h"
+#include "input/checkpoint/gguf.h"
 
 namespace qkscope {
 namespace {
@@ -65,7 +65,9 @@ class ConfigWriter {
       : architecture_(architecture), header_(header), file_(file), metadata_(metadata) {}
 
   Json write() {
-    refuse_experts();
+    if (metadata_.natural(key("expert_count"), 0) > 0)
+      bad_input("{}: a mixture of experts, which is not supported in GGUF files",
+                metadata_.where());
     config_["model_type"] = architecture_.model_type;
     config_["dtype"] = weight_dtype();
     write_sizes();
@@ -83,12 +85,6 @@ class ConfigWriter {
   std::string key(const char* name) const { return fmt::format("{}.{}", architecture_.name, name); }
   bool has(const char* name) const { return metadata_.has(key(name)); }
   double number(const char* name) const { return shortest_decimal(metadata_.number(key(name))); }
-
-  void refuse_experts() const {
-    if (metadata_.natural(key("expert_count"), 0) > 0)
-      bad_input("{}: a mixture of experts, which is not supported in GGUF files",
-                metadata_.where());
-  }
 
   // DType of the weights in memory; quantized blocks become float32.
   std::string_view weight_dtype() const {
@@ -270,7 +266,7 @@ std::string find_module(const Architecture& architecture, std::string_view store
   return "";
 }
 
-// Returns "" if the checkpoint has no such tensor.
+// Returns the Hugging Face name of a GGUF tensor, or "" if the checkpoint has no such tensor.
 std::string checkpoint_name(const Architecture& architecture, const std::string& stored) {
   if (stored == "token_embd.weight") return "model.embed_tokens.weight";
   if (stored == "output_norm.weight") return "model.norm.weight";
@@ -278,10 +274,9 @@ std::string checkpoint_name(const Architecture& architecture, const std::string&
   const auto words = split(stored, '.');
   if (words.size() != 4 || words[0] != "blk" || (words[3] != "weight" && words[3] != "bias"))
     return "";
-  const bool numbered =
-      !words[1].empty() &&
-      std::all_of(words[1].begin(), words[1].end(), [](char c) { return c >= '0' && c <= '9'; });
-  const auto part = numbered ? find_module(architecture, words[2]) : "";
+  const bool is_number =
+      !words[1].empty() && words[1].find_first_not_of("0123456789") == std::string::npos;
+  const auto part = is_number ? find_module(architecture, words[2]) : "";
   return part.empty() ? "" : fmt::format("model.layers.{}.{}.{}", words[1], part, words[3]);
 }
 

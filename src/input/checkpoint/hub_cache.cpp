@@ -1,12 +1,11 @@
 #include "input/checkpoint/hub_cache.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
-#include <iterator>
 #include <string_view>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -15,7 +14,7 @@
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
-#include "input/checkpoint/gguf_file.h"
+#include "input/checkpoint/gguf.h"
 
 namespace qkscope {
 namespace {
@@ -26,23 +25,15 @@ constexpr std::size_t kMaxIdLength = 96;
 constexpr std::size_t kMinCommitPrefix = 7;
 constexpr std::size_t kCommitLength = 40;
 
-bool is_id_text(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-           c == '_' || c == '.';
-  });
+bool is_commit_prefix(const std::string& text) {
+  return text.size() >= kMinCommitPrefix &&
+         text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
 fs::path expand_home(const std::string& path) {
   if (path != "~" && !path.starts_with("~/")) return path;
   return fs::path(environment_variable("HOME")) /
          path.substr(std::min<std::size_t>(2, path.size()));
-}
-
-// Rejects paths: the content of a ref file must not lead outside of snapshots.
-bool is_folder_name(const std::string& text) {
-  return !text.empty() && text.front() != '.' && text.find_first_of("/\\") == std::string::npos &&
-         text.find('\0') == std::string::npos;
 }
 
 std::vector<std::string> folders_in(const fs::path& folder) {
@@ -52,29 +43,15 @@ std::vector<std::string> folders_in(const fs::path& folder) {
   return names;
 }
 
-// Symbolic links are excluded because a link to a folder could form a cycle.
-bool is_folder_itself(const fs::path& path) {
-  std::error_code ignored;
-  return fs::symlink_status(path, ignored).type() == fs::file_type::directory;
-}
-
 bool is_file(const fs::path& path) {
   std::error_code ignored;
   return fs::is_regular_file(path, ignored);
 }
 
 // Returns the first word of a ref file.
-std::string commit_in(const fs::path& ref) {
+std::string read_ref(const fs::path& ref) {
   const MappedFile file(ref.string());
   return std::string(file.text().substr(0, file.text().find_first_of("\r\n ")));
-}
-
-void collect_refs(const fs::path& refs, const std::string& prefix,
-                  std::map<std::string, std::string>& found) {
-  for (const auto& name : names_in(refs)) {
-    if (is_file(refs / name)) found[prefix + name] = commit_in(refs / name);
-    if (is_folder_itself(refs / name)) collect_refs(refs / name, prefix + name + "/", found);
-  }
 }
 
 // Lists branches and tags, then commits, for an error message.
@@ -111,8 +88,10 @@ std::string find_snapshot(const RepositoryName& repository, const std::string& r
     return (folder / "snapshots" / commit).string();
   };
   if (const auto ref = folder / "refs" / revision; is_file(ref)) {
-    const auto commit = commit_in(ref);
-    if (!is_folder_name(commit))
+    const auto commit = read_ref(ref);
+    // The content of a ref file must not lead outside of snapshots.
+    if (commit.empty() || commit.front() == '.' ||
+        commit.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos)
       bad_input("{}: found {}, expected a commit; remove the file and run '{}'", ref.string(),
                 in_quotes(commit), download);
     if (is_folder(path_of(commit))) return path_of(commit);
@@ -155,23 +134,23 @@ bool is_repository_id(const std::string& id) {
   const auto parts = split(id, '/');
   if (id.size() > kMaxIdLength || parts.size() > 2) return false;
   if (id.find("..") != std::string::npos || id.find("--") != std::string::npos) return false;
-  return std::all_of(parts.begin(), parts.end(), [](const std::string& part) {
-    return !part.empty() && is_id_text(part) && part.front() != '.' && part.front() != '-' &&
-           part.back() != '.' && part.back() != '-';
+  const auto is_id_character = [](unsigned char c) {
+    return c < 0x80 && (std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.');
+  };
+  return std::ranges::all_of(parts, [&](const std::string& part) {
+    return !part.empty() && std::ranges::all_of(part, is_id_character) && part.front() != '.' &&
+           part.front() != '-' && part.back() != '.' && part.back() != '-';
+  });
+}
+
+bool is_relative_path(const std::string& path) {
+  return std::ranges::none_of(split(path, '/'), [](const std::string& part) {
+    return part.empty() || part == "." || part == "..";
   });
 }
 
 bool is_revision(const std::string& revision) {
-  const auto parts = split(revision, '/');
-  return revision.find('\0') == std::string::npos &&
-         std::none_of(parts.begin(), parts.end(), [](const std::string& part) {
-           return part.empty() || part == "." || part == "..";
-         });
-}
-
-bool is_commit_prefix(const std::string& text) {
-  return text.size() >= kMinCommitPrefix &&
-         text.find_first_not_of("0123456789abcdef") == std::string::npos;
+  return revision.find('\0') == std::string::npos && is_relative_path(revision);
 }
 
 bool is_commit(const std::string& text) {
@@ -215,14 +194,17 @@ std::optional<RepositoryName> repository_of_folder(const std::string& folder_nam
 std::map<std::string, std::string> cached_refs(const std::string& cached_repository) {
   std::map<std::string, std::string> found;
   const auto refs = fs::path(cached_repository) / "refs";
-  if (is_folder(refs)) collect_refs(refs, "", found);
+  if (!is_folder(refs)) return found;
+  for (const auto& entry : fs::recursive_directory_iterator(refs))
+    if (is_file(entry.path()))
+      found[entry.path().lexically_relative(refs).string()] = read_ref(entry.path());
   return found;
 }
 
 std::string cached_commit(RepositoryKind kind, const std::string& id, const std::string& revision) {
   const fs::path repository = cached_repository(kind, id);
   if (const auto ref = repository / "refs" / revision; is_file(ref)) {
-    const auto commit = commit_in(ref);
+    const auto commit = read_ref(ref);
     return is_commit(commit) ? commit : "";
   }
   const auto matches = matching_commits(repository, revision);

@@ -16,11 +16,13 @@ std::string environment_variable(const char* name);
 // Returns true for a valid Hub id, "name" or "org/name". Valid ids cannot escape a folder.
 bool is_repository_id(const std::string& id);
 
+// Returns true if every component of a path is a name: not empty, "." or "..".
+bool is_relative_path(const std::string& path);
+
 // Returns true for a valid branch, tag or commit. Slashes are allowed ("refs/pr/3"), ".." is not.
 bool is_revision(const std::string& revision);
 
-bool is_commit(const std::string& text);         // 40 hexadecimal digits
-bool is_commit_prefix(const std::string& text);  // at least 7 hexadecimal digits
+bool is_commit(const std::string& text);  // 40 hexadecimal digits
 
 // Returns HF_HOME, else XDG_CACHE_HOME/huggingface, else ~/.cache/huggingface.
 std::string hugging_face_home();

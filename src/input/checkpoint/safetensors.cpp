@@ -1,24 +1,185 @@
 #include "input/checkpoint/safetensors.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "base/core/dtype.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/io/byte_reader.h"
 #include "base/io/json.h"
-#include "input/checkpoint/safetensors_writer.h"
 #include "qkscope/model.h"
 
 namespace qkscope {
 namespace {
 
-constexpr std::size_t kAlignment = 64;  // of the data section in the file
+constexpr std::uint64_t kLengthBytes = 8;
+constexpr std::uint64_t kLongestHeader = 100'000'000;  // limit of the safetensors library
+constexpr std::string_view kMetadata = "__metadata__";
 
-Tensor copy_of(ConstTensorView original) {
-  Tensor copy(original.shape(), original.dtype());
-  std::memcpy(copy.view().bytes(), original.bytes(), original.size_bytes());
-  return copy;
+// Unsupported dtypes of the format with their size in bits; their byte counts are still validated.
+constexpr std::array kUnsupportedDtypes = {
+    std::pair{"F4", 4u},          std::pair{"F6_E2M3", 6u}, std::pair{"F6_E3M2", 6u},
+    std::pair{"F8_E5M2", 8u},     std::pair{"F8_E8M0", 8u}, std::pair{"F8_E4M3FNUZ", 8u},
+    std::pair{"F8_E5M2FNUZ", 8u}, std::pair{"U16", 16u},    std::pair{"U32", 32u},
+    std::pair{"U64", 64u},        std::pair{"C64", 64u},
+};
+
+std::optional<std::uint64_t> bits_per_element(const TensorEntry& entry) {
+  if (entry.readable) return 8 * dtype_size(entry.dtype);
+  for (const auto& [name, bits] : kUnsupportedDtypes)
+    if (name == entry.stored_dtype) return bits;
+  return std::nullopt;
 }
+
+std::string shape_text(const TensorEntry& entry) {
+  constexpr std::size_t kMost = 16;
+  if (entry.shape.size() > kMost) return fmt::format("of {} dimensions", entry.shape.size());
+  return fmt::format("[{}]", fmt::join(entry.shape, ", "));
+}
+
+// Returns the JSON text of the header.
+std::string_view header_text(std::span<const std::byte> file, const std::string& where) {
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+  if (text.starts_with("version https://git-lfs"))
+    bad_input("{}: this is a Git LFS pointer, not the weights; run 'git lfs pull' in its folder",
+              where);
+  const ByteReader reader(file, [&](const TruncatedRead&) {
+    bad_input("{}: not a safetensors file: {} bytes long, expected at least {}; download it again",
+              where, file.size(), kLengthBytes);
+  });
+  const auto length = reader.number_at(0, kLengthBytes);
+  if (length > kLongestHeader)
+    bad_input(
+        "{}: not a safetensors file: its first eight bytes give a header of {} bytes, expected at "
+        "most {}",
+        where, length, kLongestHeader);
+  if (length > file.size() - kLengthBytes)
+    bad_input(
+        "{}: the file ends inside its header: header of {} bytes, file of {} bytes; download it "
+        "again",
+        where, length, file.size());
+  return text.substr(kLengthBytes, length);
+}
+
+// `where` names the file and the tensor for error messages.
+void check_fields(const Json& json, const std::string& where) {
+  if (!json.is_object())
+    bad_input("{}: found {}, expected a map with dtype, shape and data_offsets", where,
+              json.type_name());
+  for (const char* field : {"dtype", "shape", "data_offsets"})
+    if (!json.contains(field)) bad_input("{}: the field {} is missing", where, field);
+  for (const auto& [field, value] : json.items())
+    if (field != "dtype" && field != "shape" && field != "data_offsets")
+      bad_input("{}: unknown field {}; expected dtype, shape and data_offsets only", where,
+                in_quotes(field));
+  if (const auto& dtype = json["dtype"]; !dtype.is_string())
+    bad_input("{}: dtype: found {}, expected a string", where, dtype.type_name());
+  if (const auto& shape = json["shape"]; !shape.is_array())
+    bad_input("{}: shape: found {}, expected a list", where, shape.type_name());
+  if (!json["data_offsets"].is_array() || json["data_offsets"].size() != 2)
+    bad_input("{}: data_offsets must be a list of two numbers, begin and end", where);
+}
+
+// Dimensions of size zero are left out of the overflow check, because strides multiply the others.
+void check_size(const TensorEntry& entry, const std::string& where) {
+  if (entry.begin > entry.end)
+    bad_input("{}: data_offsets are reversed: begin {}, end {}", where, entry.begin, entry.end);
+  std::int64_t count = 1;
+  bool empty = false;
+  for (const auto size : entry.shape) {
+    empty |= size == 0;
+    if (size != 0 && __builtin_mul_overflow(count, size, &count))
+      bad_input("{}: the shape {} has more elements than 64 bits can count", where,
+                shape_text(entry));
+  }
+  const auto bits_each = bits_per_element(entry);
+  if (!bits_each) return;  // unknown dtype: the byte count cannot be validated
+  std::uint64_t bits = 0;
+  if (__builtin_mul_overflow(empty ? 0 : static_cast<std::uint64_t>(count), *bits_each, &bits))
+    bad_input("{}: the shape {} in {} needs more bytes than 64 bits can count", where,
+              shape_text(entry), entry.stored_dtype);
+  if (bits % 8 != 0)
+    bad_input("{}: the shape {} in {} does not fill whole bytes", where, shape_text(entry),
+              entry.stored_dtype);
+  if (bits / 8 != entry.end - entry.begin)
+    bad_input("{}: the shape {} in {} needs {} bytes, but data_offsets give {}", where,
+              shape_text(entry), entry.stored_dtype, bits / 8, entry.end - entry.begin);
+}
+
+TensorEntry parse_entry(const Json& json, const std::string& where) {
+  check_fields(json, where);
+  TensorEntry entry{};
+  entry.stored_dtype = json["dtype"].get<std::string>();
+  const auto dtype = dtype_from_safetensors(entry.stored_dtype);
+  entry.readable = dtype.has_value();
+  entry.dtype = dtype.value_or(DType::u8);
+  const auto whole_number = [&](const Json& value, const char* list, std::uint64_t most) {
+    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > most)
+      bad_input("{}: {} holds {}, expected whole numbers from 0", where, list,
+                value.is_number() ? value.dump() : value.type_name());
+    return value.get<std::uint64_t>();
+  };
+  for (const auto& size : json["shape"])
+    entry.shape.push_back(static_cast<std::int64_t>(whole_number(size, "the shape", INT64_MAX)));
+  entry.begin = whole_number(json["data_offsets"][0], "data_offsets", UINT64_MAX);
+  entry.end = whole_number(json["data_offsets"][1], "data_offsets", UINT64_MAX);
+  check_size(entry, where);
+  return entry;
+}
+
+std::map<std::string, std::string> parse_metadata(const Json& json, const std::string& where) {
+  std::map<std::string, std::string> metadata;
+  if (json.is_null()) return metadata;
+  if (!json.is_object())
+    bad_input("{}: {}: found {}, expected a map of strings", where, kMetadata, json.type_name());
+  for (const auto& [key, value] : json.items()) {
+    if (!value.is_string())
+      bad_input("{}: {} {}: found {}, expected a string", where, kMetadata, in_quotes(key),
+                value.type_name());
+    metadata.emplace(key, value.get<std::string>());
+  }
+  return metadata;
+}
+
+// Checks that the tensors cover the data section without gaps or overlaps.
+void check_coverage(const SafetensorsHeader& header, std::uint64_t data_size,
+                    const std::string& where) {
+  using Item = std::pair<const std::string, TensorEntry>;
+  std::vector<const Item*> by_offset;
+  for (const auto& item : header.tensors) by_offset.push_back(&item);
+  std::ranges::sort(by_offset, {}, [](const Item* item) {
+    return std::pair(item->second.begin, item->second.end);
+  });
+  std::uint64_t covered = 0;
+  const Item* previous = nullptr;
+  for (const Item* item : by_offset) {
+    const auto& [name, entry] = *item;
+    if (entry.end > data_size)
+      bad_input(
+          "{}: tensor {} ends at byte {} of the data section, which has {} bytes: the file is "
+          "truncated or its header is wrong; download it again",
+          where, in_quotes(name), entry.end, data_size);
+    if (entry.begin < covered)
+      bad_input("{}: tensors {} and {} overlap: the second begins at byte {}, the first ends at {}",
+                where, in_quotes(previous->first), in_quotes(name), entry.begin, covered);
+    if (entry.begin > covered)
+      bad_input("{}: {} bytes before tensor {} belong to no tensor", where, entry.begin - covered,
+                in_quotes(name));
+    covered = entry.end;
+    previous = item;
+  }
+  if (covered != data_size)
+    bad_input("{}: {} bytes after the last tensor belong to no tensor", where, data_size - covered);
+}
+
+constexpr std::size_t kAlignment = 64;  // of the data section in the file
 
 std::string header_json(const std::string& path, std::span<const TensorDeclaration> tensors,
                         const std::map<std::string, std::string>& metadata) {
@@ -46,6 +207,25 @@ std::string header_json(const std::string& path, std::span<const TensorDeclarati
 
 }  // namespace
 
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
+                                           const std::string& where) {
+  const auto text = header_text(file, where);
+  const Json json = parse_json(text, where + " (header)", RepeatedKeys::refuse);
+  if (!json.is_object())
+    bad_input("{}: the header is a JSON {}, expected a map of tensors", where, json.type_name());
+  SafetensorsHeader header;
+  header.data_offset = kLengthBytes + text.size();
+  for (const auto& [name, value] : json.items()) {
+    if (name == kMetadata)
+      header.metadata = parse_metadata(value, where);
+    else
+      header.tensors.emplace(
+          name, parse_entry(value, fmt::format("{}: tensor {}", where, in_quotes(name))));
+  }
+  check_coverage(header, file.size() - header.data_offset, where);
+  return header;
+}
+
 ConstTensorView SafetensorsFile::tensor(const std::string& name) const {
   const auto found = header_.tensors.find(name);
   if (found == header_.tensors.end())
@@ -62,7 +242,11 @@ ConstTensorView SafetensorsFile::tensor(const std::string& name) const {
   const std::byte* bytes = file_.bytes().data() + header_.data_offset + entry.begin;
   const ConstTensorView view(bytes, entry.dtype, Shape(std::span(entry.shape)));
   if (reinterpret_cast<std::uintptr_t>(bytes) % dtype_size(entry.dtype) == 0) return view;
-  return aligned_copies_->get(name, [&] { return copy_of(view); });
+  return aligned_copies_->get(name, [&] {
+    Tensor copy(view.shape(), view.dtype());
+    std::memcpy(copy.view().bytes(), view.bytes(), view.size_bytes());
+    return copy;
+  });
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path,
@@ -88,14 +272,14 @@ void SafetensorsWriter::commit() {
 void write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                        const std::map<std::string, std::string>& metadata) {
   translate_exceptions([&] {
-    std::vector<TensorDeclaration> places;
+    std::vector<TensorDeclaration> declarations;
     for (const auto& [name, tensor] : tensors) {
       if (!tensor.is_contiguous() || tensor.device().kind != Device::Kind::cpu)
         bad_input("{}: cannot write: tensor {} must be contiguous and in host memory", path,
                   in_quotes(name));
-      places.push_back({name, tensor.dtype(), tensor.shape()});
+      declarations.push_back({name, tensor.dtype(), tensor.shape()});
     }
-    SafetensorsWriter file(path, places, metadata);
+    SafetensorsWriter file(path, declarations, metadata);
     for (const auto& [name, tensor] : tensors) file.write({tensor.bytes(), tensor.size_bytes()});
     file.commit();
   });

@@ -1,20 +1,39 @@
-// Reader for safetensors files: an 8-byte little-endian header length, a JSON object with dtype,
-// shape and data offsets of every tensor, then the data section.
+// Readers for weight files that can be described by a safetensors header, and a writer.
+// A safetensors file has an 8-byte little-endian header length, a JSON object with dtype, shape and
+// data offsets of every tensor, then the data section.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/io/mapped_file.h"
-#include "input/checkpoint/tensor_cache.h"
+#include "base/io/output_file.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope {
+
+// Lazily computed tensors that are kept for the lifetime of a checkpoint. Thread-safe. Views stay
+// valid because std::map never moves its elements.
+class TensorCache {
+ public:
+  template <typename Compute>
+  ConstTensorView get(const std::string& name, Compute compute) {
+    const std::lock_guard lock(mutex_);
+    auto found = tensors_.find(name);
+    if (found == tensors_.end()) found = tensors_.emplace(name, compute()).first;
+    return found->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, Tensor> tensors_;
+};
 
 struct TensorEntry {
   DType dtype;               // u8 if the stored dtype is unsupported; `readable` is then false
@@ -57,5 +76,56 @@ class SafetensorsFile {
   SafetensorsHeader header_;
   std::unique_ptr<TensorCache> aligned_copies_ = std::make_unique<TensorCache>();
 };
+
+// ---- Streaming writer: tensors are written piece by piece and need not be in memory together
+
+// Name, dtype and shape of a tensor to be written.
+struct TensorDeclaration {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+
+  std::uint64_t size_bytes() const {
+    return static_cast<std::uint64_t>(shape.count()) * dtype_size(dtype);
+  }
+};
+
+class SafetensorsWriter {
+ public:
+  // Writes the header. The data section is aligned to 64 bytes. Throws bad input for duplicate
+  // names.
+  SafetensorsWriter(const std::string& path, std::span<const TensorDeclaration> tensors,
+                    const std::map<std::string, std::string>& metadata);
+
+  // Appends the next bytes of the data section; tensors follow in the order of `tensors`.
+  void write(std::span<const std::byte> bytes) { file_.write(bytes); }
+  // Renames the temporary file to its final name. All bytes must have been written.
+  void commit();
+
+ private:
+  OutputFile file_;
+  std::uint64_t end_ = 0;  // size of the complete file in bytes
+};
+
+// ---- PyTorch checkpoints since version 1.6: a zip file with one pickle that describes the tensors
+// and one member per storage
+
+// Returns the tensors and their byte ranges in the form of a safetensors header.
+SafetensorsHeader parse_torch_zip(std::span<const std::byte> file, const std::string& where);
+
+// A tensor as a strided view of a storage. Each storage is one member of the zip file.
+struct PickledTensor {
+  std::string storage;  // storage key: "0", "1", ...
+  DType dtype = DType::f32;
+  std::int64_t offset = 0;  // in elements
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> strides;  // in elements
+};
+
+// Restricted unpickler (tensor_pickle.cpp): accepts only the opcodes and globals of tensor
+// dictionaries, so that no code can run. Returns the state dictionary. Error messages start with
+// `where`.
+std::map<std::string, PickledTensor> read_tensor_pickle(std::span<const std::byte> pickle,
+                                                        const std::string& where);
 
 }  // namespace qkscope

@@ -8,7 +8,7 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/byte_reader.h"
-#include "input/checkpoint/torch_zip.h"
+#include "input/checkpoint/safetensors.h"
 
 namespace qkscope {
 namespace {
@@ -32,9 +32,8 @@ constexpr int kMaxDepth = 64;  // nesting depth of tuples
 constexpr std::size_t kMaxValues = std::size_t{1} << 20;
 
 const Storage* find_storage(std::string_view global) {
-  for (const auto& storage : kStorages)
-    if (storage.global == global) return &storage;
-  return nullptr;
+  const auto* found = std::ranges::find(kStorages, global, &Storage::global);
+  return found == kStorages.end() ? nullptr : found;
 }
 
 enum class Kind { mark, none, number, text, global, tuple, dictionary, list, storage, tensor };
@@ -66,8 +65,6 @@ class Unpickler {
   Unpickler(std::span<const std::byte> pickle, const std::string& where)
       : where_(where),
         reader_(pickle, [this](const TruncatedRead&) { fail("its pickle ends in the middle"); }) {}
-  Unpickler(const Unpickler&) = delete;
-  Unpickler& operator=(const Unpickler&) = delete;
 
   Tensors run() {
     while (true) {

@@ -1,5 +1,4 @@
-#include "input/checkpoint/torch_zip.h"
-
+#include <algorithm>
 #include <limits>
 #include <string_view>
 
@@ -7,6 +6,7 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/byte_reader.h"
+#include "input/checkpoint/safetensors.h"
 
 namespace qkscope {
 namespace {
@@ -42,8 +42,6 @@ class ZipDirectory {
       : where_(where), file_(file, [this](const TruncatedRead&) {
           fail("a record reaches beyond the end of the file");
         }) {}
-  ZipDirectory(const ZipDirectory&) = delete;
-  ZipDirectory& operator=(const ZipDirectory&) = delete;
 
   ZipMembers read() const {
     auto [at, count] = find_directory();
@@ -135,17 +133,10 @@ class ZipDirectory {
   ByteReader file_;
 };
 
-// Returns "archive" if the zip file contains "archive/data.pkl".
-std::string find_root(const ZipMembers& members, const std::string& where) {
-  for (const auto& [name, member] : members)
-    if (name.ends_with(kPickle)) return name.substr(0, name.size() - kPickle.size());
-  bad_input("{}: a zip file, but no checkpoint of PyTorch: it holds no data.pkl", where);
-}
-
 // Returns the number of elements. Throws bad input unless the tensor is contiguous; dimensions of
 // size one may have any stride.
-std::uint64_t dense_count(const std::string& name, const PickledTensor& tensor,
-                          const std::string& where) {
+std::uint64_t contiguous_count(const std::string& name, const PickledTensor& tensor,
+                               const std::string& where) {
   std::uint64_t count = 1;
   for (std::size_t i = tensor.shape.size(); i-- > 0;) {
     const auto size = static_cast<std::uint64_t>(tensor.shape[i]);
@@ -162,11 +153,11 @@ std::uint64_t dense_count(const std::string& name, const PickledTensor& tensor,
   return count;
 }
 
-TensorEntry locate(const std::string& name, const PickledTensor& tensor, const ZipMember& storage,
-                   const std::string& where) {
+TensorEntry locate_tensor(const std::string& name, const PickledTensor& tensor,
+                          const ZipMember& storage, const std::string& where) {
   const std::uint64_t element = dtype_size(tensor.dtype);
   const auto held = storage.size / element;
-  const auto count = dense_count(name, tensor, where);
+  const auto count = contiguous_count(name, tensor, where);
   const auto offset = static_cast<std::uint64_t>(tensor.offset);
   if (offset > held || count > held - offset)
     bad_input("{}: tensor {} needs elements {} to {} of storage {}, which has {}", where,
@@ -192,19 +183,23 @@ SafetensorsHeader parse_torch_zip(std::span<const std::byte> file, const std::st
     return file.subspan(static_cast<std::size_t>(member.begin),
                         static_cast<std::size_t>(member.size));
   };
-  const auto root = find_root(members, where);
+  // PyTorch stores ROOT/data.pkl, ROOT/byteorder and ROOT/data/0, ROOT/data/1, ...
+  const auto pickle = std::ranges::find_if(
+      members, [](const auto& member) { return member.first.ends_with(kPickle); });
+  if (pickle == members.end())
+    bad_input("{}: a zip file, but no checkpoint of PyTorch: it holds no data.pkl", where);
+  const auto root = pickle->first.substr(0, pickle->first.size() - kPickle.size());
   if (const auto order = members.find(root + "/byteorder");
       order != members.end() && text_of(bytes_of(order->second)) != "little")
     bad_input("{}: its numbers are stored with the byte order {}, expected little", where,
               in_quotes(text_of(bytes_of(order->second)).substr(0, 16)));
-  const auto& pickle = members.at(root + std::string(kPickle));
   SafetensorsHeader header;
-  for (const auto& [name, tensor] : read_tensor_pickle(bytes_of(pickle), where)) {
+  for (const auto& [name, tensor] : read_tensor_pickle(bytes_of(pickle->second), where)) {
     const auto storage = members.find(root + "/data/" + tensor.storage);
     if (storage == members.end())
       bad_input("{}: tensor {} lies in storage {}, which is not in the file", where,
                 in_quotes(name), in_quotes(tensor.storage));
-    header.tensors.emplace(name, locate(name, tensor, storage->second, where));
+    header.tensors.emplace(name, locate_tensor(name, tensor, storage->second, where));
   }
   return header;
 }

@@ -1,5 +1,3 @@
-#include "input/hub/cache.h"
-
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -14,6 +12,7 @@
 #include "base/io/output_file.h"
 #include "input/checkpoint/hub_cache.h"
 #include "input/hub/fetch.h"
+#include "input/hub/remote_tree.h"
 
 namespace qkscope {
 namespace {
@@ -48,36 +47,23 @@ std::string blob_of(const fs::path& file) {
   return error ? "" : target.filename().string();
 }
 
-std::set<std::string> blobs_of_others(const fs::path& repository, const std::string& commit) {
-  std::set<std::string> blobs;
-  for (const auto& other : commits_of(repository))
-    if (other != commit)
-      for (const auto& file : files_below(repository / "snapshots" / other))
-        blobs.insert(blob_of(file));
-  return blobs;
-}
-
-CachedRevision describe_revision(const fs::path& repository, const std::string& commit) {
-  CachedRevision revision{.commit = commit, .refs = {}};
-  for (const auto& file : files_below(repository / "snapshots" / commit)) {
-    revision.bytes += size_of(file);
-    ++revision.files;
-  }
-  for (const auto& [name, target] : cached_refs(repository.string()))
-    if (target == commit) revision.refs.push_back(name);
-  return revision;
-}
-
-CachedEntry describe(const RepositoryName& name, const fs::path& folder) {
+CachedEntry describe_repository(const RepositoryName& name, const fs::path& folder) {
   CachedEntry entry{.repository = name, .folder = folder.string(), .revisions = {}};
   for (const auto& blob : files_below(folder / "blobs")) {
     entry.bytes += size_of(blob);
     if (blob.extension() == ".incomplete") entry.incomplete_bytes += size_of(blob);
   }
+  const auto refs = cached_refs(folder.string());
   for (const auto& commit : commits_of(folder)) {
-    entry.revisions.push_back(describe_revision(folder, commit));
-    for (const auto& file : files_below(folder / "snapshots" / commit))
+    CachedRevision revision{.commit = commit, .refs = {}};
+    for (const auto& file : files_below(folder / "snapshots" / commit)) {
+      revision.bytes += size_of(file);
+      ++revision.files;
       if (!fs::is_symlink(file)) entry.bytes += size_of(file);
+    }
+    for (const auto& [ref, target] : refs)
+      if (target == commit) revision.refs.push_back(ref);
+    entry.revisions.push_back(std::move(revision));
   }
   return entry;
 }
@@ -90,11 +76,15 @@ std::uint64_t remove_file(const fs::path& path) {
   return bytes;
 }
 
-// Removes the files of a snapshot that `selects`, and their blobs unless another snapshot shares
-// them. Links go first, so that a snapshot never contains a dangling link.
+// Removes the files of a snapshot for which `selects` returns true, and their blobs unless another
+// snapshot shares them. Links go first, so that a snapshot never contains a dangling link.
 std::uint64_t remove_files(const fs::path& repository, const std::string& commit,
                            bool (*selects)(const std::string& path)) {
-  const auto kept = blobs_of_others(repository, commit);
+  std::set<std::string> kept;  // blobs of other snapshots
+  for (const auto& other : commits_of(repository))
+    if (other != commit)
+      for (const auto& file : files_below(repository / "snapshots" / other))
+        kept.insert(blob_of(file));
   std::uint64_t bytes = 0;
   for (const auto& file : files_below(repository / "snapshots" / commit)) {
     if (!selects(file.string())) continue;
@@ -111,7 +101,7 @@ void remove_folder(const fs::path& path) {
   if (error) system_error("remove", path.string(), error.value());
 }
 
-fs::path existing(const RepositoryName& repository) {
+fs::path require_cached_folder(const RepositoryName& repository) {
   auto folder = cached_repository(repository.kind, repository.id);
   if (!is_repository_id(repository.id) || !is_folder(folder))
     bad_input("{}: no such {} in the cache {}; 'qkscope hub cache' lists what is there",
@@ -120,7 +110,7 @@ fs::path existing(const RepositoryName& repository) {
   return folder;
 }
 
-bool holds(const std::string& path, std::uint64_t size) {
+bool is_file_of_size(const std::string& path, std::uint64_t size) {
   std::error_code error;
   return fs::is_regular_file(path, error) && fs::file_size(path, error) == size && !error;
 }
@@ -134,11 +124,11 @@ CacheWriter::CacheWriter(const Repository& repository)
 }
 
 bool CacheWriter::has_blob(const RemoteFile& file) const {
-  return holds(blob(file), file.size);
+  return is_file_of_size(blob(file), file.size);
 }
 
 bool CacheWriter::has_file(const std::string& commit, const RemoteFile& file) const {
-  return holds(snapshot(commit) + "/" + file.path, file.size);
+  return is_file_of_size(snapshot(commit) + "/" + file.path, file.size);
 }
 
 FileLock CacheWriter::lock(const RemoteFile& file) const {
@@ -174,15 +164,15 @@ CacheListing list_cache() {
     if (!is_folder(listing.folder)) return listing;
     for (const auto& name : names_in(listing.folder))
       if (const auto repository = repository_of_folder(name); repository && is_folder(cache / name))
-        listing.entries.push_back(describe(*repository, cache / name));
+        listing.entries.push_back(describe_repository(*repository, cache / name));
     return listing;
   });
 }
 
 std::uint64_t remove_repository(const RepositoryName& repository) {
   return translate_exceptions([&] {
-    const auto folder = existing(repository);
-    const auto bytes = describe(repository, folder).bytes;
+    const auto folder = require_cached_folder(repository);
+    const auto bytes = describe_repository(repository, folder).bytes;
     remove_folder(folder / "refs");  // refs first, so that a partial removal does not look complete
     remove_folder(folder);
     remove_folder(folder.parent_path() / ".locks" / folder.filename());
@@ -192,7 +182,7 @@ std::uint64_t remove_repository(const RepositoryName& repository) {
 
 std::uint64_t remove_revision(const RepositoryName& repository, const std::string& revision) {
   return translate_exceptions([&] {
-    const auto folder = existing(repository);
+    const auto folder = require_cached_folder(repository);
     const auto commit =
         is_revision(revision) ? cached_commit(repository.kind, repository.id, revision) : "";
     if (commit.empty())

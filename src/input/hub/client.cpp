@@ -9,10 +9,50 @@
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/text.h"
+#include "base/io/folder.h"
 #include "base/io/json.h"
+#include "base/io/mapped_file.h"
+#include "input/checkpoint/hub_cache.h"
 
 namespace qkscope {
 namespace {
+
+// Truth values as huggingface_hub parses them.
+bool environment_flag(const char* name) {
+  const auto value = ascii_lower(environment_variable(name));
+  return value == "1" || value == "on" || value == "yes" || value == "true";
+}
+
+// Tokens are sent in an HTTP header, so line breaks would allow header injection. The error message
+// must not contain the token.
+std::string validate_token(const std::string& text, const std::string& where) {
+  auto token = trim_white_space(text);
+  if (std::ranges::any_of(token, [](unsigned char c) { return c <= ' ' || c >= 0x7f; }))
+    bad_input("{}: holds spaces or characters that no token has; expected one word (hf_...)",
+              where);
+  return token;
+}
+
+std::string find_token() {
+  for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})
+    if (auto token = validate_token(environment_variable(name), name); !token.empty()) return token;
+  auto path = environment_variable("HF_TOKEN_PATH");
+  const bool somewhere = !environment_variable("HF_HOME").empty() ||
+                         !environment_variable("XDG_CACHE_HOME").empty() ||
+                         !environment_variable("HOME").empty();
+  if (path.empty() && somewhere) path = hugging_face_home() + "/token";
+  if (path.empty() || !path_exists(path)) return "";
+  return validate_token(std::string(MappedFile(path).text()), path);
+}
+
+Url find_endpoint() {
+  auto text = environment_variable("HF_ENDPOINT");
+  if (text.empty()) text = "https://huggingface.co";
+  while (text.ends_with('/')) text.pop_back();
+  auto url = parse_url(text);
+  refuse_plain_http(url, "HF_ENDPOINT");
+  return url;
+}
 
 constexpr int kMostRedirects = 8;
 
@@ -23,7 +63,7 @@ Url redirect_target(const HttpRequest& request, const HttpResponse& response, co
   if (next.scheme == "http" && (request.url.scheme == "https" || !is_loopback(next)))
     failure("{}: sends us on to {}, which is not encrypted; not followed",
             request.url.without_query(), next.without_query());
-  if (request.method == "GET" && !request.may_leave && !same_server(next, endpoint))
+  if (request.method == "GET" && !request.may_leave_endpoint && !same_server(next, endpoint))
     failure("{}: sends a question to the Hub on to another server, {}; not followed",
             request.url.without_query(), next.without_query());
   const bool repeatable = response.status == 307 || response.status == 308;
@@ -34,7 +74,7 @@ Url redirect_target(const HttpRequest& request, const HttpResponse& response, co
 }
 
 // Returns the server's own explanation as a suffix of an error message.
-std::string reason(const HttpResponse& response) {
+std::string server_explanation(const HttpResponse& response) {
   auto text = response.header("x-error-message");
   constexpr std::size_t kLongest = 64 << 10;  // bytes; longer bodies are HTML pages
   if (text.empty() && response.body.size() < kLongest) {
@@ -70,6 +110,17 @@ void sleep(double seconds, const std::atomic<bool>* stop) {
 
 }  // namespace
 
+HubSettings hub_settings() {
+  HubSettings settings;
+  settings.endpoint = find_endpoint();
+  settings.token = find_token();
+  settings.offline = environment_flag("HF_HUB_OFFLINE") || environment_flag("TRANSFORMERS_OFFLINE");
+  if (const auto seconds = environment_variable("HF_HUB_DOWNLOAD_TIMEOUT"); !seconds.empty())
+    settings.stall_seconds = static_cast<int>(
+        std::clamp<std::int64_t>(parse_integer(seconds, "HF_HUB_DOWNLOAD_TIMEOUT"), 1, 3600));
+  return settings;
+}
+
 Url HubClient::at(const std::string& path) const {
   auto url = settings_.endpoint;
   if (url.target.ends_with('/')) url.target.pop_back();
@@ -85,7 +136,7 @@ HttpResponse HubClient::send_once(HttpRequest request) const {
     request.headers = headers;
     if (!settings_.token.empty() && same_server(request.url, settings_.endpoint))
       request.headers.emplace_back("Authorization", "Bearer " + settings_.token);
-    auto response = exchange(request);
+    auto response = perform_http_request(request);
     constexpr int kRedirects[] = {301, 302, 303, 307, 308};
     const bool redirected = std::ranges::count(kRedirects, response.status) > 0;
     if (!redirected || response.header("location").empty()) return response;
@@ -100,12 +151,6 @@ HttpResponse HubClient::send(const HttpRequest& request) const {
   while (backoff.wait_after(response)) response = send_once(request);
   if (response.status == 0) throw_connection_error(response, request.url);
   return response;
-}
-
-Json HubClient::get_json(const Repository& repository, const Url& url) const {
-  const auto response = send({.url = url});
-  if (!response.ok()) throw_refusal(*this, response, repository, Access::read);
-  return parse_response(response, url);
 }
 
 Json HubClient::post_json(const Repository& repository, const Url& url, const Json& body) const {
@@ -149,26 +194,28 @@ void throw_refusal(const HubClient& client, const HttpResponse& response,
         "{}: access is gated: accept its conditions at {} and use a token of that account; {}",
         name, client.at(repository.page_path()).to_string(), token_advice(client));
   if (code == "RevisionNotFound")
-    bad_input("{}: the Hub has no such revision{}", name, reason(response));
+    bad_input("{}: the Hub has no such revision{}", name, server_explanation(response));
   if (response.status == 404 || code == "RepoNotFound")
     bad_input("{}: the Hub at {} has no such {}, or it is private and hidden; check the name; {}",
               name, client.at("").without_query(), repository.kind_name(), token_advice(client));
   if (response.status == 401 || response.status == 403)
     bad_input("{}: the Hub does not allow to {} it{}; {}", name,
-              access == Access::read ? "read" : "write to", reason(response), token_advice(client));
+              access == Access::read ? "read" : "write to", server_explanation(response),
+              token_advice(client));
   if (response.status == 429)
     failure("{}: the Hub limits our requests{}; wait a while and run the same command", name,
-            reason(response));
+            server_explanation(response));
   if (response.status >= 500)
     failure("{}: the Hub is in trouble (status {}){}; run the same command later", name,
-            response.status, reason(response));
-  failure("{}: the Hub answers with status {}{}", name, response.status, reason(response));
+            response.status, server_explanation(response));
+  failure("{}: the Hub answers with status {}{}", name, response.status,
+          server_explanation(response));
 }
 
 bool is_retryable(const HttpResponse& response) {
   if (response.status == 0) return response.transient;
-  constexpr int kLater[] = {408, 429, 500, 502, 503, 504};
-  return std::ranges::count(kLater, response.status) > 0;
+  constexpr int kRetryableStatuses[] = {408, 429, 500, 502, 503, 504};
+  return std::ranges::count(kRetryableStatuses, response.status) > 0;
 }
 
 std::optional<double> retry_after(const std::string& header, double now) {

@@ -8,10 +8,23 @@
 
 #include "base/io/json_fwd.h"
 #include "input/hub/http.h"
-#include "input/hub/settings.h"
 #include "qkscope/hub.h"
 
 namespace qkscope {
+
+// Connection settings of the Hub.
+struct HubSettings {
+  Url endpoint;                 // HF_ENDPOINT, default https://huggingface.co
+  std::string token;            // HF_TOKEN, else the file written by `hf auth login`; may be ""
+  bool offline = false;         // HF_HUB_OFFLINE: send no requests
+  int stall_seconds = 30;       // HF_HUB_DOWNLOAD_TIMEOUT: abort a connection without data
+  int attempts = 5;             // per request, or per download without progress
+  double first_wait = 0.5;      // seconds before the second attempt; doubles each time
+  double longest_wait = 300.0;  // seconds; give up if the server asks for more
+};
+
+// Reads the settings from the environment.
+HubSettings hub_settings();
 
 struct Repository : RepositoryName {
   std::string kind_name() const { return kind == RepositoryKind::model ? "model" : "dataset"; }
@@ -30,18 +43,16 @@ class HubClient {
   const std::atomic<bool>* stop() const { return stop_; }
   Url at(const std::string& path) const;  // URL of a path below the endpoint
 
-  // Sends a request once. Redirects stay on the endpoint; a GET with may_leave may follow one to
-  // any https server. The token is sent to the endpoint only. A connection failure is returned as
-  // status 0.
+  // Sends a request once. Redirects stay on the endpoint; a GET with may_leave_endpoint may follow
+  // one to any https server. The token is sent to the endpoint only. A connection failure is
+  // returned as status 0.
   HttpResponse send_once(HttpRequest request) const;
 
   // Sends a request with retries (is_retryable). Returns any HTTP status; throws if the
   // connection keeps failing.
   HttpResponse send(const HttpRequest& request) const;
 
-  // Send a request and parse the JSON response. Other statuses than success throw
-  // (throw_refusal).
-  Json get_json(const Repository& repository, const Url& url) const;
+  // Sends a POST and parses the JSON response. Other statuses than success throw (throw_refusal).
   Json post_json(const Repository& repository, const Url& url, const Json& body) const;
 
  private:

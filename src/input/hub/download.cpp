@@ -1,12 +1,16 @@
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <functional>
+#include <numeric>
 #include <set>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,8 +20,7 @@
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
-#include "input/hub/cache.h"
-#include "input/hub/digest.h"
+#include "input/hub/remote_tree.h"
 #include "input/hub/transfer.h"
 
 namespace qkscope {
@@ -41,20 +44,21 @@ class PartialFile {
  public:
   PartialFile(const std::string& blob, const RemoteFile& file)
       : path_(blob + ".incomplete"), file_(file), digest_(new_digest(file)) {
-    descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (descriptor_ < 0) system_error("write", path_, errno);
-    read_existing();
+    descriptor_ = FileDescriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    if (!descriptor_.is_open()) system_error("write", path_, errno);
+    const MappedFile existing(path_);
+    digest_.add(existing.bytes());
+    size_ = existing.bytes().size();
+    ::lseek(descriptor_.number(), 0, SEEK_END);
+    if (size_ > file_.size) restart();
   }
-  ~PartialFile() { ::close(descriptor_); }
-  PartialFile(const PartialFile&) = delete;
-  PartialFile& operator=(const PartialFile&) = delete;
 
   std::uint64_t size() const { return size_; }
 
   void append(std::span<const std::byte> bytes) {
     digest_.add(bytes);
     while (!bytes.empty()) {
-      const auto count = ::write(descriptor_, bytes.data(), bytes.size());
+      const auto count = ::write(descriptor_.number(), bytes.data(), bytes.size());
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) system_error("write", path_, errno);
       bytes = bytes.subspan(static_cast<std::size_t>(count));
@@ -63,8 +67,8 @@ class PartialFile {
   }
 
   void restart() {
-    if (::ftruncate(descriptor_, 0) != 0) system_error("empty", path_, errno);
-    ::lseek(descriptor_, 0, SEEK_SET);
+    if (::ftruncate(descriptor_.number(), 0) != 0) system_error("empty", path_, errno);
+    ::lseek(descriptor_.number(), 0, SEEK_SET);
     size_ = 0;
     digest_ = new_digest(file_);
   }
@@ -74,102 +78,81 @@ class PartialFile {
   void move_to(const std::string& blob) { move_into_place(path_, blob); }
 
  private:
-  void read_existing() {
-    const MappedFile existing(path_);
-    digest_.add(existing.bytes());
-    size_ = existing.bytes().size();
-    ::lseek(descriptor_, 0, SEEK_END);
-    if (size_ > file_.size) restart();
-  }
-
   std::string path_;
   const RemoteFile& file_;
   Digest digest_;
-  int descriptor_ = -1;
+  FileDescriptor descriptor_;
   std::uint64_t size_ = 0;
 };
 
 // Downloads one blob, reconnecting as often as needed.
-class BlobDownload {
- public:
-  // `progress` receives the number of bytes complete, including those of earlier runs. It may throw
-  // to cancel.
-  BlobDownload(const HubClient& client, const Repository& repository, Url url,
-               const RemoteFile& file, std::function<void(std::uint64_t)> progress)
-      : client_(client),
-        repository_(repository),
-        url_(std::move(url)),
-        file_(file),
-        cache_(repository),
-        progress_(std::move(progress)) {}
+struct BlobDownload {
+  const HubClient& client;
+  const Repository& repository;
+  Url url;
+  const RemoteFile& file;
+  // Receives the number of bytes complete, including those of earlier runs. May throw to cancel.
+  std::function<void(std::uint64_t)> progress;
 
   // Returns once the blob is in place; throws if the download fails for good.
-  void run() {
-    make_folders(cache_.folder() + "/blobs");
-    const auto lock = cache_.lock(file_);
-    if (!cache_.has_blob(file_)) {  // else another process was faster
-      PartialFile partial(cache_.blob(file_), file_);
+  void run() const {
+    const CacheWriter cache(repository);
+    make_folders(cache.folder() + "/blobs");
+    const auto lock = cache.lock(file);
+    if (!cache.has_blob(file)) {  // else another process was faster
+      PartialFile partial(cache.blob(file), file);
       continue_partial(partial);
       for (int wrong = 1; !partial.hash_is_right(); ++wrong) {
         partial.restart();
         if (wrong == kMaxWrongHashes)
           failure("{}: the downloaded content does not have the {} that the Hub announced, {}",
-                  url_.without_query(), file_.sha256.empty() ? "git SHA-1" : "SHA-256",
-                  file_.etag());
-        log::warn("{}: what came is not what the Hub announced; downloading it again", file_.path);
+                  url.without_query(), file.sha256.empty() ? "git SHA-1" : "SHA-256", file.etag());
+        log::warn("{}: what came is not what the Hub announced; downloading it again", file.path);
         continue_partial(partial);
       }
-      partial.move_to(cache_.blob(file_));
+      partial.move_to(cache.blob(file));
     }
-    progress_(file_.size);
+    progress(file.size);
   }
 
- private:
-  void continue_partial(PartialFile& partial) {
-    Backoff backoff(client_.settings(), client_.stop());
-    progress_(partial.size());
-    while (partial.size() < file_.size) {
+  void continue_partial(PartialFile& partial) const {
+    Backoff backoff(client.settings(), client.stop());
+    progress(partial.size());
+    while (partial.size() < file.size) {
       const auto before = partial.size();
       auto response = fetch_rest(partial);
-      if (partial.size() == file_.size) return;
+      if (partial.size() == file.size) return;
       if (partial.size() > before) backoff.made_progress();
       if (response.status == 416) {  // the server rejects the range
         partial.restart();
         response = transient_fault("the server cannot continue the file");
       } else if (response.ok()) {
         response = transient_fault(
-            fmt::format("the file ended after {} of {} bytes", partial.size(), file_.size));
+            fmt::format("the file ended after {} of {} bytes", partial.size(), file.size));
       }
       if (backoff.wait_after(response)) continue;
-      if (client_.stop() != nullptr && client_.stop()->load()) failure("the download was stopped");
-      if (response.status == 0) throw_connection_error(response, url_);
-      throw_refusal(client_, response, repository_, Access::read);
+      if (client.stop() != nullptr && client.stop()->load()) failure("the download was stopped");
+      if (response.status == 0) throw_connection_error(response, url);
+      throw_refusal(client, response, repository, Access::read);
     }
   }
 
-  HttpResponse fetch_rest(PartialFile& partial) {
-    HttpRequest request{.url = url_, .may_leave = true};
+  HttpResponse fetch_rest(PartialFile& partial) const {
+    HttpRequest request{.url = url, .may_leave_endpoint = true};
     if (partial.size() > 0)
       request.headers.emplace_back("Range", fmt::format("bytes={}-", partial.size()));
     bool begun = false;
     request.sink = [&](const HttpResponse& head, std::span<const std::byte> bytes) {
       if (!std::exchange(begun, true) && head.status == 200 && partial.size() > 0)
         partial.restart();  // the server ignored the range and restarts
-      if (partial.size() + bytes.size() > file_.size)
-        failure("{}: the server sends more than the {} bytes it announced", url_.without_query(),
-                file_.size);
+      if (partial.size() + bytes.size() > file.size)
+        failure("{}: the server sends more than the {} bytes it announced", url.without_query(),
+                file.size);
       partial.append(bytes);
-      progress_(partial.size());
+      progress(partial.size());
     };
-    return client_.send_once(std::move(request));
+    return client.send_once(std::move(request));
   }
-
-  const HubClient& client_;
-  const Repository& repository_;
-  Url url_;
-  const RemoteFile& file_;
-  CacheWriter cache_;
-  std::function<void(std::uint64_t)> progress_;
 };
 
 // Returns the missing blobs, each once even if several files share the content.
@@ -199,7 +182,68 @@ void check_space(const CacheWriter& cache, const std::vector<RemoteFile>& files)
         cache.folder(), format_bytes(needed), format_bytes(space.available));
 }
 
+constexpr std::size_t kParallelTransfers = 8;
+constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
+
+std::uint64_t sum(const std::vector<std::uint64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), std::uint64_t{0});
+}
+
+std::int64_t mebibytes(std::uint64_t bytes) {
+  return static_cast<std::int64_t>((bytes + kMebibyte - 1) / kMebibyte);
+}
+
 }  // namespace
+
+TransferMeter::TransferMeter(const std::string& what, const std::vector<std::uint64_t>& sizes,
+                             bool quiet)
+    : sizes_(sizes),
+      done_(sizes.size()),
+      start_(std::chrono::steady_clock::now()),
+      begun_(sizes.size()),
+      progress_({.what = what, .unit = "MiB", .total = mebibytes(sum(sizes)), .quiet = quiet}) {}
+
+void TransferMeter::update(std::size_t file, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (!begun_[file]) before_ += bytes;
+  begun_[file] = true;
+  done_[file] = bytes;
+  std::size_t whole = 0;
+  for (std::size_t i = 0; i < sizes_.size(); ++i) whole += done_[i] == sizes_[i] ? 1 : 0;
+  const auto all = sum(done_);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+  const auto fresh = static_cast<double>(all - std::min(all, before_));
+  progress_.update(mebibytes(all), fmt::format("{} of {} files, {}/s", whole, sizes_.size(),
+                                               format_bytes(static_cast<std::uint64_t>(
+                                                   fresh / std::max(elapsed.count(), 1e-3)))));
+}
+
+void run_transfers(std::size_t count, const TransferTask& task) {
+  std::atomic<std::size_t> next{0};
+  std::atomic<bool> failed{false};
+  std::exception_ptr error;
+  std::mutex mutex;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < count && !failed; i = next++) {
+      try {
+        task(i, failed);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!failed.exchange(true)) error = std::current_exception();
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    try {
+      while (threads.size() + 1 < std::min(count, kParallelTransfers)) threads.emplace_back(work);
+    } catch (const std::system_error& refused) {
+      log::debug("transfers: only {} threads could be started: {}", threads.size(), refused.what());
+    }
+    work();
+  }
+  if (error) std::rethrow_exception(error);
+}
 
 void download_files(const HubClient& client, const Repository& repository,
                     const std::string& commit, const std::vector<RemoteFile>& files, bool quiet) {
@@ -221,7 +265,7 @@ void download_files(const HubClient& client, const Repository& repository,
       };
       const auto url = client.at(fmt::format("{}/resolve/{}/{}", repository.page_path(), commit,
                                              percent_encode(missing[i].path, "/")));
-      BlobDownload(client, repository, url, missing[i], progress).run();
+      BlobDownload{client, repository, url, missing[i], progress}.run();
     });
   }
   for (const auto& file : files) cache.link(commit, file);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iterator>
 #include <optional>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -14,16 +15,104 @@
 #include "base/io/mapped_file.h"
 #include "input/checkpoint/checkpoint.h"
 #include "input/checkpoint/hub_cache.h"
-#include "input/hub/cache.h"
-#include "input/texts/split_files.h"
+#include "input/hub/remote_tree.h"
+#include "input/texts/dataset_files.h"
 
 namespace qkscope {
 namespace {
 
+constexpr const char* kConfig = "config.json";
+constexpr const char* kTokenizer = "tokenizer.json";
+constexpr const char* kCard = "README.md";
+// Small files that transformers requests when it opens the same snapshot.
+constexpr const char* kBesideConfig[] = {"generation_config.json"};
+constexpr const char* kBesideTokenizer[] = {"added_tokens.json", "special_tokens_map.json",
+                                            "tokenizer_config.json"};
+
+using Paths = std::vector<std::string>;
+
+bool contains(const Paths& paths, const std::string& path) {
+  return std::find(paths.begin(), paths.end(), path) != paths.end();
+}
+
+void add_if_listed(const Paths& paths, const std::string& path, Paths& chosen) {
+  if (contains(paths, path)) chosen.push_back(path);
+}
+
+void add_tokenizer(const Paths& paths, Paths& chosen) {
+  for (const char* name : kBesideTokenizer) add_if_listed(paths, name, chosen);
+  add_if_listed(paths, kTokenizer, chosen);
+}
+
+const WeightFormat* find_format(const Paths& paths) {
+  for (const auto& format : kWeightFormats)
+    if (contains(paths, format.single) || contains(paths, format.index)) return &format;
+  return nullptr;
+}
+
+// Adds the weight files to `chosen`. Returns false if the shard index could not be read.
+bool add_weights(const Paths& paths, const FileReader& read, const std::string& where,
+                 Paths& chosen) {
+  const auto* format = find_format(paths);
+  if (format == nullptr)
+    bad_input("{}: no weights that can be read: expected {} or {}; it holds {}", where,
+              kWeightFormats[0].single, kWeightFormats[0].index, list_paths(paths));
+  if (contains(paths, format->single)) {
+    chosen.push_back(format->single);
+    return true;
+  }
+  const auto text = read(format->index);
+  if (!text) return false;
+  std::set<std::string> shards;
+  for (const auto& [tensor, shard] : parse_weight_index(*text, where + ": " + format->index))
+    shards.insert(shard);
+  for (const auto& shard : shards) {
+    if (!contains(paths, shard))
+      bad_input("{}: {} names the shard {}, which is not there", where, format->index, shard);
+    chosen.push_back(shard);
+  }
+  chosen.push_back(format->index);
+  return true;
+}
+
+void require_config(const Paths& paths, const std::string& where) {
+  if (!contains(paths, kConfig))
+    bad_input("{}: no checkpoint: expected a {}; it holds {}", where, kConfig, list_paths(paths));
+}
+
+// Selects config.json, weights (single file, or index and shards) and tokenizer. Without `weights`,
+// the shard index is still selected because it lists the tensors. config.json comes last, because
+// download_files() links files in this order.
+FileChoice checkpoint_files(bool weights) {
+  return [weights](const Paths& paths, const FileReader& read,
+                   const std::string& where) -> std::optional<Paths> {
+    require_config(paths, where);
+    Paths chosen;
+    add_tokenizer(paths, chosen);
+    for (const char* name : kBesideConfig) add_if_listed(paths, name, chosen);
+    if (const auto* format = find_format(paths); !weights && format != nullptr)
+      add_if_listed(paths, format->index, chosen);
+    if (weights && !add_weights(paths, read, where, chosen)) return {};
+    chosen.push_back(kConfig);
+    return chosen;
+  };
+}
+
+FileChoice tokenizer_files() {
+  return [](const Paths& paths, const FileReader&, const std::string& where) {
+    if (!contains(paths, kTokenizer))
+      bad_input("{}: no tokenizer: expected a {}; it holds {}", where, kTokenizer,
+                list_paths(paths));
+    Paths chosen;
+    add_tokenizer(paths, chosen);
+    return std::optional(chosen);
+  };
+}
+
 // Downloads one revision of a repository into the cache.
-class Fetch {
+class RevisionFetch {
  public:
-  Fetch(const FetchTarget& target, FileChoice choice, const FetchOptions& options)
+  RevisionFetch(const FetchTarget& target, FileChoice choice, const FetchOptions& options)
       : repository_{target.repository},
         revision_(target.revision.empty() ? "main" : target.revision),
         pinned_(target.commit),
@@ -44,7 +133,7 @@ class Fetch {
     if (offline) return usable ? cache_.snapshot(known) : "";
     Listing listing;
     try {
-      listing = ask_hub();
+      listing = fetch_listing();
     } catch (const Error& error) {
       if (known.empty())
         throw Error(error.kind(),
@@ -105,7 +194,7 @@ class Fetch {
     return missing;
   }
 
-  Listing ask_hub() const {
+  Listing fetch_listing() const {
     const auto commit = !pinned_.empty()       ? pinned_
                         : is_commit(revision_) ? revision_
                                                : fetch_commit(client_, repository_, revision_);
@@ -160,14 +249,6 @@ std::string fetch_model(const std::string& name_or_folder, const std::string& re
   return folder.empty() ? resolve_checkpoint(name_or_folder, revision) : folder;
 }
 
-// Sums the weight files of a folder without a cached listing.
-CheckpointBytes bytes_in(const std::string& folder) {
-  CheckpointBytes bytes;
-  for (const auto& file : weight_files(folder))
-    if (is_weight_file(file)) bytes.weights += std::filesystem::file_size(file);
-  return bytes;
-}
-
 CheckpointBytes listed_bytes(const CacheWriter& cache, const std::string& commit,
                              const RemoteTree& tree) {
   const auto folder = cache.snapshot(commit);
@@ -190,9 +271,31 @@ CheckpointBytes listed_bytes(const CacheWriter& cache, const std::string& commit
 
 }  // namespace
 
+std::string list_paths(const std::vector<std::string>& paths) {
+  return list_names(paths, 8);
+}
+
+FileChoice dataset_files(const std::string& name, const std::string& split) {
+  CorpusOptions corpus;
+  if (!name.empty()) corpus.name = name;
+  corpus.split = split;
+  return [corpus](const Paths& paths, const FileReader& read,
+                  const std::string& where) -> std::optional<Paths> {
+    std::string card;
+    if (contains(paths, kCard)) {
+      const auto text = read(kCard);
+      if (!text) return {};
+      card = *text;
+    }
+    auto chosen = choose_split_files(paths, card, corpus, where);
+    add_if_listed(paths, kCard, chosen);
+    return chosen;
+  };
+}
+
 std::string fetch_files(const FetchTarget& target, const FileChoice& choice,
                         const FetchOptions& options) {
-  return Fetch(target, choice, options).run();
+  return RevisionFetch(target, choice, options).run();
 }
 
 std::optional<std::vector<std::string>> listed_files(const RepositoryName& repository,
@@ -204,7 +307,11 @@ std::optional<std::vector<std::string>> listed_files(const RepositoryName& repos
 
 std::string fetch_config(const std::string& name_or_folder, const std::string& revision,
                          const FetchOptions& options) {
-  return fetch_model(name_or_folder, revision, config_file(), options);
+  const auto only_config = [](const Paths& paths, const FileReader&, const std::string& where) {
+    require_config(paths, where);
+    return std::optional(Paths{kConfig});
+  };
+  return fetch_model(name_or_folder, revision, only_config, options);
 }
 
 std::string fetch_checkpoint(const std::string& name_or_folder, const std::string& revision,
@@ -222,7 +329,11 @@ CheckpointBytes checkpoint_bytes(const std::string& name_or_folder, const std::s
     const auto tree = is_remote_checkpoint(name_or_folder, revision)
                           ? load_tree(cache.folder(), commit)
                           : std::nullopt;
-    return tree ? listed_bytes(cache, commit, *tree) : bytes_in(folder);
+    if (tree) return listed_bytes(cache, commit, *tree);
+    CheckpointBytes bytes;
+    for (const auto& file : weight_files(folder))
+      if (is_weight_file(file)) bytes.weights += std::filesystem::file_size(file);
+    return bytes;
   });
 }
 

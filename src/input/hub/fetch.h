@@ -20,21 +20,10 @@ using FileReader = std::function<std::optional<std::string>(const std::string& p
 using FileChoice = std::function<std::optional<std::vector<std::string>>(
     const std::vector<std::string>& paths, const FileReader& read, const std::string& where)>;
 
-// Selects config.json, weights (single file, or index and shards) and tokenizer. Without `weights`,
-// the shard index is still selected because it lists the tensors. config.json comes last, because
-// download_files() links files in this order.
-FileChoice checkpoint_files(bool weights);
-
 // Returns true if the name is that of a weight file.
 inline bool is_weight_file(const std::string& path) {
   return path.ends_with(".safetensors") || path.ends_with(".bin");
 }
-
-// Selects config.json alone.
-FileChoice config_file();
-
-// Selects tokenizer.json and the files next to it.
-FileChoice tokenizer_files();
 
 // Selects the files of one split and the dataset card. `name` is the dataset configuration; ""
 // means the default one.

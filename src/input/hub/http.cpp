@@ -51,8 +51,8 @@ std::string Url::to_string() const {
 }
 
 Url parse_url(const std::string& text) {
-  const bool plain = std::ranges::none_of(
-      text, [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == 0x7f; });
+  const bool plain =
+      std::ranges::none_of(text, [](unsigned char c) { return c <= ' ' || c == 0x7f; });
   const auto colon = text.find("://");
   if (!plain || colon == std::string::npos) fail_not_a_url(text);
   Url url;
@@ -104,7 +104,7 @@ double unix_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-std::string trimmed(std::string_view text) {
+std::string trim_white_space(std::string_view text) {
   constexpr std::string_view kWhiteSpace = " \t\r\n";
   text.remove_prefix(std::min(text.find_first_not_of(kWhiteSpace), text.size()));
   return std::string(text.substr(0, text.find_last_not_of(kWhiteSpace) + 1));
@@ -113,7 +113,7 @@ std::string trimmed(std::string_view text) {
 void HttpResponse::add_header(std::string_view line) {
   const auto colon = line.find(':');
   if (colon == std::string_view::npos) return;
-  headers[ascii_lower(line.substr(0, colon))] = trimmed(line.substr(colon + 1));
+  headers[ascii_lower(line.substr(0, colon))] = trim_white_space(line.substr(colon + 1));
 }
 
 std::string HttpResponse::header(const std::string& name) const {
@@ -121,21 +121,11 @@ std::string HttpResponse::header(const std::string& name) const {
   return found == headers.end() ? "" : found->second;
 }
 
-const std::vector<std::string>& certificate_paths() {
-  static const std::vector<std::string> paths = {
-      "/etc/ssl/certs/ca-certificates.crt",                 // Debian, Ubuntu, Arch
-      "/etc/pki/tls/certs/ca-bundle.crt",                   // Fedora, Red Hat
-      "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",  // Fedora, Red Hat
-      "/etc/ssl/ca-bundle.pem",                             // openSUSE
-      "/etc/ssl/cert.pem"};                                 // Alpine
-  return paths;
-}
-
 std::string certificates_file(const std::string& curl_default) {
   if (const auto chosen = environment_variable("SSL_CERT_FILE"); !chosen.empty()) return chosen;
   const auto readable = [](const std::string& file) { return ::access(file.c_str(), R_OK) == 0; };
   if (!curl_default.empty() && readable(curl_default)) return curl_default;
-  for (const auto& path : certificate_paths())
+  for (const char* path : kCertificatePaths)
     if (readable(path)) return path;
   return {};
 }

@@ -1,16 +1,20 @@
-// HTTP: URLs and a single request-response exchange.
+// HTTP requests, URLs, and the hashes by which the Hub identifies content.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+struct evp_md_ctx_st;  // EVP_MD_CTX of OpenSSL
 
 namespace qkscope {
 
@@ -48,7 +52,7 @@ std::string percent_encode(std::string_view text, std::string_view keep = "");
 double unix_seconds();
 
 // Removes white space at both ends.
-std::string trimmed(std::string_view text);
+std::string trim_white_space(std::string_view text);
 
 // A byte range of a file, sent as the request body.
 struct FileSlice {
@@ -77,23 +81,56 @@ struct HttpRequest {
   std::string body = {};  // for POST, and for PUT without an upload
   FileSlice upload = {};  // body of a PUT
   // Receives the body of a 200 or 206 response in pieces; `head` has status and headers. An
-  // exception aborts the exchange and propagates.
+  // exception aborts the request and propagates.
   std::function<void(const HttpResponse& head, std::span<const std::byte> bytes)> sink = {};
   std::function<void(std::uint64_t bytes)> sent = {};  // body bytes sent so far
-  const std::atomic<bool>* stop = nullptr;             // set to true to abort the exchange
+  const std::atomic<bool>* stop = nullptr;             // set to true to abort the request
   int stall_seconds = 30;
-  bool may_leave = false;  // may follow redirects to other servers, as for files
+  bool may_leave_endpoint = false;  // follow redirects to other servers, as for files
 };
+
+// Paths of CA certificates in Linux distributions.
+inline constexpr std::array kCertificatePaths = {
+    "/etc/ssl/certs/ca-certificates.crt",                 // Debian, Ubuntu, Arch
+    "/etc/pki/tls/certs/ca-bundle.crt",                   // Fedora, Red Hat
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",  // Fedora, Red Hat
+    "/etc/ssl/ca-bundle.pem",                             // openSUSE
+    "/etc/ssl/cert.pem"};                                 // Alpine
 
 // Returns the file of CA certificates: SSL_CERT_FILE if set, else the first readable one of
 // `curl_default` (libcurl's own path, may be "") and the paths of Linux distributions, because a
 // bundled libcurl may have been built for another distribution. Returns "" if there is none.
 std::string certificates_file(const std::string& curl_default);
-// Paths of CA certificates in Linux distributions.
-const std::vector<std::string>& certificate_paths();
 
-// Performs one exchange without redirects or retries. Implemented in http_curl.cpp;
-// network_absent.cpp throws instead in builds without libcurl.
-HttpResponse exchange(const HttpRequest& request);
+// Sends one request without redirects or retries. Implemented in network.cpp; network_absent.cpp
+// throws instead in builds without libcurl or OpenSSL.
+HttpResponse perform_http_request(const HttpRequest& request);
+
+// Incremental SHA-1 or SHA-256.
+class Digest {
+ public:
+  enum class Kind { sha1, sha256 };
+
+  explicit Digest(Kind kind);
+
+  void add(std::span<const std::byte> bytes);
+  void add(std::string_view text) { add(std::as_bytes(std::span(text))); }
+  std::string hex();  // finalizes the digest; call once
+
+ private:
+  struct Free {
+    void operator()(evp_md_ctx_st* context) const;
+  };
+  std::unique_ptr<evp_md_ctx_st, Free> context_;
+};
+
+// Starts the git blob hash of a file: SHA-1 over "blob SIZE\0" followed by the content.
+Digest git_digest(std::uint64_t size);
+
+std::string sha256_hex(std::string_view text);
+std::string to_hex(std::span<const unsigned char> bytes);
+
+std::string sha256_of_file(const std::string& path);
+std::string git_sha1_of_file(const std::string& path);
 
 }  // namespace qkscope

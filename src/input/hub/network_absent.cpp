@@ -1,6 +1,5 @@
-// Replaces http_curl.cpp and digest.cpp in builds without libcurl or OpenSSL.
+// Replaces network.cpp in builds without libcurl or OpenSSL.
 #include "base/core/error.h"
-#include "input/hub/digest.h"
 #include "input/hub/http.h"
 
 namespace qkscope {
@@ -15,7 +14,7 @@ namespace {
 
 }  // namespace
 
-HttpResponse exchange(const HttpRequest&) {
+HttpResponse perform_http_request(const HttpRequest&) {
   no_network();
 }
 

@@ -1,7 +1,6 @@
 #include "input/hub/remote_tree.h"
 
 #include <algorithm>
-#include <limits>
 #include <ranges>
 #include <set>
 
@@ -40,7 +39,7 @@ std::optional<std::uint64_t> size_at(const Json& object, const char* key) {
 }
 
 // Paths and hashes become file names, so anything unexpected is rejected.
-bool is_whole(const RemoteFile& file) {
+bool is_valid_file(const RemoteFile& file) {
   return is_safe_path(file.path) && is_hex(file.git_sha1, 40) &&
          (file.sha256.empty() || is_hex(file.sha256, 64));
 }
@@ -57,7 +56,7 @@ std::optional<RemoteFile> read_entry(const Json& entry) {
     if (file.sha256.empty()) return {};
   }
   file.size = size.value_or(0);
-  if (!size || !is_whole(file)) return {};
+  if (!size || !is_valid_file(file)) return {};
   return file;
 }
 
@@ -102,13 +101,11 @@ std::string tree_path(const std::string& cached_repository, const std::string& c
 }  // namespace
 
 bool is_safe_path(const std::string& path) {
-  const auto parts = split(path, '/');
-  return path.size() <= kLongestPath && path.find('\\') == std::string::npos &&
-         std::none_of(path.begin(), path.end(),
-                      [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }) &&
-         std::none_of(parts.begin(), parts.end(), [](const std::string& part) {
-           return part.empty() || part == "." || part == ".." || part.size() > 255;
-         });
+  return path.size() <= kLongestPath && is_relative_path(path) &&
+         std::ranges::none_of(path,
+                              [](unsigned char c) { return c < ' ' || c == 0x7f || c == '\\'; }) &&
+         std::ranges::none_of(split(path, '/'),
+                              [](const std::string& part) { return part.size() > 255; });
 }
 
 const RemoteFile* find_file(const RemoteTree& tree, const std::string& path) {
@@ -161,7 +158,10 @@ RemoteTree fetch_tree(const HubClient& client, const Repository& repository,
 }
 
 std::vector<std::string> fetch_branches(const HubClient& client, const Repository& repository) {
-  const auto refs = client.get_json(repository, client.at(repository.api_path() + "/refs"));
+  const auto url = client.at(repository.api_path() + "/refs");
+  const auto response = client.send({.url = url});
+  if (!response.ok()) throw_refusal(client, response, repository, Access::read);
+  const auto refs = parse_response(response, url);
   std::vector<std::string> names;
   if (refs.is_object() && refs.contains("branches") && refs["branches"].is_array())
     for (const auto& branch : refs["branches"]) names.push_back(string_at(branch, "name"));
@@ -196,7 +196,7 @@ std::optional<RemoteTree> load_tree(const std::string& cached_repository,
                       .xet_hash = string_at(entry, "xet_hash")};
       const auto size = size_at(entry, file.sha256.empty() ? "size" : "lfs_size");
       file.size = size.value_or(0);
-      if (!size || !is_whole(file)) return {};
+      if (!size || !is_valid_file(file)) return {};
       tree.push_back(std::move(file));
     }
     std::ranges::sort(tree, {}, &RemoteFile::path);

@@ -1,6 +1,6 @@
 // Replaces gcs_store.cpp in builds without Google Cloud Storage.
 #include "base/core/error.h"
-#include "input/store/arrow_store.h"
+#include "input/store/object_store.h"
 
 namespace qkscope {
 

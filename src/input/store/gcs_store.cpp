@@ -4,7 +4,7 @@
 
 #include "base/core/error.h"
 #include "input/checkpoint/hub_cache.h"
-#include "input/store/arrow_store.h"
+#include "input/store/object_store.h"
 
 namespace qkscope {
 namespace {
@@ -25,10 +25,10 @@ arrow::fs::GcsOptions gcs_options() {
   return options;
 }
 
-class GcsStore : public ArrowStore {
+class GcsStore : public ObjectStore {
  public:
   GcsStore(const StoreAddress& address, std::shared_ptr<arrow::fs::FileSystem> files)
-      : ArrowStore(address, std::move(files)) {}
+      : ObjectStore(address, std::move(files)) {}
 
   void check_access() {
     const auto info = take(files().GetFileInfo(address().bucket), address().to_string());
@@ -42,9 +42,13 @@ class GcsStore : public ArrowStore {
 
  protected:
   bool put_new(const std::string& name, const std::string& content) override {
+    const auto write = [this](const std::string& each, const std::string& text) {
+      const auto output = take(files().OpenOutputStream(path_of(each)), where(each));
+      check(output->Write(text), where(each));
+      check(output->Close(), where(each));
+    };
     return put_with_lease({.read = [this](const std::string& each) { return read(each); },
-                           .write = [this](const std::string& each,
-                                           const std::string& text) { write_small(each, text); },
+                           .write = write,
                            .remove = [this](const std::string& each) { remove(each); }},
                           name, content);
   }
@@ -69,12 +73,6 @@ class GcsStore : public ArrowStore {
   }
 
  private:
-  void write_small(const std::string& name, const std::string& content) {
-    const auto output = take(files().OpenOutputStream(path_of(name)), where(name));
-    check(output->Write(content), where(name));
-    check(output->Close(), where(name));
-  }
-
   [[noreturn]] void refuse_bucket() const {
     bad_input("{}: there is no bucket '{}'; make it first, or check the name",
               address().to_string(), address().bucket);

@@ -1,32 +1,216 @@
 #include "input/store/object_store.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <ctime>
+#include <filesystem>
 #include <random>
+#include <thread>
 
+#include <arrow/buffer.h>
+#include <arrow/filesystem/localfs.h>
+#include <arrow/io/interfaces.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "base/core/error.h"
+#include "base/io/arrow_error.h"
+#include "base/io/checksum.h"
+#include "base/io/folder.h"
+#include "base/io/json.h"
+#include "base/io/mapped_file.h"
+#include "base/io/output_file.h"
+#include "input/hub/http.h"
 #include "input/hub/transfer.h"
-#include "input/store/arrow_store.h"
 
 namespace qkscope {
+namespace {
+
+constexpr std::int64_t kBufferBytes = std::int64_t{4} << 20;  // bytes per read or write
+constexpr int kMaxDownloads = 4;  // downloads with a wrong checksum before giving up
+
+StoredObject to_stored_object(const arrow::fs::FileInfo& info, const std::string& name) {
+  return {.name = name,
+          .bytes = static_cast<std::uint64_t>(info.size()),
+          .modified = std::chrono::duration<double>(info.mtime().time_since_epoch()).count()};
+}
+
+// file:// addresses: folders that several machines may share. The conditional put uses link(2),
+// which fails if the name exists, also on network file systems.
+class LocalStore : public ObjectStore {
+ public:
+  explicit LocalStore(const StoreAddress& address)
+      : ObjectStore(address, std::make_shared<arrow::fs::LocalFileSystem>()) {}
+
+  ObjectContent put(const std::string& name, const std::string& file) override {
+    const auto content = ObjectStore::put(name, file);
+    sync_file(path_of(name));
+    sync_folder(parent_folder(path_of(name)));
+    return content;
+  }
+
+  void remove(const std::string& name) override {
+    auto path = path_of(name);
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) system_error("remove", path, errno);
+    // Removes empty parent folders, because object stores have no folders.
+    const auto base = path_of("");
+    for (path = parent_folder(path); path != base; path = parent_folder(path))
+      if (::rmdir(path.c_str()) != 0) return;
+  }
+
+ protected:
+  bool put_new(const std::string& name, const std::string& content) override {
+    make_parent_folders(name);
+    const auto path = path_of(name);
+    const auto beside = temporary_name(path);
+    write_file(beside, content);
+    const bool linked = ::link(beside.c_str(), path.c_str()) == 0;
+    const int error = errno;
+    ::unlink(beside.c_str());
+    if (!linked && error != EEXIST) system_error("write", path, error);
+    sync_folder(parent_folder(path));
+    return linked;
+  }
+
+  void make_parent_folders(const std::string& name) override {
+    make_folders(parent_folder(path_of(name)));
+  }
+
+  [[noreturn]] void throw_status(const arrow::Status& status, const std::string& doing) override {
+    check_arrow(status, doing, ErrorKind::bad_input);
+    failure("{}: an error without a reason", doing);
+  }
+};
+
+void wait(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+struct Lease {
+  std::string owner;
+  double until = 0.0;  // Unix time in seconds
+};
+
+// A malformed lease has no owner.
+Lease read_lease(const std::string& text) {
+  const auto json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return {};
+  return {json.value("owner", ""), json.value("until", 0.0)};
+}
+
+}  // namespace
+
+void ObjectStore::check(const arrow::Status& status, const std::string& doing) {
+  if (!status.ok()) throw_status(status, doing);
+}
+
+std::string ObjectStore::path_of(const std::string& name) const {
+  const auto base = address_.arrow_path();
+  return name.empty() ? base : base + "/" + name;
+}
+
+std::optional<StoredObject> ObjectStore::find(const std::string& name) {
+  const auto info = take(files_->GetFileInfo(path_of(name)), where(name));
+  if (info.type() != arrow::fs::FileType::File) return {};
+  return to_stored_object(info, name);
+}
+
+std::optional<std::string> ObjectStore::read(const std::string& name) {
+  const auto doing = where(name);
+  const auto info = take(files_->GetFileInfo(path_of(name)), doing);
+  if (info.type() != arrow::fs::FileType::File) return {};
+  const auto input = take(files_->OpenInputFile(info), doing);
+  return take(input->ReadAt(0, info.size()), doing)->ToString();
+}
+
+void ObjectStore::get(const std::string& name, const std::string& file,
+                      const std::optional<ObjectContent>& expected) {
+  const auto doing = where(name);
+  for (int download = 1;; ++download) {
+    const auto input = take(files_->OpenInputStream(path_of(name)), doing);
+    OutputFile output(file);
+    Checksum sum;
+    while (true) {
+      const auto piece = take(input->Read(kBufferBytes), doing);
+      if (piece->size() == 0) break;
+      const std::string_view bytes(*piece);
+      sum.add(bytes);
+      output.write(bytes);
+    }
+    const ObjectContent found{output.written(), checksum_text(sum.value())};
+    if (!expected || found == *expected) return output.commit();
+    if (download == kMaxDownloads)
+      bad_input(
+          "{}: is damaged: {} bytes with the checksum {}, expected {} bytes with {}; make it anew",
+          doing, found.bytes, found.checksum, expected->bytes, expected->checksum);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100 << download));
+  }
+}
+
+ObjectContent ObjectStore::put(const std::string& name, const std::string& file) {
+  const auto doing = where(name);
+  const MappedFile content(file);
+  const auto text = content.text();
+  make_parent_folders(name);
+  const auto output = take(files_->OpenOutputStream(path_of(name)), doing);
+  Checksum sum;
+  for (std::size_t at = 0; at < text.size(); at += kBufferBytes) {
+    const auto piece = text.substr(at, kBufferBytes);
+    sum.add(piece);
+    check(output->Write(piece), doing);
+  }
+  check(output->Close(), doing);
+  return {text.size(), checksum_text(sum.value())};
+}
+
+std::vector<StoredObject> ObjectStore::list(const std::string& prefix) {
+  arrow::fs::FileSelector selector;
+  selector.base_dir = path_of(prefix);
+  selector.recursive = true;
+  selector.allow_not_found = true;
+  const auto found = take(files_->GetFileInfo(selector), where(prefix));
+  const auto base = path_of("") + "/";
+  std::vector<StoredObject> objects;
+  for (const auto& info : found) {
+    if (info.type() != arrow::fs::FileType::File || !info.path().starts_with(base)) continue;
+    objects.push_back(to_stored_object(info, info.path().substr(base.size())));
+  }
+  std::ranges::sort(objects, {}, &StoredObject::name);
+  return objects;
+}
 
 std::string ObjectStore::where(const std::string& name) const {
-  const auto base = address().to_string();
+  const auto base = address_.to_string();
   return name.empty() ? base : base + "/" + name;
 }
 
 std::unique_ptr<ObjectStore> open_store(const StoreAddress& address) {
-  switch (address.scheme) {
-    case StoreAddress::Scheme::s3:
-      return open_s3_store(address);
-    case StoreAddress::Scheme::gs:
-      return open_gcs_store(address);
-    case StoreAddress::Scheme::file:
-      break;
-  }
-  return open_local_store(address);
+  if (address.scheme == StoreAddress::Scheme::s3) return open_s3_store(address);
+  if (address.scheme == StoreAddress::Scheme::gs) return open_gcs_store(address);
+  const auto path = address.arrow_path();
+  if (path_exists(path) && !is_folder(path))
+    bad_input("{}: is a file, expected a folder", address.to_string());
+  return std::make_unique<LocalStore>(address);
+}
+
+void download_objects(ObjectStore& store, const std::vector<ObjectDownload>& downloads,
+                      bool quiet) {
+  if (downloads.empty()) return;
+  std::vector<std::uint64_t> sizes;
+  for (const auto& download : downloads) sizes.push_back(download.content.bytes);
+  TransferMeter meter("download", sizes, quiet);
+  run_transfers(downloads.size(), [&](std::size_t i, const std::atomic<bool>&) {
+    const auto& [name, path, content] = downloads[i];
+    make_folders(parent_folder(path));
+    meter.update(i, 0);
+    store.get(name, path, content.checksum.empty() ? std::nullopt : std::optional(content));
+    if (std::filesystem::file_size(path) != content.bytes)
+      failure("{}: {} bytes came, expected {}; run the same command again", store.where(name),
+              std::filesystem::file_size(path), content.bytes);
+    meter.update(i, content.bytes);
+  });
 }
 
 void verify_conditional_put(ObjectStore& store, const std::string& name) {
@@ -47,6 +231,29 @@ std::string unique_name() {
   std::random_device random;
   const auto now = std::time(nullptr);
   return fmt::format("{:%Y%m%dT%H%M%S}-{:08x}{:08x}", fmt::gmtime(now), random(), random());
+}
+
+bool put_with_lease(const LeaseAccess& store, const std::string& name, const std::string& content,
+                    const LeaseTimes& times) {
+  const auto lease_name = name + kLeaseSuffix;
+  const auto owner = unique_name();
+  while (!store.read(name)) {
+    const auto there = store.read(lease_name);
+    if (there && read_lease(*there).until > unix_seconds()) {
+      wait(times.settles / 2);
+      continue;
+    }
+    store.write(lease_name,
+                Json{{"owner", owner}, {"until", unix_seconds() + times.lasts}}.dump() + "\n");
+    wait(times.settles);
+    const auto mine = store.read(lease_name);
+    if (!mine || read_lease(*mine).owner != owner) continue;
+    const bool absent = !store.read(name);
+    if (absent) store.write(name, content);
+    store.remove(lease_name);
+    return absent;
+  }
+  return false;
 }
 
 }  // namespace qkscope

@@ -8,11 +8,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include <arrow/filesystem/type_fwd.h>
+#include <arrow/type_fwd.h>
 
 #include "input/store/store_address.h"
 
 namespace qkscope {
+
+struct HttpRequest;
 
 struct StoredObject {
   std::string name;  // relative to the address
@@ -28,37 +34,75 @@ struct ObjectContent {
   bool operator==(const ObjectContent&) const = default;
 };
 
+// Reads, writes and lists through an arrow::fs::FileSystem. Derived classes implement the
+// conditional put and the removal.
 class ObjectStore {
  public:
+  ObjectStore(StoreAddress address, std::shared_ptr<arrow::fs::FileSystem> files)
+      : address_(std::move(address)), files_(std::move(files)) {}
   virtual ~ObjectStore() = default;
-  ObjectStore() = default;
   ObjectStore(const ObjectStore&) = delete;
   ObjectStore& operator=(const ObjectStore&) = delete;
 
-  virtual const StoreAddress& address() const = 0;
+  const StoreAddress& address() const { return address_; }
   // Returns the full address of an object, for messages.
   std::string where(const std::string& name) const;
 
-  virtual std::optional<StoredObject> find(const std::string& name) = 0;
+  std::optional<StoredObject> find(const std::string& name);
   // Returns the content of a small object, or nullopt if it does not exist.
-  virtual std::optional<std::string> read(const std::string& name) = 0;
+  std::optional<std::string> read(const std::string& name);
   // Downloads an object to a file, which appears atomically. Retries if size or checksum differ
   // from `expected`, then throws bad input. Without `expected`, any content is accepted.
-  virtual void get(const std::string& name, const std::string& file,
-                   const std::optional<ObjectContent>& expected) = 0;
-  virtual ObjectContent put(const std::string& name, const std::string& file) = 0;
+  void get(const std::string& name, const std::string& file,
+           const std::optional<ObjectContent>& expected);
+  virtual ObjectContent put(const std::string& name, const std::string& file);
   // Conditional put: returns false if an object of this name exists with other content. Identical
   // content counts as success, because an earlier attempt may have lost its response.
-  virtual bool put_if_absent(const std::string& name, const std::string& content) = 0;
+  bool put_if_absent(const std::string& name, const std::string& content) {
+    return put_new(name, content) || read(name) == content;
+  }
   // Lists the objects whose name starts with "prefix/" (all objects for ""), sorted by name.
-  virtual std::vector<StoredObject> list(const std::string& prefix) = 0;
+  std::vector<StoredObject> list(const std::string& prefix);
   // Removes an object. No effect if it does not exist.
   virtual void remove(const std::string& name) = 0;
+
+ protected:
+  // Attempts the conditional put once; returns false if the object exists.
+  virtual bool put_new(const std::string& name, const std::string& content) = 0;
+  // Creates parent folders before an object is written, in stores that have folders.
+  virtual void make_parent_folders(const std::string& /*name*/) {}
+  // Throws the error that a status means in this store.
+  [[noreturn]] virtual void throw_status(const arrow::Status& status, const std::string& doing) = 0;
+
+  std::string path_of(const std::string& name) const;
+  arrow::fs::FileSystem& files() { return *files_; }
+  void check(const arrow::Status& status, const std::string& doing);
+  template <typename T>
+  T take(arrow::Result<T> result, const std::string& doing) {
+    check(result.status(), doing);
+    return std::move(result).ValueUnsafe();
+  }
+
+ private:
+  StoreAddress address_;
+  std::shared_ptr<arrow::fs::FileSystem> files_;
 };
 
 // Opens a store. Throws an error if the bucket does not exist or cannot be read with the current
-// credentials.
+// credentials. s3_absent.cpp and gcs_absent.cpp throw in builds without these stores.
 std::unique_ptr<ObjectStore> open_store(const StoreAddress& address);
+std::unique_ptr<ObjectStore> open_s3_store(const StoreAddress& address);
+std::unique_ptr<ObjectStore> open_gcs_store(const StoreAddress& address);
+
+// An object to download to a local path. `content.checksum` is "" if only the size is known.
+struct ObjectDownload {
+  std::string name;
+  std::string path;
+  ObjectContent content;
+};
+
+// Downloads objects in parallel with one progress line and verifies their content.
+void download_objects(ObjectStore& store, const std::vector<ObjectDownload>& downloads, bool quiet);
 
 // Verifies that the store honours conditional puts, using a name that put_if_absent() has just
 // created. Throws a failure and removes the object if the store overwrites it.
@@ -70,7 +114,6 @@ void remove_objects(ObjectStore& store, const std::vector<std::string>& names);
 std::string unique_name();
 
 // ---- Conditional puts for stores without them, with a lease object that names owner and expiry
-// ----
 
 inline constexpr char kLeaseSuffix[] = ".lease";
 
@@ -90,5 +133,20 @@ struct LeaseTimes {
 // and no owner is suspended for longer than `lasts`.
 bool put_with_lease(const LeaseAccess& store, const std::string& name, const std::string& content,
                     const LeaseTimes& times = {});
+
+// ---- AWS Signature Version 4 (s3_store.cpp)
+
+struct AwsCredentials {
+  std::string access_key;
+  std::string secret_key;
+  std::string session_token;  // "" for permanent credentials
+};
+
+// Adds the headers x-amz-date, x-amz-content-sha256, x-amz-security-token and Authorization. All
+// existing headers are signed. The path must be percent-encoded and the query sorted by name. `now`
+// is Unix time in seconds. libcurl is not used for signing, because its canonicalization of queries
+// and headers differs between versions.
+void sign_request(HttpRequest& request, const std::string& region,
+                  const AwsCredentials& credentials, double now);
 
 }  // namespace qkscope

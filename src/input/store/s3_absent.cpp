@@ -1,6 +1,6 @@
 // Replaces s3_store.cpp in builds without S3.
 #include "base/core/error.h"
-#include "input/store/arrow_store.h"
+#include "input/store/object_store.h"
 
 namespace qkscope {
 

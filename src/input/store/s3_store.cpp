@@ -2,22 +2,38 @@
 // removals, for which Arrow leaves placeholder objects, are sent with libcurl and signed with the
 // credentials of Arrow's S3 client.
 #include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <ctime>
+#include <map>
 #include <mutex>
 #include <random>
+#include <span>
 
 #include <arrow/filesystem/s3fs.h>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <openssl/hmac.h>
 
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "input/checkpoint/hub_cache.h"
 #include "input/hub/client.h"
-#include "input/store/arrow_store.h"
-#include "input/store/aws_signature.h"
+#include "input/store/object_store.h"
 
 namespace qkscope {
 namespace {
+
+using Sha256 = std::array<unsigned char, 32>;
+
+// HMAC-SHA256 of RFC 2104.
+Sha256 hmac_sha256(std::span<const unsigned char> key, std::string_view message) {
+  Sha256 result;
+  HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+       reinterpret_cast<const unsigned char*>(message.data()), message.size(), result.data(),
+       nullptr);
+  return result;
+}
 
 constexpr double kConnectSeconds = 20.0;
 constexpr double kSilentSeconds = 30.0;  // without data, before a connection is closed
@@ -51,15 +67,6 @@ class RetryStrategy : public arrow::fs::S3RetryStrategy {
   std::mutex mutex_;
   std::minstd_rand random_{std::random_device{}()};
 };
-
-// Initialized on demand, because the AWS SDK starts slowly and creates threads.
-void initialize_s3(const std::string& where) {
-  static std::once_flag once;
-  std::call_once(once, [&] {
-    const auto status = arrow::fs::EnsureS3Initialized();
-    if (!status.ok()) failure("{}: cannot start the S3 client: {}", where, status.message());
-  });
-}
 
 // Endpoint of an S3-compatible store: AWS_ENDPOINT_URL_S3, else AWS_ENDPOINT_URL.
 std::optional<Url> endpoint() {
@@ -118,11 +125,11 @@ std::string error_code(const std::string& body) {
   return body.substr(begin + kOpen.size(), end - begin - kOpen.size());
 }
 
-class S3Store : public ArrowStore {
+class S3Store : public ObjectStore {
  public:
   S3Store(const StoreAddress& address, arrow::fs::S3Options options,
           std::shared_ptr<arrow::fs::FileSystem> files)
-      : ArrowStore(address, std::move(files)), options_(std::move(options)) {
+      : ObjectStore(address, std::move(files)), options_(std::move(options)) {
     settings_.attempts = max_attempts();
     settings_.first_wait = 0.1;
     const auto own = endpoint();
@@ -134,8 +141,6 @@ class S3Store : public ArrowStore {
   ~S3Store() override {
     std::atexit([] { (void)arrow::fs::EnsureS3Finalized(); });
   }
-  S3Store(const S3Store&) = delete;
-  S3Store& operator=(const S3Store&) = delete;
 
   // Lists a single name to check that the bucket exists and is readable.
   void check_access() {
@@ -178,31 +183,26 @@ class S3Store : public ArrowStore {
     return "/" + percent_encode(path_of(name), "/");
   }
 
+  // Signs every attempt anew, because credentials and signatures expire.
   HttpResponse send(const std::string& method, const std::string& target,
                     const std::string& body = "",
-                    std::vector<std::pair<std::string, std::string>> headers = {}) {
-    HttpRequest request{.method = method, .url = server_, .headers = std::move(headers)};
-    request.url.target = target;
-    request.body = body;
+                    const std::vector<std::pair<std::string, std::string>>& headers = {}) {
     Backoff backoff(settings_, nullptr);
     HttpResponse response;
     do {
-      response = send_once(request);
+      HttpRequest request{.method = method, .url = server_, .headers = headers, .body = body};
+      request.url.target = target;
+      sign_request(request, options_.region,
+                   {.access_key = options_.GetAccessKey(),
+                    .secret_key = options_.GetSecretKey(),
+                    .session_token = options_.GetSessionToken()},
+                   unix_seconds());
+      response = perform_http_request(request);
     } while (backoff.wait_after(response));
     if (response.status == 0)
       failure("{}: the store cannot be reached, after {} attempts: {}", server_.without_query(),
               settings_.attempts, response.fault);
     return response;
-  }
-
-  // Credentials are read for every request, because they may expire.
-  HttpResponse send_once(HttpRequest request) {
-    sign_request(request, options_.region,
-                 {.access_key = options_.GetAccessKey(),
-                  .secret_key = options_.GetSecretKey(),
-                  .session_token = options_.GetSessionToken()},
-                 unix_seconds());
-    return exchange(request);
   }
 
   [[noreturn]] void refuse_bucket() const {
@@ -236,8 +236,53 @@ class S3Store : public ArrowStore {
 
 }  // namespace
 
+void sign_request(HttpRequest& request, const std::string& region,
+                  const AwsCredentials& credentials, double now) {
+  const auto time = fmt::format("{:%Y%m%dT%H%M%SZ}", fmt::gmtime(static_cast<std::time_t>(now)));
+  const auto content = sha256_hex(request.body);
+  request.headers.emplace_back("x-amz-date", time);
+  request.headers.emplace_back("x-amz-content-sha256", content);
+  if (!credentials.session_token.empty())
+    request.headers.emplace_back("x-amz-security-token", credentials.session_token);
+
+  std::map<std::string, std::string> sorted = {{"host", request.url.server()}};
+  for (const auto& [name, value] : request.headers) sorted[ascii_lower(name)] = value;
+  std::string headers;
+  std::string names;
+  for (const auto& [name, value] : sorted) {
+    headers += fmt::format("{}:{}\n", name, value);
+    names += (names.empty() ? "" : ";") + name;
+  }
+  const auto& target = request.url.target;
+  const auto question = target.find('?');
+  const auto query = question == std::string::npos ? "" : target.substr(question + 1);
+  const auto canonical = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", request.method,
+                                     target.substr(0, question), query, headers, names, content);
+
+  const auto day = time.substr(0, 8);
+  const auto scope = fmt::format("{}/{}/s3/aws4_request", day, region);
+  const auto secret = "AWS4" + credentials.secret_key;
+  auto key =
+      hmac_sha256({reinterpret_cast<const unsigned char*>(secret.data()), secret.size()}, day);
+  for (const std::string_view part :
+       {std::string_view(region), std::string_view("s3"), std::string_view("aws4_request")})
+    key = hmac_sha256(key, part);
+  const auto signature = to_hex(hmac_sha256(
+      key, fmt::format("AWS4-HMAC-SHA256\n{}\n{}\n{}", time, scope, sha256_hex(canonical))));
+  request.headers.emplace_back(
+      "Authorization",
+      fmt::format("AWS4-HMAC-SHA256 Credential={}/{},SignedHeaders={},Signature={}",
+                  credentials.access_key, scope, names, signature));
+}
+
 std::unique_ptr<ObjectStore> open_s3_store(const StoreAddress& address) {
-  initialize_s3(address.to_string());
+  // Initialized on demand, because the AWS SDK starts slowly and creates threads.
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    const auto status = arrow::fs::EnsureS3Initialized();
+    if (!status.ok())
+      failure("{}: cannot start the S3 client: {}", address.to_string(), status.message());
+  });
   auto options = options_of(address);
   auto files = arrow::fs::S3FileSystem::Make(options);
   if (!files.ok())

@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <cctype>
 
+#include <fmt/format.h>
+
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/io/checksum.h"
+#include "input/checkpoint/hub_cache.h"
 
 namespace qkscope {
 namespace {
@@ -16,10 +20,10 @@ std::string scheme_of(const std::string& text) {
   const auto end = text.find("://");
   if (end == std::string::npos || end == 0) return "";
   auto scheme = text.substr(0, end);
-  const auto in_scheme = [](unsigned char c) {
+  const bool valid = std::ranges::all_of(scheme, [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '+' || c == '-' || c == '.';
-  };
-  return std::all_of(scheme.begin(), scheme.end(), in_scheme) ? scheme : "";
+  });
+  return valid ? scheme : "";
 }
 
 std::string without_slashes(std::string text) {
@@ -36,6 +40,26 @@ void check_steps(const std::string& path, const std::string& text) {
       bad_input("{}: '{}' is no name in the path of an address; {}", text, step, kExpected);
 }
 
+std::string scratch_base() {
+  if (const auto chosen = environment_variable("QKSCOPE_SCRATCH"); !chosen.empty()) return chosen;
+  if (const auto cache = environment_variable("XDG_CACHE_HOME"); !cache.empty())
+    return cache + "/qkscope";
+  if (const auto home = environment_variable("HOME"); !home.empty())
+    return home + "/.cache/qkscope";
+  bad_input(
+      "cannot tell where to keep files of an object store: none of QKSCOPE_SCRATCH, XDG_CACHE_HOME "
+      "and HOME is set; set QKSCOPE_SCRATCH");
+}
+
+// Includes the endpoint, because the same path may exist at several endpoints.
+std::string hash_of(const StoreAddress& address) {
+  std::string all = address.to_string();
+  if (address.scheme == StoreAddress::Scheme::s3)
+    all += " " + environment_variable("AWS_ENDPOINT_URL_S3") + " " +
+           environment_variable("AWS_ENDPOINT_URL");
+  return fmt::format("{:016x}", blake2b_64(all));
+}
+
 }  // namespace
 
 std::string StoreAddress::to_string() const {
@@ -45,9 +69,7 @@ std::string StoreAddress::to_string() const {
 }
 
 std::string StoreAddress::last_name() const {
-  if (path.empty()) return bucket;
-  const auto slash = path.rfind('/');
-  return slash == std::string::npos ? path : path.substr(slash + 1);
+  return path.empty() ? bucket : path.substr(path.rfind('/') + 1);  // npos + 1 == 0
 }
 
 StoreAddress StoreAddress::below(const std::string& name) const {
@@ -84,6 +106,22 @@ std::optional<StoreAddress> parse_store_address(const std::string& text) {
   if (slash != std::string::npos) address.path = without_slashes(rest.substr(slash));
   if (!address.path.empty()) check_steps(address.path, text);
   return address;
+}
+
+std::string run_scratch_folder(const StoreAddress& address, const std::string& run) {
+  return fmt::format("{}/runs/{}-{}", scratch_base(), hash_of(address), run);
+}
+
+std::string fetched_scratch_folder(const StoreAddress& address) {
+  return fmt::format("{}/stores/{}", scratch_base(), hash_of(address));
+}
+
+std::string output_scratch_folder(const StoreAddress& address, const std::string& name) {
+  return fmt::format("{}/results/{}-{}", scratch_base(), hash_of(address), name);
+}
+
+std::string sweep_scratch_folder(const StoreAddress& address) {
+  return fmt::format("{}/sweeps/{}/{}", scratch_base(), hash_of(address), address.last_name());
 }
 
 }  // namespace qkscope

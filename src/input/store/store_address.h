@@ -1,4 +1,5 @@
-// Addresses of object stores: s3://bucket/path, gs://bucket/path and file:///path.
+// Addresses of object stores (s3://bucket/path, gs://bucket/path, file:///path) and the local
+// folders for their files.
 #pragma once
 
 #include <optional>
@@ -23,5 +24,16 @@ struct StoreAddress {
 // Returns nullopt for a local path. Throws bad input for other schemes and if bucket or path are
 // missing.
 std::optional<StoreAddress> parse_store_address(const std::string& text);
+
+// Local folders below QKSCOPE_SCRATCH, else XDG_CACHE_HOME/qkscope, else ~/.cache/qkscope:
+//
+//   runs/HASH-RUN/       data root of a running capture
+//   stores/HASH/...      downloaded files
+//   results/HASH-NAME/   output files before their upload
+//   sweeps/HASH/NAME/    folder of a sweep, without captures and statistics
+std::string run_scratch_folder(const StoreAddress& address, const std::string& run);
+std::string fetched_scratch_folder(const StoreAddress& address);
+std::string output_scratch_folder(const StoreAddress& address, const std::string& name);
+std::string sweep_scratch_folder(const StoreAddress& address);
 
 }  // namespace qkscope

@@ -14,8 +14,8 @@
 #include "base/io/checksum.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
+#include "input/checkpoint/hub_cache.h"
 #include "input/hub/transfer.h"
-#include "input/store/scratch_folders.h"
 
 namespace qkscope {
 namespace {
@@ -25,13 +25,6 @@ namespace fs = std::filesystem;
 constexpr int kFormat = 1;
 constexpr char kSuffix[] = ".json";
 constexpr std::size_t kDigits = 8;
-
-// Returns true if a relative name stays inside its folder.
-bool is_inside(const std::string& name) {
-  for (const auto& step : split(name, '/'))
-    if (step.empty() || step == "." || step == "..") return false;
-  return !name.empty();
-}
 
 // Returns all files of a folder except hidden ones, which are working files.
 std::vector<std::string> files_in(const std::string& folder) {
@@ -54,11 +47,6 @@ bool same_files(const StoredManifest& a, const StoredManifest& b) {
   });
 }
 
-// Checksum of the manifest without its checksum field.
-std::string checksum_of_json(const Json& json) {
-  return checksum_text(checksum_of(json.dump()));
-}
-
 [[noreturn]] void no_manifest(const std::string& where, const std::string& why) {
   bad_input("{}: is no manifest that this version of qkscope wrote: {}", where, why);
 }
@@ -69,7 +57,7 @@ std::string numbered_name(const std::string& prefix, std::size_t number) {
   return fmt::format("{}/{:08}{}", prefix, number, kSuffix);
 }
 
-std::optional<std::size_t> number_of(const std::string& name) {
+std::optional<std::size_t> object_number(const std::string& name) {
   const auto file = fs::path(name).filename().string();
   if (file.size() != kDigits + sizeof(kSuffix) - 1 || !file.ends_with(kSuffix)) return {};
   std::size_t number = 0;
@@ -82,7 +70,7 @@ std::optional<std::size_t> number_of(const std::string& name) {
 std::optional<NumberedObject> newest_object(ObjectStore& store, const std::string& prefix) {
   const auto objects = store.list(prefix);
   for (auto it = objects.rbegin(); it != objects.rend(); ++it) {
-    const auto number = number_of(it->name);
+    const auto number = object_number(it->name);
     if (!number) continue;
     auto content = store.read(it->name);
     // A newer object replaced this one between listing and reading.
@@ -99,11 +87,11 @@ Json to_json(const StoredFile& file) {
           {"checksum", file.content.checksum}};
 }
 
-StoredFile stored_file(const Json& json, const std::string& where) {
+StoredFile parse_stored_file(const Json& json, const std::string& where) {
   StoredFile file{.name = json.at("name"),
                   .object = json.at("object"),
                   .content = {json.at("bytes"), json.at("checksum")}};
-  if (!is_inside(file.name) || !is_inside(file.object))
+  if (!is_relative_path(file.name) || !is_relative_path(file.object))
     bad_input("{}: names {}, which lies outside of the folder", where, in_quotes(file.name));
   return file;
 }
@@ -117,7 +105,7 @@ std::string manifest_text(const StoredManifest& manifest) {
   Json json = {{"format", kFormat}, {"kind", manifest.kind}, {"run", manifest.run}};
   json["files"] = Json::array();
   for (const auto& file : manifest.files) json["files"].push_back(to_json(file));
-  json["checksum"] = checksum_of_json(json);
+  json["checksum"] = checksum_text(checksum_of(json.dump()));
   return json.dump(1) + "\n";
 }
 
@@ -129,9 +117,11 @@ StoredManifest parse_manifest(const std::string& text, const std::string& where)
                   fmt::format("its format is {}, expected {}", json["format"].dump(), kFormat));
     const std::string checksum = json.at("checksum");
     json.erase("checksum");
-    if (checksum != checksum_of_json(json)) no_manifest(where, "its checksum is another");
+    if (checksum != checksum_text(checksum_of(json.dump())))
+      no_manifest(where, "its checksum is another");
     StoredManifest manifest{.kind = json.at("kind"), .run = json.at("run"), .files = {}};
-    for (const auto& file : json.at("files")) manifest.files.push_back(stored_file(file, where));
+    for (const auto& file : json.at("files"))
+      manifest.files.push_back(parse_stored_file(file, where));
     return manifest;
   } catch (const Json::exception& error) {
     no_manifest(where, error.what());
@@ -165,44 +155,20 @@ std::string StoredFolder::local_folder() const {
 void StoredFolder::fetch(const std::vector<std::string>& names, bool quiet) const {
   const auto folder = local_folder();
   make_folders(folder);
-  std::vector<const StoredFile*> missing;
-  std::vector<std::uint64_t> sizes;
+  std::vector<ObjectDownload> missing;
   for (const auto& name : names) {
     const auto* file = manifest_.find(name);
+    const auto path = folder + "/" + name;
     std::error_code none;
-    if (file == nullptr || fs::file_size(folder + "/" + name, none) == file->content.bytes)
-      continue;
-    missing.push_back(file);
-    sizes.push_back(file->content.bytes);
+    if (file != nullptr && fs::file_size(path, none) != file->content.bytes)
+      missing.push_back({file->object, path, file->content});
   }
-  if (missing.empty()) return;
-  TransferMeter meter("download", sizes, quiet);
-  run_transfers(missing.size(), [&](std::size_t i, const std::atomic<bool>&) {
-    const auto& file = *missing[i];
-    const auto path = folder + "/" + file.name;
-    make_folders(parent_folder(path));
-    meter.update(i, 0);
-    store_->get(file.object, path, file.content);
-    meter.update(i, file.content.bytes);
-  });
+  download_objects(*store_, missing, quiet);
 }
 
 bool StoredFolder::put_manifest(const StoredManifest& manifest) {
   return store_->put_if_absent(numbered_name(store_layout::kManifests, next_),
                                manifest_text(manifest));
-}
-
-// Verifies sizes in the store before the manifest references the upload.
-void StoredFolder::check_uploaded(const StoredManifest& manifest, const std::string& prefix) const {
-  std::map<std::string, std::uint64_t> sizes;
-  for (const auto& object : store_->list(prefix)) sizes[object.name] = object.bytes;
-  for (const auto& file : manifest.files) {
-    const auto found = sizes.find(file.object);
-    if (found == sizes.end() || found->second != file.content.bytes)
-      failure("{}: {} bytes were put, but the store has {}; run the same command again",
-              store_->where(file.object), file.content.bytes,
-              found == sizes.end() ? "no such object" : std::to_string(found->second));
-  }
 }
 
 void StoredFolder::put_files(const std::string& folder, const std::string& prefix, bool quiet,
@@ -217,7 +183,16 @@ void StoredFolder::put_files(const std::string& folder, const std::string& prefi
     file.content = store_->put(file.object, folder + "/" + file.name);
     meter.update(i, file.content.bytes);
   });
-  check_uploaded(manifest, prefix);
+  // Verifies sizes in the store before the manifest references the upload.
+  std::map<std::string, std::uint64_t> stored;
+  for (const auto& object : store_->list(prefix)) stored[object.name] = object.bytes;
+  for (const auto& file : manifest.files) {
+    const auto found = stored.find(file.object);
+    if (found == stored.end() || found->second != file.content.bytes)
+      failure("{}: {} bytes were put, but the store has {}; run the same command again",
+              store_->where(file.object), file.content.bytes,
+              found == stored.end() ? "no such object" : std::to_string(found->second));
+  }
 }
 
 bool StoredFolder::try_publish(const FolderUpload& upload) {
@@ -249,17 +224,17 @@ void StoredFolder::publish(const std::string& folder, const std::string& kind,
       address().to_string(), kind, address().to_string());
 }
 
-void StoredFolder::hide(const std::string& run) {
+void StoredFolder::mark_removed(const std::string& run) {
   const bool first = put_manifest({.kind = StoredManifest::kRemoved, .run = run, .files = {}});
   read_newest();
-  if (!first && there())
+  if (!first && is_published())
     bad_input("{}: another writer replaced it in the meantime; run the same command again",
               address().to_string());
 }
 
 StoredFolder open_stored_folder(const StoreAddress& address) {
   StoredFolder folder(address);
-  if (folder.there()) return folder;
+  if (folder.is_published()) return folder;
   if (!folder.store().list(store_layout::kParts).empty())
     bad_input(
         "{}: is not finished: parts of a run are there, but no manifest; wait for its end, or "

@@ -36,7 +36,7 @@ struct NumberedObject {
   std::string content;
 };
 std::string numbered_name(const std::string& prefix, std::size_t number);
-std::optional<std::size_t> number_of(const std::string& name);
+std::optional<std::size_t> object_number(const std::string& name);
 std::optional<NumberedObject> newest_object(ObjectStore& store, const std::string& prefix);
 
 struct StoredFile {
@@ -48,7 +48,7 @@ struct StoredFile {
 Json to_json(const StoredFile& file);
 // Parses one entry of a manifest. Throws bad input that starts with `where` if the entry is
 // malformed or points outside of the folder.
-StoredFile stored_file(const Json& json, const std::string& where);
+StoredFile parse_stored_file(const Json& json, const std::string& where);
 
 struct StoredManifest {
   std::string kind;  // capture, statistics, results, sweep, or kRemoved
@@ -79,7 +79,7 @@ class StoredFolder {
 
   ObjectStore& store() const { return *store_; }
   const StoreAddress& address() const { return store_->address(); }
-  bool there() const { return manifest_.kind != StoredManifest::kRemoved; }
+  bool is_published() const { return manifest_.kind != StoredManifest::kRemoved; }
   const StoredManifest& manifest() const { return manifest_; }
   std::vector<std::string> names() const;
   // Hash of the manifest; changes with the content.
@@ -99,15 +99,15 @@ class StoredFolder {
   // unchanged.
   bool try_publish(const FolderUpload& upload);
   // Publishes a manifest that marks the folder as removed.
-  void hide(const std::string& run);
+  void mark_removed(const std::string& run);
 
  private:
   void read_newest();
-  // Uploads the files of the manifest from a local folder and fills in their checksums.
+  // Uploads the files of the manifest from a local folder, fills in their checksums and verifies
+  // their sizes in the store.
   void put_files(const std::string& folder, const std::string& prefix, bool quiet,
                  StoredManifest& manifest) const;
   bool put_manifest(const StoredManifest& manifest);
-  void check_uploaded(const StoredManifest& manifest, const std::string& prefix) const;
 
   std::unique_ptr<ObjectStore> store_;
   std::size_t next_ = 0;  // number of the next manifest

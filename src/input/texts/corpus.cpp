@@ -1,27 +1,133 @@
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include <fmt/ranges.h>
+
 #include "base/core/error.h"
+#include "base/core/text.h"
 #include "base/core/utf8.h"
-#include "input/texts/record_reader.h"
-#include "input/texts/split_files.h"
+#include "base/io/checksum.h"
+#include "base/io/csv_rows.h"
+#include "base/io/mapped_file.h"
+#include "input/texts/dataset_files.h"
 #include "qkscope/texts.h"
 
 namespace qkscope {
 namespace {
+
+class CsvReader : public RecordReader {
+ public:
+  CsvReader(std::string_view text, std::string where, const RecordColumns& columns)
+      : where_(std::move(where)), rows_(text, {.skip_empty_lines = true}) {
+    if (!read_row(names_)) bad_input("{}: the file is empty; expected a header line", where_);
+    text_ = index_of(columns.text);
+    if (columns.id) id_ = index_of(*columns.id);
+  }
+
+  bool next(Record& record) override {
+    if (!read_row(fields_)) return false;
+    record.where = fmt::format("{}: line {}", where_, rows_.row_line());
+    if (fields_.size() != names_.size())
+      bad_input("{}: the row has {} fields, the header has {}", record.where, fields_.size(),
+                names_.size());
+    record.text = std::move(fields_[text_]);
+    if (id_) record.id = ExampleId::from_digits(std::move(fields_[*id_]));
+    return true;
+  }
+
+  std::vector<CorpusColumn> columns() const override {
+    std::vector<CorpusColumn> columns;
+    for (const std::string& name : names_) columns.push_back({name, "string"});
+    return columns;
+  }
+
+ private:
+  std::size_t index_of(const std::string& name) const {
+    const auto found = std::find(names_.begin(), names_.end(), name);
+    if (found == names_.end()) fail_missing_column(where_, name, columns());
+    return static_cast<std::size_t>(found - names_.begin());
+  }
+
+  // Returns false at the end of the file.
+  bool read_row(std::vector<std::string>& fields) {
+    const auto status = rows_.next(fields);
+    if (status == CsvRows::Status::unclosed_quote)
+      bad_input("{}: line {}: a quoted field has no end", where_, rows_.error_line());
+    if (status == CsvRows::Status::text_after_quote)
+      bad_input("{}: line {}: expected a comma or a line end after a quoted field", where_,
+                rows_.error_line());
+    return status == CsvRows::Status::row;
+  }
+
+  std::string where_;
+  CsvRows rows_;
+  std::vector<std::string> names_, fields_;
+  std::size_t text_ = 0;
+  std::optional<std::size_t> id_;
+};
+
+// A plain text file is a single row.
+class PlainTextReader : public RecordReader {
+ public:
+  PlainTextReader(std::string_view text, std::string where)
+      : text_(text), where_(std::move(where)) {}
+
+  bool next(Record& record) override {
+    if (!text_) return false;
+    record = {.text = std::string(*text_), .id = {}, .where = where_};
+    text_.reset();
+    return true;
+  }
+  std::vector<CorpusColumn> columns() const override { return {{"text", "string"}}; }
+
+ private:
+  std::optional<std::string_view> text_;  // nullopt after the row was read
+  std::string where_;
+};
+
+RecordReaderPointer read_plain_text(std::string_view text, const std::string& where,
+                                    const RecordColumns& columns) {
+  auto reader = std::make_unique<PlainTextReader>(text, where);
+  if (columns.id) fail_missing_column(where, *columns.id, reader->columns());
+  return reader;
+}
 
 class FileCorpus : public Corpus {
  public:
   explicit FileCorpus(const CorpusOptions& options)
       : options_(options), files_(find_corpus_files(options)) {
     if (options.shard_count < 1 || options.shard_index < 0 ||
-        options.shard_index >= options.shard_count) {
+        options.shard_index >= options.shard_count)
       bad_input("shard {}/{}: the first number must be from 0 to one less than the second",
                 options.shard_index, options.shard_count);
-    }
     open_next_file();
     columns_ = reader_->columns();
   }
 
   bool next(Document& document) override {
-    return translate_exceptions([&] { return read_next(document); });
+    return translate_exceptions([&] {
+      Record record;
+      while (next_record(record)) {
+        const std::int64_t row = row_++;
+        if (row % options_.shard_count != options_.shard_index) continue;
+        ++counts_.rows;
+        if (!move_text(record, document)) continue;
+        ++counts_.documents;
+        document.row = row;
+        const ExampleId id = options_.id_column ? std::move(record.id) : ExampleId::from(row);
+        document.example_key = options_.number_rows ? row : example_key(id);
+        document.source_id = id.text;
+        return true;
+      }
+      if (row_ == 0) bad_input("{}: the dataset has no rows", options_.path);
+      if (counts_.documents == 0 && counts_.rows > 0)
+        bad_input("{}: none of the {} rows has a text in column '{}'", options_.path, counts_.rows,
+                  options_.text_column);
+      return false;
+    });
   }
 
   const Counts& counts() const override { return counts_; }
@@ -29,27 +135,6 @@ class FileCorpus : public Corpus {
   const std::vector<CorpusColumn>& columns() const override { return columns_; }
 
  private:
-  bool read_next(Document& document) {
-    Record record;
-    while (next_record(record)) {
-      const std::int64_t row = row_++;
-      if (row % options_.shard_count != options_.shard_index) continue;
-      ++counts_.rows;
-      if (!take_text(record, document)) continue;
-      ++counts_.documents;
-      document.row = row;
-      const ExampleId id = options_.id_column ? std::move(record.id) : ExampleId::from(row);
-      document.example_key = options_.number_rows ? row : example_key(id);
-      document.source_id = id.text;
-      return true;
-    }
-    if (row_ == 0) bad_input("{}: the dataset has no rows", options_.path);
-    if (counts_.documents == 0 && counts_.rows > 0)
-      bad_input("{}: none of the {} rows has a text in column '{}'", options_.path, counts_.rows,
-                options_.text_column);
-    return false;
-  }
-
   void open_next_file() {
     reader_ = open_records(files_[next_file_++],
                            {options_.text_column, options_.id_column, options_.replace_invalid});
@@ -64,7 +149,7 @@ class FileCorpus : public Corpus {
     return true;
   }
 
-  bool take_text(Record& record, Document& document) {
+  bool move_text(Record& record, Document& document) {
     if (!record.text || record.text->empty()) {
       ++(record.text ? counts_.empty_texts : counts_.null_texts);
       return false;
@@ -88,6 +173,68 @@ class FileCorpus : public Corpus {
 };
 
 }  // namespace
+
+ExampleId ExampleId::from(std::int64_t value) {
+  return {fmt::format("{}", value), value};
+}
+
+ExampleId ExampleId::from(std::uint64_t value) {
+  if (!std::in_range<std::int64_t>(value)) return from_text(fmt::format("{}", value));
+  return from(static_cast<std::int64_t>(value));
+}
+
+ExampleId ExampleId::from(double value) {
+  if (std::trunc(value) != value || std::isinf(value)) return from_text(fmt::format("{}", value));
+  constexpr double kLimit = 9223372036854775808.0;  // 2^63
+  if (value < -kLimit || value >= kLimit) return from_text(fmt::format("{:.0f}", value));
+  return from(static_cast<std::int64_t>(value));
+}
+
+ExampleId ExampleId::from_digits(std::string text) {
+  std::int64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end || text.empty()) return from_text(std::move(text));
+  return {std::move(text), value};
+}
+
+std::int64_t example_key(const ExampleId& id) {
+  return id.integer ? *id.integer : static_cast<std::int64_t>(blake2b_64(id.text));
+}
+
+RecordReaderPointer open_records(const std::string& path, const RecordColumns& columns) {
+  // In the order of kDataEndings; Parquet is not a text format.
+  constexpr std::array kTextReaders = {read_json_lines, read_json_lines, read_json_array, read_csv,
+                                       read_plain_text};
+  static_assert(kTextReaders.size() + 1 == kDataEndings.size());
+  const auto ending = std::ranges::find_if(
+      kDataEndings, [&](std::string_view known) { return path.ends_with(known); });
+  if (ending == kDataEndings.end())
+    bad_input("{}: what kind of file is this? Known are .parquet, .jsonl, .json, .csv and .txt",
+              path);
+  if (ending == kDataEndings.begin()) return open_parquet_records(path, columns);
+  const auto format = static_cast<std::size_t>(ending - kDataEndings.begin()) - 1;
+  auto file = std::make_shared<const MappedFile>(path);
+  auto reader = kTextReaders[format](file->text(), path, columns);
+  reader->mapped_file = std::move(file);
+  return reader;
+}
+
+RecordReaderPointer read_csv(std::string_view text, const std::string& where,
+                             const RecordColumns& columns) {
+  return std::make_unique<CsvReader>(text, where, columns);
+}
+
+void fail_missing_column(const std::string& where, const std::string& column,
+                         const std::vector<CorpusColumn>& columns) {
+  std::vector<std::string> names;
+  for (const auto& [name, type] : columns) names.push_back(name);
+  const std::string near = nearest(column, names);
+  const auto list = fmt::format("{}", fmt::join(names, ", "));
+  bad_input("{}: there is no column '{}'; the columns are: {}{}", where, column,
+            list.empty() ? "none" : list,
+            near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
+}
 
 Corpus::~Corpus() = default;
 

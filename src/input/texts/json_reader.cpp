@@ -3,7 +3,7 @@
 #include "base/core/error.h"
 #include "base/core/utf8.h"
 #include "base/io/json.h"
-#include "input/texts/record_reader.h"
+#include "input/texts/dataset_files.h"
 
 namespace qkscope {
 namespace {
@@ -88,14 +88,8 @@ class RowHandler : public nlohmann::json_sax<Json> {
   bool in_text_ = false, in_id_ = false;
 };
 
-const char* type_name(const Json& value) {
-  return value.is_number_integer() ? "int64"
-         : value.is_number_float() ? "double"
-                                   : value.type_name();
-}
-
 // Rejects input that nlohmann::json reports badly or not at all: a zero byte would end the text.
-void check_row(std::string_view text, const std::string& where) {
+void check_json_row(std::string_view text, const std::string& where) {
   if (text.find('\0') != std::string_view::npos)
     bad_input("{}: not valid JSON: a zero byte", where);
   if (const auto at = find_invalid_utf8(text); at != std::string_view::npos)
@@ -104,11 +98,14 @@ void check_row(std::string_view text, const std::string& where) {
 
 // Returns the keys of the object with the types of their values.
 std::vector<CorpusColumn> json_row_columns(std::string_view text, const std::string& where) {
-  check_row(text, where);
+  check_json_row(text, where);
   std::vector<CorpusColumn> columns;
   const Json row = parse_json(text, where);
   if (!row.is_object()) bad_input("{}: expected a JSON object", where);
-  for (const auto& [name, value] : row.items()) columns.push_back({name, type_name(value)});
+  for (const auto& [name, value] : row.items())
+    columns.push_back({name, value.is_number_integer() ? "int64"
+                             : value.is_number_float() ? "double"
+                                                       : value.type_name()});
   return columns;
 }
 
@@ -120,13 +117,13 @@ void parse_json_row(std::string_view text, const RecordColumns& columns, Record&
     replaced = replace_invalid_utf8(text);
     text = replaced;
   }
-  check_row(text, record.where);
+  check_json_row(text, record.where);
   RowHandler handler(columns, record);
   Json::sax_parse(text, &handler);
   if (!handler.has_text)
-    missing_column(record.where, columns.text, json_row_columns(text, record.where));
+    fail_missing_column(record.where, columns.text, json_row_columns(text, record.where));
   if (columns.id && !handler.has_id)
-    missing_column(record.where, *columns.id, json_row_columns(text, record.where));
+    fail_missing_column(record.where, *columns.id, json_row_columns(text, record.where));
   if (handler.id_is_nested)
     record.id = ExampleId::from_text(parse_json(text, record.where)[*columns.id].dump());
 }
@@ -141,7 +138,13 @@ class JsonReader : public RecordReader {
   JsonReader(std::string_view text, std::string where, const RecordColumns& columns, Format format)
       : format_(format), where_(std::move(where)), rest_(text), columns_(columns) {
     if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);
-    if (format == Format::list) enter_list();
+    if (format == Format::list) {
+      skip_white_space();
+      if (!rest_.starts_with('['))
+        bad_input("{}: expected a list of objects; for one object per line name the file .jsonl",
+                  where_);
+      advance(1);
+    }
     read_first_columns();
   }
 
@@ -185,14 +188,6 @@ class JsonReader : public RecordReader {
     row = rest_.substr(0, rest_.find('\n'));
     advance(row.size());
     return !row.empty();
-  }
-
-  void enter_list() {
-    skip_white_space();
-    if (!rest_.starts_with('['))
-      bad_input("{}: expected a list of objects; for one object per line name the file .jsonl",
-                where_);
-    advance(1);
   }
 
   bool next_element(std::string_view& row) {

@@ -5,7 +5,7 @@
 #include "base/core/error.h"
 #include "base/io/arrow_error.h"
 #include "base/io/folder.h"
-#include "input/texts/record_reader.h"
+#include "input/texts/dataset_files.h"
 
 namespace qkscope {
 namespace {
@@ -56,12 +56,6 @@ std::shared_ptr<arrow::Array> as_bytes(const std::shared_ptr<arrow::Array>& arra
   return check(array->View(large ? arrow::large_binary() : arrow::binary()), path);
 }
 
-// Validates offsets and dictionary indices, which may point outside of memory in a corrupt file.
-void check_values(const arrow::RecordBatch& batch, const std::string& path) {
-  for (const auto& column : batch.columns())
-    check((is_text(*column->type()) ? as_bytes(column, path) : column)->ValidateFull(), path);
-}
-
 ExampleId id_at(const arrow::Array& array, std::int64_t i, const std::string& path) {
   if (array.IsNull(i)) return ExampleId::from_text("None");
   if (is_text(*array.type())) return ExampleId::from_text(*text_at(array, i));
@@ -107,7 +101,11 @@ class ParquetReader : public RecordReader {
     while (batch_ == nullptr || at_ == batch_->num_rows()) {
       reading_parquet(path_, [&] {
         check(batches_->ReadNext(&batch_), path_);
-        if (batch_ != nullptr) check_values(*batch_, path_);
+        if (batch_ == nullptr) return;
+        // Offsets and dictionary indices may point outside of memory in a corrupt file.
+        for (const auto& column : batch_->columns())
+          check((is_text(*column->type()) ? as_bytes(column, path_) : column)->ValidateFull(),
+                path_);
       });
       at_ = 0;
       if (batch_ == nullptr) return false;
@@ -130,7 +128,7 @@ class ParquetReader : public RecordReader {
  private:
   int index_of(const std::string& name) const {
     const int index = schema_->GetFieldIndex(name);
-    if (index < 0) missing_column(path_, name, columns());
+    if (index < 0) fail_missing_column(path_, name, columns());
     return index;
   }
 

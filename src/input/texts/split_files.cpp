@@ -1,5 +1,3 @@
-#include "input/texts/split_files.h"
-
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -8,33 +6,86 @@
 #include <set>
 
 #include <fmt/ranges.h>
+#include <yaml-cpp/yaml.h>
 
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
-#include "input/texts/card_configs.h"
+#include "input/texts/dataset_files.h"
 
 namespace qkscope {
 namespace {
+
+// Returns the YAML text between the first two "---" lines.
+std::string front_matter(std::string_view card) {
+  if (!card.starts_with("---\n") && !card.starts_with("---\r\n")) return "";
+  const auto begin = card.find('\n') + 1;
+  const auto end = card.find("\n---", begin - 1);
+  return end == std::string_view::npos ? "" : std::string(card.substr(begin, end - begin + 1));
+}
+
+constexpr std::size_t kMaxCardBytes = std::size_t{16} << 20;  // bytes of front matter
+constexpr int kMaxPatterns = 200'000;  // in all configurations; YAML aliases may repeat long lists
+
+// Adds one pattern or a list of patterns to a split.
+void add_patterns(const std::string& split, const YAML::Node& node, CardConfig& config,
+                  int& patterns_left) {
+  auto& files = config.files[split];
+  const auto add_one = [&](const YAML::Node& item) {
+    if (!item.IsScalar()) return;
+    if (--patterns_left < 0)
+      throw YAML::RepresentationException(
+          node.Mark(), fmt::format("more than {} patterns of files", kMaxPatterns));
+    files.push_back(item.Scalar());
+  };
+  add_one(node);
+  if (node.IsSequence())
+    for (const auto& item : node) add_one(item);
+}
+
+// Accepts "data.csv", a list of patterns, a list of {split, path}, or a map from split to patterns.
+void read_data_files(const YAML::Node& node, CardConfig& config, int& patterns_left) {
+  if (node.IsScalar()) add_patterns("train", node, config, patterns_left);
+  if (node.IsMap())
+    for (const auto& entry : node)
+      add_patterns(entry.first.as<std::string>(), entry.second, config, patterns_left);
+  if (!node.IsSequence()) return;
+  for (const auto& item : node) {
+    if (item.IsScalar()) add_patterns("train", item, config, patterns_left);
+    if (item.IsMap() && item["path"])
+      add_patterns(item["split"] ? item["split"].as<std::string>() : "train", item["path"], config,
+                   patterns_left);
+  }
+}
+
+CardConfig read_config(const YAML::Node& node, int& patterns_left) {
+  CardConfig config;
+  if (node["config_name"]) config.name = node["config_name"].as<std::string>();
+  if (node["default"]) config.is_default = node["default"].as<bool>();
+  if (node["data_dir"]) config.data_dir = node["data_dir"].as<std::string>();
+  while (config.data_dir.ends_with('/')) config.data_dir.pop_back();
+  if (node["data_files"]) read_data_files(node["data_files"], config, patterns_left);
+  return config;
+}
 
 namespace fs = std::filesystem;
 
 using Paths = std::vector<std::string>;
 
-std::string_view name_of(std::string_view path) {
+std::string_view file_name(std::string_view path) {
   return path.substr(path.rfind('/') + 1);  // npos + 1 == 0
 }
 
-bool is_data(std::string_view path) {
+bool is_data_file(std::string_view path) {
   return std::ranges::any_of(kDataEndings, [&](auto ending) { return path.ends_with(ending); });
 }
 
 // Matches "train.parquet", "train-00000-of-00002.parquet" and "train_0.jsonl", but not
 // "training.csv".
-bool belongs_to(std::string_view path, const std::string& split) {
-  const auto name = name_of(path);
+bool is_file_of_split(std::string_view path, const std::string& split) {
+  const auto name = file_name(path);
   return name.starts_with(split) && name.size() > split.size() &&
          std::isalnum(static_cast<unsigned char>(name[split.size()])) == 0;
 }
@@ -44,14 +95,14 @@ Paths files_in(const Paths& paths, const std::string& folder) {
   Paths files;
   for (const auto& path : paths)
     if (path.starts_with(folder) && path.find('/', folder.size()) == std::string::npos &&
-        is_data(path) && !name_of(path).starts_with('.'))
+        is_data_file(path) && !file_name(path).starts_with('.'))
       files.push_back(path);
   std::sort(files.begin(), files.end());
   return files;
 }
 
 // Keeps only the files of the most preferred format.
-Paths of_preferred_format(const Paths& files, const std::string& where) {
+Paths keep_preferred_format(const Paths& files, const std::string& where) {
   Paths chosen;
   for (const auto ending : kDataEndings) {
     std::ranges::copy_if(files, std::back_inserter(chosen),
@@ -64,11 +115,12 @@ Paths of_preferred_format(const Paths& files, const std::string& where) {
   return chosen;
 }
 
-[[noreturn]] void no_files(const Paths& paths, const std::string& split, const std::string& where) {
+[[noreturn]] void fail_no_files(const Paths& paths, const std::string& split,
+                                const std::string& where) {
   constexpr std::size_t kMaxListed = 10;
   Paths data;
   for (const auto& path : paths)
-    if (is_data(path) && data.size() < kMaxListed) data.push_back(path);
+    if (is_data_file(path) && data.size() < kMaxListed) data.push_back(path);
   bad_input("{}: no data files for the split '{}'. {}", where, split,
             data.empty() ? "There are no .parquet, .jsonl, .json, .csv or .txt files in it."
                          : fmt::format("The data files in it: {}", fmt::join(data, ", ")));
@@ -78,27 +130,25 @@ Paths select_by_name(const Paths& paths, const std::string& base, const std::str
                      const std::string& where) {
   for (const auto& folder : {base + "data/", base}) {
     auto files = files_in(paths, folder);
-    std::erase_if(files, [&](const std::string& path) { return !belongs_to(path, split); });
-    if (!files.empty()) return of_preferred_format(files, where);
+    std::erase_if(files, [&](const std::string& path) { return !is_file_of_split(path, split); });
+    if (!files.empty()) return keep_preferred_format(files, where);
   }
   for (const auto& folder : {base + "data/" + split + "/", base + split + "/"})
     if (const auto files = files_in(paths, folder); !files.empty())
-      return of_preferred_format(files, where);
+      return keep_preferred_format(files, where);
   // Files that name no split belong to the train split.
   const auto files = files_in(paths, base);
   const bool named = std::ranges::any_of(files, [](const std::string& path) {
-    return belongs_to(path, "test") || belongs_to(path, "validation");
+    return is_file_of_split(path, "test") || is_file_of_split(path, "validation");
   });
-  if (files.empty() || named || split != "train") no_files(paths, split, where);
-  return of_preferred_format(files, where);
+  if (files.empty() || named || split != "train") fail_no_files(paths, split, where);
+  return keep_preferred_format(files, where);
 }
-
-using Parts = std::vector<std::string>;  // components of a path
 
 // Matches glob patterns by path component: `*` stays within a folder, `**` spans any number of
 // folders. Greedy with backtracking to the last `**` only, so the time is bounded by the product of
 // both lengths.
-bool parts_match(const Parts& pattern, const Parts& path) {
+bool parts_match(const std::vector<std::string>& pattern, const std::vector<std::string>& path) {
   constexpr auto kNone = std::string::npos;
   std::size_t p = 0, t = 0, star = kNone, star_path = 0;
   while (t < path.size()) {
@@ -119,53 +169,44 @@ bool parts_match(const Parts& pattern, const Parts& path) {
   return p == pattern.size();
 }
 
-// Collects the paths that match the patterns of a dataset card.
-class GlobSelection {
- public:
-  GlobSelection(const Paths& paths, const std::string& where) : where_(where) {
-    for (const auto& path : paths) parts_of_.emplace(path, split(path, '/'));
-  }
-
-  void add(std::string_view pattern) {
+// Returns the paths that match any pattern of a dataset card, sorted.
+Paths match_patterns(const Paths& paths, const Paths& patterns, const std::string& where) {
+  // Limits the time to about a second; published datasets need a thousandth of that.
+  constexpr std::size_t kMaxComparisons = 5'000'000;
+  constexpr std::size_t kMaxPatternLength = 1000;
+  std::map<std::string, std::vector<std::string>> parts_of;
+  for (const auto& path : paths) parts_of.emplace(path, split(path, '/'));
+  std::set<std::string> matches;
+  std::size_t comparisons = 0;
+  for (std::string_view pattern : patterns) {
     if (pattern.starts_with("./")) pattern.remove_prefix(2);
     if (pattern.find_first_of("*?") == std::string_view::npos) {  // no wildcard
-      if (parts_of_.contains(std::string(pattern))) selected_.emplace(pattern);
-      return;
+      if (parts_of.contains(std::string(pattern))) matches.emplace(pattern);
+      continue;
     }
-    if (pattern.size() > kMaxPatternLength || (comparisons_ += parts_of_.size()) > kMaxComparisons)
-      bad_input("{}: its card chooses files by more patterns than can be tried", where_);
+    if (pattern.size() > kMaxPatternLength || (comparisons += parts_of.size()) > kMaxComparisons)
+      bad_input("{}: its card chooses files by more patterns than can be tried", where);
     const auto pattern_parts = split(pattern, '/');
-    for (const auto& [path, parts] : parts_of_)
-      if (parts_match(pattern_parts, parts)) selected_.insert(path);
+    for (const auto& [path, parts] : parts_of)
+      if (parts_match(pattern_parts, parts)) matches.insert(path);
   }
-
-  Paths paths() const { return {selected_.begin(), selected_.end()}; }
-
- private:
-  // Limits the time to about a second; published datasets need a thousandth of that.
-  static constexpr std::size_t kMaxComparisons = 5'000'000;
-  static constexpr std::size_t kMaxPatternLength = 1000;
-
-  const std::string& where_;
-  std::map<std::string, Parts> parts_of_;
-  std::set<std::string> selected_;
-  std::size_t comparisons_ = 0;
-};
+  return {matches.begin(), matches.end()};
+}
 
 Paths select_by_card(const Paths& paths, const CardConfig& config, const CorpusOptions& options,
                      const std::string& where) {
   const auto base = config.data_dir.empty() ? "" : config.data_dir + "/";
   if (config.files.empty()) return select_by_name(paths, base, options.split, where);
   const auto patterns = config.files.find(options.split);
-  if (patterns == config.files.end()) {
+  if (patterns == config.files.end())
     bad_input("{}: the configuration '{}' has no split '{}'; its card names: {}", where,
               config.name, options.split, fmt::join(std::views::keys(config.files), ", "));
-  }
-  GlobSelection selection(paths, where);
-  for (const auto& pattern : patterns->second) selection.add(base + pattern);
-  const Paths files = selection.paths();
-  if (std::none_of(files.begin(), files.end(), is_data)) no_files(paths, options.split, where);
-  return of_preferred_format(files, where);
+  Paths globs;
+  for (const auto& pattern : patterns->second) globs.push_back(base + pattern);
+  const Paths files = match_patterns(paths, globs, where);
+  if (std::none_of(files.begin(), files.end(), is_data_file))
+    fail_no_files(paths, options.split, where);
+  return keep_preferred_format(files, where);
 }
 
 // Returns the configuration with the given name, else the default one, else the only one.
@@ -196,7 +237,6 @@ std::vector<std::string> files_below(const fs::path& folder) {
   std::vector<std::string> files;
   std::error_code error;
   for (fs::recursive_directory_iterator at(folder, error), end; at != end; at.increment(error)) {
-    if (error) system_error("list the folder", folder.string(), error.value());
     std::error_code ignored;
     const bool hidden = at->path().filename().string().starts_with('.');
     if (at->is_directory(ignored) && hidden) at.disable_recursion_pending();
@@ -208,6 +248,29 @@ std::vector<std::string> files_below(const fs::path& folder) {
 }
 
 }  // namespace
+
+std::vector<CardConfig> read_card_configs(std::string_view card, const std::string& where) {
+  std::vector<CardConfig> configs;
+  const auto text = front_matter(card);
+  if (text.empty()) return configs;
+  int patterns_left = kMaxPatterns;
+  try {
+    if (text.size() > kMaxCardBytes)
+      throw YAML::RepresentationException(
+          YAML::Mark(), fmt::format("it is larger than {}", format_bytes(kMaxCardBytes)));
+    const YAML::Node root = YAML::Load(text);
+    if (!root.IsMap() || !root["configs"] || !root["configs"].IsSequence()) return configs;
+    for (const auto& node : root["configs"])
+      if (node.IsMap()) configs.push_back(read_config(node, patterns_left));
+  } catch (const YAML::Exception& error) {
+    log::warn(
+        "{}: the front matter of the card is not understood (line {}: {}); files are chosen "
+        "by their names",
+        where, error.mark.line + 2, error.msg);
+    return {};
+  }
+  return configs;
+}
 
 std::vector<std::string> choose_split_files(const std::vector<std::string>& paths,
                                             const std::string& card, const CorpusOptions& options,

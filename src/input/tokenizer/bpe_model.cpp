@@ -1,10 +1,8 @@
-#include "input/tokenizer/bpe_model.h"
-
 #include <algorithm>
 
 #include "base/core/error.h"
 #include "base/core/utf8.h"
-#include "input/tokenizer/byte_alphabet.h"
+#include "input/tokenizer/encoder.h"
 #include "input/tokenizer/unicode.h"
 
 namespace qkscope {
@@ -14,7 +12,7 @@ using unicode::kSpaceMarkUtf8;
 
 constexpr std::size_t kLongWord = 64;  // bytes; longer words are divided into parts
 
-std::size_t joint(char last, char first) {
+std::size_t byte_pair_index(char last, char first) {
   return static_cast<std::size_t>(static_cast<unsigned char>(last)) << 8 |
          static_cast<unsigned char>(first);
 }
@@ -30,12 +28,12 @@ BpeModel::BpeModel(BpeFile file, bool bytes, const std::string& where)
   }
   merges_.reserve(file_.merges.size());
   for (const auto& [left, right, into] : file_.merges) merges_.add(left, right, into);
-  note_initials();
-  note_joins();
+  collect_initial_ids();
+  collect_joined_bytes();
   file_.merges = {};
 }
 
-void BpeModel::note_initials() {
+void BpeModel::collect_initial_ids() {
   bool all_fallbacks = file_.byte_fallback;
   for (int byte = 0; byte < 256; ++byte) {
     const auto at = static_cast<std::size_t>(byte);
@@ -62,7 +60,7 @@ std::uint32_t BpeModel::spelled_size(std::string_view text) const {
 }
 
 // Collects the first and last byte of every token, then marks the byte pairs that some merge joins.
-void BpeModel::note_joins() {
+void BpeModel::collect_joined_bytes() {
   struct Ends {
     bool in_words = false;  // false if the token is not spelled in the byte-level alphabet
     char first = 0, last = 0;
@@ -83,7 +81,7 @@ void BpeModel::note_joins() {
     const Ends& before = ends[static_cast<std::size_t>(left)];
     const Ends& after = ends[static_cast<std::size_t>(right)];
     if (!before.in_words || !after.in_words) continue;
-    joins_.set(joint(before.last, after.first));
+    joins_.set(byte_pair_index(before.last, after.first));
     if (!bytes_ && after.begins_with_mark) {
       const std::string_view text = *file_.vocabulary.token(left);
       joins_mark_.insert(utf8::decode_last(text.data() + text.size()).code);
@@ -92,20 +90,20 @@ void BpeModel::note_joins() {
 }
 
 bool BpeModel::is_boundary(const char* at) const {
-  if (!joins_[joint(at[-1], at[0])]) return bytes_ || !utf8::is_continuation(*at);
+  if (!joins_[byte_pair_index(at[-1], at[0])]) return bytes_ || !utf8::is_continuation(*at);
   return !bytes_ && *at == kSpaceMarkUtf8[0] && at[1] == kSpaceMarkUtf8[1] &&
          at[2] == kSpaceMarkUtf8[2] && !joins_mark_.contains(utf8::decode_last(at).code);
 }
 
 bool BpeModel::never_joins(std::string_view left, std::string_view next) const {
   if (!divisible_ || file_.ignore_merges || left.empty() || next.empty()) return false;
-  if (!joins_[joint(left.back(), next.front())]) return true;
+  if (!joins_[byte_pair_index(left.back(), next.front())]) return true;
   return !bytes_ && next.starts_with(kSpaceMarkUtf8) &&
          !joins_mark_.contains(utf8::decode_last(left.data() + left.size()).code);
 }
 
-void BpeModel::add_initial(std::string_view character, bool first, std::vector<Symbol>& symbols,
-                           Symbol& pending) const {
+void BpeModel::add_initial_symbol(std::string_view character, bool first,
+                                  std::vector<Symbol>& symbols, Symbol& pending) const {
   const std::uint32_t size = spelled_size(character);
   std::int32_t id;
   std::string text;  // spelling of the character, if it differs from the character
@@ -139,12 +137,12 @@ void BpeModel::add_initial(std::string_view character, bool first, std::vector<S
   pending.size += size;
 }
 
-void BpeModel::begin(std::string_view word, std::vector<Symbol>& symbols) const {
+void BpeModel::split_into_symbols(std::string_view word, std::vector<Symbol>& symbols) const {
   symbols.clear();
   Symbol pending{unknown_id_, 0};  // unknown characters not yet appended
   for (std::size_t at = 0; at < word.size();) {
     const std::size_t size = bytes_ ? 1 : utf8::length(word[at]);
-    add_initial(word.substr(at, size), at == 0, symbols, pending);
+    add_initial_symbol(word.substr(at, size), at == 0, symbols, pending);
     at += size;
   }
   if (pending.size > 0) symbols.push_back(pending);
@@ -158,14 +156,8 @@ void BpeModel::encode_symbols(std::string_view word, Workspace& work,
       return;
     }
   }
-  begin(word, symbols);
+  split_into_symbols(word, symbols);
   merge_symbols(merges_, symbols, work.merging);
-}
-
-void BpeModel::merge(std::string_view word, Workspace& work, std::vector<std::int32_t>& ids) const {
-  begin(word, work.symbols);
-  merge_symbols(merges_, work.symbols, work.merging);
-  for (const Symbol& symbol : work.symbols) ids.push_back(symbol.id);
 }
 
 // Splits the word at boundaries that no merge crosses, so that the parts can be cached like words.
@@ -180,19 +172,21 @@ void BpeModel::merge_parts(Word word, Workspace& work, std::vector<std::int32_t>
   }
 }
 
-void BpeModel::encode_new(Word word, Workspace& work, std::vector<std::int32_t>& ids) const {
+void BpeModel::encode_uncached(Word word, Workspace& work, std::vector<std::int32_t>& ids) const {
   if (!word.is_part && file_.ignore_merges) {
     if (const std::int32_t id = whole_.find(word.text); id >= 0) return ids.push_back(id);
   }
   if (!word.is_part && divisible_ && word.text.size() > kLongWord) {
     merge_parts(word, work, ids);
   } else {
-    merge(word.text, work, ids);
+    split_into_symbols(word.text, work.symbols);
+    merge_symbols(merges_, work.symbols, work.merging);
+    for (const Symbol& symbol : work.symbols) ids.push_back(symbol.id);
   }
 }
 
 void BpeModel::encode(Word word, Workspace& work, std::vector<std::int32_t>& ids) const {
-  if (word.text.size() > WordCache::kMaxBytes) return encode_new(word, work, ids);
+  if (word.text.size() > WordCache::kMaxBytes) return encode_uncached(word, work, ids);
   const WordCache::Key key(word.text, word.readable_end, word.is_part);
   WordCache::Entry& entry = work.cache.at(key);
   if (entry.holds(key)) {
@@ -200,7 +194,7 @@ void BpeModel::encode(Word word, Workspace& work, std::vector<std::int32_t>& ids
     return;
   }
   const std::size_t first = ids.size();
-  encode_new(word, work, ids);
+  encode_uncached(word, work, ids);
   entry.remember(key, {ids.data() + first, ids.size() - first});
 }
 

@@ -5,20 +5,151 @@
 
 #include "base/core/error.h"
 #include "base/core/utf8.h"
-#include "input/tokenizer/byte_alphabet.h"
 #include "input/tokenizer/unicode.h"
 
 namespace qkscope {
+namespace {
+
+bool ends_with(std::string_view text, std::uint16_t flags) {
+  return !text.empty() && unicode::has(utf8::decode_last(text.data() + text.size()).code, flags);
+}
+
+bool starts_with(std::string_view text, std::uint16_t flags) {
+  return !text.empty() && unicode::has(utf8::decode(text.data()).code, flags);
+}
+
+}  // namespace
+
+void TokenTrie::add(std::string_view text, std::int32_t id) {
+  if (text.empty()) return;
+  std::uint32_t node = 0;
+  for (const char byte : text) {
+    const std::uint64_t edge = std::uint64_t{node} << 8 | static_cast<unsigned char>(byte);
+    const auto [child, added] = children_.emplace(edge, ids_.size());
+    if (added) ids_.push_back(-1);
+    node = child->second;
+  }
+  ids_[node] = id;
+  longest_ = std::max(longest_, text.size());
+  if (starts_.find(text.front()) == std::string::npos) starts_.push_back(text.front());
+}
+
+std::optional<TokenRange> TokenTrie::next(std::string_view text, std::size_t from) const {
+  if (empty()) return std::nullopt;
+  const auto next_start = [&](std::size_t at) {
+    return starts_.size() == 1 ? text.find(starts_.front(), at) : text.find_first_of(starts_, at);
+  };
+  for (; (from = next_start(from)) != std::string_view::npos; ++from) {
+    std::optional<TokenRange> longest;
+    std::uint32_t node = 0;
+    for (std::size_t at = from; at < text.size(); ++at) {
+      const auto child =
+          children_.find(std::uint64_t{node} << 8 | static_cast<unsigned char>(text[at]));
+      if (child == children_.end()) break;
+      node = child->second;
+      if (ids_[node] >= 0) {
+        const Span range{static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(at + 1)};
+        longest = TokenRange{range, ids_[node]};
+      }
+    }
+    if (longest) return longest;
+  }
+  return std::nullopt;
+}
+
+bool TokenTrie::touches(std::string_view text, std::size_t at) const {
+  const std::size_t begin = at - std::min(at, longest_);
+  const std::string_view window = text.substr(begin, 2 * longest_);
+  for (std::size_t from = 0; from <= at - begin; ++from) {
+    const auto found = next(window, from);
+    if (!found || begin + found->range.begin > at) return false;
+    if (begin + found->range.end >= at) return true;
+    from = found->range.begin;
+  }
+  return false;
+}
+
+void AddedTokens::add(const AddedToken& token, const Vocabulary& vocabulary,
+                      const std::optional<Normalizer>& normalizer) {
+  if (token.content.empty()) return;
+  std::int32_t id = find(token.content);
+  if (id < 0) id = vocabulary.find(token.content);
+  if (id < 0) {
+    const auto size = static_cast<std::int32_t>(vocabulary.size());
+    id = by_id_.empty() ? size : std::max(size, by_id_.rbegin()->first + 1);
+  }
+  std::string shown = token.content;
+  if (token.normalized && normalizer) {
+    AlignedText text(token.content, 0, false);
+    normalizer->apply(text, {});
+    shown = text.text();
+  }
+  ids_[token.content] = id;
+  if (token.special) special_.insert(token.content);
+  (token.normalized ? normalized_ : raw_).add(shown, id);
+  by_id_[id] = {token, std::move(shown)};
+}
+
+void AddedTokens::split(std::string_view text, bool normalized,
+                        std::vector<TokenRange>& sections) const {
+  const TokenTrie& finder = normalized ? normalized_ : raw_;
+  std::uint32_t done = 0;
+  for (std::size_t from = 0; const auto found = finder.next(text, from);) {
+    auto [begin, end] = found->range;
+    from = end;
+    const AddedToken& token = by_id_.at(found->id).token;
+    if (token.single_word && (ends_with(text.substr(0, begin), unicode::kWord) ||
+                              starts_with(text.substr(end), unicode::kWord))) {
+      continue;
+    }
+    while (token.lstrip && begin > done && ends_with(text.substr(0, begin), unicode::kSpace))
+      begin -= utf8::decode_last(text.data() + begin).size;
+    while (token.rstrip && starts_with(text.substr(end), unicode::kSpace))
+      end += utf8::length(text[end]);
+    if (done < begin) sections.push_back({{done, begin}, -1});
+    sections.push_back({{begin, end}, found->id});
+    done = end;
+  }
+  if (done < text.size()) sections.push_back({{done, static_cast<std::uint32_t>(text.size())}, -1});
+}
+
+// The text is split into parts that are searched for normalized tokens one by one; a split is
+// allowed only where no normalized token can span it.
+bool AddedTokens::allows_cuts() const {
+  return std::none_of(by_id_.begin(), by_id_.end(), [](const auto& entry) {
+    const auto& [token, shown] = entry.second;
+    return token.normalized &&
+           (token.rstrip || token.single_word || shown.find(' ') != std::string::npos ||
+            shown.find(unicode::kSpaceMarkUtf8) != std::string::npos);
+  });
+}
+
+std::optional<std::string_view> AddedTokens::token(std::int32_t id) const {
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) return std::nullopt;
+  return found->second.shown;
+}
+
+std::int32_t AddedTokens::find(std::string_view content) const {
+  const auto found = ids_.find(std::string(content));
+  return found == ids_.end() ? -1 : found->second;
+}
+
+std::size_t AddedTokens::count_outside(const Vocabulary& vocabulary) const {
+  return static_cast<std::size_t>(std::count_if(ids_.begin(), ids_.end(), [&](const auto& entry) {
+    return vocabulary.find(entry.first) < 0;
+  }));
+}
 
 Encoder::Encoder(Parts parts) : parts_(std::move(parts)) {
   const auto& normalizer = parts_.normalizer;
   keeps_alignment_ = normalizer && parts_.pre_tokenizer.needs_alignment();
   if (!parts_.added_tokens.allows_cuts()) return;
-  const CutSpace space = normalizer ? normalizer->cut_space : CutSpace::as_space;
-  const AtCut at_cut = parts_.pre_tokenizer.at_cut(space);
-  if (space == CutSpace::uncertain || at_cut == AtCut::uncertain) return;
-  cut_space_ = space;
-  cut_by_model_ = at_cut == AtCut::local;
+  const SpaceForm space = normalizer ? normalizer->space_form : SpaceForm::as_space;
+  const CutBehavior at_cut = parts_.pre_tokenizer.at_cut(space);
+  if (space == SpaceForm::uncertain || at_cut == CutBehavior::uncertain) return;
+  space_form_ = space;
+  cut_by_model_ = at_cut == CutBehavior::local;
   cut_after_ideograph_ = parts_.pre_tokenizer.breaks_after_ideograph() &&
                          (!normalizer || normalizer->allows_cut_after_ideograph);
 }
@@ -28,7 +159,7 @@ void Encoder::encode(std::string_view document, Span piece, bool with_sources, W
   const std::string_view text = document.substr(piece.begin, piece.end - piece.begin);
   if (const auto at = find_invalid_utf8(text); at != std::string_view::npos)
     bad_input("the text is not UTF-8 at byte {}", piece.begin + at);
-  const Job job{document, with_sources, work, tokens};
+  const EncodeJob job{document, with_sources, work, tokens};
   work.sections.clear();
   parts_.added_tokens.split(text, false, work.sections);
   for (const auto& [range, id] : work.sections) {
@@ -43,14 +174,15 @@ void Encoder::encode(std::string_view document, Span piece, bool with_sources, W
   }
 }
 
-void Encoder::add_token(const Job& job, std::int32_t id, Span source, std::string_view string) {
+void Encoder::add_token(const EncodeJob& job, std::int32_t id, Span source,
+                        std::string_view string) {
   job.tokens.ids.push_back(id);
   if (!job.with_sources) return;
   job.tokens.sources.push_back(source);
   job.tokens.strings.emplace_back(string);
 }
 
-void Encoder::encode_section(const Job& job, Span section, SectionEnds ends) const {
+void Encoder::encode_section(const EncodeJob& job, Span section, SectionEnds ends) const {
   AlignedText text(job.document.substr(section.begin, section.end - section.begin), section.begin,
                    job.with_sources || keeps_alignment_);
   if (parts_.normalizer) parts_.normalizer->apply(text, ends);
@@ -67,7 +199,7 @@ void Encoder::encode_section(const Job& job, Span section, SectionEnds ends) con
   }
 }
 
-void Encoder::encode_normalized(const Job& job, const AlignedText& text, Span range,
+void Encoder::encode_normalized(const EncodeJob& job, const AlignedText& text, Span range,
                                 bool begins) const {
   Pieces& pieces = job.work.pieces;
   pieces.text.borrow(text, range);
@@ -85,7 +217,7 @@ void Encoder::encode_normalized(const Job& job, const AlignedText& text, Span ra
                         job.tokens.ids);
 }
 
-void Encoder::encode_word(const Job& job, Span word) const {
+void Encoder::encode_word(const EncodeJob& job, Span word) const {
   const Pieces& pieces = job.work.pieces;
   const std::string_view text = pieces.text.text().substr(word.begin, word.end - word.begin);
   parts_.model.encode_symbols(text, job.work.model, job.work.symbols);
@@ -121,8 +253,8 @@ bool Encoder::is_space_cut(std::string_view document, std::size_t at) const {
     if (unicode::has(utf8::decode(character.data()).code, unicode::kSpace)) return false;
   }
   if (!cut_by_model_) return true;
-  return parts_.model.never_joins(left,
-                                  cut_space_ == CutSpace::as_mark ? unicode::kSpaceMarkUtf8 : " ");
+  return parts_.model.never_joins(
+      left, space_form_ == SpaceForm::as_mark ? unicode::kSpaceMarkUtf8 : " ");
 }
 
 bool Encoder::is_cut(std::string_view document, std::size_t at) const {
@@ -143,18 +275,16 @@ bool Encoder::is_cut(std::string_view document, std::size_t at) const {
 }
 
 std::size_t Encoder::next_cut(std::string_view document, std::size_t from) const {
-  if (cut_space_ == CutSpace::uncertain) return document.size();
-  for (std::size_t at = std::max<std::size_t>(from, 1); at < document.size(); ++at) {
+  if (space_form_ == SpaceForm::uncertain) return document.size();
+  for (std::size_t at = std::max<std::size_t>(from, 1); at < document.size(); ++at)
     if (is_cut(document, at)) return at;
-  }
   return document.size();
 }
 
 std::size_t Encoder::previous_cut(std::string_view document, std::size_t from) const {
-  if (cut_space_ == CutSpace::uncertain) return 0;
-  for (std::size_t at = std::min(from, document.size() - 1); at > 0; --at) {
+  if (space_form_ == SpaceForm::uncertain) return 0;
+  for (std::size_t at = std::min(from, document.size() - 1); at > 0; --at)
     if (is_cut(document, at)) return at;
-  }
   return 0;
 }
 

@@ -1,20 +1,195 @@
 // Encodes text to ids without special tokens or truncation by running normalizer, pre-tokenizer and
-// model in order. Also finds positions where a text can be cut so that the parts encode
+// BPE model in order. Also finds positions where a text can be cut so that the parts encode
 // independently.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <bitset>
 #include <cstdint>
+#include <cstring>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
-#include "input/tokenizer/added_tokens.h"
-#include "input/tokenizer/bpe_model.h"
-#include "input/tokenizer/normalizer.h"
-#include "input/tokenizer/pre_tokenizer.h"
+#include "input/tokenizer/tokenizer_components.h"
+#include "input/tokenizer/tokenizer_file.h"
+#include "input/tokenizer/vocabulary.h"
 
 namespace qkscope {
+
+// Direct-mapped cache from words to their ids. One per encoding thread.
+class WordCache {
+ public:
+  static constexpr std::size_t kMaxBytes = 28;
+  static constexpr std::size_t kMaxIds = 23;
+
+  // The zero-padded word, its length, and a flag for parts of longer words.
+  struct Key {
+    std::array<std::uint64_t, 4> words{};
+
+    // Memory up to `readable_end` may be read: far from the end, 32 bytes are loaded at once and
+    // masked.
+    Key(std::string_view word, const char* readable_end, bool part) {
+      if (readable_end - word.data() >= 32) {
+        std::memcpy(words.data(), word.data(), 32);
+        for (std::size_t i = 0; i < 4; ++i) words[i] &= mask(word.size(), 8 * i);
+      } else {
+        std::memcpy(words.data(), word.data(), word.size());
+      }
+      words[3] |= std::uint64_t{word.size() | (part ? 0x80u : 0u)} << 56;
+    }
+    static std::uint64_t mask(std::size_t size, std::size_t before) {
+      if (size <= before) return 0;
+      return size >= before + 8 ? ~std::uint64_t{0} : ~(~std::uint64_t{0} << 8 * (size - before));
+    }
+    std::uint64_t hash() const {
+      constexpr std::uint64_t kStep = 0xD1B54A32D192ED03u;
+      return mix_bits(mix_bits(words[0] ^ kStep, words[1] ^ 0x9E3779B97F4A7C15u) ^ words[2],
+                      words[3] ^ kStep);
+    }
+  };
+
+  struct Entry {
+    std::array<std::uint64_t, 4> words{};  // the key; the last byte is never 0 in a used entry
+    std::int32_t count = 0;
+    std::array<std::int32_t, kMaxIds> ids{};
+
+    bool holds(const Key& key) const { return words == key.words; }
+    // Stores the ids of a word; words with more than kMaxIds ids are not cached.
+    void remember(const Key& key, std::span<const std::int32_t> of_word) {
+      if (of_word.size() > kMaxIds) return;
+      words = key.words;
+      count = static_cast<std::int32_t>(of_word.size());
+      std::copy(of_word.begin(), of_word.end(), ids.begin());
+    }
+  };
+  static_assert(sizeof(Entry) == 128,
+                "two cache lines, and up to seven ids only the first is read");
+
+  // Direct-mapped cache: returns the one entry in which the key can be stored. The entry holds this
+  // key, or another key that the caller may overwrite.
+  Entry& at(const Key& key) { return entries_[key.hash() & (entries_.size() - 1)]; }
+
+ private:
+  static constexpr std::size_t kEntries = 1 << 15;
+  std::vector<Entry> entries_ = std::vector<Entry>(kEntries);
+};
+
+// Byte-pair encoding (BPE) of single words: the `model` of a tokenizer.json.
+class BpeModel {
+ public:
+  // Reusable memory of one encoding thread.
+  struct Workspace {
+    WordCache cache;
+    std::vector<Symbol> symbols;
+    MergeScratch merging;
+  };
+
+  BpeModel() = default;
+  // `bytes`: words are raw bytes and the vocabulary is spelled in the byte-level alphabet.
+  BpeModel(BpeFile file, bool bytes, const std::string& where);
+
+  struct Word {
+    std::string_view text;     // not empty
+    const char* readable_end;  // end of the readable memory that contains the text
+    bool is_part = false;      // a part of a longer word
+  };
+
+  // Appends the ids of one word.
+  void encode(Word word, Workspace& work, std::vector<std::int32_t>& ids) const;
+  // Like encode(), but also returns the size of each token in bytes of the vocabulary's spelling.
+  // Not cached.
+  void encode_symbols(std::string_view word, Workspace& work, std::vector<Symbol>& symbols) const;
+
+  const Vocabulary& vocabulary() const { return file_.vocabulary; }
+
+  // Returns true if no merge can cross the boundary between `left` and a text that starts with
+  // `next`, so that both sides can be encoded separately.
+  bool never_joins(std::string_view left, std::string_view next) const;
+
+ private:
+  // Appends the initial symbol of one character or byte.
+  void add_initial_symbol(std::string_view character, bool first, std::vector<Symbol>& symbols,
+                          Symbol& pending) const;
+  void split_into_symbols(std::string_view word, std::vector<Symbol>& symbols) const;
+  void merge_parts(Word word, Workspace& work, std::vector<std::int32_t>& ids) const;
+  void encode_uncached(Word word, Workspace& work, std::vector<std::int32_t>& ids) const;
+  bool is_boundary(const char* at) const;
+  void collect_joined_bytes();
+  void collect_initial_ids();
+  std::uint32_t spelled_size(std::string_view text) const;
+
+  BpeFile file_;
+  bool bytes_ = false;
+  bool divisible_ = false;  // long words may be encoded in parts
+  std::int32_t unknown_id_ = -1;
+  Vocabulary whole_;  // for ignore_merges: whole words and their ids
+  MergeTable merges_;
+  std::array<std::int32_t, 256> initial_{};   // id of a byte or ASCII character, -1 if none
+  std::array<std::int32_t, 256> fallback_{};  // id of the token <0xNN>, -1 if none
+  std::bitset<65536> joins_;  // (last byte of left, first byte of right) over all merges
+  std::unordered_set<char32_t> joins_mark_;  // left characters before U+2581
+};
+
+// A section of text: an added token (id >= 0) or ordinary text (id -1).
+struct TokenRange {
+  Span range;
+  std::int32_t id;
+};
+
+// Trie of strings. Finds the leftmost match, and among matches at one position the longest.
+class TokenTrie {
+ public:
+  void add(std::string_view text, std::int32_t id);
+
+  std::optional<TokenRange> next(std::string_view text, std::size_t from) const;
+  // Returns true if an occurrence of any string touches or contains position `at`.
+  bool touches(std::string_view text, std::size_t at) const;
+  bool empty() const { return longest_ == 0; }
+
+ private:
+  std::unordered_map<std::uint64_t, std::uint32_t> children_;  // node << 8 | byte -> child
+  std::vector<std::int32_t> ids_ = {-1};  // id of the string that ends at a node, else -1
+  std::string starts_;                    // distinct first bytes of all strings
+  std::size_t longest_ = 0;
+};
+
+class AddedTokens {
+ public:
+  // Adds a token. Tokens of the vocabulary keep their id; others get the next free id.
+  void add(const AddedToken& token, const Vocabulary& vocabulary,
+           const std::optional<Normalizer>& normalizer);
+
+  // Splits the text at raw added tokens, or at normalized ones if `normalized` is true.
+  void split(std::string_view text, bool normalized, std::vector<TokenRange>& sections) const;
+
+  // Returns true if no raw added token can span a cut before position `at`.
+  bool allows_cut(std::string_view text, std::size_t at) const { return !raw_.touches(text, at); }
+  bool allows_cuts() const;
+
+  // Returns the token's string as the decoder uses it.
+  std::optional<std::string_view> token(std::int32_t id) const;
+  std::int32_t find(std::string_view content) const;  // -1 if unknown
+  bool is_special(std::string_view token) const { return special_.contains(std::string(token)); }
+  std::size_t count_outside(const Vocabulary& vocabulary) const;
+
+ private:
+  struct Known {
+    AddedToken token;
+    std::string shown;  // content after normalization, for normalized tokens
+  };
+  std::map<std::int32_t, Known> by_id_;
+  std::unordered_map<std::string, std::int32_t> ids_;
+  std::unordered_set<std::string> special_;
+  TokenTrie raw_;
+  TokenTrie normalized_;
+};
 
 class Encoder {
  public:
@@ -28,7 +203,7 @@ class Encoder {
 
   struct Workspace {
     BpeModel::Workspace model;
-    std::vector<AddedTokens::Section> sections, inner_sections;
+    std::vector<TokenRange> sections, inner_sections;
     std::vector<Symbol> symbols;
     Pieces pieces;
   };
@@ -53,23 +228,25 @@ class Encoder {
   const Vocabulary& vocabulary() const { return parts_.model.vocabulary(); }
 
  private:
-  struct Job {
+  struct EncodeJob {
     std::string_view document;
     bool with_sources;
     Workspace& work;
     Tokens& tokens;
   };
   // Appends an added token. `string` is its text in the document or after normalization.
-  static void add_token(const Job& job, std::int32_t id, Span source, std::string_view string);
-  void encode_section(const Job& job, Span section, SectionEnds ends) const;
-  void encode_normalized(const Job& job, const AlignedText& text, Span range, bool begins) const;
-  void encode_word(const Job& job, Span word) const;
+  static void add_token(const EncodeJob& job, std::int32_t id, Span source,
+                        std::string_view string);
+  void encode_section(const EncodeJob& job, Span section, SectionEnds ends) const;
+  void encode_normalized(const EncodeJob& job, const AlignedText& text, Span range,
+                         bool begins) const;
+  void encode_word(const EncodeJob& job, Span word) const;
   bool is_cut(std::string_view document, std::size_t at) const;
   bool is_space_cut(std::string_view document, std::size_t at) const;
 
   Parts parts_;
   bool keeps_alignment_ = false;  // track alignment even if sources are not requested
-  CutSpace cut_space_ = CutSpace::uncertain;
+  SpaceForm space_form_ = SpaceForm::uncertain;
   bool cut_by_model_ = false;  // a cut also requires BpeModel::never_joins()
   bool cut_after_ideograph_ = false;
 };

@@ -1,5 +1,3 @@
-#include "input/tokenizer/gguf_tokenizer.h"
-
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -15,8 +13,9 @@
 #include "base/core/utf8.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
-#include "input/checkpoint/gguf_file.h"
-#include "input/tokenizer/pattern.h"
+#include "input/checkpoint/gguf.h"
+#include "input/tokenizer/tokenizer_components.h"
+#include "input/tokenizer/tokenizer_file.h"
 #include "input/tokenizer/unicode.h"
 
 namespace qkscope {
@@ -40,18 +39,18 @@ struct PreTokenizerSpec {
   bool add_bos = false;  // default of add_bos_token
 };
 
-// Phi-4-mini.
+// Splitting expression of GPT-4o, which Phi-4-mini uses.
 constexpr const char* kGpt4oExpression =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 // llama.cpp's fallback for models that its converter did not know.
-constexpr PreTokenizerSpec kDefault = {
+constexpr PreTokenizerSpec kDefaultPreTokenizer = {
     .name = "default",
     .expressions = {R"([\p{P}\$\+<=>\^~\|]+)",
                     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))",
                     R"(\p{N}+)", "[0-9][0-9][0-9]"}};
 
-constexpr PreTokenizerSpec like_llama3(const char* name) {
+constexpr PreTokenizerSpec llama3_pre_tokenizer(const char* name) {
   return {.name = name, .expressions = {kLlama3Expression}, .ignore_merges = true, .add_bos = true};
 }
 
@@ -59,9 +58,9 @@ constexpr std::array kPreTokenizers = {
     PreTokenizerSpec{.name = "gpt-2"},
     PreTokenizerSpec{.name = "smollm", .digits_alone = true},
     PreTokenizerSpec{.name = "starcoder", .digits_alone = true},
-    like_llama3("llama-bpe"),
-    like_llama3("llama3"),
-    like_llama3("llama-v3"),
+    llama3_pre_tokenizer("llama-bpe"),
+    llama3_pre_tokenizer("llama3"),
+    llama3_pre_tokenizer("llama-v3"),
     PreTokenizerSpec{.name = "smaug-bpe", .expressions = {kLlama3Expression}},
     PreTokenizerSpec{.name = "dbrx", .expressions = {kLlama3Expression}},
     PreTokenizerSpec{.name = "qwen2", .expressions = {kQwen2Expression}, .nfc = true},
@@ -71,7 +70,7 @@ constexpr std::array kPreTokenizers = {
                      .ignore_merges = true,
                      .add_bos = true},
     PreTokenizerSpec{.name = "gpt-4o", .expressions = {kGpt4oExpression}},
-    kDefault,
+    kDefaultPreTokenizer,
 };
 
 const PreTokenizerSpec& find_pre_tokenizer(const GgufMetadata& metadata) {
@@ -83,7 +82,7 @@ const PreTokenizerSpec& find_pre_tokenizer(const GgufMetadata& metadata) {
   const auto name = metadata.text(kPre);
   for (const auto& spec : kPreTokenizers) {
     if (name != spec.name) continue;
-    if (name == kDefault.name)
+    if (name == kDefaultPreTokenizer.name)
       log::warn(
           "{}: {} is {}, which stands for a pre-tokenizer that the converter did not know; ids are "
           "llama.cpp's and may not be the model's own: if you can, {}",
@@ -157,7 +156,7 @@ class GgufTokenizerReader {
       file_.model.vocabulary.add(tokens_[id], static_cast<std::int32_t>(id));
   }
 
-  // Both functions return the default of add_bos_token.
+  // Reads a byte-level BPE tokenizer. Returns the default of add_bos_token.
   bool read_byte_level() {
     const auto& spec = find_pre_tokenizer(metadata_);
     for (const Json& merge : metadata_.list(kMerges)) add_merge(merge);
@@ -188,6 +187,7 @@ class GgufTokenizerReader {
     file_.model.merges.push_back({find(std::string(left)), find(std::string(right)), find(both)});
   }
 
+  // Reads a SentencePiece tokenizer. Returns the default of add_bos_token.
   bool read_sentencepiece() {
     const bool prefixed = metadata_.flag("tokenizer.ggml.add_space_prefix", true);
     Json steps = Json::array();
@@ -207,6 +207,12 @@ class GgufTokenizerReader {
     return true;
   }
 
+  struct MergeCandidate {
+    double score;
+    std::size_t left_length, right_length;  // lengths in characters
+    BpeFile::Pair merge;
+  };
+
   // SentencePiece merges the adjacent pair whose merged token has the highest score. The equivalent
   // merge list contains every split of every token, ordered by score. Gemma's scores do not follow
   // the training order of its tokens, but its ids do.
@@ -215,61 +221,45 @@ class GgufTokenizerReader {
     if (!by_id && metadata_.list(kScores).size() != tokens_.size())
       bad_input("{}: {} scores for {} tokens", metadata_.where(), metadata_.list(kScores).size(),
                 tokens_.size());
-    struct Candidate {
-      double score;
-      std::size_t left_length, right_length;  // lengths in characters
-      BpeFile::Pair merge;
-    };
-    std::vector<Candidate> all;
+    std::vector<MergeCandidate> all;
     for (std::size_t id = 0; id < tokens_.size(); ++id) {
-      const auto into = static_cast<std::int32_t>(id);
-      std::vector<Candidate> splits;
-      for_each_split(tokens_[id], [&](auto left, auto left_length, auto right, auto right_length) {
-        splits.push_back({by_id ? -static_cast<double>(id) : score(id),
-                          left_length,
-                          right_length,
-                          {left, right, into}});
-      });
-      std::sort(splits.begin(), splits.end(), [](const Candidate& a, const Candidate& b) {
-        return std::tie(a.merge.left, a.merge.right) < std::tie(b.merge.left, b.merge.right);
+      const Json score = by_id ? Json(-static_cast<double>(id)) : metadata_.list(kScores)[id];
+      if (!score.is_number()) metadata_.fail(kScores, "a list of numbers");
+      auto splits = splits_of(id, score.get<double>());
+      std::ranges::sort(splits, {}, [](const MergeCandidate& split) {
+        return std::pair(split.merge.left, split.merge.right);
       });
       all.insert(all.end(), splits.begin(), splits.end());
     }
-    std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
-      return std::tie(a.score, a.left_length, a.right_length) >
-             std::tie(b.score, b.left_length, b.right_length);
+    std::ranges::stable_sort(all, std::greater<>(), [](const MergeCandidate& split) {
+      return std::tuple(split.score, split.left_length, split.right_length);
     });
     for (const auto& candidate : all) file_.model.merges.push_back(candidate.merge);
   }
 
-  double score(std::size_t id) const {
-    const Json& score = metadata_.list(kScores)[id];
-    if (!score.is_number()) metadata_.fail(kScores, "a list of numbers");
-    return score.get<double>();
-  }
-
-  // Calls `found` for every split of a token into two other tokens at a character boundary.
-  template <typename Found>
-  void for_each_split(const std::string& token, Found found) const {
+  // Returns every split of a token into two other tokens at a character boundary.
+  std::vector<MergeCandidate> splits_of(std::size_t id, double score) const {
     constexpr std::size_t kLongest = 1024;  // bytes; published tokens have fewer than 100
+    const std::string_view token = tokens_[id];
     if (token.size() > kLongest)
       bad_input("{}: a token of {} bytes, expected at most {}", metadata_.where(), token.size(),
                 kLongest);
-    const auto is_start = [&](char byte) { return !utf8::is_continuation(byte); };
-    const auto length =
-        static_cast<std::size_t>(std::count_if(token.begin(), token.end(), is_start));
-    std::size_t before = 0;
+    const auto length = utf8::count_characters(token);
+    std::vector<MergeCandidate> splits;
+    std::size_t before = 0;  // characters left of the split
     for (std::size_t at = 1; at < token.size(); ++at) {
       if (utf8::is_continuation(token[at])) continue;
       ++before;
-      const auto left = file_.model.vocabulary.find(std::string_view(token).substr(0, at));
-      const auto right =
-          left < 0 ? -1 : file_.model.vocabulary.find(std::string_view(token).substr(at));
-      if (right >= 0) found(left, before, right, length - before);
+      const auto left = file_.model.vocabulary.find(token.substr(0, at));
+      const auto right = left < 0 ? -1 : file_.model.vocabulary.find(token.substr(at));
+      if (right < 0) continue;
+      splits.push_back(
+          {score, before, length - before, {left, right, static_cast<std::int32_t>(id)}});
     }
+    return splits;
   }
 
-  // Returns -1 if the key is absent.
+  // Returns the token id stored under a metadata key, or -1 if the key is absent.
   std::int64_t special_id(const std::string& key) const {
     if (!metadata_.has(key)) return -1;
     const auto id = metadata_.natural(key);

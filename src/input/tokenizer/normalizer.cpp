@@ -1,14 +1,19 @@
-#include "input/tokenizer/normalizer.h"
-
 #include <vector>
 
+#include "base/core/error.h"
 #include "base/core/utf8.h"
 #include "base/io/json.h"
-#include "input/tokenizer/json_spec.h"
+#include "input/tokenizer/tokenizer_components.h"
+#include "input/tokenizer/tokenizer_json.h"
 #include "input/tokenizer/unicode.h"
 
 namespace qkscope {
 namespace {
+
+// Real normalizers grow a text at most 11-fold (NFKC of U+FDFA).
+std::size_t most_bytes(std::size_t size) {
+  return 64 * size + (1 << 16);
+}
 
 void lowercase(AlignedText& text, SectionEnds) {
   AlignedText::Rewrite rewrite(text);
@@ -63,9 +68,9 @@ void replace(AlignedText& text, const Pattern& pattern, const std::string& conte
 
 // Only simple replacements are certain: a space by U+2581, or one character by others where none of
 // them is white space or U+2581.
-CutSpace cut_space_of_replace(const std::string& literal, const std::string& content) {
+SpaceForm space_form_of_replace(const std::string& literal, const std::string& content) {
   if (literal == " ")
-    return content == unicode::kSpaceMarkUtf8 ? CutSpace::as_mark : CutSpace::uncertain;
+    return content == unicode::kSpaceMarkUtf8 ? SpaceForm::as_mark : SpaceForm::uncertain;
   const auto harmless = [&](const std::string& text) {
     for (std::size_t at = 0; at < text.size();) {
       const auto [code, size] = utf8::decode(text.data() + at);
@@ -75,7 +80,7 @@ CutSpace cut_space_of_replace(const std::string& literal, const std::string& con
     return !text.empty();
   };
   const bool plain = harmless(literal) && harmless(content) && utf8::count_characters(literal) == 1;
-  return plain ? CutSpace::as_space : CutSpace::uncertain;
+  return plain ? SpaceForm::as_space : SpaceForm::uncertain;
 }
 
 void prepend(AlignedText& text, const std::string& prefix) {
@@ -91,37 +96,83 @@ void prepend(AlignedText& text, const std::string& prefix) {
   rewrite.finish();
 }
 
-Normalizer make_sequence(const JsonSpec& spec) {
-  std::vector<Normalizer> parts;
-  CutSpace cut_space = CutSpace::as_space;
-  for (const Json& json : spec.list("normalizers")) {
-    const auto part = make_normalizer(json, spec.where());
-    if (!part) continue;
-    parts.push_back(*part);
-    if (cut_space != CutSpace::uncertain && part->cut_space != CutSpace::as_space)
-      cut_space = part->cut_space;
+}  // namespace
+
+AlignedText::AlignedText(std::string_view text, std::uint32_t offset, bool aligned)
+    : text_(text), offset_(offset), most_(most_bytes(text.size())), aligned_(aligned) {
+  if (!aligned) return;
+  spans_.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const std::uint32_t size = utf8::length(text[at]);
+    const auto begin = offset + static_cast<std::uint32_t>(at);
+    spans_.insert(spans_.end(), size, Span{begin, begin + size});
+    at += size;
   }
-  const auto apply = [parts](AlignedText& text, SectionEnds ends) {
-    for (const auto& part : parts) part.apply(text, ends);
-  };
-  return {.apply = apply, .cut_space = cut_space};
 }
 
-}  // namespace
+void AlignedText::borrow(const AlignedText& whole, Span range) {
+  text_ = whole.text_.substr(range.begin, range.end - range.begin);
+  offset_ = whole.offset_ + range.begin;
+  most_ = most_bytes(text_.size());
+  aligned_ = whole.aligned_;
+  spans_.clear();
+  if (aligned_) spans_.assign(whole.spans_.begin() + range.begin, whole.spans_.begin() + range.end);
+}
+
+AlignedText::Rewrite::Rewrite(AlignedText& target) : target_(target) {
+  text_.reserve(target.text_.size() + 16);
+}
+
+void AlignedText::Rewrite::keep(std::size_t size) {
+  text_.append(target_.text_.substr(at_, size));
+  if (target_.aligned_) {
+    const auto from = target_.spans_.begin() + static_cast<std::ptrdiff_t>(at_);
+    spans_.insert(spans_.end(), from, from + static_cast<std::ptrdiff_t>(size));
+  }
+  at_ += size;
+  check_growth();
+}
+
+void AlignedText::Rewrite::put(char32_t code, std::size_t consumed) {
+  const std::size_t before = text_.size();
+  utf8::append_code_point(text_, code);
+  if (target_.aligned_) {
+    const Span source = consumed > 0 ? target_.spans_[at_]
+                        : at_ > 0    ? target_.spans_[at_ - 1]
+                                     : Span{};
+    spans_.insert(spans_.end(), text_.size() - before, source);
+  }
+  at_ += consumed;
+  check_growth();
+}
+
+void AlignedText::Rewrite::check_growth() const {
+  if (text_.size() > target_.most_)
+    bad_input(
+        "the tokenizer makes more than {} bytes of one piece of text: its normalizers let the "
+        "text grow more than 64 times, which no real tokenizer does",
+        target_.most_);
+}
+
+void AlignedText::Rewrite::finish() {
+  target_.storage_ = std::move(text_);
+  target_.text_ = target_.storage_;
+  if (target_.aligned_) target_.spans_ = std::move(spans_);
+}
 
 std::optional<Normalizer> make_normalizer(const Json& json, const std::string& where) {
   if (json.is_null()) return std::nullopt;
-  const JsonSpec spec(json, "normalizer", where);
+  const ComponentSpec spec(json, "normalizer", where);
   const std::string& type = spec.type();
   const auto form = [&](unicode::Form f) {
     spec.allow({});
     return Normalizer{.apply = [f](AlignedText& text, SectionEnds) { unicode::normalize(text, f); },
                       .allows_cut_after_ideograph = true};
   };
-  if (type == "NFC") return form(unicode::Form::nfc);
-  if (type == "NFD") return form(unicode::Form::nfd);
-  if (type == "NFKC") return form(unicode::Form::nfkc);
-  if (type == "NFKD") return form(unicode::Form::nfkd);
+  if (type == "NFC") return form(unicode::kNfc);
+  if (type == "NFD") return form(unicode::kNfd);
+  if (type == "NFKC") return form(unicode::kNfkc);
+  if (type == "NFKD") return form(unicode::kNfkd);
   if (type == "Lowercase") {
     spec.allow({});
     return Normalizer{.apply = lowercase};
@@ -140,7 +191,7 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
     const auto content = spec.text("content");
     return Normalizer{
         .apply = [=](AlignedText& text, SectionEnds) { replace(text, pattern, content); },
-        .cut_space = cut_space_of_replace(literal, content)};
+        .space_form = space_form_of_replace(literal, content)};
   }
   if (type == "Prepend") {
     spec.allow({"prepend"});
@@ -151,9 +202,21 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
   }
   if (type == "Sequence") {
     spec.allow({"normalizers"});
-    return make_sequence(spec);
+    std::vector<Normalizer> parts;
+    SpaceForm space_form = SpaceForm::as_space;
+    for (const Json& part_json : spec.list("normalizers")) {
+      const auto part = make_normalizer(part_json, where);
+      if (!part) continue;
+      parts.push_back(*part);
+      if (space_form != SpaceForm::uncertain && part->space_form != SpaceForm::as_space)
+        space_form = part->space_form;
+    }
+    const auto apply = [parts](AlignedText& text, SectionEnds ends) {
+      for (const auto& part : parts) part.apply(text, ends);
+    };
+    return Normalizer{.apply = apply, .space_form = space_form};
   }
-  spec.unknown_type();
+  spec.fail_unknown_type();
 }
 
 }  // namespace qkscope

@@ -1,10 +1,195 @@
-#include "input/tokenizer/pattern.h"
-
 #include "base/core/utf8.h"
+#include "input/tokenizer/tokenizer_components.h"
 #include "input/tokenizer/unicode.h"
 
 namespace qkscope {
 namespace {
+
+using unicode::kLetter, unicode::kLower, unicode::kNewline, unicode::kNumber, unicode::kSpace,
+    unicode::kUpper;
+
+constexpr std::uint16_t kWordOrSpace = kLetter | kNumber | kSpace;
+
+struct Gpt2 {
+  static constexpr bool kAnyCase = false;     // contractions match in any case
+  static constexpr bool kSpacePrefix = true;  // only a space may precede a word
+  static constexpr bool kCaseWords = false;  // words end where lower case is followed by upper case
+  static constexpr unsigned kDigits = 0;     // maximum digits per piece; 0: unlimited
+  static constexpr bool kLineEnds = false;   // line breaks are pieces of their own
+  [[maybe_unused]] static constexpr bool kSlash = false;  // slashes may follow punctuation
+};
+struct Llama3 {
+  static constexpr bool kAnyCase = true, kSpacePrefix = false, kCaseWords = false;
+  static constexpr unsigned kDigits = 3;
+  static constexpr bool kLineEnds = true, kSlash = false;
+};
+struct Qwen2 : Llama3 {
+  static constexpr unsigned kDigits = 1;
+};
+struct Tekken : Llama3 {
+  static constexpr bool kCaseWords = true, kSlash = true;
+  static constexpr unsigned kDigits = 1;
+};
+
+// Each member function implements one alternative of the regular expression and returns the end of
+// the match, or its start if there is no match. The first matching alternative wins, as in a
+// backtracking engine.
+template <typename Family>
+class Scanner {
+ public:
+  explicit Scanner(std::string_view text)
+      : end_(text.data() + text.size()), properties_(unicode::properties()) {}
+
+  // Returns the end of the piece that starts at `at`, which must be before the end of the text.
+  const char* piece(const char* at) const {
+    const Character first = read(at);
+    if (const char* end = contraction(at); end != at) return end;
+    if (const char* end = words(at, first); end != at) return end;
+    if (const char* end = numbers(at, first); end != at) return end;
+    if (const char* end = punctuation(at, first); end != at) return end;
+    return spaces(at);
+  }
+
+ private:
+  struct Character {
+    std::uint16_t flags;
+    std::uint32_t size;
+  };
+
+  Character read(const char* at) const {
+    const auto byte = static_cast<unsigned char>(*at);
+    if (byte < 0x80) return {properties_[byte], 1};
+    const auto [code, size] = utf8::decode(at);
+    return {properties_[code], size};
+  }
+
+  // Returns the end of the run of characters with any of the flags, or with none if `with` is
+  // false.
+  const char* run(const char* at, std::uint16_t flags, bool with = true) const {
+    while (at < end_) {
+      const Character next = read(at);
+      if (((next.flags & flags) != 0) != with) break;
+      at += next.size;
+    }
+    return at;
+  }
+
+  // Contractions: 's 't 're 've 'm 'll 'd.
+  const char* contraction(const char* at) const {
+    if constexpr (Family::kCaseWords) return at;
+    if (*at != '\'' || end_ - at < 2) return at;
+    const auto low = [](char c) { return Family::kAnyCase && c >= 'A' && c <= 'Z' ? c + 32 : c; };
+    const int one = low(at[1]);
+    if (one == 's' || one == 't' || one == 'm' || one == 'd') return at + 2;
+    if (end_ - at < 3) return at;
+    // Under case folding, U+017F (long s) equals s.
+    if (Family::kAnyCase && at[1] == '\xC5' && at[2] == '\xBF') return at + 3;
+    const int two = low(at[2]);
+    const bool found =
+        (one == 'r' && two == 'e') || (one == 'v' && two == 'e') || (one == 'l' && two == 'l');
+    return found ? at + 3 : at;
+  }
+
+  // Words: ` ?\p{L}+` or `[^\r\n\p{L}\p{N}]?\p{L}+`.
+  const char* words(const char* at, Character first) const {
+    if constexpr (Family::kCaseWords) return case_words(at, first);
+    if (first.flags & kLetter) return run(at + first.size, kLetter);
+    const bool prefix =
+        Family::kSpacePrefix ? *at == ' ' : (first.flags & (kNumber | kNewline)) == 0;
+    if (!prefix) return at;
+    const char* letters = at + first.size;
+    const char* end = run(letters, kLetter);
+    return end == letters ? at : end;
+  }
+
+  // Words by case: `[^\r\n\p{L}\p{N}]?U*W+` or `[^\r\n\p{L}\p{N}]?U+W*`, where U is a character of
+  // upper or no case and W one of lower or no case.
+  const char* case_words(const char* at, Character first) const {
+    if (first.flags & (kNumber | kNewline)) return at;
+    const char* start = first.flags & kLetter ? at : at + first.size;
+    if (const char* end = lower_ending(start); end != start) return end;
+    if (start != at) {
+      if (const char* end = lower_ending(at); end != at) return end;
+    }
+    const char* end = run(start, kUpper);
+    return end == start ? at : end;
+  }
+
+  // Matches `U*W+`: characters of upper or no case, then at least one of lower or no case.
+  const char* lower_ending(const char* start) const {
+    const char* upper_end = start;
+    const char* last_both = start;  // end of the last character that is both upper and lower
+    while (upper_end < end_) {
+      const Character next = read(upper_end);
+      if ((next.flags & kUpper) == 0) break;
+      upper_end += next.size;
+      if (next.flags & kLower) last_both = upper_end;
+    }
+    const char* end = run(upper_end, kLower);
+    return end != upper_end ? end : last_both;
+  }
+
+  // Numbers: ` ?\p{N}+`, `\p{N}{1,3}` or `\p{N}`.
+  const char* numbers(const char* at, Character first) const {
+    if constexpr (Family::kDigits == 0) {
+      const char* start = *at == ' ' ? at + 1 : at;
+      const char* end = run(start, kNumber);
+      return end == start ? at : end;
+    }
+    if ((first.flags & kNumber) == 0) return at;
+    at += first.size;
+    for (unsigned i = 1; i < Family::kDigits && at < end_; ++i) {
+      const Character next = read(at);
+      if ((next.flags & kNumber) == 0) break;
+      at += next.size;
+    }
+    return at;
+  }
+
+  // Punctuation: ` ?[^\s\p{L}\p{N}]+`, followed by `[\r\n]*` or `[\r\n/]*`.
+  const char* punctuation(const char* at, Character first) const {
+    const char* start = *at == ' ' ? at + 1 : at;
+    if (start == at && (first.flags & kWordOrSpace)) return at;
+    const char* end = run(start, kWordOrSpace, false);
+    if (end == start) return at;
+    if constexpr (Family::kLineEnds) {
+      while (end < end_ && (*end == '\r' || *end == '\n' || (Family::kSlash && *end == '/'))) ++end;
+    }
+    return end;
+  }
+
+  // White space: `\s*[\r\n]+`, `\s+(?!\S)` or `\s+`.
+  const char* spaces(const char* at) const {
+    const char* end = at;
+    const char* line_end = at;
+    const char* last = at;  // start of the last character of the run
+    while (end < end_) {
+      const Character next = read(end);
+      if ((next.flags & kSpace) == 0) break;
+      last = end;
+      end += next.size;
+      if (next.flags & kNewline) line_end = end;
+    }
+    if (Family::kLineEnds && line_end != at) return line_end;
+    return end == end_ || last == at ? end : last;
+  }
+
+  const char* end_;
+  const std::uint16_t* properties_;
+};
+
+template <typename Family>
+void find_pieces(std::string_view text, std::vector<Match>& matches) {
+  const Scanner<Family> scanner(text);
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  for (const char* at = begin; at < end;) {
+    const char* const next = scanner.piece(at);
+    matches.push_back(
+        {{static_cast<std::uint32_t>(at - begin), static_cast<std::uint32_t>(next - begin)}, true});
+    at = next;
+  }
+}
 
 // Collects matches in order and fills in the gaps between them.
 class MatchCollector {
@@ -39,6 +224,15 @@ CharacterKind kind_at(std::string_view text, std::size_t at) {
 }
 
 }  // namespace
+
+std::optional<Pattern> make_family_pattern(std::string_view expression) {
+  const auto pattern = [](auto* find) { return Pattern{find, true, true}; };
+  if (expression == kGpt2Expression) return pattern(find_pieces<Gpt2>);
+  if (expression == kLlama3Expression) return pattern(find_pieces<Llama3>);
+  if (expression == kQwen2Expression) return pattern(find_pieces<Qwen2>);
+  if (expression == kTekkenExpression) return pattern(find_pieces<Tekken>);
+  return std::nullopt;
+}
 
 Pattern make_string_pattern(std::string literal) {
   return {.find = [literal = std::move(literal)](std::string_view text, auto& out) {

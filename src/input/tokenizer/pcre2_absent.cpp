@@ -1,6 +1,6 @@
 // Replaces pcre2_pattern.cpp in builds without PCRE2.
 #include "base/core/error.h"
-#include "input/tokenizer/pattern.h"
+#include "input/tokenizer/tokenizer_components.h"
 
 namespace qkscope {
 

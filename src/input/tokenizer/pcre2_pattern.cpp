@@ -1,4 +1,4 @@
-#include "input/tokenizer/pattern.h"
+#include "input/tokenizer/tokenizer_components.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <algorithm>
@@ -80,7 +80,7 @@ Owned<pcre2_code> compile(const std::string& expression, const std::string& show
 
 // Returns the content of a character class: `basis` plus all characters with the flag that PCRE2's
 // `basis` lacks.
-std::string extended(const std::string& basis, std::uint16_t flag) {
+std::string extend_class(const std::string& basis, std::uint16_t flag) {
   const auto code = compile("[" + basis + "]", basis, "qkscope");
   const Workspace& work = Workspace::of_this_thread();
   std::string inside = basis;
@@ -107,16 +107,16 @@ struct ExtendedClass {
 const std::vector<ExtendedClass>& extended_classes() {
   return fork_safe_static([] {
     return std::vector<ExtendedClass>{
-        {"\\w", "\\W", extended("\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}", unicode::kRegexWord)},
-        {"\\s", "\\S", extended("\\x{9}-\\x{D}\\x{85}\\p{Z}", unicode::kSpace)},
-        {"\\p{L}", "\\P{L}", extended("\\p{L}", unicode::kLetter)},
-        {"\\p{N}", "\\P{N}", extended("\\p{N}", unicode::kNumber)},
+        {"\\w", "\\W", extend_class("\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}", unicode::kRegexWord)},
+        {"\\s", "\\S", extend_class("\\x{9}-\\x{D}\\x{85}\\p{Z}", unicode::kSpace)},
+        {"\\p{L}", "\\P{L}", extend_class("\\p{L}", unicode::kLetter)},
+        {"\\p{N}", "\\P{N}", extend_class("\\p{N}", unicode::kNumber)},
     };
   });
 }
 
 // Replaces character classes by the extended ones. Negated classes inside [...] are left unchanged.
-std::string spelled_out(std::string_view expression) {
+std::string expand_character_classes(std::string_view expression) {
   std::string out;
   bool in_class = false;
   for (std::size_t at = 0; at < expression.size();) {
@@ -140,46 +140,32 @@ std::string spelled_out(std::string_view expression) {
   return out;
 }
 
-class Pcre2Search {
- public:
-  Pcre2Search(const std::string& expression, std::string where)
-      : where_(std::move(where)), code_(compile(spelled_out(expression), expression, where_)) {}
-
-  void find(std::string_view text, std::vector<Match>& out) const {
-    const Workspace& work = Workspace::of_this_thread();
-    std::size_t last_end = 0;
-    bool any = false;
-    const auto push = [&](std::size_t begin, std::size_t end, bool matched) {
-      out.push_back(
-          {{static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)}, matched});
-    };
-    for (std::size_t from = 0; from <= text.size() && search(text, from, work);) {
-      const std::size_t begin = work.begin(), end = work.end();
-      if (begin == end && any &&
-          last_end == end) {  // skip an empty match directly after another match
-        from = end + (end < text.size() ? utf8::length(text[end]) : 1);
-        continue;
-      }
-      if (last_end < begin) push(last_end, begin, false);
-      push(begin, end, true);
-      from = last_end = end;
-      any = true;
-    }
-    if (last_end < text.size()) push(last_end, text.size(), false);
-  }
-
- private:
-  bool search(std::string_view text, std::size_t from, const Workspace& work) const {
-    const int found = work.match(code_.get(), text, from);
-    if (found == PCRE2_ERROR_NOMATCH) return false;
+// Appends all matches and the gaps between them. Error messages start with `where`.
+void find_matches(const pcre2_code* code, std::string_view text, const std::string& where,
+                  std::vector<Match>& out) {
+  const Workspace& work = Workspace::of_this_thread();
+  std::size_t last_end = 0;
+  bool any = false;
+  const auto push = [&](std::size_t begin, std::size_t end, bool matched) {
+    out.push_back({{static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)}, matched});
+  };
+  for (std::size_t from = 0; from <= text.size();) {
+    const int found = work.match(code, text, from);
+    if (found == PCRE2_ERROR_NOMATCH) break;
     if (found < 0)
-      bad_input("{}: the pattern gave up at byte {} of a text: {}", where_, from, message(found));
-    return true;
+      bad_input("{}: the pattern gave up at byte {} of a text: {}", where, from, message(found));
+    const std::size_t begin = work.begin(), end = work.end();
+    if (begin == end && any && last_end == end) {  // an empty match directly after another match
+      from = end + (end < text.size() ? utf8::length(text[end]) : 1);
+      continue;
+    }
+    if (last_end < begin) push(last_end, begin, false);
+    push(begin, end, true);
+    from = last_end = end;
+    any = true;
   }
-
-  std::string where_;
-  Owned<pcre2_code> code_;
-};
+  if (last_end < text.size()) push(last_end, text.size(), false);
+}
 
 }  // namespace
 
@@ -187,8 +173,11 @@ Pattern make_pcre2_pattern(const std::string& expression, const std::string& whe
   constexpr std::size_t kLongest = 16 << 10;  // bytes; every \w expands to several hundred bytes
   if (expression.size() > kLongest)
     bad_input("{}: a pattern of {} bytes; at most {} are read", where, expression.size(), kLongest);
-  const auto compiled = std::make_shared<const Pcre2Search>(expression, where);
-  return {.find = [=](std::string_view text, auto& matches) { compiled->find(text, matches); }};
+  const std::shared_ptr<const pcre2_code> code =
+      compile(expand_character_classes(expression), expression, where);
+  return {.find = [=](std::string_view text, std::vector<Match>& matches) {
+    find_matches(code.get(), text, where, matches);
+  }};
 }
 
 }  // namespace qkscope

@@ -1,19 +1,20 @@
-#include "input/tokenizer/post_processor.h"
-
 #include <algorithm>
+#include <charconv>
+#include <optional>
 
-#include "base/core/error.h"
+#include <fmt/ranges.h>
+
 #include "base/core/utf8.h"
 #include "base/io/json.h"
-#include "input/tokenizer/byte_alphabet.h"
-#include "input/tokenizer/json_spec.h"
+#include "input/tokenizer/tokenizer_components.h"
+#include "input/tokenizer/tokenizer_json.h"
 #include "input/tokenizer/unicode.h"
 #include "input/tokenizer/vocabulary.h"
 
 namespace qkscope {
 namespace {
 
-std::int32_t parse_id(const JsonSpec& spec, const Json& json) {
+std::int32_t parse_id(const ComponentSpec& spec, const Json& json) {
   if (!json.is_number_integer()) spec.fail("has an id that is no integer");
   const auto id = json.get<std::int64_t>();
   if (id < 0 || id > Vocabulary::kMaxId) spec.fail(fmt::format("has the id {}", id));
@@ -44,6 +45,111 @@ void trim(PostProcessor::Tokens& tokens, bool prefix_space) {
   }
 }
 
+using TokenStrings = std::vector<std::string>;
+using DecoderStep = std::function<void(TokenStrings&)>;
+
+void decode_bytes(TokenStrings& tokens) {
+  std::string bytes, of_token;
+  for (const std::string& token : tokens)
+    bytes += from_byte_alphabet(token, of_token) ? of_token : token;
+  tokens.assign(1, replace_invalid_utf8(bytes));
+}
+
+// Parses a byte-fallback token: "<0x61>" is the byte 0x61.
+std::optional<char> fallback_byte(const std::string& token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return std::nullopt;
+  unsigned byte = 0;
+  const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
+  if (error != std::errc() || end != token.data() + 5) return std::nullopt;
+  return static_cast<char>(byte);
+}
+
+void decode_fallback(TokenStrings& tokens) {
+  TokenStrings out;
+  std::string bytes;
+  const auto settle = [&] {
+    if (find_invalid_utf8(bytes) == std::string::npos) {
+      if (!bytes.empty()) out.push_back(bytes);
+    } else {
+      out.insert(out.end(), bytes.size(), utf8::encode_code_point(0xFFFD));
+    }
+    bytes.clear();
+  };
+  for (std::string& token : tokens) {
+    if (const auto byte = fallback_byte(token)) {
+      bytes.push_back(*byte);
+      continue;
+    }
+    settle();
+    out.push_back(std::move(token));
+  }
+  settle();
+  tokens = std::move(out);
+}
+
+// Removes up to `front` leading and up to `back` trailing copies of `content`.
+void strip(std::string& token, const std::string& content, std::int64_t front, std::int64_t back) {
+  for (; front > 0 && token.starts_with(content); --front) token.erase(0, content.size());
+  for (; back > 0 && token.ends_with(content); --back) token.erase(token.size() - content.size());
+}
+
+std::string replace_matches(const Pattern& pattern, const std::string& content,
+                            const std::string& token) {
+  std::vector<Match> matches;
+  pattern.find(token, matches);
+  std::string out;
+  for (const auto& [range, matched] : matches)
+    out += matched ? content : token.substr(range.begin, range.end - range.begin);
+  return out;
+}
+
+void add_decoder_steps(const Json& json, const std::string& where,
+                       std::vector<DecoderStep>& steps) {
+  const ComponentSpec spec(json, "decoder", where);
+  const std::string& type = spec.type();
+  if (type == "Sequence") {
+    spec.allow({"decoders"});
+    for (const Json& part : spec.list("decoders")) add_decoder_steps(part, where, steps);
+  } else if (type == "ByteLevel") {
+    spec.allow({"add_prefix_space", "trim_offsets", "use_regex"});
+    steps.push_back(decode_bytes);
+  } else if (type == "ByteFallback") {
+    spec.allow({});
+    steps.push_back(decode_fallback);
+  } else if (type == "Fuse") {
+    spec.allow({});
+    steps.push_back(
+        [](TokenStrings& tokens) { tokens.assign(1, fmt::format("{}", fmt::join(tokens, ""))); });
+  } else if (type == "Strip") {
+    spec.allow({"content", "start", "stop"});
+    const std::string content = spec.text("content");
+    if (utf8::count_characters(content) != 1) spec.fail("\"content\" must be one character");
+    steps.push_back(
+        [=, start = spec.integer("start"), stop = spec.integer("stop")](TokenStrings& tokens) {
+          for (std::string& token : tokens) strip(token, content, start, stop);
+        });
+  } else if (type == "Replace") {
+    spec.allow({"pattern", "content"});
+    steps.push_back(
+        [pattern = spec.pattern(), content = spec.text("content")](TokenStrings& tokens) {
+          for (std::string& token : tokens) token = replace_matches(pattern, content, token);
+        });
+  } else if (type == "Metaspace") {
+    spec.allow({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
+    const std::string mark = spec.text("replacement");
+    if (utf8::count_characters(mark) != 1) spec.fail("\"replacement\" must be one character");
+    const bool prepended =
+        spec.text("prepend_scheme", "always") != "never" && spec.flag("add_prefix_space", true);
+    // The first token loses the mark that the encoder prepended.
+    steps.push_back([=, pattern = make_string_pattern(mark)](TokenStrings& tokens) {
+      for (std::size_t i = 0; i < tokens.size(); ++i)
+        tokens[i] = replace_matches(pattern, i == 0 && prepended ? "" : " ", tokens[i]);
+    });
+  } else {
+    spec.fail_unknown_type();
+  }
+}
+
 }  // namespace
 
 PostProcessor::PostProcessor(const Json& spec, const std::string& where) {
@@ -61,7 +167,7 @@ PostProcessor PostProcessor::around(std::int32_t first, std::int32_t last) {
 }
 
 void PostProcessor::read(const Json& json, const std::string& where) {
-  const JsonSpec spec(json, "post_processor", where);
+  const ComponentSpec spec(json, "post_processor", where);
   const std::string& type = spec.type();
   Step step;
   if (type == "Sequence") {
@@ -89,12 +195,12 @@ void PostProcessor::read(const Json& json, const std::string& where) {
   } else if (type == "TemplateProcessing") {
     step.pieces = read_template(spec);
   } else {
-    spec.unknown_type();
+    spec.fail_unknown_type();
   }
   steps_.push_back(std::move(step));
 }
 
-std::vector<PostProcessor::Piece> PostProcessor::read_template(const JsonSpec& spec) {
+std::vector<PostProcessor::Piece> PostProcessor::read_template(const ComponentSpec& spec) {
   spec.allow({"single", "pair", "special_tokens"});
   const Json& specials = spec.value("special_tokens");
   if (!specials.is_object()) spec.fail("\"special_tokens\" must be an object");
@@ -127,9 +233,8 @@ std::vector<PostProcessor::Piece> PostProcessor::read_template(const JsonSpec& s
 
 std::int64_t PostProcessor::added() const {
   std::int64_t count = 0;
-  for (const Step& step : steps_) {
+  for (const Step& step : steps_)
     for (const Piece& piece : step.pieces) count += std::ssize(piece.ids);
-  }
   return count;
 }
 
@@ -156,6 +261,15 @@ void PostProcessor::apply(Tokens& tokens, bool add_special) const {
     }
     tokens = std::move(out);
   }
+}
+
+Decoder make_decoder(const Json& spec, const std::string& where) {
+  std::vector<DecoderStep> steps;
+  if (!spec.is_null()) add_decoder_steps(spec, where, steps);
+  return [steps, separator = spec.is_null() ? " " : ""](TokenStrings tokens) {
+    for (const auto& step : steps) step(tokens);
+    return fmt::format("{}", fmt::join(tokens, separator));
+  };
 }
 
 }  // namespace qkscope

@@ -1,17 +1,87 @@
-#include "input/tokenizer/pre_tokenizer.h"
-
 #include <algorithm>
 #include <utility>
 
-#include "base/core/error.h"
+#include <fmt/format.h>
+
 #include "base/core/utf8.h"
 #include "base/io/json.h"
-#include "input/tokenizer/byte_alphabet.h"
-#include "input/tokenizer/json_spec.h"
+#include "input/tokenizer/tokenizer_components.h"
+#include "input/tokenizer/tokenizer_json.h"
 #include "input/tokenizer/unicode.h"
 
 namespace qkscope {
 namespace {
+
+// How delimiters (the matches of the pattern) are treated.
+enum class Delimiters { removed, isolated, merged_with_previous, merged_with_next, contiguous };
+
+struct SplitRule {
+  Delimiters delimiters = Delimiters::isolated;
+  bool invert = false;        // gaps between matches are the delimiters
+  bool by_character = false;  // the pattern matches single characters only
+};
+
+void merge_with_next(const std::vector<Match>& matches, std::vector<Span>& ranges) {
+  const auto first = static_cast<std::ptrdiff_t>(ranges.size());
+  bool following = false;
+  for (auto at = matches.rbegin(); at != matches.rend(); ++at) {
+    if (at->matched && !following && std::ssize(ranges) > first)
+      ranges.back().begin = at->range.begin;
+    else
+      ranges.push_back(at->range);
+    following = at->matched;
+  }
+  std::reverse(ranges.begin() + first, ranges.end());
+}
+
+// Appends the ranges of one piece.
+void add_ranges(const std::vector<Match>& matches, Delimiters delimiters,
+                std::vector<Span>& ranges) {
+  if (delimiters == Delimiters::merged_with_next) return merge_with_next(matches, ranges);
+  const std::size_t first = ranges.size();
+  bool previous = false;
+  for (const auto& [range, matched] : matches) {
+    if (matched && delimiters == Delimiters::removed) continue;
+    const bool joins = (delimiters == Delimiters::merged_with_previous && matched && !previous) ||
+                       (delimiters == Delimiters::contiguous && matched == previous);
+    if (joins && ranges.size() > first)
+      ranges.back().end = range.end;
+    else
+      ranges.push_back(range);
+    previous = matched;
+  }
+}
+
+// Splits every piece at the matches of the pattern and replaces `pieces.ranges`.
+void split_pieces(const Pattern& pattern, SplitRule rule, Pieces& pieces) {
+  const std::string_view text = pieces.text.text();
+  std::vector<Match> matches;
+  std::vector<Span> ranges;
+  matches.reserve(text.size() / 4);
+  ranges.reserve(text.size() / 4);
+  for (const Span piece : pieces.ranges) {
+    matches.clear();
+    pattern.find(text.substr(piece.begin, piece.end - piece.begin), matches);
+    for (Match& match : matches) {
+      match.range.begin += piece.begin;
+      match.range.end += piece.begin;
+      match.matched ^= rule.invert;
+    }
+    add_ranges(matches, rule.delimiters, ranges);
+  }
+  std::erase_if(ranges, [](const Span& range) { return range.begin == range.end; });
+  pieces.ranges = std::move(ranges);
+}
+
+PreTokenizerStage make_split_stage(const Pattern& pattern, SplitRule rule) {
+  const bool separates =
+      rule.delimiters == Delimiters::isolated || rule.delimiters == Delimiters::removed;
+  const CutBehavior at_mark = rule.by_character ? CutBehavior::local : CutBehavior::uncertain;
+  return {.apply = [=](Pieces& pieces) { split_pieces(pattern, rule, pieces); },
+          .at_space = separates && pattern.breaks_before_space ? CutBehavior::breaks : at_mark,
+          .at_mark = at_mark,
+          .breaks_after_ideograph = separates && pattern.breaks_after_ideograph};
+}
 
 // Rewrites every piece with `change(rewrite, piece)`, which must consume the whole piece.
 template <typename Change>
@@ -28,177 +98,134 @@ void rewrite_pieces(Pieces& pieces, Change change) {
 }
 
 // Inserts `prefix` before the first character of the piece.
-void put_before(AlignedText::Rewrite& rewrite, char32_t prefix) {
+void insert_before_piece(AlignedText::Rewrite& rewrite, char32_t prefix) {
   const auto [first, size] = utf8::decode(rewrite.old().data() + rewrite.position());
   rewrite.put(prefix, size);
   rewrite.put(first, 0);
 }
 
-class Metaspace : public PreTokenizerStage {
- public:
-  enum class Prepend { never, first, always };
+// Copies the text up to the next space and replaces that space by the mark.
+void replace_space(AlignedText::Rewrite& rewrite, std::size_t end, char32_t mark) {
+  const std::size_t at = rewrite.position();
+  const std::size_t space = rewrite.old().substr(0, end).find(' ', at);
+  if (space == std::string_view::npos) return rewrite.keep(end - at);
+  rewrite.keep(space - at);
+  rewrite.put(mark, 1);
+}
 
-  Metaspace(char32_t mark, Prepend prepend, bool split)
-      : mark_(mark),
-        prepend_(prepend),
-        split_(split),
-        pattern_(make_string_pattern(utf8::encode_code_point(mark))) {}
-
-  void apply(Pieces& pieces) const override {
-    rewrite_pieces(pieces, [&](AlignedText::Rewrite& rewrite, Span piece) {
-      if (wants_mark(pieces, piece)) put_before(rewrite, mark_);
-      while (rewrite.position() < piece.end) replace_space(rewrite, piece.end);
-    });
-    if (split_) split_pieces(pattern_, {SplitBehavior::merged_with_next}, pieces);
-  }
-
-  AtCut at_cut(CutSpace space) const override {
-    if (space == CutSpace::as_mark && mark_ != unicode::kSpaceMark) return AtCut::uncertain;
-    return split_ ? AtCut::breaks : AtCut::local;
-  }
-  bool needs_alignment() const override { return prepend_ == Prepend::first; }
-
- private:
-  bool wants_mark(const Pieces& pieces, Span piece) const {
-    if (prepend_ == Prepend::never || (piece.begin == 0 && !pieces.begins)) return false;
-    if (prepend_ == Prepend::first && !pieces.text.starts_document(piece.begin)) return false;
+PreTokenizerStage make_metaspace(const ComponentSpec& spec) {
+  spec.allow({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
+  const std::string replacement = spec.text("replacement");
+  if (utf8::count_characters(replacement) != 1) spec.fail("\"replacement\" must be one character");
+  const std::string scheme = spec.text("prepend_scheme", "always");
+  const bool never = scheme == "never", only_first = scheme == "first";
+  if (!never && !only_first && scheme != "always")
+    spec.fail(fmt::format("has the unknown prepend_scheme \"{}\"", scheme));
+  if (!spec.flag("add_prefix_space", true) && !never)
+    spec.fail("says add_prefix_space false and a prepend_scheme other than \"never\"");
+  const bool split = spec.flag("split", true);
+  const char32_t mark = utf8::decode(replacement.data()).code;
+  const auto wants_mark = [=](const Pieces& pieces, Span piece) {
+    if (never || (piece.begin == 0 && !pieces.begins)) return false;
+    if (only_first && !pieces.text.starts_document(piece.begin)) return false;
     const char32_t first = utf8::decode(pieces.text.text().data() + piece.begin).code;
-    return first != U' ' && first != mark_;
-  }
-
-  // Copies the text up to the next space and replaces that space by the mark.
-  void replace_space(AlignedText::Rewrite& rewrite, std::size_t end) const {
-    const std::size_t at = rewrite.position();
-    const std::size_t space = rewrite.old().substr(0, end).find(' ', at);
-    if (space == std::string_view::npos) return rewrite.keep(end - at);
-    rewrite.keep(space - at);
-    rewrite.put(mark_, 1);
-  }
-
-  char32_t mark_;
-  Prepend prepend_;
-  bool split_;
-  Pattern pattern_;
-};
-
-class ByteLevel : public PreTokenizerStage {
- public:
-  // `map`: replace every byte by its character in the byte-level alphabet, for later stages.
-  ByteLevel(const JsonSpec& spec, bool map)
-      : prefix_space_(spec.flag("add_prefix_space")),
-        map_(map),
-        split_(spec.flag("use_regex", true)
-                   ? make_split_stage(*make_family_pattern(kGpt2Expression), {})
-                   : nullptr) {}
-
-  void apply(Pieces& pieces) const override {
-    if (prefix_space_) add_spaces(pieces);
-    if (split_) split_->apply(pieces);
-    if (map_) map_bytes(pieces);
-  }
-  AtCut at_cut(CutSpace space) const override {
-    return split_ ? split_->at_cut(space) : AtCut::local;
-  }
-  bool breaks_after_ideograph() const override {
-    return split_ && split_->breaks_after_ideograph();
-  }
-
- private:
-  static bool wants_space(const Pieces& pieces, Span piece) {
-    return pieces.text.text()[piece.begin] != ' ' && (piece.begin > 0 || pieces.begins);
-  }
-
-  static void add_spaces(Pieces& pieces) {
-    const bool any = std::any_of(pieces.ranges.begin(), pieces.ranges.end(),
-                                 [&](Span piece) { return wants_space(pieces, piece); });
-    if (!any) return;
+    return first != U' ' && first != mark;
+  };
+  const auto apply = [=, pattern = make_string_pattern(replacement)](Pieces& pieces) {
     rewrite_pieces(pieces, [&](AlignedText::Rewrite& rewrite, Span piece) {
-      if (wants_space(pieces, piece)) put_before(rewrite, U' ');
-      rewrite.keep(piece.end - rewrite.position());
+      if (wants_mark(pieces, piece)) insert_before_piece(rewrite, mark);
+      while (rewrite.position() < piece.end) replace_space(rewrite, piece.end, mark);
     });
-  }
+    if (split) split_pieces(pattern, {Delimiters::merged_with_next}, pieces);
+  };
+  const CutBehavior at_space = split ? CutBehavior::breaks : CutBehavior::local;
+  return {.apply = apply,
+          .at_space = at_space,
+          .at_mark = mark == unicode::kSpaceMark ? at_space : CutBehavior::uncertain,
+          .needs_alignment = only_first};
+}
 
-  static void map_bytes(Pieces& pieces) {
-    rewrite_pieces(pieces, [](AlignedText::Rewrite& rewrite, Span piece) {
-      while (rewrite.position() < piece.end) {
-        const char* at = rewrite.old().data() + rewrite.position();
-        const std::uint32_t size = utf8::length(*at);
-        for (std::uint32_t i = 0; i < size; ++i)
-          rewrite.put(byte_to_character(at[i]), i == 0 ? size : 0);
-      }
-    });
-  }
+void add_prefix_spaces(Pieces& pieces) {
+  const auto wants_space = [&](Span piece) {
+    return pieces.text.text()[piece.begin] != ' ' && (piece.begin > 0 || pieces.begins);
+  };
+  if (std::none_of(pieces.ranges.begin(), pieces.ranges.end(), wants_space)) return;
+  rewrite_pieces(pieces, [&](AlignedText::Rewrite& rewrite, Span piece) {
+    if (wants_space(piece)) insert_before_piece(rewrite, U' ');
+    rewrite.keep(piece.end - rewrite.position());
+  });
+}
 
-  bool prefix_space_;
-  bool map_;
-  std::unique_ptr<const PreTokenizerStage> split_;
-};
+// Replaces every byte by its character in the byte-level alphabet.
+void map_bytes(Pieces& pieces) {
+  rewrite_pieces(pieces, [](AlignedText::Rewrite& rewrite, Span piece) {
+    while (rewrite.position() < piece.end) {
+      const char* at = rewrite.old().data() + rewrite.position();
+      const std::uint32_t size = utf8::length(*at);
+      for (std::uint32_t i = 0; i < size; ++i)
+        rewrite.put(byte_to_character(at[i]), i == 0 ? size : 0);
+    }
+  });
+}
 
-using Stage = std::unique_ptr<const PreTokenizerStage>;
+// The last stage leaves bytes unmapped: BpeModel reads raw bytes.
+PreTokenizerStage make_byte_level(const ComponentSpec& spec, bool last) {
+  spec.allow({"add_prefix_space", "trim_offsets", "use_regex"});
+  const bool prefix_space = spec.flag("add_prefix_space");
+  PreTokenizerStage stage;
+  if (spec.flag("use_regex", true))
+    stage = make_split_stage(*make_family_pattern(kGpt2Expression), {});
+  stage.apply = [=, split = stage.apply](Pieces& pieces) {
+    if (prefix_space) add_prefix_spaces(pieces);
+    if (split) split(pieces);
+    if (!last) map_bytes(pieces);
+  };
+  return stage;
+}
 
-SplitBehavior parse_behavior(const JsonSpec& spec, const std::string& name) {
-  if (name == "Removed") return SplitBehavior::removed;
-  if (name == "Isolated") return SplitBehavior::isolated;
-  if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
-  if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
-  if (name == "Contiguous") return SplitBehavior::contiguous;
+Delimiters parse_delimiters(const ComponentSpec& spec, const std::string& name) {
+  if (name == "Removed") return Delimiters::removed;
+  if (name == "Isolated") return Delimiters::isolated;
+  if (name == "MergedWithPrevious") return Delimiters::merged_with_previous;
+  if (name == "MergedWithNext") return Delimiters::merged_with_next;
+  if (name == "Contiguous") return Delimiters::contiguous;
   spec.fail(fmt::format("has the unknown behavior \"{}\"", name));
 }
 
-Stage make_metaspace(const JsonSpec& spec) {
-  spec.allow({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
-  const std::string mark = spec.text("replacement");
-  if (utf8::count_characters(mark) != 1) spec.fail("\"replacement\" must be one character");
-  const std::string scheme = spec.text("prepend_scheme", "always");
-  using Scheme = Metaspace::Prepend;
-  const auto prepend = scheme == "never"   ? Scheme::never
-                       : scheme == "first" ? Scheme::first
-                                           : Scheme::always;
-  if (prepend == Scheme::always && scheme != "always")
-    spec.fail(fmt::format("has the unknown prepend_scheme \"{}\"", scheme));
-  if (!spec.flag("add_prefix_space", true) && prepend != Scheme::never)
-    spec.fail("says add_prefix_space false and a prepend_scheme other than \"never\"");
-  return std::make_unique<Metaspace>(utf8::decode(mark.data()).code, prepend,
-                                     spec.flag("split", true));
-}
-
-Stage make_stage(const JsonSpec& spec, bool last) {
+PreTokenizerStage make_stage(const ComponentSpec& spec, bool last) {
   const std::string& type = spec.type();
   if (type == "Split") {
     spec.allow({"pattern", "behavior", "invert"});
     return make_split_stage(spec.pattern(),
-                            {parse_behavior(spec, spec.text("behavior")), spec.flag("invert")});
+                            {parse_delimiters(spec, spec.text("behavior")), spec.flag("invert")});
   }
   if (type == "Metaspace") return make_metaspace(spec);
-  if (type == "ByteLevel") {
-    spec.allow({"add_prefix_space", "trim_offsets", "use_regex"});
-    return std::make_unique<ByteLevel>(spec, !last);
-  }
+  if (type == "ByteLevel") return make_byte_level(spec, last);
   if (type == "Digits") {
     spec.allow({"individual_digits"});
     const auto behavior =
-        spec.flag("individual_digits") ? SplitBehavior::isolated : SplitBehavior::contiguous;
+        spec.flag("individual_digits") ? Delimiters::isolated : Delimiters::contiguous;
     return make_split_stage(make_property_pattern(unicode::kDigit), {behavior, false, true});
   }
   if (type == "Punctuation") {
     spec.allow({"behavior"});
-    const auto behavior = parse_behavior(spec, spec.text("behavior", "Isolated"));
+    const auto behavior = parse_delimiters(spec, spec.text("behavior", "Isolated"));
     return make_split_stage(make_property_pattern(unicode::kPunctuation), {behavior, false, true});
   }
   if (type == "Whitespace") {
     spec.allow({});
-    return make_split_stage(make_words_pattern(), {SplitBehavior::removed, true});
+    return make_split_stage(make_words_pattern(), {Delimiters::removed, true});
   }
   if (type == "WhitespaceSplit") {
     spec.allow({});
-    return make_split_stage(make_property_pattern(unicode::kSpace), {SplitBehavior::removed});
+    return make_split_stage(make_property_pattern(unicode::kSpace), {Delimiters::removed});
   }
-  spec.unknown_type();
+  spec.fail_unknown_type();
 }
 
-// Flattens nested sequences into one list.
+// Flattens nested Sequence components into one list of stages.
 void flatten(const Json& json, const std::string& where, std::vector<const Json*>& out) {
-  const JsonSpec spec(json, "pre_tokenizer", where);
+  const ComponentSpec spec(json, "pre_tokenizer", where);
   if (spec.type() != "Sequence") return out.push_back(&json);
   spec.allow({"pretokenizers"});
   for (const Json& part : spec.list("pretokenizers")) flatten(part, where, out);
@@ -211,7 +238,7 @@ PreTokenizer::PreTokenizer(const Json& json, const std::string& where) {
   std::vector<const Json*> specs;
   flatten(json, where, specs);
   for (const Json* part : specs) {
-    const JsonSpec spec(*part, "pre_tokenizer", where);
+    const ComponentSpec spec(*part, "pre_tokenizer", where);
     const bool last = part == specs.back();
     gives_bytes_ = last && spec.type() == "ByteLevel";
     stages_.push_back(make_stage(spec, last));
@@ -219,16 +246,15 @@ PreTokenizer::PreTokenizer(const Json& json, const std::string& where) {
 }
 
 bool PreTokenizer::needs_alignment() const {
-  return std::any_of(stages_.begin(), stages_.end(),
-                     [](const auto& stage) { return stage->needs_alignment(); });
+  return std::ranges::any_of(stages_, &PreTokenizerStage::needs_alignment);
 }
 
-AtCut PreTokenizer::at_cut(CutSpace space) const {
+CutBehavior PreTokenizer::at_cut(SpaceForm space) const {
   for (const auto& stage : stages_) {
-    const AtCut one = stage->at_cut(space);
-    if (one != AtCut::local) return one;
+    const CutBehavior one = space == SpaceForm::as_mark ? stage.at_mark : stage.at_space;
+    if (one != CutBehavior::local) return one;
   }
-  return AtCut::local;
+  return CutBehavior::local;
 }
 
 }  // namespace qkscope

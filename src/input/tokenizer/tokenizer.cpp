@@ -1,27 +1,25 @@
 #include "qkscope/tokenizer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <limits>
-#include <mutex>
-#include <thread>
+#include <memory>
 
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
 #include "base/core/utf8.h"
 #include "base/io/folder.h"
-#include "input/tokenizer/decoder.h"
 #include "input/tokenizer/encoder.h"
-#include "input/tokenizer/gguf_tokenizer.h"
-#include "input/tokenizer/post_processor.h"
 #include "input/tokenizer/tokenizer_file.h"
 
 namespace qkscope {
 namespace {
 
 constexpr std::size_t kPieceBytes = 64 * 1024;  // bytes encoded at once; fits into the CPU cache
-constexpr std::size_t kParallelBytes = 4 * kPieceBytes;  // longer texts are encoded in parallel
-constexpr std::size_t kBytesPerId = 5;                   // estimated bytes of text per id
+constexpr std::size_t kParallelBytes = 4 * kPieceBytes;   // longer texts are encoded in parallel
+constexpr std::size_t kUnlimited = std::size_t{1} << 60;  // ids; kUnlimited * kBytesPerId fits
+constexpr std::size_t kBytesPerId = 5;                    // estimated bytes of text per id
 
 Encoder::Parts make_parts(TokenizerFile& file) {
   Encoder::Parts parts;
@@ -75,7 +73,8 @@ void truncate(Encoder::Tokens& tokens, std::size_t count, bool keep_last) {
 
 // Converts byte positions to character positions. Sources may exceed the text if a prefix was
 // encoded by byte fallback; the results then match those of the Hugging Face library.
-std::vector<TokenOffset> to_characters(std::string_view text, const std::vector<Span>& sources) {
+std::vector<TokenOffset> to_character_offsets(std::string_view text,
+                                              const std::vector<Span>& sources) {
   std::vector<std::int64_t> characters(text.size() + 1);
   std::int64_t count = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -107,49 +106,26 @@ struct Tokenizer::State {
   explicit State(TokenizerFile file)
       : encoder(make_parts(file)),
         post_processor(make_post_processor(file, encoder)),
-        decoder(file.decoder, file.path),
+        decoder(make_decoder(file.decoder, file.path)),
         bos(find_id(encoder, file.bos)),
         eos(find_id(encoder, file.eos)),
         truncates_left(file.truncates_left) {}
 
-  // Borrows a workspace with warm caches from a pool and returns it on destruction.
-  class WorkspaceLoan {
-   public:
-    explicit WorkspaceLoan(State& state) : state_(state) {
-      if (const auto lock = state.try_lock_briefly(); lock && !state.idle.empty()) {
-        work_ = std::move(state.idle.back());
-        state.idle.pop_back();
-      } else {
-        work_ = std::make_unique<Encoder::Workspace>();
-      }
-    }
-    ~WorkspaceLoan() {
-      if (const auto lock = state_.try_lock_briefly()) state_.idle.push_back(std::move(work_));
-    }
-    WorkspaceLoan(const WorkspaceLoan&) = delete;
-    WorkspaceLoan& operator=(const WorkspaceLoan&) = delete;
-    Encoder::Workspace& operator*() const { return *work_; }
-
-   private:
-    State& state_;
-    std::unique_ptr<Encoder::Workspace> work_;
-  };
-
-  // Tries to lock for a short time only. After fork(), the mutex may stay locked for ever if
-  // another thread of the parent held it; and creating a new workspace is cheaper than yielding
-  // often.
-  std::unique_lock<std::mutex> try_lock_briefly() {
-    std::unique_lock lock(mutex, std::try_to_lock);
-    for (int tries = 0; tries < 16 && !lock && !lock.try_lock(); ++tries) std::this_thread::yield();
-    return lock;
+  // Returns the workspace of the calling thread. Its word cache stays warm until the thread encodes
+  // with another tokenizer.
+  Encoder::Workspace& thread_workspace() const {
+    thread_local std::uint64_t owner = 0;
+    thread_local std::unique_ptr<Encoder::Workspace> workspace;
+    if (owner != serial) workspace = std::make_unique<Encoder::Workspace>();
+    owner = serial;
+    return *workspace;
   }
 
   Encoder::Tokens encode_piece(std::string_view text, std::size_t begin, std::size_t end,
                                bool sources) {
-    const WorkspaceLoan work(*this);
     Encoder::Tokens tokens;
     encoder.encode(text, {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)},
-                   sources, *work, tokens);
+                   sources, thread_workspace(), tokens);
     return tokens;
   }
 
@@ -172,7 +148,7 @@ struct Tokenizer::State {
       truncate(tokens, wanted, truncates_left);
     }
     PostProcessor::Tokens out{std::move(tokens.ids), {}, std::move(tokens.strings)};
-    if (options.offsets) out.offsets = to_characters(text, tokens.sources);
+    if (options.offsets) out.offsets = to_character_offsets(text, tokens.sources);
     post_processor.apply(out, options.add_special_tokens);
     encoding.ids = std::move(out.ids);
     if (options.offsets) encoding.offsets = std::move(out.offsets);
@@ -180,22 +156,16 @@ struct Tokenizer::State {
   }
 
   Encoder::Tokens encode_all(std::string_view text, bool sources) {
+    if (text.size() < kParallelBytes) return encode_first(text, kUnlimited, sources);
     std::vector<std::size_t> cuts = {0};
     while (cuts.back() < text.size())
       cuts.push_back(encoder.next_cut(text, std::min(cuts.back() + kPieceBytes, text.size())));
-    const auto pieces = std::ssize(cuts) - 1;
-    const auto encode_at = [&](std::int64_t i) {
+    std::vector<Encoder::Tokens> parts(cuts.size() - 1);
+    parallel_for(std::ssize(parts), [&](std::int64_t i) {
       const auto at = static_cast<std::size_t>(i);
-      return encode_piece(text, cuts[at], cuts[at + 1], sources);
-    };
+      parts[at] = encode_piece(text, cuts[at], cuts[at + 1], sources);
+    });
     Encoder::Tokens all;
-    if (text.size() < kParallelBytes) {
-      for (std::int64_t i = 0; i < pieces; ++i) append(all, encode_at(i));
-      return all;
-    }
-    std::vector<Encoder::Tokens> parts(static_cast<std::size_t>(pieces));
-    parallel_for(pieces,
-                 [&](std::int64_t i) { parts[static_cast<std::size_t>(i)] = encode_at(i); });
     for (auto& part : parts) append(all, std::move(part));
     return all;
   }
@@ -239,8 +209,8 @@ struct Tokenizer::State {
   std::int32_t bos;  // -1 where the tokenizer has none
   std::int32_t eos;
   bool truncates_left;
-  std::mutex mutex;
-  std::vector<std::unique_ptr<Encoder::Workspace>> idle;
+  inline static std::atomic<std::uint64_t> tokenizer_count{0};
+  std::uint64_t serial = ++tokenizer_count;  // distinguishes tokenizers at the same address
 };
 
 Tokenizer::Tokenizer(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -274,7 +244,7 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_speci
       if (skip_special && state_->encoder.added_tokens().is_special(token)) continue;
       tokens.push_back(std::move(token));
     }
-    return state_->decoder.decode(std::move(tokens));
+    return state_->decoder(std::move(tokens));
   });
 }
 

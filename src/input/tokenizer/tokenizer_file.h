@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/io/json.h"
-#include "input/tokenizer/added_tokens.h"
-#include "input/tokenizer/json_cursor.h"
+#include "input/checkpoint/gguf.h"
 #include "input/tokenizer/vocabulary.h"
 
 namespace qkscope {
@@ -27,9 +27,15 @@ struct BpeFile {
   bool ignore_merges = false;
 };
 
-// Parses the model. The cursor must be positioned before its object. Error messages start with
-// `where`.
-BpeFile read_bpe_file(JsonCursor& cursor, const std::string& where);
+// An entry of `added_tokens`: a token that is matched in the text before BPE runs.
+struct AddedToken {
+  std::string content;
+  bool single_word = false;  // match only if no word character is adjacent
+  bool lstrip = false;       // the match includes white space to its left
+  bool rstrip = false;       // the match includes white space to its right
+  bool normalized = false;   // match in the normalized text
+  bool special = false;
+};
 
 struct TokenizerFile {
   std::string path;
@@ -49,5 +55,19 @@ TokenizerFile read_tokenizer_file(const std::string& folder_or_file);
 
 // Parses the text of a tokenizer.json. Error messages start with `path`.
 TokenizerFile parse_tokenizer(std::string_view text, const std::string& path);
+
+// ---- Tokenizers in the metadata of GGUF files, converted to the equivalent tokenizer.json
+
+// Returns the GGUF file to read the tokenizer from: the path itself, or the only GGUF file of a
+// folder without tokenizer.json. Returns "" if there is none.
+std::string tokenizer_gguf(const std::string& folder_or_file);
+
+// Both functions throw bad input for an unsupported tokenizer type or pre-tokenizer.
+TokenizerFile read_gguf_tokenizer(const std::string& path);
+TokenizerFile parse_gguf_tokenizer(const GgufMetadata& metadata);
+
+// Ids of the end-of-text, end-of-turn and end-of-message tokens in the metadata of a GGUF file, at
+// which llama.cpp ends a generation.
+std::vector<std::int32_t> gguf_end_tokens(const std::string& path);
 
 }  // namespace qkscope

@@ -8,6 +8,7 @@
 
 #include "base/core/fork_safe_static.h"
 #include "base/core/utf8.h"
+#include "input/tokenizer/tokenizer_components.h"
 
 namespace qkscope::unicode {
 namespace {
@@ -57,7 +58,7 @@ std::u32string_view look_up(const Mapping (&table)[N], char32_t code) {
 }
 
 template <typename Value, std::size_t N>
-std::vector<Value> expand(const Run (&runs)[N]) {
+std::vector<Value> expand_runs(const Run (&runs)[N]) {
   std::vector<Value> table(kCodePoints);
   for (std::size_t i = 0; i < N; ++i) {
     const auto end = i + 1 < N ? runs[i + 1].first : kCodePoints;
@@ -86,7 +87,7 @@ char32_t compose_hangul(char32_t first, char32_t second) {
 
 // Rank of the canonical combining class; 0 for a starter.
 std::uint8_t combining_rank(char32_t code) {
-  const auto& table = fork_safe_static([] { return expand<std::uint8_t>(kCombining); });
+  const auto& table = fork_safe_static([] { return expand_runs<std::uint8_t>(kCombining); });
   return table[code];
 }
 
@@ -120,15 +121,10 @@ bool composes_backwards(char32_t code) {
          seconds.contains(code);
 }
 
-constexpr auto kNfc = static_cast<std::uint8_t>(Form::nfc);
-constexpr auto kNfd = static_cast<std::uint8_t>(Form::nfd);
-constexpr auto kNfkc = static_cast<std::uint8_t>(Form::nfkc);
-constexpr auto kNfkd = static_cast<std::uint8_t>(Form::nfkd);
-
 // For every code point, the set of forms in which it is not inert: the character changes, is a
 // combining mark, or may compose with a previous character. A text of inert characters is already
 // normalized.
-const std::uint8_t* unsettled_forms() {
+const std::uint8_t* non_inert_forms() {
   const auto& table = fork_safe_static([] {
     constexpr std::uint8_t kAll = kNfc | kNfd | kNfkc | kNfkd;
     std::vector<std::uint8_t> forms(kCodePoints);
@@ -140,9 +136,8 @@ const std::uint8_t* unsettled_forms() {
     for (const auto& c : kCompositions) forms[c.second] = kAll;
     std::fill_n(forms.begin() + kVowel, kVowels, kAll);
     std::fill_n(forms.begin() + kTrailing, kTrailings, kAll);
-    for (char32_t code = 0; code < kCodePoints; ++code) {
+    for (char32_t code = 0; code < kCodePoints; ++code)
       if (combining_rank(code) != 0) forms[code] = kAll;
-    }
     return forms;
   });
   return table.data();
@@ -158,13 +153,12 @@ struct Part {
 
 // Returns the size in bytes of the longest prefix that normalization leaves unchanged: inert
 // characters, without the last one if a non-inert character follows.
-std::size_t settled_run(std::string_view text, Form form) {
-  const std::uint8_t* const unsettled = unsettled_forms();
-  const auto bit = static_cast<std::uint8_t>(form);
+std::size_t normalized_prefix_size(std::string_view text, Form form) {
+  const std::uint8_t* const non_inert = non_inert_forms();
   std::size_t at = 0, last = 0;
   while (at < text.size()) {
     const auto [code, size] = utf8::decode(text.data() + at);
-    if (unsettled[code] & bit) return last;
+    if (non_inert[code] & form) return last;
     last = at;
     at += size;
   }
@@ -180,7 +174,7 @@ class Normalization {
     while (rewrite_.position() + pending_bytes_ < old.size()) {
       const std::size_t at = rewrite_.position() + pending_bytes_;
       if (parts_.empty()) {
-        if (const std::size_t settled = settled_run(old.substr(at), form_)) {
+        if (const std::size_t settled = normalized_prefix_size(old.substr(at), form_)) {
           rewrite_.keep(settled);
           continue;
         }
@@ -199,8 +193,8 @@ class Normalization {
   }
 
  private:
-  bool composing() const { return form_ == Form::nfc || form_ == Form::nfkc; }
-  bool compatible() const { return form_ == Form::nfkc || form_ == Form::nfkd; }
+  bool composing() const { return form_ == kNfc || form_ == kNfkc; }
+  bool compatible() const { return form_ == kNfkc || form_ == kNfkd; }
 
   // Returns true if the character cannot be reordered or composed with any earlier character.
   bool starts_group(char32_t code) const {
@@ -245,7 +239,8 @@ class Normalization {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const Part part = parts_[i];
       if (starter < kept) {
-        // A mark is blocked if a starter or a mark of the same or a higher class stands in between.
+        // A combining mark is blocked if a starter or a mark of the same or a higher class stands
+        // in between.
         const bool adjacent = starter + 1 == kept;
         const bool blocked =
             !adjacent && (parts_[kept - 1].rank == 0 || parts_[kept - 1].rank >= part.rank);
@@ -286,7 +281,7 @@ class Normalization {
 }  // namespace
 
 const std::uint16_t* properties() {
-  const auto& table = fork_safe_static([] { return expand<std::uint16_t>(kProperties); });
+  const auto& table = fork_safe_static([] { return expand_runs<std::uint16_t>(kProperties); });
   return table.data();
 }
 
@@ -295,7 +290,7 @@ std::u32string_view lowercase(char32_t code) {
 }
 
 void normalize(AlignedText& text, Form form) {
-  if (settled_run(text.text(), form) == text.text().size()) return;
+  if (normalized_prefix_size(text.text(), form) == text.text().size()) return;
   Normalization(text, form).run();
 }
 

@@ -1,6 +1,78 @@
 #include "input/tokenizer/vocabulary.h"
 
+#include <algorithm>
+#include <functional>
+
 namespace qkscope {
+namespace {
+
+constexpr std::size_t kShort = 40;  // symbols; up to here a linear search beats a heap
+constexpr std::uint32_t kNone = MergeTable::kNone;
+
+void merge_short(const MergeTable& merges, std::vector<Symbol>& symbols,
+                 std::vector<std::uint32_t>& ranks) {
+  std::size_t count = symbols.size();
+  ranks.resize(count);
+  for (std::size_t i = 0; i + 1 < count; ++i)
+    ranks[i] = merges.rank(symbols[i].id, symbols[i + 1].id);
+  while (count > 1) {
+    const auto best = std::min_element(ranks.begin(), ranks.begin() + count - 1);
+    if (*best == kNone) break;
+    const auto at = static_cast<std::size_t>(best - ranks.begin());
+    symbols[at] = {merges.into(*best), symbols[at].size + symbols[at + 1].size};
+    std::copy(symbols.begin() + at + 2, symbols.begin() + count, symbols.begin() + at + 1);
+    std::copy(ranks.begin() + at + 1, ranks.begin() + count, ranks.begin() + at);
+    --count;
+    if (at > 0) ranks[at - 1] = merges.rank(symbols[at - 1].id, symbols[at].id);
+    if (at + 1 < count) ranks[at] = merges.rank(symbols[at].id, symbols[at + 1].id);
+  }
+  symbols.resize(count);
+}
+
+// Heap of (rank, position) with lazy deletion. ranks[i] is always the current rank of the pair that
+// starts at i; heap entries with another rank are stale and skipped.
+void merge_long(const MergeTable& merges, std::vector<Symbol>& symbols, MergeScratch& scratch) {
+  auto& ranks = scratch.ranks;
+  auto& next = scratch.next;
+  auto& previous = scratch.previous;
+  auto& heap = scratch.heap;
+  const auto count = static_cast<std::uint32_t>(symbols.size());
+  ranks.assign(count, kNone);
+  next.resize(count);
+  previous.resize(count);
+  heap.clear();
+  const auto update = [&](std::uint32_t at) {
+    const std::uint32_t right = next[at];
+    ranks[at] = right < count ? merges.rank(symbols[at].id, symbols[right].id) : kNone;
+    if (ranks[at] == kNone) return;
+    heap.push_back(std::uint64_t{ranks[at]} << 32 | at);
+    std::push_heap(heap.begin(), heap.end(), std::greater<>());
+  };
+  for (std::uint32_t i = 0; i < count; ++i) {
+    next[i] = i + 1;
+    previous[i] = i - 1;
+    update(i);
+  }
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+    const std::uint64_t top = heap.back();
+    heap.pop_back();
+    const auto at = static_cast<std::uint32_t>(top);
+    if (ranks[at] != static_cast<std::uint32_t>(top >> 32)) continue;
+    const std::uint32_t right = next[at];
+    symbols[at] = {merges.into(ranks[at]), symbols[at].size + symbols[right].size};
+    ranks[right] = kNone;
+    next[at] = next[right];
+    if (next[at] < count) previous[next[at]] = at;
+    update(at);
+    if (at > 0) update(previous[at]);
+  }
+  std::uint32_t kept = 0;
+  for (std::uint32_t at = 0; at < count; at = next[at]) symbols[kept++] = symbols[at];
+  symbols.resize(kept);
+}
+
+}  // namespace
 
 std::size_t Vocabulary::slot(std::string_view token, std::uint32_t hash) const {
   const std::size_t mask = slots_.size() - 1;
@@ -50,6 +122,11 @@ std::optional<std::string_view> Vocabulary::token(std::int32_t id) const {
   const std::int32_t entry = by_id_[static_cast<std::size_t>(id)];
   if (entry < 0) return std::nullopt;
   return text(entries_[static_cast<std::size_t>(entry)]);
+}
+
+void merge_symbols(const MergeTable& merges, std::vector<Symbol>& symbols, MergeScratch& scratch) {
+  if (symbols.size() <= kShort) return merge_short(merges, symbols, scratch.ranks);
+  merge_long(merges, symbols, scratch);
 }
 
 }  // namespace qkscope

@@ -1,4 +1,5 @@
-// Bidirectional map between tokens and ids, and the hash functions of the tokenizer.
+// Vocabulary and merges of byte-pair encoding (BPE): the map between tokens and ids, the table of
+// merges, and the merge loop.
 #pragma once
 
 #include <cstddef>
@@ -70,5 +71,62 @@ class Vocabulary {
   std::vector<std::uint32_t> slots_;  // hash table of 1 + index into entries_; 0: free
   std::vector<std::int32_t> by_id_;   // index into entries_; -1: none
 };
+
+// Hash table of all merges: (left id, right id) -> rank and merged id.
+class MergeTable {
+ public:
+  static constexpr std::uint32_t kNone = 0xFFFFFFFF;
+
+  void reserve(std::size_t count) {
+    slots_.assign(table_size(count), Slot{});
+    into_.reserve(count);
+  }
+  // Merges must be added in order of rank. A duplicate pair keeps its last rank.
+  void add(std::int32_t left, std::int32_t right, std::int32_t into) {
+    Slot& slot = slots_[find(left, right)];
+    slot = {left, right, static_cast<std::uint32_t>(into_.size())};
+    into_.push_back(into);
+  }
+
+  // Returns the rank of a pair (lower merges first), or kNone if the pair does not merge.
+  std::uint32_t rank(std::int32_t left, std::int32_t right) const {
+    return slots_[find(left, right)].rank;
+  }
+  std::int32_t into(std::uint32_t rank) const { return into_[rank]; }
+
+ private:
+  struct Slot {
+    std::int32_t left = -1, right = -1;
+    std::uint32_t rank = kNone;
+  };
+  std::size_t find(std::int32_t left, std::int32_t right) const {
+    const std::uint64_t key =
+        std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t at = mix_bits(key, 0x9E3779B97F4A7C15u) & mask;
+    while (slots_[at].rank != kNone && (slots_[at].left != left || slots_[at].right != right))
+      at = (at + 1) & mask;
+    return at;
+  }
+
+  std::vector<Slot> slots_ = std::vector<Slot>(1);  // always contains a free slot
+  std::vector<std::int32_t> into_;                  // merged id by rank
+};
+
+struct Symbol {
+  std::int32_t id;
+  std::uint32_t size;  // bytes in the vocabulary's spelling
+};
+
+// Memory reused between words.
+struct MergeScratch {
+  std::vector<std::uint32_t> ranks;
+  std::vector<std::uint32_t> next, previous;
+  std::vector<std::uint64_t> heap;
+};
+
+// The merge loop of BPE: merges the adjacent pair with the lowest rank (ties: leftmost first) until
+// no pair can be merged. Works in place, in near-linear time.
+void merge_symbols(const MergeTable& merges, std::vector<Symbol>& symbols, MergeScratch& scratch);
 
 }  // namespace qkscope

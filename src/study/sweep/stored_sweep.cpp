@@ -6,7 +6,7 @@
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
-#include "input/store/scratch_folders.h"
+#include "input/store/store_address.h"
 #include "input/store/stored_folder.h"
 #include "study/sweep/sweep_folder.h"
 
@@ -79,7 +79,7 @@ void StoredSweep::delete_downloads(const std::string& label) const {
 
 void StoredSweep::download_files() const {
   const StoredFolder stored(address_);
-  if (!stored.there()) return forget_stored_hash(folder_);
+  if (!stored.is_published()) return forget_stored_hash(folder_);
   if (stored.manifest().kind != kSweepKind)
     bad_input("{}: what is there is of the kind '{}', not a sweep; choose another --out",
               address_.to_string(), stored.manifest().kind);
@@ -94,8 +94,8 @@ bool StoredSweep::download_run(const std::string& label) {
   const StoredFolder stored(run_address(label));
   const auto last = has_run(label) ? read_stored_hash(folder) : last_version(label);
   record_version(label, stored.hash());
-  if (!stored.there()) forget_stored_hash(folder);
-  if (!stored.there() || stored.hash() == last) return false;
+  if (!stored.is_published()) forget_stored_hash(folder);
+  if (!stored.is_published() || stored.hash() == last) return false;
   fs::remove_all(folder);
   download(stored, stored.names(), folder);
   return true;

@@ -15,7 +15,7 @@
 #include "capture/format/metadata.h"
 #include "capture/stats_run/stats_folder.h"
 #include "capture/stats_run/stats_plan.h"
-#include "input/hub/settings.h"
+#include "input/hub/client.h"
 #include "input/store/stored_folder.h"
 #include "qkscope/version.h"
 
@@ -60,7 +60,7 @@ bool holds_run(const std::string& place, const RunKind& kind, const Json& effect
   const auto address = parse_store_address(place);
   if (!address) return DataRoot(place, kind).holds(effective);
   const StoredFolder stored(*address);
-  if (!stored.there() || stored.manifest().find(kind.state_file) == nullptr) return false;
+  if (!stored.is_published() || stored.manifest().find(kind.state_file) == nullptr) return false;
   stored.fetch({kind.state_file}, true);
   return DataRoot(stored.local_folder(), kind).holds(effective);
 }
@@ -183,7 +183,8 @@ bool SweepFolder::has_complete_statistics(const SweepRun& run) const {
 
 bool SweepFolder::has_any_statistics(const std::string& label) const {
   const auto address = parse_store_address(statistics(label));
-  return address ? StoredFolder(*address).there() : StatsFolder(statistics(label)).finished();
+  return address ? StoredFolder(*address).is_published()
+                 : StatsFolder(statistics(label)).finished();
 }
 
 void SweepFolder::remove_leftover_parts(const SweepRun& run) const {

@@ -7,7 +7,7 @@
 #include "base/io/output_file.h"
 #include "engine/model/loaded_checkpoint.h"
 #include "error_message.h"
-#include "input/checkpoint/weight_index.h"
+#include "input/checkpoint/checkpoint.h"
 #include "paths.h"
 #include "qkscope/model.h"
 #include "temporary_folder.h"

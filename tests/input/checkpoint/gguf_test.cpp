@@ -13,7 +13,6 @@
 #include "error_message.h"
 #include "input/checkpoint/checkpoint.h"
 #include "input/checkpoint/gguf_bytes.h"
-#include "input/checkpoint/gguf_file.h"
 #include "paths.h"
 #include "temporary_folder.h"
 

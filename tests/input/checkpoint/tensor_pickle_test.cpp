@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "error_message.h"
-#include "input/checkpoint/torch_zip.h"
+#include "input/checkpoint/safetensors.h"
 
 namespace qkscope {
 namespace {

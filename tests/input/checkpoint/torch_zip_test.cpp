@@ -1,6 +1,4 @@
 // PyTorch zip files: golden files, and the same files after corruption.
-#include "input/checkpoint/torch_zip.h"
-
 #include <fstream>
 #include <iterator>
 
@@ -10,6 +8,7 @@
 #include "base/core/error.h"
 #include "error_message.h"
 #include "input/checkpoint/checkpoint.h"
+#include "input/checkpoint/safetensors.h"
 #include "paths.h"
 
 namespace qkscope {

@@ -1,8 +1,7 @@
-#include "input/checkpoint/weight_index.h"
-
 #include <gmock/gmock.h>
 
 #include "error_message.h"
+#include "input/checkpoint/checkpoint.h"
 
 namespace qkscope {
 namespace {

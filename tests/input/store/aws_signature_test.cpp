@@ -1,7 +1,8 @@
 // AWS request signatures: the example of the AWS documentation.
-#include "input/store/aws_signature.h"
-
 #include <gmock/gmock.h>
+
+#include "input/hub/http.h"
+#include "input/store/object_store.h"
 
 namespace qkscope {
 namespace {

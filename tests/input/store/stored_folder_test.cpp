@@ -32,11 +32,11 @@ class StoredFolders : public testing::Test {
 };
 
 TEST_F(StoredFolders, BecomeVisibleWithTheManifest) {
-  EXPECT_FALSE(open().there());
+  EXPECT_FALSE(open().is_published());
   auto writer = open();
   writer.publish(local("abc"), "results", "run", true);
   const auto reader = open();
-  ASSERT_TRUE(reader.there());
+  ASSERT_TRUE(reader.is_published());
   EXPECT_EQ(reader.manifest().kind, "results");
   EXPECT_THAT(reader.names(), ElementsAre("below/file", "top"));
   reader.fetch({"top", "not there"}, true);
@@ -102,9 +102,9 @@ TEST_F(StoredFolders, AReplacedFolderStaysReadable) {
   EXPECT_EQ(read_text_file(now.local_folder() + "/top"), "new");
   auto one = open();
   auto two = open();
-  one.hide("run");
-  two.hide("run");  // the second writer finds the folder removed
-  EXPECT_FALSE(open().there());
+  one.mark_removed("run");
+  two.mark_removed("run");  // the second writer finds the folder removed
+  EXPECT_FALSE(open().is_published());
 }
 
 TEST_F(StoredFolders, ATruncatedObjectIsRejected) {

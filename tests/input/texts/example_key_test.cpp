@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/io/checksum.h"
-#include "input/texts/record_reader.h"
+#include "input/texts/dataset_files.h"
 
 namespace qkscope {
 namespace {

@@ -1,6 +1,4 @@
 // Tokenizers in GGUF metadata give the same ids as the tokenizer.json they were converted from.
-#include "input/tokenizer/gguf_tokenizer.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include "base/io/output_file.h"
 #include "error_message.h"
 #include "input/checkpoint/gguf_bytes.h"
+#include "input/tokenizer/tokenizer_file.h"
 #include "paths.h"
 #include "qkscope/experimental/log.h"
 #include "qkscope/tokenizer.h"

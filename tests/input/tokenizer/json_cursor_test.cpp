@@ -1,8 +1,7 @@
-#include "input/tokenizer/json_cursor.h"
-
 #include <gtest/gtest.h>
 
 #include "base/core/error.h"
+#include "input/tokenizer/tokenizer_json.h"
 
 namespace qkscope {
 namespace {

@@ -1,9 +1,9 @@
 // Both merge algorithms against a reference that rescans all pairs after every merge.
-#include "input/tokenizer/merging.h"
-
 #include <random>
 
 #include <gtest/gtest.h>
+
+#include "input/tokenizer/vocabulary.h"
 
 namespace qkscope {
 namespace {

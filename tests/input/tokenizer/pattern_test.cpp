@@ -1,12 +1,11 @@
 // Hand-written patterns against the same expressions in PCRE2, and the limits of PCRE2.
-#include "input/tokenizer/pattern.h"
-
 #include <gtest/gtest.h>
 
 #include "base/core/error.h"
 #include "base/core/utf8.h"
 #include "error_message.h"
 #include "input/tokenizer/sample_text.h"
+#include "input/tokenizer/tokenizer_components.h"
 
 namespace qkscope {
 namespace {

@@ -1,6 +1,8 @@
+// Dequantization of GGUF tensors and of float8 matrices with block scales.
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <filesystem>
 #include <ranges>
 #include <utility>
 #include <vector>
@@ -8,6 +10,11 @@
 #include <fmt/ranges.h>
 
 #include "base/core/convert.h"
+#include "base/core/error.h"
+#include "base/core/text.h"
+#include "base/core/thread_pool.h"
+#include "base/io/folder.h"
+#include "input/checkpoint/checkpoint.h"
 #include "input/checkpoint/gguf.h"
 
 namespace qkscope {
@@ -15,7 +22,7 @@ namespace {
 
 // Blocks are parsed byte by byte; 16-bit fields are little-endian. q denotes the quantized integer
 // of element i.
-float half(const std::uint8_t* bytes) {
+float read_half(const std::uint8_t* bytes) {
   return to_float(Fp16{static_cast<std::uint16_t>(bytes[0] | bytes[1] << 8)});
 }
 
@@ -27,40 +34,40 @@ int nibble(const std::uint8_t* bytes, int i) {
   return i < 16 ? bytes[i] & 0xf : bytes[i - 16] >> 4;
 }
 
-// Bit 4 of 32 elements, packed into four bytes.
+// Returns bit 4 of element i; the bits of 32 elements are packed into four bytes.
 int fifth_bit(const std::uint8_t* bytes, int i) {
   return (bytes[i / 8] >> (i % 8) & 1) << 4;
 }
 
 void dequantize_q4_0(const std::uint8_t* block, float* values) {
-  const float scale = half(block);
+  const float scale = read_half(block);
   for (int i = 0; i < kSmallBlock; ++i)
     values[i] = scale * static_cast<float>(nibble(block + 2, i) - 8);
 }
 
 void dequantize_q4_1(const std::uint8_t* block, float* values) {
-  const float scale = half(block);
-  const float minimum = half(block + 2);
+  const float scale = read_half(block);
+  const float minimum = read_half(block + 2);
   for (int i = 0; i < kSmallBlock; ++i)
     values[i] = scale * static_cast<float>(nibble(block + 4, i)) + minimum;
 }
 
 void dequantize_q5_0(const std::uint8_t* block, float* values) {
-  const float scale = half(block);
+  const float scale = read_half(block);
   for (int i = 0; i < kSmallBlock; ++i)
     values[i] = scale * static_cast<float>((nibble(block + 6, i) | fifth_bit(block + 2, i)) - 16);
 }
 
 void dequantize_q5_1(const std::uint8_t* block, float* values) {
-  const float scale = half(block);
-  const float minimum = half(block + 2);
+  const float scale = read_half(block);
+  const float minimum = read_half(block + 2);
   for (int i = 0; i < kSmallBlock; ++i)
     values[i] =
         scale * static_cast<float>(nibble(block + 8, i) | fifth_bit(block + 4, i)) + minimum;
 }
 
 void dequantize_q8_0(const std::uint8_t* block, float* values) {
-  const float scale = half(block);
+  const float scale = read_half(block);
   for (int i = 0; i < kSmallBlock; ++i)
     values[i] = scale * static_cast<float>(static_cast<std::int8_t>(block[2 + i]));
 }
@@ -83,8 +90,8 @@ int one_bit(const std::uint8_t* bytes, int i) {
 // Block layout: scales[16], q[64], scale, scale of the minima. 16 elements share a 4-bit scale and
 // a 4-bit minimum.
 void dequantize_q2_k(const std::uint8_t* block, float* values) {
-  const float scale = half(block + 80);
-  const float minimum = half(block + 82);
+  const float scale = read_half(block + 80);
+  const float minimum = read_half(block + 82);
   for (int i = 0; i < kLargeBlock; ++i) {
     const std::uint8_t both = block[i / 16];
     values[i] =
@@ -96,7 +103,7 @@ void dequantize_q2_k(const std::uint8_t* block, float* values) {
 // Block layout: high bits[32], q[64], scales[12] (16 six-bit values), scale.
 void dequantize_q3_k(const std::uint8_t* block, float* values) {
   const std::uint8_t* scales = block + 96;
-  const float scale = half(block + 108);
+  const float scale = read_half(block + 108);
   const auto part = [&](int k) {
     const int low = k < 8 ? scales[k] & 0xf : scales[k - 8] >> 4;
     const int high = scales[8 + k % 4] >> (k / 4 * 2) & 3;
@@ -119,8 +126,8 @@ std::pair<int, int> scale_and_minimum(const std::uint8_t* bytes, int k) {
 // values read by `q`.
 template <typename Q>
 void dequantize_with_minimum(const std::uint8_t* block, float* values, Q q) {
-  const float scale = half(block);
-  const float minimum = half(block + 2);
+  const float scale = read_half(block);
+  const float minimum = read_half(block + 2);
   for (int i = 0; i < kLargeBlock; ++i) {
     const auto [group_scale, group_minimum] = scale_and_minimum(block + 4, i / 32);
     values[i] = scale * static_cast<float>(group_scale) * static_cast<float>(q(i)) -
@@ -140,7 +147,7 @@ void dequantize_q5_k(const std::uint8_t* block, float* values) {
 // Block layout: low four bits[128], high two bits[64], scales[16], scale.
 void dequantize_q6_k(const std::uint8_t* block, float* values) {
   const std::uint8_t* scales = block + 192;
-  const float scale = half(block + 208);
+  const float scale = read_half(block + 208);
   for (int i = 0; i < kLargeBlock; ++i) {
     const int low = block[i / 128 * 64 + i % 64] >> (i % 128 / 64 * 4) & 0xf;
     const int q = (low | two_bits(block + 128, i) << 4) - 32;
@@ -153,7 +160,7 @@ constexpr std::array kTypes = {
     GgufType{0, "F32", 1, 4, DType::f32,
              [](const std::uint8_t* block, float* value) { std::memcpy(value, block, 4); }},
     GgufType{1, "F16", 1, 2, DType::f16,
-             [](const std::uint8_t* block, float* value) { *value = half(block); }},
+             [](const std::uint8_t* block, float* value) { *value = read_half(block); }},
     GgufType{30, "BF16", 1, 2, DType::bf16,
              [](const std::uint8_t* block, float* value) {
                *value = to_float(Bf16{static_cast<std::uint16_t>(block[0] | block[1] << 8)});
@@ -171,7 +178,7 @@ constexpr std::array kTypes = {
 };
 
 // Unsupported types, listed so that error messages can name them.
-constexpr std::array kOthers = {
+constexpr std::array kUnsupportedTypes = {
     std::pair{9, "Q8_1"},    std::pair{15, "Q8_K"},    std::pair{16, "IQ2_XXS"},
     std::pair{17, "IQ2_XS"}, std::pair{18, "IQ3_XXS"}, std::pair{19, "IQ1_S"},
     std::pair{20, "IQ4_NL"}, std::pair{21, "IQ3_S"},   std::pair{22, "IQ2_S"},
@@ -180,6 +187,52 @@ constexpr std::array kOthers = {
     std::pair{29, "IQ1_M"},  std::pair{34, "TQ1_0"},   std::pair{35, "TQ2_0"},
     std::pair{39, "MXFP4"},
 };
+
+constexpr const char* kExtension = ".gguf";
+
+// DType of the tensor in memory.
+DType memory_dtype(const GgufSource& source) {
+  return source.stored_plus_one ? DType::f32 : source.tensor->type->plain.value_or(DType::f32);
+}
+
+// Returns the position of row `row` in the file. llama.cpp interleaves RoPE pairs, (0, 1), (2, 3),
+// ...; Hugging Face checkpoints rotate halves, (0, d/2), (1, d/2 + 1), ...
+std::int64_t stored_row(std::int64_t row, std::int64_t rows_of_head) {
+  const auto within = row % rows_of_head;
+  const auto half = rows_of_head / 2;
+  return row - within + within % half * 2 + within / half;
+}
+
+Tensor dequantize(const GgufSource& source, std::span<const std::byte> file,
+                  const std::string& where) {
+  const auto& stored = *source.tensor;
+  const auto& type = *stored.type;
+  const auto rows = stored.shape.empty() ? 1 : stored.shape.front();
+  const auto width = stored.count() / rows;  // the rows of a bias are single elements
+  const auto heads = source.interleaved_heads;
+  if (heads > 0 && rows % (2 * heads) != 0)
+    bad_input("{}: tensor {} has {} rows, which {} heads cannot share in pairs", where,
+              in_quotes(stored.name), rows, heads);
+  if (width % type.elements != 0)
+    bad_input("{}: tensor {} has one dimension and is stored as {}; expected F32, F16 or BF16",
+              where, in_quotes(stored.name), type.name);
+  const auto bytes_of_row = static_cast<std::size_t>(width / type.elements) * type.bytes;
+  Tensor result(Shape(std::span(stored.shape)), memory_dtype(source));
+  const auto size = dtype_size(result.dtype());
+  parallel_for(rows, [&](std::int64_t row) {
+    const auto from = heads > 0 ? stored_row(row, rows / heads) : row;
+    const auto bytes =
+        file.subspan(stored.begin + static_cast<std::size_t>(from) * bytes_of_row, bytes_of_row);
+    auto* to = result.view().bytes() + static_cast<std::size_t>(row * width) * size;
+    if (result.dtype() == type.plain)
+      std::memcpy(to, bytes.data(), bytes.size());
+    else
+      dequantize_blocks(type, bytes, reinterpret_cast<float*>(to));
+  });
+  if (source.stored_plus_one)
+    std::for_each_n(result.data<float>(), result.size(), [](float& weight) { weight -= 1.0f; });
+  return result;
+}
 
 }  // namespace
 
@@ -190,7 +243,7 @@ const GgufType* find_gguf_type(std::uint32_t id) {
 
 std::string gguf_type_name(std::uint32_t id) {
   if (const auto* type = find_gguf_type(id)) return type->name;
-  for (const auto& [number, name] : kOthers)
+  for (const auto& [number, name] : kUnsupportedTypes)
     if (static_cast<std::uint32_t>(number) == id) return name;
   return fmt::format("type {}", id);
 }
@@ -206,6 +259,70 @@ void dequantize_blocks(const GgufType& type, std::span<const std::byte> blocks, 
     block += type.bytes;
     values += type.elements;
   }
+}
+
+std::string find_gguf(const std::string& path) {
+  if (!is_folder(path)) return path.ends_with(kExtension) && path_exists(path) ? path : "";
+  const auto folder = std::filesystem::path(path);
+  for (const auto& format : kWeightFormats)
+    for (const auto* name : {format.single, format.index})
+      if (path_exists((folder / name).string())) return "";
+  auto names = names_in(path);
+  std::erase_if(names, [](const std::string& name) { return !name.ends_with(kExtension); });
+  if (names.size() > 1)
+    bad_input("{}: {} GGUF files are there; give the one to use: {}", path, names.size(),
+              fmt::join(names, ", "));
+  return names.empty() ? "" : (folder / names.front()).string();
+}
+
+GgufFile::GgufFile(const std::string& path)
+    : file_(path),
+      header_(std::make_unique<const GgufHeader>(parse_gguf(file_.bytes(), path))),
+      model_(std::make_unique<const GgufModel>(read_gguf_model(*header_, file_.bytes(), path))) {}
+
+ConstTensorView GgufFile::tensor(const std::string& name) const {
+  const auto& source = model_->tensors.at(name);
+  const auto& stored = *source.tensor;
+  if (source.is_view())
+    return {file_.bytes().data() + stored.begin, *stored.type->plain,
+            Shape(std::span(stored.shape))};
+  return dequantized_->get(name, [&] { return dequantize(source, file_.bytes(), path()); });
+}
+
+std::uint64_t GgufFile::stored_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [name, source] : model_->tensors)
+    bytes += source.tensor->end - source.tensor->begin;
+  return bytes;
+}
+
+std::uint64_t GgufFile::widened_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [name, source] : model_->tensors)
+    if (!source.is_view())
+      bytes +=
+          static_cast<std::uint64_t>(source.tensor->count()) * dtype_size(memory_dtype(source));
+  return bytes;
+}
+
+std::vector<std::int64_t> scales_shape(const std::vector<std::int64_t>& shape,
+                                       const std::vector<std::int64_t>& block) {
+  return {(shape[0] + block[0] - 1) / block[0], (shape[1] + block[1] - 1) / block[1]};
+}
+
+Tensor dequantize_float8(ConstTensorView values, ConstTensorView scales,
+                         const std::vector<std::int64_t>& block) {
+  std::vector<float> factors(static_cast<std::size_t>(scales.size()));
+  convert_to_float32(scales, factors);
+  const auto width = values.dim(1);
+  Tensor result(values.shape());
+  parallel_for(values.dim(0), [&](std::int64_t row) {
+    float* out = result.data<float>() + row * width;
+    convert_to_float32(values.rows(row, row + 1), {out, static_cast<std::size_t>(width)});
+    const float* own = factors.data() + row / block[0] * scales.dim(1);
+    for (std::int64_t i = 0; i < width; ++i) out[i] *= own[i / block[1]];
+  });
+  return result;
 }
 
 }  // namespace qkscope

@@ -1,6 +1,5 @@
-// HTTP exchange with libcurl, which is the only place that translates libcurl errors.
+// HTTP requests with libcurl and hashes with OpenSSL. No other file translates libcurl errors.
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <fstream>
 #include <memory>
@@ -9,10 +8,13 @@
 
 #include <curl/curl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <openssl/evp.h>
 #include <unistd.h>
 
 #include "base/core/error.h"
 #include "base/core/fork_safe_static.h"
+#include "base/io/mapped_file.h"
 #include "input/hub/http.h"
 #include "qkscope/version.h"
 
@@ -28,7 +30,7 @@ struct FreeList {
 };
 using HeaderList = std::unique_ptr<curl_slist, FreeList>;
 
-// Per-thread curl handle, which keeps connections alive between exchanges. After fork(), the child
+// Per-thread curl handle, which keeps connections alive between requests. After fork(), the child
 // creates its own handle and leaves the inherited one alone, because its connections belong to the
 // parent.
 class ThreadHandle {
@@ -37,7 +39,15 @@ class ThreadHandle {
     if (handle_ != nullptr && process_ == ::getpid()) curl_easy_cleanup(handle_);
   }
 
-  CURL* get() {
+  static CURL* get() {
+    static std::once_flag once;
+    std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
+    thread_local ThreadHandle handle;
+    return handle.reset();
+  }
+
+ private:
+  CURL* reset() {
     if (handle_ == nullptr || process_ != ::getpid()) {
       handle_ = curl_easy_init();
       process_ = ::getpid();
@@ -47,21 +57,13 @@ class ThreadHandle {
     return handle_;
   }
 
- private:
   CURL* handle_ = nullptr;
   pid_t process_ = 0;
 };
 
-CURL* thread_handle() {
-  static std::once_flag once;
-  std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
-  thread_local ThreadHandle handle;
-  return handle.get();
-}
-
-// State shared by the callbacks of one exchange. Exceptions must not pass through C code, so they
+// State shared by the callbacks of one request. Exceptions must not pass through C code, so they
 // are stored in `error` and rethrown after libcurl returns.
-struct Exchange {
+struct RequestState {
   const HttpRequest& request;
   CURL* handle;
   HttpResponse response = {};
@@ -70,7 +72,7 @@ struct Exchange {
   std::exception_ptr error = {};
 };
 
-void read_status(Exchange& state) {
+void read_status(RequestState& state) {
   long status = 0;
   curl_easy_getinfo(state.handle, CURLINFO_RESPONSE_CODE, &status);
   state.response.status = static_cast<int>(status);
@@ -78,7 +80,7 @@ void read_status(Exchange& state) {
 
 // Runs the body of a callback and stores its exception. Returns `failed` after an exception.
 template <typename Body>
-std::size_t guarded(Exchange& state, std::size_t failed, const Body& body) {
+std::size_t run_callback(RequestState& state, std::size_t failed, const Body& body) {
   try {
     return body();
   } catch (...) {
@@ -88,9 +90,9 @@ std::size_t guarded(Exchange& state, std::size_t failed, const Body& body) {
 }
 
 std::size_t receive_header(char* data, std::size_t size, std::size_t count, void* user) {
-  auto& state = *static_cast<Exchange*>(user);
+  auto& state = *static_cast<RequestState*>(user);
   const std::string_view line(data, size * count);
-  return guarded(state, 0, [&] {
+  return run_callback(state, 0, [&] {
     if (line.starts_with("HTTP/")) state.response.headers.clear();
     state.response.add_header(line);
     return line.size();
@@ -98,9 +100,9 @@ std::size_t receive_header(char* data, std::size_t size, std::size_t count, void
 }
 
 std::size_t receive_body(char* data, std::size_t size, std::size_t count, void* user) {
-  auto& state = *static_cast<Exchange*>(user);
+  auto& state = *static_cast<RequestState*>(user);
   const std::size_t bytes = size * count;
-  return guarded(state, 0, [&] {
+  return run_callback(state, 0, [&] {
     read_status(state);
     const bool wanted = state.response.status == 200 || state.response.status == 206;
     if (wanted && state.request.sink) {
@@ -116,25 +118,25 @@ std::size_t receive_body(char* data, std::size_t size, std::size_t count, void* 
 }
 
 std::size_t send_body(char* data, std::size_t size, std::size_t count, void* user) {
-  auto& state = *static_cast<Exchange*>(user);
+  auto& state = *static_cast<RequestState*>(user);
   const auto wanted = std::min<std::uint64_t>(size * count, state.upload_left);
   state.upload.read(data, static_cast<std::streamsize>(wanted));
   if (static_cast<std::uint64_t>(state.upload.gcount()) != wanted) return CURL_READFUNC_ABORT;
   state.upload_left -= wanted;
-  return guarded(state, CURL_READFUNC_ABORT, [&] {
+  return run_callback(state, CURL_READFUNC_ABORT, [&] {
     if (state.request.sent) state.request.sent(state.request.upload.size - state.upload_left);
     return static_cast<std::size_t>(wanted);
   });
 }
 
 int check_stop(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
-  const auto* stop = static_cast<Exchange*>(user)->request.stop;
+  const auto* stop = static_cast<RequestState*>(user)->request.stop;
   return stop != nullptr && stop->load() ? 1 : 0;
 }
 
 // libcurl calls this function to restart an upload that was already begun.
 int rewind_body(void* user, curl_off_t offset, int origin) {
-  auto& state = *static_cast<Exchange*>(user);
+  auto& state = *static_cast<RequestState*>(user);
   if (origin != SEEK_SET) return CURL_SEEKFUNC_CANTSEEK;
   state.upload.clear();
   state.upload.seekg(static_cast<std::streamoff>(state.request.upload.offset) + offset);
@@ -166,7 +168,7 @@ void set_security(CURL* handle, const HttpRequest& request) {
   if (is_loopback(request.url)) curl_easy_setopt(handle, CURLOPT_NOPROXY, "*");
 }
 
-void set_callbacks(Exchange& state) {
+void set_callbacks(RequestState& state) {
   CURL* handle = state.handle;
   curl_easy_setopt(handle, CURLOPT_HEADERFUNCTION, receive_header);
   curl_easy_setopt(handle, CURLOPT_HEADERDATA, &state);
@@ -179,7 +181,7 @@ void set_callbacks(Exchange& state) {
   curl_easy_setopt(handle, CURLOPT_UPLOAD_BUFFERSIZE, kBufferBytes);
 }
 
-void set_body(Exchange& state) {
+void set_body(RequestState& state) {
   const auto& request = state.request;
   CURL* handle = state.handle;
   const auto send_text = [&] {
@@ -246,14 +248,14 @@ std::string certificates_advice() {
     return fmt::format(
         " (no certificates of authorities were found; looked for {}; install ca-certificates, or "
         "set SSL_CERT_FILE)",
-        fmt::join(certificate_paths(), ", "));
+        fmt::join(kCertificatePaths, ", "));
   return fmt::format(" (checked against {}; SSL_CERT_FILE names another file)", file);
 }
 
 }  // namespace
 
-HttpResponse exchange(const HttpRequest& request) {
-  Exchange state{.request = request, .handle = thread_handle()};
+HttpResponse perform_http_request(const HttpRequest& request) {
+  RequestState state{.request = request, .handle = ThreadHandle::get()};
   const auto address = request.url.to_string();
   const auto agent = fmt::format("qkscope/{}", version_string());
   curl_easy_setopt(state.handle, CURLOPT_URL, address.c_str());
@@ -275,6 +277,55 @@ HttpResponse exchange(const HttpRequest& request) {
     state.response.fault += certificates_advice();
   state.response.transient = is_transient(code);
   return std::move(state.response);
+}
+
+void Digest::Free::operator()(EVP_MD_CTX* context) const {
+  EVP_MD_CTX_free(context);
+}
+
+Digest::Digest(Kind kind) : context_(EVP_MD_CTX_new()) {
+  const EVP_MD* method = kind == Kind::sha1 ? EVP_sha1() : EVP_sha256();
+  if (EVP_DigestInit_ex(context_.get(), method, nullptr) != 1)
+    failure("OpenSSL: this build of it has no {}", kind == Kind::sha1 ? "SHA-1" : "SHA-256");
+}
+
+void Digest::add(std::span<const std::byte> bytes) {
+  EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size());
+}
+
+std::string Digest::hex() {
+  unsigned char sum[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  EVP_DigestFinal_ex(context_.get(), sum, &size);
+  return to_hex({sum, size});
+}
+
+std::string to_hex(std::span<const unsigned char> bytes) {
+  return fmt::format("{:02x}", fmt::join(bytes, ""));
+}
+
+std::string sha256_hex(std::string_view text) {
+  Digest digest(Digest::Kind::sha256);
+  digest.add(text);
+  return digest.hex();
+}
+
+Digest git_digest(std::uint64_t size) {
+  Digest digest(Digest::Kind::sha1);
+  const auto head = fmt::format("blob {}", size);
+  digest.add(std::string_view(head.c_str(), head.size() + 1));
+  return digest;
+}
+
+std::string sha256_of_file(const std::string& path) {
+  return sha256_hex(MappedFile(path).text());
+}
+
+std::string git_sha1_of_file(const std::string& path) {
+  const MappedFile file(path);
+  auto digest = git_digest(file.bytes().size());
+  digest.add(file.bytes());
+  return digest.hex();
 }
 
 }  // namespace qkscope

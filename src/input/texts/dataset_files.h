@@ -1,7 +1,10 @@
-// Readers for the rows of one dataset file.
+// Files of a text dataset: which files belong to a split, and readers for the rows of one file. The
+// rules for splits apply to local folders and to file listings of the Hub.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +14,35 @@
 #include "qkscope/texts.h"
 
 namespace qkscope {
+
+// Supported file extensions in order of preference: a split in several formats is read in the
+// first.
+inline constexpr std::array<std::string_view, 6> kDataEndings = {".parquet", ".jsonl", ".ndjson",
+                                                                 ".json",    ".csv",   ".txt"};
+
+// One entry of the `configs:` section of a dataset card (README.md of a Hub dataset), which maps
+// splits to files.
+struct CardConfig {
+  std::string name = "default";
+  bool is_default = false;
+  std::string data_dir;                                   // "" for the whole repository
+  std::map<std::string, std::vector<std::string>> files;  // split → glob patterns
+};
+
+// Returns the `configs:` entries of the front matter; empty if there are none. Front matter that is
+// not valid YAML is ignored with a warning that starts with `where`.
+std::vector<CardConfig> read_card_configs(std::string_view card, const std::string& where);
+
+// Returns the files of a split in reading order. `paths` lists all files of the dataset relative to
+// its root; `card` is the content of README.md or "". Throws bad input starting with `where` if no
+// file matches.
+std::vector<std::string> choose_split_files(const std::vector<std::string>& paths,
+                                            const std::string& card, const CorpusOptions& options,
+                                            const std::string& where);
+
+// Returns the files of the dataset at options.path in reading order: the file itself, or the files
+// of the split inside a folder.
+std::vector<std::string> find_corpus_files(const CorpusOptions& options);
 
 // The id of an example as text, and as an integer if the value fits into 64 bits.
 struct ExampleId {
@@ -46,12 +78,16 @@ struct RecordColumns {
   bool replace_invalid = false;  // for formats whose parser requires valid UTF-8
 };
 
+class MappedFile;
+
 class RecordReader {
  public:
   virtual ~RecordReader() = default;
   // Reads the next row; returns false after the last one.
   virtual bool next(Record& record) = 0;
   virtual std::vector<CorpusColumn> columns() const = 0;
+
+  std::shared_ptr<const MappedFile> mapped_file;  // text of a reader of text formats
 };
 
 using RecordReaderPointer = std::unique_ptr<RecordReader>;
@@ -74,7 +110,7 @@ RecordReaderPointer read_csv(std::string_view text, const std::string& where,
                              const RecordColumns& columns);
 
 // Throws bad input that lists the available columns and suggests the closest name.
-[[noreturn]] void missing_column(const std::string& where, const std::string& column,
-                                 const std::vector<CorpusColumn>& columns);
+[[noreturn]] void fail_missing_column(const std::string& where, const std::string& column,
+                                      const std::vector<CorpusColumn>& columns);
 
 }  // namespace qkscope

@@ -1,0 +1,248 @@
+// The components of a tokenizer.json before and after the model: normalizer, pre-tokenizer,
+// post-processor and decoder, with the text that they rewrite and the patterns that they search
+// for.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/io/json_fwd.h"
+#include "qkscope/tokenizer.h"
+
+namespace qkscope {
+
+// A half-open range of bytes.
+struct Span {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+
+  bool operator==(const Span&) const = default;
+};
+
+// A range of text that either matched the pattern or lies between two matches.
+struct Match {
+  Span range;
+  bool matched;
+};
+
+// A pattern that Split and Replace search for.
+struct Pattern {
+  // Appends matches and the gaps between them in order; together they cover `text`. Positions are
+  // relative to the start of `text`.
+  std::function<void(std::string_view text, std::vector<Match>& matches)> find;
+  // True if no match can ever span a non-space character followed by U+0020, so that a text may be
+  // cut there.
+  bool breaks_before_space = false;
+  // True if no match can ever span an ideograph followed by punctuation.
+  bool breaks_after_ideograph = false;
+};
+
+// The splitting expressions of known model families.
+inline constexpr const char* kGpt2Expression =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+// Splitting expression of Llama 3, SmolLM3 and GLM 4.
+inline constexpr const char* kLlama3Expression =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+inline constexpr const char* kQwen2Expression =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+inline constexpr const char* kTekkenExpression =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+// Returns a hand-written matcher for the expression of a known model family, else nullopt.
+std::optional<Pattern> make_family_pattern(std::string_view expression);
+// Compiles any expression with PCRE2. Throws bad input in builds without PCRE2 (pcre2_absent.cpp).
+// Error messages start with `where`.
+Pattern make_pcre2_pattern(const std::string& expression, const std::string& where);
+// Uses make_family_pattern() if possible, else make_pcre2_pattern().
+Pattern make_regex_pattern(const std::string& expression, const std::string& where);
+
+Pattern make_string_pattern(std::string literal);
+// Every character with one of the unicode.h flags is a match of its own.
+Pattern make_property_pattern(std::uint16_t flags);
+// The expression \w+|[^\w\s]+ of the pre-tokenizer Whitespace.
+Pattern make_words_pattern();
+
+// ---- Normalizer: rewrites the text
+
+// Text in a tokenizer pipeline with the source position of every byte in the document. Starts as a
+// view of the document and becomes a copy on the first change. Alignment costs time and memory and
+// is tracked only on request.
+class AlignedText {
+ public:
+  AlignedText() = default;
+  // `text` is the part of the document that starts at byte `offset`; it must outlive this object.
+  AlignedText(std::string_view text, std::uint32_t offset, bool aligned);
+
+  AlignedText(const AlignedText&) = delete;
+  AlignedText& operator=(const AlignedText&) = delete;
+
+  // Makes this text a view of a part of another text.
+  void borrow(const AlignedText& whole, Span range);
+
+  std::string_view text() const { return text_; }
+  bool empty() const { return text_.empty(); }
+
+  // Returns the bytes of the document that produced text()[range]. Requires alignment.
+  Span source(Span range) const { return {spans_[range.begin].begin, spans_[range.end - 1].end}; }
+
+  // Returns true if byte `at` is the first byte of the document. Without alignment, the result is
+  // only valid while the text is unmodified.
+  bool starts_document(std::uint32_t at) const {
+    return aligned_ ? spans_[at].begin == 0 : offset_ + at == 0;
+  }
+
+  // Rewrites a text from front to back. Throws bad input if the text grows more than 64-fold,
+  // because chained normalizers could otherwise exhaust memory.
+  class Rewrite {
+   public:
+    explicit Rewrite(AlignedText& target);
+    // Copies the next `size` bytes unchanged.
+    void keep(std::size_t size);
+    // Writes a character that replaces the next `consumed` bytes. Its alignment is that of the
+    // first consumed byte, or of the previous byte if none is consumed.
+    void put(char32_t code, std::size_t consumed);
+    void drop(std::size_t size) { at_ += size; }
+    std::size_t position() const { return at_; }          // read position in the old text
+    std::size_t written() const { return text_.size(); }  // size of the new text in bytes
+    std::string_view old() const { return target_.text_; }
+    void finish();
+
+   private:
+    void check_growth() const;
+
+    AlignedText& target_;
+    std::string text_;
+    std::vector<Span> spans_;
+    std::size_t at_ = 0;
+  };
+
+ private:
+  std::string_view text_;
+  std::string storage_;
+  std::vector<Span> spans_;  // per byte: the source character in the document
+  std::uint32_t offset_ = 0;
+  std::size_t most_ = 0;  // size limit in bytes after rewriting
+  bool aligned_ = false;
+};
+
+// Tells a normalizer which ends of the text are true ends of a section. Long sections are processed
+// in pieces, and Strip or Prepend must act only at a true end.
+struct SectionEnds {
+  bool begins = true;
+  bool ends = true;
+};
+
+// Effect of normalization on a cut before a space (U+0020) that follows a non-space character.
+// as_space: normalizing the two pieces separately gives the same text, and the second piece starts
+// with a space. as_mark: the same, but the space becomes U+2581. uncertain: no cut is allowed.
+enum class SpaceForm { as_space, as_mark, uncertain };
+
+struct Normalizer {
+  std::function<void(AlignedText& text, SectionEnds ends)> apply;
+  SpaceForm space_form = SpaceForm::as_space;
+  // True if a section may also be cut between an ideograph and punctuation.
+  bool allows_cut_after_ideograph = false;
+};
+
+// Returns nullopt for JSON null. Error messages start with `where`.
+std::optional<Normalizer> make_normalizer(const Json& spec, const std::string& where);
+
+// ---- Pre-tokenizer: splits a section into words for the model
+
+// A section of text and its current pieces: non-empty ranges of the text.
+struct Pieces {
+  AlignedText text;
+  std::vector<Span> ranges;
+  bool begins = true;  // the text is the start of its section
+};
+
+// Behaviour of a stage at a cut before a space (see SpaceForm).
+enum class CutBehavior {
+  breaks,     // always places a piece boundary at the cut
+  local,      // treats both sides independently but may leave them in one piece
+  uncertain,  // unknown: no cut is allowed
+};
+
+struct PreTokenizerStage {
+  std::function<void(Pieces& pieces)> apply;
+  CutBehavior at_space = CutBehavior::local;  // for SpaceForm::as_space
+  CutBehavior at_mark = CutBehavior::local;   // for SpaceForm::as_mark
+  // True if the stage always separates an ideograph from following punctuation.
+  bool breaks_after_ideograph = false;
+  // True if the stage must know which piece starts the document, even after normalization.
+  bool needs_alignment = false;
+};
+
+class PreTokenizer {
+ public:
+  PreTokenizer() = default;
+  PreTokenizer(const Json& spec, const std::string& where);  // null: one piece
+
+  void apply(Pieces& pieces) const {
+    for (const auto& stage : stages_) stage.apply(pieces);
+  }
+  // Returns true if the last stage is ByteLevel. Words are then raw bytes; BpeModel applies the
+  // byte-level alphabet.
+  bool gives_bytes() const { return gives_bytes_; }
+  bool needs_alignment() const;
+  CutBehavior at_cut(SpaceForm space) const;
+  bool breaks_after_ideograph() const {
+    return !stages_.empty() && stages_.front().breaks_after_ideograph;
+  }
+
+ private:
+  std::vector<PreTokenizerStage> stages_;
+  bool gives_bytes_ = false;
+};
+
+// ---- Post-processor: adds special tokens and trims offsets
+
+class ComponentSpec;
+
+class PostProcessor {
+ public:
+  PostProcessor() = default;
+  PostProcessor(const Json& spec, const std::string& where);  // null: ids stay unchanged
+
+  // Returns a processor that produces [first] ids [last]; -1 omits a token.
+  static PostProcessor around(std::int32_t first, std::int32_t last);
+
+  // Returns the number of special tokens added to a text.
+  std::int64_t added() const;
+
+  struct Tokens {
+    std::vector<std::int32_t> ids;
+    std::vector<TokenOffset> offsets;  // empty, or one per id
+    std::vector<std::string> strings;  // like offsets; needed for trimming
+  };
+  void apply(Tokens& tokens, bool add_special) const;
+
+ private:
+  // An element of a template: the sequence of ids, or special tokens.
+  struct Piece {
+    bool is_sequence;
+    std::vector<std::int32_t> ids;
+    std::vector<std::string> strings;
+  };
+  struct Step {
+    bool trim = false;
+    bool prefix_space = false;  // a single added leading space is not trimmed
+    std::vector<Piece> pieces;  // empty: ids stay unchanged
+  };
+  void read(const Json& spec, const std::string& where);
+  static std::vector<Piece> read_template(const ComponentSpec& spec);
+
+  std::vector<Step> steps_;
+};
+
+// Converts token strings back to text.
+using Decoder = std::function<std::string(std::vector<std::string> tokens)>;
+
+// Without a decoder (JSON null), tokens are joined with spaces. Error messages start with `where`.
+Decoder make_decoder(const Json& spec, const std::string& where);
+
+}  // namespace qkscope
