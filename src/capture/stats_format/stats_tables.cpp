@@ -6,10 +6,8 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
-#include "base/core/numbers.h"
 #include "base/io/folder.h"
 #include "base/tables/parquet_stream.h"
-#include "capture/stats_format/document_tables.h"
 #include "capture/stats_format/stats_file.h"
 #include "engine/statistics/attention_sums.h"
 #include "engine/statistics/moments.h"
@@ -86,10 +84,10 @@ void write_channels(const std::string& path, const Statistics& s) {
 // ---- attention.parquet and distance.parquet
 
 // Columns of a statistic: mean over rows, standard deviation and standard error.
-void declare_value(Table& table, const std::string& name) {
+void declare_statistic(Table& table, const std::string& name) {
   table.column(name, Type::real).column(name + "_sd", Type::real).column(name + "_se", Type::real);
 }
-void add_value(std::vector<Table::Cell>& cells, const ColumnValue& value) {
+void add_statistic(std::vector<Table::Cell>& cells, const ColumnValue& value) {
   for (const double number : {value.mean, value.sd, value.se}) cells.emplace_back(number);
 }
 
@@ -124,14 +122,14 @@ void add_attention_row(Table& table, const Statistics& s, std::int64_t layer, st
   cells.emplace_back(rows_of(a, bucket));
   for (std::size_t c = 0; c < a.columns.size(); ++c)
     if (is_row_column(a.columns[c]))
-      add_value(cells, column_value(a, layer, head, bucket, static_cast<std::int64_t>(c)));
+      add_statistic(cells, column_value(a, layer, head, bucket, static_cast<std::int64_t>(c)));
   cells.emplace_back(largest_logit(a, layer, head, bucket));
   if (!a.key_mass.empty())
     for (const auto* sums : {&a.key_mass, &a.key_observed})
       cells.emplace_back(key_mean(a, *sums, layer, head, bucket));
   for (std::size_t c = 0; c < a.document_columns.size(); ++c)
-    add_value(cells, bucket < 0 ? document_value(a, layer, head, static_cast<std::int64_t>(c))
-                                : ColumnValue{kNan, kNan, kNan});
+    add_statistic(cells, bucket < 0 ? document_value(a, layer, head, static_cast<std::int64_t>(c))
+                                    : ColumnValue{kNan, kNan, kNan});
   table.add(std::move(cells));
 }
 
@@ -179,10 +177,10 @@ Table attention_table(const Statistics& s) {
   declare_head(table);
   table.column("bucket", Type::integer).column("rows", Type::integer);
   for (const auto& name : a.columns)
-    if (is_row_column(name)) declare_value(table, name);
+    if (is_row_column(name)) declare_statistic(table, name);
   table.column("max_logit_largest", Type::real);
   if (!a.key_mass.empty()) table.column("key_mass", Type::real).column("key_observed", Type::real);
-  for (const auto& name : a.document_columns) declare_value(table, name);
+  for (const auto& name : a.document_columns) declare_statistic(table, name);
   for (std::int64_t layer = 0; layer < a.layers; ++layer)
     for (std::int64_t head = 0; head < a.heads; ++head)
       for (std::int64_t bucket = -1; bucket < a.buckets; ++bucket)

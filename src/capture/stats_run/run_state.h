@@ -20,7 +20,7 @@ struct StatsRunState {
 
 // Writes the file atomically, with a checksum.
 void save_state(const std::string& path, const StatsRunState& state);
-// Throws bad input if the file is damaged.
+// Reads the file of save_state(). Throws bad input if the file is damaged.
 StatsRunState load_state(const std::string& path);
 
 // Attention statistics (groups B and C) of one document.

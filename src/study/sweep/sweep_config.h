@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "capture/run/capture_config.h"
+#include "capture/run/capture_plan.h"
 #include "qkscope/analysis.h"
 #include "qkscope/capture.h"
 #include "qkscope/experimental/study.h"

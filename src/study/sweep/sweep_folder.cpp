@@ -11,8 +11,8 @@
 #include "capture/format/capture_source.h"
 #include "capture/format/data_root.h"
 #include "capture/format/metadata.h"
-#include "capture/stats_run/stats_folder.h"
 #include "capture/stats_run/stats_plan.h"
+#include "capture/stats_run/stats_run.h"
 #include "input/hub/settings.h"
 #include "qkscope/version.h"
 
@@ -185,17 +185,19 @@ bool SweepFolder::measured(const SweepRun& run) const {
   const auto folder = statistics(run.label);
   const auto effective = effective_stats_config(stats_config(run, folder));
   return stored_ ? stored_->has_statistics(run.label, effective)
-                 : StatsFolder(folder).holds(effective);
+                 : DataRoot(folder, kStatisticsRun).holds(effective);
 }
 
 bool SweepFolder::has_statistics(const std::string& label) const {
-  return stored_ ? stored_->has_statistics(label) : StatsFolder(statistics(label)).finished();
+  return stored_ ? stored_->has_statistics(label)
+                 : DataRoot(statistics(label), kStatisticsRun).finished();
 }
 
 void SweepFolder::remove_leftover_parts(const SweepRun& run) const {
   if (stored_) return;  // stores have no partial runs
   if (run.data.empty() && captured(run)) DataRoot(capture(run.label)).remove_leftover_parts();
-  if (run.statistics && measured(run)) StatsFolder(statistics(run.label)).remove_leftover_parts();
+  if (run.statistics && measured(run))
+    DataRoot(statistics(run.label), kStatisticsRun).remove_leftover_parts();
 }
 
 bool SweepFolder::analysed(const SweepConfig& config, const SweepRun& run) const {
