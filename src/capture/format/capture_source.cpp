@@ -115,7 +115,8 @@ std::string hash_of_file(const std::string& path) {
   return fmt::format("{:016x}", blake2b_64(MappedFile(path).text()));
 }
 
-// Hash of a capture without a state file: names, sizes and Parquet footers.
+// Returns a hash of the names, sizes and Parquet footers of all head files, for captures without a
+// state file.
 std::string hash_of_files(const CaptureIndex& index) {
   constexpr std::size_t kEnd = 4096;
   std::string all;

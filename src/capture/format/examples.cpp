@@ -11,8 +11,8 @@
 
 namespace qkscope {
 
-// Parts are read in turn, so the least recently used file is needed next and LRU eviction would
-// always miss. A full cache is emptied instead; files of finished segments do not stay.
+// A full cache closes all its files. LRU eviction would not help: parts are read in turn, so the
+// least recently used file is the one needed next.
 std::shared_ptr<const SegmentReader> SegmentCache::open(std::size_t part, std::size_t segment) {
   const std::lock_guard lock(mutex_);
   if (const auto found = open_.find({part, segment}); found != open_.end()) return found->second;

@@ -86,7 +86,8 @@ class Journal {
   std::uint64_t check_ = 0;        // checksum of the last line
 };
 
-// How far the segments of a growing part are verified. The journal must outlive this object.
+// Progress of verifying the segments of a part that still grows. The journal must outlive this
+// object.
 struct VerifiedPart {
   const Journal* journal;
   std::size_t segments = 0;    // verified so far

@@ -37,7 +37,7 @@ constexpr std::int32_t example_id(std::int64_t key) {
   return static_cast<std::int32_t>(static_cast<std::uint64_t>(key));
 }
 
-// Location of the rows of one example and group.
+// Index entry of a segment: where the rows of one example and head group are.
 struct BlockEntry {
   std::uint64_t offset = 0;
   std::int64_t example_row = 0;  // dataset row

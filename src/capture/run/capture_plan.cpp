@@ -201,7 +201,8 @@ std::string number(std::int64_t count) {
   return format_count(static_cast<std::uint64_t>(count));
 }
 
-// Beyond any real memory, but small enough that byte counts do not overflow 64 bits.
+// Upper limit of tokens per batch: needs more memory than any machine has, but byte counts still
+// fit 64 bits.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 
 std::int64_t least_tokens(const BatchNeeds& needs) {

@@ -107,7 +107,8 @@ StatisticsSettings parse_settings(const Json& json, const std::string& where) {
   return settings;
 }
 
-// Relative path and size of every file below the folder.
+// Returns path and size of every file below the folder; read_statistics() compares them to detect
+// damage.
 Json file_sizes(const std::string& folder) {
   namespace fs = std::filesystem;
   Json sizes = Json::object();
