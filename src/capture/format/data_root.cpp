@@ -9,7 +9,6 @@
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
 #include "base/io/folder.h"
-#include "base/io/output_file.h"
 #include "capture/format/metadata.h"
 
 namespace qkscope {

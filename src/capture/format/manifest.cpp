@@ -1,6 +1,5 @@
 #include "capture/format/manifest.h"
 
-#include <algorithm>
 #include <set>
 #include <utility>
 

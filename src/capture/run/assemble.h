@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <deque>
 #include <future>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include "base/core/dtype.h"
-#include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/yaml/yaml_config.h"
 #include "capture/format/buckets.h"

@@ -7,7 +7,6 @@
 #include "base/core/clock.h"
 #include "base/core/error.h"
 #include "base/core/log.h"
-#include "base/io/folder.h"
 #include "capture/format/stored_run.h"
 
 namespace qkscope {

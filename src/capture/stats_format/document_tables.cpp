@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
@@ -31,9 +30,8 @@ std::vector<std::size_t> row_columns(const AttentionStatistics& a) {
 }
 
 Table document_columns(const Statistics& s) {
-  Table table;
-  declare(table, {{"example_id", Table::Type::integer}, {"example_key", Table::Type::integer}});
-  declare_head(table);
+  Table table = declare_head(
+      declare({{"example_id", Table::Type::integer}, {"example_key", Table::Type::integer}}));
   table.column("rows", Table::Type::integer);
   for (const auto c : row_columns(s.attention))
     table.column(s.attention.columns[c], Table::Type::real);
@@ -64,12 +62,10 @@ void add_document(Table& table, const Statistics& s, const std::vector<std::size
 }
 
 Table key_sum_columns() {
-  Table table;
-  declare(table, {{"example_id", Table::Type::integer},
+  return declare({{"example_id", Table::Type::integer},
                   {"example_key", Table::Type::integer},
                   {"position", Table::Type::integer},
                   {"col", Table::Type::real}});
-  return table;
 }
 
 // Collects rows until a row group is full. A document never spans two groups.

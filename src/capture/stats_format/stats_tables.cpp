@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include <fmt/format.h>
-
 #include "base/core/error.h"
 #include "base/io/folder.h"
 #include "base/tables/parquet_stream.h"
@@ -20,8 +18,7 @@ using Type = Table::Type;
 // ---- channels.parquet
 
 Table channel_columns() {
-  Table table;
-  declare(table, {{"layer", Type::integer},
+  return declare({{"layer", Type::integer},
                   {"head", Type::integer},
                   {"kind", Type::text},
                   {"stage", Type::text},
@@ -35,7 +32,6 @@ Table channel_columns() {
                   {"min", Type::real},
                   {"max", Type::real},
                   {"absmax", Type::real}});
-  return table;
 }
 
 // Adds a row of channels.parquet: the given leading cells, then the moments of the channel.
@@ -142,8 +138,7 @@ std::pair<std::int64_t, std::int64_t> distances_of(std::int64_t width) {
 // ---- retrieval.parquet
 
 Table retrieval_columns() {
-  Table table;
-  declare(table, {{"trial", Type::integer},
+  return declare({{"trial", Type::integer},
                   {"id", Type::text},
                   {"tokens", Type::integer},
                   {"needle_begin", Type::integer},
@@ -153,7 +148,6 @@ Table retrieval_columns() {
                   {"layer", Type::integer},
                   {"head", Type::integer},
                   {"score", Type::real}});
-  return table;
 }
 
 Table retrieval_table(const Statistics& s) {
@@ -173,8 +167,7 @@ Table retrieval_table(const Statistics& s) {
 
 Table attention_table(const Statistics& s) {
   const AttentionStatistics& a = s.attention;
-  Table table;
-  declare_head(table);
+  Table table = declare_head();
   table.column("bucket", Type::integer).column("rows", Type::integer);
   for (const auto& name : a.columns)
     if (is_row_column(name)) declare_statistic(table, name);
@@ -191,15 +184,14 @@ Table attention_table(const Statistics& s) {
 Table distance_table(const Statistics& s) {
   const AttentionStatistics& a = s.attention;
   const ColumnLayout layout = column_layout(s.settings);
-  Table table;
-  declare_head(table);
-  declare(table, {{"bucket", Type::integer},
-                  {"rows", Type::integer},
-                  {"width", Type::integer},
-                  {"distance_low", Type::integer},
-                  {"distance_high", Type::integer},
-                  {"mass", Type::real},
-                  {"mass_se", Type::real}});
+  Table table = declare({{"bucket", Type::integer},
+                         {"rows", Type::integer},
+                         {"width", Type::integer},
+                         {"distance_low", Type::integer},
+                         {"distance_high", Type::integer},
+                         {"mass", Type::real},
+                         {"mass_se", Type::real}},
+                        declare_head());
   for (std::int64_t layer = 0; layer < a.layers; ++layer)
     for (std::int64_t head = 0; head < a.heads; ++head)
       for (std::int64_t bucket = -1; bucket < a.buckets; ++bucket)

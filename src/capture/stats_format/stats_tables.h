@@ -37,17 +37,20 @@ std::unique_ptr<DocumentSource> open_documents(const std::string& folder,
 
 // ---- Leading columns of tables about query heads ----
 
-inline void declare(Table& table,
-                    std::initializer_list<std::pair<const char*, Table::Type>> columns) {
+// Adds columns to a table and returns it.
+inline Table declare(std::initializer_list<std::pair<const char*, Table::Type>> columns,
+                     Table table = {}) {
   for (const auto& [name, type] : columns) table.column(name, type);
+  return table;
 }
 
-// Declares the columns layer, head, k_head and rope.
-inline void declare_head(Table& table) {
-  declare(table, {{"layer", Table::Type::integer},
+// Adds the columns layer, head, k_head and rope.
+inline Table declare_head(Table table = {}) {
+  return declare({{"layer", Table::Type::integer},
                   {"head", Table::Type::integer},
                   {"k_head", Table::Type::integer},
-                  {"rope", Table::Type::text}});
+                  {"rope", Table::Type::text}},
+                 std::move(table));
 }
 // Returns the cells of declare_head()'s columns. `layer` is an index into Statistics::layers.
 inline std::vector<Table::Cell> head_cells(const Statistics& s, std::int64_t layer,

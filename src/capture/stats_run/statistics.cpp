@@ -7,7 +7,6 @@
 #include "base/core/clock.h"
 #include "base/core/error.h"
 #include "base/core/translate_exceptions.h"
-#include "base/io/folder.h"
 #include "base/tables/parquet_stream.h"
 #include "base/yaml/yaml_config.h"
 #include "capture/format/layout.h"
