@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "capture/run/head_selection.h"
-#include "capture/run/position_sampler.h"
+#include "capture/run/selection.h"
 
 namespace qkscope {
 namespace {

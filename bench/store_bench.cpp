@@ -61,16 +61,16 @@ double time_assembly(const DataRoot& root, double ahead) {
   const Journal part(root.part({}));
   if (ahead == 0) {
     const auto start = Clock::now();
-    Assembly(root, {part}).finish(true);
+    CaptureAssembler(root, {part}).finish(true);
     root.publish();
     return seconds_since(start);
   }
-  Assembly assembly(root, {part.without_segments()});
-  assembly.begin_ahead();
+  CaptureAssembler assembly(root, {part.copy_without_entries()});
+  assembly.start_background_work();
   const std::chrono::duration<double> pause(ahead / static_cast<double>(part.entries().size()));
   for (const auto& entry : part.entries()) {
     std::this_thread::sleep_for(pause);
-    assembly.learn(entry);
+    assembly.announce(entry);
   }
   const auto start = Clock::now();
   assembly.finish(true);

@@ -14,7 +14,6 @@
 #include "base/io/checksum.h"
 #include "capture/format/journal.h"
 #include "capture/format/layout.h"
-#include "capture/format/part_check.h"
 #include "capture/format/segment.h"
 #include "expect.h"
 #include "temporary_folder.h"
@@ -109,7 +108,7 @@ void check_journal(const Journal& journal) {
   FUZZ_EXPECT(manifest_difference(manifest, manifest).empty());
   for (const auto& group : manifest.groups)
     for (const auto head : group.heads) manifest.file_metadata(group, head);
-  check_part(journal);
+  verify_part(journal);
   for (const auto& entry : journal.entries()) read_rows(journal, entry);
 }
 

@@ -15,7 +15,6 @@
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
 #include "capture/format/capture_source.h"
-#include "capture/format/head_examples.h"
 #include "capture/format/layout.h"
 #include "capture/format/metadata.h"
 #include "capture/format/stored_run.h"

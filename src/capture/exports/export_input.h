@@ -1,5 +1,5 @@
-// Statistics as the exporters read them, with the checks that the exporters share, and the
-// exporters themselves.
+// Input of the exporters: statistics with checks that several target formats need. Also declares
+// one export function per format.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/core/numbers.h"
 #include "base/io/json.h"
 #include "base/numerics/matrix.h"
 #include "qkscope/experimental/exports.h"
@@ -14,11 +15,6 @@
 #include "qkscope/statistics.h"
 
 namespace qkscope {
-
-// Converts to a vector index.
-inline std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 // RoPE parameters from the metadata of the statistics.
 struct ExportRope {
@@ -35,29 +31,29 @@ class ExportInput {
 
   const ExportOptions& options() const { return options_; }
   const Statistics& statistics() const { return statistics_; }
-  std::string text(const std::string& key) const;  // a metadata value; "" when missing
-  std::string model_name() const;                  // without cache folders
+  std::string metadata_text(const std::string& key) const;  // a metadata value; "" when missing
+  std::string model_name() const;                           // without cache folders
 
   std::int64_t layers() const { return layers_; }  // of the model, including cross-attention layers
   std::int64_t heads() const { return statistics_.heads; }
   std::int64_t key_heads() const { return statistics_.key_heads; }
   std::int64_t heads_per_key() const { return heads() / key_heads(); }
   std::int64_t dim() const { return statistics_.dim; }
-  bool rotated(std::int64_t layer) const;  // whether the layer has RoPE
+  bool has_rope(std::int64_t layer) const;
   // Whether the statistics have moments of the layer; false for cross-attention layers.
-  bool runs_on_text(std::int64_t layer) const;
+  bool has_moments(std::int64_t layer) const;
 
   // Returns the moments of one layer over a row set: "all", "first" or "body". Throws bad input
   // when the statistics lack them.
   HeadMoments moments(VectorKind kind, VectorStage stage, std::int64_t layer,
                       const std::string& set) const;
 
-  // Throw bad input when the target format cannot represent the model.
+  // Throw bad input for interleaved or partial RoPE, which the target format cannot represent.
   void refuse_interleaved() const;
   void refuse_partial_rotary() const;
   // Returns the RoPE that all rotated layers share. Throws bad input when layers differ or none has
   // RoPE.
-  ExportRope one_rope() const;
+  ExportRope common_rope() const;
   [[noreturn]] void refuse(const std::string& why) const;
 
  private:

@@ -14,19 +14,8 @@
 namespace qkscope {
 namespace {
 
-ExportRope parse_rope(const std::string& text, const std::string& where) {
-  const Json json = parse_json(text, where + " (rope)");
-  try {
-    return {json.at("type").get<std::string>(), json.at("theta").get<double>(),
-            json.at("dim").get<std::int64_t>(), json.at("inv_freq").get<std::vector<double>>(),
-            json.at("attention_scaling").get<double>()};
-  } catch (const Json::exception& error) {
-    bad_input("{}: RoPE in its metadata: {}; make the statistics again", where, error.what());
-  }
-}
-
 struct Export {
-  const char* name;
+  std::string_view name;
   std::string (*write)(const ExportInput& input);
 };
 constexpr Export kExports[] = {{"expected-attention", export_expected_attention},
@@ -37,13 +26,6 @@ constexpr Export kExports[] = {{"expected-attention", export_expected_attention}
                                {"k-ranges", export_key_ranges},
                                {"duo", export_duo},
                                {"retrieval-heads", export_retrieval_heads}};
-
-const Export& find_export(const std::string& name) {
-  for (const auto& each : kExports)
-    if (name == each.name) return each;
-  bad_input("--to {}: not an export; expected one of {}", in_quotes(name),
-            fmt::join(export_names(), ", "));
-}
 
 // Throws bad input for an option that the chosen export does not have.
 void check_options(const ExportOptions& options) {
@@ -70,28 +52,28 @@ void check_options(const ExportOptions& options) {
 ExportInput::ExportInput(const ExportOptions& options)
     : options_(options), statistics_(read_statistics(options.statistics)) {
   layers_ = statistics_.layers.empty() ? 0 : statistics_.layers.back() + 1;
-  if (const auto said = text("num_layers"); !said.empty())
+  if (const auto said = metadata_text("num_layers"); !said.empty())
     layers_ = std::max(layers_, parse_integer(said, options.statistics + ": num_layers"));
 }
 
-std::string ExportInput::text(const std::string& key) const {
+std::string ExportInput::metadata_text(const std::string& key) const {
   const auto found = statistics_.metadata.find(key);
   return found == statistics_.metadata.end() ? "" : found->second;
 }
 
 std::string ExportInput::model_name() const {
-  return short_name(text(metadata::kModel));
+  return short_name(metadata_text(metadata::kModel));
 }
 
-bool ExportInput::runs_on_text(std::int64_t layer) const {
+bool ExportInput::has_moments(std::int64_t layer) const {
   const auto& all = statistics_.layers;
   return std::find(all.begin(), all.end(), layer) != all.end();
 }
 
-bool ExportInput::rotated(std::int64_t layer) const {
+bool ExportInput::has_rope(std::int64_t layer) const {
   const auto& all = statistics_.layers;
   const auto found = std::find(all.begin(), all.end(), layer);
-  return found != all.end() && statistics_.rotary[at(found - all.begin())] > 0;
+  return found != all.end() && statistics_.rotary[as_index(found - all.begin())] > 0;
 }
 
 HeadMoments ExportInput::moments(VectorKind kind, VectorStage stage, std::int64_t layer,
@@ -132,7 +114,7 @@ void ExportInput::refuse_partial_rotary() const {
                       rotary, dim()));
 }
 
-ExportRope ExportInput::one_rope() const {
+ExportRope ExportInput::common_rope() const {
   std::optional<std::string> found;
   for (std::size_t i = 0; i < statistics_.layers.size(); ++i) {
     if (statistics_.rotary[i] == 0) continue;
@@ -141,7 +123,15 @@ ExportRope ExportInput::one_rope() const {
     found = statistics_.ropes[i];
   }
   if (!found) refuse("none of its layers has RoPE, whose pairs these files are about");
-  return parse_rope(*found, options_.statistics);
+  const Json json = parse_json(*found, options_.statistics + " (rope)");
+  try {
+    return {json.at("type").get<std::string>(), json.at("theta").get<double>(),
+            json.at("dim").get<std::int64_t>(), json.at("inv_freq").get<std::vector<double>>(),
+            json.at("attention_scaling").get<double>()};
+  } catch (const Json::exception& error) {
+    bad_input("{}: RoPE in its metadata: {}; make the statistics again", options_.statistics,
+              error.what());
+  }
 }
 
 Matrix scatter_of(const HeadMoments& moments, std::int64_t head) {
@@ -176,9 +166,12 @@ std::vector<std::string> export_names() {
 
 std::string export_statistics(const ExportOptions& options) {
   return translate_exceptions([&] {
-    const Export& chosen = find_export(options.to);
+    const auto* chosen = std::ranges::find(kExports, options.to, &Export::name);
+    if (chosen == std::end(kExports))
+      bad_input("--to {}: not an export; expected one of {}", in_quotes(options.to),
+                fmt::join(export_names(), ", "));
     check_options(options);
-    return chosen.write(ExportInput(options));
+    return chosen->write(ExportInput(options));
   });
 }
 

@@ -69,7 +69,7 @@ void add_scale(OwnedTensors& tensors, const ExportOptions& options, const std::s
   const Shape shape = per_head ? Shape{moments.heads, 1, 1} : Shape{1};
   Tensor& scale = tensors.add(name + "_scale", shape);
   for (std::size_t i = 0; i < largest.size(); ++i)
-    // A head that is always zero gets scale 1, because readers divide by the scale.
+    // A head whose values are all zero gets scale 1, because readers divide by the scale.
     scale.data<float>()[i] =
         largest[i] > 0
             ? static_cast<float>(static_cast<double>(largest[i]) / kLargestE4m3 * options.margin)
@@ -107,9 +107,9 @@ Json quantization_config(const ExportInput& input, const std::string& model_type
 std::string checkpoint_folder(const ExportInput& input) {
   const auto& asked = input.options().checkpoint;
   if (!asked.empty()) return resolve_checkpoint(asked, "");
-  const auto commit = input.text(metadata::kCommit);
-  return resolve_checkpoint(input.text(metadata::kModel),
-                            commit.empty() ? input.text(metadata::kRevision) : commit);
+  const auto commit = input.metadata_text(metadata::kCommit);
+  return resolve_checkpoint(input.metadata_text(metadata::kModel),
+                            commit.empty() ? input.metadata_text(metadata::kRevision) : commit);
 }
 
 // Maps tensor names to weight file names in the output folder.
@@ -149,7 +149,7 @@ void check_checkpoint(const ExportInput& input, const std::string& folder, const
         folder, model.n_layers, model.n_heads, model.n_kv_heads, model.d_head, input.layers(),
         input.heads(), input.key_heads(), input.dim());
   for (std::int64_t layer = 0; layer < input.layers(); ++layer)
-    if (!input.runs_on_text(layer))
+    if (!input.has_moments(layer))
       input.refuse(
           fmt::format("layer {} attends to images, and there are no scales of its keys", layer));
 }

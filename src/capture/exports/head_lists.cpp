@@ -14,30 +14,30 @@ namespace qkscope {
 namespace {
 
 // Attention mass of a head outside the sink and recent keys.
-double full_attention_need(const AttentionStatistics& attention, std::int64_t layer,
+double mass_outside_stream(const AttentionStatistics& attention, std::int64_t layer,
                            std::int64_t head) {
   const auto column = ColumnLayout::at(NearColumn::stream);
   return std::clamp(1 - summarize_column(attention, layer, head, -1, column).mean, 0.0, 1.0);
 }
 
-double deviation(const HeadMoments& moments, std::int64_t i) {
+double channel_std(const HeadMoments& moments, std::int64_t i) {
   const auto channel = i % moments.dim;
   const auto index =
       i / moments.dim * triangle_size(moments.dim) + triangle_index(moments.dim, channel, channel);
-  return std::sqrt(moments.m2[at(index)] / static_cast<double>(moments.n() - 1));
+  return std::sqrt(moments.m2[as_index(index)] / static_cast<double>(moments.n() - 1));
 }
 
 void add_ranges(OwnedTensors& tensors, const std::string& prefix, const HeadMoments& moments) {
   const auto fill = [&](const char* name, auto value) {
     Tensor& tensor = tensors.add(prefix + name, {moments.heads, moments.dim});
     for (std::int64_t i = 0; i < tensor.size(); ++i)
-      tensor.data<float>()[i] = static_cast<float>(value(at(i)));
+      tensor.data<float>()[i] = static_cast<float>(value(as_index(i)));
   };
   fill("min", [&](std::size_t i) { return moments.min[i]; });
   fill("max", [&](std::size_t i) { return moments.max[i]; });
   fill("absmax", [&](std::size_t i) { return std::max(-moments.min[i], moments.max[i]); });
   fill("mean", [&](std::size_t i) { return moments.mean[i]; });
-  fill("std", [&](std::size_t i) { return deviation(moments, static_cast<std::int64_t>(i)); });
+  fill("std", [&](std::size_t i) { return channel_std(moments, static_cast<std::int64_t>(i)); });
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ std::string export_duo(const ExportInput& input) {
     for (std::int64_t key = 0; key < input.key_heads(); ++key) {
       double sum = 0;
       for (auto head = key * group; found != s.layers.end() && head < (key + 1) * group; ++head)
-        sum += full_attention_need(s.attention, found - s.layers.begin(), head);
+        sum += mass_outside_stream(s.attention, found - s.layers.begin(), head);
       rows += fmt::format("{}{}", key == 0 ? "" : "\t", sum / static_cast<double>(group));
     }
     rows += '\n';
@@ -96,7 +96,7 @@ std::string export_retrieval_heads(const ExportInput& input) {
   for (std::size_t layer = 0; layer < s.layers.size(); ++layer)
     for (std::int64_t head = 0; head < s.heads; ++head) {
       auto scores = nlohmann::ordered_json::array();
-      const auto index = layer * at(s.heads) + at(head);
+      const auto index = layer * as_index(s.heads) + as_index(head);
       for (const auto& trial : s.retrieval)
         if (trial.counts) scores.push_back(trial.score[index]);
       heads[fmt::format("{}-{}", s.layers[layer], head)] = std::move(scores);

@@ -11,7 +11,7 @@
 namespace qkscope {
 namespace {
 
-// Cross-attention layers have no statistics and stay zero.
+// Returns a tensor of zeros: rows of cross-attention layers have no statistics and stay zero.
 Tensor zeros(const Shape& shape) {
   Tensor tensor(shape);
   std::fill_n(tensor.data<float>(), tensor.size(), 0.0f);
@@ -25,11 +25,12 @@ void write_json(const std::string& path, const Json& json) {
 // First eigenvector of the uncentred second moment, with its sign chosen to agree with the mean.
 std::vector<double> principal_direction(const HeadMoments& moments, std::int64_t head) {
   Matrix second = scatter_of(moments, head);
-  const std::span<const double> mean(moments.mean.data() + head * moments.dim, at(moments.dim));
+  const std::span<const double> mean(moments.mean.data() + head * moments.dim,
+                                     as_index(moments.dim));
   const auto n = static_cast<double>(moments.n());
   for (std::int64_t i = 0; i < moments.dim; ++i)
     for (std::int64_t j = 0; j < moments.dim; ++j)
-      second(i, j) = second(i, j) / n + mean[at(i)] * mean[at(j)];
+      second(i, j) = second(i, j) / n + mean[as_index(i)] * mean[as_index(j)];
   const Eigenpairs eigen = symmetric_eigen(second);
   std::vector<double> direction(eigen.vectors.row(0), eigen.vectors.row(0) + moments.dim);
   if (dot(direction, mean) < 0)
@@ -65,7 +66,7 @@ std::string export_expected_attention(const ExportInput& input) {
               {"n_sink", input.statistics().settings.first},
               {"num_samples", lengths.size()},
               {"sample_seq_len", *std::max_element(lengths.begin(), lengths.end())},
-              {"dataset_name", input.text("dataset")},
+              {"dataset_name", input.metadata_text("dataset")},
               {"model_name", input.model_name()}});
   const NamedTensor tensors[] = {{"query_mean", mean}, {"query_cov", covariance}};
   write_safetensors(folder + "/model.safetensors", tensors);
@@ -79,7 +80,7 @@ std::string export_q_filters(const ExportInput& input) {
   for (const auto layer : input.statistics().layers) {
     const auto moments = input.moments(VectorKind::query, VectorStage::post, layer, "all");
     for (std::int64_t key = 0; key < input.key_heads(); ++key) {
-      std::vector<double> mean(at(dim));
+      std::vector<double> mean(as_index(dim));
       for (std::int64_t head = key * group; head < (key + 1) * group; ++head)
         add_scaled(-1.0 / static_cast<double>(group), principal_direction(moments, head), mean);
       float* const out = filters.data<float>() + (layer * input.key_heads() + key) * dim;

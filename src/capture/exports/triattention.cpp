@@ -1,18 +1,249 @@
 // Exports for triattention (a PyTorch file) and triattention-ggml (TRIA): means of the queries
-// before RoPE, one complex number per rotary pair.
+// before RoPE, one complex number per rotary pair. The PyTorch file is one that
+// torch.load(weights_only=True) reads, written without PyTorch: a ZIP archive of a pickle.
+#include <array>
+#include <bit>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 
 #include <fmt/format.h>
 
 #include "base/core/error.h"
 #include "base/io/output_file.h"
 #include "capture/exports/export_input.h"
-#include "capture/exports/torch_file.h"
 #include "capture/format/metadata.h"
 
 namespace qkscope {
 namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+// Pickle opcodes, named as in Python's pickletools.
+namespace op {
+constexpr char kProto = '\x80';
+constexpr char kMark = '(';
+constexpr char kStop = '.';
+constexpr char kEmptyDict = '}';
+constexpr char kSetItems = 'u';
+constexpr char kEmptyList = ']';
+constexpr char kAppends = 'e';
+constexpr char kBinUnicode = 'X';
+constexpr char kBinInt = 'J';
+constexpr char kBinFloat = 'G';
+constexpr char kTrue = '\x88';
+constexpr char kFalse = '\x89';
+constexpr char kGlobal = 'c';
+constexpr char kTuple = 't';
+constexpr char kEmptyTuple = ')';
+constexpr char kReduce = 'R';
+constexpr char kPersistentId = 'Q';
+}  // namespace op
+
+constexpr std::size_t kAlignment = 64;
+constexpr std::uint16_t kVersion = 20;  // ZIP version needed to extract: 2.0
+constexpr std::uint16_t kDate =
+    0x21;  // fixed at 1980-01-01, so that equal content gives equal bytes
+constexpr std::uint16_t kPadding = 0x4246;  // id of the extra field, "FB" as in PyTorch
+
+constexpr std::array<std::uint32_t, 256> crc_table() {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    std::uint32_t value = i;
+    for (int bit = 0; bit < 8; ++bit) value = value >> 1 ^ (value & 1 ? 0xEDB88320u : 0);
+    table[i] = value;
+  }
+  return table;
+}
+
+std::uint32_t crc32_of(std::string_view bytes) {
+  static constexpr auto kTable = crc_table();
+  std::uint32_t crc = 0xFFFFFFFFu;
+  for (const char c : bytes) crc = kTable[(crc ^ static_cast<unsigned char>(c)) & 0xFF] ^ crc >> 8;
+  return ~crc;
+}
+
+template <typename T>
+void put_little_endian(std::string& out, T value) {
+  for (std::size_t i = 0; i < sizeof value; ++i)
+    out += static_cast<char>(static_cast<unsigned char>(value >> 8 * i));
+}
+
+std::uint32_t to_uint32(std::size_t size) {
+  if (size > std::numeric_limits<std::uint32_t>::max())
+    bad_input("export: the file would be larger than 4 GiB, which its format cannot hold");
+  return static_cast<std::uint32_t>(size);
+}
+
+// A ZIP archive of uncompressed members, as PyTorch writes it.
+class ZipFile {
+ public:
+  // Aligns the content to 64 bytes, so that a reader may map it into memory.
+  void add(const std::string& name, std::string_view content);
+
+  // Returns the bytes of the archive. Throws bad input above 65,535 members or 4 GiB.
+  std::string finish();
+
+ private:
+  struct Member {
+    std::string name;
+    std::uint32_t crc32 = 0;
+    std::uint32_t size = 0;
+    std::uint32_t offset = 0;
+  };
+  void put_common_fields(const Member& member);
+
+  std::string bytes_;
+  std::vector<Member> members_;
+};
+
+// Fields that the local header and the central directory share.
+void ZipFile::put_common_fields(const Member& member) {
+  put_little_endian(bytes_, kVersion);
+  for (int i = 0; i < 3; ++i) put_little_endian(bytes_, std::uint16_t{0});  // flags, stored, time
+  put_little_endian(bytes_, kDate);
+  put_little_endian(bytes_, member.crc32);
+  put_little_endian(bytes_, member.size);
+  put_little_endian(bytes_, member.size);
+  put_little_endian(bytes_, static_cast<std::uint16_t>(member.name.size()));
+}
+
+void ZipFile::add(const std::string& name, std::string_view content) {
+  const Member member{name, crc32_of(content), to_uint32(content.size()), to_uint32(bytes_.size())};
+  constexpr std::size_t kHeader = 30;
+  const auto unaligned = (bytes_.size() + kHeader + name.size() + 4) % kAlignment;
+  const auto padding = static_cast<std::uint16_t>(unaligned == 0 ? 0 : kAlignment - unaligned);
+  put_little_endian(bytes_, std::uint32_t{0x04034B50});
+  put_common_fields(member);
+  put_little_endian(bytes_, static_cast<std::uint16_t>(padding + 4));
+  bytes_ += name;
+  put_little_endian(bytes_, kPadding);
+  put_little_endian(bytes_, padding);
+  bytes_.append(padding, 'Z');
+  bytes_ += content;
+  members_.push_back(member);
+}
+
+std::string ZipFile::finish() {
+  if (members_.size() > std::numeric_limits<std::uint16_t>::max())
+    bad_input("export: the file would have {} members; its format holds at most 65,535",
+              members_.size());
+  const auto directory = to_uint32(bytes_.size());
+  for (const auto& member : members_) {
+    put_little_endian(bytes_, std::uint32_t{0x02014B50});
+    put_little_endian(bytes_, kVersion);  // of the writer
+    put_common_fields(member);
+    for (int i = 0; i < 4; ++i)
+      put_little_endian(bytes_, std::uint16_t{0});  // extra, comment, disk, attributes
+    put_little_endian(bytes_, std::uint32_t{0});
+    put_little_endian(bytes_, member.offset);
+    bytes_ += member.name;
+  }
+  const auto size = to_uint32(bytes_.size()) - directory;
+  const auto count = static_cast<std::uint16_t>(members_.size());
+  put_little_endian(bytes_, std::uint32_t{0x06054B50});
+  put_little_endian(bytes_, std::uint32_t{0});  // disks
+  put_little_endian(bytes_, count);
+  put_little_endian(bytes_, count);
+  put_little_endian(bytes_, size);
+  put_little_endian(bytes_, directory);
+  put_little_endian(bytes_, std::uint16_t{0});
+  return std::move(bytes_);
+}
+
+// A pickle of protocol 2 and the archive members of its tensors.
+class TorchFile {
+ public:
+  // Returns the bytes of a file that holds one value: dictionaries, lists, strings, 32-bit
+  // integers, reals, booleans, and float32 tensors of one dimension, which are binary values in the
+  // JSON.
+  // `name` is the folder inside the archive.
+  std::string write(const std::string& name, const OrderedJson& value) {
+    pickle_ = {op::kProto, '\x02'};
+    put(value);
+    pickle_ += op::kStop;
+    ZipFile zip;
+    zip.add(name + "/data.pkl", pickle_);
+    zip.add(name + "/byteorder", "little");
+    for (std::size_t i = 0; i < tensors_.size(); ++i)
+      zip.add(fmt::format("{}/data/{}", name, i), tensors_[i]);
+    zip.add(name + "/version", "3\n");
+    return zip.finish();
+  }
+
+ private:
+  void put(const OrderedJson& value) {
+    if (value.is_object()) {
+      pickle_ += {op::kEmptyDict, op::kMark};
+      for (const auto& [key, item] : value.items()) {
+        put_text(key);
+        put(item);
+      }
+      pickle_ += op::kSetItems;
+    } else if (value.is_array()) {
+      pickle_ += {op::kEmptyList, op::kMark};
+      for (const auto& item : value) put(item);
+      pickle_ += op::kAppends;
+    } else if (value.is_string()) {
+      put_text(value.get<std::string>());
+    } else if (value.is_boolean()) {
+      pickle_ += value.get<bool>() ? op::kTrue : op::kFalse;
+    } else if (value.is_number_float()) {
+      pickle_ += op::kBinFloat;
+      const auto bits = std::bit_cast<std::uint64_t>(value.get<double>());
+      for (int i = 7; i >= 0; --i)
+        pickle_ += static_cast<char>(static_cast<unsigned char>(bits >> 8 * i));
+    } else if (value.is_number_integer()) {
+      put_integer(value.get<std::int64_t>());
+    } else {
+      put_tensor(value.get_binary());
+    }
+  }
+
+  void put_text(std::string_view text) {
+    pickle_ += op::kBinUnicode;
+    put_little_endian(pickle_, static_cast<std::uint32_t>(text.size()));
+    pickle_ += text;
+  }
+
+  void put_integer(std::int64_t value) {
+    QKSCOPE_ASSERT(std::in_range<std::int32_t>(value));
+    pickle_ += op::kBinInt;
+    put_little_endian(pickle_, static_cast<std::uint32_t>(value));
+  }
+
+  void put_global(std::string_view module, std::string_view name) {
+    pickle_ += fmt::format("{}{}\n{}\n", op::kGlobal, module, name);
+  }
+
+  // _rebuild_tensor_v2(storage, offset, shape, strides, requires_grad, hooks). The storage is
+  // ("storage", torch.FloatStorage, "0", "cpu", size), with its values in the member data/0.
+  void put_tensor(const std::vector<std::uint8_t>& bytes) {
+    static_assert(std::endian::native == std::endian::little);
+    const auto size = std::ssize(bytes) / static_cast<std::int64_t>(sizeof(float));
+    put_global("torch._utils", "_rebuild_tensor_v2");
+    pickle_ += {op::kMark, op::kMark};
+    put_text("storage");
+    put_global("torch", "FloatStorage");
+    put_text(std::to_string(tensors_.size()));
+    put_text("cpu");
+    put_integer(size);
+    pickle_ += {op::kTuple, op::kPersistentId};
+    put_integer(0);
+    for (const auto number : {size, std::int64_t{1}}) {
+      pickle_ += op::kMark;
+      put_integer(number);
+      pickle_ += op::kTuple;
+    }
+    pickle_ += op::kFalse;
+    put_global("collections", "OrderedDict");
+    pickle_ += {op::kEmptyTuple, op::kReduce, op::kTuple, op::kReduce};
+    tensors_.emplace_back(bytes.begin(), bytes.end());
+  }
+
+  std::string pickle_;
+  std::vector<std::string> tensors_;  // values of each tensor
+};
 
 // Means of one head, shape (pairs) each.
 struct PairMeans {
@@ -41,77 +272,53 @@ PairMeans pair_means(const HeadMoments& moments, std::int64_t head) {
 std::vector<std::int64_t> rotated_layers(const ExportInput& input) {
   std::vector<std::int64_t> layers;
   for (const auto layer : input.statistics().layers)
-    if (input.rotated(layer)) layers.push_back(layer);
+    if (input.has_rope(layer)) layers.push_back(layer);
   return layers;
 }
 
-void write_metadata(TorchFile& file, const ExportInput& input, const ExportRope& rope) {
-  const auto entry = [&](const char* key, auto put) {
-    file.text(key);
-    put();
-  };
-  const auto text = [&](const char* key, const std::string& value) {
-    entry(key, [&] { file.text(value); });
-  };
-  const auto integer = [&](const char* key, std::int64_t value) {
-    entry(key, [&] { file.integer(value); });
-  };
-  file.text("metadata");
-  file.begin_dict();
-  entry("sampled_heads", [&] {
-    file.begin_list();
-    for (const auto layer : rotated_layers(input))
-      for (std::int64_t head = 0; head < input.heads(); ++head) {
-        file.begin_list();
-        file.integer(layer);
-        file.integer(head);
-        file.end_list();
-      }
-    file.end_list();
-  });
-  integer("head_dim", input.dim());
-  text("rope_style", "half");
-  integer("num_traces", std::ssize(input.statistics().lengths));
-  text("dtype", input.text(metadata::kDtype));
-  text("rope_type", rope.type);
-  entry("rope_theta", [&] { file.real(rope.theta); });
-  entry("inv_freq", [&] {
-    file.begin_list();
-    for (const double frequency : rope.inv_freq) file.real(frequency);
-    file.end_list();
-  });
-  integer("num_attention_heads", input.heads());
-  integer("num_kv_heads", input.key_heads());
-  integer("num_layers", input.layers());
-  text("model_name", input.model_name());
-  entry("use_chat_template", [&] { file.boolean(false); });
-  text("system_prompt", "");
-  text("attn_implementation", "qkscope");
-  file.end_dict();
+OrderedJson metadata_of(const ExportInput& input, const ExportRope& rope) {
+  auto sampled = OrderedJson::array();
+  for (const auto layer : rotated_layers(input))
+    for (std::int64_t head = 0; head < input.heads(); ++head)
+      sampled.push_back(OrderedJson::array({layer, head}));
+  return {{"sampled_heads", sampled},
+          {"head_dim", input.dim()},
+          {"rope_style", "half"},
+          {"num_traces", std::ssize(input.statistics().lengths)},
+          {"dtype", input.metadata_text(metadata::kDtype)},
+          {"rope_type", rope.type},
+          {"rope_theta", rope.theta},
+          {"inv_freq", rope.inv_freq},
+          {"num_attention_heads", input.heads()},
+          {"num_kv_heads", input.key_heads()},
+          {"num_layers", input.layers()},
+          {"model_name", input.model_name()},
+          {"use_chat_template", false},
+          {"system_prompt", ""},
+          {"attn_implementation", "qkscope"}};
 }
 
-void write_heads(TorchFile& file, const ExportInput& input) {
-  file.text("stats");
-  file.begin_dict();
+// Query statistics by head, such as {"layer03_head12": {"q_mean_real": tensor, ...}}.
+OrderedJson heads_of(const ExportInput& input) {
+  const auto tensor = [](std::span<const float> values) {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(values.data());
+    return OrderedJson::binary({bytes, bytes + values.size_bytes()});
+  };
+  auto heads = OrderedJson::object();
   for (const auto layer : rotated_layers(input)) {
     const auto moments = input.moments(VectorKind::query, VectorStage::pre, layer, "all");
     for (std::int64_t head = 0; head < input.heads(); ++head) {
       const auto means = pair_means(moments, head);
-      file.text(fmt::format("layer{:02}_head{:02}", layer, head));
-      file.begin_dict();
-      file.text("q_mean_real");
-      file.tensor(means.real);
-      file.text("q_mean_imag");
-      file.tensor(means.imaginary);
-      file.text("q_abs_mean");
-      file.tensor(means.length);
-      file.end_dict();
+      heads[fmt::format("layer{:02}_head{:02}", layer, head)] = {
+          {"q_mean_real", tensor(means.real)},
+          {"q_mean_imag", tensor(means.imaginary)},
+          {"q_abs_mean", tensor(means.length)}};
     }
   }
-  file.end_dict();
+  return heads;
 }
 
-void append_words(std::string& out, std::initializer_list<std::uint32_t> words) {
+void append_uint32(std::string& out, std::initializer_list<std::uint32_t> words) {
   for (const auto word : words) out.append(reinterpret_cast<const char*>(&word), sizeof word);
 }
 void append_floats(std::string& out, std::span<const float> values) {
@@ -123,21 +330,17 @@ void append_floats(std::string& out, std::span<const float> values) {
 std::string export_triattention(const ExportInput& input) {
   input.refuse_interleaved();
   input.refuse_partial_rotary();
-  const ExportRope rope = input.one_rope();
+  const OrderedJson value = {{"metadata", metadata_of(input, input.common_rope())},
+                             {"stats", heads_of(input)}};
   const auto& path = input.options().out;
-  TorchFile file(std::filesystem::path(path).stem().string());
-  file.begin_dict();
-  write_metadata(file, input, rope);
-  write_heads(file, input);
-  file.end_dict();
   prepare_file(input.options(), path);
-  write_file(path, file.finish());
+  write_file(path, TorchFile().write(std::filesystem::path(path).stem().string(), value));
   return path;
 }
 
 std::string export_tria(const ExportInput& input) {
   input.refuse_interleaved();
-  const ExportRope rope = input.one_rope();
+  const ExportRope rope = input.common_rope();
   if (rope.type != "default")
     input.refuse(
         fmt::format("its RoPE is scaled ({}), and readers of this file compute the "
@@ -146,17 +349,17 @@ std::string export_tria(const ExportInput& input) {
   constexpr std::size_t kHeader = 64;
   const auto pairs = rope.dim / 2;
   std::string bytes;
-  append_words(bytes, {0x54524941, 2, static_cast<std::uint32_t>(input.layers()),
-                       static_cast<std::uint32_t>(input.heads()),
-                       static_cast<std::uint32_t>(input.key_heads()),
-                       static_cast<std::uint32_t>(rope.dim), static_cast<std::uint32_t>(pairs)});
+  append_uint32(bytes, {0x54524941, 2, static_cast<std::uint32_t>(input.layers()),
+                        static_cast<std::uint32_t>(input.heads()),
+                        static_cast<std::uint32_t>(input.key_heads()),
+                        static_cast<std::uint32_t>(rope.dim), static_cast<std::uint32_t>(pairs)});
   append_floats(bytes, std::array{static_cast<float>(rope.theta),
                                   static_cast<float>(rope.attention_scaling)});
   bytes.resize(kHeader, '\0');
   append_floats(bytes, std::vector<float>(static_cast<std::size_t>(input.layers()), 1.0f));
   const std::vector<float> zeros(static_cast<std::size_t>(4 * pairs * input.heads()));
   for (std::int64_t layer = 0; layer < input.layers(); ++layer) {
-    if (!input.rotated(layer)) {
+    if (!input.has_rope(layer)) {
       append_floats(bytes, zeros);
       continue;
     }

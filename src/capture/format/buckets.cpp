@@ -39,6 +39,12 @@ std::string_view sampler_type_name(SamplerType type) {
   return kNames[static_cast<std::size_t>(type)];
 }
 
+std::optional<SamplerType> sampler_type_from_name(std::string_view name) {
+  for (const auto type : {SamplerType::log_uniform, SamplerType::uniform, SamplerType::all})
+    if (name == sampler_type_name(type)) return type;
+  return {};
+}
+
 Buckets::Buckets(const SamplerOptions& sampler)
     : type_(sampler.type),
       size_(sampler.min_bucket_size),

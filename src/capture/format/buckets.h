@@ -2,12 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include "qkscope/captures.h"
 
 namespace qkscope {
 
-// bucket_of() and positions_of_bucket() of qkscope/captures.h without repeated setup.
+// Inverse of sampler_type_name(). Returns nullopt for any other name.
+std::optional<SamplerType> sampler_type_from_name(std::string_view name);
+
+// Precomputed form of bucket_of() and positions_of_bucket() (qkscope/captures.h).
 class Buckets {
  public:
   explicit Buckets(const SamplerOptions& sampler);

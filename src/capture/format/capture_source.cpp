@@ -27,7 +27,8 @@ RepositoryName repository_of(const HubCapture& capture) {
 
 // Groups the head files of a listing by folder: at most one level below the root, or exactly
 // `folder`.
-HeadsByFolder heads_listed(const std::vector<std::string>& paths, const std::string& folder) {
+HeadsByFolder group_heads_by_folder(const std::vector<std::string>& paths,
+                                    const std::string& folder) {
   HeadsByFolder heads;
   for (const auto& path : paths) {
     const fs::path file = path;
@@ -42,7 +43,8 @@ HeadsByFolder heads_listed(const std::vector<std::string>& paths, const std::str
   return heads;
 }
 
-[[noreturn]] void no_heads(const std::vector<std::string>& paths, const std::string& where) {
+[[noreturn]] void refuse_without_heads(const std::vector<std::string>& paths,
+                                       const std::string& where) {
   bad_input(
       "{}: no capture: expected head files such as l00h00q/{}; it holds {}. Captures are often "
       "kept "
@@ -50,23 +52,18 @@ HeadsByFolder heads_listed(const std::vector<std::string>& paths, const std::str
       where, layout::kHeadFile, list_paths(paths));
 }
 
-// Name of the only folder with heads in a repository.
-std::string folder_in(const HeadsByFolder& heads, const HubCapture& capture) {
-  return only_folder(heads, capture.repo + "@" + capture.branch, ":");
-}
-
 void add_if_listed(const std::vector<std::string>& paths, const std::string& path,
                    std::vector<std::string>& chosen) {
   if (std::find(paths.begin(), paths.end(), path) != paths.end()) chosen.push_back(path);
 }
 
-// Selects the state file; every fetch also brings the listing.
-FileChoice state_file(const HubCapture& capture) {
+// Chooses the state file for download. The Hub client downloads the file listing with every fetch.
+FileChoice choose_state_file(const HubCapture& capture) {
   return [capture](const std::vector<std::string>& paths, const FileReader&,
                    const std::string& where) {
-    const auto heads = heads_listed(paths, capture.folder);
-    if (heads.empty()) no_heads(paths, where);
-    const auto folder = folder_in(heads, capture);
+    const auto heads = group_heads_by_folder(paths, capture.folder);
+    if (heads.empty()) refuse_without_heads(paths, where);
+    const auto folder = require_one_folder(heads, capture.repo + "@" + capture.branch, ":");
     std::vector<std::string> chosen;
     add_if_listed(paths, layout::kStateFile, chosen);
     if (!folder.empty()) add_if_listed(paths, folder + "/" + layout::kStateFile, chosen);
@@ -74,7 +71,7 @@ FileChoice state_file(const HubCapture& capture) {
   };
 }
 
-FileChoice these_files(std::vector<std::string> wanted) {
+FileChoice choose_files(std::vector<std::string> wanted) {
   return [wanted = std::move(wanted)](const std::vector<std::string>& paths, const FileReader&,
                                       const std::string&) {
     std::vector<std::string> chosen;
@@ -90,7 +87,7 @@ bool is_head_file(const std::string& path) {
 }
 
 // Selects all files of a capture if the repository holds one, else the files of one dataset split.
-FileChoice capture_or_split(const std::string& name, const std::string& split) {
+FileChoice choose_capture_or_split(const std::string& name, const std::string& split) {
   const auto otherwise = dataset_files(name, split.empty() ? "train" : split);
   const bool whole = name.empty() && split.empty();
   return [whole, otherwise](const std::vector<std::string>& paths, const FileReader& read,
@@ -104,7 +101,7 @@ FileChoice capture_or_split(const std::string& name, const std::string& split) {
   };
 }
 
-[[noreturn]] void not_in_cache(const std::string& repo, const std::string& revision) {
+[[noreturn]] void refuse_uncached(const std::string& repo, const std::string& revision) {
   bad_input(
       "{}@{}: not in the cache, and HF_HUB_OFFLINE forbids to ask the Hub; run 'qkscope hub "
       "download "
@@ -113,7 +110,12 @@ FileChoice capture_or_split(const std::string& name, const std::string& split) {
       repo, revision, repo, revision);
 }
 
-// Hash of a capture without a state file: names, sizes and Parquet footers.
+std::string hash_of_file(const std::string& path) {
+  return fmt::format("{:016x}", blake2b_64(MappedFile(path).text()));
+}
+
+// Returns a hash of the names, sizes and Parquet footers of all head files, for captures without a
+// state file.
 std::string hash_of_files(const CaptureIndex& index) {
   constexpr std::size_t kEnd = 4096;
   std::string all;
@@ -134,8 +136,7 @@ std::string hash_of_stored(const StoreAddress& address) {
   for (const char* state : {layout::kStateFile, stats_layout::kStateFile}) {
     if (folder.manifest().find(state) == nullptr) continue;
     folder.fetch({state}, true);
-    const auto file = folder.local_folder() + "/" + state;
-    return fmt::format("{:016x}", blake2b_64(MappedFile(file).text()));
+    return hash_of_file(folder.local_folder() + "/" + state);
   }
   return folder.hash();
 }
@@ -161,11 +162,9 @@ std::optional<HubCapture> parse_hub_capture(const std::string& name) {
 
 CaptureSource::CaptureSource(const std::string& name, const FetchOptions& options)
     : options_(options) {
-  const auto address = parse_store_address(name);
-  if (!address) remote_ = parse_hub_capture(name);
-  if (address) {
+  if (const auto address = parse_store_address(name)) {
     open_stored(*address);
-  } else if (remote_) {
+  } else if ((remote_ = parse_hub_capture(name))) {
     open_remote(*remote_);
   } else {
     index_ = index_capture(name);
@@ -175,8 +174,8 @@ CaptureSource::CaptureSource(const std::string& name, const FetchOptions& option
 
 void CaptureSource::open_remote(const HubCapture& remote) {
   const auto snapshot =
-      fetch_files({repository_of(remote), remote.branch, ""}, state_file(remote), options_);
-  if (snapshot.empty()) not_in_cache(remote.repo, remote.branch);
+      fetch_files({repository_of(remote), remote.branch, ""}, choose_state_file(remote), options_);
+  if (snapshot.empty()) refuse_uncached(remote.repo, remote.branch);
   short_name_ = remote.branch == "main" ? fs::path(remote.repo).filename().string() : remote.branch;
   commit_ = fs::path(snapshot).filename().string();
   const auto paths = listed_files(repository_of(remote), snapshot);
@@ -185,18 +184,18 @@ void CaptureSource::open_remote(const HubCapture& remote) {
     index_ = index_capture(remote.folder.empty() ? snapshot : snapshot + "/" + remote.folder);
     return;
   }
-  auto heads = heads_listed(*paths, remote.folder);
-  const auto folder = folder_in(heads, remote);
+  auto heads = group_heads_by_folder(*paths, remote.folder);
+  const auto where = remote.repo + "@" + remote.branch;
+  const auto folder = require_one_folder(heads, where, ":");
   prefix_ = folder.empty() ? "" : folder + "/";
-  index_ =
-      make_index(snapshot, folder, std::move(heads[folder]), remote.repo + "@" + remote.branch);
+  index_ = make_index(snapshot, folder, std::move(heads[folder]), where);
 }
 
 void CaptureSource::open_stored(const StoreAddress& address) {
   stored_ = std::make_shared<const StoredFolder>(open_stored_folder(address));
   const auto where = address.to_string();
-  auto heads = heads_listed(stored_->names(), "");
-  if (heads.empty()) no_heads(stored_->names(), where);
+  auto heads = group_heads_by_folder(stored_->names(), "");
+  if (heads.empty()) refuse_without_heads(stored_->names(), where);
   stored_->fetch({layout::kStateFile}, true);
   index_ = make_index(stored_->local_folder(), "", std::move(heads[""]), where);
   short_name_ = address.last_name();
@@ -209,7 +208,7 @@ void CaptureSource::fetch(const std::vector<HeadId>& heads) const {
   for (const auto& head : heads)
     files.push_back(prefix_ + folder_name(head) + "/" + layout::kHeadFile);
   if (stored_) return stored_->fetch(files, options_.quiet);
-  fetch_files({repository_of(*remote_), remote_->branch, commit_}, these_files(std::move(files)),
+  fetch_files({repository_of(*remote_), remote_->branch, commit_}, choose_files(std::move(files)),
               options_);
 }
 
@@ -230,10 +229,8 @@ std::string capture_hash(const std::string& name) {
   if (const auto address = parse_store_address(name)) return hash_of_stored(*address);
   if (const auto remote = parse_hub_capture(name))
     return cached_commit(RepositoryKind::dataset, remote->repo, remote->branch);
-  for (const char* state : {layout::kStateFile, stats_layout::kStateFile}) {
-    const auto file = name + "/" + state;
-    if (path_exists(file)) return fmt::format("{:016x}", blake2b_64(MappedFile(file).text()));
-  }
+  for (const char* state : {layout::kStateFile, stats_layout::kStateFile})
+    if (const auto file = name + "/" + state; path_exists(file)) return hash_of_file(file);
   return is_folder(name) ? hash_of_files(index_capture(name)) : "";
 }
 
@@ -247,8 +244,8 @@ std::string fetch_dataset_revision(const std::string& id, const std::string& rev
     if (!revision.empty() && !is_revision(revision))
       bad_input("{}: not a branch, tag or commit", in_quotes(revision));
     const auto folder = fetch_files({{RepositoryKind::dataset, id}, revision, ""},
-                                    capture_or_split(name, split), options);
-    if (folder.empty()) not_in_cache(id, revision.empty() ? "main" : revision);
+                                    choose_capture_or_split(name, split), options);
+    if (folder.empty()) refuse_uncached(id, revision.empty() ? "main" : revision);
     return folder;
   });
 }

@@ -14,7 +14,8 @@
 
 namespace qkscope {
 
-// "org/name@branch", or "org/name@branch:folder" where a branch holds several captures.
+// Name of a capture on the Hub: "org/name@branch", or "org/name@branch:folder" if the branch holds
+// several captures.
 struct HubCapture {
   std::string repo;
   std::string branch;
@@ -57,6 +58,9 @@ class CaptureSource {
 // not cached; otherwise a hash of the names, sizes and Parquet footers of all head files.
 std::string capture_hash(const std::string& name);
 
+// Reads HeadRows::example() of each row of a head file, without reading the vectors.
+std::vector<std::int64_t> read_head_examples(const std::string& path);
+
 // ---- Index of heads, shared by folders, the Hub and object stores ----
 
 // Maps a folder below the root ("" for the root itself) to its heads.
@@ -64,14 +68,15 @@ using HeadsByFolder = std::map<std::string, std::vector<HeadId>>;
 
 // Returns the root if it has heads, else the only subfolder with heads. Throws bad input for none
 // or several; the message names the root `where` and joins it with a subfolder by `separator`.
-std::string only_folder(const HeadsByFolder& heads, const std::string& where,
-                        const std::string& separator);
+std::string require_one_folder(const HeadsByFolder& heads, const std::string& where,
+                               const std::string& separator);
 
-// Reads _saver_state.json of the folder, or of the root if the folder has none.
+// Builds the index of a capture from its head folders and from _saver_state.json of the folder, or
+// of the root if the folder has none.
 CaptureIndex make_index(const std::string& root, const std::string& folder,
                         std::vector<HeadId> heads, const std::string& where);
 
-// Throws bad input that explains how captures are named.
+// Throws bad input that explains which names of captures are valid.
 [[noreturn]] void no_such_capture(const std::string& name);
 
 }  // namespace qkscope

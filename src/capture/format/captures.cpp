@@ -1,6 +1,7 @@
 #include "qkscope/captures.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/json.h"
+#include "capture/format/buckets.h"
 #include "capture/format/capture_source.h"
 #include "capture/format/layout.h"
 #include "capture/format/metadata.h"
@@ -36,26 +38,21 @@ const Json* details_of_model(const Json& state, CaptureIndex& index) {
   return nullptr;
 }
 
-std::int64_t number_in(const Json& details, const char* key) {
+std::int64_t integer_or_zero(const Json& details, const char* key) {
   const auto found = details.find(key);
   return found != details.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
 }
 
-std::optional<SamplerOptions> sampler_in(const Json& details) {
+std::optional<SamplerOptions> sampler_from_state(const Json& details) {
   const auto strategy = details.find(metadata::kStateSampling);
   if (strategy == details.end() || !strategy->is_string()) return {};
-  SamplerOptions sampler;
   const bool log = *strategy == "log";
-  if (log)
-    sampler.type = SamplerType::log_uniform;
-  else if (*strategy == "uniform")
-    sampler.type = SamplerType::uniform;
-  else if (*strategy == "all")
-    sampler.type = SamplerType::all;
-  else
-    return {};
+  const auto type = sampler_type_from_name(log ? "log_uniform" : strategy->get<std::string>());
+  if (!type || *strategy == "log_uniform") return {};
+  SamplerOptions sampler;
+  sampler.type = *type;
   sampler.min_bucket_size =
-      number_in(details, log ? metadata::kStateLeastBucket : metadata::kStateBucketSize);
+      integer_or_zero(details, log ? metadata::kStateLeastBucket : metadata::kStateBucketSize);
   if (sampler.min_bucket_size < 1) return {};
   return sampler;
 }
@@ -71,11 +68,11 @@ void read_state(CaptureIndex& index, const std::string& folder) {
   const Json* details = details_of_model(state, index);
   if (details == nullptr) return;
   constexpr std::int64_t kMost = 1 << 20;
-  const auto queries = number_in(*details, metadata::kStateQueryHeads);
-  const auto keys = number_in(*details, metadata::kStateKeyHeads);
+  const auto queries = integer_or_zero(*details, metadata::kStateQueryHeads);
+  const auto keys = integer_or_zero(*details, metadata::kStateKeyHeads);
   if (queries > 0 && keys > 0 && queries <= kMost && keys <= kMost)
     index.counts = HeadCounts{static_cast<int>(queries), static_cast<int>(keys)};
-  index.sampler = sampler_in(*details);
+  index.sampler = sampler_from_state(*details);
 }
 
 int grouped_key_head(int query_head, const HeadCounts& counts, const std::string& said_by) {
@@ -111,25 +108,70 @@ HeadsByFolder heads_by_folder(const std::string& data_root) {
   return found;
 }
 
-CaptureIndex read_index(const std::string& data_root) {
-  if (!fs::is_directory(data_root)) no_such_capture(data_root);
-  auto heads = heads_by_folder(data_root);
-  const auto folder = only_folder(heads, data_root, "/");
-  return make_index(data_root, folder, std::move(heads[folder]), data_root);
+std::vector<double> listed_frequencies(const std::string& text, const std::string& where) {
+  const Json list = parse_json(text, where + " (" + metadata::kRopeInvFreq + ")");
+  if (!list.is_array()) bad_input("{}: '{}' is not a list", where, metadata::kRopeInvFreq);
+  std::vector<double> frequencies;
+  for (const auto& item : list) {
+    if (!item.is_number() || !(item.get<double>() > 0))
+      bad_input("{}: '{}' holds {}; expected positive numbers", where, metadata::kRopeInvFreq,
+                item.dump());
+    frequencies.push_back(item.get<double>());
+  }
+  return frequencies;
 }
 
-int find_key_head(const CaptureIndex& index, const HeadId& query,
-                  const std::optional<HeadCounts>& given) {
-  const std::string path = head_file_path(index.data_root, query);
-  const Metadata metadata = read_head_metadata(path);
-  if (const auto stated = metadata.find(metadata::kKeyHead); stated != metadata.end())
-    return static_cast<int>(parse_integer(stated->second, path + ": " + metadata::kKeyHead));
-  if (given) return grouped_key_head(query.head, *given, "--q-heads and --k-heads, or --model");
-  if (index.counts) return grouped_key_head(query.head, *index.counts, layout::kStateFile);
-  bad_input(
-      "{}: nothing says which key head this head reads; name its model (--model), or give the "
-      "model's --q-heads and --k-heads",
-      path);
+RopeInfo read_rope(const Metadata& metadata, const std::string& where) {
+  RopeInfo info;
+  const auto rope = metadata.find(metadata::kRope);
+  if (rope == metadata.end()) return info;
+  if (rope->second == metadata::kRopeNone) {
+    info.use = RopeUse::nope;
+    return info;
+  }
+  info.use = RopeUse::rope;
+  const Json description = parse_json(rope->second, where + " (" + metadata::kRope + ")");
+  if (const auto listed = metadata.find(metadata::kRopeInvFreq); listed != metadata.end()) {
+    info.inv_freq = listed_frequencies(listed->second, where);
+  } else if (description.is_object() && description.contains("theta") &&
+             description.contains("dim") && description["theta"].is_number() &&
+             description["dim"].is_number_integer()) {
+    constexpr std::int64_t kWidest = 1 << 16;
+    const auto theta = description["theta"].get<double>();
+    const auto dim = description["dim"].get<std::int64_t>();
+    if (!(theta > 1.0) || theta > 1e15 || dim < 2 || dim > kWidest)
+      bad_input("{}: '{}' has theta {} and dim {}; expected theta from 1 to 1e15, dim from 2 to {}",
+                where, metadata::kRope, theta, dim, kWidest);
+    info.inv_freq = unscaled_inv_freq(theta, static_cast<int>(dim));
+  }
+  std::sort(info.inv_freq.begin(), info.inv_freq.end(), std::greater<>());
+  return info;
+}
+
+double positive_number(const std::string& text, const std::string& what) {
+  const Json value = parse_json(text, what);
+  if (!value.is_number() || !(value.get<double>() > 0))
+    bad_input("{}: found {}, expected a number above 0", what, in_quotes(text));
+  return value.get<double>();
+}
+
+std::optional<SamplerOptions> read_sampler(const Metadata& metadata, const std::string& where) {
+  const auto type = metadata.find(metadata::kSampler);
+  const auto rate = metadata.find(metadata::kBaseRate);
+  const auto size = metadata.find(metadata::kMinBucketSize);
+  if (type == metadata.end() || rate == metadata.end() || size == metadata.end()) return {};
+  const auto named = [&](const char* key) { return where + ": " + key; };
+  const auto known = sampler_type_from_name(type->second);
+  if (!known)
+    bad_input("{}: found {}, expected log_uniform, uniform or all", named(metadata::kSampler),
+              in_quotes(type->second));
+  SamplerOptions sampler;
+  sampler.type = *known;
+  sampler.base_rate = positive_number(rate->second, named(metadata::kBaseRate));
+  sampler.min_bucket_size = parse_integer(size->second, named(metadata::kMinBucketSize));
+  if (sampler.min_bucket_size < 1)
+    bad_input("{}: found {}, expected 1 or more", named(metadata::kMinBucketSize), size->second);
+  return sampler;
 }
 
 }  // namespace
@@ -141,8 +183,8 @@ void no_such_capture(const std::string& name) {
       name);
 }
 
-std::string only_folder(const HeadsByFolder& heads, const std::string& where,
-                        const std::string& separator) {
+std::string require_one_folder(const HeadsByFolder& heads, const std::string& where,
+                               const std::string& separator) {
   if (heads.empty())
     bad_input("{}: no query heads here; expected folders such as l00h00q with {}", where,
               layout::kHeadFile);
@@ -169,12 +211,65 @@ CaptureIndex make_index(const std::string& root, const std::string& folder,
 }
 
 CaptureIndex index_capture(const std::string& data_root) {
-  return translate_exceptions([&] { return read_index(data_root); });
+  return translate_exceptions([&] {
+    if (!fs::is_directory(data_root)) no_such_capture(data_root);
+    auto heads = heads_by_folder(data_root);
+    const auto folder = require_one_folder(heads, data_root, "/");
+    return make_index(data_root, folder, std::move(heads[folder]), data_root);
+  });
 }
 
 int key_head_of(const CaptureIndex& index, const HeadId& query,
                 const std::optional<HeadCounts>& given) {
-  return translate_exceptions([&] { return find_key_head(index, query, given); });
+  return translate_exceptions([&] {
+    const std::string path = head_file_path(index.data_root, query);
+    const Metadata metadata = read_head_metadata(path);
+    if (const auto stated = metadata.find(metadata::kKeyHead); stated != metadata.end())
+      return static_cast<int>(parse_integer(stated->second, path + ": " + metadata::kKeyHead));
+    if (given) return grouped_key_head(query.head, *given, "--q-heads and --k-heads, or --model");
+    if (index.counts) return grouped_key_head(query.head, *index.counts, layout::kStateFile);
+    bad_input(
+        "{}: nothing says which key head this head reads; name its model (--model), or give the "
+        "model's --q-heads and --k-heads",
+        path);
+  });
+}
+
+std::string to_string(RopeUse use) {
+  constexpr const char* kNames[] = {"rope", "nope", "unknown"};
+  return kNames[static_cast<std::size_t>(use)];
+}
+
+std::string attention_name(const std::optional<std::int32_t>& window) {
+  return window ? "sliding:" + std::to_string(*window) : "full";
+}
+
+std::string short_name(const std::string& name) {
+  std::string_view text = name;
+  while (text.size() > 1 && text.ends_with('/')) text.remove_suffix(1);
+  const bool id = text.find_first_of("./~") != 0 && std::count(text.begin(), text.end(), '/') <= 1;
+  return std::string(id ? text : text.substr(text.rfind('/') + 1));
+}
+
+std::vector<double> unscaled_inv_freq(double theta, int dim) {
+  std::vector<double> frequencies;
+  frequencies.reserve(static_cast<std::size_t>(dim) / 2);
+  for (int i = 0; i < dim / 2; ++i) frequencies.push_back(std::pow(theta, -2.0 * i / dim));
+  return frequencies;
+}
+
+RopeInfo rope_info(const Metadata& metadata, const std::string& where) {
+  return translate_exceptions([&] { return read_rope(metadata, where); });
+}
+
+std::optional<SamplerOptions> sampler_options(const Metadata& metadata, const std::string& where) {
+  return translate_exceptions([&] { return read_sampler(metadata, where); });
+}
+
+void put_sampler(Metadata& metadata, const SamplerOptions& sampler) {
+  metadata[metadata::kSampler] = sampler_type_name(sampler.type);
+  metadata[metadata::kBaseRate] = fmt::format("{}", sampler.base_rate);
+  metadata[metadata::kMinBucketSize] = std::to_string(sampler.min_bucket_size);
 }
 
 }  // namespace qkscope

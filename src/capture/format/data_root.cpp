@@ -9,14 +9,13 @@
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
 #include "base/io/folder.h"
-#include "base/io/output_file.h"
 #include "capture/format/metadata.h"
 
 namespace qkscope {
 namespace {
 
-// Manifests that a new part compares with its own: if each of a thousand shards compared all, that
-// would be a million reads.
+// Number of other shards whose manifests a new part compares with its own. Comparing all would be a
+// million reads for a thousand shards.
 constexpr std::size_t kComparedParts = 8;
 
 constexpr char kOtherCapture[] =
@@ -24,7 +23,7 @@ constexpr char kOtherCapture[] =
     "output.data_root, or start again with --overwrite";
 
 // The folder belongs to a different run.
-[[noreturn]] void refuse(const std::string& root, const std::string& difference) {
+[[noreturn]] void refuse_other_run(const std::string& root, const std::string& difference) {
   bad_input("{}", fmt::format(fmt::runtime(kOtherCapture), fmt::arg("root", root),
                               fmt::arg("difference", difference)));
 }
@@ -37,7 +36,7 @@ std::vector<std::string> head_folders(const OpenFolder& root) {
 }
 
 // Whether the part belongs to the run with this manifest; false for an unreadable part.
-bool is_of_run(const std::string& part, const Manifest& manifest) {
+bool belongs_to_run(const std::string& part, const Manifest& manifest) {
   try {
     return manifest_difference(load_manifest(part + "/" + layout::kManifestFile), manifest).empty();
   } catch (const Error&) {
@@ -45,8 +44,8 @@ bool is_of_run(const std::string& part, const Manifest& manifest) {
   }
 }
 
-// Removes the manifest first: a part without a manifest does not count. The lock file stays.
-void empty_part(const OpenFolder& part) {
+// Removes the manifest first, because a part without a manifest is ignored. The lock file stays.
+void clear_part(const OpenFolder& part) {
   part.remove_file(layout::kManifestFile);
   part.sync();
   for (const auto& name : part.names())
@@ -97,10 +96,6 @@ bool has_configuration(const Json& identity, const Json& effective) {
 
 DataRoot::DataRoot(std::string path, const RunKind& kind) : path_(std::move(path)), kind_(&kind) {
   while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
-}
-
-std::string DataRoot::part(const Shard& shard) const {
-  return parts() + "/" + part_name(shard);
 }
 
 void DataRoot::refuse_links(const std::optional<Shard>& own) const {
@@ -171,7 +166,7 @@ bool DataRoot::holds(const Json& effective) const {
 bool DataRoot::continues(const Manifest& manifest) const {
   if (finished()) return false;
   for (const auto& shard : shards())
-    if (Journal::has_entries(part(shard))) return is_of_run(part(shard), manifest);
+    if (Journal::has_entries(part(shard))) return belongs_to_run(part(shard), manifest);
   return false;
 }
 
@@ -208,10 +203,11 @@ Journal DataRoot::open_part(const Manifest& manifest, const Shard& shard) const 
   if (Journal::exists(folder) && Journal::has_entries(folder)) {
     continue_part(folder, manifest);
   } else {
-    empty_part(OpenFolder(parts()).folder(part_name(shard)));
+    clear_part(OpenFolder(parts()).folder(part_name(shard)));
     Journal::create(folder, manifest);
   }
-  // Compare after the own part exists: of two runs that begin together at least one sees the other.
+  // Compare after creating this part: of two runs that start concurrently, at least one sees the
+  // other's part.
   check_other_parts(manifest, shard);
   return Journal(folder);
 }
@@ -219,7 +215,7 @@ Journal DataRoot::open_part(const Manifest& manifest, const Shard& shard) const 
 void DataRoot::continue_part(const std::string& folder, const Manifest& manifest) const {
   const auto before = Journal(folder).manifest();
   const auto difference = manifest_difference(before, manifest);
-  if (!difference.empty()) refuse(path_, difference);
+  if (!difference.empty()) refuse_other_run(path_, difference);
   auto now = before;  // the user may publish to another repository than before
   now.repo = manifest.repo;
   now.branch = manifest.branch;
@@ -249,7 +245,7 @@ void DataRoot::check_other_part(const Manifest& manifest, const Shard& shard,
                                 const Shard& other) const {
   const auto folder = part(other);
   const bool same_count = other.count == shard.count;
-  if (same_count && is_of_run(folder, manifest)) return;
+  if (same_count && belongs_to_run(folder, manifest)) return;
   if (!Journal::has_entries(folder)) {  // an empty part is removed unless a process has locked it
     const FileLock lock(folder + "/" + layout::kLockFile, FileLock::Mode::exclusive,
                         FileLock::Wait::no);
@@ -261,14 +257,14 @@ void DataRoot::check_other_part(const Manifest& manifest, const Shard& shard,
         "{}: holds a run in {} shard{}, not in {}; continue that one, or start again with "
         "--overwrite",
         path_, other.count, other.count == 1 ? "" : "s", shard.count);
-  refuse(path_, manifest_difference(Journal(folder).manifest(), manifest));
+  refuse_other_run(path_, manifest_difference(Journal(folder).manifest(), manifest));
 }
 
-// Removes the lock file last, so that no other process enters while files are left.
+// Removes the lock file last, so that no other process locks the part while files are left.
 void DataRoot::remove_part(const OpenFolder& parts, const Shard& shard) const {
   {
     const auto part = parts.folder(part_name(shard));
-    empty_part(part);
+    clear_part(part);
     part.remove_file(layout::kLockFile);
   }
   parts.remove_empty_folder(part_name(shard));
@@ -305,10 +301,10 @@ void DataRoot::remove_run(const Manifest& manifest, const Shard& shard) const {
   const auto parts = root.folder(layout::kPartsFolder);
   for (const auto& other : shards()) {
     if (other == shard) {
-      empty_part(parts.folder(part_name(other)));
+      clear_part(parts.folder(part_name(other)));
       continue;
     }
-    if (other.count == shard.count && is_of_run(part(other), manifest))
+    if (other.count == shard.count && belongs_to_run(part(other), manifest))
       continue;  // a shard of this very run
     const auto lock = lock_folder(part(other), FileLock::Mode::exclusive);
     remove_part(parts, other);

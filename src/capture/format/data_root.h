@@ -16,7 +16,8 @@
 
 namespace qkscope {
 
-// A kind of run: the names of its finished files and its words in messages.
+// A kind of run, capture or statistics: the names of its finished files and its words in error
+// messages.
 struct RunKind {
   const char* name;        // in the manifest of an object store: "capture", "statistics"
   const char* noun;        // in messages: "a capture", "statistics"
@@ -25,7 +26,8 @@ struct RunKind {
   const char* state_file;  // published last: a folder that has it is finished
   std::span<const char* const> files;    // top-level files besides the state file
   std::span<const char* const> folders;  // top-level folders that are published and removed whole
-  // Messages about a finished folder; {root}, {state_file} and {difference} are filled in.
+  // Error messages about a finished folder, with the placeholders {root}, {state_file} and
+  // {difference}.
   const char* no_configuration;  // the state file does not say which run wrote the folder
   const char* other_run;         // another run wrote the folder
 };
@@ -44,7 +46,7 @@ class DataRoot {
 
   const std::string& path() const { return path_; }
   std::string parts() const { return path_ + "/" + layout::kPartsFolder; }
-  std::string part(const Shard& shard) const;
+  std::string part(const Shard& shard) const { return parts() + "/" + part_name(shard); }
   std::string final_folder() const { return parts() + "/" + layout::kFinalFolder; }
   std::string state_file() const { return path_ + "/" + kind_->state_file; }
 

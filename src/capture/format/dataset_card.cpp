@@ -1,5 +1,4 @@
-#include "capture/format/dataset_card.h"
-
+// Contents of the dataset card and of the state file of a capture.
 #include <algorithm>
 #include <bit>
 #include <iterator>
@@ -8,6 +7,7 @@
 
 #include "base/core/text.h"
 #include "capture/format/layout.h"
+#include "capture/format/manifest.h"
 #include "capture/format/metadata.h"
 
 namespace qkscope {
@@ -28,16 +28,6 @@ std::size_t head_count(const Manifest& manifest, HeadKind kind) {
   for (const auto& group : manifest.groups)
     if (group.kind == kind) count += group.heads.size();
   return count;
-}
-
-void write_front_matter(Out out, const std::vector<std::string>& names) {
-  fmt::format_to(out,
-                 "---\npretty_name: Query and key vectors\ntags:\n- attention\n"
-                 "- interpretability\nconfigs:\n");
-  for (const auto& name : names)
-    fmt::format_to(out, "- config_name: {0}\n  data_files:\n  - split: train\n    path: {0}/{1}\n",
-                   name, layout::kHeadFile);
-  fmt::format_to(out, "---\n\n");
 }
 
 std::string positions_sentence(const SamplerOptions& sampler) {
@@ -87,57 +77,6 @@ void write_facts(Out out, const Manifest& manifest, const CaptureSummary& summar
                               manifest.metadata.at(metadata::kVersion), manifest.config_hash));
 }
 
-void write_columns(Out out, bool token_strings) {
-  fmt::format_to(
-      out,
-      "\n## Columns\n\n| column | type | |\n| --- | --- | --- |\n"
-      "| bucket | int32 | which stretch of the context the position is in |\n"
-      "| example_id | int32 | low 32 bits of example_key, which texts may share; see `{}` |\n"
-      "| position | int32 | token position, from 0 |\n"
-      "| vector | list of float32 | the vector that enters the attention product |\n"
-      "| sliding_window | int32 | the layer's window; null on full attention |\n",
-      layout::kExamplesFile);
-  if (token_strings) fmt::format_to(out, "| token_str | string | the token at the position |\n");
-  fmt::format_to(out,
-                 "| example_key | int64 | the example's key: tells every text from the others |\n");
-}
-
-void write_buckets(Out out, const BucketCounts& buckets) {
-  fmt::format_to(out, "\n## Rows per bucket, all heads\n\n| bucket | rows |\n| --- | --- |\n");
-  for (const auto& [bucket, rows] : buckets)
-    fmt::format_to(out, "| {} | {} |\n", bucket, format_count(static_cast<std::uint64_t>(rows)));
-}
-
-void write_sampling(Out out, const Json& details) {
-  fmt::format_to(out, "\n## Head sampling\n\n| | |\n| --- | --- |\n");
-  for (const auto& [key, value] : details.items())
-    if (key.starts_with("head_sampling_"))
-      fmt::format_to(out, "| {} | {} |\n", key,
-                     value.is_string() ? value.get<std::string>() : value.dump());
-}
-
-void write_loading(Out out, const Manifest& manifest, const std::string& name) {
-  const auto repo = manifest.repo.empty() ? "path/to/this/folder" : manifest.repo;
-  const auto branch =
-      manifest.branch.empty() ? "" : fmt::format(", revision=\"{}\"", manifest.branch);
-  fmt::format_to(out,
-                 "\n## Loading\n\n```python\nfrom datasets import load_dataset\n\n"
-                 "head = load_dataset(\"{}\", \"{}\"{}, split=\"train\")\n```\n\n"
-                 "A configuration is a layer, a head and q or k: `{}` is layer {}.\n",
-                 repo, name, branch, name, manifest.groups.front().layer);
-}
-
-void put_state_sampler(Json& details, const SamplerOptions& sampler) {
-  const auto size = sampler.min_bucket_size;
-  if (sampler.type == SamplerType::log_uniform) {
-    details[metadata::kStateSampling] = "log";
-    details[metadata::kStateLeastBucket] = std::bit_ceil(static_cast<std::uint64_t>(size));
-  } else {
-    details[metadata::kStateSampling] = sampler_type_name(sampler.type);
-    details[metadata::kStateBucketSize] = size;
-  }
-}
-
 // Details of model and run under the keys of qk-sniffer. The publishing destination may change
 // until the capture is finished, so Manifest::model_metadata does not hold it.
 Json state_details(const Manifest& manifest) {
@@ -147,7 +86,15 @@ Json state_details(const Manifest& manifest) {
       details.value(metadata::kStateFullAttentionOnly, 0) == 1 ? "full_only" : "all_attention";
   details[metadata::kStateDatasetRepo] = manifest.repo;
   details[metadata::kStateDatasetBranch] = manifest.branch;
-  put_state_sampler(details, manifest.sampler);
+  const auto type = manifest.sampler.type;
+  const auto size = manifest.sampler.min_bucket_size;
+  if (type == SamplerType::log_uniform) {
+    details[metadata::kStateSampling] = "log";
+    details[metadata::kStateLeastBucket] = std::bit_ceil(static_cast<std::uint64_t>(size));
+  } else {
+    details[metadata::kStateSampling] = sampler_type_name(type);
+    details[metadata::kStateBucketSize] = size;
+  }
   return details;
 }
 
@@ -157,17 +104,45 @@ std::string dataset_card(const Manifest& manifest, const CaptureSummary& summary
   const auto names = config_names(manifest);
   std::string text;
   const auto out = std::back_inserter(text);
-  write_front_matter(out, names);
-  fmt::format_to(out, "# Query and key vectors of {}\n\n", short_name(manifest.model_name));
   fmt::format_to(out,
+                 "---\npretty_name: Query and key vectors\ntags:\n- attention\n"
+                 "- interpretability\nconfigs:\n");
+  for (const auto& name : names)
+    fmt::format_to(out, "- config_name: {0}\n  data_files:\n  - split: train\n    path: {0}/{1}\n",
+                   name, layout::kHeadFile);
+  fmt::format_to(out,
+                 "---\n\n# Query and key vectors of {}\n\n"
                  "The query and key vectors of single attention heads, taken {} rotary "
                  "position embedding at sampled token positions.\n\n",
+                 short_name(manifest.model_name),
                  manifest.metadata.at(metadata::kStage) == "pre_rope" ? "before" : "after");
   write_facts(out, manifest, summary);
-  write_columns(out, manifest.token_strings);
-  write_buckets(out, summary.buckets);
-  write_sampling(out, manifest.model_metadata);
-  write_loading(out, manifest, names.front());
+  fmt::format_to(
+      out,
+      "\n## Columns\n\n| column | type | |\n| --- | --- | --- |\n"
+      "| bucket | int32 | which stretch of the context the position is in |\n"
+      "| example_id | int32 | low 32 bits of example_key, which texts may share; see `{}` |\n"
+      "| position | int32 | token position, from 0 |\n"
+      "| vector | list of float32 | the vector that enters the attention product |\n"
+      "| sliding_window | int32 | the layer's window; null on full attention |\n{}"
+      "| example_key | int64 | the example's key: tells every text from the others |\n"
+      "\n## Rows per bucket, all heads\n\n| bucket | rows |\n| --- | --- |\n",
+      layout::kExamplesFile,
+      manifest.token_strings ? "| token_str | string | the token at the position |\n" : "");
+  for (const auto& [bucket, rows] : summary.buckets)
+    fmt::format_to(out, "| {} | {} |\n", bucket, format_count(static_cast<std::uint64_t>(rows)));
+  fmt::format_to(out, "\n## Head sampling\n\n| | |\n| --- | --- |\n");
+  for (const auto& [key, value] : manifest.model_metadata.items())
+    if (key.starts_with("head_sampling_"))
+      fmt::format_to(out, "| {} | {} |\n", key,
+                     value.is_string() ? value.get<std::string>() : value.dump());
+  fmt::format_to(out,
+                 "\n## Loading\n\n```python\nfrom datasets import load_dataset\n\n"
+                 "head = load_dataset(\"{}\", \"{}\"{}, split=\"train\")\n```\n\n"
+                 "A configuration is a layer, a head and q or k: `{}` is layer {}.\n",
+                 manifest.repo.empty() ? "path/to/this/folder" : manifest.repo, names.front(),
+                 manifest.branch.empty() ? "" : fmt::format(", revision=\"{}\"", manifest.branch),
+                 names.front(), manifest.groups.front().layer);
   return text;
 }
 

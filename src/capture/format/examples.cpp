@@ -11,6 +11,44 @@
 
 namespace qkscope {
 
+// A full cache closes all its files. LRU eviction would not help: parts are read in turn, so the
+// least recently used file is the one needed next.
+std::shared_ptr<const SegmentReader> SegmentCache::open(std::size_t part, std::size_t segment) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = open_.find({part, segment}); found != open_.end()) return found->second;
+  if (open_.size() >= most_) open_.clear();
+  const auto& journal = parts_[part];
+  return open_[{part, segment}] = std::make_shared<const SegmentReader>(
+             journal.segment_path(journal.entries()[segment].segment),
+             journal.manifest().groups.size());
+}
+
+ExamplesInOrder::ExamplesInOrder(SegmentCache& segments, std::size_t first_segment)
+    : segments_(segments) {
+  for (std::size_t part = 0; part < segments.parts().size(); ++part)
+    add({.part = part, .segment = first_segment, .example = {}});
+}
+
+bool ExamplesInOrder::next() {
+  if (order_.empty()) return false;
+  auto cursor = order_.take();
+  segment_ = segments_.open(cursor.part, cursor.segment);
+  number_ = cursor.number++;
+  example_ = cursor.example;
+  add(std::move(cursor));
+  return true;
+}
+
+void ExamplesInOrder::add(Cursor cursor) {
+  const auto segments = segments_.parts()[cursor.part].entries().size();
+  for (; cursor.segment < segments; ++cursor.segment, cursor.number = 0, cursor.offset = 0) {
+    const auto segment = segments_.open(cursor.part, cursor.segment);
+    if (cursor.number == segment->examples()) continue;
+    cursor.example = segment->example(cursor.offset);
+    return order_.add(std::move(cursor));
+  }
+}
+
 struct ExamplesWriter::State {
   std::string path;
   std::int64_t row_group_size = 0;

@@ -1,26 +1,96 @@
-// The examples of a capture and examples.parquet, which maps the 32-bit example_id of the head
-// files to the texts of the dataset.
+// The examples of a run: iteration over all parts in dataset order, and examples.parquet, which
+// maps the 32-bit example_id of the head files to the texts of the dataset.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
+
+#include "capture/format/journal.h"
+#include "capture/format/segment.h"
 
 namespace qkscope {
 
-struct ExampleRecord {
-  std::int64_t row = 0;   // dataset row
-  std::int64_t key = 0;   // 64-bit id that seeds the sampler
-  std::string source_id;  // id in the dataset
-  std::int32_t tokens = 0;
-  bool truncated = false;
-  std::uint64_t text = 0;  // checksum of the text; stored in parts only
+// A heap of cursors over parts. Cursor::row() returns the dataset row of the cursor.
+template <typename Cursor>
+class RowHeap {
+ public:
+  bool empty() const { return heap_.empty(); }
+  void add(Cursor cursor) {
+    heap_.push_back(std::move(cursor));
+    std::push_heap(heap_.begin(), heap_.end(), later);
+  }
+  // Removes the cursor with the smallest row; the caller advances it and adds it again.
+  Cursor take() {
+    std::pop_heap(heap_.begin(), heap_.end(), later);
+    auto first = std::move(heap_.back());
+    heap_.pop_back();
+    return first;
+  }
+
+ private:
+  static bool later(const Cursor& a, const Cursor& b) { return a.row() > b.row(); }
+
+  std::vector<Cursor> heap_;
 };
 
-// Id of an example in the head files: the low 32 bits of its key.
-constexpr std::int32_t example_id(std::int64_t key) {
-  return static_cast<std::int32_t>(static_cast<std::uint64_t>(key));
-}
+// Opens segments for reading and keeps a bounded number of them open for any number of shards.
+// Thread-safe.
+class SegmentCache {
+ public:
+  // Keeps up to `most` files open, plus one for each thread that is reading.
+  SegmentCache(const std::vector<Journal>& parts, std::size_t most) : parts_(parts), most_(most) {}
+
+  const std::vector<Journal>& parts() const { return parts_; }
+  std::shared_ptr<const SegmentReader> open(std::size_t part, std::size_t segment);
+
+ private:
+  const std::vector<Journal>& parts_;
+  std::size_t most_;
+  std::mutex mutex_;
+  // By part and segment.
+  std::map<std::pair<std::size_t, std::size_t>, std::shared_ptr<const SegmentReader>> open_;
+};
+
+// A k-way merge over the segments of all parts. Needs about 200 bytes per part and keeps one file
+// open.
+class ExamplesInOrder {
+ public:
+  // Starts at segment `first_segment` of every part.
+  explicit ExamplesInOrder(SegmentCache& segments, std::size_t first_segment = 0);
+
+  // Advances to the next example. Returns false after the last one.
+  bool next();
+  const ExampleRecord& example() const { return example_; }
+  const std::shared_ptr<const SegmentReader>& segment() const { return segment_; }
+  std::size_t number() const { return number_; }  // index of the example in segment()
+
+ private:
+  // Position in one part.
+  struct Cursor {
+    std::size_t part = 0;
+    std::size_t segment = 0;
+    std::size_t number = 0;    // index of the example in the segment
+    std::uint64_t offset = 0;  // of the next record in the example table
+    ExampleRecord example;
+
+    std::int64_t row() const { return example.row; }
+  };
+
+  // Adds the cursor with its next example to the heap, unless the part has no more examples.
+  void add(Cursor cursor);
+
+  SegmentCache& segments_;
+  RowHeap<Cursor> order_;
+  ExampleRecord example_;
+  std::shared_ptr<const SegmentReader> segment_;
+  std::size_t number_ = 0;
+};
 
 // Writes examples.parquet.
 class ExamplesWriter {

@@ -5,7 +5,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <numeric>
+#include <span>
+#include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <unordered_set>
 
 #include <arrow/buffer.h>
@@ -23,8 +26,7 @@
 #include "base/io/arrow_error.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
-#include "capture/format/head_examples.h"
-#include "capture/format/vector_pages.h"
+#include "capture/format/capture_source.h"
 #include "qkscope/captures.h"
 
 namespace qkscope {
@@ -62,7 +64,7 @@ Metadata metadata_of(const parquet::FileMetaData& file) {
 }
 
 // Index of the leaf column below a top-level name; -1 when missing.
-int leaf_of(const parquet::SchemaDescriptor& schema, const std::string& name) {
+int leaf_index(const parquet::SchemaDescriptor& schema, const std::string& name) {
   for (int i = 0; i < schema.num_columns(); ++i)
     if (schema.Column(i)->path()->ToDotVector().front() == name) return i;
   return -1;
@@ -84,12 +86,12 @@ class HeadFileReader {
 
   HeadRows rows() {
     HeadRows rows;
-    const int vector = required("vector", parquet::Type::FLOAT);
-    rows.bucket = int_column(required("bucket", parquet::Type::INT32));
-    rows.example_id = int_column(required("example_id", parquet::Type::INT32));
-    rows.position = int_column(required("position", parquet::Type::INT32));
-    if (leaf_of(schema_, "example_key") >= 0)
-      rows.example_key = numbers<parquet::Int64Type>(required("example_key", parquet::Type::INT64));
+    const int vector = leaf_of_type("vector", parquet::Type::FLOAT);
+    rows.bucket = required<parquet::Int32Type>("bucket");
+    rows.example_id = required<parquet::Int32Type>("example_id");
+    rows.position = required<parquet::Int32Type>("position");
+    if (leaf_index(schema_, "example_key") >= 0)
+      rows.example_key = required<parquet::Int64Type>("example_key");
     read_vectors(vector, rows);
     read_window(rows);
     read_tokens(rows);
@@ -101,9 +103,8 @@ class HeadFileReader {
 
   // HeadRows::example() of each row.
   std::vector<std::int64_t> examples() {
-    if (leaf_of(schema_, "example_key") >= 0)
-      return numbers<parquet::Int64Type>(required("example_key", parquet::Type::INT64));
-    const auto ids = int_column(required("example_id", parquet::Type::INT32));
+    if (leaf_index(schema_, "example_key") >= 0) return required<parquet::Int64Type>("example_key");
+    const auto ids = required<parquet::Int32Type>("example_id");
     return {ids.begin(), ids.end()};
   }
 
@@ -128,8 +129,10 @@ class HeadFileReader {
                 row_count(), rows);
   }
 
-  int required(const std::string& name, parquet::Type::type type) const {
-    const int leaf = leaf_of(schema_, name);
+  // Returns the leaf index of a column. Throws bad input if the column is missing or of another
+  // physical type.
+  int leaf_of_type(const std::string& name, parquet::Type::type type) const {
+    const int leaf = leaf_index(schema_, name);
     if (leaf < 0) bad_input("{}: no column '{}'; expected the columns {}", path_, name, kColumns);
     const auto found = schema_.Column(leaf)->physical_type();
     if (found != type)
@@ -138,18 +141,40 @@ class HeadFileReader {
     return leaf;
   }
 
-  // Calls row_group(reader, rows) for the column in each row group.
-  template <typename Type, typename Body>
-  void each_group(int leaf, const Body& body) {
+  // Reads a column in batches, row group after row group, and calls
+  // batch(definition levels, repetition levels, values) with spans over each batch. A null has a
+  // definition level below the maximum of the column and is not among the values.
+  template <typename Type, typename Batch>
+  void read_batches(int leaf, const Batch& batch) {
+    constexpr std::int64_t kBatch = 1 << 16;
+    std::vector<std::int16_t> levels(kBatch, schema_.Column(leaf)->max_definition_level());
+    std::vector<std::int16_t> repetition(kBatch);
+    std::vector<typename Type::c_type> values(kBatch);
     for (int group = 0; group < file_.metadata()->num_row_groups(); ++group) {
       const auto column = file_.RowGroup(group)->Column(leaf);
-      body(static_cast<parquet::TypedColumnReader<Type>&>(*column),
-           file_.metadata()->RowGroup(group)->num_rows());
+      auto& reader = static_cast<parquet::TypedColumnReader<Type>&>(*column);
+      const auto metadata = file_.metadata()->RowGroup(group);
+      const auto expected = std::is_same_v<Type, parquet::FloatType>  // lists; others are flat
+                                ? metadata->ColumnChunk(leaf)->num_values()
+                                : metadata->num_rows();
+      std::int64_t done = 0;
+      while (done < expected && has_next(reader)) {
+        std::int64_t stored = 0;
+        const auto count = reader.ReadBatch(std::min(kBatch, expected - done), levels.data(),
+                                            repetition.data(), values.data(), &stored);
+        const auto size = static_cast<std::size_t>(count);
+        batch(std::span(levels).first(size), std::span(repetition).first(size),
+              std::span(values).first(static_cast<std::size_t>(stored)));
+        done += count;
+      }
+      if (done != expected)
+        bad_input("{}: column '{}' ends after {} of {} values; the file is damaged", path_,
+                  name_of(leaf), done, expected);
     }
   }
 
-  std::vector<std::int32_t> int_column(int leaf, std::vector<std::int16_t>* defined = nullptr) {
-    return numbers<parquet::Int32Type>(leaf, defined);
+  std::string name_of(int leaf) const {
+    return schema_.Column(leaf)->path()->ToDotVector().front();
   }
 
   // Reads a flat column. With `defined`, nulls are allowed and marked 0, values 1.
@@ -159,129 +184,61 @@ class HeadFileReader {
     std::vector<typename Type::c_type> all;
     all.reserve(static_cast<std::size_t>(row_count()));
     const auto max_level = schema_.Column(leaf)->max_definition_level();
-    each_group<Type>(leaf, [&](auto& reader, std::int64_t rows) {
-      std::vector<std::int16_t> levels(static_cast<std::size_t>(rows), max_level);
-      std::vector<typename Type::c_type> values(static_cast<std::size_t>(rows));
-      std::int64_t done = 0;
-      std::int64_t stored = 0;
-      while (done < rows && has_next(reader)) {
-        std::int64_t read = 0;
-        done += reader.ReadBatch(rows - done, levels.data() + done, nullptr, values.data() + stored,
-                                 &read);
-        stored += read;
+    std::int64_t row = 0;
+    read_batches<Type>(leaf, [&](auto levels, auto, auto values) {
+      all.insert(all.end(), values.begin(), values.end());
+      for (const auto level : levels) {
+        if (defined != nullptr)
+          defined->push_back(level == max_level ? 1 : 0);
+        else if (level != max_level)
+          bad_input("{}: row {}: '{}' is null; expected a number", path_, row, name_of(leaf));
+        ++row;
       }
-      if (done != rows) cut_short(leaf, done, rows);
-      if (defined == nullptr && stored != rows) null_in(leaf, all.size(), levels, max_level);
-      all.insert(all.end(), values.begin(), values.begin() + stored);
-      if (defined == nullptr) return;
-      for (const auto level : levels) defined->push_back(level == max_level ? 1 : 0);
     });
     return all;
   }
 
-  [[noreturn]] void cut_short(int leaf, std::int64_t found, std::int64_t expected) const {
-    bad_input("{}: column '{}' ends after {} of {} values; the file is damaged", path_,
-              schema_.Column(leaf)->path()->ToDotVector().front(), found, expected);
-  }
-
-  [[noreturn]] void null_in(int leaf, std::size_t first_row,
-                            const std::vector<std::int16_t>& levels, std::int16_t max_level) const {
-    std::size_t row = 0;
-    while (row < levels.size() && levels[row] == max_level) ++row;
-    bad_input("{}: row {}: '{}' is null; expected a number", path_, first_row + row,
-              schema_.Column(leaf)->path()->ToDotVector().front());
-  }
-
-  // Slow path: reads the vectors of one row group with levels, to report which row is malformed.
-  void read_lists(int leaf, int group, std::int64_t first_row, HeadRows& rows) {
-    const auto column = file_.RowGroup(group)->Column(leaf);
-    auto& reader = static_cast<parquet::TypedColumnReader<parquet::FloatType>&>(*column);
-    const auto expected = file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values();
-    std::vector<std::int16_t> definition(static_cast<std::size_t>(expected));
-    std::vector<std::int16_t> repetition(static_cast<std::size_t>(expected));
-    float* const values = rows.vectors.data() + rows.vectors.size() - expected;
-    std::int64_t done = 0;
-    std::int64_t stored = 0;
-    while (done < expected && has_next(reader)) {
-      std::int64_t read = 0;
-      done += reader.ReadBatch(expected - done, definition.data() + done, repetition.data() + done,
-                               values + stored, &read);
-      stored += read;
-    }
-    if (done != expected) cut_short(leaf, done, expected);
-    const auto max_level = schema_.Column(leaf)->max_definition_level();
-    if (stored != done) null_in_vector(first_row, definition, repetition, max_level);
-    check_lengths(repetition, first_row, rows);
-  }
-
-  // Number of values over all row groups.
-  std::size_t count_values(int leaf) const {
-    std::size_t count = 0;
-    for (int group = 0; group < file_.metadata()->num_row_groups(); ++group)
-      count += static_cast<std::size_t>(
-          file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values());
-    return count;
-  }
-
-  void read_vectors(int leaf, HeadRows& rows) {
-    if (schema_.Column(leaf)->max_repetition_level() != 1)
-      bad_input("{}: column 'vector' is not a list of float32", path_);
-    std::int64_t first_row = 0;
-    rows.vectors.reserve(count_values(leaf));
-    for (int group = 0; group < file_.metadata()->num_row_groups(); ++group) {
-      const auto group_rows = file_.metadata()->RowGroup(group)->num_rows();
-      const auto expected = file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values();
-      const auto start = rows.vectors.size();
-      rows.vectors.resize(start + static_cast<std::size_t>(expected));
-      // Usually all vectors have the same length, and the fast path succeeds.
-      const auto length =
-          rows.head_dim > 0 || group_rows == 0 ? rows.head_dim : expected / group_rows;
-      if (length > 0 && expected == length * group_rows &&
-          read_equal_lists(*file_.RowGroup(group)->GetColumnPageReader(leaf), *schema_.Column(leaf),
-                           length, std::span(rows.vectors).subspan(start)))
-        rows.head_dim = static_cast<int>(length);
-      else
-        read_lists(leaf, group, first_row, rows);
-      first_row += group_rows;
-    }
-    if (rows.vectors.size() != rows.position.size() * static_cast<std::size_t>(rows.head_dim))
-      bad_input("{}: column 'vector' has {} numbers; expected {} rows of {}", path_,
-                rows.vectors.size(), rows.position.size(), rows.head_dim);
-  }
-
-  [[noreturn]] void null_in_vector(std::int64_t first_row,
-                                   const std::vector<std::int16_t>& definition,
-                                   const std::vector<std::int16_t>& repetition,
-                                   std::int16_t max_level) const {
-    std::int64_t row = first_row - 1;
-    std::size_t i = 0;
-    for (; i < definition.size() && definition[i] == max_level; ++i)
-      row += repetition[i] == 0 ? 1 : 0;
-    if (i < definition.size() && repetition[i] == 0) ++row;
-    bad_input("{}: row {}: 'vector' is null, empty or holds a null; expected numbers", path_, row);
+  template <typename Type>
+  std::vector<typename Type::c_type> required(const char* name) {
+    return numbers<Type>(leaf_of_type(name, Type::type_num));
   }
 
   // A row begins where the repetition level is 0; all rows must have the same length.
-  void check_lengths(const std::vector<std::int16_t>& repetition, std::int64_t first_row,
-                     HeadRows& rows) const {
-    const auto count = repetition.size();
-    if (rows.head_dim == 0 && count > 0) {
-      std::size_t length = 1;
-      while (length < count && repetition[length] != 0) ++length;
-      rows.head_dim = static_cast<int>(length);
-    }
-    const auto dim = static_cast<std::size_t>(rows.head_dim);
-    std::int64_t row = first_row;
-    for (std::size_t begin = 0; begin < count; begin += dim, ++row) {
-      const auto end = std::min(begin + dim, count);
-      int starts = 0;  // rows that begin inside this one
-      for (std::size_t i = begin + 1; i < end; ++i) starts += repetition[i] == 0 ? 1 : 0;
-      if (starts == 0 && end == begin + dim && (end == count || repetition[end] == 0)) continue;
-      std::size_t length = 1;
-      while (begin + length < count && repetition[begin + length] != 0) ++length;
-      bad_input("{}: row {}: 'vector' has {} numbers; the rows before it have {}", path_, row,
-                length, rows.head_dim);
-    }
+  void read_vectors(int leaf, HeadRows& rows) {
+    if (schema_.Column(leaf)->max_repetition_level() != 1)
+      bad_input("{}: column 'vector' is not a list of float32", path_);
+    const auto& metadata = *file_.metadata();
+    std::int64_t count = 0;
+    for (int group = 0; group < metadata.num_row_groups(); ++group)
+      count += metadata.RowGroup(group)->ColumnChunk(leaf)->num_values();
+    rows.vectors.reserve(static_cast<std::size_t>(count));
+    const auto max_level = schema_.Column(leaf)->max_definition_level();
+    std::int64_t row = -1;
+    std::int64_t length = 0;
+    const auto end_row = [&] {
+      if (row == 0) rows.head_dim = static_cast<int>(length);
+      if (row >= 0 && length != rows.head_dim)
+        bad_input("{}: row {}: 'vector' has {} numbers; the rows before it have {}", path_, row,
+                  length, rows.head_dim);
+    };
+    read_batches<parquet::FloatType>(leaf, [&](auto levels, auto repetition, auto values) {
+      for (std::size_t i = 0; i < levels.size(); ++i) {
+        if (repetition[i] == 0) {
+          end_row();
+          ++row;
+          length = 0;
+        }
+        ++length;
+        if (levels[i] != max_level)
+          bad_input("{}: row {}: 'vector' is null, empty or holds a null; expected numbers", path_,
+                    row);
+      }
+      rows.vectors.insert(rows.vectors.end(), values.begin(), values.end());
+    });
+    end_row();
+    if (rows.vectors.size() != rows.position.size() * static_cast<std::size_t>(rows.head_dim))
+      bad_input("{}: column 'vector' has {} numbers; expected {} rows of {}", path_,
+                rows.vectors.size(), rows.position.size(), rows.head_dim);
   }
 
   // Whether the Parquet statistics say that the column holds only nulls.
@@ -302,7 +259,7 @@ class HeadFileReader {
     const auto type = schema_.Column(leaf)->physical_type();
     if (type == parquet::Type::INT64) return numbers<parquet::Int64Type>(leaf, &defined);
     if (type == parquet::Type::INT32) {
-      const auto narrow = int_column(leaf, &defined);
+      const auto narrow = numbers<parquet::Int32Type>(leaf, &defined);
       return {narrow.begin(), narrow.end()};
     }
     if (!all_null(leaf))
@@ -312,7 +269,7 @@ class HeadFileReader {
   }
 
   void read_window(HeadRows& rows) {
-    const int leaf = leaf_of(schema_, "sliding_window");
+    const int leaf = leaf_index(schema_, "sliding_window");
     rows.window_missing = leaf < 0;
     if (leaf < 0) return;
     std::vector<std::int16_t> defined;
@@ -334,29 +291,16 @@ class HeadFileReader {
 
   // Token strings are informative only: a column of another type is ignored and a null becomes "".
   void read_tokens(HeadRows& rows) {
-    const int leaf = leaf_of(schema_, "token_str");
+    const int leaf = leaf_index(schema_, "token_str");
     if (leaf < 0 || schema_.Column(leaf)->physical_type() != parquet::Type::BYTE_ARRAY ||
         schema_.Column(leaf)->max_repetition_level() != 0)
       return;
     const auto max_level = schema_.Column(leaf)->max_definition_level();
-    each_group<parquet::ByteArrayType>(leaf, [&](auto& reader, std::int64_t group_rows) {
-      constexpr std::int64_t kBatch = 4096;
-      std::vector<std::int16_t> levels(kBatch, max_level);
-      std::vector<parquet::ByteArray> values(kBatch);
-      std::int64_t done = 0;
-      while (done < group_rows && has_next(reader)) {
-        std::int64_t stored = 0;
-        const auto count = reader.ReadBatch(std::min(kBatch, group_rows - done), levels.data(),
-                                            nullptr, values.data(), &stored);
-        // The strings point into the current page, which the next batch invalidates.
-        std::size_t next = 0;
-        for (std::int64_t i = 0; i < count; ++i) {
-          const bool text = max_level == 0 || levels[static_cast<std::size_t>(i)] == max_level;
-          rows.token_str.emplace_back(text ? std::string_view(values[next++]) : std::string_view());
-        }
-        done += count;
-      }
-      if (done != group_rows) cut_short(leaf, done, group_rows);
+    read_batches<parquet::ByteArrayType>(leaf, [&](auto levels, auto, auto values) {
+      std::size_t next = 0;
+      for (const auto level : levels)
+        rows.token_str.emplace_back(level == max_level ? std::string_view(values[next++])
+                                                       : std::string_view());
     });
   }
 

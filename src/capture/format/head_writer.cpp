@@ -59,8 +59,8 @@ std::shared_ptr<arrow::Array> int_array(const std::vector<std::int32_t>& values)
 }
 
 template <typename T>
-void append_part(std::vector<T>& to, std::span<const T> from, std::size_t begin,
-                 std::size_t count) {
+void append_slice(std::vector<T>& to, std::span<const T> from, std::size_t begin,
+                  std::size_t count) {
   const auto part = from.subspan(begin, count);
   to.insert(to.end(), part.begin(), part.end());
 }
@@ -101,7 +101,7 @@ struct HeadWriter::State {
     return take_arrow(std::move(result), fmt::format("writing {}", path), ErrorKind::failure);
   }
 
-  // Size of the next block, which never crosses the end of a row group.
+  // Number of rows of the next block. A block never crosses the end of a row group.
   std::size_t block_rows() const {
     return std::min(kBlockRows, static_cast<std::size_t>(options.row_group_size - in_row_group));
   }
@@ -118,7 +118,8 @@ HeadRowsView view(const HeadRows& rows) {
           rows.sliding_window, rows.token_str,  rows.example_key};
 }
 
-// The row count alone decides where a block ends, so the bytes do not depend on append() calls.
+// Block boundaries depend on the row count only, so the file is the same for any split of the rows
+// into append() calls.
 void HeadWriter::State::flush() {
   const auto count = pending.size();
   if (count == 0) return;
@@ -179,13 +180,14 @@ void HeadWriter::append(const HeadRowsView& rows) {
   for (std::size_t begin = 0; begin < count;) {
     const auto block = state_->block_rows();
     const auto taken = std::min(block - pending.position.size(), count - begin);
-    append_part(pending.bucket, rows.bucket, begin, taken);
-    append_part(pending.example_id, rows.example_id, begin, taken);
-    append_part(pending.position, rows.position, begin, taken);
+    append_slice(pending.bucket, rows.bucket, begin, taken);
+    append_slice(pending.example_id, rows.example_id, begin, taken);
+    append_slice(pending.position, rows.position, begin, taken);
     if (state_->options.example_keys)
-      append_part(pending.example_key, rows.example_key, begin, taken);
-    append_part(pending.vectors, rows.vectors, begin * width, taken * width);
-    if (state_->options.token_strings) append_part(pending.token_str, rows.token_str, begin, taken);
+      append_slice(pending.example_key, rows.example_key, begin, taken);
+    append_slice(pending.vectors, rows.vectors, begin * width, taken * width);
+    if (state_->options.token_strings)
+      append_slice(pending.token_str, rows.token_str, begin, taken);
     begin += taken;
     if (pending.position.size() == block) state_->flush();
   }

@@ -1,5 +1,6 @@
 #include "capture/format/journal.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
@@ -9,11 +10,13 @@
 #include <unistd.h>
 
 #include "base/core/error.h"
+#include "base/core/thread_pool.h"
 #include "base/io/checksum.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
 #include "capture/format/layout.h"
+#include "capture/format/segment.h"
 
 namespace qkscope {
 namespace {
@@ -29,34 +32,85 @@ std::uint64_t parse_checksum(const std::string& text) {
   return error == std::errc() && stop == end ? value : 0;
 }
 
-// The limit keeps sums of counts within 64 bits.
-std::int64_t count_from(const Json& count) {
+// Counts are limited to 2^40, so that sums over many segments fit 64 bits.
+std::int64_t parse_count(const Json& count) {
   constexpr std::uint64_t kLargest = std::uint64_t{1} << 40;
   if (!count.is_number_unsigned() || count.get<std::uint64_t>() > kLargest)
     bad_input("{}: expected a count", count.dump());
   return count.get<std::int64_t>();
 }
 
-JournalEntry entry_from(const Json& line) {
+JournalEntry parse_entry(const Json& line) {
   JournalEntry entry;
   entry.segment = line.at("segment");
-  entry.examples = count_from(line.at("examples"));
-  entry.rows = count_from(line.at("rows"));
-  entry.tokens = count_from(line.at("tokens"));
-  if (line.contains("non_finite")) entry.non_finite = count_from(line.at("non_finite"));
+  entry.examples = parse_count(line.at("examples"));
+  entry.rows = parse_count(line.at("rows"));
+  entry.tokens = parse_count(line.at("tokens"));
+  if (line.contains("non_finite")) entry.non_finite = parse_count(line.at("non_finite"));
   entry.checksum = parse_checksum(line.at("checksum").get<std::string>());
   return entry;
 }
 
-// Checksum of a line whose predecessor has the checksum `before`.
-std::uint64_t check_of(std::uint64_t before, const std::string& content) {
+// Checksum of a journal line. It includes `before`, the checksum of the previous line, so that the
+// lines form a hash chain.
+std::uint64_t line_checksum(std::uint64_t before, const std::string& content) {
   return checksum_of(checksum_text(before) + content);
+}
+
+// First and last dataset row of a segment; -1 for a segment without examples.
+struct RowRange {
+  std::int64_t first = -1;
+  std::int64_t last = -1;
+};
+
+RowRange verify_segment(const Journal& journal, const JournalEntry& entry) {
+  const auto path = journal.segment_path(entry.segment);
+  const auto shard =
+      parse_part_name(fs::path(journal.folder()).filename().string()).value_or(Shard{});
+  const auto& manifest = journal.manifest();
+  const SegmentReader segment(path, manifest.groups.size());
+  if (segment.checksum() != entry.checksum)
+    bad_input("{}: not the segment that the journal means; start again with --overwrite", path);
+  segment.check_all();
+  const auto table = segment.example_table();
+  std::int64_t rows = 0;  // over all heads
+  for (std::size_t group = 0; group < manifest.groups.size(); ++group) {
+    const auto blocks = segment.index(group);
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      const auto& block = blocks[i];
+      const bool strings = manifest.token_strings && block.rows > 0;
+      if (block.example_row != table[i].row || block.example_key != table[i].key ||
+          std::int64_t{block.rows} > table[i].tokens || (block.string_bytes > 0) != strings)
+        bad_input("{}: its index and row {} of the dataset disagree; start again with --overwrite",
+                  path, table[i].row);
+      rows += std::int64_t{block.rows} * std::ssize(manifest.groups[group].heads);
+    }
+  }
+  RowRange range;
+  std::int64_t tokens = 0;
+  for (const auto& example : table) {
+    if (example.row <= range.last || example.row % shard.count != shard.index)
+      bad_input("{}: row {} of the dataset is out of its turn; start again with --overwrite", path,
+                example.row);
+    if (range.first < 0) range.first = example.row;
+    range.last = example.row;
+    tokens += example.tokens;
+  }
+  const auto expect = [&](const char* what, std::int64_t found, std::int64_t said) {
+    if (found != said)
+      bad_input("{}: has {} {}, the journal says {}; start again with --overwrite", path, found,
+                what, said);
+  };
+  expect("rows", rows, entry.rows);
+  expect("examples", std::ssize(table), entry.examples);
+  expect("tokens", tokens, entry.tokens);
+  return range;
 }
 
 }  // namespace
 
 void Journal::create(const std::string& folder, const Manifest& manifest) {
-  write_file(folder + "/" + layout::kManifestFile, manifest_file(manifest));
+  write_file(folder + "/" + layout::kManifestFile, manifest_file_content(manifest));
 }
 
 bool Journal::exists(const std::string& folder) {
@@ -82,7 +136,7 @@ void Journal::read() {
   const MappedFile file(folder_ + "/" + layout::kJournalFile);
   const auto text = file.text();
   for (std::size_t end = 0; (end = text.find('\n', valid_bytes_)) != std::string_view::npos;) {
-    if (!take_line(text.substr(valid_bytes_, end - valid_bytes_))) {
+    if (!parse_line(text.substr(valid_bytes_, end - valid_bytes_))) {
       if (text.find('\n', end + 1) == std::string_view::npos) return;  // a crash tore the last line
       bad_input("{}: line {} is damaged; start again with --overwrite", file.path(),
                 entries_.size() + 1);
@@ -92,20 +146,20 @@ void Journal::read() {
 }
 
 // Returns false for a damaged line.
-bool Journal::take_line(std::string_view text) {
+bool Journal::parse_line(std::string_view text) {
   Json line;
   try {
     line = parse_json(text, segment_path(layout::kJournalFile));
     const auto check = parse_checksum(line.at(kCheck).get<std::string>());
     line.erase(kCheck);
-    if (check != check_of(check_, line.dump())) return false;
+    if (check != line_checksum(check_, line.dump())) return false;
     check_ = check;
     if (complete_) return false;  // no line may follow the completion mark
     if (line.contains("complete")) {
       complete_ = true;
       return true;
     }
-    auto entry = entry_from(line);
+    auto entry = parse_entry(line);
     if (entry.segment != segment_name(entries_.size())) return false;
     entries_.push_back(std::move(entry));
     return true;
@@ -127,7 +181,7 @@ void Journal::append(Json line) {
   const bool first = !path_exists(path);
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (file < 0) system_error("write", path, errno);
-  const auto check = check_of(check_, line.dump());
+  const auto check = line_checksum(check_, line.dump());
   line[kCheck] = checksum_text(check);
   const auto text = line.dump() + "\n";
   const auto size = static_cast<ssize_t>(text.size());
@@ -162,7 +216,7 @@ void Journal::mark_complete() {
   complete_ = true;
 }
 
-Journal Journal::without_segments() const {
+Journal Journal::copy_without_entries() const {
   Journal journal;
   journal.folder_ = folder_;
   journal.manifest_ = manifest_;
@@ -181,6 +235,34 @@ void Journal::remove_strays() const {
         stray = stray || !name.ends_with(suffix) || !named.contains(name.substr(0, at));
     if (stray) fs::remove(entry.path());
   }
+}
+
+void verify_new_segments(std::span<VerifiedPart> parts) {
+  struct Segment {
+    VerifiedPart* part;
+    const JournalEntry* entry;
+    RowRange rows;
+  };
+  std::vector<Segment> segments;
+  for (auto& part : parts)
+    for (const auto& entry : std::span(part.journal->entries()).subspan(part.segments))
+      segments.push_back({&part, &entry, {}});
+  parallel_for(std::ssize(segments), [&](std::int64_t i) {
+    auto& segment = segments[static_cast<std::size_t>(i)];
+    segment.rows = verify_segment(*segment.part->journal, *segment.entry);
+  });
+  for (const auto& [part, entry, rows] : segments) {
+    if (rows.first >= 0 && rows.first <= part->last_row)
+      bad_input("{}: row {} of the dataset is there twice; start again with --overwrite",
+                part->journal->segment_path(entry->segment), rows.first);
+    part->last_row = std::max(part->last_row, rows.last);
+    ++part->segments;
+  }
+}
+
+void verify_part(const Journal& journal) {
+  VerifiedPart part{&journal};
+  verify_new_segments({&part, 1});
 }
 
 }  // namespace qkscope

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -62,17 +63,17 @@ class Journal {
   void mark_complete();
   // Calls `follower` with every line appended from now on, after the line is on disk.
   void follow(std::function<void(const JournalLine&)> follower) { follower_ = std::move(follower); }
-  // For a thread that reads segments while another thread appends them: a copy without entries, to
-  // which learn() adds entries in memory only.
-  Journal without_segments() const;
-  void learn(const JournalEntry& entry) { entries_.push_back(entry); }
-  // Removes working files that the journal does not name: leftovers of a crash.
+  // Copy for a thread that reads segments while another thread appends them: it begins without
+  // entries, and add_in_memory() adds entries without writing the file.
+  Journal copy_without_entries() const;
+  void add_in_memory(const JournalEntry& entry) { entries_.push_back(entry); }
+  // Removes files of the part that the journal does not list, which a crash left behind.
   void remove_strays() const;
 
  private:
   Journal() = default;
   void read();
-  bool take_line(std::string_view text);
+  bool parse_line(std::string_view text);
   void append(Json line);
   std::int64_t sum(std::int64_t JournalEntry::*member) const;
 
@@ -84,5 +85,21 @@ class Journal {
   std::uint64_t valid_bytes_ = 0;  // length of the journal file without a torn last line
   std::uint64_t check_ = 0;        // checksum of the last line
 };
+
+// Progress of verifying the segments of a part that still grows. The journal must outlive this
+// object.
+struct VerifiedPart {
+  const Journal* journal;
+  std::size_t segments = 0;    // verified so far
+  std::int64_t last_row = -1;  // last dataset row of the verified segments
+};
+
+// Verifies the segments that were added since the last call: their checksums, their identity and
+// counts against the journal, and that every example appears once, in order, and belongs to the
+// shard. Reads segments in parallel. Throws bad input that names the damaged segment.
+void verify_new_segments(std::span<VerifiedPart> parts);
+
+// Verifies all segments of one part.
+void verify_part(const Journal& journal);
 
 }  // namespace qkscope

@@ -24,7 +24,7 @@ bool take(std::string_view& text, char expected) {
   return true;
 }
 
-// Parses a number of at least five digits, without needless leading zeros.
+// Parses a number padded with zeros to five digits, as in the folder names of parts.
 std::optional<std::int64_t> parse_part_number(std::string_view text) {
   constexpr std::size_t kFewest = 5;
   constexpr std::size_t kMost = 18;  // digits that fit 64 bits

@@ -1,6 +1,5 @@
 #include "capture/format/manifest.h"
 
-#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -8,6 +7,7 @@
 
 #include "base/core/error.h"
 #include "base/io/checksum.h"
+#include "capture/format/buckets.h"
 #include "capture/format/metadata.h"
 
 namespace qkscope {
@@ -20,7 +20,7 @@ Json or_null(const std::optional<T>& value) {
 
 // Throws bad input for a fraction and for a number that does not fit T.
 template <typename T>
-T integer_from(const Json& json, const std::string& where) {
+T parse_integer_value(const Json& json, const std::string& where) {
   const bool fits = json.is_number_unsigned()
                         ? std::in_range<T>(json.get<std::uint64_t>())
                         : json.is_number_integer() && std::in_range<T>(json.get<std::int64_t>());
@@ -29,9 +29,9 @@ T integer_from(const Json& json, const std::string& where) {
 }
 
 template <typename T>
-std::optional<T> optional_from(const Json& json, const std::string& where) {
+std::optional<T> parse_optional(const Json& json, const std::string& where) {
   if (json.is_null()) return {};
-  return integer_from<T>(json, where);
+  return parse_integer_value<T>(json, where);
 }
 
 Json group_to_json(const HeadGroup& group) {
@@ -43,22 +43,21 @@ Json group_to_json(const HeadGroup& group) {
 HeadGroup group_from_json(const Json& json, const std::string& where) {
   std::vector<std::int64_t> heads;
   for (const auto& head : json.at("heads").get<std::vector<Json>>())
-    heads.push_back(integer_from<std::int64_t>(head, where));
-  return {.layer = integer_from<std::int64_t>(json.at("layer"), where),
+    heads.push_back(parse_integer_value<std::int64_t>(head, where));
+  return {.layer = parse_integer_value<std::int64_t>(json.at("layer"), where),
           .kind = json.at("kind") == "q" ? HeadKind::query : HeadKind::key,
           .heads = std::move(heads),
-          .window = optional_from<std::int32_t>(json.at("window"), where),
+          .window = parse_optional<std::int32_t>(json.at("window"), where),
           .rope = json.at("rope"),
           .rope_inv_freq = json.at("rope_inv_freq")};
 }
 
 SamplerOptions sampler_from_json(const Json& json, const std::string& where) {
   SamplerOptions options;
-  for (const auto type : {SamplerType::log_uniform, SamplerType::uniform, SamplerType::all})
-    if (json.at("type") == sampler_type_name(type)) options.type = type;
+  options.type = sampler_type_from_name(json.at("type").get<std::string>()).value_or(options.type);
   options.base_rate = json.at("base_rate");
-  options.min_bucket_size = integer_from<std::int64_t>(json.at("min_bucket_size"), where);
-  options.max_rows = optional_from<std::int64_t>(json.at("max_rows"), where);
+  options.min_bucket_size = parse_integer_value<std::int64_t>(json.at("min_bucket_size"), where);
+  options.max_rows = parse_optional<std::int64_t>(json.at("max_rows"), where);
   return options;
 }
 
@@ -86,7 +85,8 @@ void check_numbers(const Manifest& manifest, const std::string& where) {
         bad_input("{}: layer {}, head {}: expected 0 to {}", where, group.layer, number, kLargest);
 }
 
-// identity_difference() relies on these being JSON objects.
+// Throws bad input unless the identity and its input lists are JSON objects, as
+// identity_difference() requires.
 void check_identity(const Json& identity, const std::string& where) {
   const auto expect_object = [&](const Json& json, const std::string& name) {
     if (!json.is_object()) bad_input("{}: {} is not an object", where, name);
@@ -101,33 +101,34 @@ void check_identity(const Json& identity, const std::string& where) {
 constexpr std::size_t kShownDifferences = 5;
 constexpr std::size_t kShownValue = 60;  // bytes
 
-std::string shown(const Json& value) {
+std::string shorten(const Json& value) {
   const auto text = value.dump();
   return text.size() <= kShownValue ? text : text.substr(0, kShownValue) + "...";
 }
 
-// Appends "capture.min_bucket_size: 128 there, 256 now" for each difference.
-void compare(const Json& there, const Json& now, const std::string& path,
-             std::vector<std::string>& differences) {
+// Compares two JSON values recursively and appends a line such as "capture.min_bucket_size: 128
+// there, 256 now" for each difference.
+void append_differences(const Json& there, const Json& now, const std::string& path,
+                        std::vector<std::string>& differences) {
   if (there == now) return;
   if (there.is_array() && now.is_array() && there.size() == now.size()) {
     for (std::size_t i = 0; i < there.size(); ++i)
-      compare(there[i], now[i], fmt::format("{}[{}]", path, i), differences);
+      append_differences(there[i], now[i], fmt::format("{}[{}]", path, i), differences);
     return;
   }
   if (!there.is_object() || !now.is_object()) {
-    differences.push_back(fmt::format("{}: {} there, {} now", path, shown(there), shown(now)));
+    differences.push_back(fmt::format("{}: {} there, {} now", path, shorten(there), shorten(now)));
     return;
   }
   std::set<std::string> keys;
   for (const auto& [key, value] : there.items()) keys.insert(key);
   for (const auto& [key, value] : now.items()) keys.insert(key);
   for (const auto& key : keys)
-    compare(there.value(key, Json()), now.value(key, Json()),
-            path.empty() ? key : fmt::format("{}.{}", path, key), differences);
+    append_differences(there.value(key, Json()), now.value(key, Json()),
+                       path.empty() ? key : fmt::format("{}.{}", path, key), differences);
 }
 
-std::string listed(std::vector<std::string> differences) {
+std::string join_differences(std::vector<std::string> differences) {
   if (differences.size() > kShownDifferences) {
     const auto more = differences.size() - kShownDifferences;
     differences.resize(kShownDifferences);
@@ -161,10 +162,30 @@ std::string input_difference(const Json& there, const Json& now) {
   return fmt::format("{}", fmt::join(changed, "; "));
 }
 
-Json without(Json json, std::initializer_list<const char*> keys) {
+Json without_keys(Json json, std::initializer_list<const char*> keys) {
   for (const auto* key : keys)
     if (json.is_object()) json.erase(key);
   return json;
+}
+
+Manifest checked_manifest(Json json, const std::string& path) {
+  try {
+    if (json.value(kFormat, Json()) != kFormatNumber)
+      bad_input(
+          "{}: another version of qkscope began this capture; finish it with that version, or "
+          "start "
+          "again with --overwrite",
+          path);
+    const std::string checksum = json.at(kChecksum);
+    json.erase(kChecksum);
+    if (checksum != checksum_text(checksum_of(json.dump())))
+      bad_input(
+          "{}: damaged: its checksum is not that of its content; start again with --overwrite",
+          path);
+    return manifest_from_json(json, path);
+  } catch (const Json::exception& error) {
+    bad_input("{}: damaged ({}); start again with --overwrite", path, error.what());
+  }
 }
 
 }  // namespace
@@ -175,9 +196,9 @@ std::string config_hash(const Json& effective) {
 
 std::string identity_difference(const Json& there, const Json& now) {
   std::vector<std::string> differences;
-  compare(without(there, {kInputs}), without(now, {kInputs}), "", differences);
+  append_differences(without_keys(there, {kInputs}), without_keys(now, {kInputs}), "", differences);
   if (!differences.empty())
-    return fmt::format("the configuration differs ({})", listed(std::move(differences)));
+    return fmt::format("the configuration differs ({})", join_differences(std::move(differences)));
   return input_difference(there.value(kInputs, Json()), now.value(kInputs, Json()));
 }
 
@@ -185,12 +206,13 @@ std::string manifest_difference(const Manifest& there, const Manifest& now) {
   if (auto difference = identity_difference(there.identity, now.identity); !difference.empty())
     return difference;
   const auto rest = [](const Manifest& manifest) {
-    return without(to_json(manifest), {"identity", "repo", "branch", "private"});
+    return without_keys(to_json(manifest), {"identity", "repo", "branch", "private"});
   };
   std::vector<std::string> differences;
-  compare(rest(there), rest(now), "", differences);
+  append_differences(rest(there), rest(now), "", differences);
   if (differences.empty()) return "";
-  return fmt::format("what would be written differs ({})", listed(std::move(differences)));
+  return fmt::format("what would be written differs ({})",
+                     join_differences(std::move(differences)));
 }
 
 HeadId Manifest::head_id(const HeadGroup& group, std::int64_t head) const {
@@ -240,7 +262,7 @@ Manifest manifest_from_json(const Json& json, const std::string& where) {
   manifest.identity = json.at("identity");
   manifest.config_hash = json.at("config_hash");
   const auto integer = [&](const char* name) {
-    return integer_from<std::int64_t>(json.at(name), where);
+    return parse_integer_value<std::int64_t>(json.at(name), where);
   };
   manifest.head_dim = integer("head_dim");
   manifest.heads_per_key_head = integer("heads_per_key_head");
@@ -260,36 +282,12 @@ Manifest manifest_from_json(const Json& json, const std::string& where) {
   return manifest;
 }
 
-std::string manifest_file(const Manifest& manifest) {
+std::string manifest_file_content(const Manifest& manifest) {
   Json json = to_json(manifest);
   json[kFormat] = kFormatNumber;
   json[kChecksum] = checksum_text(checksum_of(json.dump()));
   return json.dump(1) + "\n";
 }
-
-namespace {
-
-Manifest checked_manifest(Json json, const std::string& path) {
-  try {
-    if (json.value(kFormat, Json()) != kFormatNumber)
-      bad_input(
-          "{}: another version of qkscope began this capture; finish it with that version, or "
-          "start "
-          "again with --overwrite",
-          path);
-    const std::string checksum = json.at(kChecksum);
-    json.erase(kChecksum);
-    if (checksum != checksum_text(checksum_of(json.dump())))
-      bad_input(
-          "{}: damaged: its checksum is not that of its content; start again with --overwrite",
-          path);
-    return manifest_from_json(json, path);
-  } catch (const Json::exception& error) {
-    bad_input("{}: damaged ({}); start again with --overwrite", path, error.what());
-  }
-}
-
-}  // namespace
 
 Manifest load_manifest(const std::string& path) {
   return checked_manifest(load_json(path), path);

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -44,18 +44,36 @@ std::string config_hash(const Json& effective);
 // when they agree. A kind of input is compared only when both identities list it.
 std::string identity_difference(const Json& there, const Json& now);
 
-// Compares whole manifests in the same way, except for the publishing destination, which may change
-// during a run.
+// Describes why two manifests belong to different runs; "" when they agree. Ignores the publishing
+// destination, which may change during a run.
 std::string manifest_difference(const Manifest& there, const Manifest& now);
 
 Json to_json(const Manifest& manifest);
-// Throws bad input for values out of range; `where` names the file in messages.
+
+// Parses a manifest. Throws bad input for values out of range; `where` names the file in messages.
 Manifest manifest_from_json(const Json& json, const std::string& where);
 
 // The content of manifest.json: the manifest with a format number and a checksum.
-std::string manifest_file(const Manifest& manifest);
+std::string manifest_file_content(const Manifest& manifest);
 Manifest load_manifest(const std::string& path);
 // Parses the content of manifest.json; `where` names the source in messages.
 Manifest parse_manifest_file(const std::string& text, const std::string& where);
+
+// ---- Files of a finished capture that derive from the manifest ----
+
+using BucketCounts = std::map<std::int32_t, std::int64_t>;  // bucket to rows over all heads
+
+struct CaptureSummary {
+  std::int64_t examples = 0;
+  std::int64_t non_finite = 0;  // rows whose vector holds NaN or infinity
+  BucketCounts buckets;
+};
+
+// README.md with YAML front matter for the Hub: one dataset configuration per head file.
+std::string dataset_card(const Manifest& manifest, const CaptureSummary& summary);
+
+// _saver_state.json: model_name, model_metadata and bucket_counts as qk-sniffer writes them, the
+// identity of the run, and the publishing destination.
+Json saver_state(const Manifest& manifest, const CaptureSummary& summary);
 
 }  // namespace qkscope

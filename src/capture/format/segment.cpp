@@ -4,13 +4,13 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <utility>
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/core/error.h"
+#include "base/io/byte_reader.h"
 
 namespace qkscope {
 namespace {
@@ -24,67 +24,20 @@ std::uint64_t checksum_of_trailer(const SegmentTrailer& trailer) {
   return checksum_of({reinterpret_cast<const char*>(&trailer), offsetof(SegmentTrailer, checksum)});
 }
 
-// Minimal size of an example in the table.
-constexpr std::uint64_t kLeastRecord = 2 * sizeof(std::int64_t) + sizeof(std::uint64_t) +
-                                       sizeof(std::int32_t) + 2 * sizeof(std::uint32_t);
-
-// Reads values from possibly damaged bytes. Functions return false when the bytes end too early.
-class Cursor {
- public:
-  Cursor(const char* data, std::size_t size) : data_(data), left_(size) {}
-
-  template <typename T>
-  bool value(T& into) {
-    if (left_ < sizeof into) return false;
-    std::memcpy(&into, data_, sizeof into);
-    skip(sizeof into);
-    return true;
-  }
-
-  bool record(ExampleRecord& into) {
-    std::uint32_t truncated = 0;
-    const bool whole = value(into.row) && value(into.key) && value(into.text) &&
-                       value(into.tokens) && value(truncated) && string(into.source_id);
-    into.truncated = truncated != 0;
-    return whole;
-  }
-
-  std::size_t left() const { return left_; }
-
-  bool string(std::string& into) {
-    std::uint32_t size = 0;
-    if (!value(size) || left_ < size) return false;
-    into.assign(data_, size);
-    skip(size);
-    return true;
-  }
-
- private:
-  void skip(std::size_t bytes) {
-    data_ += bytes;
-    left_ -= bytes;
-  }
-
-  const char* data_;
-  std::size_t left_;
-};
+// Size of an example in the table without its source id.
+constexpr std::uint64_t kFixedRecordBytes = 2 * sizeof(std::int64_t) + sizeof(std::uint64_t) +
+                                            sizeof(std::int32_t) + 2 * sizeof(std::uint32_t);
 
 }  // namespace
 
 SegmentWriter::SegmentWriter(const std::string& path, std::size_t groups)
-    : file_(path), groups_(groups), buffer_(kBufferBytes) {
+    : file_(path), groups_(groups) {
   append(kSegmentMagic, sizeof kSegmentMagic);
 }
 
 void SegmentWriter::append(const void* data, std::size_t bytes) {
-  if (bytes > buffer_.size() - filled_) write_buffer();
-  if (bytes > buffer_.size()) {
-    const std::span all(static_cast<const std::byte*>(data), bytes);
-    sum_->add(all);
-    return file_.write(all);
-  }
-  if (bytes > 0) std::memcpy(buffer_.data() + filled_, data, bytes);
-  filled_ += bytes;
+  buffer_.append(static_cast<const char*>(data), bytes);
+  if (buffer_.size() >= kBufferBytes) write_buffer();
 }
 
 template <typename T>
@@ -98,10 +51,9 @@ void SegmentWriter::append_string(std::string_view text) {
 }
 
 void SegmentWriter::write_buffer() {
-  const auto filled = std::span(buffer_).first(filled_);
-  sum_->add(filled);
-  file_.write(filled);
-  filled_ = 0;
+  sum_->add(buffer_);
+  file_.write(buffer_);
+  buffer_.clear();
 }
 
 std::size_t SegmentWriter::add_example(const ExampleRecord& example) {
@@ -170,28 +122,21 @@ std::uint64_t SegmentWriter::take_checksum() {
   return sum;
 }
 
-SegmentReader::SegmentReader(const std::string& path)
+SegmentReader::SegmentReader(const std::string& path, std::size_t groups)
     : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)) {
-  if (file_ < 0) system_error("read", path, errno);
-}
-
-SegmentReader::SegmentReader(const std::string& path, std::size_t groups) : SegmentReader(path) {
+  if (!file_.is_open()) system_error("read", path, errno);
   struct stat status {};
-  if (::fstat(file_, &status) != 0) system_error("read", path, errno);
+  if (::fstat(file_.number(), &status) != 0) system_error("read", path, errno);
   size_ = static_cast<std::uint64_t>(status.st_size);
   if (size_ < sizeof kSegmentMagic + sizeof trailer_) damaged();
   read_at(size_ - sizeof trailer_, &trailer_, sizeof trailer_);
   if (std::memcmp(trailer_.magic, kSegmentMagic, sizeof kSegmentMagic) != 0 ||
       trailer_.checksum != checksum_of_trailer(trailer_) || trailer_.groups != groups ||
-      trailer_.examples > size_ / kLeastRecord || trailer_.index_offset > size_ ||
+      trailer_.examples > size_ / kFixedRecordBytes || trailer_.index_offset > size_ ||
       trailer_.table_offset > size_ - sizeof trailer_ ||
       trailer_.index_offset + trailer_.examples * groups * sizeof(BlockEntry) !=
           trailer_.table_offset)
     damaged();
-}
-
-SegmentReader::~SegmentReader() {
-  if (file_ >= 0) ::close(file_);
 }
 
 void SegmentReader::check_index() const {
@@ -225,7 +170,7 @@ void SegmentReader::read_at(std::uint64_t offset, void* into, std::size_t bytes)
   if (offset > size_ || bytes > size_ - offset) damaged();
   auto* destination = static_cast<char*>(into);
   while (bytes > 0) {
-    const auto count = ::pread(file_, destination, bytes, static_cast<off_t>(offset));
+    const auto count = ::pread(file_.number(), destination, bytes, static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) system_error("read", path_, errno);
     if (count == 0) damaged();
@@ -236,32 +181,32 @@ void SegmentReader::read_at(std::uint64_t offset, void* into, std::size_t bytes)
 }
 
 std::vector<ExampleRecord> SegmentReader::example_table() const {
-  std::string bytes(size_ - trailer_.table_offset - sizeof(SegmentTrailer), '\0');
-  read_at(trailer_.table_offset, bytes.data(), bytes.size());
-  Cursor cursor(bytes.data(), bytes.size());
   std::vector<ExampleRecord> table(trailer_.examples);
-  for (auto& example : table)
-    if (!cursor.record(example)) damaged();
+  std::uint64_t offset = 0;
+  for (auto& record : table) record = example(offset);
   return table;
 }
 
 ExampleRecord SegmentReader::example(std::uint64_t& offset) const {
-  constexpr std::uint64_t kUsualRecord = 256;  // a record with a longer id is read a second time
-  const auto table_bytes = size_ - trailer_.table_offset - sizeof(SegmentTrailer);
-  if (offset > table_bytes) damaged();
-  const auto left = table_bytes - offset;
-  std::string bytes;
-  for (auto size = std::min(kUsualRecord, left);; size = left) {
-    bytes.resize(size);
-    read_at(trailer_.table_offset + offset, bytes.data(), bytes.size());
-    Cursor cursor(bytes.data(), bytes.size());
-    ExampleRecord example;
-    if (cursor.record(example)) {
-      offset += size - cursor.left();
-      return example;
-    }
-    if (size == left) damaged();
-  }
+  const auto end = size_ - sizeof(SegmentTrailer);  // of the table in the file
+  const auto read_next = [&](std::uint64_t bytes) {
+    const auto at = trailer_.table_offset + offset;
+    if (at > end || bytes > end - at) damaged();
+    std::string text(bytes, '\0');
+    read_at(at, text.data(), text.size());
+    offset += bytes;
+    return text;
+  };
+  const auto fixed = read_next(kFixedRecordBytes);
+  ByteReader fields(fixed, [&](const TruncatedRead&) { damaged(); });
+  ExampleRecord example;
+  example.row = fields.take<std::int64_t>();
+  example.key = fields.take<std::int64_t>();
+  example.text = fields.take<std::uint64_t>();
+  example.tokens = fields.take<std::int32_t>();
+  example.truncated = fields.take<std::uint32_t>() != 0;
+  example.source_id = read_next(fields.take<std::uint32_t>());
+  return example;
 }
 
 std::vector<BlockEntry> SegmentReader::index(std::size_t group) const {
@@ -287,10 +232,9 @@ void SegmentReader::read(const BlockEntry& entry, const HeadRange& heads, std::i
   if (entry.string_bytes > 0) {
     std::string bytes(entry.string_bytes, '\0');
     read_at(offset, bytes.data(), bytes.size());
-    Cursor cursor(bytes.data(), bytes.size());
+    ByteReader strings(bytes, [&](const TruncatedRead&) { damaged(); });
     block.token_strings.resize(rows);
-    for (auto& text : block.token_strings)
-      if (!cursor.string(text)) damaged();
+    for (auto& text : block.token_strings) text = strings.take_text(strings.take<std::uint32_t>());
     offset += entry.string_bytes;
   }
   const auto of_head = rows * width * sizeof(float);

@@ -17,12 +17,26 @@
 
 #include "base/io/checksum.h"
 #include "base/io/output_file.h"
-#include "capture/format/examples.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope {
 
-// Location of the rows of one example and group.
+// One example of a capture.
+struct ExampleRecord {
+  std::int64_t row = 0;   // dataset row
+  std::int64_t key = 0;   // 64-bit id that seeds the sampler
+  std::string source_id;  // id in the dataset
+  std::int32_t tokens = 0;
+  bool truncated = false;
+  std::uint64_t text = 0;  // checksum of the text; stored in parts only
+};
+
+// Id of an example in the head files: the low 32 bits of its key.
+constexpr std::int32_t example_id(std::int64_t key) {
+  return static_cast<std::int32_t>(static_cast<std::uint64_t>(key));
+}
+
+// Index entry of a segment: where the rows of one example and head group are.
 struct BlockEntry {
   std::uint64_t offset = 0;
   std::int64_t example_row = 0;  // dataset row
@@ -47,7 +61,7 @@ class SegmentWriter {
   std::uint64_t commit();
 
   std::size_t examples() const { return examples_.size(); }
-  std::uint64_t bytes() const { return file_.written() + filled_; }
+  std::uint64_t bytes() const { return file_.written() + buffer_.size(); }
   std::int64_t rows() const { return rows_; }  // summed over groups, not over heads
 
  private:
@@ -62,8 +76,7 @@ class SegmentWriter {
   std::size_t groups_;
   std::vector<ExampleRecord> examples_;
   std::vector<BlockEntry> index_;  // (examples, groups); transposed on disk
-  std::vector<std::byte> buffer_;  // not yet written
-  std::size_t filled_ = 0;         // bytes used in the buffer
+  std::string buffer_;             // bytes not yet written
   std::int64_t rows_ = 0;
   std::unique_ptr<Checksum> sum_ = std::make_unique<Checksum>();  // of bytes since take_checksum()
 };
@@ -99,15 +112,13 @@ class SegmentReader {
  public:
   // Reads the trailer. Throws bad input when the file is not a segment with `groups` groups.
   SegmentReader(const std::string& path, std::size_t groups);
-  ~SegmentReader();
-  SegmentReader(const SegmentReader&) = delete;
-  SegmentReader& operator=(const SegmentReader&) = delete;
 
   std::size_t examples() const { return trailer_.examples; }
   std::uint64_t bytes() const { return size_; }
   std::uint64_t checksum() const { return trailer_.checksum; }  // returned by commit()
 
-  // Verify checksums and throw bad input on damage: of index and example table, or of all bytes.
+  // Verify the checksums of index and example table, or of the whole file. Throw bad input on
+  // damage.
   void check_index() const;
   void check_all() const;
 
@@ -121,15 +132,12 @@ class SegmentReader {
             HeadBlock& block) const;
 
  private:
-  // Opens the file. The public constructor delegates to this one, so that the destructor closes the
-  // file even when a check throws.
-  explicit SegmentReader(const std::string& path);
   void read_at(std::uint64_t offset, void* into, std::size_t bytes) const;
   std::uint64_t checksum_of_bytes(std::uint64_t begin, std::uint64_t end) const;
   [[noreturn]] void damaged() const;
 
   std::string path_;
-  int file_ = -1;
+  FileDescriptor file_;
   std::uint64_t size_ = 0;
   SegmentTrailer trailer_;
 };

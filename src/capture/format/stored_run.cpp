@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
+#include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
@@ -20,35 +21,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kFormat = 1;
+constexpr int kRunFormat = 1;
 constexpr char kComplete[] = "complete.json";
 
 std::string runs_prefix() {
   return fmt::format("{}/{}", store_layout::kParts, store_layout::kRuns);
 }
 
-bool is_complete_line(const std::string& line) {
-  return parse_json(line, "journal").contains("complete");
-}
-
-std::vector<std::string> lines_of(const std::string& journal_file) {
-  std::vector<std::string> lines;
-  const MappedFile file(journal_file);
-  const auto text = file.text();
-  std::size_t begin = 0;
-  for (std::size_t end = 0; (end = text.find('\n', begin)) != std::string_view::npos;
-       begin = end + 1)
-    lines.emplace_back(text.substr(begin, end - begin));
-  return lines;
-}
-
-// Valid journal lines of a local part; empty for a damaged part, which is downloaded again.
+// Returns the valid journal lines of a local part; none for a damaged part, which is then
+// downloaded again.
 std::vector<std::string> local_lines(const std::string& folder) {
   const auto file = folder + "/" + layout::kJournalFile;
   if (!Journal::exists(folder) || !path_exists(file)) return {};
   try {
     const Journal journal(folder);
-    auto lines = lines_of(file);
+    auto lines = split(MappedFile(file).text(), '\n');
     lines.resize(std::min(lines.size(), journal.entries().size() + (journal.complete() ? 1 : 0)));
     return lines;
   } catch (const Error&) {
@@ -64,10 +51,6 @@ std::vector<std::string> files_of_line(const std::string& folder, const std::str
   for (const auto& name : names_in(folder))
     if (fs::path(name).stem() == stem) files.push_back(name);
   return files;
-}
-
-std::string segment_of(const std::string& line) {
-  return parse_json(line, "journal").value("segment", "");
 }
 
 Json to_json(const std::string& line, const std::vector<StoredFile>& files) {
@@ -113,7 +96,7 @@ std::optional<StoredRun::ActiveRun> StoredRun::newest_run() const {
   const auto where = folder_.store().where(numbered_name(runs_prefix(), newest->number));
   const auto json = parse_json(newest->content, where);
   try {
-    if (json.at("format") != kFormat)
+    if (json.at("format") != kRunFormat)
       bad_input("{}: another version of qkscope began this run; start again with --overwrite",
                 where);
     ActiveRun active{.number = newest->number,
@@ -128,8 +111,8 @@ std::optional<StoredRun::ActiveRun> StoredRun::newest_run() const {
   }
 }
 
-void StoredRun::check_same(const ActiveRun& active, const Manifest& manifest,
-                           const Shard& shard) const {
+void StoredRun::check_same_run(const ActiveRun& active, const Manifest& manifest,
+                               const Shard& shard) const {
   if (active.kind != kind_)
     bad_input(
         "{}: the run that is going on there is of the kind '{}', not '{}'; choose another "
@@ -153,7 +136,7 @@ bool StoredRun::continues(const Manifest& manifest) const {
   const auto there = newest_run();
   if (!there || folder_.is_published()) return false;
   try {
-    check_same(*there, manifest, {});
+    check_same_run(*there, manifest, {});
   } catch (const Error&) {
     return false;
   }
@@ -167,13 +150,14 @@ void StoredRun::begin(const Manifest& manifest, const Shard& shard, bool overwri
     bool same = there.has_value();
     if (there) {
       try {
-        check_same(*there, manifest, shard);
+        check_same_run(*there, manifest, shard);
       } catch (const Error&) {
         if (!overwrite) throw;
         same = false;
       }
     }
-    // Shards of one run that all overwrite join the run that the first of them began.
+    // When all shards of a run start with --overwrite, the first one begins a new run and the
+    // others join it.
     if (same && overwrite) same = shard.count > 1;
     if (same) {
       run_ = *there;
@@ -184,8 +168,8 @@ void StoredRun::begin(const Manifest& manifest, const Shard& shard, bool overwri
             .run = unique_name(),
             .kind = kind_,
             .shards = shard.count,
-            .manifest = manifest_file(manifest)};
-    const Json json = {{"format", kFormat},
+            .manifest = manifest_file_content(manifest)};
+    const Json json = {{"format", kRunFormat},
                        {"run", run_.run},
                        {"kind", run_.kind},
                        {"shards", run_.shards},
@@ -226,34 +210,31 @@ std::string StoredRun::prefix(const Shard& shard) const {
 
 std::vector<StoredRun::Record> StoredRun::read_records(const Shard& shard) const {
   auto& store = folder_.store();
-  const auto record = [](const Json& json, const std::string& where) {
-    Record read{.line = json.at("line"), .files = {}};
-    for (const auto& file : json.at("files")) read.files.push_back(parse_stored_file(file, where));
-    return read;
-  };
-  std::vector<std::string> names;
-  for (const auto& object : store.list(prefix(shard))) {
-    if (object_number(object.name)) names.push_back(object.name);
-    if (!object.name.ends_with(kComplete)) continue;
-    const auto where = store.where(object.name);
+  const auto read_object = [&](const std::string& name) {
+    const auto where = store.where(name);
+    const auto json = parse_json(store.read(name).value_or(""), where);
     std::vector<Record> records;
     try {
-      for (const auto& json : parse_json(store.read(object.name).value_or(""), where))
-        records.push_back(record(json, where));
+      for (const auto& item : name.ends_with(kComplete) ? json : Json::array({json})) {
+        auto& record = records.emplace_back();
+        record.line = item.at("line");
+        for (const auto& file : item.at("files")) record.files.push_back(parse_stored_file(file, where));
+      }
     } catch (const Json::exception& error) {
       damaged(where, error.what());
     }
     return records;
+  };
+  std::vector<std::string> names;
+  for (const auto& object : store.list(prefix(shard))) {
+    if (object.name.ends_with(kComplete)) return read_object(object.name);
+    if (object_number(object.name)) names.push_back(object.name);
   }
   std::vector<Record> records(names.size());
   run_transfers(names.size(), [&](std::size_t i, const std::atomic<bool>&) {
-    const auto where = store.where(names[i]);
-    if (object_number(names[i]) != i) damaged(where, fmt::format("line {} is missing", i));
-    try {
-      records[i] = record(parse_json(store.read(names[i]).value_or(""), where), where);
-    } catch (const Json::exception& error) {
-      damaged(where, error.what());
-    }
+    if (object_number(names[i]) != i)
+      damaged(store.where(names[i]), fmt::format("line {} is missing", i));
+    records[i] = std::move(read_object(names[i]).front());
   });
   return records;
 }
@@ -296,7 +277,9 @@ void StoredRun::download(const Shard& shard) {
     return fetch_records(shard, records_, same);
   }
   for (std::size_t i = same; i < lines.size(); ++i)
-    upload_line(shard, {.number = i, .text = lines[i], .segment = segment_of(lines[i])});
+    upload_line(shard, {.number = i,
+                        .text = lines[i],
+                        .segment = parse_json(lines[i], "journal").value("segment", "")});
 }
 
 void StoredRun::download_all(const std::string& unit) {
@@ -310,7 +293,7 @@ void StoredRun::download_all(const std::string& unit) {
       examples += parse_json(record.line, "journal").value("examples", std::int64_t{0});
     if (records.empty())
       missing.push_back(fmt::format("{}/{} (not started)", index, run_.shards));
-    else if (!is_complete_line(records.back().line))
+    else if (!parse_json(records.back().line, "journal").contains("complete"))
       missing.push_back(
           fmt::format("{}/{} (unfinished, {} {})", index, run_.shards, examples, unit));
   }
@@ -320,13 +303,6 @@ void StoredRun::download_all(const std::string& unit) {
     const auto& records = parts[static_cast<std::size_t>(index)];
     if (local_lines(local_part(shard)).size() != records.size()) fetch_records(shard, records, 0);
   }
-}
-
-void StoredRun::refuse_second_writer(const Shard& shard) const {
-  bad_input(
-      "{}: another process writes shard {}/{} of this run; this one stops, and nothing of the "
-      "other's is touched",
-      address(), shard.index, shard.count);
 }
 
 void StoredRun::upload_line(const Shard& shard, const JournalLine& line) {
@@ -343,17 +319,18 @@ void StoredRun::upload_line(const Shard& shard, const JournalLine& line) {
     record.files.push_back(std::move(file));
   }
   records_.push_back(record);
-  if (!line.segment.empty()) {
-    const auto json = to_json(record.line, record.files);
-    if (!store.put_if_absent(numbered_name(prefix(shard), line.number), json.dump() + "\n"))
-      refuse_second_writer(shard);
-  } else {
-    Json all = Json::array();
-    for (const auto& each : records_) all.push_back(to_json(each.line, each.files));
-    if (!store.put_if_absent(prefix(shard) + "/" + kComplete, all.dump() + "\n"))
-      refuse_second_writer(shard);
-  }
-  if (line.number == 0 || line.segment.empty()) return;
+  const bool complete = line.segment.empty();
+  Json json = complete ? Json::array() : to_json(record.line, record.files);
+  if (complete)
+    for (const auto& each : records_) json.push_back(to_json(each.line, each.files));
+  const auto name =
+      complete ? prefix(shard) + "/" + kComplete : numbered_name(prefix(shard), line.number);
+  if (!store.put_if_absent(name, json.dump() + "\n"))
+    bad_input(
+        "{}: another process writes shard {}/{} of this run; this one stops, and nothing of the "
+        "other's is touched",
+        address(), shard.index, shard.count);
+  if (line.number == 0 || complete) return;
   for (const auto& file : records_[line.number - 1].files)
     if (file.name.ends_with(layout::kStateSuffix)) store.remove(file.object);
 }
@@ -362,7 +339,7 @@ void StoredRun::follow(Journal& journal, const Shard& shard) {
   journal.follow([this, shard](const JournalLine& line) { upload_line(shard, line); });
 }
 
-void StoredRun::forget(const Journal& journal) {
+void StoredRun::delete_journal(const Journal& journal) {
   fs::remove(journal.folder() + "/" + layout::kJournalFile);
 }
 

@@ -36,7 +36,7 @@ class StoredRun {
 
   // Whether the store holds a finished run. Throws bad input when the run is of another kind.
   bool finished() const;
-  // Throws bad input when the finished run has another identity, which its state file records.
+  // Throws bad input when the identity in the finished run's state file differs from `identity`.
   void check_finished(const Json& identity, const std::string& state_file) const;
 
   // Whether the store holds an unfinished run that an unsharded run with this manifest would
@@ -49,7 +49,7 @@ class StoredRun {
   // Joins the active run for a merge. Returns false if there is none.
   bool join();
 
-  // The data root on this machine; valid after begin() or join().
+  // Local working folder of the run; valid after begin() or join().
   std::string local_root() const;
 
   // Makes the local part equal to the part in the store. Uploads journal lines that exist only
@@ -61,7 +61,7 @@ class StoredRun {
   void follow(Journal& journal, const Shard& shard);
   // Deletes the local journal of a part that is complete in the store, so that
   // DataRoot::remove_unused_part() removes the local copy.
-  static void forget(const Journal& journal);
+  static void delete_journal(const Journal& journal);
 
   // Uploads the finished files of the local data root, then removes local and stored parts.
   void publish(bool quiet);
@@ -85,7 +85,7 @@ class StoredRun {
   };
 
   std::optional<ActiveRun> newest_run() const;
-  void check_same(const ActiveRun& active, const Manifest& manifest, const Shard& shard) const;
+  void check_same_run(const ActiveRun& active, const Manifest& manifest, const Shard& shard) const;
   std::string prefix(const Shard& shard) const;
   std::string local_part(const Shard& shard) const;
   std::vector<Record> read_records(const Shard& shard) const;
@@ -93,8 +93,6 @@ class StoredRun {
   void fetch_records(const Shard& shard, const std::vector<Record>& records,
                      std::size_t present) const;
   void upload_line(const Shard& shard, const JournalLine& line);
-  // Throws bad input: another process writes the same shard.
-  [[noreturn]] void refuse_second_writer(const Shard& shard) const;
 
   StoredFolder folder_;
   std::string kind_;

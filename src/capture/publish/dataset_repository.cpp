@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/text.h"
 #include "base/io/json.h"
 #include "base/io/mapped_file.h"
+#include "input/hub/transfer.h"
 
 namespace qkscope {
 namespace {
@@ -20,20 +22,6 @@ HttpRequest json_post(const Url& url, const Json& body) {
           .url = url,
           .headers = {{"Content-Type", "application/json"}},
           .body = body.dump(-1, ' ', false, Json::error_handler_t::replace)};
-}
-
-Json creation(const Repository& repository, bool private_repo) {
-  const auto slash = repository.id.find('/');
-  Json settings = {{"type", "dataset"},
-                   {"name", repository.id.substr(slash + 1)}};  // npos + 1 is 0
-  if (slash != std::string::npos) settings["organization"] = repository.id.substr(0, slash);
-  if (private_repo) settings["visibility"] = "private";
-  return settings;
-}
-
-std::string sample_of(const LocalFile& file) {
-  const MappedFile content(file.source);
-  return encode_base64(std::as_bytes(std::span(content.text().substr(0, kSampleBytes))));
 }
 
 Json text_addition(const std::string& path, std::string_view content) {
@@ -54,6 +42,161 @@ Json addition(const LocalFile& file) {
   return text_addition(file.path, MappedFile(file.source).text());
 }
 
+// ---- Git LFS ----
+
+constexpr std::size_t kFilesPerLfsRequest = 100;
+constexpr const char* kLfsJson = "application/vnd.git-lfs+json";
+
+// Upload instructions of the LFS server for one file.
+struct UploadAction {
+  std::string upload;                         // URL; for a multipart upload, of its completion
+  std::string verify;                         // URL, or ""
+  std::map<std::int64_t, std::string> parts;  // part number to URL
+  std::uint64_t chunk = 0;                    // bytes per part
+};
+
+struct Upload {
+  LocalFile file;
+  UploadAction action;
+};
+
+std::string action_url(const Json& actions, const char* name) {
+  const auto action = actions.find(name);
+  if (action == actions.end() || !action->is_object()) return "";
+  return action->value("href", "");
+}
+
+// Parses the upload instructions for a file. Returns nullopt when the LFS server already has its
+// content.
+std::optional<UploadAction> parse_upload_action(const Json& object, const LocalFile& file) {
+  if (object.contains("error"))
+    failure("{}: the storage refuses it: {}", file.path, in_quotes(object["error"].dump()));
+  const auto actions = object.find("actions");
+  if (actions == object.end() || !actions->is_object()) return {};
+  UploadAction action;
+  action.upload = action_url(*actions, "upload");
+  action.verify = action_url(*actions, "verify");
+  if (action.upload.empty()) return {};
+  const auto& upload = (*actions)["upload"];
+  const Json header =
+      upload.contains("header") && upload["header"].is_object() ? upload["header"] : Json::object();
+  if (!header.contains("chunk_size")) return action;
+  const auto& chunk = header["chunk_size"];
+  action.chunk = static_cast<std::uint64_t>(std::max<std::int64_t>(
+      0, parse_integer(chunk.is_string() ? chunk.get<std::string>() : chunk.dump(), "chunk_size")));
+  for (const auto& [name, address] : header.items())
+    if (address.is_string() && !name.empty() &&
+        name.find_first_not_of("0123456789") == std::string::npos)
+      action.parts[parse_integer(name, "part")] = address.get<std::string>();
+  if (action.chunk == 0 || action.parts.size() != (file.size + action.chunk - 1) / action.chunk)
+    failure("{}: the storage asks for {} parts of {} bytes for {} bytes", file.path,
+            action.parts.size(), action.chunk, file.size);
+  return action;
+}
+
+HttpRequest lfs_post(const Url& url, const Json& body) {
+  return {.method = "POST",
+          .url = url,
+          .headers = {{"Accept", kLfsJson}, {"Content-Type", kLfsJson}},
+          .body = body.dump(-1, ' ', false, Json::error_handler_t::replace)};
+}
+
+std::vector<Upload> request_upload_actions(const HubClient& client, const Repository& repository,
+                                           const std::string& branch,
+                                           std::span<const LocalFile> files) {
+  Json objects = Json::array();
+  std::map<std::string, const LocalFile*> by_sum;
+  for (const auto& file : files) {
+    objects.push_back({{"oid", file.sha256}, {"size", file.size}});
+    by_sum[file.sha256] = &file;
+  }
+  const auto url = client.at(repository.page_path() + ".git/info/lfs/objects/batch");
+  const auto response = client.send(lfs_post(url, {{"operation", "upload"},
+                                                   {"transfers", {"basic", "multipart"}},
+                                                   {"hash_algo", "sha256"},
+                                                   {"ref", {{"name", branch}}},
+                                                   {"objects", objects}}));
+  if (!response.ok()) throw_refusal(client, response, repository, Access::write);
+  const auto answer = parse_response(response, url);
+  if (!answer.is_object() || !answer.contains("objects") || !answer["objects"].is_array())
+    failure("{}: expected a list of objects", url.without_query());
+  std::vector<Upload> uploads;
+  translate_response_errors(url, [&] {
+    for (const auto& object : answer["objects"]) {
+      const auto found = by_sum.find(object.value("oid", ""));
+      if (found == by_sum.end()) continue;
+      if (auto action = parse_upload_action(object, *found->second))
+        uploads.push_back({*found->second, std::move(*action)});
+    }
+  });
+  return uploads;
+}
+
+class FileUploader {
+ public:
+  FileUploader(const HubClient& client, const Upload& upload,
+               std::function<void(std::uint64_t)> progress)
+      : client_(client), upload_(upload), progress_(std::move(progress)) {}
+
+  void run() {
+    progress_(0);
+    if (upload_.action.parts.empty())
+      put(upload_.action.upload, 0, upload_.file.size);
+    else
+      put_parts();
+    if (!upload_.action.verify.empty())
+      post(upload_.action.verify, {{"oid", upload_.file.sha256}, {"size", upload_.file.size}});
+    progress_(upload_.file.size);
+  }
+
+ private:
+  void put_parts() {
+    Json parts = Json::array();
+    std::uint64_t offset = 0;
+    for (const auto& [number, address] : upload_.action.parts) {
+      const auto size = std::min(upload_.action.chunk, upload_.file.size - offset);
+      const auto etag = put(address, offset, size).header("etag");
+      if (etag.empty())
+        failure("{}: the storage does not confirm part {}", upload_.file.path, number);
+      parts.push_back({{"partNumber", number}, {"etag", etag}});
+      offset += size;
+    }
+    post(upload_.action.upload, {{"oid", upload_.file.sha256}, {"parts", parts}});
+  }
+
+  HttpResponse put(const std::string& address, std::uint64_t offset, std::uint64_t size) {
+    HttpRequest request{.method = "PUT", .url = storage_url(address)};
+    request.upload = {.path = upload_.file.source, .offset = offset, .size = size};
+    request.sent = [&, offset](std::uint64_t bytes) { progress_(offset + bytes); };
+    return send_checked(request);
+  }
+
+  void post(const std::string& address, const Json& body) {
+    send_checked(lfs_post(storage_url(address), body));
+  }
+
+  // The Hub sends this URL, so a malformed URL is a failure of the Hub and not bad input.
+  Url storage_url(const std::string& address) const {
+    return translate_response_errors(client_.at(""), [&] {
+      const auto url = parse_url(address);
+      refuse_plain_http(url, "the storage's address");
+      return url;
+    });
+  }
+
+  HttpResponse send_checked(const HttpRequest& request) {
+    auto response = client_.send(request);
+    if (!response.ok())
+      failure("{}: {} answers with status {}; the same command continues the upload",
+              upload_.file.path, request.url.without_query(), response.status);
+    return response;
+  }
+
+  const HubClient& client_;
+  const Upload& upload_;
+  std::function<void(std::uint64_t)> progress_;
+};
+
 }  // namespace
 
 void ensure_repository(const HubClient& client, const Repository& repository, bool private_repo) {
@@ -73,8 +216,12 @@ void ensure_repository(const HubClient& client, const Repository& repository, bo
   }
   if (there.status != 404 && there.status != 401)
     throw_refusal(client, there, repository, Access::read);
-  const auto created =
-      client.send(json_post(client.at("/api/repos/create"), creation(repository, private_repo)));
+  const auto slash = repository.id.find('/');
+  Json settings = {{"type", "dataset"},
+                   {"name", repository.id.substr(slash + 1)}};  // npos + 1 is 0
+  if (slash != std::string::npos) settings["organization"] = repository.id.substr(0, slash);
+  if (private_repo) settings["visibility"] = "private";
+  const auto created = client.send(json_post(client.at("/api/repos/create"), settings));
   if (created.status == 409) return;  // another process created the repository, or it is private
   if (!created.ok()) throw_refusal(client, created, repository, Access::write);
   log::info("made the {} dataset repository {}", private_repo ? "private" : "public",
@@ -98,9 +245,13 @@ void choose_storage(const HubClient& client, const Repository& repository,
   std::map<std::string, std::string> modes;
   for (std::size_t begin = 0; begin < files.size(); begin += kFilesPerRequest) {
     Json list = Json::array();
-    for (std::size_t i = begin; i < std::min(begin + kFilesPerRequest, files.size()); ++i)
-      list.push_back(
-          {{"path", files[i].path}, {"size", files[i].size}, {"sample", sample_of(files[i])}});
+    for (std::size_t i = begin; i < std::min(begin + kFilesPerRequest, files.size()); ++i) {
+      const MappedFile content(files[i].source);
+      const auto sample = content.text().substr(0, kSampleBytes);
+      list.push_back({{"path", files[i].path},
+                      {"size", files[i].size},
+                      {"sample", encode_base64(std::as_bytes(std::span(sample)))}});
+    }
     const auto answer = client.post_json(repository, url, {{"files", list}});
     if (!answer.is_object() || !answer.contains("files") || !answer["files"].is_array())
       failure("{}: expected a list of files", url.without_query());
@@ -141,6 +292,30 @@ HttpResponse send_commit(const HubClient& client, const Repository& repository,
   if (response.ok() || open) return response;
   if (response.status == 0) throw_connection_error(response, url);
   throw_refusal(client, response, repository, Access::write);
+}
+
+void upload_large_files(const HubClient& client, const Repository& repository,
+                        const std::string& branch, const std::vector<LocalFile>& files,
+                        bool quiet) {
+  std::vector<std::uint64_t> sizes;
+  for (const auto& file : files) sizes.push_back(file.size);
+  TransferMeter meter("upload " + repository.id, sizes, quiet);
+  // Upload URLs expire, so they are requested for a few files at a time.
+  for (std::size_t begin = 0; begin < files.size(); begin += kFilesPerLfsRequest) {
+    const auto count = std::min(kFilesPerLfsRequest, files.size() - begin);
+    const auto some = std::span(files).subspan(begin, count);
+    const auto uploads = request_upload_actions(client, repository, branch, some);
+    std::map<std::string, std::size_t> index;  // by path
+    for (std::size_t i = 0; i < count; ++i) index[some[i].path] = begin + i;
+    run_transfers(uploads.size(), [&](std::size_t i, const std::atomic<bool>& failed) {
+      const auto at = index.at(uploads[i].file.path);
+      FileUploader(client, uploads[i], [&](std::uint64_t bytes) {
+        if (failed) failure("stopped after another file failed");
+        meter.update(at, bytes);
+      }).run();
+    });
+    for (std::size_t i = begin; i < begin + count; ++i) meter.update(i, files[i].size);
+  }
 }
 
 }  // namespace qkscope

@@ -1,4 +1,4 @@
-// Writing to a dataset repository of the Hugging Face Hub.
+// Creates dataset repositories on the Hugging Face Hub and commits files to them.
 #pragma once
 
 #include <map>

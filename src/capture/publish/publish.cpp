@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -10,11 +11,17 @@
 #include "base/core/log.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
+#include "base/io/folder.h"
+#include "base/io/json.h"
+#include "base/io/mapped_file.h"
+#include "capture/format/data_root.h"
 #include "capture/format/layout.h"
+#include "capture/format/metadata.h"
 #include "capture/publish/dataset_repository.h"
-#include "capture/publish/finished_capture.h"
 #include "input/checkpoint/hub_cache.h"
 #include "input/hub/http.h"
+#include "input/texts/dataset_files.h"
+#include "qkscope/captures.h"
 #include "qkscope/hub.h"
 
 namespace qkscope {
@@ -53,15 +60,15 @@ std::vector<LocalFile> describe_files(const std::string& data_root,
   return files;
 }
 
-bool is_same(const LocalFile& local, const RemoteFile& remote) {
+bool has_same_content(const LocalFile& local, const RemoteFile& remote) {
   if (local.size != remote.size) return false;
   return remote.sha256.empty() ? git_sha1_of_file(local.source) == remote.git_sha1
                                : local.sha256 == remote.sha256;
 }
 
 // Modification time of each file, to detect changes during the upload.
-std::vector<fs::file_time_type> times_of(const std::string& data_root,
-                                         const std::vector<std::string>& paths) {
+std::vector<fs::file_time_type> modification_times(const std::string& data_root,
+                                                   const std::vector<std::string>& paths) {
   std::vector<fs::file_time_type> times;
   for (const auto& path : paths) {
     std::error_code error;  // a removed file gets the minimal time, which counts as a change
@@ -69,6 +76,101 @@ std::vector<fs::file_time_type> times_of(const std::string& data_root,
   }
   return times;
 }
+
+// ---- Checks that a capture may be published: it is finished and all its files are of one run ----
+
+struct FinishedCapture {
+  std::string model;
+  std::vector<std::string> files;   // relative to the data root, sorted
+  std::vector<std::string> others;  // other names in the data root, which are not published
+  // Destination from the run's configuration; "" when not configured.
+  std::string repo;
+  std::string branch;
+  bool private_repo = false;
+};
+
+Json load_state(const DataRoot& root) {
+  if (!is_folder(root.path())) bad_input("{}: no such folder; expected a capture", root.path());
+  root.refuse_links();  // a link could publish a file from outside the data root
+  if (!root.shards().empty())
+    bad_input(
+        "{}: the capture is not finished: parts of it are in {}; run the capture again to finish "
+        "it, or 'qkscope merge' when it ran in shards",
+        root.path(), root.parts());
+  if (!root.finished())
+    bad_input("{}: holds no finished capture: there is no {}; run the capture to its end",
+              root.path(), layout::kStateFile);
+  Json state = load_json(root.state_file());
+  if (!state.is_object() || !state.contains(metadata::kStateConfigurationHash) ||
+      !state[metadata::kStateConfigurationHash].is_string())
+    bad_input("{}: the capture was made by another program: {} has no configuration_hash",
+              root.path(), layout::kStateFile);
+  return state;
+}
+
+// Names of the head folders that the dataset card lists.
+std::set<std::string> heads_of_card(const std::string& data_root) {
+  const auto path = data_root + "/" + layout::kCardFile;
+  const MappedFile file(path);
+  std::set<std::string> names;
+  for (const auto& config : read_card_configs(file.text(), path)) names.insert(config.name);
+  return names;
+}
+
+void check_heads(const std::string& data_root, const CaptureIndex& index, const std::string& hash) {
+  auto expected = heads_of_card(data_root);
+  for (const auto* heads : {&index.queries, &index.keys}) {
+    for (const auto& head : *heads) {
+      if (expected.erase(folder_name(head)) == 0)
+        bad_input(
+            "{}: the card does not name {}: files of another capture lie there too; remove "
+            "them, or capture into a folder of its own",
+            data_root, folder_name(head));
+      const auto path = head_file_path(data_root, head);
+      const auto metadata = read_head_metadata(path);
+      const auto found = metadata.find(metadata::kConfigHash);
+      if (found == metadata.end() || found->second != hash)
+        bad_input("{}: belongs to another run (configuration {}, expected {})", path,
+                  found == metadata.end() ? "unknown" : found->second, hash);
+    }
+  }
+  if (!expected.empty())
+    bad_input("{}: {} head files that the card names are missing, {} first", data_root,
+              expected.size(), *expected.begin());
+}
+
+// Throws bad input when the capture is not finished, when a head file is missing or belongs to
+// another run, or when another program wrote the capture.
+FinishedCapture check_finished_capture(const std::string& data_root) {
+  const auto state = load_state(DataRoot(data_root));
+  const auto index = index_capture(data_root);
+  check_heads(data_root, index, state[metadata::kStateConfigurationHash].get<std::string>());
+  FinishedCapture capture;
+  capture.model = index.model;
+  for (const auto* heads : {&index.queries, &index.keys})
+    for (const auto& head : *heads)
+      capture.files.push_back(folder_name(head) + "/" + layout::kHeadFile);
+  for (const char* name : {layout::kCardFile, layout::kStateFile, layout::kExamplesFile}) {
+    if (!path_exists(data_root + "/" + name))
+      bad_input("{}/{}: is missing; capture again with --overwrite", data_root, name);
+    capture.files.emplace_back(name);
+  }
+  std::sort(capture.files.begin(), capture.files.end());
+  for (const auto& name : names_in(data_root))
+    if (std::none_of(capture.files.begin(), capture.files.end(), [&](const std::string& file) {
+          return file == name || file.starts_with(name + "/");
+        }))
+      capture.others.push_back(name);
+  if (const auto wish = state.find(metadata::kStatePublish);
+      wish != state.end() && wish->is_object()) {
+    capture.repo = wish->value("repo", "");
+    capture.branch = wish->value("branch", "");
+    capture.private_repo = wish->value("private", false);
+  }
+  return capture;
+}
+
+// ---- Upload ----
 
 class Publication {
  public:
@@ -79,7 +181,7 @@ class Publication {
         repository_{{RepositoryKind::dataset, options_.repo}} {}
 
   PublishResult run(const FinishedCapture& capture) {
-    const auto times = times_of(data_root_, capture.files);
+    const auto times = modification_times(data_root_, capture.files);
     const auto files = describe_files(data_root_, capture.files);
     ensure_repository(client_, repository_, options_.private_repo);
     if (options_.branch != "main") {
@@ -89,12 +191,15 @@ class Publication {
     PublishResult result;
     result.address =
         client_.at(fmt::format("{}/tree/{}", repository_.page_path(), options_.branch)).to_string();
-    commit_until_taken(options_.branch, [&] {
-      auto commit = difference(files, result);
+    commit_with_retries(options_.branch, [&] {
+      auto commit = missing_changes(files, result);
       if (commit.empty()) return commit;
       choose_storage(client_, repository_, options_.branch, commit.files);
-      upload(commit.files);
-      if (times_of(data_root_, capture.files) != times)
+      std::vector<LocalFile> large;
+      std::ranges::copy_if(commit.files, std::back_inserter(large), &LocalFile::large);
+      if (!large.empty())
+        upload_large_files(client_, repository_, options_.branch, large, options_.quiet);
+      if (modification_times(data_root_, capture.files) != times)
         failure("{}: files changed while they were published; publish again", data_root_);
       commit.message = fmt::format("Query and key vectors of {}", capture.model);
       return commit;
@@ -103,9 +208,9 @@ class Publication {
   }
 
  private:
-  // Captures lie on branches; the card of main explains that.
+  // Writes a dataset card to the branch main, which explains that captures are on other branches.
   void ensure_main_card() {
-    commit_until_taken("main", [&] {
+    commit_with_retries("main", [&] {
       Commit commit{.message = "Say what the branches hold",
                     .parent = fetch_commit(client_, repository_, "main"),
                     .files = {},
@@ -120,7 +225,7 @@ class Publication {
 
   // Sends the commits that `next` returns until `next` returns an empty one. After a lost response
   // `next` reads the branch, which tells whether the Hub took the commit.
-  void commit_until_taken(const std::string& branch, const std::function<Commit()>& next) const {
+  void commit_with_retries(const std::string& branch, const std::function<Commit()>& next) const {
     Backoff backoff(client_.settings(), client_.stop());
     for (int conflicts = 0; conflicts < kMostConflicts;) {
       const auto commit = next();
@@ -141,13 +246,13 @@ class Publication {
 
   // Returns the commit that makes the branch hold this capture and no other. Files that are not
   // part of any capture stay.
-  Commit difference(const std::vector<LocalFile>& files, PublishResult& result) const {
+  Commit missing_changes(const std::vector<LocalFile>& files, PublishResult& result) const {
     Commit commit;
     commit.parent = fetch_commit(client_, repository_, options_.branch);
     const auto tree = fetch_tree(client_, repository_, commit.parent);
     for (const auto& file : files) {
       const auto* there = find_file(tree, file.path);
-      if (there == nullptr || !is_same(file, *there)) commit.files.push_back(file);
+      if (there == nullptr || !has_same_content(file, *there)) commit.files.push_back(file);
     }
     for (const auto& remote : tree)
       if (is_capture_file(remote.path) &&
@@ -160,14 +265,6 @@ class Publication {
     return commit;
   }
 
-  void upload(const std::vector<LocalFile>& files) const {
-    std::vector<LocalFile> large;
-    std::copy_if(files.begin(), files.end(), std::back_inserter(large),
-                 [](const LocalFile& file) { return file.large; });
-    if (!large.empty())
-      upload_large_files(client_, repository_, options_.branch, large, options_.quiet);
-  }
-
   const HubClient& client_;
   std::string data_root_;
   PublishOptions options_;
@@ -175,8 +272,8 @@ class Publication {
 };
 
 // Fills missing options from the capture's configuration.
-PublishOptions complete(PublishOptions options, const FinishedCapture& capture,
-                        const std::string& data_root) {
+PublishOptions with_defaults(PublishOptions options, const FinishedCapture& capture,
+                             const std::string& data_root) {
   if (options.repo.empty()) {
     options.repo = capture.repo;
     options.private_repo = options.private_repo || capture.private_repo;
@@ -199,7 +296,7 @@ PublishOptions complete(PublishOptions options, const FinishedCapture& capture,
 PublishResult publish_capture(const std::string& data_root, const PublishOptions& options) {
   return translate_exceptions([&] {
     const auto capture = check_finished_capture(data_root);
-    const auto completed = complete(options, capture, data_root);
+    const auto completed = with_defaults(options, capture, data_root);
     const HubClient client(hub_settings());
     if (client.settings().offline)
       bad_input("HF_HUB_OFFLINE is set: nothing can be published; unset it and publish again");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include <sys/resource.h>
@@ -14,9 +15,8 @@
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
-#include "capture/format/dataset_card.h"
-#include "capture/format/examples.h"
-#include "capture/format/examples_in_order.h"
+#include "capture/format/buckets.h"
+#include "capture/format/head_writer.h"
 #include "qkscope/experimental/log.h"
 
 namespace qkscope {
@@ -24,31 +24,31 @@ namespace {
 
 // Upper limit of heads whose files one thread writes at the same time. Every head keeps up to one
 // row group in memory.
-constexpr std::size_t kHeadsPerJob = 4;
+constexpr std::size_t kMaxHeadsPerJob = 4;
 constexpr std::size_t kMaxOpenSegments = 1024;
-constexpr std::size_t kOtherFiles = 16;  // reserve for folders, the log and a host program
+constexpr std::size_t kReservedFiles = 16;  // reserve for folders, the log and a host program
 
-// Work ahead keeps the files of all heads open. These limits bound the memory for row groups and
-// for the column metadata that Parquet keeps until a file ends.
-constexpr std::int64_t kRowGroupBytesAhead = std::int64_t{4} << 30;
-constexpr std::int64_t kMetadataBytesAhead = std::int64_t{512} << 20;
+// Memory limits of background work, which keeps the files of all heads open: Parquet holds the open
+// row group and the metadata of all row groups until a file is closed.
+constexpr std::int64_t kBackgroundRowGroupBytes = std::int64_t{4} << 30;
+constexpr std::int64_t kBackgroundMetadataBytes = std::int64_t{512} << 20;
 constexpr std::int64_t kMetadataBytesPerRowGroup = 8 << 10;
 constexpr std::int64_t kPageBytesPerHead = 3 << 20;  // uncompressed pages
 
-std::size_t open_files_room() {
+std::size_t usable_file_descriptors() {
   const auto left = open_files_left();
-  return left > kOtherFiles ? left - kOtherFiles : 1;
+  return left > kReservedFiles ? left - kReservedFiles : 1;
 }
 
 // Divides the file descriptors of this process between writers and segments.
-struct OpenFiles {
-  std::size_t threads = 1;   // concurrent writers, with kHeadsPerJob files each
+struct FileBudget {
+  std::size_t threads = 1;   // concurrent writers, with kMaxHeadsPerJob files each
   std::size_t segments = 1;  // kept open for all writers
 
-  OpenFiles() {
-    const auto room = open_files_room();
+  FileBudget() {
+    const auto room = usable_file_descriptors();
     // A thread may hold two segments that other threads have evicted from the cache.
-    constexpr std::size_t kPerThread = kHeadsPerJob + 2;
+    constexpr std::size_t kPerThread = kMaxHeadsPerJob + 2;
     threads =
         std::clamp<std::size_t>(room / 2 / kPerThread, 1, static_cast<std::size_t>(thread_count()));
     if (room > threads * kPerThread)
@@ -62,98 +62,187 @@ std::size_t count_heads(const Manifest& manifest) {
   return count;
 }
 
-// Small jobs balance the threads; large ones read each segment less often.
-std::size_t heads_per_job(const Manifest& manifest) {
-  return std::clamp<std::size_t>(count_heads(manifest) / OpenFiles().threads / 8, 1, kHeadsPerJob);
-}
-
-// Number of heads whose files may be open during work ahead.
-std::size_t heads_ahead(const Manifest& manifest) {
+// Returns how many heads may have open files during background work.
+std::size_t max_background_heads(const Manifest& manifest) {
   const auto memory = std::int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
   const auto row = manifest.head_dim * std::int64_t{sizeof(float)} + 64;
   const auto of_head = manifest.row_group_size * row + kPageBytesPerHead;
-  return std::min(static_cast<std::size_t>(std::min(kRowGroupBytesAhead, memory / 8) / of_head),
-                  open_files_room() / 2);
+  return std::min(
+      static_cast<std::size_t>(std::min(kBackgroundRowGroupBytes, memory / 8) / of_head),
+      usable_file_descriptors() / 2);
 }
 
 }  // namespace
 
-Assembly::Assembly(const DataRoot& root, std::vector<Journal> parts)
-    : root_(root),
-      folder_(root.final_folder()),
-      parts_(std::move(parts)),
-      checks_(parts_.begin(), parts_.end()) {
+// The files of consecutive heads of a group. One thread writes them, because their rows are read
+// together.
+class CaptureAssembler::HeadFiles {
+ public:
+  // The manifest must outlive this object.
+  HeadFiles(const Manifest& manifest, std::size_t group, HeadRange heads)
+      : manifest_(&manifest), group_(group), heads_(heads), bucket_(manifest.sampler) {}
+
+  std::size_t heads() const { return heads_.count; }
+  std::int64_t rows() const { return rows_; }             // per head
+  const BucketCounts& counts() const { return counts_; }  // summed over the heads
+
+  // Appends the rows of all parts; the first call creates the files. A single growing part may be
+  // passed repeatedly: each call appends only the segments that are new since the last call.
+  void append_new(const std::string& folder, SegmentCache& segments);
+  void finish() {
+    for (const auto& writer : writers_) writer->finish();
+  }
+  // Deletes the unfinished files. The next append_new() starts with the first segment again.
+  void discard() { *this = HeadFiles(*manifest_, group_, heads_); }
+
+ private:
+  const HeadGroup& group() const { return manifest_->groups[group_]; }
+  void create(const std::string& folder);
+  void append(const HeadBlock& block);
+
+  const Manifest* manifest_;
+  std::size_t group_;  // index in the manifest
+  HeadRange heads_;
+  Buckets bucket_;
+  std::vector<std::unique_ptr<HeadWriter>> writers_;  // (heads), empty before create()
+  std::size_t segments_ = 0;                          // appended so far
+  std::int64_t rows_ = 0;
+  BucketCounts counts_;
+};
+
+void CaptureAssembler::HeadFiles::create(const std::string& folder) {
+  for (std::size_t i = 0; i < heads_.count; ++i) {
+    const auto head = group().heads[heads_.first + i];
+    const auto path = head_file_path(folder, manifest_->head_id(group(), head));
+    make_folders(parent_folder(path));
+    writers_.push_back(std::make_unique<HeadWriter>(
+        path, HeadWriterOptions{.head_dim = static_cast<int>(manifest_->head_dim),
+                                .token_strings = manifest_->token_strings,
+                                .example_keys = true,
+                                .row_group_size = manifest_->row_group_size,
+                                .metadata = manifest_->file_metadata(group(), head)}));
+  }
+}
+
+// Buffers are local, because hundreds of HeadFiles may wait for more segments at the same time.
+void CaptureAssembler::HeadFiles::append_new(const std::string& folder, SegmentCache& segments) {
+  if (writers_.empty()) create(folder);
+  std::shared_ptr<const SegmentReader> segment;
+  std::vector<BlockEntry> index;  // (examples of the segment)
+  HeadBlock block;
+  ExamplesInOrder examples(segments, segments_);
+  while (examples.next()) {
+    if (segment != examples.segment()) {
+      segment = examples.segment();
+      index = segment->index(group_);
+    }
+    segment->read(index[examples.number()], heads_, manifest_->head_dim, block);
+    if (!block.positions.empty()) append(block);
+  }
+  segments_ = segments.parts().front().entries().size();
+}
+
+void CaptureAssembler::HeadFiles::append(const HeadBlock& block) {
+  std::vector<std::int32_t> buckets;
+  for (const auto position : block.positions) {
+    buckets.push_back(bucket_.of(position));
+    counts_[buckets.back()] += std::ssize(writers_);
+  }
+  const std::vector<std::int32_t> ids(buckets.size(), example_id(block.example_key));
+  const std::vector<std::int64_t> keys(buckets.size(), block.example_key);
+  const auto of_head = block.vectors.size() / writers_.size();
+  for (std::size_t i = 0; i < writers_.size(); ++i)
+    writers_[i]->append({.bucket = buckets,
+                         .example_id = ids,
+                         .position = block.positions,
+                         .vectors = std::span(block.vectors).subspan(i * of_head, of_head),
+                         .sliding_window = group().window,
+                         .token_str = block.token_strings,
+                         .example_key = keys});
+  rows_ += std::ssize(buckets);
+}
+
+CaptureAssembler::CaptureAssembler(const DataRoot& root, std::vector<Journal> parts)
+    : root_(root), folder_(root.final_folder()), parts_(std::move(parts)) {
+  for (const auto& part : parts_) verified_.push_back({&part});
   const auto& manifest = parts_.front().manifest();
-  for (const auto& heads : split_heads(manifest, heads_per_job(manifest)))
-    jobs_.push_back({heads, nullptr});
+  // Small jobs balance the threads; large ones read each segment less often.
+  const auto most =
+      std::clamp<std::size_t>(count_heads(manifest) / FileBudget().threads / 8, 1, kMaxHeadsPerJob);
+  for (std::size_t group = 0; group < manifest.groups.size(); ++group) {
+    const auto heads = manifest.groups[group].heads.size();
+    for (std::size_t first = 0; first < heads; first += most)
+      jobs_.emplace_back(manifest, group, HeadRange{first, std::min(most, heads - first)});
+  }
 }
 
-Assembly::~Assembly() {
-  end_ahead();
+CaptureAssembler::~CaptureAssembler() {
+  stop_background_work();
 }
 
-void Assembly::begin_ahead() {
+void CaptureAssembler::start_background_work() {
   QKSCOPE_ASSERT(parts_.size() == 1 && !ahead_.valid());
   const auto& manifest = parts_.front().manifest();
-  const auto most = heads_ahead(manifest);
+  const auto most = max_background_heads(manifest);
   std::size_t heads = 0;
-  for (; jobs_ahead_ < jobs_.size(); ++jobs_ahead_) {
-    heads += jobs_[jobs_ahead_].heads.heads.count;
+  for (; background_jobs_ < jobs_.size(); ++background_jobs_) {
+    heads += jobs_[background_jobs_].heads();
     if (heads > most) break;
   }
-  if (jobs_ahead_ == 0) return;
-  rows_ahead_ = manifest.row_group_size * (kMetadataBytesAhead / kMetadataBytesPerRowGroup /
-                                           static_cast<std::int64_t>(heads));
+  if (background_jobs_ == 0) return;
+  background_row_limit_ =
+      manifest.row_group_size *
+      (kBackgroundMetadataBytes / kMetadataBytesPerRowGroup / static_cast<std::int64_t>(heads));
   const auto& entries = parts_.front().entries();
-  learned_.assign(entries.begin(), entries.end());
-  parts_.front() = parts_.front().without_segments();
-  ahead_ = std::async(std::launch::async, [this] { work_ahead(); });
+  waiting_.assign(entries.begin(), entries.end());
+  parts_.front() = parts_.front().copy_without_entries();
+  ahead_ = std::async(std::launch::async, [this] { run_background_work(); });
 }
 
-void Assembly::learn(const JournalEntry& entry) {
+void CaptureAssembler::announce(const JournalEntry& entry) {
   {
     const std::lock_guard lock(mutex_);
-    learned_.push_back(entry);
+    waiting_.push_back(entry);
   }
   more_.notify_one();
 }
 
-// Child threads inherit the low priority, so that threads feeding the device run first.
-void Assembly::work_ahead() {
+// Threads started here inherit the low priority, so that threads that feed the device run first.
+void CaptureAssembler::run_background_work() {
   (void)::setpriority(PRIO_PROCESS, 0, 19);  // on Linux affects only the calling thread
   try {
-    while (take_segment()) {
-      check_new_segments(checks_);
+    while (wait_for_segment()) {
+      verify_new_segments(verified_);
       make_folder();
-      append_ahead();
+      append_newest_segment();
     }
   } catch (const std::exception& error) {
-    // finish() then does all the work, and reports the error if it persists.
+    // After an error in the background, finish() does all the work and reports the error if it
+    // persists.
     log::debug("files are not made ahead any more: {}", error.what());
-    for (auto& job : jobs_) job.files.reset();
+    for (auto& job : jobs_) job.discard();
   }
 }
 
-// Blocks until a segment is available. Returns false when the work ahead ends.
-bool Assembly::take_segment() {
+// Blocks until a segment is available. Returns false when background work is stopped.
+bool CaptureAssembler::wait_for_segment() {
   std::unique_lock lock(mutex_);
-  more_.wait(lock, [this] { return ending_ || !learned_.empty(); });
+  more_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
   if (ending_) return false;
-  parts_.front().learn(learned_.front());
-  learned_.pop_front();
+  parts_.front().add_in_memory(waiting_.front());
+  waiting_.pop_front();
   return true;
 }
 
-// Appends the rows of the newest segment to the head files that are assembled while the run goes
-// on. finish() appends the rows of head files that this function skips: those left when the run
-// ends, and those that already have too many row groups.
-void Assembly::append_ahead() {
-  SegmentFiles segments(parts_, 1);
+// Appends the rows of the newest segment to the head files of the background jobs. Skips files that
+// have too many row groups, and the rest when background work is stopped; finish() appends their
+// rows.
+void CaptureAssembler::append_newest_segment() {
+  SegmentCache segments(parts_, 1);
   std::atomic<std::size_t> next = 0;
   const auto append = [&] {
-    for (auto i = next++; i < jobs_ahead_ && !ending_; i = next++) {
-      auto& files = files_of(jobs_[i]);
-      if (files.rows() < rows_ahead_) files.append_new(segments);
+    for (auto i = next++; i < background_jobs_ && !ending_; i = next++) {
+      if (jobs_[i].rows() < background_row_limit_) jobs_[i].append_new(folder_, segments);
     }
   };
   std::vector<std::future<void>> others;
@@ -163,7 +252,7 @@ void Assembly::append_ahead() {
   for (auto& other : others) other.get();
 }
 
-void Assembly::end_ahead() {
+void CaptureAssembler::stop_background_work() {
   if (!ahead_.valid()) return;
   {
     const std::lock_guard lock(mutex_);
@@ -174,35 +263,29 @@ void Assembly::end_ahead() {
   ahead_ = {};
 }
 
-void Assembly::make_folder() {
+void CaptureAssembler::make_folder() {
   if (folder_made_) return;
   root_.make_final_folder();
   folder_made_ = true;
 }
 
-HeadFiles& Assembly::files_of(Job& job) {
-  if (!job.files)
-    job.files = std::make_unique<HeadFiles>(folder_, parts_.front().manifest(), job.heads);
-  return *job.files;
-}
-
-void Assembly::finish(bool quiet) {
+void CaptureAssembler::finish(bool quiet) {
   const auto start = Clock::now();
-  const auto tell = [&](const char* what) {
+  const auto log_step = [&](const char* what) {
     log::debug("assembly, {:.3f} s: {}", seconds_since(start), what);
   };
-  end_ahead();
-  for (const auto& entry : learned_) parts_.front().learn(entry);
-  tell("the work ahead has ended");
-  check_new_segments(checks_);
-  tell("all segments are checked");
+  stop_background_work();
+  for (const auto& entry : waiting_) parts_.front().add_in_memory(entry);
+  log_step("the work ahead has ended");
+  verify_new_segments(verified_);
+  log_step("all segments are checked");
   make_folder();
   const auto& manifest = parts_.front().manifest();
   CaptureSummary summary;
   for (const auto& part : parts_) summary.non_finite += part.non_finite();
   {
-    const OpenFiles open;
-    SegmentFiles segments(parts_, open.segments);
+    const FileBudget open;
+    SegmentCache segments(parts_, open.segments);
     summary.buckets = write_heads(segments, open.threads, quiet);
     summary.examples = write_examples(segments);
   }
@@ -210,8 +293,9 @@ void Assembly::finish(bool quiet) {
   write_file(folder_ + "/" + layout::kStateFile, saver_state(manifest, summary).dump(2) + "\n");
 }
 
-// Takes jobs from the back: the last jobs did not work ahead and take longest.
-BucketCounts Assembly::write_heads(SegmentFiles& segments, std::size_t threads, bool quiet) {
+// Takes jobs from the back, because the last jobs had no background work and take longest.
+BucketCounts CaptureAssembler::write_heads(SegmentCache& segments, std::size_t threads,
+                                           bool quiet) {
   Progress progress({.what = "files",
                      .unit = "heads",
                      .total = static_cast<std::int64_t>(count_heads(parts_.front().manifest())),
@@ -219,7 +303,7 @@ BucketCounts Assembly::write_heads(SegmentFiles& segments, std::size_t threads, 
   BucketCounts counts;
   std::int64_t written = 0;
   std::mutex mutex;
-  const auto take = [&]() -> std::optional<Job> {
+  const auto take = [&]() -> std::optional<HeadFiles> {
     const std::lock_guard lock(mutex);
     if (jobs_.empty()) return {};
     auto job = std::move(jobs_.back());
@@ -228,18 +312,17 @@ BucketCounts Assembly::write_heads(SegmentFiles& segments, std::size_t threads, 
   };
   parallel_for(static_cast<std::int64_t>(threads), [&](std::int64_t) {
     while (auto job = take()) {
-      auto& files = files_of(*job);
-      files.append_new(segments);
-      files.finish();
+      job->append_new(folder_, segments);
+      job->finish();
       const std::lock_guard lock(mutex);
-      for (const auto& [bucket, rows] : files.counts()) counts[bucket] += rows;
-      progress.update(written += static_cast<std::int64_t>(job->heads.heads.count));
+      for (const auto& [bucket, rows] : job->counts()) counts[bucket] += rows;
+      progress.update(written += static_cast<std::int64_t>(job->heads()));
     }
   });
   return counts;
 }
 
-std::int64_t Assembly::write_examples(SegmentFiles& segments) const {
+std::int64_t CaptureAssembler::write_examples(SegmentCache& segments) const {
   ExamplesWriter writer(folder_ + "/" + layout::kExamplesFile,
                         parts_.front().manifest().row_group_size);
   std::int64_t count = 0;

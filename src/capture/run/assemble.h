@@ -1,5 +1,5 @@
 // Assembles the complete parts of a capture into its final files. The bytes depend on the rows
-// only, not on segments, shards, interruptions or work done ahead.
+// only, not on segments, shards, interruptions or background work.
 #pragma once
 
 #include <atomic>
@@ -7,66 +7,59 @@
 #include <cstdint>
 #include <deque>
 #include <future>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "capture/format/data_root.h"
+#include "capture/format/examples.h"
 #include "capture/format/journal.h"
-#include "capture/format/part_check.h"
-#include "capture/run/head_files.h"
 
 namespace qkscope {
 
-// Writes to DataRoot::final_folder(). In a run without shards most of the work can be done ahead,
-// while the device computes.
-class Assembly {
+// Writes the final files to DataRoot::final_folder(). In a run without shards most of the work can
+// be done in the background, while the device computes.
+class CaptureAssembler {
  public:
   // `parts`: all shards in order, or the only part of a run without shards.
-  Assembly(const DataRoot& root, std::vector<Journal> parts);
-  ~Assembly();  // removes unfinished files
-  Assembly(const Assembly&) = delete;
-  Assembly& operator=(const Assembly&) = delete;
+  CaptureAssembler(const DataRoot& root, std::vector<Journal> parts);
+  ~CaptureAssembler();  // removes unfinished files
+  CaptureAssembler(const CaptureAssembler&) = delete;
+  CaptureAssembler& operator=(const CaptureAssembler&) = delete;
 
   // Starts converting the segments of the only part on threads of low priority: existing segments
-  // and those passed to learn().
-  void begin_ahead();
+  // and those passed to announce().
+  void start_background_work();
   // Announces a segment that was added to the part's journal. Does not block.
-  void learn(const JournalEntry& entry);
+  void announce(const JournalEntry& entry);
 
-  // Writes the remaining rows and closes all files after the last segment. Throws on damaged
-  // segments and on errors of the work ahead. The caller publishes the files.
+  // Writes the remaining rows and closes all files after the last segment. Throws bad input on
+  // damaged segments. The caller publishes the files.
   void finish(bool quiet);
 
  private:
-  // A range of heads and their open files.
-  struct Job {
-    GroupHeads heads;
-    std::unique_ptr<HeadFiles> files;
-  };
+  class HeadFiles;
 
-  void work_ahead();
-  bool take_segment();
-  void append_ahead();
-  void end_ahead();
+  void run_background_work();
+  bool wait_for_segment();
+  void append_newest_segment();
+  void stop_background_work();
   void make_folder();
-  HeadFiles& files_of(Job& job);
-  BucketCounts write_heads(SegmentFiles& segments, std::size_t threads, bool quiet);
-  std::int64_t write_examples(SegmentFiles& segments) const;
+  BucketCounts write_heads(SegmentCache& segments, std::size_t threads, bool quiet);
+  std::int64_t write_examples(SegmentCache& segments) const;
 
   DataRoot root_;
   std::string folder_;          // root_.final_folder()
   std::vector<Journal> parts_;  // with the segments converted or being converted
-  std::vector<PartCheck> checks_;
-  std::vector<Job> jobs_;
+  std::vector<VerifiedPart> verified_;
+  std::vector<HeadFiles> jobs_;
   bool folder_made_ = false;
 
-  std::size_t jobs_ahead_ = 0;   // number of leading jobs that work ahead
-  std::int64_t rows_ahead_ = 0;  // limit per head
+  std::size_t background_jobs_ = 0;        // number of leading jobs that work ahead
+  std::int64_t background_row_limit_ = 0;  // limit per head
   std::mutex mutex_;
   std::condition_variable more_;
-  std::deque<JournalEntry> learned_;  // waiting segments
+  std::deque<JournalEntry> waiting_;  // waiting segments
   std::atomic<bool> ending_ = false;  // tells the work ahead to stop
   std::future<void> ahead_;
 };

@@ -3,7 +3,7 @@
 #include "base/core/clock.h"
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
-#include "capture/run/position_sampler.h"
+#include "capture/run/selection.h"
 
 namespace qkscope {
 namespace {
@@ -127,8 +127,8 @@ std::vector<Example> BatchReader::take_examples() {
   const auto& packing = plan_.packing;
   while (!ending()) {
     const auto count = static_cast<std::int64_t>(taken.size());
-    if (!packing.takes(count, tokens, 0) || !look_ahead()) break;
-    if (!packing.takes(count, tokens, ahead_->record.tokens)) break;
+    if (!packing.accepts(count, tokens, 0) || !read_ahead()) break;
+    if (!packing.accepts(count, tokens, ahead_->record.tokens)) break;
     tokens += ahead_->record.tokens;
     taken.push_back(std::move(*ahead_));
     ahead_.reset();
@@ -137,7 +137,7 @@ std::vector<Example> BatchReader::take_examples() {
 }
 
 // Reads one example ahead. Returns false at the end and after an error.
-bool BatchReader::look_ahead() {
+bool BatchReader::read_ahead() {
   if (ahead_) return true;
   if (exhausted_ || error_) return false;
   Example example;

@@ -57,7 +57,7 @@ class BatchReader {
  private:
   void read();
   std::vector<Example> take_examples();
-  bool look_ahead();
+  bool read_ahead();
   bool ending() const;
   void put(PreparedBatch batch);
 
@@ -65,7 +65,7 @@ class BatchReader {
   ExampleSource& source_;
   const std::atomic<bool>* stop_;
 
-  // Used by the reading thread only, until done_.
+  // State of the reading thread; no other thread reads these members before done_ is set.
   std::optional<Example> ahead_;  // read but not yet in a batch
   bool exhausted_ = false;
   std::exception_ptr error_;

@@ -84,7 +84,21 @@ class BatchWorkers {
   void run(std::size_t worker) {
     try {
       const auto work = make_(worker);
-      while (auto taken = take()) finish(taken->first, compute(work, std::move(taken->second)));
+      while (auto taken = take()) {
+        auto& [number, batch] = *taken;
+        Item item;
+        try {
+          auto result = work(batch);
+          item.done = Done{std::move(batch), std::move(result)};
+        } catch (...) {
+          item.error = std::current_exception();
+        }
+        {
+          const std::lock_guard lock(mutex_);
+          finished_[number] = std::move(item);
+        }
+        changed_.notify_all();
+      }
     } catch (...) {
       const std::lock_guard lock(mutex_);
       if (!broken_) broken_ = std::current_exception();
@@ -120,25 +134,6 @@ class BatchWorkers {
     }
     changed_.notify_all();
     return {};
-  }
-
-  static Item compute(const Work& work, PreparedBatch batch) {
-    Item item;
-    try {
-      auto result = work(batch);
-      item.done = Done{std::move(batch), std::move(result)};
-    } catch (...) {
-      item.error = std::current_exception();
-    }
-    return item;
-  }
-
-  void finish(std::int64_t number, Item item) {
-    {
-      const std::lock_guard lock(mutex_);
-      finished_[number] = std::move(item);
-    }
-    changed_.notify_all();
   }
 
   BatchReader& reader_;

@@ -4,7 +4,6 @@
 #include "base/core/error.h"
 #include "base/io/folder.h"
 #include "base/yaml/yaml_config.h"
-#include "capture/run/capture_config.h"
 #include "capture/run/capture_plan.h"
 #include "capture/run/capture_run.h"
 #include "qkscope/experimental/store.h"

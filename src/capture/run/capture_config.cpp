@@ -1,13 +1,12 @@
-#include "capture/run/capture_config.h"
-
 #include <algorithm>
 
 #include <fmt/ranges.h>
 
 #include "base/core/dtype.h"
-#include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/yaml/yaml_config.h"
+#include "capture/format/buckets.h"
+#include "capture/run/capture_plan.h"
 
 namespace qkscope {
 namespace {
@@ -49,7 +48,7 @@ bool is_device(const std::string& text) {
 
 // Collects trust_remote_code settings. qkscope accepts them for compatibility, but never runs code
 // from a checkpoint.
-class RemoteCode {
+class RemoteCodeWarning {
  public:
   void read(YamlSection& section, const std::string& name) {
     if (section.boolean("trust_remote_code").value_or(false))
@@ -64,7 +63,7 @@ class RemoteCode {
   std::vector<std::string> asked_;
 };
 
-ModelSource read_model(YamlSection section, RemoteCode& code) {
+ModelSource read_model(YamlSection section, RemoteCodeWarning& code) {
   ModelSource model;
   model.name = section.required_text("name");
   model.revision = section.text("revision");
@@ -80,7 +79,8 @@ ModelSource read_model(YamlSection section, RemoteCode& code) {
   return model;
 }
 
-TokenizerConfig read_tokenizer(YamlSection section, const ModelSource& model, RemoteCode& code) {
+TokenizerConfig read_tokenizer(YamlSection section, const ModelSource& model,
+                               RemoteCodeWarning& code) {
   TokenizerConfig tokenizer;
   const auto name = section.text("name");
   tokenizer.name = name.value_or(model.name);
@@ -109,28 +109,11 @@ InferenceConfig read_inference(YamlSection section) {
 
 void read_sampler(YamlSection section, SamplerOptions& sampler) {
   const auto type = section.text("type").value_or("log_uniform");
-  const auto types = {SamplerType::log_uniform, SamplerType::uniform, SamplerType::all};
-  const auto found = std::find_if(types.begin(), types.end(), [&](SamplerType candidate) {
-    return sampler_type_name(candidate) == type;
-  });
-  if (found == types.end()) section.expected("type", "log_uniform, uniform or all");
+  const auto found = sampler_type_from_name(type);
+  if (!found) section.expected("type", "log_uniform, uniform or all");
   sampler.type = *found;
   sampler.base_rate = section.positive_number("base_rate").value_or(sampler.base_rate);
   section.finish();
-}
-
-// Parses pairs [layer, head] such as [[3, 5], [3, 6]].
-std::vector<LayerHead> read_pairs(const YamlSection& section, const YAML::Node& list) {
-  std::vector<LayerHead> pairs;
-  for (const auto& item : list) {
-    LayerHead pair;
-    if (!item.IsSequence() || item.size() != 2 ||
-        !YAML::convert<std::int64_t>::decode(item[0], pair.layer) ||
-        !YAML::convert<std::int64_t>::decode(item[1], pair.head))
-      section.expected("heads", "pairs [layer, head] only, as [[3, 5], [3, 6]]");
-    pairs.push_back(pair);
-  }
-  return pairs;
 }
 
 HeadFilter read_heads(YamlSection& section) {
@@ -138,7 +121,7 @@ HeadFilter read_heads(YamlSection& section) {
   filter.layers = section.integers("layers");
   const auto heads = section.node("heads");
   if (heads.IsSequence() && heads.size() > 0 && heads[0].IsSequence()) {
-    filter.pairs = read_pairs(section, heads);
+    filter.pairs = read_pairs(section, "heads", "pairs [layer, head] only, as [[3, 5], [3, 6]]");
     if (filter.layers) section.expected("layers", "null where heads are pairs [layer, head]");
   } else {
     filter.heads = section.integers("heads");
@@ -221,11 +204,28 @@ Json capture_json(const CaptureSettings& capture) {
 
 }  // namespace
 
+std::vector<LayerHead> read_pairs(YamlSection& section, const std::string& key,
+                                  const std::string& expected) {
+  std::vector<LayerHead> pairs;
+  const auto list = section.node(key);
+  if (list.IsNull() || !list.IsDefined()) return pairs;
+  if (!list.IsSequence()) section.expected(key, expected);
+  for (const auto& item : list) {
+    LayerHead pair;
+    if (!item.IsSequence() || item.size() != 2 ||
+        !YAML::convert<std::int64_t>::decode(item[0], pair.layer) ||
+        !YAML::convert<std::int64_t>::decode(item[1], pair.head))
+      section.expected(key, expected);
+    pairs.push_back(pair);
+  }
+  return pairs;
+}
+
 CaptureConfig read_capture_config(const YamlDocument& document) {
   YamlSection root(document, document.root, "");
   CaptureConfig config;
   config.dataset = read_dataset(root.section("dataset"));
-  RemoteCode code;
+  RemoteCodeWarning code;
   config.model = read_model(root.section("model"), code);
   config.tokenizer = read_tokenizer(root.section("tokenizer"), config.model, code);
   config.inference = read_inference(root.section("inference"));

@@ -5,12 +5,13 @@
 
 #include "base/core/error.h"
 #include "base/core/log.h"
+#include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "capture/format/metadata.h"
-#include "capture/run/capture_config.h"
 #include "engine/device/backend.h"
 #include "engine/device/memory_plan.h"
+#include "engine/model/loaded_checkpoint.h"
 #include "engine/model/model_config.h"
 #include "input/checkpoint/checkpoint.h"
 #include "input/checkpoint/hub_cache.h"
@@ -21,7 +22,7 @@ namespace qkscope {
 namespace {
 
 // Returns the commit if the folder is a snapshot in the Hugging Face cache, else "".
-std::string commit_of(const std::string& folder) {
+std::string snapshot_commit(const std::string& folder) {
   const auto path = std::filesystem::path(folder).lexically_normal();
   const bool snapshot = path.parent_path().filename() == "snapshots";
   return snapshot ? path.filename().string() : "";
@@ -83,7 +84,7 @@ void add_groups(RunPlan& plan) {
 }
 
 Metadata common_metadata(const RunPlan& plan) {
-  const auto commit = commit_of(plan.model_folder);
+  const auto commit = snapshot_commit(plan.model_folder);
   Metadata values = {{metadata::kModel, plan.config.model.name},
                      {metadata::kRevision, plan.config.model.revision.value_or("main")},
                      {metadata::kStage, plan.config.capture.pre_rope ? "pre_rope" : "post_rope"},
@@ -112,8 +113,8 @@ void fill_manifest(RunPlan& plan, bool alone) {
   manifest.identity = effective;
   manifest.identity["device"] = device_name(plan.backend.device);
   if (alone) manifest.identity["deterministic"] = true;
-  manifest.identity["commit"] = commit_of(plan.model_folder);
-  manifest.identity["dataset_commit"] = commit_of(plan.dataset_path);
+  manifest.identity["commit"] = snapshot_commit(plan.model_folder);
+  manifest.identity["dataset_commit"] = snapshot_commit(plan.dataset_path);
   manifest.head_dim = plan.model.d_head;
   manifest.heads_per_key_head = plan.model.heads_per_kv_head();
   manifest.row_group_size = plan.config.output.write_batch_size;
@@ -192,7 +193,73 @@ void plan_batches(RunPlan& plan, const ComputeOptions& compute) {
   for (auto& worker : plan.workers) worker.longest_batch = plan.memory.batch_tokens;
 }
 
+std::string bytes(std::int64_t count) {
+  return format_bytes(static_cast<std::uint64_t>(count));
+}
+
+std::string number(std::int64_t count) {
+  return format_count(static_cast<std::uint64_t>(count));
+}
+
+// Upper limit of tokens per batch: needs more memory than any machine has, but byte counts still
+// fit 64 bits.
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
+
+std::int64_t least_tokens(const BatchNeeds& needs) {
+  return needs.max_length > kMostTokens / needs.documents ? kMostTokens
+                                                          : needs.documents * needs.max_length;
+}
+
+// Size of the weights in the checkpoint, which the CPU uses from the mapped file. Block-scaled FP8
+// weights are expanded to float32.
+std::int64_t stored_weight_bytes(const ModelConfig& model) {
+  const bool wide = model.stored_dtype == "float32" || !model.fp8_block.empty();
+  return parameter_count(model) * (wide ? 4 : 2);
+}
+
+[[noreturn]] void refuse_batch(const MemoryPlan& plan, const BackendOptions& options,
+                               const BatchNeeds& needs, std::int64_t needed, std::int64_t fit) {
+  const auto length = fit / needs.documents;
+  bad_input(
+      "device {}: {} document{} of {} tokens need{} {} of activations beside {} of weights (two "
+      "layers at a time), and {} may be taken; {}",
+      device_name(options.device), number(needs.documents), needs.documents == 1 ? "" : "s",
+      number(needs.max_length), needs.documents == 1 ? "s" : "", bytes(needed),
+      bytes(plan.held_weights), bytes(plan.available),
+      length > 0 ? fmt::format("tokenizer.max_length={} would fit", length)
+                 : "not even one token fits");
+}
+
 }  // namespace
+
+MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
+                       const BatchNeeds& needs, std::int64_t available) {
+  MemoryPlan plan;
+  const auto least = least_tokens(needs);
+  if (options.device.kind == Device::Kind::cpu) {
+    plan.weights = plan.held_weights = stored_weight_bytes(model);
+    plan.batch_tokens = least;
+  } else {
+    plan.available = available;
+    plan.weights = plan.held_weights = device_weight_bytes(model, options.dtype);
+    const auto most = [&](std::int64_t by_default) {
+      const auto asked = needs.tokens > 0 ? std::min(needs.tokens, kMostTokens) : by_default;
+      const auto wanted = std::max(least, asked);
+      if (available == 0) return wanted;
+      return tokens_that_fit(model, options, wanted, available - plan.held_weights);
+    };
+    plan.batch_tokens = most(kBatchTokens);
+    if (plan.batch_tokens < least) {
+      plan.held_weights = streamed_weight_bytes(model, options.dtype);
+      plan.batch_tokens = most(kStreamingBatchTokens);
+    }
+    if (plan.batch_tokens < least)
+      refuse_batch(plan, options, needs, activation_bytes(model, least, options),
+                   plan.batch_tokens);
+  }
+  plan.activations = activation_bytes(model, plan.batch_tokens, options);
+  return plan;
+}
 
 std::shared_future<Tokenizer> load_tokenizer(const RunPlan& plan) {
   if (plan.tokenizer.valid()) return plan.tokenizer;

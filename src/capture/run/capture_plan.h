@@ -1,4 +1,5 @@
-// The plan of a run: resolved folders, selected heads, hook points, device and memory.
+// Configuration and plan of a run: resolved folders, selected heads, hook points, device and
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 #include "base/io/json.h"
 #include "capture/format/manifest.h"
-#include "capture/run/head_selection.h"
+#include "capture/run/selection.h"
 #include "engine/device/backend.h"
 #include "engine/forward/hooks.h"
 #include "engine/model/model_config.h"
@@ -18,13 +19,31 @@
 
 namespace qkscope {
 
+struct YamlDocument;
+class YamlSection;
+
+// Reads the configuration of a capture (qkscope/capture.h) from YAML.
+CaptureConfig read_capture_config(const YamlDocument& document);
+
+// Reads pairs [layer, head] such as [[3, 5], [3, 6]]; none if the key is missing. Throws bad input
+// that says what is `expected`.
+std::vector<LayerHead> read_pairs(YamlSection& section, const std::string& key,
+                                  const std::string& expected);
+
+// Returns model.config_overrides as JSON; null if there are none.
+Json config_overrides(const ModelSource& model);
+
+// Returns the settings that determine the rows and bytes of a capture, one JSON object per section.
+// Leaves out batch size, folders and the publishing destination.
+Json effective_config(const CaptureConfig& config);
+
 // Rule for packing consecutive examples into one batch.
 struct Packing {
   std::int64_t examples = 1;  // minimal number of examples
   std::int64_t tokens = 0;    // beyond the minimum, pack up to this many tokens; 0: do not pack
 
   // Whether a batch of `count` examples with `held` tokens accepts one more of `length` tokens.
-  bool takes(std::int64_t count, std::int64_t held, std::int64_t length) const {
+  bool accepts(std::int64_t count, std::int64_t held, std::int64_t length) const {
     constexpr std::int64_t kMostPacked = 1024;  // limit for very short or empty texts
     if (count < examples) return true;
     return tokens > 0 && count < kMostPacked && held + length <= tokens;

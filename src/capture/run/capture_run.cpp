@@ -19,11 +19,10 @@
 #include "capture/run/assemble.h"
 #include "capture/run/batch_reader.h"
 #include "capture/run/batch_workers.h"
-#include "capture/run/capture_config.h"
-#include "capture/run/capture_observer.h"
+#include "capture/run/capture_plan.h"
+#include "capture/run/example_source.h"
 #include "capture/run/part_run.h"
 #include "capture/run/part_writer.h"
-#include "capture/run/run_inputs.h"
 #include "engine/device/backend.h"
 #include "qkscope/experimental/log.h"
 
@@ -55,7 +54,7 @@ void skip_stored(const Journal& journal, std::int64_t count, ExampleSource& sour
 
 class CaptureRun {
  public:
-  CaptureRun(const RunPlan& plan, const CaptureOptions& options, PassCompanion* companion)
+  CaptureRun(const RunPlan& plan, const CaptureOptions& options, CompanionStatistics* companion)
       : plan_(plan), options_(options), companion_(companion) {}
 
   CaptureResult run() {
@@ -70,9 +69,10 @@ class CaptureRun {
         .write_part = [&](const DataRoot& root, Journal& journal) { capture(root, journal); },
         .assemble =
             [&](const DataRoot& root, std::vector<Journal> parts) {
-              const auto assembly = assembly_ ? std::move(assembly_)
-                                              : std::make_unique<Assembly>(root, std::move(parts));
-              assembly->finish(options_.quiet);
+              const auto assembler =
+                  assembler_ ? std::move(assembler_)
+                             : std::make_unique<CaptureAssembler>(root, std::move(parts));
+              assembler->finish(options_.quiet);
             }};
     set_totals(result_, run.run());
     result_.seconds = seconds_since(start_);
@@ -81,13 +81,14 @@ class CaptureRun {
 
  private:
   void capture(const DataRoot& root, Journal& journal) {
-    // Destroyed on an error or a stop, so that unfinished files go while the data root is locked.
-    auto assembly = std::make_unique<Assembly>(root, std::vector{journal});
+    // An error or a stop destroys the assembler, which deletes unfinished files while the data root
+    // is locked.
+    auto assembler = std::make_unique<CaptureAssembler>(root, std::vector{journal});
     if (!source_) source_.emplace(plan_, options_.shard);
     auto& source = *source_;
     const bool begins = journal.entries().empty();
-    // A resumed run checked the ids when it began.
-    auto counting = source.count(begins && source.has_foreign_ids(), watched());
+    // Ids are checked for duplicates when a run begins; a resumed run skips this check.
+    auto counting = source.count(begins && source.has_foreign_ids(), shows_progress());
     if (journal.examples() > 0)
       log::info("continuing after {} examples", format_count(count(journal.examples())));
     most_examples_ = shared_examples_ = journal.examples();
@@ -102,9 +103,9 @@ class CaptureRun {
         Engine{.model = load_model(plan_.model_folder, config_overrides(plan_.config.model))});
     const auto& model = engine->model;
     log_milestone("the model is mapped");
-    if (assembles_ahead()) assembly->begin_ahead();
+    if (assembles_ahead()) assembler->start_background_work();
     PartWriter writer(plan_, journal,
-                      [&assembly](const JournalEntry& entry) { assembly->learn(entry); });
+                      [&assembler](const JournalEntry& entry) { assembler->announce(entry); });
     const auto begin = [&] {
       log_memory();
       source.wait();
@@ -129,61 +130,58 @@ class CaptureRun {
     all = all && reader.at_end();
     if (all) journal.mark_complete();
     if (companion_ != nullptr) companion_->finish(all);
-    if (all) assembly_ = std::move(assembly);
+    if (all) assembler_ = std::move(assembler);
     result_.forward_seconds = writer.forward_seconds() / static_cast<double>(plan_.workers.size());
     result_.input_seconds = reader.seconds_waited();
     unloading_ =
         std::async(std::launch::async, [engine = std::move(engine)]() mutable { engine.reset(); });
   }
 
-  // Freeing GPU memory takes a while, so the engine is destroyed during the assembly.
+  // Model and backend. Freeing GPU memory takes a while, so another thread destroys them during
+  // assembly.
   struct Engine {
     LoadedCheckpoint model;
     std::unique_ptr<Backend> backend = nullptr;
   };
 
   // One batch that the writer stored.
-  struct Added {
+  struct StoredBatch {
     std::size_t examples = 0;
     std::int64_t tokens = 0;
   };
 
-  std::optional<Added> capture_next(BatchReader& reader, Backend& backend, PartWriter& writer) {
+  std::optional<StoredBatch> capture_next(BatchReader& reader, Backend& backend,
+                                          PartWriter& writer) {
     auto batch = reader.next();
     if (!batch) return {};
-    const Added added{batch->examples.size(), batch->tokens()};
+    const StoredBatch added{batch->examples.size(), batch->tokens()};
     if (companion_ == nullptr)
       writer.capture(*batch, backend);
     else
-      capture_and_show(std::move(*batch), backend, writer);
+      capture_with_companion(std::move(*batch), backend, writer);
     return added;
   }
 
   // Devices compute batches concurrently; rows are written in batch order.
   bool capture_with_workers(BatchReader& reader, const LoadedCheckpoint& model,
                             PartWriter& writer) {
-    struct Rows {
-      HeldRows rows;
-      CapturedCount count;
-    };
-    BatchWorkers<Rows> workers(reader, plan_.workers.size(), [&](std::size_t worker) {
+    BatchWorkers<CapturedBatch> workers(reader, plan_.workers.size(), [&](std::size_t worker) {
       const std::shared_ptr<Backend> backend = make_backend(model, plan_.workers[worker]);
       return [this, backend](const PreparedBatch& batch) {
-        Rows captured;
-        captured.count = capture_batch(plan_, *backend, batch, captured.rows);
-        return captured;
+        return capture_to_memory(plan_, *backend, batch);
       };
     });
-    return add_batches(writer, [&]() -> std::optional<Added> {
+    return add_batches(writer, [&]() -> std::optional<StoredBatch> {
       const auto done = workers.next();
       if (!done) return {};
-      writer.append(done->batch, done->result.rows, done->result.count);
-      return Added{done->batch.examples.size(), done->batch.tokens()};
+      writer.append(done->batch, done->result);
+      return StoredBatch{done->batch.examples.size(), done->batch.tokens()};
     });
   }
 
   // Calls `add_next` until the texts end (returns true) or the run is stopped (returns false).
-  bool add_batches(PartWriter& writer, const std::function<std::optional<Added>()>& add_next) {
+  bool add_batches(PartWriter& writer,
+                   const std::function<std::optional<StoredBatch>()>& add_next) {
     Progress progress({.what = "capture",
                        .unit = "examples",
                        .total = total_,
@@ -209,15 +207,15 @@ class CaptureRun {
 
   // After a kill, capture and companion may have stored different numbers of examples: examples
   // stored by one of them run again for the other alone.
-  void capture_and_show(PreparedBatch batch, Backend& backend, PartWriter& writer) {
+  void capture_with_companion(PreparedBatch batch, Backend& backend, PartWriter& writer) {
     const auto lacking = most_examples_ - shared_examples_;
     if (lacking > 0 && std::ssize(batch.examples) > lacking) {
       auto& all = batch.examples;
       std::vector<Example> later(std::make_move_iterator(all.begin() + lacking),
                                  std::make_move_iterator(all.end()));
       all.resize(static_cast<std::size_t>(lacking));
-      capture_and_show(prepare_batch(plan_, std::move(all)), backend, writer);
-      return capture_and_show(prepare_batch(plan_, std::move(later)), backend, writer);
+      capture_with_companion(prepare_batch(plan_, std::move(all)), backend, writer);
+      return capture_with_companion(prepare_batch(plan_, std::move(later)), backend, writer);
     }
     shared_examples_ += std::ssize(batch.examples);
     if (lacking == 0) {
@@ -253,11 +251,11 @@ class CaptureRun {
     const bool idle_cores = plan_.backend.device.kind != Device::Kind::cpu;
     return options_.shard.count == 1 && plan_.config.output.assemble_ahead.value_or(idle_cores);
   }
-  bool watched() const { return !options_.quiet || options_.on_batch; }
+  bool shows_progress() const { return !options_.quiet || options_.on_batch; }
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
   static std::uint64_t count(std::int64_t number) { return static_cast<std::uint64_t>(number); }
 
-  void log_batch(const Added& batch, double seconds) {
+  void log_batch(const StoredBatch& batch, double seconds) {
     const auto& inference = plan_.config.inference;
     ++batches_;
     if (!inference.debug_logging || batches_ % inference.debug_log_every_n_batches != 0) return;
@@ -267,14 +265,14 @@ class CaptureRun {
 
   const RunPlan& plan_;
   const CaptureOptions& options_;
-  PassCompanion* companion_;
+  CompanionStatistics* companion_;
   Clock::time_point start_ = Clock::now();
   CaptureResult result_;
   std::optional<ExampleSource> source_;
-  std::unique_ptr<Assembly> assembly_;  // of a complete part
-  std::int64_t most_examples_ = 0;      // that the capture or its companion has stored
-  std::int64_t shared_examples_ = 0;    // that both the capture and its companion have stored
-  std::int64_t total_ = 0;              // examples of the shard; 0 when unknown
+  std::unique_ptr<CaptureAssembler> assembler_;  // of a complete part
+  std::int64_t most_examples_ = 0;               // that the capture or its companion has stored
+  std::int64_t shared_examples_ = 0;  // that both the capture and its companion have stored
+  std::int64_t total_ = 0;            // examples of the shard; 0 when unknown
   std::int64_t batches_ = 0;
   std::future<void> unloading_;  // of the model
 };
@@ -282,7 +280,7 @@ class CaptureRun {
 }  // namespace
 
 CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
-                          PassCompanion* companion) {
+                          CompanionStatistics* companion) {
   return CaptureRun(plan, options, companion).run();
 }
 
@@ -297,7 +295,7 @@ CaptureResult merge_parts(const std::string& data_root, bool quiet) {
   CaptureResult result;
   set_totals(result, merge_all_parts(kCaptureRun, data_root, quiet,
                                      [&](const DataRoot& root, std::vector<Journal> parts) {
-                                       Assembly(root, std::move(parts)).finish(quiet);
+                                       CaptureAssembler(root, std::move(parts)).finish(quiet);
                                      }));
   result.seconds = seconds_since(start);
   return result;

@@ -4,7 +4,7 @@
 #include "base/core/thread_pool.h"
 #include "capture/run/capture_plan.h"
 #include "capture/run/example_source.h"
-#include "capture/run/position_sampler.h"
+#include "capture/run/selection.h"
 #include "engine/device/backend.h"
 #include "engine/device/memory_plan.h"
 
@@ -25,36 +25,37 @@ std::int64_t count_rows(const RunPlan& plan, const Example& example) {
   return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
 }
 
-double real(std::int64_t number) {
+double to_double(std::int64_t number) {
   return static_cast<double>(number);
 }
 
 // Number of weights of the matrices that one row passes through in the layer.
 double layer_weights(const ModelConfig& model, const LayerConfig& layer) {
-  const auto d_model = real(model.d_model);
-  const auto attention =
-      2 * real(model.n_heads + model.n_kv_heads) * real(model.d_head) * d_model;  // q, o; k, v
+  const auto d_model = to_double(model.d_model);
+  const auto attention = 2 * to_double(model.n_heads + model.n_kv_heads) * to_double(model.d_head) *
+                         d_model;  // q, o; k, v
   const double matrices = model.gated_mlp() ? 3 : 2;
-  if (!layer.experts) return attention + matrices * d_model * real(model.d_mlp);
+  if (!layer.experts) return attention + matrices * d_model * to_double(model.d_mlp);
   const auto& experts = model.experts;
-  const auto router = d_model * real(experts.count);
-  return attention + router + matrices * d_model * real(experts.per_token * experts.d_mlp);
+  const auto router = d_model * to_double(experts.count);
+  return attention + router + matrices * d_model * to_double(experts.per_token * experts.d_mlp);
 }
 
 }  // namespace
 
 double attended_pairs(std::int64_t length, std::int64_t window) {
-  const auto full = real(length) * real(length + 1) / 2;
+  const auto full = to_double(length) * to_double(length + 1) / 2;
   if (window <= 0 || window >= length) return full;
-  return full - real(length - window) * real(length - window + 1) / 2;
+  return full - to_double(length - window) * to_double(length - window + 1) / 2;
 }
 
 double forward_flop(const ModelConfig& model, std::int64_t length) {
   double flop = 0;
   for (const auto& layer : model.layers) {
     if (layer.cross_attention) continue;  // not used for text
-    flop += 2 * layer_weights(model, layer) * real(length);
-    flop += 4 * real(model.d_head) * real(model.n_heads) * attended_pairs(length, layer.window);
+    flop += 2 * layer_weights(model, layer) * to_double(length);
+    flop += 4 * to_double(model.d_head) * to_double(model.n_heads) *
+            attended_pairs(length, layer.window);
   }
   return flop;
 }
@@ -67,7 +68,7 @@ DryRun dry_run(const RunPlan& plan, const Shard& shard) {
   std::int64_t batch_examples = 0;
   std::int64_t batch_tokens = 0;
   while (source.next(example)) {
-    if (!plan.packing.takes(batch_examples, batch_tokens, example.record.tokens))
+    if (!plan.packing.accepts(batch_examples, batch_tokens, example.record.tokens))
       batch_examples = batch_tokens = 0;
     ++batch_examples;
     batch_tokens += example.record.tokens;

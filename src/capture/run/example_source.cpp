@@ -1,24 +1,30 @@
 #include "capture/run/example_source.h"
 
 #include <algorithm>
-#include <compare>
 #include <filesystem>
+#include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/core/thread_pool.h"
 #include "base/io/checksum.h"
+#include "base/io/folder.h"
+#include "input/checkpoint/checkpoint.h"
+#include "input/texts/dataset_files.h"
+#include "input/tokenizer/tokenizer_file.h"
 
 namespace qkscope {
 namespace {
 
-// Limit of dataset size for counting documents, which the progress display needs.
+// Documents are counted for the progress display only in datasets up to this size.
 constexpr std::uintmax_t kCountedBytes = std::uintmax_t{256} << 20;
 
-// Reads the dataset again up to the second row, to quote both ids.
-[[noreturn]] void refuse_ids(const CorpusOptions& options, std::int64_t first,
-                             std::int64_t second) {
+// Throws bad input that quotes the ids of two rows; reads the dataset again up to the second row.
+[[noreturn]] void refuse_duplicate_ids(const CorpusOptions& options, std::int64_t first,
+                                       std::int64_t second) {
   const auto corpus = open_corpus(options);
   Document document;
   std::string first_id;
@@ -33,6 +39,69 @@ constexpr std::uintmax_t kCountedBytes = std::uintmax_t{256} << 20;
           : fmt::format("ids of the same 64 bits, {} and {},", in_quotes(first_id),
                         in_quotes(document.source_id)),
       in_quotes(options.id_column.value_or("")));
+}
+
+namespace fs = std::filesystem;
+
+using Files = std::map<std::string, std::string>;  // displayed name to path
+
+Files existing_files(const std::string& folder, const std::vector<std::string>& names) {
+  Files files;
+  for (const auto& name : names)
+    if (auto path = (fs::path(folder) / name).string(); path_exists(path)) files[name] = path;
+  return files;
+}
+
+// Names `paths` relative to `root`; a root that is a file is named by its file name.
+Files files_below(const std::string& root, const std::vector<std::string>& paths) {
+  Files files;
+  for (const auto& path : paths) {
+    const auto name = fs::path(path).lexically_relative(root).string();
+    files[name == "." ? fs::path(path).filename().string() : name] = path;
+  }
+  return files;
+}
+
+// Files of a tokenizer: tokenizer.json or a given file, and tokenizer_config.json; or a GGUF file.
+Files tokenizer_files(const std::string& folder_or_file) {
+  if (const auto gguf = tokenizer_gguf(folder_or_file); !gguf.empty())
+    return files_below(folder_or_file, {gguf});
+  if (is_folder(folder_or_file))
+    return existing_files(folder_or_file, {"tokenizer.json", "tokenizer_config.json"});
+  const fs::path file = folder_or_file;
+  return existing_files(parent_folder(folder_or_file),
+                        {file.filename().string(), "tokenizer_config.json"});
+}
+
+Files dataset_files(const RunPlan& plan) {
+  if (!path_exists(plan.dataset_path)) return {};
+  return files_below(plan.dataset_path, find_corpus_files(corpus_options(plan, {})));
+}
+
+Json fingerprints(const Files& files) {
+  const std::vector<std::pair<std::string, std::string>> list(files.begin(), files.end());
+  std::vector<std::string> prints(list.size());
+  parallel_for(static_cast<std::int64_t>(list.size()), [&](std::int64_t i) {
+    const auto at = static_cast<std::size_t>(i);
+    prints[at] = file_fingerprint(list[at].second);
+  });
+  Json json = Json::object();
+  for (std::size_t i = 0; i < list.size(); ++i) json[list[i].first] = prints[i];
+  return json;
+}
+
+using FilesByKind = std::map<std::string, Files>;
+
+FilesByKind small_files(const RunPlan& plan) {
+  return {{"config", existing_files(plan.model_folder, {"config.json"})},
+          {"tokenizer", tokenizer_files(plan.tokenizer_folder)}};
+}
+
+Json fingerprints_of(const FilesByKind& kinds) {
+  Json inputs = Json::object();
+  for (const auto& [kind, files] : kinds)
+    if (!files.empty()) inputs[kind] = fingerprints(files);
+  return inputs;
 }
 
 }  // namespace
@@ -131,7 +200,7 @@ std::int64_t ExampleSource::check_ids() const {
   std::sort(keys.begin(), keys.end());
   const auto same = std::adjacent_find(
       keys.begin(), keys.end(), [](const auto& a, const auto& b) { return a.first == b.first; });
-  if (same != keys.end()) refuse_ids(whole, same->second, (same + 1)->second);
+  if (same != keys.end()) refuse_duplicate_ids(whole, same->second, (same + 1)->second);
   return count;
 }
 
@@ -140,6 +209,23 @@ std::future<std::int64_t> ExampleSource::count(bool checks_ids, bool wanted) con
     if (checks_ids) return check_ids();
     return wanted ? count_documents() : 0;
   });
+}
+
+Json fingerprint_small_inputs(const RunPlan& plan) {
+  return fingerprints_of(small_files(plan));
+}
+
+Json fingerprint_inputs(const RunPlan& plan) {
+  auto kinds = small_files(plan);
+  kinds["weights"] = files_below(plan.model_folder, weight_files(plan.model_folder));
+  kinds["dataset"] = dataset_files(plan);
+  return fingerprints_of(kinds);
+}
+
+Manifest manifest_with_inputs(const RunPlan& plan) {
+  Manifest manifest = plan.manifest;
+  manifest.identity[kInputs] = fingerprint_inputs(plan);
+  return manifest;
 }
 
 }  // namespace qkscope

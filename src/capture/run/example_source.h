@@ -1,4 +1,4 @@
-// Reads and tokenizes the documents of a run.
+// The inputs of a run: reads and tokenizes its documents, and fingerprints its files.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "capture/format/examples.h"
+#include "capture/format/manifest.h"
+#include "capture/format/segment.h"
 #include "capture/run/capture_plan.h"
 #include "qkscope/captures.h"
 #include "qkscope/texts.h"
@@ -49,7 +50,7 @@ class ExampleSource {
   std::future<std::int64_t> count(bool checks_ids, bool wanted) const;
 
  private:
-  // Tokenizes document_; errors name its row.
+  // Tokenizes document_. Error messages name its dataset row.
   Tokenizer::Encoding encode() const;
 
   CorpusOptions options_;
@@ -59,5 +60,18 @@ class ExampleSource {
   bool keep_strings_;
   Document document_;
 };
+
+// Fingerprints of the input files are part of the identity of a run, so that a run is not resumed
+// with other texts, weights or tokenizers.
+
+// Returns {"config": {file: fingerprint}, "tokenizer": ..., "weights": ..., "dataset": ...}. A kind
+// without existing files is left out.
+Json fingerprint_inputs(const RunPlan& plan);
+
+// Returns the entries "config" and "tokenizer" of fingerprint_inputs() only.
+Json fingerprint_small_inputs(const RunPlan& plan);
+
+// Returns the plan's manifest with the fingerprints added to its identity.
+Manifest manifest_with_inputs(const RunPlan& plan);
 
 }  // namespace qkscope

@@ -7,7 +7,6 @@
 #include "base/core/clock.h"
 #include "base/core/error.h"
 #include "base/core/log.h"
-#include "base/io/folder.h"
 #include "capture/format/stored_run.h"
 
 namespace qkscope {
@@ -82,14 +81,11 @@ std::vector<Journal> complete_parts(const DataRoot& root, const RunKind& kind) {
 
 PartRunResult merge_in_folder(const DataRoot& root, const RunKind& kind,
                               const AssembleParts& assemble) {
-  PartRunResult result;
-  if (root.finished() && root.shards().empty()) {
-    result.outcome = RunOutcome::already_finished;
-    return result;
-  }
+  if (root.finished() && root.shards().empty()) return {.outcome = RunOutcome::already_finished};
   expect_parts(root, kind);  // before the lock creates a folder
   const auto lock = root.lock_whole();
   auto parts = complete_parts(root, kind);
+  PartRunResult result;
   for (const auto& part : parts) add_totals(result, part);
   assemble_and_publish(root, std::move(parts), assemble, result);
   return result;
@@ -105,13 +101,12 @@ PartRunResult PartRun::run() const {
 PartRunResult PartRun::run_in_store(const StoreAddress& address) const {
   if (overwrite) check_inputs();
   StoredRun stored(address, kind.name);
-  PartRunResult result;
   if (!overwrite && stored.finished()) {
     stored.check_finished(manifest.identity, kind.state_file);
-    result.outcome = RunOutcome::already_finished;
-    return result;
+    return {.outcome = RunOutcome::already_finished};
   }
   stored.begin(manifest, shard, overwrite);
+  PartRunResult result;
   try {
     // A finished local root means that an earlier process ended before it uploaded the files.
     const DataRoot local(stored.local_root(), kind);
@@ -127,13 +122,12 @@ PartRunResult PartRun::run_in_store(const StoreAddress& address) const {
 
 PartRunResult PartRun::run_in_folder(const DataRoot& root, StoredRun* stored) const {
   const bool replace = overwrite && stored == nullptr;  // a store removes its own objects
-  PartRunResult result;
   if (root.finished() && !replace) {
     root.check_finished(manifest.identity);
     root.remove_leftover_parts();
-    result.outcome = RunOutcome::already_finished;
-    return result;
+    return {.outcome = RunOutcome::already_finished};
   }
+  PartRunResult result;
   const auto lock = root.lock(shard);
   const auto remove_unused_part = [&] { root.remove_unused_part(shard, lock); };
   try {
@@ -154,23 +148,22 @@ PartRunResult PartRun::run_in_folder(const DataRoot& root, StoredRun* stored) co
 }
 
 PartRunResult PartRun::run_locked(const DataRoot& root, StoredRun* stored) const {
-  PartRunResult result;
   if (root.finished()) {  // another process finished the run before this one got the lock
     root.check_finished(manifest.identity);
-    result.outcome = RunOutcome::already_finished;
-    return result;
+    return {.outcome = RunOutcome::already_finished};
   }
   if (stored != nullptr) stored->download(shard);
   auto journal = root.open_part(manifest, shard);
   journal.remove_strays();
   if (stored != nullptr) stored->follow(journal, shard);
   if (!journal.complete()) write_part(root, journal);
+  PartRunResult result;
   add_totals(result, journal);
   if (!journal.complete()) {
     result.outcome = RunOutcome::interrupted;
   } else if (shard.count > 1) {
     result.outcome = RunOutcome::part_finished;
-    if (stored != nullptr) StoredRun::forget(journal);
+    if (stored != nullptr) StoredRun::delete_journal(journal);
   } else {
     assemble_and_publish(root, {journal}, assemble, result);
   }
@@ -182,14 +175,13 @@ PartRunResult merge_all_parts(const RunKind& kind, const std::string& data_root,
   const auto address = parse_store_address(data_root);
   if (!address) return merge_in_folder(DataRoot(data_root, kind), kind, assemble);
   StoredRun stored(*address, kind.name);
-  PartRunResult result;
   if (!stored.join()) {
     if (!stored.finished())
       bad_input("{}: no parts of a run are there; run them with --shard i/n first",
                 stored.address());
-    result.outcome = RunOutcome::already_finished;
-    return result;
+    return {.outcome = RunOutcome::already_finished};
   }
+  PartRunResult result;
   const DataRoot local(stored.local_root(), kind);
   if (!local.finished()) {
     stored.download_all(kind.unit);

@@ -1,11 +1,19 @@
 #include "capture/run/part_writer.h"
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <span>
 #include <string_view>
 #include <utility>
-#include <vector>
 
+#include <fmt/format.h>
+
+#include "base/core/dtype.h"
+#include "base/core/error.h"
+#include "base/core/text.h"
 #include "capture/format/layout.h"
+#include "engine/forward/hooks.h"
 
 namespace qkscope {
 namespace {
@@ -14,37 +22,144 @@ constexpr std::uint64_t kSegmentBytes = std::uint64_t{64} << 20;
 constexpr std::size_t kSegmentExamples = 64;
 constexpr auto kSegmentTime = std::chrono::seconds(2);
 
-// Writes rows to a segment.
-class SegmentSink : public RowSink {
- public:
-  // `first`: number of the batch's first example in the segment.
-  SegmentSink(const RunPlan& plan, const PreparedBatch& prepared, SegmentWriter& segment,
-              std::size_t first)
-      : plan_(plan), prepared_(prepared), segment_(segment), first_(first) {}
+// Receives vectors of shape (positions, selected heads, head_dim) in float32.
+using RowSink = std::function<void(const SampledRows& rows, ConstTensorView vectors)>;
 
-  void add(const SampledRows& rows, ConstTensorView vectors) override {
-    const auto positions = std::span(prepared_.samples[rows.group].positions)
-                               .subspan(rows.begin, rows.end - rows.begin);
-    pick_strings(prepared_.examples[rows.example], positions);
-    segment_.add_block(first_ + rows.example, rows.group, positions, strings_, vectors);
+// NaN and infinity have the largest exponent, so one maximum over the bits checks the vector.
+bool all_finite(std::span<const float> vector) {
+  std::uint32_t largest = 0;
+  for (const float number : vector)
+    largest = std::max(largest, std::bit_cast<std::uint32_t>(number) & 0x7FFFFFFFU);
+  return largest < 0x7F800000U;
+}
+
+// The vector of one row and head, shape (head_dim).
+std::span<const float> vector_at(ConstTensorView vectors, std::int64_t row, std::int64_t head) {
+  return {vectors.data<float>() + row * vectors.stride(0) + head * vectors.stride(1),
+          static_cast<std::size_t>(vectors.dim(2))};
+}
+
+class CaptureObserver : public Observer {
+ public:
+  CaptureObserver(const RunPlan& plan, const PreparedBatch& prepared, RowSink sink)
+      : plan_(plan), prepared_(prepared), sink_(std::move(sink)) {
+    QKSCOPE_ASSERT(prepared.samples.size() == plan.points.size());
   }
 
+  bool wants(HookPoint point) const override {
+    const auto group = group_of(point);
+    return group < prepared_.samples.size() && !prepared_.samples[group].rows.empty();
+  }
+
+  Selection selection(HookPoint point) const override {
+    const auto group = group_of(point);
+    return {.rows = prepared_.samples[group].rows, .heads = plan_.manifest.groups[group].heads};
+  }
+
+  // activation: shape (sampled rows, selected heads, head_dim)
+  void see(HookPoint point, ConstTensorView activation) override {
+    const auto start = Clock::now();
+    const auto group = group_of(point);
+    const auto& sample = prepared_.samples[group];
+    std::size_t begin = 0;
+    for (std::size_t sequence = 0; sequence < sample.ends.size(); ++sequence) {
+      const auto end = sample.ends[sequence];
+      if (end == begin) continue;
+      const auto example = prepared_.sequence[sequence];
+      const auto positions = std::span(sample.positions).subspan(begin, end - begin);
+      const auto vectors =
+          activation.rows(static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end));
+      check_finite(group, prepared_.examples[example].record, positions, vectors);
+      sink_({example, group, begin, end}, vectors);
+      begin = end;
+    }
+    count_.rows += activation.dim(0) * activation.dim(1);
+    seconds_ += seconds_since(start);
+  }
+
+  const CapturedBatch::Count& count() const { return count_; }
+  double seconds() const { return seconds_; }  // spent in see()
+
  private:
-  void pick_strings(const Example& example, std::span<const std::int32_t> positions) {
-    strings_.clear();
-    if (!plan_.manifest.token_strings) return;
-    for (const auto position : positions)
-      strings_.push_back(example.token_strings[static_cast<std::size_t>(position)]);
+  // Returns the number of groups if the point is not captured.
+  std::size_t group_of(HookPoint point) const {
+    const auto found = std::find(plan_.points.begin(), plan_.points.end(), point);
+    return static_cast<std::size_t>(found - plan_.points.begin());
+  }
+
+  // vectors: shape (positions, selected heads, head_dim)
+  void check_finite(std::size_t group, const ExampleRecord& example,
+                    std::span<const std::int32_t> positions, ConstTensorView vectors) {
+    for (std::int64_t row = 0; row < vectors.dim(0); ++row)
+      for (std::int64_t head = 0; head < vectors.dim(1); ++head) {
+        const auto vector = vector_at(vectors, row, head);
+        if (all_finite(vector)) continue;
+        ++count_.non_finite;
+        if (!plan_.config.capture.keep_non_finite)
+          refuse_non_finite(group, static_cast<std::size_t>(head), example,
+                            positions[static_cast<std::size_t>(row)], vector);
+      }
+  }
+
+  [[noreturn]] void refuse_non_finite(std::size_t group, std::size_t head,
+                                      const ExampleRecord& example, std::int32_t position,
+                                      std::span<const float> vector) const {
+    const auto& heads = plan_.manifest.groups[group];
+    const auto dtype = plan_.backend.dtype;
+    const auto range = dtype == DType::f32
+                           ? ""
+                           : fmt::format(", or numbers left the range of {} (try --dtype float32)",
+                                         dtype_name(dtype));
+    const auto found =
+        std::find_if_not(vector.begin(), vector.end(), [](float x) { return std::isfinite(x); });
+    bad_input(
+        "layer {}, {} head {}, text {} (row {} of the dataset), position {}: the vector holds {}; "
+        "the weights or settings of the model are broken{}; --non-finite keep stores such rows and "
+        "counts them",
+        heads.layer, heads.kind == HeadKind::query ? "query" : "key", heads.heads[head],
+        in_quotes(example.source_id), example.row, position, *found, range);
   }
 
   const RunPlan& plan_;
   const PreparedBatch& prepared_;
-  SegmentWriter& segment_;
-  std::size_t first_;
-  std::vector<std::string_view> strings_;  // of one block
+  RowSink sink_;
+  CapturedBatch::Count count_;
+  double seconds_ = 0.0;
 };
 
+CapturedBatch::Count capture_batch(const RunPlan& plan, Backend& backend,
+                                   const PreparedBatch& prepared, LayerStatistics* statistics,
+                                   RowSink sink) {
+  if (prepared.sequence.empty()) return {};
+  CaptureObserver observer(plan, prepared, std::move(sink));
+  const auto start = Clock::now();
+  if (statistics == nullptr)
+    forward(backend, prepared.batch, observer);
+  else
+    forward(backend, prepared.batch, observer, *statistics);
+  auto count = observer.count();
+  count.forward_seconds = seconds_since(start);
+  // A GPU computes while rows are stored; on the CPU storing rows delays the forward pass.
+  if (plan.backend.device.kind == Device::Kind::cpu) count.forward_seconds -= observer.seconds();
+  return count;
+}
+
 }  // namespace
+
+CapturedBatch capture_to_memory(const RunPlan& plan, Backend& backend,
+                                const PreparedBatch& prepared) {
+  CapturedBatch captured;
+  const auto keep = [&](const SampledRows& rows, ConstTensorView vectors) {
+    Tensor copy(vectors.shape());
+    auto* to = copy.data<float>();
+    for (std::int64_t row = 0; row < vectors.dim(0); ++row)
+      for (std::int64_t head = 0; head < vectors.dim(1); ++head)
+        to = std::ranges::copy(vector_at(vectors, row, head), to).out;
+    captured.blocks.push_back({rows, std::move(copy)});
+  };
+  captured.count = capture_batch(plan, backend, prepared, nullptr, keep);
+  return captured;
+}
 
 PartWriter::PartWriter(const RunPlan& plan, Journal& journal,
                        std::function<void(const JournalEntry&)> stored)
@@ -59,45 +174,54 @@ PartWriter::PartWriter(const RunPlan& plan, Journal& journal,
 
 void PartWriter::capture(const PreparedBatch& prepared, Backend& backend,
                          LayerStatistics* statistics) {
-  add(prepared,
-      [&](RowSink& sink) { return capture_batch(plan_, backend, prepared, sink, statistics); });
+  begin_batch(prepared);
+  const auto store = [&](const SampledRows& rows, ConstTensorView vectors) {
+    add_rows(prepared, rows, vectors);
+  };
+  finish_batch(prepared, capture_batch(plan_, backend, prepared, statistics, store));
 }
 
-void PartWriter::append(const PreparedBatch& prepared, const HeldRows& rows,
-                        const CapturedCount& count) {
-  add(prepared, [&](RowSink& sink) {
-    rows.hand_to(sink);
-    return count;
-  });
+void PartWriter::append(const PreparedBatch& prepared, const CapturedBatch& captured) {
+  begin_batch(prepared);
+  for (const auto& [rows, vectors] : captured.blocks) add_rows(prepared, rows, vectors);
+  finish_batch(prepared, captured.count);
 }
 
-void PartWriter::add(const PreparedBatch& prepared,
-                     const std::function<CapturedCount(RowSink&)>& fill) {
-  if (!segment_) open_segment();
-  SegmentSink sink(plan_, prepared, *segment_, segment_->examples());
+void PartWriter::begin_batch(const PreparedBatch& prepared) {
+  if (!segment_) {
+    open_ = JournalEntry{};
+    open_.segment = segment_name(segments_++);
+    segment_ = std::make_unique<SegmentWriter>(journal_.segment_path(open_.segment),
+                                               plan_.manifest.groups.size());
+    opened_ = Clock::now();
+  }
+  first_ = segment_->examples();
   for (const auto& example : prepared.examples) segment_->add_example(example.record);
-  const auto kept = fill(sink);
+}
+
+void PartWriter::add_rows(const PreparedBatch& prepared, const SampledRows& rows,
+                          ConstTensorView vectors) {
+  const auto positions =
+      std::span(prepared.samples[rows.group].positions).subspan(rows.begin, rows.end - rows.begin);
+  std::vector<std::string_view> strings;
+  if (plan_.manifest.token_strings)
+    for (const auto position : positions)
+      strings.push_back(
+          prepared.examples[rows.example].token_strings[static_cast<std::size_t>(position)]);
+  segment_->add_block(first_ + rows.example, rows.group, positions, strings, vectors);
+}
+
+void PartWriter::finish_batch(const PreparedBatch& prepared, const CapturedBatch::Count& count) {
   for (auto* entry : {&open_, &done_}) {
-    entry->examples += static_cast<std::int64_t>(prepared.examples.size());
-    entry->rows += kept.rows;
-    entry->non_finite += kept.non_finite;
+    entry->examples += std::ssize(prepared.examples);
+    entry->rows += count.rows;
+    entry->non_finite += count.non_finite;
     entry->tokens += prepared.tokens();
   }
-  forward_seconds_ += kept.forward_seconds;
-  if (due()) begin_closing();
-}
-
-void PartWriter::open_segment() {
-  open_ = JournalEntry{};
-  open_.segment = segment_name(segments_++);
-  segment_ = std::make_unique<SegmentWriter>(journal_.segment_path(open_.segment),
-                                             plan_.manifest.groups.size());
-  opened_ = Clock::now();
-}
-
-bool PartWriter::due() const {
-  return segment_->bytes() >= kSegmentBytes || segment_->examples() >= kSegmentExamples ||
-         Clock::now() - opened_ >= kSegmentTime;
+  forward_seconds_ += count.forward_seconds;
+  if (segment_->bytes() >= kSegmentBytes || segment_->examples() >= kSegmentExamples ||
+      Clock::now() - opened_ >= kSegmentTime)
+    begin_closing();
 }
 
 void PartWriter::begin_closing() {

@@ -1,22 +1,55 @@
-// Appends examples to a part. Rows go to the open segment; segments are closed often, so that a
-// crash loses little work. Closing waits for the disk and therefore runs on another thread.
+// Takes the sampled rows of the selected heads from forward passes and appends them to a part.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <future>
 #include <memory>
+#include <vector>
 
 #include "base/core/clock.h"
 #include "capture/format/journal.h"
 #include "capture/format/segment.h"
 #include "capture/run/batch_reader.h"
-#include "capture/run/capture_observer.h"
 #include "capture/run/capture_plan.h"
 #include "engine/device/backend.h"
 #include "engine/forward/forward.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
 
+// Positions [begin, end) of a GroupSample, all from one example.
+struct SampledRows {
+  std::size_t example = 0;  // index in the batch
+  std::size_t group = 0;    // index in the manifest
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+// The sampled rows of one batch, buffered in memory until the batch is next in order.
+struct CapturedBatch {
+  // Totals over all heads.
+  struct Count {
+    std::int64_t rows = 0;
+    std::int64_t non_finite = 0;  // rows with NaN or infinity, if the configuration keeps them
+    double forward_seconds = 0.0;
+  };
+  struct Block {
+    SampledRows rows;
+    Tensor vectors;  // (positions, selected heads, head_dim)
+  };
+  std::vector<Block> blocks;
+  Count count;
+};
+
+// Runs a batch and returns its sampled rows. Throws bad input for a vector with NaN or infinity
+// unless the configuration keeps such rows.
+CapturedBatch capture_to_memory(const RunPlan& plan, Backend& backend,
+                                const PreparedBatch& prepared);
+
+// Writes rows to the open segment of a part. Segments are closed often, so that a crash loses
+// little work. Closing waits for the disk and therefore runs on another thread.
 class PartWriter {
  public:
   // The journal must not be used elsewhere until flush() returns or the writer is destroyed.
@@ -24,11 +57,12 @@ class PartWriter {
   PartWriter(const RunPlan& plan, Journal& journal,
              std::function<void(const JournalEntry&)> stored = {});
 
-  // Runs a batch and stores its sampled rows. `statistics` observes the same forward pass.
+  // Runs a batch and stores its sampled rows as capture_to_memory() returns them, but without the
+  // buffer. `statistics` observes the same forward pass.
   void capture(const PreparedBatch& prepared, Backend& backend,
                LayerStatistics* statistics = nullptr);
   // Stores the rows of a batch that ran on another worker.
-  void append(const PreparedBatch& prepared, const HeldRows& rows, const CapturedCount& count);
+  void append(const PreparedBatch& prepared, const CapturedBatch& captured);
   // Closes the open segment and waits until everything so far is on disk.
   void flush();
 
@@ -38,10 +72,9 @@ class PartWriter {
   double forward_seconds() const { return forward_seconds_; }
 
  private:
-  void open_segment();
-  // Adds a batch whose rows `fill` writes to the sink.
-  void add(const PreparedBatch& prepared, const std::function<CapturedCount(RowSink&)>& fill);
-  bool due() const;
+  void begin_batch(const PreparedBatch& prepared);
+  void add_rows(const PreparedBatch& prepared, const SampledRows& rows, ConstTensorView vectors);
+  void finish_batch(const PreparedBatch& prepared, const CapturedBatch::Count& count);
   void begin_closing();
   void finish_closing();
 
@@ -50,8 +83,9 @@ class PartWriter {
   std::function<void(const JournalEntry&)> stored_;
   std::size_t segments_;  // opened so far
   std::unique_ptr<SegmentWriter> segment_;
-  JournalEntry open_;  // counts of the open segment
-  JournalEntry done_;  // counts of the part
+  JournalEntry open_;      // counts of the open segment
+  JournalEntry done_;      // counts of the part
+  std::size_t first_ = 0;  // number of the batch's first example in the open segment
   Clock::time_point opened_;
   double forward_seconds_ = 0.0;
   std::future<void> closing_;  // of the previous segment

@@ -1,24 +1,27 @@
-#include "capture/stats_format/document_tables.h"
-
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
 #include "base/core/error.h"
-#include "base/core/numbers.h"
 #include "base/io/folder.h"
 #include "base/tables/parquet_stream.h"
 #include "capture/stats_format/stats_file.h"
+#include "capture/stats_format/stats_tables.h"
 #include "engine/statistics/attention_sums.h"
 
 namespace qkscope {
 namespace {
 
+// Returns a relative path such as "columns/l03h12.parquet".
+std::string key_sums_file(const LayerHead& head) {
+  return fmt::format("{}/l{:02}h{:02}.parquet", stats_layout::kColumnsFolder, head.layer,
+                     head.head);
+}
+
 // Approximate size of a row group, which is held in memory until it is written.
 constexpr std::int64_t kGroupRows = 4096;
 
-// Indices of the columns that the table contains.
+// Returns the indices of the attention columns that have a value per document.
 std::vector<std::size_t> row_columns(const AttentionStatistics& a) {
   std::vector<std::size_t> places;
   for (std::size_t c = 0; c < a.columns.size(); ++c)
@@ -27,9 +30,8 @@ std::vector<std::size_t> row_columns(const AttentionStatistics& a) {
 }
 
 Table document_columns(const Statistics& s) {
-  Table table;
-  declare(table, {{"example_id", Table::Type::integer}, {"example_key", Table::Type::integer}});
-  declare_head(table);
+  Table table = declare_head(
+      declare({{"example_id", Table::Type::integer}, {"example_key", Table::Type::integer}}));
   table.column("rows", Table::Type::integer);
   for (const auto c : row_columns(s.attention))
     table.column(s.attention.columns[c], Table::Type::real);
@@ -37,7 +39,7 @@ Table document_columns(const Statistics& s) {
   return table;
 }
 
-std::int64_t low_id(std::int64_t key) {
+std::int64_t example_id_of(std::int64_t key) {
   return static_cast<std::int32_t>(static_cast<std::uint64_t>(key));
 }
 
@@ -48,7 +50,7 @@ void add_document(Table& table, const Statistics& s, const std::vector<std::size
   const double* value = document.values.data();
   for (std::int64_t layer = 0; layer < a.layers; ++layer)
     for (std::int64_t head = 0; head < a.heads; ++head) {
-      std::vector<Table::Cell> cells = {low_id(document.example_key), document.example_key};
+      std::vector<Table::Cell> cells = {example_id_of(document.example_key), document.example_key};
       for (auto& cell : head_cells(s, layer, head)) cells.push_back(std::move(cell));
       cells.emplace_back(document.tokens);
       for (const auto c : columns) cells.emplace_back(mean[c]);
@@ -60,18 +62,16 @@ void add_document(Table& table, const Statistics& s, const std::vector<std::size
 }
 
 Table key_sum_columns() {
-  Table table;
-  declare(table, {{"example_id", Table::Type::integer},
+  return declare({{"example_id", Table::Type::integer},
                   {"example_key", Table::Type::integer},
                   {"position", Table::Type::integer},
                   {"col", Table::Type::real}});
-  return table;
 }
 
 // Collects rows until a row group is full. A document never spans two groups.
-class GroupedWriter {
+class DocumentTableWriter {
  public:
-  GroupedWriter(const std::string& path, const Table& columns)
+  DocumentTableWriter(const std::string& path, const Table& columns)
       : file_(path), columns_(columns), rows_(columns) {}
 
   Table& rows() { return rows_; }
@@ -94,10 +94,10 @@ class GroupedWriter {
   Table rows_;
 };
 
-// Reads rows that GroupedWriter wrote document after document.
-class DocumentRows {
+// Reads rows that DocumentTableWriter wrote document after document.
+class DocumentTableReader {
  public:
-  DocumentRows(const std::string& path, Table columns)
+  DocumentTableReader(const std::string& path, Table columns)
       : path_(path), file_(path), expected_(std::move(columns)) {}
 
   // Loads the next row group if the current one is consumed. Returns false after the last group.
@@ -138,16 +138,16 @@ class DocumentRows {
   std::size_t group_rows_ = 0;
 };
 
-class FolderDocuments : public DocumentSource {
+class FolderDocumentReader : public DocumentSource {
  public:
-  FolderDocuments(const std::string& folder, const Statistics& s)
+  FolderDocumentReader(const std::string& folder, const Statistics& s)
       : statistics_(s),
         columns_(row_columns(s.attention)),
         rows_(folder + "/" + stats_layout::kDocumentsFile, document_columns(s)) {
     if (!s.settings.all_keys) return;
     for (const auto& head : s.settings.columns)
-      key_sums_.push_back(
-          std::make_unique<DocumentRows>(folder + "/" + key_sums_file(head), key_sum_columns()));
+      key_sums_.push_back(std::make_unique<DocumentTableReader>(folder + "/" + key_sums_file(head),
+                                                                key_sum_columns()));
   }
 
   bool next(DocumentAttention& document) override {
@@ -178,7 +178,8 @@ class FolderDocuments : public DocumentSource {
   static constexpr std::size_t kRows = 6;   // tokens of the document
   static constexpr std::size_t kFirst = 7;  // first statistic
 
-  static std::vector<double> read_key_sums(DocumentRows& file, const DocumentAttention& document) {
+  static std::vector<double> read_key_sums(DocumentTableReader& file,
+                                           const DocumentAttention& document) {
     const auto tokens = as_index(document.tokens);
     if (!file.next() || file.left() < tokens || file.integer(kKey, 0) != document.example_key)
       file.damaged();
@@ -190,31 +191,26 @@ class FolderDocuments : public DocumentSource {
 
   const Statistics& statistics_;
   std::vector<std::size_t> columns_;
-  DocumentRows rows_;
-  std::vector<std::unique_ptr<DocumentRows>> key_sums_;
+  DocumentTableReader rows_;
+  std::vector<std::unique_ptr<DocumentTableReader>> key_sums_;
 };
 
-class NoDocuments : public DocumentSource {
+class EmptyDocumentSource : public DocumentSource {
  public:
   bool next(DocumentAttention&) override { return false; }
 };
 
 }  // namespace
 
-std::string key_sums_file(const LayerHead& head) {
-  return fmt::format("{}/l{:02}h{:02}.parquet", stats_layout::kColumnsFolder, head.layer,
-                     head.head);
-}
-
 void write_documents(const std::string& folder, const Statistics& s, DocumentSource& documents) {
-  GroupedWriter table(folder + "/" + stats_layout::kDocumentsFile, document_columns(s));
-  std::vector<std::unique_ptr<GroupedWriter>> key_sums;
+  DocumentTableWriter table(folder + "/" + stats_layout::kDocumentsFile, document_columns(s));
+  std::vector<std::unique_ptr<DocumentTableWriter>> key_sums;
   if (!s.settings.columns.empty() && s.settings.all_keys)
     make_folders(folder + "/" + stats_layout::kColumnsFolder);
   for (const auto& head : s.settings.columns)
     if (s.settings.all_keys)
-      key_sums.push_back(
-          std::make_unique<GroupedWriter>(folder + "/" + key_sums_file(head), key_sum_columns()));
+      key_sums.push_back(std::make_unique<DocumentTableWriter>(folder + "/" + key_sums_file(head),
+                                                               key_sum_columns()));
   const auto columns = row_columns(s.attention);
   DocumentAttention document;
   while (documents.next(document)) {
@@ -223,7 +219,7 @@ void write_documents(const std::string& folder, const Statistics& s, DocumentSou
     for (std::size_t i = 0; i < key_sums.size(); ++i) {
       const auto& sums = document.key_sums[i];
       for (std::size_t t = 0; t < sums.size(); ++t)
-        key_sums[i]->rows().add({low_id(document.example_key), document.example_key,
+        key_sums[i]->rows().add({example_id_of(document.example_key), document.example_key,
                                  static_cast<std::int64_t>(t), sums[t]});
       key_sums[i]->document_done();
     }
@@ -234,8 +230,8 @@ void write_documents(const std::string& folder, const Statistics& s, DocumentSou
 
 std::unique_ptr<DocumentSource> open_documents(const std::string& folder,
                                                const Statistics& statistics) {
-  if (statistics.attention.empty()) return std::make_unique<NoDocuments>();
-  return std::make_unique<FolderDocuments>(folder, statistics);
+  if (statistics.attention.empty()) return std::make_unique<EmptyDocumentSource>();
+  return std::make_unique<FolderDocumentReader>(folder, statistics);
 }
 
 }  // namespace qkscope

@@ -11,7 +11,6 @@
 #include "base/io/json.h"
 #include "base/io/output_file.h"
 #include "capture/stats_format/stats_tables.h"
-#include "capture/stats_format/sums_layout.h"
 
 namespace qkscope {
 namespace {
@@ -67,22 +66,7 @@ std::vector<T> from_list(const Names<T, N>& names, const Json& list, const std::
   return values;
 }
 
-Json replacement_json(const KeyReplacement& from) {
-  return {{"name", from.name},
-          {"scheme", name_of(kSchemes, from.scheme)},
-          {"scale", name_of(kScales, from.scale)},
-          {"group", from.group}};
-}
-
-Json kept_json(const KeptKeys& from) {
-  return {{"name", from.name},
-          {"rule", name_of(kRules, from.rule)},
-          {"first", from.first},
-          {"last", from.last},
-          {"share", from.share}};
-}
-
-StatisticsSettings read(const Json& json, const std::string& where) {
+StatisticsSettings parse_settings(const Json& json, const std::string& where) {
   StatisticsSettings settings;
   settings.moments = settings.near_keys = settings.all_keys = false;
   for (const auto& group : json.at("groups")) {
@@ -113,7 +97,7 @@ StatisticsSettings read(const Json& json, const std::string& where) {
                              item.at("first").get<std::int64_t>(),
                              item.at("last").get<std::int64_t>(), item.at("share").get<double>(),
                              item.at("name").get<std::string>()});
-  // Optional keys: settings_json() leaves out unused ones.
+  // settings_json() leaves out these keys when they have their default.
   settings.fp8_scales = json.value("fp8_scales", "");
   settings.q_filters = json.value("q_filters", "");
   settings.exact_rows = json.value("exact_rows", std::int64_t{0});
@@ -122,11 +106,8 @@ StatisticsSettings read(const Json& json, const std::string& where) {
   return settings;
 }
 
-std::int64_t token_count(const Statistics& statistics) {
-  return std::accumulate(statistics.lengths.begin(), statistics.lengths.end(), std::int64_t{0});
-}
-
-// Relative path and size of every file below the folder.
+// Returns path and size of every file below the folder; read_statistics() compares them to detect
+// damage.
 Json file_sizes(const std::string& folder) {
   namespace fs = std::filesystem;
   Json sizes = Json::object();
@@ -137,13 +118,14 @@ Json file_sizes(const std::string& folder) {
 }
 
 void write_state(const std::string& folder, const Statistics& s) {
-  const Json state = {{"format", sums_layout::kFormatName},
-                      {"documents", s.lengths.size()},
-                      {"tokens", token_count(s)},
-                      {"metadata", s.metadata},
-                      {"settings", settings_json(s.settings)},
-                      {"configuration", parse_json(s.configuration, "configuration")},
-                      {"files", file_sizes(folder)}};
+  const Json state = {
+      {"format", stats_layout::kFormatName},
+      {"documents", s.lengths.size()},
+      {"tokens", std::accumulate(s.lengths.begin(), s.lengths.end(), std::int64_t{0})},
+      {"metadata", s.metadata},
+      {"settings", settings_json(s.settings)},
+      {"configuration", parse_json(s.configuration, "configuration")},
+      {"files", file_sizes(folder)}};
   write_file(folder + "/" + stats_layout::kStateFile,
              state.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
@@ -178,9 +160,18 @@ Json settings_json(const StatisticsSettings& settings) {
   Json columns = Json::array();
   for (const auto& head : settings.columns) columns.push_back({head.layer, head.head});
   Json kl = Json::array();
-  for (const auto& replacement : settings.kl) kl.push_back(replacement_json(replacement));
+  for (const auto& replacement : settings.kl)
+    kl.push_back({{"name", replacement.name},
+                  {"scheme", name_of(kSchemes, replacement.scheme)},
+                  {"scale", name_of(kScales, replacement.scale)},
+                  {"group", replacement.group}});
   Json keep = Json::array();
-  for (const auto& kept : settings.keep) keep.push_back(kept_json(kept));
+  for (const auto& kept : settings.keep)
+    keep.push_back({{"name", kept.name},
+                    {"rule", name_of(kRules, kept.rule)},
+                    {"first", kept.first},
+                    {"last", kept.last},
+                    {"share", kept.share}});
   Json json = {{"groups", std::move(groups)},
                {"kinds", name_list(kKinds, settings.kinds)},
                {"stages", name_list(kStages, settings.stages)},
@@ -204,7 +195,7 @@ Json settings_json(const StatisticsSettings& settings) {
 
 StatisticsSettings settings_from_json(const Json& json, const std::string& where) {
   try {
-    return read(json, where);
+    return parse_settings(json, where);
   } catch (const Json::exception& error) {
     bad_input("{}: settings of the statistics: {}; the file is damaged", where, error.what());
   }
@@ -212,7 +203,7 @@ StatisticsSettings settings_from_json(const Json& json, const std::string& where
 
 void write_statistics(const std::string& folder, const Statistics& statistics,
                       DocumentSource& documents) {
-  write_sums(folder + "/" + stats_layout::kSumsFile, statistics);
+  write_sums_file(folder + "/" + stats_layout::kSumsFile, statistics);
   write_tables(folder, statistics, documents);
   write_state(folder, statistics);
 }
@@ -220,7 +211,7 @@ void write_statistics(const std::string& folder, const Statistics& statistics,
 Statistics read_statistics(const std::string& folder) {
   return translate_exceptions([&] {
     check_files(folder);
-    Statistics statistics = read_sums(folder + "/" + stats_layout::kSumsFile);
+    Statistics statistics = read_sums_file(folder + "/" + stats_layout::kSumsFile);
     statistics.retrieval = read_retrieval(folder, statistics);
     return statistics;
   });

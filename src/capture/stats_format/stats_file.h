@@ -28,6 +28,7 @@ inline constexpr char kDistanceFile[] = "distance.parquet";
 inline constexpr char kColumnsFolder[] = "columns";
 inline constexpr char kRetrievalFile[] = "retrieval.parquet";
 inline constexpr char kStateFile[] = "stats_state.json";
+inline constexpr char kFormatName[] = "qkscope statistics 1";  // in kSumsFile and kStateFile
 
 }  // namespace stats_layout
 
@@ -37,8 +38,8 @@ void write_statistics(const std::string& folder, const Statistics& statistics,
                       DocumentSource& documents);
 
 // Write and read stats.safetensors only.
-void write_sums(const std::string& path, const Statistics& statistics);
-Statistics read_sums(const std::string& path);
+void write_sums_file(const std::string& path, const Statistics& statistics);
+Statistics read_sums_file(const std::string& path);
 
 // Convert settings to JSON and back, for files and for the identity of a run.
 Json settings_json(const StatisticsSettings& settings);

@@ -3,13 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include <fmt/format.h>
-
 #include "base/core/error.h"
-#include "base/core/numbers.h"
 #include "base/io/folder.h"
 #include "base/tables/parquet_stream.h"
-#include "capture/stats_format/document_tables.h"
 #include "capture/stats_format/stats_file.h"
 #include "engine/statistics/attention_sums.h"
 #include "engine/statistics/moments.h"
@@ -22,8 +18,7 @@ using Type = Table::Type;
 // ---- channels.parquet
 
 Table channel_columns() {
-  Table table;
-  declare(table, {{"layer", Type::integer},
+  return declare({{"layer", Type::integer},
                   {"head", Type::integer},
                   {"kind", Type::text},
                   {"stage", Type::text},
@@ -37,7 +32,6 @@ Table channel_columns() {
                   {"min", Type::real},
                   {"max", Type::real},
                   {"absmax", Type::real}});
-  return table;
 }
 
 // Adds a row of channels.parquet: the given leading cells, then the moments of the channel.
@@ -86,10 +80,10 @@ void write_channels(const std::string& path, const Statistics& s) {
 // ---- attention.parquet and distance.parquet
 
 // Columns of a statistic: mean over rows, standard deviation and standard error.
-void declare_value(Table& table, const std::string& name) {
+void declare_statistic(Table& table, const std::string& name) {
   table.column(name, Type::real).column(name + "_sd", Type::real).column(name + "_se", Type::real);
 }
-void add_value(std::vector<Table::Cell>& cells, const ColumnSummary& value) {
+void add_statistic(std::vector<Table::Cell>& cells, const ColumnSummary& value) {
   for (const double number : {value.mean, value.sd, value.se}) cells.emplace_back(number);
 }
 
@@ -124,15 +118,14 @@ void add_attention_row(Table& table, const Statistics& s, std::int64_t layer, st
   cells.emplace_back(count_rows(a, bucket));
   for (std::size_t c = 0; c < a.columns.size(); ++c)
     if (is_row_column(a.columns[c]))
-      add_value(cells, summarize_column(a, layer, head, bucket, static_cast<std::int64_t>(c)));
+      add_statistic(cells, summarize_column(a, layer, head, bucket, static_cast<std::int64_t>(c)));
   cells.emplace_back(largest_logit(a, layer, head, bucket));
   if (!a.key_mass.empty())
     for (const auto* sums : {&a.key_mass, &a.key_observed})
       cells.emplace_back(key_mean(a, *sums, layer, head, bucket));
   for (std::size_t c = 0; c < a.document_columns.size(); ++c)
-    add_value(cells, bucket < 0
-                         ? summarize_document_column(a, layer, head, static_cast<std::int64_t>(c))
-                         : ColumnSummary{kNan, kNan, kNan});
+    add_statistic(cells, bucket < 0 ? summarize_document_column(a, layer, head, static_cast<std::int64_t>(c))
+                                    : ColumnSummary{kNan, kNan, kNan});
   table.add(std::move(cells));
 }
 
@@ -145,8 +138,7 @@ std::pair<std::int64_t, std::int64_t> distances_of(std::int64_t width) {
 // ---- retrieval.parquet
 
 Table retrieval_columns() {
-  Table table;
-  declare(table, {{"trial", Type::integer},
+  return declare({{"trial", Type::integer},
                   {"id", Type::text},
                   {"tokens", Type::integer},
                   {"needle_begin", Type::integer},
@@ -156,7 +148,6 @@ Table retrieval_columns() {
                   {"layer", Type::integer},
                   {"head", Type::integer},
                   {"score", Type::real}});
-  return table;
 }
 
 Table retrieval_table(const Statistics& s) {
@@ -176,14 +167,13 @@ Table retrieval_table(const Statistics& s) {
 
 Table attention_table(const Statistics& s) {
   const AttentionStatistics& a = s.attention;
-  Table table;
-  declare_head(table);
+  Table table = declare_head();
   table.column("bucket", Type::integer).column("rows", Type::integer);
   for (const auto& name : a.columns)
-    if (is_row_column(name)) declare_value(table, name);
+    if (is_row_column(name)) declare_statistic(table, name);
   table.column("max_logit_largest", Type::real);
   if (!a.key_mass.empty()) table.column("key_mass", Type::real).column("key_observed", Type::real);
-  for (const auto& name : a.document_columns) declare_value(table, name);
+  for (const auto& name : a.document_columns) declare_statistic(table, name);
   for (std::int64_t layer = 0; layer < a.layers; ++layer)
     for (std::int64_t head = 0; head < a.heads; ++head)
       for (std::int64_t bucket = -1; bucket < a.buckets; ++bucket)
@@ -194,15 +184,14 @@ Table attention_table(const Statistics& s) {
 Table distance_table(const Statistics& s) {
   const AttentionStatistics& a = s.attention;
   const ColumnLayout layout = column_layout(s.settings);
-  Table table;
-  declare_head(table);
-  declare(table, {{"bucket", Type::integer},
-                  {"rows", Type::integer},
-                  {"width", Type::integer},
-                  {"distance_low", Type::integer},
-                  {"distance_high", Type::integer},
-                  {"mass", Type::real},
-                  {"mass_se", Type::real}});
+  Table table = declare({{"bucket", Type::integer},
+                         {"rows", Type::integer},
+                         {"width", Type::integer},
+                         {"distance_low", Type::integer},
+                         {"distance_high", Type::integer},
+                         {"mass", Type::real},
+                         {"mass_se", Type::real}},
+                        declare_head());
   for (std::int64_t layer = 0; layer < a.layers; ++layer)
     for (std::int64_t head = 0; head < a.heads; ++head)
       for (std::int64_t bucket = -1; bucket < a.buckets; ++bucket)

@@ -1,9 +1,13 @@
-// Tables of finished statistics that derive from the sums.
+// Tables of finished statistics.
 #pragma once
 
+#include <initializer_list>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/core/numbers.h"
 #include "qkscope/statistics.h"
 #include "qkscope/tables.h"
 
@@ -20,5 +24,40 @@ Table distance_table(const Statistics& statistics);
 
 // Reads the trials of retrieval.parquet; returns none if the file does not exist.
 std::vector<RetrievalTrial> read_retrieval(const std::string& folder, const Statistics& statistics);
+
+// ---- Tables per document ----
+
+// Writes attention_documents.parquet and the folder columns/ from a stream of documents.
+void write_documents(const std::string& folder, const Statistics& statistics,
+                     DocumentSource& documents);
+
+// Reads the documents of a finished folder in order.
+std::unique_ptr<DocumentSource> open_documents(const std::string& folder,
+                                               const Statistics& statistics);
+
+// ---- Leading columns of tables about query heads ----
+
+// Adds columns to a table and returns it.
+inline Table declare(std::initializer_list<std::pair<const char*, Table::Type>> columns,
+                     Table table = {}) {
+  for (const auto& [name, type] : columns) table.column(name, type);
+  return table;
+}
+
+// Adds the columns layer, head, k_head and rope.
+inline Table declare_head(Table table = {}) {
+  return declare({{"layer", Table::Type::integer},
+                  {"head", Table::Type::integer},
+                  {"k_head", Table::Type::integer},
+                  {"rope", Table::Type::text}},
+                 std::move(table));
+}
+// Returns the cells of declare_head()'s columns. `layer` is an index into Statistics::layers.
+inline std::vector<Table::Cell> head_cells(const Statistics& s, std::int64_t layer,
+                                           std::int64_t head) {
+  const bool rope = s.rotary[as_index(layer)] > 0;
+  return {s.layers[as_index(layer)], head, head / (s.heads / s.key_heads),
+          std::string(rope ? "rope" : "nope")};
+}
 
 }  // namespace qkscope

@@ -14,14 +14,14 @@ constexpr std::int64_t kMostFloats = std::int64_t{1} << 24;  // limit of the pat
 
 }  // namespace
 
-std::vector<std::int64_t> spread_rows(std::int64_t length, std::int64_t count) {
+std::vector<std::int64_t> evenly_spaced_rows(std::int64_t length, std::int64_t count) {
   count = std::min(count, length);
   std::vector<std::int64_t> rows;
   for (std::int64_t i = 1; i <= count; ++i) rows.push_back(i * length / count - 1);
   return rows;
 }
 
-std::vector<double> sorted_values(std::span<const float> pattern) {
+std::vector<double> key_counts_and_top_mass(std::span<const float> pattern) {
   std::vector<float> p(pattern.begin(), pattern.end());
   std::sort(p.begin(), p.end(), std::greater<>());
   std::vector<double> held(p.size());  // cumulative mass of the largest keys
@@ -35,10 +35,10 @@ std::vector<double> sorted_values(std::span<const float> pattern) {
   return values;
 }
 
-std::vector<std::vector<double>> exact_rows(Backend& backend, const Sequence& sequence,
-                                            std::int64_t longest, std::int64_t count) {
+std::vector<std::vector<double>> exact_row_means(Backend& backend, const Sequence& sequence,
+                                                 std::int64_t longest, std::int64_t count) {
   const auto heads = backend.config().n_heads;
-  const auto positions = spread_rows(sequence.length, count);
+  const auto positions = evenly_spaced_rows(sequence.length, count);
   const auto at_once = std::max<std::int64_t>(1, kMostFloats / (heads * longest));
   std::vector<std::vector<double>> means(as_index(heads),
                                          std::vector<double>(kKeyShares + kTopKeys));
@@ -51,7 +51,8 @@ std::vector<std::vector<double>> exact_rows(Backend& backend, const Sequence& se
     parallel_for(heads, [&](std::int64_t head) {
       for (std::int64_t r = 0; r < std::ssize(rows); ++r) {
         const float* p = pattern.data<float>() + (head * std::ssize(rows) + r) * longest;
-        const auto values = sorted_values({p, as_index(rows[as_index(r)] - sequence.begin + 1)});
+        const auto values =
+            key_counts_and_top_mass({p, as_index(rows[as_index(r)] - sequence.begin + 1)});
         auto& mean = means[as_index(head)];
         for (std::size_t v = 0; v < values.size(); ++v)
           mean[v] += values[v] / static_cast<double>(positions.size());

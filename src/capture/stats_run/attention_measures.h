@@ -12,23 +12,23 @@
 namespace qkscope {
 
 // Returns `count` evenly spaced rows of [0, length), always including the last row.
-std::vector<std::int64_t> spread_rows(std::int64_t length, std::int64_t count);
+std::vector<std::int64_t> evenly_spaced_rows(std::int64_t length, std::int64_t count);
 
 // Returns keys_90 ... keys_99 (number of keys that hold 90 % ... 99 % of the mass), then top_4 ...
 // top_1024 (mass of the largest keys) of one row. pattern: shape (keys).
-std::vector<double> sorted_values(std::span<const float> pattern);
+std::vector<double> key_counts_and_top_mass(std::span<const float> pattern);
 
-// Returns the means of sorted_values() over `count` rows of a document, one vector per head. Must
-// be called after Backend::attend().
-std::vector<std::vector<double>> exact_rows(Backend& backend, const Sequence& sequence,
-                                            std::int64_t longest, std::int64_t count);
+// Returns the means of key_counts_and_top_mass() over `count` rows of a document, one vector per
+// head. Must be called after Backend::attend().
+std::vector<std::vector<double>> exact_row_means(Backend& backend, const Sequence& sequence,
+                                                 std::int64_t longest, std::int64_t count);
 
 // Repeats a head's mean query and mean key at 500 positions, applies RoPE, and returns the area
 // under the cumulative attention of the last query: 1 if all attention goes to the first key, near
 // 0 if the query attends to itself.
 class MeanArea {
  public:
-  // A layer without RoPE uses the vectors unrotated.
+  // For a layer without RoPE the vectors are not rotated.
   MeanArea(const ModelConfig& model, std::int64_t layer, std::int64_t max_length);
 
   // query and key: shape (d), before RoPE.

@@ -1,15 +1,19 @@
+// Implements qkscope/experimental/heads.h.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <numeric>
 #include <random>
+#include <span>
 
 #include <fmt/format.h>
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
-#include "capture/stats_run/head_sums.h"
-#include "capture/stats_run/pattern_rows.h"
+#include "base/core/thread_pool.h"
+#include "engine/forward/forward.h"
+#include "engine/statistics/attention_sums.h"
 #include "qkscope/captures.h"
 #include "qkscope/experimental/heads.h"
 #include "qkscope/forward.h"
@@ -21,7 +25,8 @@ namespace {
 using Texts = std::vector<std::vector<std::int32_t>>;
 using Measure = HeadScoreOptions::Measure;
 
-constexpr std::int64_t kBatchRows = 4096;  // texts run together up to so many tokens
+constexpr std::int64_t kBatchRows = 4096;         // texts run together up to so many tokens
+constexpr std::int64_t kPatternBytes = 64 << 20;  // attention rows of a layer in memory at a time
 constexpr const char* kPatterns[] = {"previous_token_head", "duplicate_token_head",
                                      "induction_head"};
 constexpr const char* kNearColumns[] = {"sink_0", "sink_4", "self", "prev", "dup", "ind", "top1"};
@@ -60,22 +65,92 @@ StatisticsSettings settings_for(const Texts& texts, const HeadScoreOptions& opti
   return settings;
 }
 
-// Texts from `begin` on that run together.
-std::size_t batch_end(const Texts& texts, std::size_t begin) {
-  std::int64_t rows = 0;
-  auto end = begin;
-  while (end < texts.size() && (end == begin || rows + std::ssize(texts[end]) <= kBatchRows))
-    rows += std::ssize(texts[end++]);
-  return end;
-}
+// Sums of attention statistics (groups B and C) over a few texts for every head.
+class HeadSums : public LayerStatistics {
+ public:
+  // `settings` must have one bucket that covers the longest text.
+  HeadSums(const ModelConfig& model, const StatisticsSettings& settings)
+      : heads_(as_index(model.n_heads)),
+        values_(document_column_names(settings).size()),
+        request_{.layout = column_layout(settings),
+                 .bucket_size = settings.bucket_size,
+                 .buckets = 1,
+                 .replacements = {},
+                 .kept = {}} {
+    for (std::int64_t layer = 0; layer < model.n_layers; ++layer)
+      layers_.push_back(std::make_unique<Layer>(*this));
+  }
 
-// A column of the table: its name, and where its sum is.
-struct HeadColumn {
-  std::string name;
-  std::size_t place;
+  void run(const Model& model, std::span<const std::vector<std::int32_t>> texts) {
+    Batch batch;
+    pairs_.clear();
+    for (const auto& text : texts) {
+      batch.add(text);
+      pairs_.push_back(count_pairs(text));
+    }
+    NoObserver nobody;
+    model.run(batch, nobody, *this);
+  }
+
+  // Whether the layer has run; false for layers that text does not use.
+  bool has(std::int64_t layer) const { return !layers_[as_index(layer)]->sums.empty(); }
+  // Returns the sum over all rows of a column of column_names().
+  double sum(std::int64_t layer, std::int64_t head, std::size_t column) const {
+    const auto& sums = layers_[as_index(layer)]->sums;
+    return sums[as_index(head) * (sums.size() / heads_) + column];
+  }
+  // Returns the sum over texts of a column of document_column_names().
+  double value(std::int64_t layer, std::int64_t head, std::size_t column) const {
+    return layers_[as_index(layer)]->values[as_index(head) * values_ + column];
+  }
+
+  bool wants_attention() const override { return true; }
+  void before_rotation(Backend&, std::int64_t) override {}
+  void after_rotation(Backend&, std::int64_t) override {}
+  void after_attention(Backend& backend, std::int64_t layer) override {
+    backend.add_attention(request_, *layers_[as_index(layer)]);
+  }
+
+ private:
+  // A GPU delivers the sums of a layer after the next layers began, so each layer has a consumer.
+  struct Layer : AttentionConsumer {
+    explicit Layer(const HeadSums& owner) : all(owner) {}
+
+    void add(LayerAttention part) override {
+      const auto columns = as_index(part.columns);
+      sums.resize(all.heads_ * columns);
+      values.resize(all.heads_ * all.values_);
+      std::vector<double> of_text(all.values_);
+      for (std::size_t head = 0; head < all.heads_; ++head)
+        for (std::size_t text = 0; text < as_index(part.documents); ++text) {
+          const auto from =
+              std::span(part.sum).subspan((text * as_index(part.heads) + head) * columns, columns);
+          document_values(all.request_.layout, all.pairs_[text], from, {}, of_text);
+          for (std::size_t c = 0; c < columns; ++c) sums[head * columns + c] += from[c];
+          for (std::size_t c = 0; c < of_text.size(); ++c)
+            values[head * of_text.size() + c] += of_text[c];
+        }
+    }
+
+    const HeadSums& all;
+    std::vector<double> sums;    // (heads, columns); empty until the layer has run
+    std::vector<double> values;  // (heads, document columns)
+  };
+
+  std::size_t heads_;
+  std::size_t values_;  // number of document columns
+  AttentionRequest request_;
+  std::vector<TokenPairs> pairs_;  // (texts of the batch)
+  std::vector<std::unique_ptr<Layer>> layers_;
 };
 
-std::size_t place_of(const std::vector<std::string>& names, const std::string& name) {
+// A column of the table and the index of its sum in HeadSums.
+struct HeadColumn {
+  std::string name;
+  std::size_t index;
+};
+
+std::size_t index_of(const std::vector<std::string>& names, const std::string& name) {
   const auto found = std::find(names.begin(), names.end(), name);
   QKSCOPE_ASSERT(found != names.end());
   return as_index(found - names.begin());
@@ -88,7 +163,7 @@ std::vector<HeadColumn> score_columns(const StatisticsSettings& settings,
   for (const char* pattern : kPatterns)
     columns.push_back(
         {pattern,
-         place_of(names, fmt::format("{}{}{}{}", pattern, options.exclude_bos ? "_nobos" : "",
+         index_of(names, fmt::format("{}{}{}{}", pattern, options.exclude_bos ? "_nobos" : "",
                                      options.exclude_current_token ? "_nocur" : "",
                                      options.measure == Measure::abs ? "_abs" : ""))});
   return columns;
@@ -97,34 +172,10 @@ std::vector<HeadColumn> score_columns(const StatisticsSettings& settings,
 std::vector<HeadColumn> mean_columns(const StatisticsSettings& settings) {
   const auto names = column_names(settings);
   std::vector<HeadColumn> columns;
-  for (const char* name : kNearColumns) columns.push_back({name, place_of(names, name)});
+  for (const char* name : kNearColumns) columns.push_back({name, index_of(names, name)});
   if (settings.all_keys)
-    for (const char* name : kAllColumns) columns.push_back({name, place_of(names, name)});
+    for (const char* name : kAllColumns) columns.push_back({name, index_of(names, name)});
   return columns;
-}
-
-Table declare(const std::vector<HeadColumn>& scores, const std::vector<HeadColumn>& means) {
-  using Type = Table::Type;
-  Table table;
-  table.column("model", Type::text);
-  for (const char* name : {"layer", "head", "k_head"}) table.column(name, Type::integer);
-  table.column("rope", Type::text).column("attention", Type::text);
-  for (const char* name : {"texts", "tokens"}) table.column(name, Type::integer);
-  for (const auto* columns : {&scores, &means})
-    for (const auto& column : *columns) table.column(column.name, Type::real);
-  return table;
-}
-
-std::string label_of(const Model& model, const HeadScoreOptions& options) {
-  if (!options.label.empty()) return options.label;
-  const std::filesystem::path folder(model.folder());
-  return (folder.has_filename() ? folder : folder.parent_path()).filename().string();
-}
-
-// Returns the window of a layer, or nullopt for full attention.
-std::optional<std::int32_t> window_of(const ModelConfig& config, std::int64_t layer) {
-  const auto window = config.layers[as_index(layer)].window;
-  return window > 0 ? std::optional(static_cast<std::int32_t>(window)) : std::nullopt;
 }
 
 Table head_table(const Model& model, const Texts& texts, const HeadScoreOptions& options,
@@ -135,30 +186,45 @@ Table head_table(const Model& model, const Texts& texts, const HeadScoreOptions&
   const auto& config = model.config();
   std::int64_t tokens = 0;
   for (const auto& text : texts) tokens += std::ssize(text);
-  Table table = declare(scores, means);
+  const std::filesystem::path folder(model.folder());
+  const auto label =
+      !options.label.empty()
+          ? options.label
+          : (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+  using Type = Table::Type;
+  Table table;
+  table.column("model", Type::text);
+  for (const char* name : {"layer", "head", "k_head"}) table.column(name, Type::integer);
+  table.column("rope", Type::text).column("attention", Type::text);
+  for (const char* name : {"texts", "tokens"}) table.column(name, Type::integer);
+  for (const auto* columns : {&scores, &means})
+    for (const auto& column : *columns) table.column(column.name, Type::real);
   for (std::int64_t layer = 0; layer < config.n_layers; ++layer) {
     if (!sums.has(layer)) continue;
+    const auto window = config.layers[as_index(layer)].window;
+    const auto attention = attention_name(
+        window > 0 ? std::optional(static_cast<std::int32_t>(window)) : std::nullopt);
     for (std::int64_t head = 0; head < config.n_heads; ++head) {
-      std::vector<Table::Cell> cells = {label_of(model, options),
+      std::vector<Table::Cell> cells = {label,
                                         layer,
                                         head,
                                         head / config.heads_per_kv_head(),
                                         std::string(config.rope(layer) ? "rope" : "nope"),
-                                        attention_name(window_of(config, layer)),
+                                        attention,
                                         std::int64_t{std::ssize(texts)},
                                         tokens};
       for (const auto& column : scores)
-        cells.emplace_back(sums.value(layer, head, column.place) /
+        cells.emplace_back(sums.value(layer, head, column.index) /
                            static_cast<double>(texts.size()));
       for (const auto& column : means)
-        cells.emplace_back(sums.sum(layer, head, column.place) / static_cast<double>(tokens));
+        cells.emplace_back(sums.sum(layer, head, column.index) / static_cast<double>(tokens));
       table.add(std::move(cells));
     }
   }
   return table;
 }
 
-// What the score of one head is made of.
+// Sums over the queries of one head, from which its score for a pattern follows.
 struct PatternSums {
   double on_pattern = 0;
   double all = 0;
@@ -183,6 +249,48 @@ struct PatternSums {
     return measure == Measure::mul ? on_pattern / all
                                    : abs_pattern_score(difference, static_cast<double>(rows));
   }
+};
+
+// Passes the attention of every query row to `take`, in blocks of rows that fit kPatternBytes, so
+// that no square of queries and keys is held.
+class PatternReader : public Observer {
+ public:
+  // pattern: shape (tokens), the attention of query `row` to each key. Called concurrently for
+  // several heads, and in ascending order for the rows of one head.
+  using Take = std::function<void(std::int64_t layer, std::int64_t head, std::int64_t row,
+                                  const float* pattern)>;
+
+  explicit PatternReader(Take take) : take_(std::move(take)) {}
+
+  void run(const Model& model, std::span<const std::int32_t> text) {
+    Batch batch;
+    batch.add(text);
+    const auto tokens = std::ssize(text);
+    const auto row_bytes = model.config().n_heads * tokens * std::int64_t{sizeof(float)};
+    const auto block = std::clamp<std::int64_t>(kPatternBytes / row_bytes, 1, tokens);
+    for (std::int64_t begin = 0; begin < tokens; begin += block) {
+      rows_.resize(as_index(std::min(block, tokens - begin)));
+      std::iota(rows_.begin(), rows_.end(), begin);
+      model.run(batch, *this);
+    }
+  }
+
+  bool wants(HookPoint point) const override { return point.stage == Stage::pattern; }
+  std::span<const std::int64_t> score_rows() const override { return rows_; }
+  // pattern: shape (heads, rows of the block, keys)
+  void see(HookPoint point, ConstTensorView pattern) override {
+    parallel_for(pattern.dim(0), [&](std::int64_t head) {
+      const float* row = pattern.data<float>() + head * pattern.dim(1) * pattern.dim(2);
+      for (const auto number : rows_) {
+        take_(point.layer, head, number, row);
+        row += pattern.dim(2);
+      }
+    });
+  }
+
+ private:
+  Take take_;
+  std::vector<std::int64_t> rows_;  // of the block
 };
 
 // Sum of -log softmax(logits)[next] over the rows; logits (rows, vocabulary).
@@ -257,10 +365,11 @@ Table score_heads(const Model& model, const std::vector<std::vector<std::int32_t
           "of this {} model they do not; score a pattern of your own instead",
           model.config().family);
     HeadSums sums(model.config(), settings_for(texts, options));
-    for (std::size_t begin = 0; begin < texts.size();) {
-      const auto end = batch_end(texts, begin);
+    for (std::size_t begin = 0, end = 0; begin < texts.size(); begin = end) {
+      std::int64_t rows = 0;
+      while (end < texts.size() && (end == begin || rows + std::ssize(texts[end]) <= kBatchRows))
+        rows += std::ssize(texts[end++]);
       sums.run(model, std::span(texts).subspan(begin, end - begin));
-      begin = end;
       if (options.on_batch) options.on_batch(static_cast<std::int64_t>(end));
     }
     return head_table(model, texts, options, sums);
@@ -275,14 +384,11 @@ std::vector<double> score_pattern(const Model& model, const std::vector<std::int
     check_pattern(text.size(), pattern);
     const auto& config = model.config();
     std::vector<PatternSums> sums(as_index(config.n_layers * config.n_heads));
-    PatternRows(config, text,
-                [&](std::int64_t layer, std::int64_t head, std::int64_t row, const float* found) {
-                  sums[as_index(layer * config.n_heads + head)].add(
-                      row, found, pattern.data() + as_index(row) * text.size(), options);
-                })
-        .run(model);
+    PatternReader([&](std::int64_t layer, std::int64_t head, std::int64_t row, const float* found) {
+      sums[as_index(layer * config.n_heads + head)].add(
+          row, found, pattern.data() + as_index(row) * text.size(), options);
+    }).run(model, text);
     std::vector<double> scores;
-    scores.reserve(sums.size());
     for (const auto& of_head : sums) scores.push_back(of_head.score(options.measure));
     return scores;
   });

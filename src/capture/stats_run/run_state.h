@@ -13,14 +13,14 @@ namespace qkscope {
 
 struct StatsRunState {
   Statistics statistics;  // lengths and positions are set at the end, from the list of examples
-  // Per kind, stage and layer of group A: the vector that a GPU subtracts from its rows for
-  // numerical stability; empty until the first batch fixes it.
+  // Shift vectors of group A by kind, stage and layer. A GPU subtracts the shift from its rows for
+  // numerical stability. Empty until the first batch sets the shift.
   std::map<std::pair<VectorKind, VectorStage>, std::vector<std::vector<float>>> shifts;
 };
 
 // Writes the file atomically, with a checksum.
 void save_state(const std::string& path, const StatsRunState& state);
-// Throws bad input if the file is damaged.
+// Reads the file of save_state(). Throws bad input if the file is damaged.
 StatsRunState load_state(const std::string& path);
 
 // Attention statistics (groups B and C) of one document.

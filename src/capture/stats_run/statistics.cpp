@@ -1,15 +1,20 @@
-// Implements the functions of qkscope/statistics.h that run statistics.
+// Implements the functions of qkscope/statistics.h that run and merge statistics.
 #include "qkscope/statistics.h"
 
+#include <functional>
+#include <memory>
+
+#include "base/core/clock.h"
 #include "base/core/error.h"
-#include "base/io/folder.h"
+#include "base/tables/parquet_stream.h"
 #include "base/yaml/yaml_config.h"
+#include "capture/format/layout.h"
 #include "capture/format/stored_run.h"
 #include "capture/stats_format/stats_file.h"
-#include "capture/stats_run/stats_config.h"
-#include "capture/stats_run/stats_folder.h"
+#include "capture/stats_format/stats_tables.h"
 #include "capture/stats_run/stats_plan.h"
 #include "capture/stats_run/stats_run.h"
+#include "engine/statistics/moments.h"
 
 namespace qkscope {
 namespace {
@@ -19,6 +24,85 @@ constexpr int kJsonIndent = 2;
 StatsConfig read_with_overrides(YamlDocument document, const std::vector<std::string>& overrides) {
   override_values(document, overrides);
   return read_stats_config(document);
+}
+
+// Reads the documents of several folders, one folder after another.
+class MergedDocumentReader : public DocumentSource {
+ public:
+  MergedDocumentReader(const std::vector<std::string>& folders, const Statistics& statistics)
+      : folders_(folders), statistics_(statistics) {}
+
+  bool next(DocumentAttention& document) override {
+    while (true) {
+      if (source_ && source_->next(document)) return true;
+      if (at_ == folders_.size()) return false;
+      source_ = open_documents(folders_[at_++], statistics_);
+    }
+  }
+
+ private:
+  const std::vector<std::string>& folders_;
+  const Statistics& statistics_;
+  std::size_t at_ = 0;
+  std::unique_ptr<DocumentSource> source_;
+};
+
+// Visits the examples of a finished folder, with one row group in memory at a time.
+void for_each_folder_example(const std::string& folder,
+                             const std::function<void(const ExampleRecord&)>& take) {
+  const auto path = folder + "/" + layout::kExamplesFile;
+  const ParquetTableReader file(path);
+  for (int group = 0; group < file.groups(); ++group) {
+    const auto table = file.read(group);
+    const auto column = [&](const char* name) -> const Table::Column& {
+      const auto* found = table.find(name);
+      if (found == nullptr)
+        bad_input("{}: has no column '{}'; make the statistics again", path, name);
+      return *found;
+    };
+    const auto& keys = column("example_key").integers;
+    const auto& sources = column("source_id").texts;
+    const auto& tokens = column("tokens").integers;
+    const auto& truncated = column("truncated").integers;
+    const auto rows = static_cast<std::size_t>(table.rows());
+    for (const auto size : {keys.size(), sources.size(), tokens.size(), truncated.size()})
+      if (size != rows) bad_input("{}: not a table of examples; make the statistics again", path);
+    for (std::size_t i = 0; i < rows; ++i)
+      take({.key = keys[i],
+            .source_id = sources[i],
+            .tokens = static_cast<std::int32_t>(tokens[i]),
+            .truncated = truncated[i] != 0});
+  }
+}
+
+StatsResult merge_folders(const std::vector<std::string>& folders, const std::string& out) {
+  if (folders.empty()) bad_input("no folders of statistics to merge");
+  const auto start = Clock::now();
+  const DataRoot folder(out, kStatisticsRun);
+  refuse_capture(out);
+  if (folder.finished()) bad_input("{}: holds statistics already; choose another --out", out);
+  auto statistics = read_statistics(folders.front());
+  Json configurations = Json::array({parse_json(statistics.configuration, folders.front())});
+  for (std::size_t i = 1; i < folders.size(); ++i) {
+    const auto part = read_statistics(folders[i]);
+    merge_statistics(statistics, part, folders.front(), folders[i]);
+    configurations.push_back(parse_json(part.configuration, folders[i]));
+  }
+  // Read all examples once before writing, so that a damaged input leaves no partial output.
+  for (const auto& each : folders) for_each_folder_example(each, [](const ExampleRecord&) {});
+  statistics.configuration = Json{{"merged", configurations}}.dump();
+  const auto lock = folder.lock({});
+  MergedDocumentReader documents(folders, statistics);
+  write_final_statistics(folder, statistics, documents, [&](ExamplesWriter& writer) {
+    for (const auto& each : folders)
+      for_each_folder_example(each, [&](const ExampleRecord& example) { writer.append(example); });
+  });
+  folder.publish();
+  StatsResult result;
+  result.examples = std::ssize(statistics.lengths);
+  for (const auto length : statistics.lengths) result.tokens += length;
+  result.seconds = seconds_since(start);
+  return result;
 }
 
 }  // namespace
@@ -92,7 +176,7 @@ bool holds_statistics(const std::string& folder) {
   return translate_exceptions([&] {
     if (const auto address = parse_store_address(folder))
       return stored_kind(*address) == StoredRun::kStatistics;
-    const StatsFolder statistics(folder);
+    const DataRoot statistics(folder, kStatisticsRun);
     if (statistics.finished()) return true;
     const auto shards = statistics.shards();
     return !shards.empty() &&
@@ -105,10 +189,7 @@ StatsResult merge_stats_shards(const std::string& folder) {
 }
 
 StatsResult merge_stats_folders(const std::vector<std::string>& folders, const std::string& out) {
-  return translate_exceptions([&] {
-    if (folders.empty()) bad_input("no folders of statistics to merge");
-    return merge_folders(folders, out);
-  });
+  return translate_exceptions([&] { return merge_folders(folders, out); });
 }
 
 }  // namespace qkscope

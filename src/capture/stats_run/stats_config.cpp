@@ -1,4 +1,3 @@
-#include "capture/stats_run/stats_config.h"
 
 #include <algorithm>
 #include <bit>
@@ -10,19 +9,20 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/yaml/yaml_config.h"
-#include "capture/run/capture_config.h"
+#include "capture/run/capture_plan.h"
+#include "capture/stats_run/stats_plan.h"
 
 namespace qkscope {
 namespace {
 
-std::optional<std::int64_t> number_from(std::string_view text) {
+std::optional<std::int64_t> parse_count(std::string_view text) {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size() || number < 0) return {};
   return number;
 }
 
-// Parse q, k or v, and pre or post. Return nullopt for any other name.
+// Parse the kind (q, k or v) and the stage (pre or post). Return nullopt for any other name.
 std::optional<VectorKind> kind_from_name(std::string_view name) {
   for (const auto kind : {VectorKind::query, VectorKind::key, VectorKind::value})
     if (kind_name(kind) == name) return kind;
@@ -61,7 +61,7 @@ std::optional<KeyReplacement> replacement_from_name(const std::string& name) {
     return replacement;
   }
   if (!scale.starts_with("group_")) return {};
-  const auto group = number_from(std::string_view(scale).substr(6));
+  const auto group = parse_count(std::string_view(scale).substr(6));
   if (!group || *group < 1) return {};
   replacement.scale = Scale::group;
   replacement.group = *group;
@@ -70,7 +70,7 @@ std::optional<KeyReplacement> replacement_from_name(const std::string& name) {
 
 // Parses first_A_last_B, short_P (the P percent of keys with the smallest L2 norm) or qfilter_P
 // (the P percent with the best q-filter score). Returns nullopt for any other name.
-std::optional<KeptKeys> kept_from_name(const std::string& name) {
+std::optional<KeptKeys> kept_keys_from_name(const std::string& name) {
   KeptKeys kept;
   kept.name = name;
   const std::string_view text = name;
@@ -78,7 +78,7 @@ std::optional<KeptKeys> kept_from_name(const std::string& name) {
   for (const auto& [word, rule] :
        {std::pair{"short_", Rule::short_keys}, std::pair{"qfilter_", Rule::filtered_keys}}) {
     if (!text.starts_with(word)) continue;
-    const auto percent = number_from(text.substr(std::string_view(word).size()));
+    const auto percent = parse_count(text.substr(std::string_view(word).size()));
     if (!percent || *percent < 1 || *percent > 100) return {};
     kept.rule = rule;
     kept.share = static_cast<double>(*percent) / 100.0;
@@ -86,8 +86,8 @@ std::optional<KeptKeys> kept_from_name(const std::string& name) {
   }
   const auto last = text.find("_last_");
   if (!text.starts_with("first_") || last == std::string_view::npos || last < 6) return {};
-  const auto first_keys = number_from(text.substr(6, last - 6));
-  const auto last_keys = number_from(text.substr(last + 6));
+  const auto first_keys = parse_count(text.substr(6, last - 6));
+  const auto last_keys = parse_count(text.substr(last + 6));
   if (!first_keys || !last_keys || *last_keys < 1) return {};
   kept.first = *first_keys;
   kept.last = *last_keys;
@@ -97,8 +97,8 @@ std::optional<KeptKeys> kept_from_name(const std::string& name) {
 constexpr std::int64_t kLargestWindow = 4096;
 
 // Reads a list of names or a single name.
-std::vector<std::string> names(YamlSection& section, const std::string& key,
-                               const std::string& what) {
+std::vector<std::string> read_names(YamlSection& section, const std::string& key,
+                                    const std::string& what) {
   std::vector<std::string> list;
   const auto node = section.node(key);
   if (node.IsNull() || !node.IsDefined()) return list;
@@ -115,7 +115,7 @@ template <typename T, typename Parse>
 std::vector<T> named_values(YamlSection& section, const std::string& key, const std::string& what,
                             Parse parse) {
   std::vector<T> values;
-  for (const auto& name : names(section, key, what)) {
+  for (const auto& name : read_names(section, key, what)) {
     const auto value = parse(name);
     if (!value) section.expected(key, what);
     values.push_back(*value);
@@ -139,23 +139,8 @@ void read_window(YamlSection& section, StatisticsSettings& settings) {
     section.expected("window", "a power of two up to 4096");
 }
 
-void read_columns(YamlSection& section, StatisticsSettings& settings) {
-  const auto node = section.node("columns");
-  if (node.IsNull() || !node.IsDefined()) return;
-  const std::string what = "pairs [layer, head], as [[3, 5], [3, 6]]";
-  if (!node.IsSequence()) section.expected("columns", what);
-  for (const auto& item : node) {
-    LayerHead pair;
-    if (!item.IsSequence() || item.size() != 2 ||
-        !YAML::convert<std::int64_t>::decode(item[0], pair.layer) ||
-        !YAML::convert<std::int64_t>::decode(item[1], pair.head))
-      section.expected("columns", what);
-    settings.columns.push_back(pair);
-  }
-}
-
-void need_group_c(YamlSection& section, const char* key, bool asked,
-                  const StatisticsSettings& settings) {
+void require_group_c(YamlSection& section, const char* key, bool asked,
+                     const StatisticsSettings& settings) {
   if (asked && !settings.all_keys) section.expected(key, "group C as well: stats.groups: [A, C]");
 }
 
@@ -175,10 +160,25 @@ void read_exports(YamlSection& section, StatisticsSettings& settings) {
     section.expected("q_filters", "a q-filters export, together with qfilter_P in stats.keep");
 }
 
+// Parses the group letters A, B and C, in a list or separated by commas; C implies B.
+void set_groups(StatisticsSettings& settings, const std::vector<std::string>& groups) {
+  settings.moments = settings.near_keys = settings.all_keys = false;
+  for (const auto& group : split(fmt::format("{}", fmt::join(groups, ",")), ',')) {
+    if (group == "A")
+      settings.moments = true;
+    else if (group == "B")
+      settings.near_keys = true;
+    else if (group == "C")
+      settings.near_keys = settings.all_keys = true;
+    else
+      bad_input("stats.groups: expected A, B and C, found {}", in_quotes(group));
+  }
+}
+
 StatisticsSettings read_stats(YamlSection section) {
   StatisticsSettings settings;
-  if (const auto groups = names(section, "groups", "a list of A, B and C"); !groups.empty())
-    set_groups(settings, fmt::format("{}", fmt::join(groups, ",")), "stats.groups");
+  if (const auto groups = read_names(section, "groups", "a list of A, B and C"); !groups.empty())
+    set_groups(settings, groups);
   settings.kinds =
       named_values<VectorKind>(section, "kinds", "a list of q, k and v", kind_from_name);
   settings.stages =
@@ -191,46 +191,32 @@ StatisticsSettings read_stats(YamlSection section) {
       named_values<VectorKind>(section, "bucket_covariance", "a list of q and k", kind_from_name);
   read_window(section, settings);
   read_stream(section, settings);
-  read_columns(section, settings);
+  settings.columns = read_pairs(section, "columns", "pairs [layer, head], as [[3, 5], [3, 6]]");
   settings.kl = named_values<KeyReplacement>(
       section, "kl", "names as fp8, fp8_exported, int8_channel, int4_token or int4_group_32",
       replacement_from_name);
   settings.keep = named_values<KeptKeys>(
-      section, "keep", "names as first_4_last_256, short_50 or qfilter_50", kept_from_name);
+      section, "keep", "names as first_4_last_256, short_50 or qfilter_50", kept_keys_from_name);
   read_exports(section, settings);
   settings.exact_rows = section.integer("exact_rows", 0).value_or(0);
   settings.retrieval = section.text("retrieval").value_or("");
   settings.min_match = section.positive_number("min_match").value_or(settings.min_match);
-  need_group_c(section, "columns", !settings.columns.empty(), settings);
-  need_group_c(section, "kl", !settings.kl.empty(), settings);
-  need_group_c(section, "keep", !settings.keep.empty(), settings);
-  need_group_c(section, "exact_rows", settings.exact_rows > 0, settings);
+  require_group_c(section, "columns", !settings.columns.empty(), settings);
+  require_group_c(section, "kl", !settings.kl.empty(), settings);
+  require_group_c(section, "keep", !settings.keep.empty(), settings);
+  require_group_c(section, "exact_rows", settings.exact_rows > 0, settings);
   section.finish();
   return settings;
 }
 
 }  // namespace
 
-void set_groups(StatisticsSettings& settings, const std::string& groups, const std::string& where) {
-  settings.moments = settings.near_keys = settings.all_keys = false;
-  for (const auto& group : split(groups, ',')) {
-    if (group == "A")
-      settings.moments = true;
-    else if (group == "B")
-      settings.near_keys = true;
-    else if (group == "C")
-      settings.near_keys = settings.all_keys = true;
-    else
-      bad_input("{}: expected A, B and C, found {}", where, in_quotes(std::string(group)));
-  }
-}
-
 StatsConfig read_stats_config(const YamlDocument& document) {
   StatsConfig config;
   config.run = read_capture_config(document);
   YamlSection root(document, document.root, "");
   config.stats = read_stats(root.section("stats"));
-  // The settings of captures do not affect statistics.
+  // Settings of captures do not affect statistics, so they must not enter the identity of the run.
   config.run.capture = {};
   config.run.output.hf_repo_id.reset();
   config.run.output.hf_branch.reset();

@@ -6,7 +6,6 @@
 
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
-#include "capture/format/examples_in_order.h"
 #include "capture/format/layout.h"
 #include "capture/format/segment.h"
 
@@ -20,7 +19,7 @@ constexpr auto kSegmentTime = std::chrono::seconds(60);
 constexpr std::size_t kKeptStates = 2;
 constexpr std::size_t kMaxOpenSegments = 256;  // in a merge
 
-// Path with another suffix, for example 00000007.seg to 00000007.state.
+// Returns the path of a segment with another suffix, for example 00000007.state for 00000007.seg.
 std::string with_suffix(const Journal& journal, const std::string& segment, const char* suffix) {
   return journal.segment_path(fs::path(segment).stem().string() + suffix);
 }
@@ -54,9 +53,9 @@ class DocumentCursor {
   std::optional<DocumentFile> file_;
 };
 
-class PartDocuments : public DocumentSource {
+class PartDocumentReader : public DocumentSource {
  public:
-  explicit PartDocuments(const std::vector<Journal>& parts) {
+  explicit PartDocumentReader(const std::vector<Journal>& parts) {
     for (const auto& part : parts) add(DocumentCursor(part));
   }
 
@@ -89,11 +88,7 @@ void StatsPart::add(const PreparedBatch& prepared, std::vector<DocumentRecord> d
   std::move(documents.begin(), documents.end(), std::back_inserter(documents_));
   done_.examples += std::ssize(prepared.examples);
   done_.tokens += prepared.tokens();
-  if (due()) flush();
-}
-
-bool StatsPart::due() const {
-  return examples_.size() >= kSegmentExamples || Clock::now() - saved_ >= kSegmentTime;
+  if (examples_.size() >= kSegmentExamples || Clock::now() - saved_ >= kSegmentTime) flush();
 }
 
 void StatsPart::flush() {
@@ -111,17 +106,13 @@ void StatsPart::flush() {
   entry.examples = std::ssize(examples_);
   entry.checksum = segment.commit();
   journal_.add(entry);
-  remove_old_states();
+  const auto& entries = journal_.entries();
+  if (entries.size() > kKeptStates)
+    fs::remove(with_suffix(journal_, entries[entries.size() - kKeptStates - 1].segment,
+                           layout::kStateSuffix));
   examples_.clear();
   documents_.clear();
   saved_ = Clock::now();
-}
-
-void StatsPart::remove_old_states() const {
-  const auto& entries = journal_.entries();
-  if (entries.size() <= kKeptStates) return;
-  fs::remove(with_suffix(journal_, entries[entries.size() - kKeptStates - 1].segment,
-                         layout::kStateSuffix));
 }
 
 StatsRunState last_state(const Journal& journal) {
@@ -133,13 +124,13 @@ void for_each_example(const std::vector<Journal>& parts,
   for (const auto& part : parts)
     for (const auto& entry : part.entries())
       SegmentReader(part.segment_path(entry.segment), part.manifest().groups.size()).check_index();
-  SegmentFiles files(parts, std::min(open_files_left() / 2, kMaxOpenSegments));
-  ExamplesInOrder examples(files);
+  SegmentCache segments(parts, std::min(open_files_left() / 2, kMaxOpenSegments));
+  ExamplesInOrder examples(segments);
   while (examples.next()) take(examples.example());
 }
 
 std::unique_ptr<DocumentSource> documents_of(const std::vector<Journal>& parts) {
-  return std::make_unique<PartDocuments>(parts);
+  return std::make_unique<PartDocumentReader>(parts);
 }
 
 }  // namespace qkscope

@@ -26,7 +26,7 @@ class StatsPart {
   StatsRunState& state() { return state_; }
   bool begins() const { return journal_.entries().empty(); }
 
-  // Records a batch that is already included in state().
+  // Records the examples of a batch whose sums are already part of state().
   void add(const PreparedBatch& prepared, std::vector<DocumentRecord> documents);
   // Stores everything so far on disk.
   void flush();
@@ -35,9 +35,6 @@ class StatsPart {
   std::int64_t tokens() const { return done_.tokens; }
 
  private:
-  bool due() const;
-  void remove_old_states() const;
-
   Journal& journal_;
   StatsRunState state_;
   std::vector<ExampleRecord> examples_;    // since the last segment

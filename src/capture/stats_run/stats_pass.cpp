@@ -20,11 +20,6 @@ Buffer buffer_of(VectorKind kind) {
   return kind == VectorKind::query ? Buffer::q : kind == VectorKind::key ? Buffer::k : Buffer::v;
 }
 
-std::string_view long_name(VectorKind kind) {
-  constexpr std::string_view kWords[] = {"query", "key", "value"};
-  return kWords[static_cast<std::size_t>(kind)];
-}
-
 }  // namespace
 
 class StatsPass::Moments : public MomentConsumer {
@@ -40,7 +35,7 @@ class StatsPass::Moments : public MomentConsumer {
     request_.shift = &shifts[as_index(at)];
   }
 
-  bool is(VectorStage stage, std::int64_t layer) const {
+  bool matches(VectorStage stage, std::int64_t layer) const {
     return stage_ == stage && layer_ == layer;
   }
   bool has_shift() const { return !request_.shift->empty(); }
@@ -48,8 +43,8 @@ class StatsPass::Moments : public MomentConsumer {
   void run() { pass_.backend_->add_moments(buffer_of(kind_), request_, *this); }
 
   void add(const LayerMoments& part) override {
-    if (pass_.held_ != nullptr) {
-      pass_.held_->moments.emplace_back(index_, part);
+    if (pass_.buffered_ != nullptr) {
+      pass_.buffered_->moments.emplace_back(index_, part);
       return;
     }
     merge(*sums_, part);
@@ -57,19 +52,21 @@ class StatsPass::Moments : public MomentConsumer {
   }
 
   void refuse(const NonFinite& found) override {
+    constexpr std::string_view kWords[] = {"query", "key", "value"};
     const auto& prepared = *pass_.prepared_;
     const auto& record = prepared.examples[prepared.sequence[as_index(found.sequence)]].record;
     bad_input(
         "layer {}, {} head {}, {} RoPE, text {} (row {} of the dataset): a vector holds NaN or "
         "infinity; the weights or settings of the model are broken, or numbers left the range of "
         "{} (try --dtype float32)",
-        layer_, long_name(kind_), found.head, stage_ == VectorStage::pre ? "before" : "after",
-        in_quotes(record.source_id), record.row, dtype_name(pass_.plan_.run.backend.dtype));
+        layer_, kWords[static_cast<std::size_t>(kind_)], found.head,
+        stage_ == VectorStage::pre ? "before" : "after", in_quotes(record.source_id), record.row,
+        dtype_name(pass_.plan_.run.backend.dtype));
   }
 
  private:
-  // Keeps the means of a part that is exactly one document. A GPU merges documents, and then there
-  // are no means per document.
+  // Keeps the means of a part that covers exactly one document. A GPU merges the documents of a
+  // batch, and then there are no means per document.
   void keep_means(const LayerMoments& part) {
     const auto& sequences = pass_.prepared_->batch.sequences;
     const auto document = next_++;
@@ -109,8 +106,8 @@ class StatsPass::Attention : public AttentionConsumer {
   void run() { pass_.backend_->add_attention(request_, *this); }
 
   void add(LayerAttention part) override {
-    if (pass_.held_ != nullptr) {
-      pass_.held_->attention.emplace_back(as_index(layer_index_), std::move(part));
+    if (pass_.buffered_ != nullptr) {
+      pass_.buffered_->attention.emplace_back(as_index(layer_index_), std::move(part));
       return;
     }
     const auto& sequences = pass_.prepared_->batch.sequences;
@@ -215,7 +212,7 @@ StatsPass::StatsPass(const StatsRunPlan& plan, StatsRunState& state) : plan_(pla
   for (const auto layer : plan.statistics.moment_layers)
     for (const auto stage : {VectorStage::pre, VectorStage::post})
       for (const auto kind : {VectorKind::query, VectorKind::key, VectorKind::value})
-        if (plan.adds(kind, stage, layer))
+        if (plan.accumulates(kind, stage, layer))
           moments_.push_back(std::make_unique<Moments>(*this, kind, stage, layer));
   const auto& settings = plan.config.stats;
   attention_request_ = {.layout = column_layout(settings),
@@ -236,20 +233,21 @@ std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared, Backen
   return add(prepared, [&] { run(prepared, backend); });
 }
 
-HeldStatistics StatsPass::compute(const PreparedBatch& prepared, Backend& backend) {
-  HeldStatistics held;
+BatchStatistics StatsPass::compute(const PreparedBatch& prepared, Backend& backend) {
+  BatchStatistics held;
   if (prepared.sequence.empty()) return held;
   prepared_ = &prepared;
-  held_ = &held;
+  buffered_ = &held;
   run(prepared, backend);
-  held_ = nullptr;
+  buffered_ = nullptr;
   return held;
 }
 
-std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared, HeldStatistics held) {
+std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared, BatchStatistics held) {
   return add(prepared, [&] {
     for (const auto& [index, part] : held.moments) moments_[index]->add(part);
-    for (const auto& rows : held.exact) store(rows);  // first: attention sums include these columns
+    for (const auto& rows : held.exact)
+      store_exact(rows);  // first: attention sums include these columns
     for (auto& [index, part] : held.attention) attention_[index]->add(std::move(part));
   });
 }
@@ -279,7 +277,7 @@ void StatsPass::run(const PreparedBatch& prepared, Backend& backend) {
   forward(backend, prepared.batch, nobody, *this);
 }
 
-bool StatsPass::settled() const {
+bool StatsPass::shifts_fixed() const {
   return plan_.run.backend.device.kind == Device::Kind::cpu ||
          std::all_of(moments_.begin(), moments_.end(),
                      [](const auto& moments) { return moments->has_shift(); });
@@ -329,7 +327,7 @@ void StatsPass::count_rows() {
 
 void StatsPass::add_moments(VectorStage stage, std::int64_t layer) {
   for (const auto& moments : moments_)
-    if (moments->is(stage, layer)) moments->run();
+    if (moments->matches(stage, layer)) moments->run();
 }
 
 void StatsPass::before_rotation(Backend& backend, std::int64_t layer) {
@@ -379,17 +377,17 @@ void StatsPass::add_exact_rows(Backend& backend, std::int64_t index) {
   std::int64_t longest = 0;
   for (const auto& sequence : sequences) longest = std::max(longest, sequence.length);
   for (std::size_t d = 0; d < sequences.size(); ++d) {
-    ExactValues rows{d, index,
-                     exact_rows(backend, sequences[d], longest, plan_.config.stats.exact_rows)};
-    if (held_ != nullptr)
-      held_->exact.push_back(std::move(rows));
+    ExactKeyCounts rows{
+        d, index, exact_row_means(backend, sequences[d], longest, plan_.config.stats.exact_rows)};
+    if (buffered_ != nullptr)
+      buffered_->exact.push_back(std::move(rows));
     else
-      store(rows);
+      store_exact(rows);
   }
 }
 
-// Exact values occupy the last document columns.
-void StatsPass::store(const ExactValues& rows) {
+// Copies the exact key counts into the last document columns, which are reserved for them.
+void StatsPass::store_exact(const ExactKeyCounts& rows) {
   for (std::int64_t head = 0; head < std::ssize(rows.heads); ++head) {
     const auto& values = rows.heads[as_index(head)];
     std::copy(values.begin(), values.end(),

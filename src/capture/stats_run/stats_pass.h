@@ -14,18 +14,18 @@
 
 namespace qkscope {
 
-// Exact key counts (exact_rows.h) of one document in one layer.
-struct ExactValues {
+// Exact key counts (exact_row_means()) of one document in one layer.
+struct ExactKeyCounts {
   std::size_t document;      // index in the batch
   std::int64_t layer_index;  // in Statistics::layers
   std::vector<std::vector<double>> heads;
 };
 
-// Statistics of one batch, not yet added to the state.
-struct HeldStatistics {
+// Statistics of one batch, kept apart from the state until the batch is next in order.
+struct BatchStatistics {
   std::vector<std::pair<std::size_t, LayerMoments>> moments;      // with an index into moments_
   std::vector<std::pair<std::size_t, LayerAttention>> attention;  // with a layer index
-  std::vector<ExactValues> exact;
+  std::vector<ExactKeyCounts> exact;
 };
 
 class StatsPass : public LayerStatistics {
@@ -38,19 +38,20 @@ class StatsPass : public LayerStatistics {
   // each document.
   std::vector<DocumentRecord> add(const PreparedBatch& prepared, Backend& backend);
 
-  // Bracket a forward pass that another caller runs with these statistics. The batch must live
-  // until finish().
+  // Called before and after a forward pass that a capture runs with these statistics. The batch
+  // must live until finish().
   void begin(const PreparedBatch& prepared);
   std::vector<DocumentRecord> finish();
 
-  // Split add() for several devices: each device has a StatsPass that computes, and one StatsPass
-  // adds the results in batch order. compute() changes the state only by fixing missing shifts.
-  HeldStatistics compute(const PreparedBatch& prepared, Backend& backend);
-  std::vector<DocumentRecord> add(const PreparedBatch& prepared, HeldStatistics held);
-  // Whether all shifts are fixed, so that batches may be computed concurrently.
-  bool settled() const;
+  // The two halves of add() for several devices: each device has a StatsPass that computes, and one
+  // StatsPass adds the results in batch order. compute() changes the state only by setting missing
+  // shifts.
+  BatchStatistics compute(const PreparedBatch& prepared, Backend& backend);
+  std::vector<DocumentRecord> add(const PreparedBatch& prepared, BatchStatistics held);
+  // Whether the shift vectors of all moments are set, so that batches may be computed concurrently.
+  bool shifts_fixed() const;
 
-  bool wants_attention() const override { return plan_.adds_attention(); }
+  bool wants_attention() const override { return plan_.accumulates_attention(); }
   void before_rotation(Backend& backend, std::int64_t layer) override;
   void after_rotation(Backend& backend, std::int64_t layer) override;
   void after_attention(Backend& backend, std::int64_t layer) override;
@@ -59,7 +60,7 @@ class StatsPass : public LayerStatistics {
   class Moments;    // group A of one kind, stage and layer
   class Attention;  // groups B and C of one layer
 
-  // Adds a batch whose statistics `fill` supplies.
+  // Adds a batch whose statistics the callback `fill` supplies.
   std::vector<DocumentRecord> add(const PreparedBatch& prepared, const std::function<void()>& fill);
   void run(const PreparedBatch& prepared, Backend& backend);
   void add_moments(VectorStage stage, std::int64_t layer);
@@ -71,14 +72,14 @@ class StatsPass : public LayerStatistics {
   double* values_of(std::size_t document, std::int64_t layer_index, std::int64_t head);
   void add_mean_areas(std::size_t document, std::int64_t layer_index);
   void add_exact_rows(Backend& backend, std::int64_t layer_index);
-  void store(const ExactValues& rows);
+  void store_exact(const ExactKeyCounts& rows);
   void count_rows();
 
   const StatsRunPlan& plan_;
   StatsRunState& state_;
   Backend* backend_ = nullptr;  // runs the current batch
   const PreparedBatch* prepared_ = nullptr;
-  HeldStatistics* held_ = nullptr;  // when set, statistics go here instead of the state
+  BatchStatistics* buffered_ = nullptr;  // when set, statistics go here instead of the state
   std::vector<std::unique_ptr<Moments>> moments_;
   std::vector<std::unique_ptr<Attention>> attention_;  // (layers)
   AttentionRequest attention_request_;

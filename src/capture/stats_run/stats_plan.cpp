@@ -8,8 +8,11 @@
 #include "base/core/error.h"
 #include "base/io/folder.h"
 #include "capture/format/metadata.h"
-#include "capture/run/capture_config.h"
+#include "capture/run/capture_plan.h"
+#include "capture/run/example_source.h"
 #include "capture/stats_format/stats_file.h"
+#include "capture/stats_run/retrieval.h"
+#include "engine/device/memory_plan.h"
 #include "engine/statistics/attention_sums.h"
 #include "input/checkpoint/safetensors.h"
 
@@ -24,7 +27,7 @@ std::string file_in(const std::string& path, const char* name) {
   return is_folder(path) ? path + "/" + name : path;
 }
 
-// Finds the key scale of a layer under any prefix before "layers".
+// Returns the key scale of a layer. Tensor names may have any prefix before "layers".
 ConstTensorView scale_of(const SafetensorsFile& file, std::int64_t layer) {
   const auto suffix = fmt::format("layers.{}.self_attn.k_scale", layer);
   for (const auto& [name, tensor] : file.header().tensors)
@@ -36,12 +39,12 @@ constexpr VectorKind kKinds[] = {VectorKind::query, VectorKind::key, VectorKind:
 constexpr VectorStage kStages[] = {VectorStage::pre, VectorStage::post};
 
 template <typename T>
-bool chosen(const std::vector<T>& list, T value) {  // an empty list means all
+bool is_selected(const std::vector<T>& list, T value) {  // an empty list means all
   return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
 }
 
 // Whether vectors are the same before and after RoPE: no RoPE and no query scaling.
-bool post_is_pre(const ModelConfig& model, VectorKind kind, std::int64_t layer) {
+bool unchanged_by_rope(const ModelConfig& model, VectorKind kind, std::int64_t layer) {
   const bool scaled = kind == VectorKind::query && model.query_scaling.has_value();
   return model.rope(layer) == nullptr && !scaled;
 }
@@ -76,7 +79,7 @@ void check_settings(const StatisticsSettings& settings, const ModelConfig& model
                 replacement.group, model.d_head);
 }
 
-// Adds the resolved frequencies to the RoPE metadata of a capture.
+// Returns the RoPE metadata of a capture with the resolved frequencies added.
 std::string rope_with_frequencies(const std::string& text, const RopeConfig* rope,
                                   std::int64_t length) {
   if (rope == nullptr) return text;
@@ -101,7 +104,7 @@ void describe_layers(Statistics& statistics, const RunPlan& run) {
 }
 
 // Returns statistics with all descriptive fields, but without sums.
-Statistics describe(const StatsConfig& config, const RunPlan& run) {
+Statistics describe_statistics(const StatsConfig& config, const RunPlan& run) {
   Statistics statistics;
   statistics.metadata = run.manifest.metadata;
   statistics.metadata.erase(metadata::kStage);
@@ -133,11 +136,11 @@ void add_moments(StatsRunPlan& plan) {
   for (const auto kind : kKinds)
     for (const auto stage : kStages) {
       const auto& settings = plan.config.stats;
-      if (!chosen(settings.kinds, kind) || !chosen(settings.stages, stage)) continue;
+      if (!is_selected(settings.kinds, kind) || !is_selected(settings.stages, stage)) continue;
       if (kind == VectorKind::value && stage == VectorStage::post) continue;
       auto& layers = statistics.moments[{kind, stage}];
       for (const auto layer : statistics.moment_layers)
-        layers.push_back(plan.adds(kind, stage, layer)
+        layers.push_back(plan.accumulates(kind, stage, layer)
                              ? empty_layer(plan.moment_request(kind, stage).shape)
                              : LayerMoments());
     }
@@ -157,6 +160,54 @@ StatisticsSettings with_bucket_size(const StatsConfig& config) {
     settings.bucket_size =
         (config.run.tokenizer.max_length + settings.buckets - 1) / settings.buckets;
   return settings;
+}
+
+double to_double(std::int64_t number) {
+  return static_cast<double>(number);
+}
+
+template <typename T>
+std::int64_t bytes_of(const std::vector<T>& values) {
+  return std::ssize(values) * static_cast<std::int64_t>(sizeof(T));
+}
+
+std::int64_t bytes_of(const HeadMoments& m) {
+  return bytes_of(m.mean) + bytes_of(m.m2) + bytes_of(m.ct) + bytes_of(m.cu) + bytes_of(m.m3) +
+         bytes_of(m.m4) + bytes_of(m.min) + bytes_of(m.max) + bytes_of(m.pair_abs) +
+         bytes_of(m.norm_mean) + bytes_of(m.norm_max);
+}
+
+std::int64_t bytes_of(const LayerMoments& m) {
+  return bytes_of(m.first) + bytes_of(m.body) + bytes_of(m.buckets.mean) + bytes_of(m.buckets.m2) +
+         bytes_of(m.buckets.cov);
+}
+
+std::int64_t state_bytes(const Statistics& statistics) {
+  const auto& a = statistics.attention;
+  auto bytes = bytes_of(a.sum) + bytes_of(a.square) + bytes_of(a.document_square) +
+               bytes_of(a.document_cross) + bytes_of(a.document_sum) +
+               bytes_of(a.document_sum_square) + bytes_of(a.key_mass) + bytes_of(a.key_observed);
+  for (const auto& [key, layers] : statistics.moments)
+    for (const auto& moments : layers) bytes += bytes_of(moments);
+  return bytes;
+}
+
+// Adds the floating-point operations of one document, by group.
+void add_work(const StatsRunPlan& plan, std::int64_t length, StatsDryRun& dry) {
+  const auto& model = plan.run.model;
+  const auto& s = plan.config.stats;
+  const auto d = to_double(model.d_head);
+  dry.forward_flop += forward_flop(model, length);
+  for (const auto window : plan.statistics.windows) {
+    const auto pairs = attended_pairs(length, window) * to_double(model.n_heads);
+    const auto near =
+        std::min(to_double(length), to_double(s.stream_first + std::max(s.window, s.stream_last)));
+    if (s.near_keys) dry.near_flop += 2 * d * to_double(length) * near * to_double(model.n_heads);
+    if (s.all_keys) dry.all_flop += 2 * d * pairs * to_double(1 + std::ssize(s.kl));
+  }
+  for (const auto& [key, layers] : plan.statistics.moments)
+    for (const auto& moments : layers)
+      dry.moments_flop += d * (d + 1) * to_double(moments.body.heads) * to_double(length);
 }
 
 }  // namespace
@@ -204,16 +255,17 @@ Json effective_stats_config(const StatsConfig& config) {
   return with_settings(effective_config(config.run), with_bucket_size(config));
 }
 
-bool StatsRunPlan::adds(VectorKind kind, VectorStage stage, std::int64_t layer) const {
+bool StatsRunPlan::accumulates(VectorKind kind, VectorStage stage, std::int64_t layer) const {
   const auto& s = config.stats;
   const auto& layers = statistics.moment_layers;
   if (!s.moments || !std::binary_search(layers.begin(), layers.end(), layer)) return false;
-  if (!chosen(s.kinds, kind) || !chosen(s.stages, stage)) return false;
+  if (!is_selected(s.kinds, kind) || !is_selected(s.stages, stage)) return false;
   if (stage == VectorStage::pre) return true;
   if (kind == VectorKind::value) return false;
-  // Covariances per bucket exist after RoPE only, so post moments cannot be copied from pre.
-  if (!s.bucket_covariance.empty() && chosen(s.bucket_covariance, kind)) return true;
-  return !(chosen(s.stages, VectorStage::pre) && post_is_pre(run.model, kind, layer));
+  // Covariances per bucket exist after RoPE only, so moments after RoPE cannot be copied from those
+  // before RoPE.
+  if (!s.bucket_covariance.empty() && is_selected(s.bucket_covariance, kind)) return true;
+  return !(is_selected(s.stages, VectorStage::pre) && unchanged_by_rope(run.model, kind, layer));
 }
 
 MomentRequest StatsRunPlan::moment_request(VectorKind kind, VectorStage stage) const {
@@ -244,13 +296,13 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
   auto& manifest = plan.run.manifest;
   manifest.identity = with_settings(manifest.identity, settings);
   manifest.config_hash = config_hash(effective_stats_config(plan.config));
-  plan.statistics = describe(plan.config, plan.run);
+  plan.statistics = describe_statistics(plan.config, plan.run);
   if (settings.moments) add_moments(plan);
   if (!settings.fp8_scales.empty())
     plan.key_scales = read_key_scales(settings.fp8_scales, plan.run.model);
   if (!settings.q_filters.empty())
     plan.key_filters = read_key_filters(settings.q_filters, plan.run.model);
-  if (plan.adds_attention())
+  if (plan.accumulates_attention())
     plan.statistics.attention =
         empty_attention(settings, std::ssize(plan.statistics.layers), plan.statistics.heads);
   // Statistics sample no rows, but the format of parts needs one group of heads.
@@ -275,6 +327,49 @@ void copy_unrotated(Statistics& statistics) {
       }
     }
   }
+}
+
+StatsDryRun dry_run(const StatsRunPlan& plan, const Shard& shard) {
+  StatsDryRun dry;
+  ExampleSource source(plan.run, shard);
+  if (source.has_foreign_ids()) source.check_ids();
+  Example example;
+  while (source.next(example)) {
+    ++dry.examples;
+    dry.truncated += example.record.truncated;
+    dry.tokens += example.record.tokens;
+    dry.longest = std::max<std::int64_t>(dry.longest, example.record.tokens);
+    add_work(plan, example.record.tokens, dry);
+  }
+  dry.trials = count_trials(plan);
+  dry.state_bytes = state_bytes(plan.statistics);
+  const auto& settings = plan.config.stats;
+  dry.device_bytes =
+      statistics_bytes(plan.run.model, std::max(dry.longest, plan.run.memory.batch_tokens),
+                       {.buckets = settings.buckets,
+                        .moments = settings.moments,
+                        .attention = plan.accumulates_attention(),
+                        .all_keys = settings.all_keys},
+                       plan.run.backend);
+  return dry;
+}
+
+Json to_json(const StatsRunPlan& plan, const StatsDryRun& dry) {
+  return {{"model", plan.config.run.model.name},
+          {"data_root", plan.config.run.output.data_root},
+          {"stats", settings_json(plan.config.stats)},
+          {"examples", dry.examples},
+          {"truncated", dry.truncated},
+          {"tokens", dry.tokens},
+          {"longest", dry.longest},
+          {"trials", dry.trials},
+          {"state_bytes", dry.state_bytes},
+          {"device_bytes", dry.device_bytes},
+          {"forward_flop", dry.forward_flop},
+          {"moments_flop", dry.moments_flop},
+          {"near_flop", dry.near_flop},
+          {"all_flop", dry.all_flop},
+          {"config_hash", plan.run.manifest.config_hash}};
 }
 
 }  // namespace qkscope

@@ -11,6 +11,11 @@
 
 namespace qkscope {
 
+struct YamlDocument;
+
+// Reads the configuration of a capture and the section "stats".
+StatsConfig read_stats_config(const YamlDocument& document);
+
 // Implementation of StatsPlan (qkscope/statistics.h).
 struct StatsRunPlan {
   StatsConfig config;              // stats.bucket_size is set
@@ -19,13 +24,13 @@ struct StatsRunPlan {
   std::vector<float> key_scales;   // (model layers, key heads) of stats.fp8_scales, or empty
   std::vector<float> key_filters;  // (model layers, key heads, d) of stats.q_filters, or empty
 
-  bool adds_attention() const { return config.stats.near_keys; }
-  // Whether moments are accumulated; false for post moments that equal the pre moments.
-  bool adds(VectorKind kind, VectorStage stage, std::int64_t layer) const;
+  bool accumulates_attention() const { return config.stats.near_keys; }
+  // Whether moments are accumulated; false for moments after RoPE that equal those before RoPE.
+  bool accumulates(VectorKind kind, VectorStage stage, std::int64_t layer) const;
   MomentRequest moment_request(VectorKind kind, VectorStage stage) const;
 };
 
-// Throws bad input for layers, heads or sizes that the model lacks.
+// Makes the plan of a run. Throws bad input for layers, heads or sizes that the model lacks.
 StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions& compute);
 
 // Returns the settings that determine the statistics, as far as known without the model.

@@ -11,30 +11,32 @@
 #include "base/core/log.h"
 #include "base/core/text.h"
 #include "base/io/checksum.h"
-#include "base/io/folder.h"
-#include "base/tables/parquet_stream.h"
 #include "capture/format/layout.h"
 #include "capture/format/stored_run.h"
 #include "capture/run/batch_reader.h"
 #include "capture/run/batch_workers.h"
-#include "capture/run/capture_config.h"
+#include "capture/run/capture_plan.h"
 #include "capture/run/capture_run.h"
+#include "capture/run/example_source.h"
 #include "capture/run/part_run.h"
-#include "capture/run/run_inputs.h"
-#include "capture/stats_format/document_tables.h"
 #include "capture/stats_format/stats_file.h"
 #include "capture/stats_run/retrieval.h"
-#include "capture/stats_run/stats_folder.h"
 #include "capture/stats_run/stats_part.h"
 #include "capture/stats_run/stats_pass.h"
-#include "capture/stats_run/stats_plan.h"
 #include "engine/model/loaded_checkpoint.h"
 #include "engine/statistics/moments.h"
 #include "qkscope/experimental/log.h"
-#include "qkscope/tables.h"
 
 namespace qkscope {
 namespace {
+
+constexpr std::int64_t kRowGroup = 4096;
+
+constexpr const char* kFiles[] = {stats_layout::kSumsFile,      stats_layout::kChannelsFile,
+                                  stats_layout::kAttentionFile, stats_layout::kDocumentsFile,
+                                  stats_layout::kDistanceFile,  stats_layout::kRetrievalFile,
+                                  layout::kExamplesFile,        layout::kCardFile};
+constexpr const char* kFolders[] = {stats_layout::kColumnsFolder};
 
 Manifest manifest_of(const StatsRunPlan& plan) {
   auto manifest = manifest_with_inputs(plan.run);
@@ -49,7 +51,7 @@ Manifest manifest_of(const StatsRunPlan& plan) {
 }
 
 // Merges the sums of the parts in order and derives lengths and positions from the examples.
-Statistics join(const std::vector<Journal>& parts) {
+Statistics merge_part_sums(const std::vector<Journal>& parts) {
   // A shard without documents is valid: there may be more shards than texts.
   auto part = std::find_if(parts.begin(), parts.end(),
                            [](const Journal& each) { return !each.entries().empty(); });
@@ -71,7 +73,7 @@ Statistics join(const std::vector<Journal>& parts) {
 }
 
 void assemble_statistics(const DataRoot& root, const std::vector<Journal>& parts) {
-  const auto statistics = join(parts);
+  const auto statistics = merge_part_sums(parts);
   const auto documents = documents_of(parts);
   write_final_statistics(root, statistics, *documents, [&](ExamplesWriter& writer) {
     for_each_example(parts, [&](const ExampleRecord& example) { writer.append(example); });
@@ -85,7 +87,7 @@ void set_totals(StatsResult& result, const PartRunResult& run) {
 }
 
 // Accumulates statistics during the forward passes of a capture.
-class CaptureStatistics : public PassCompanion {
+class CaptureStatistics : public CompanionStatistics {
  public:
   CaptureStatistics(const StatsRunPlan& plan, const Shard& shard, Journal& journal)
       : plan_(plan), shard_(shard), journal_(journal), part_(journal, {plan.statistics, {}}) {}
@@ -149,15 +151,15 @@ class StatisticsRun {
       result_.load_seconds = captured_->load_seconds;
       result_.forward_seconds = captured_->forward_seconds;
     }
-    if (!journal.complete() && !stopped()) add_up(journal);
+    if (!journal.complete() && !stopped()) accumulate(journal);
   }
 
-  void add_up(Journal& journal) {
+  void accumulate(Journal& journal) {
     const auto start = Clock::now();
     ExampleSource source(plan_.run, options_.shard);
     StatsPart part(journal, {plan_.statistics, {}});
-    // A resumed run checked the ids when it began.
-    auto counting = source.count(part.begins() && source.has_foreign_ids(), watched());
+    // Ids are checked for duplicates when a run begins; a resumed run skips this check.
+    auto counting = source.count(part.begins() && source.has_foreign_ids(), shows_progress());
     if (!part.begins()) {
       log::info("continuing after {} documents",
                 format_count(static_cast<std::uint64_t>(journal.examples())));
@@ -166,22 +168,22 @@ class StatisticsRun {
     BatchReader reader(plan_.run, source, options_.stop);  // reads while the model loads
     const auto model = load_model(plan_.run.model_folder, config_overrides(plan_.run.config.model));
     const bool alone = plan_.run.workers.size() == 1;
-    const bool tries =
+    const bool runs_trials =
         part.begins() && options_.shard.index == 0 && !plan_.config.stats.retrieval.empty();
     std::unique_ptr<Backend> backend;
-    if (alone || tries) backend = make_backend(model, plan_.run.backend);
+    if (alone || runs_trials) backend = make_backend(model, plan_.run.backend);
     source.wait();
     total_ = counting.get();
     result_.load_seconds = seconds_since(start);
-    if (tries) part.state().statistics.retrieval = run_trials(plan_, *backend);
+    if (runs_trials) part.state().statistics.retrieval = run_trials(plan_, *backend);
     if (!alone) backend.reset();
     const bool all =
-        alone ? add_on_one(reader, *backend, part) : add_with_workers(reader, model, part);
+        alone ? add_with_one_worker(reader, *backend, part) : add_with_workers(reader, model, part);
     part.flush();
     if (all && reader.at_end()) journal.mark_complete();
   }
 
-  bool add_on_one(BatchReader& reader, Backend& backend, StatsPart& part) {
+  bool add_with_one_worker(BatchReader& reader, Backend& backend, StatsPart& part) {
     StatsPass pass(plan_, part.state());
     return add_batches(part, [&] {
       const auto batch = reader.next();
@@ -197,7 +199,7 @@ class StatisticsRun {
   // Devices compute batches concurrently; their statistics are added in batch order.
   bool add_with_workers(BatchReader& reader, const LoadedCheckpoint& model, StatsPart& part) {
     struct Computed {
-      HeldStatistics held;
+      BatchStatistics held;
       double seconds = 0.0;
     };
     const auto count = plan_.run.workers.size();
@@ -213,7 +215,7 @@ class StatisticsRun {
         return Computed{std::move(held), seconds_since(start)};
       };
     };
-    BatchWorkers<Computed> workers(reader, count, make, [&] { return pass.settled(); });
+    BatchWorkers<Computed> workers(reader, count, make, [&] { return pass.shifts_fixed(); });
     return add_batches(part, [&] {
       auto done = workers.next();
       if (!done) return false;
@@ -242,7 +244,7 @@ class StatisticsRun {
     return false;
   }
 
-  bool watched() const { return !options_.quiet || options_.on_batch; }
+  bool shows_progress() const { return !options_.quiet || options_.on_batch; }
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
 
   const StatsRunPlan& plan_;
@@ -254,56 +256,22 @@ class StatisticsRun {
   std::int64_t total_ = 0;  // documents of the shard; 0 when unknown
 };
 
-// Reads the documents of several folders, one folder after another.
-class FolderDocuments : public DocumentSource {
- public:
-  FolderDocuments(const std::vector<std::string>& folders, const Statistics& statistics)
-      : folders_(folders), statistics_(statistics) {}
-
-  bool next(DocumentAttention& document) override {
-    while (true) {
-      if (source_ && source_->next(document)) return true;
-      if (at_ == folders_.size()) return false;
-      source_ = open_documents(folders_[at_++], statistics_);
-    }
-  }
-
- private:
-  const std::vector<std::string>& folders_;
-  const Statistics& statistics_;
-  std::size_t at_ = 0;
-  std::unique_ptr<DocumentSource> source_;
-};
-
-// Visits the examples of a finished folder, with one row group in memory at a time.
-void for_each_example(const std::string& folder,
-                      const std::function<void(const ExampleRecord&)>& take) {
-  const auto path = folder + "/" + layout::kExamplesFile;
-  const ParquetTableReader file(path);
-  for (int group = 0; group < file.groups(); ++group) {
-    const auto table = file.read(group);
-    const auto column = [&](const char* name) -> const Table::Column& {
-      const auto* found = table.find(name);
-      if (found == nullptr)
-        bad_input("{}: has no column '{}'; make the statistics again", path, name);
-      return *found;
-    };
-    const auto& keys = column("example_key").integers;
-    const auto& sources = column("source_id").texts;
-    const auto& tokens = column("tokens").integers;
-    const auto& truncated = column("truncated").integers;
-    const auto rows = static_cast<std::size_t>(table.rows());
-    for (const auto size : {keys.size(), sources.size(), tokens.size(), truncated.size()})
-      if (size != rows) bad_input("{}: not a table of examples; make the statistics again", path);
-    for (std::size_t i = 0; i < rows; ++i)
-      take({.key = keys[i],
-            .source_id = sources[i],
-            .tokens = static_cast<std::int32_t>(tokens[i]),
-            .truncated = truncated[i] != 0});
-  }
-}
-
 }  // namespace
+
+const RunKind kStatisticsRun = {
+    .name = StoredRun::kStatistics,
+    .noun = "statistics",
+    .command = "stats",
+    .unit = "documents",
+    .state_file = stats_layout::kStateFile,
+    .files = kFiles,
+    .folders = kFolders,
+    .no_configuration =
+        "{state_file}: says nothing about the run that made it; replace it with --overwrite",
+    .other_run =
+        "{root}: holds statistics of another run: {difference}; choose another "
+        "output.data_root, or replace them with --overwrite",
+};
 
 StatsResult run_stats(const StatsRunPlan& plan, const StatsOptions& options) {
   return StatisticsRun(plan, options, nullptr).run().statistics;
@@ -322,33 +290,21 @@ StatsResult merge_shards(const std::string& folder) {
   return result;
 }
 
-StatsResult merge_folders(const std::vector<std::string>& folders, const std::string& out) {
-  const auto start = Clock::now();
-  const StatsFolder folder(out);
-  refuse_capture(out);
-  if (folder.finished()) bad_input("{}: holds statistics already; choose another --out", out);
-  auto statistics = read_statistics(folders.front());
-  Json configurations = Json::array({parse_json(statistics.configuration, folders.front())});
-  for (std::size_t i = 1; i < folders.size(); ++i) {
-    const auto part = read_statistics(folders[i]);
-    merge_statistics(statistics, part, folders.front(), folders[i]);
-    configurations.push_back(parse_json(part.configuration, folders[i]));
-  }
-  // Read all examples once, so that damage is found before any file is written.
-  for (const auto& each : folders) for_each_example(each, [](const ExampleRecord&) {});
-  statistics.configuration = Json{{"merged", configurations}}.dump();
-  const auto lock = folder.lock({});
-  FolderDocuments documents(folders, statistics);
-  write_final_statistics(folder, statistics, documents, [&](ExamplesWriter& writer) {
-    for (const auto& each : folders)
-      for_each_example(each, [&](const ExampleRecord& example) { writer.append(example); });
-  });
-  folder.publish();
-  StatsResult result;
-  result.examples = std::ssize(statistics.lengths);
-  for (const auto length : statistics.lengths) result.tokens += length;
-  result.seconds = seconds_since(start);
-  return result;
+void refuse_capture(const std::string& folder) {
+  if (const DataRoot root(folder); root.finished())
+    bad_input(
+        "{}: holds a capture; statistics need a folder of their own: --set output.data_root=DIR",
+        root.path());
+}
+
+void write_final_statistics(const DataRoot& root, const Statistics& statistics,
+                            DocumentSource& documents,
+                            const std::function<void(ExamplesWriter&)>& add_examples) {
+  root.make_final_folder();
+  ExamplesWriter writer(root.final_folder() + "/" + layout::kExamplesFile, kRowGroup);
+  add_examples(writer);
+  writer.finish();
+  write_statistics(root.final_folder(), statistics, documents);
 }
 
 }  // namespace qkscope

@@ -1,13 +1,18 @@
-// Runs statistics from the first document to the published files, and merges shards and folders.
+// Runs statistics from the first document to the published files, and merges shards. Parts and
+// locks work as in a capture (capture/format/data_root.h).
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "capture/format/data_root.h"
+#include "capture/format/examples.h"
 #include "capture/stats_run/stats_plan.h"
 
 namespace qkscope {
+
+extern const RunKind kStatisticsRun;
 
 StatsResult run_stats(const StatsRunPlan& plan, const StatsOptions& options);
 
@@ -24,8 +29,16 @@ struct JointCapture {
 JointResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
                       const JointCapture& capture);
 
-// Implement merge_stats_shards() and merge_stats_folders() of qkscope/statistics.h.
+// Implements merge_stats_shards() of qkscope/statistics.h.
 StatsResult merge_shards(const std::string& folder);
-StatsResult merge_folders(const std::vector<std::string>& folders, const std::string& out);
+
+// Throws bad input when the folder holds a finished capture.
+void refuse_capture(const std::string& folder);
+
+// Writes all files of finished statistics to root.final_folder(). `add_examples` appends the
+// examples in dataset order.
+void write_final_statistics(const DataRoot& root, const Statistics& statistics,
+                            DocumentSource& documents,
+                            const std::function<void(ExamplesWriter&)>& add_examples);
 
 }  // namespace qkscope

@@ -12,7 +12,7 @@
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/yaml/yaml_config.h"
-#include "capture/stats_run/stats_config.h"
+#include "capture/stats_run/stats_plan.h"
 #include "input/checkpoint/hub_cache.h"
 #include "qkscope/hub.h"
 #include "study/cluster/slurm.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "capture/run/capture_config.h"
+#include "capture/run/capture_plan.h"
 #include "qkscope/analysis.h"
 #include "qkscope/capture.h"
 #include "qkscope/experimental/study.h"

@@ -13,8 +13,8 @@
 #include "capture/format/capture_source.h"
 #include "capture/format/data_root.h"
 #include "capture/format/metadata.h"
-#include "capture/stats_run/stats_folder.h"
 #include "capture/stats_run/stats_plan.h"
+#include "capture/stats_run/stats_run.h"
 #include "input/hub/client.h"
 #include "input/store/stored_folder.h"
 #include "qkscope/version.h"
@@ -184,7 +184,7 @@ bool SweepFolder::has_complete_statistics(const SweepRun& run) const {
 bool SweepFolder::has_any_statistics(const std::string& label) const {
   const auto address = parse_store_address(statistics(label));
   return address ? StoredFolder(*address).is_published()
-                 : StatsFolder(statistics(label)).finished();
+                 : DataRoot(statistics(label), kStatisticsRun).finished();
 }
 
 void SweepFolder::remove_leftover_parts(const SweepRun& run) const {
@@ -192,7 +192,7 @@ void SweepFolder::remove_leftover_parts(const SweepRun& run) const {
   if (run.data.empty() && has_complete_capture(run))
     DataRoot(capture(run.label)).remove_leftover_parts();
   if (run.statistics && has_complete_statistics(run))
-    StatsFolder(statistics(run.label)).remove_leftover_parts();
+    DataRoot(statistics(run.label), kStatisticsRun).remove_leftover_parts();
 }
 
 bool SweepFolder::has_current_analysis(const SweepConfig& config, const SweepRun& run) const {

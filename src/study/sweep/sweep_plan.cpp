@@ -10,7 +10,7 @@
 #include "capture/format/capture_source.h"
 #include "capture/format/metadata.h"
 #include "capture/run/capture_plan.h"
-#include "capture/run/run_inputs.h"
+#include "capture/run/example_source.h"
 #include "capture/stats_run/stats_plan.h"
 #include "qkscope/capture.h"
 #include "qkscope/hub.h"

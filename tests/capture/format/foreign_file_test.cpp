@@ -81,11 +81,6 @@ TEST(ForeignFile, NamesTheRowWithAnotherVectorLength) {
   const TemporaryFolder folder;
   EXPECT_THAT(complaint(write(folder, {.vector = lists({2, 2, 3})})),
               AllOf(HasSubstr("row 2"), HasSubstr("3 numbers")));
-}
-
-// Vectors of equal length of at least eight use the fast path of vector_pages.h.
-TEST(ForeignFile, NamesTheRowWithAnotherVectorLengthOnTheFastPath) {
-  const TemporaryFolder folder;
   EXPECT_THAT(complaint(write(folder, {.vector = lists({16, 16, 15})})),
               AllOf(HasSubstr("row 2"), HasSubstr("15 numbers")));
   // The total equals that of two rows of 16.
@@ -95,7 +90,7 @@ TEST(ForeignFile, NamesTheRowWithAnotherVectorLengthOnTheFastPath) {
               AllOf(HasSubstr("row 1"), HasSubstr("1 numbers"), HasSubstr("have 31")));
 }
 
-TEST(ForeignFile, NamesTheRowWithANullOnTheFastPath) {
+TEST(ForeignFile, NamesTheRowWithANullVectorOrElement) {
   const TemporaryFolder folder;
   EXPECT_THAT(complaint(write(folder, {.vector = lists({16, -1, 16})})),
               AllOf(HasSubstr("row 1"), HasSubstr("'vector'")));
@@ -109,7 +104,7 @@ TEST(ForeignFile, NamesTheRowWithANullOnTheFastPath) {
               AllOf(HasSubstr("row 2"), HasSubstr("'vector'")));
 }
 
-TEST(ForeignFile, ReadsEveryPageEncodingOnTheFastPath) {
+TEST(ForeignFile, ReadsVectorsOfEveryPageEncoding) {
   const TemporaryFolder folder;
   constexpr int kRows = 40;
   for (const int length : {8, 9, 16, 130}) {

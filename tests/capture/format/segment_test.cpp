@@ -16,7 +16,6 @@
 #include "capture/folders_in_memory.h"
 #include "capture/format/journal.h"
 #include "capture/format/layout.h"
-#include "capture/format/part_check.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
@@ -289,17 +288,17 @@ class PartOfOneRow : public testing::Test {
 
 TEST_F(PartOfOneRow, PassesTheCheckWhenConsistent) {
   write(3, std::vector<std::string_view>{"a"});
-  EXPECT_NO_THROW(check_part(Journal(folder_.path())));
+  EXPECT_NO_THROW(verify_part(Journal(folder_.path())));
 }
 
 TEST_F(PartOfOneRow, IsRefusedWithoutTokenStrings) {
   write(3, {});
-  EXPECT_THROW(check_part(Journal(folder_.path())), Error);
+  EXPECT_THROW(verify_part(Journal(folder_.path())), Error);
 }
 
 TEST_F(PartOfOneRow, IsRefusedWithMoreRowsThanTokens) {
   write(0, std::vector<std::string_view>{"a"});
-  EXPECT_THROW(check_part(Journal(folder_.path())), Error);
+  EXPECT_THROW(verify_part(Journal(folder_.path())), Error);
 }
 
 }  // namespace

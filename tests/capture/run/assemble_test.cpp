@@ -32,7 +32,7 @@ class AssemblyAhead : public CaptureFixture {
   void SetUp() override {  // needs no model
     set_thread_count(6);   // three of them work ahead
     write_part("expected");
-    Assembly(DataRoot(file("expected")), {part("expected")}).finish(true);
+    CaptureAssembler(DataRoot(file("expected")), {part("expected")}).finish(true);
     DataRoot(file("expected")).publish();
     expected_ = contents("expected");
   }
@@ -46,8 +46,8 @@ class AssemblyAhead : public CaptureFixture {
   // The part after its first `segments` segments.
   Journal begun(const std::string& name, std::size_t segments) const {
     const auto all = part(name);
-    auto begun = all.without_segments();
-    for (std::size_t i = 0; i < segments; ++i) begun.learn(all.entries()[i]);
+    auto begun = all.copy_without_entries();
+    for (std::size_t i = 0; i < segments; ++i) begun.add_in_memory(all.entries()[i]);
     return begun;
   }
   // Waits until `count` unfinished head files exist.
@@ -76,10 +76,10 @@ TEST_F(AssemblyAhead, BytesDoNotDependOnSegmentTiming) {
       write_part("out");
       const auto all = part("out");
       ASSERT_EQ(all.entries().size(), 13u);
-      Assembly assembly(DataRoot(file("out")), {begun("out", before)});
-      assembly.begin_ahead();
+      CaptureAssembler assembly(DataRoot(file("out")), {begun("out", before)});
+      assembly.start_background_work();
       for (auto i = before; i < all.entries().size(); ++i) {
-        assembly.learn(all.entries()[i]);
+        assembly.announce(all.entries()[i]);
         std::this_thread::sleep_for(pause);
       }
       assembly.finish(true);
@@ -95,8 +95,8 @@ TEST_F(AssemblyAhead, RespectsTheOpenFileLimit) {
   auto few = usual;
   few.rlim_cur = 80;  // fewer than two per head
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
-  Assembly assembly(DataRoot(file("out")), {part("out")});
-  assembly.begin_ahead();
+  CaptureAssembler assembly(DataRoot(file("out")), {part("out")});
+  assembly.start_background_work();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_NO_THROW(assembly.finish(true));
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
@@ -107,13 +107,13 @@ TEST_F(AssemblyAhead, RespectsTheOpenFileLimit) {
 TEST_F(AssemblyAhead, LeavesNoFileWhenTheRunIsInterrupted) {
   write_part("out");
   {
-    Assembly assembly(DataRoot(file("out")), {part("out")});
-    assembly.begin_ahead();
+    CaptureAssembler assembly(DataRoot(file("out")), {part("out")});
+    assembly.start_background_work();
     wait_for_files("out", kHeads);
   }
   EXPECT_TRUE(contents("out/.parts/final").empty());
   EXPECT_FALSE(fs::exists(file("out/l00h00q")));
-  Assembly(DataRoot(file("out")), {part("out")}).finish(true);  // a later run
+  CaptureAssembler(DataRoot(file("out")), {part("out")}).finish(true);  // a later run
   DataRoot(file("out")).publish();
   expect_same("out", expected_);
 }
@@ -124,8 +124,8 @@ TEST_F(AssemblyAhead, IgnoresLeftoversOfAKilledAssembly) {
   fs::create_directories(file("out/.parts/final/l00h00q"));
   write_text(file("out/.parts/final/l00h00q/data.parquet.partial"), "half of a file");
   write_text(file("out/.parts/final/l00h00q/data.parquet"), "of another version");
-  Assembly assembly(DataRoot(file("out")), {part("out")});
-  assembly.begin_ahead();
+  CaptureAssembler assembly(DataRoot(file("out")), {part("out")});
+  assembly.start_background_work();
   assembly.finish(true);
   DataRoot(file("out")).publish();
   expect_same("out", expected_);
@@ -141,8 +141,8 @@ TEST_F(AssemblyAhead, RefusesADamagedSegment) {
     segment.seekp(1000);
     segment << "other bytes";
     segment.close();
-    Assembly assembly(DataRoot(file("out")), {all});
-    assembly.begin_ahead();
+    CaptureAssembler assembly(DataRoot(file("out")), {all});
+    assembly.start_background_work();
     std::this_thread::sleep_for(std::chrono::milliseconds(3));
     try {
       assembly.finish(true);

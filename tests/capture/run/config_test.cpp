@@ -3,7 +3,7 @@
 
 #include "base/core/error.h"
 #include "capture/format/manifest.h"
-#include "capture/run/capture_config.h"
+#include "capture/run/capture_plan.h"
 #include "capture_fixture.h"
 #include "paths.h"
 

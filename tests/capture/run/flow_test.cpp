@@ -7,7 +7,7 @@
 #include "capture/run/batch_reader.h"
 #include "capture/run/capture_run.h"
 #include "capture/run/part_writer.h"
-#include "capture/run/position_sampler.h"
+#include "capture/run/selection.h"
 #include "capture_fixture.h"
 #include "engine/device/cpu/cpu_backend.h"
 
@@ -36,13 +36,13 @@ class CaptureFlow : public CaptureFixture {
 
 TEST(Packing, PacksBeyondTheMinimumWhileTokensFit) {
   const Packing by_number{.examples = 2, .tokens = 0};
-  EXPECT_TRUE(by_number.takes(1, 1'000'000, 1'000'000));
-  EXPECT_FALSE(by_number.takes(2, 0, 0));
+  EXPECT_TRUE(by_number.accepts(1, 1'000'000, 1'000'000));
+  EXPECT_FALSE(by_number.accepts(2, 0, 0));
   const Packing by_tokens{.examples = 1, .tokens = 100};
-  EXPECT_TRUE(by_tokens.takes(0, 0, 500));  // a batch holds at least one example
-  EXPECT_TRUE(by_tokens.takes(3, 60, 40));
-  EXPECT_FALSE(by_tokens.takes(3, 60, 41));
-  EXPECT_FALSE(by_tokens.takes(1024, 0, 0));  // the number of empty texts is limited
+  EXPECT_TRUE(by_tokens.accepts(0, 0, 500));  // a batch holds at least one example
+  EXPECT_TRUE(by_tokens.accepts(3, 60, 40));
+  EXPECT_FALSE(by_tokens.accepts(3, 60, 41));
+  EXPECT_FALSE(by_tokens.accepts(1024, 0, 0));  // the number of empty texts is limited
 }
 
 TEST_F(CaptureFlow, PacksConsecutiveExamplesUpToTheTokenLimit) {

@@ -1,10 +1,9 @@
 // Head selection on published models and in edge cases.
-#include "capture/run/head_selection.h"
-
 #include <gmock/gmock.h>
 
 #include "base/core/error.h"
 #include "base/numerics/python_random.h"
+#include "capture/run/selection.h"
 #include "capture_fixture.h"
 #include "engine/model/model_config.h"
 #include "input/checkpoint/checkpoint.h"

@@ -9,7 +9,6 @@
 
 #include "base/io/checksum.h"
 #include "capture/format/data_root.h"
-#include "capture/format/part_check.h"
 #include "disk_model.h"
 #include "kill_points.h"
 
@@ -104,7 +103,7 @@ class PowerCut : public CaptureFixture {
     const DataRoot root(file("cut/out"));
     for (const auto& shard : root.shards()) {
       if (!Journal::has_entries(root.part(shard))) continue;
-      EXPECT_NO_THROW(check_part(Journal(root.part(shard))));
+      EXPECT_NO_THROW(verify_part(Journal(root.part(shard))));
     }
   }
 

@@ -3,7 +3,7 @@
 
 #include "base/io/json.h"
 #include "base/numerics/python_random.h"
-#include "capture/run/position_sampler.h"
+#include "capture/run/selection.h"
 #include "paths.h"
 
 namespace qkscope {

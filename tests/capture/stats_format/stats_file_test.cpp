@@ -9,7 +9,7 @@
 
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
-#include "capture/stats_format/document_tables.h"
+#include "capture/stats_format/stats_tables.h"
 #include "error_message.h"
 #include "planted_statistics.h"
 #include "qkscope/tables.h"
@@ -153,8 +153,8 @@ TEST(StatsFile, RefusesSumsThatContradictTheDocumentLengths) {
   const TemporaryFolder folder;
   auto planted = planted_statistics();
   planted.statistics.positions[1].n += 1;
-  write_sums(folder.file("s.safetensors"), planted.statistics);
-  EXPECT_THAT(bad_input_message([&] { read_sums(folder.file("s.safetensors")); }),
+  write_sums_file(folder.file("s.safetensors"), planted.statistics);
+  EXPECT_THAT(bad_input_message([&] { read_sums_file(folder.file("s.safetensors")); }),
               HasSubstr("positions.body.n is 51, but its documents have 50 such tokens"));
 }
 

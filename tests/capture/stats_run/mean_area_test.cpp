@@ -85,8 +85,8 @@ TEST(MeanArea, IsUniformWithoutRope) {
 }
 
 TEST(ExactRows, AreEvenlySpacedAndIncludeTheLastRow) {
-  EXPECT_EQ(spread_rows(100, 4), (std::vector<std::int64_t>{24, 49, 74, 99}));
-  EXPECT_EQ(spread_rows(3, 8), (std::vector<std::int64_t>{0, 1, 2}));
+  EXPECT_EQ(evenly_spaced_rows(100, 4), (std::vector<std::int64_t>{24, 49, 74, 99}));
+  EXPECT_EQ(evenly_spaced_rows(3, 8), (std::vector<std::int64_t>{0, 1, 2}));
 }
 
 TEST(ExactRows, CountTheLargestKeys) {
@@ -95,7 +95,7 @@ TEST(ExactRows, CountTheLargestKeys) {
   p[1500] = 0.25f;
   p[30] = 0.125f;
   p[31] = 0.125f;
-  EXPECT_EQ(sorted_values(p), (std::vector<double>{4, 4, 4, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(key_counts_and_top_mass(p), (std::vector<double>{4, 4, 4, 1, 1, 1, 1, 1}));
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include "capture/folders_in_memory.h"
 #include "capture/format/segment.h"
 #include "capture/stats_run/run_state.h"
-#include "capture/stats_run/stats_folder.h"
 #include "capture/stats_run/stats_run.h"
 #include "planted_parts.h"
 #include "planted_statistics.h"
@@ -75,7 +74,7 @@ TEST(StatsMerge, TwoHundredShardsWith64OpenFilesHaveTheDocumentsOfOneRun) {
   const TemporaryFolder folder;
   const auto planted = planted_statistics();
   for (const std::int64_t count : {1, 200}) {
-    const StatsFolder root(folder.file(std::to_string(count)));
+    const DataRoot root(folder.file(std::to_string(count)), kStatisticsRun);
     for (std::int64_t i = 0; i < count; ++i) write_part(root, planted, {i, count}, kDocuments);
     const FewOpenFiles few;
     const auto result = merge_shards(root.path());
@@ -90,7 +89,7 @@ TEST(StatsMerge, TwoHundredShardsWith64OpenFilesHaveTheDocumentsOfOneRun) {
 TEST(StatsMerge, MergesWhenTheFirstShardHasNoDocuments) {
   const TemporaryFolder folder;
   const auto planted = planted_statistics();
-  const StatsFolder root(folder.file("out"));
+  const DataRoot root(folder.file("out"), kStatisticsRun);
   write_part(root, planted, {0, 3}, 0);
   for (std::int64_t i = 1; i < 3; ++i) write_part(root, planted, {i, 3}, 3);
   EXPECT_EQ(merge_shards(root.path()).examples, 2);

@@ -5,7 +5,7 @@
 
 #include "base/core/error.h"
 #include "base/io/folder.h"
-#include "capture/run/capture_config.h"
+#include "capture/run/capture_plan.h"
 #include "capture/run/capture_fixture.h"
 #include "paths.h"
 #include "study/compare/published.h"

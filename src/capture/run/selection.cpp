@@ -1,9 +1,9 @@
-#include "capture/run/head_selection.h"
+#include "capture/run/selection.h"
 
 #include <algorithm>
-#include <map>
+#include <cmath>
 #include <numeric>
-#include <set>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -15,8 +15,8 @@ namespace qkscope {
 namespace {
 
 // Returns the given indices sorted without duplicates, or all of [0, count).
-std::vector<std::int64_t> indices(const std::optional<std::vector<std::int64_t>>& given,
-                                  std::int64_t count, const std::string& key) {
+std::vector<std::int64_t> checked_indices(const std::optional<std::vector<std::int64_t>>& given,
+                                          std::int64_t count, const std::string& key) {
   std::vector<std::int64_t> all(static_cast<std::size_t>(count));
   std::iota(all.begin(), all.end(), 0);
   if (!given) return all;
@@ -28,12 +28,12 @@ std::vector<std::int64_t> indices(const std::optional<std::vector<std::int64_t>>
 }
 
 // Returns the heads that pass the filter, by layer.
-std::map<std::int64_t, std::vector<std::int64_t>> filtered(const ModelConfig& model,
-                                                           const HeadFilter& filter) {
+std::map<std::int64_t, std::vector<std::int64_t>> filtered_heads(const ModelConfig& model,
+                                                                 const HeadFilter& filter) {
   std::map<std::int64_t, std::vector<std::int64_t>> wanted;
   if (!filter.pairs) {
-    const auto heads = indices(filter.heads, model.n_heads, "capture.heads");
-    for (const auto layer : indices(filter.layers, model.n_layers, "capture.layers"))
+    const auto heads = checked_indices(filter.heads, model.n_heads, "capture.heads");
+    for (const auto layer : checked_indices(filter.layers, model.n_layers, "capture.layers"))
       wanted[layer] = heads;
     return wanted;
   }
@@ -63,15 +63,16 @@ std::vector<LayerHead> draw_heads(const std::vector<LayerHead>& candidates,
   return drawn;
 }
 
-bool slides(const ModelConfig& model, std::int64_t layer) {
+bool has_sliding_window(const ModelConfig& model, std::int64_t layer) {
   return model.layers[static_cast<std::size_t>(layer)].window > 0;
 }
 
-// Keys and values as in the state file of qk-sniffer.
+// Returns the keys head_sampling_* as qk-sniffer writes them to its state file.
 Json sampling_metadata(const ModelConfig& model, const HeadFilter& filter, std::size_t selected,
                        std::size_t selected_keys, std::int64_t excluded) {
   std::int64_t sliding = 0;
-  for (std::int64_t layer = 0; layer < model.n_layers; ++layer) sliding += slides(model, layer);
+  for (std::int64_t layer = 0; layer < model.n_layers; ++layer)
+    sliding += has_sliding_window(model, layer);
   Json metadata = {{"head_sampling_strategy", filter.sampling ? "random_query" : "all"},
                    {"head_sampling_selected_query_heads", selected},
                    {"head_sampling_selected_key_heads", selected_keys},
@@ -89,15 +90,41 @@ Json sampling_metadata(const ModelConfig& model, const HeadFilter& filter, std::
   return metadata;
 }
 
+// Finalizer of SplitMix64.
+std::uint64_t splitmix64(std::uint64_t value) {
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ull;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EBull;
+  return value ^ (value >> 31);
+}
+
+std::uint64_t combine_hash(std::uint64_t seed, std::uint64_t value) {
+  seed = (seed ^ value) * 0x9E3779B97F4A7C15ull;
+  return seed ^ (seed >> 32);
+}
+
+void keep_smallest_hashes(std::vector<std::int32_t>& positions, std::uint64_t seed,
+                          std::size_t rows) {
+  if (positions.size() <= rows) return;
+  const auto before = [seed](std::int32_t a, std::int32_t b) {
+    const auto hash_a = splitmix64(seed ^ splitmix64(static_cast<std::uint64_t>(a) + 1));
+    const auto hash_b = splitmix64(seed ^ splitmix64(static_cast<std::uint64_t>(b) + 1));
+    return hash_a != hash_b ? hash_a < hash_b : a < b;
+  };
+  const auto cut = positions.begin() + static_cast<std::ptrdiff_t>(rows);
+  std::nth_element(positions.begin(), cut, positions.end(), before);
+  positions.erase(cut, positions.end());
+  std::sort(positions.begin(), positions.end());
+}
+
 }  // namespace
 
 HeadSelection select_heads(const ModelConfig& model, const HeadFilter& filter) {
   HeadSelection selection;
   std::vector<LayerHead> candidates;
   std::int64_t left_out = 0;
-  const auto wanted = filtered(model, filter);
+  const auto wanted = filtered_heads(model, filter);
   for (const auto& [layer, heads] : wanted) {
-    const bool excluded = filter.full_attention_only && slides(model, layer);
+    const bool excluded = filter.full_attention_only && has_sliding_window(model, layer);
     (excluded ? selection.excluded_layers : selection.eligible_layers).push_back(layer);
     if (excluded) left_out += std::ssize(heads);
     if (excluded) continue;
@@ -123,6 +150,48 @@ HeadSelection select_heads(const ModelConfig& model, const HeadFilter& filter) {
         "capture: every selected head is in a cross-attention layer, which text does not use");
   selection.metadata = sampling_metadata(model, filter, selected.size(), keys.size(), left_out);
   return selection;
+}
+
+std::uint64_t sampling_seed(std::int64_t example_key, std::int64_t layer, char kind) {
+  std::uint64_t seed = 0x243F6A8885A308D3ull;
+  seed = combine_hash(seed, splitmix64(static_cast<std::uint64_t>(example_key)));
+  seed = combine_hash(seed, splitmix64(static_cast<std::uint64_t>(layer)));
+  return combine_hash(seed, splitmix64(static_cast<std::uint64_t>(kind)));
+}
+
+PositionSampler::PositionSampler(const SamplerOptions& options)
+    : options_(options), buckets_(options) {}
+
+float PositionSampler::probability(std::int32_t bucket) const {
+  switch (options_.type) {
+    case SamplerType::log_uniform:
+      return std::min(1.0f, std::ldexp(static_cast<float>(options_.base_rate), -bucket));
+    case SamplerType::uniform:
+      return static_cast<float>(
+          std::min(1.0, options_.base_rate / static_cast<double>(options_.min_bucket_size)));
+    case SamplerType::all:
+      return 1.0f;
+  }
+  return 1.0f;
+}
+
+std::vector<std::int32_t> PositionSampler::sample(std::uint64_t seed, std::int64_t length) const {
+  std::vector<std::int32_t> positions;
+  TorchUniform uniform(seed);
+  std::int64_t bucket_end = 0;
+  float p = 0.0f;
+  for (std::int64_t i = 0; i < length; ++i) {
+    if (i >= bucket_end) {
+      const auto here = bucket(i);
+      bucket_end = buckets_.positions(here).end;
+      p = probability(here);
+    }
+    if (options_.type == SamplerType::all || uniform() < p)
+      positions.push_back(static_cast<std::int32_t>(i));
+  }
+  if (options_.max_rows)
+    keep_smallest_hashes(positions, seed, static_cast<std::size_t>(*options_.max_rows));
+  return positions;
 }
 
 }  // namespace qkscope

@@ -1,0 +1,52 @@
+// Chooses what a capture stores: heads, by a filter and a seeded random draw, and token positions.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "base/io/json.h"
+#include "capture/format/buckets.h"
+#include "qkscope/capture.h"
+
+namespace qkscope {
+
+// The selected query heads and the key heads that they read.
+struct HeadSelection {
+  struct Layer {
+    std::set<std::int64_t> queries;
+    std::set<std::int64_t> keys;
+  };
+  // Selected heads by layer. Cross-attention layers are candidates too, so that draws agree with
+  // published captures, but heads drawn there produce no vectors and are left out.
+  std::map<std::int64_t, Layer> layers;
+  std::vector<std::int64_t> eligible_layers;  // layers with candidates
+  std::vector<std::int64_t> excluded_layers;  // sliding-window layers under full_attention_only
+  Json metadata;  // keys head_sampling_* of the state file and the dataset card
+};
+
+// Throws bad input for a layer or head that the model lacks and for a filter that leaves no head.
+HeadSelection select_heads(const ModelConfig& model, const HeadFilter& filter);
+
+// Seed for sampling one example, layer and kind ('q' or 'k').
+std::uint64_t sampling_seed(std::int64_t example_key, std::int64_t layer, char kind);
+
+// Samples token positions of an example. The result equals that of qk-sniffer bit for bit.
+class PositionSampler {
+ public:
+  explicit PositionSampler(const SamplerOptions& options);
+
+  std::int32_t bucket(std::int64_t position) const { return buckets_.of(position); }
+  float probability(std::int32_t bucket) const;  // of keeping a position in this bucket
+
+  // Returns the sampled positions of [0, length), ascending. If more than max_rows are sampled,
+  // keeps those with the smallest hash of seed and position, which is a deterministic choice.
+  std::vector<std::int32_t> sample(std::uint64_t seed, std::int64_t length) const;
+
+ private:
+  SamplerOptions options_;
+  Buckets buckets_;
+};
+
+}  // namespace qkscope

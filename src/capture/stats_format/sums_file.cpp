@@ -1,0 +1,397 @@
+// Writes and reads stats.safetensors: the sums of statistics as tensors, and settings as metadata.
+#include <algorithm>
+#include <functional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/core/error.h"
+#include "base/core/text.h"
+#include "base/io/json.h"
+#include "capture/stats_format/stats_file.h"
+#include "engine/statistics/attention_sums.h"
+#include "engine/statistics/moments.h"
+#include "input/checkpoint/safetensors.h"
+#include "qkscope/tensor.h"
+
+namespace qkscope {
+namespace {
+
+// ---- Layout: the lists of tensors and of metadata that writer and reader share ----
+
+using MomentKey = std::pair<VectorKind, VectorStage>;
+
+constexpr RowSet kSets[] = {RowSet::first, RowSet::body};
+
+std::string prefix_of(const MomentKey& key) {
+  return fmt::format("{}.{}.", kind_name(key.first), stage_name(key.second));
+}
+
+template <typename Layer>
+auto& set_of(Layer& layer, RowSet set) {
+  return set == RowSet::first ? layer.first : layer.body;
+}
+
+// Visits the tensors of the moments of one kind and stage in file order. Calls rows(name, set) for
+// the number of rows, and visit(name, shape, values) for each tensor, where values(layer) returns
+// the slice of one layer.
+template <typename Layers, typename Rows, typename Visit>
+void visit_moments(Layers& layers, const MomentKey& key, const Rows& rows, const Visit& visit) {
+  const auto count = std::ssize(layers);
+  for (const auto set : kSets) {
+    const auto prefix = fmt::format("{}{}.", prefix_of(key), set_name(set));
+    const HeadMoments& any = set_of(layers.front(), set);
+    const auto visit_field = [&](const char* name, auto values, const Shape& shape) {
+      visit(
+          prefix + name, shape,
+          [ set, values ](auto& layer) -> auto& { return set_of(layer, set).*values; });
+    };
+    const Shape per_head{count, any.heads};
+    const Shape per_channel{count, any.heads, any.dim};
+    rows(prefix + "n", set);
+    visit_field("mean", &HeadMoments::mean, per_channel);
+    visit_field("m2", &HeadMoments::m2, {count, any.heads, triangle_size(any.dim)});
+    visit_field("ct", &HeadMoments::ct, per_channel);
+    visit_field("cu", &HeadMoments::cu, per_channel);
+    visit_field("m3", &HeadMoments::m3, per_channel);
+    visit_field("m4", &HeadMoments::m4, per_channel);
+    visit_field("norm_mean", &HeadMoments::norm_mean, per_head);
+    visit_field("min", &HeadMoments::min, per_channel);
+    visit_field("max", &HeadMoments::max, per_channel);
+    visit_field("norm_max", &HeadMoments::norm_max, per_head);
+    if (any.pairs > 0 && key.second == VectorStage::pre)  // post may hold copies of pre
+      visit_field("pair_abs", &HeadMoments::pair_abs, {count, any.heads, any.pairs});
+  }
+  const BucketMoments& any = layers.front().buckets;
+  const auto visit_bucket = [&](const char* name, std::vector<double> BucketMoments::*values,
+                                std::int64_t width) {
+    visit(
+        prefix_of(key) + "bucket." + name,
+        Shape{count, any.heads, any.buckets, width}, [values](auto& layer) -> auto& {
+          return layer.buckets.*values;
+        });
+  };
+  visit_bucket("mean", &BucketMoments::mean, any.dim);
+  visit_bucket("m2", &BucketMoments::m2, any.dim);
+  if (!any.cov.empty()) visit_bucket("cov", &BucketMoments::cov, triangle_size(any.dim));
+}
+
+// Visits the tensors of groups B and C in file order; the last two exist only with group C.
+template <typename Attention, typename Visit>
+void visit_attention(Attention& a, bool all_keys, const Visit& visit) {
+  const auto columns = static_cast<std::int64_t>(a.columns.size());
+  const auto values = static_cast<std::int64_t>(a.document_columns.size());
+  visit("rows", Shape{a.buckets}, a.rows);
+  visit("sum", Shape{a.layers, a.heads, a.buckets, columns}, a.sum);
+  visit("square", Shape{a.layers, a.heads, a.buckets, columns}, a.square);
+  visit("max_logit", Shape{a.layers, a.heads, a.buckets}, a.max_logit);
+  visit("row_square", Shape{a.buckets + 1}, a.row_square);
+  visit("document_square", Shape{a.layers, a.heads, a.buckets + 1, columns}, a.document_square);
+  visit("document_cross", Shape{a.layers, a.heads, a.buckets + 1, columns}, a.document_cross);
+  visit("document_counts", Shape{values}, a.document_counts);
+  visit("document_sum", Shape{a.layers, a.heads, values}, a.document_sum);
+  visit("document_sum_square", Shape{a.layers, a.heads, values}, a.document_sum_square);
+  if (!all_keys) return;
+  visit("key_mass", Shape{a.layers, a.heads, a.buckets}, a.key_mass);
+  visit("key_observed", Shape{a.layers, a.heads, a.buckets}, a.key_observed);
+}
+
+// Keys of metadata that do not correspond to one field of Statistics. The file may hold more
+// metadata of the run.
+constexpr char kFormat[] = "format";
+constexpr char kRopeStyle[] = "rope_style";
+constexpr char kSettings[] = "settings";
+constexpr char kFirst[] = "first";      // repeats a setting for other programs
+constexpr char kBuckets[] = "buckets";  // repeats a setting for other programs
+
+template <typename S, typename Visit>
+void visit_metadata(S& s, const Visit& visit) {
+  visit("model_layers", s.layers);
+  visit("rope", s.ropes);
+  visit("rotary_dims", s.rotary);
+  visit("windows", s.windows);
+  visit("configuration", s.configuration);
+  visit("max_length", s.max_length);
+  visit("num_heads", s.heads);
+  visit("num_kv_heads", s.key_heads);
+  visit("head_dim", s.dim);
+  visit("attention_columns", s.attention.columns);
+  visit("attention_document_columns", s.attention.document_columns);
+}
+
+// ---- Writing ----
+
+// Declarations of the tensors of a file and the functions that write their data.
+class TensorList {
+ public:
+  using Write = std::function<void(SafetensorsWriter&)>;
+
+  void add(std::string name, DType dtype, const Shape& shape, Write write) {
+    places_.push_back({std::move(name), dtype, shape});
+    writes_.push_back(std::move(write));
+  }
+  // `values` is a vector, or a span over memory that must outlive the list.
+  template <typename Values>
+  void add(std::string name, const Shape& shape, Values values) {
+    QKSCOPE_ASSERT(shape.count() == std::ssize(values));
+    add(std::move(name), DTypeOf<typename Values::value_type>::value, shape,
+        [values = std::move(values)](SafetensorsWriter& file) {
+          file.write(std::as_bytes(std::span(values)));
+        });
+  }
+
+  void write(const std::string& path, const Metadata& metadata) const {
+    SafetensorsWriter file(path, places_, metadata);
+    for (const auto& write : writes_) write(file);
+    file.commit();
+  }
+
+ private:
+  std::vector<TensorDeclaration> places_;
+  std::vector<Write> writes_;
+};
+
+void add_moments(TensorList& list, const MomentKey& key, const std::vector<LayerMoments>& layers) {
+  if (layers.empty()) return;
+  const auto add_rows = [&](const std::string& name, RowSet set) {
+    list.add(name, Shape{1}, std::vector<std::int64_t>{set_of(layers.front(), set).positions.n});
+  };
+  visit_moments(
+      layers, key, add_rows, [&](const std::string& name, const Shape& shape, const auto& values) {
+        using T = typename std::decay_t<decltype(values(layers.front()))>::value_type;
+        list.add(name, DTypeOf<T>::value, shape, [&layers, values](SafetensorsWriter& file) {
+          for (const auto& layer : layers) file.write(std::as_bytes(std::span(values(layer))));
+        });
+      });
+}
+
+void add_positions(TensorList& list, const std::string& name,
+                   std::span<const PositionSums> positions) {
+  std::vector<std::int64_t> rows;
+  for (const auto& sums : positions) rows.push_back(sums.n);
+  const Shape shape{std::ssize(positions)};
+  list.add("positions." + name + ".n", shape, std::move(rows));
+  const auto add_field = [&](const char* field, double PositionSums::*value) {
+    std::vector<double> values;
+    for (const auto& sums : positions) values.push_back(sums.*value);
+    list.add(fmt::format("positions.{}.{}", name, field), shape, std::move(values));
+  };
+  add_field("t.mean", &PositionSums::t_mean);
+  add_field("t.m2", &PositionSums::t_m2);
+  add_field("u.mean", &PositionSums::u_mean);
+  add_field("u.m2", &PositionSums::u_m2);
+  add_field("tu.m2", &PositionSums::tu_m2);
+}
+
+Metadata file_metadata(const Statistics& s) {
+  Metadata metadata = s.metadata;
+  metadata[kFormat] = stats_layout::kFormatName;
+  metadata[kRopeStyle] = s.interleaved ? "interleaved" : "half";
+  metadata[kSettings] = settings_json(s.settings).dump();
+  metadata[kFirst] = std::to_string(s.settings.first);
+  metadata[kBuckets] = std::to_string(s.settings.buckets);
+  visit_metadata(s, [&](const char* name, const auto& value) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string>)
+      metadata[name] = value;
+    else
+      metadata[name] = Json(value).dump();
+  });
+  return metadata;
+}
+
+// ---- Reading ----
+
+class SumsReader {
+ public:
+  explicit SumsReader(const std::string& path) : path_(path), file_(path) {}
+
+  Statistics read() {
+    Statistics s;
+    read_metadata(s);
+    s.lengths = take<std::int64_t>("documents", Shape{size_of("documents")});
+    s.moment_layers = take<std::int64_t>("layers", Shape{size_of("layers")});
+    read_positions(s);
+    for (const auto kind : {VectorKind::query, VectorKind::key, VectorKind::value})
+      for (const auto stage : {VectorStage::pre, VectorStage::post})
+        if (has(prefix_of({kind, stage}) + "body.mean")) read_moments(s, {kind, stage});
+    if (!s.attention.columns.empty()) read_attention(s);
+    return s;
+  }
+
+ private:
+  bool has(const std::string& name) const { return file_.header().tensors.contains(name); }
+
+  std::int64_t size_of(const std::string& name) const {
+    const auto tensor = file_.tensor(name);
+    if (tensor.rank() != 1)
+      bad_input("{}: tensor {} has {} dimensions; expected 1", path_, in_quotes(name),
+                tensor.rank());
+    return tensor.dim(0);
+  }
+
+  template <typename T>
+  const T* data(const std::string& name, const Shape& shape) const {
+    const auto tensor = file_.tensor(name);
+    if (tensor.dtype() != DTypeOf<T>::value || !(tensor.shape() == shape))
+      bad_input("{}: tensor {} is {} {}; expected {} {}", path_, in_quotes(name),
+                dtype_name(tensor.dtype()), tensor.shape().to_string(),
+                dtype_name(DTypeOf<T>::value), shape.to_string());
+    return tensor.data<T>();
+  }
+  template <typename T>
+  std::vector<T> take(const std::string& name, const Shape& shape) const {
+    const T* values = data<T>(name, shape);
+    return {values, values + shape.count()};
+  }
+
+  const std::string& text(const char* name) const {
+    const auto found = file_.header().metadata.find(name);
+    if (found == file_.header().metadata.end())
+      bad_input("{}: its metadata has no {}; expected a file of `qkscope stats`", path_,
+                in_quotes(name));
+    return found->second;
+  }
+  void read_field(const char* name, std::string& value) const { value = text(name); }
+
+  void read_field(const char* name, std::int64_t& value) const {
+    value = parse_integer(text(name), path_ + ": " + name);
+    if (value < 0 || value > std::int64_t{1} << 40)
+      bad_input("{}: {} is {}; expected a size", path_, name, value);
+  }
+
+  template <typename T>
+  void read_field(const char* name, std::vector<T>& value) const try {
+    value = parse_json(text(name), path_ + " (" + name + ")").get<std::vector<T>>();
+  } catch (const Json::exception&) {
+    bad_input("{}: {} in its metadata is not a list as expected; the file is damaged", path_, name);
+  }
+
+  void read_metadata(Statistics& s) const {
+    if (text(kFormat) != stats_layout::kFormatName)
+      bad_input("{}: its format is {}; expected {}", path_, in_quotes(text(kFormat)),
+                in_quotes(stats_layout::kFormatName));
+    s.metadata = file_.header().metadata;
+    visit_metadata(s, [&](const char* name, auto& value) {
+      read_field(name, value);
+      s.metadata.erase(name);
+    });
+    for (const auto size : {s.ropes.size(), s.rotary.size(), s.windows.size()})
+      if (size != s.layers.size())
+        bad_input(
+            "{}: its metadata tells of {} layers in one place and {} in another; the file is "
+            "damaged",
+            path_, s.layers.size(), size);
+    s.interleaved = text(kRopeStyle) == "interleaved";
+    s.settings =
+        settings_from_json(parse_json(text(kSettings), path_ + " (" + kSettings + ")"), path_);
+    if (s.key_heads < 1 || s.heads % s.key_heads != 0 || s.dim < 1 || s.settings.bucket_size < 1)
+      bad_input(
+          "{}: {} query heads, {} key heads, {} dimensions, buckets of {}; the file is "
+          "damaged",
+          path_, s.heads, s.key_heads, s.dim, s.settings.bucket_size);
+    for (const char* own : {kFormat, kRopeStyle, kSettings, kFirst, kBuckets})
+      s.metadata.erase(own);
+  }
+
+  // Computes position sums from the document lengths and checks that the file agrees.
+  void read_positions(Statistics& s) const {
+    for (const auto length : s.lengths)
+      if (length < 0 || length > s.max_length)
+        bad_input("{}: a document has {} tokens; expected at most {}", path_, length, s.max_length);
+    const auto exact =
+        sum_positions(s.lengths, s.settings.first, s.settings.bucket_size, s.settings.buckets);
+    s.positions = {exact.first.sums(), exact.body.sums()};
+    for (const auto& bucket : exact.buckets) s.bucket_positions.push_back(bucket.sums());
+    for (const auto set : kSets) check_rows(s, set, fmt::format("positions.{}.n", set_name(set)));
+  }
+  void check_rows(const Statistics& s, RowSet set, const std::string& name) const {
+    const auto found = *data<std::int64_t>(name, Shape{1});
+    const auto expected = s.positions[static_cast<std::size_t>(set)].n;
+    if (found != expected)
+      bad_input("{}: {} is {}, but its documents have {} such tokens; the file is damaged", path_,
+                name, found, expected);
+  }
+
+  void read_moments(Statistics& s, const MomentKey& key) const {
+    const auto prefix = prefix_of(key);
+    const auto& tensors = file_.header().tensors;
+    const auto stored = tensors.find(prefix + "body.pair_abs");
+    const bool has_pairs = stored != tensors.end() && !stored->second.shape.empty();
+    const auto pairs = has_pairs ? stored->second.shape.back() : 0;  // rotary, equal in all layers
+    std::vector<LayerMoments> layers;
+    for (const auto layer : s.moment_layers) {
+      if (std::find(s.layers.begin(), s.layers.end(), layer) == s.layers.end())
+        bad_input("{}: layer {} has moments, but is none of the model's; the file is damaged",
+                  path_, layer);
+      layers.push_back(empty_layer({key.first == VectorKind::query ? s.heads : s.key_heads, s.dim,
+                                    pairs, s.settings.buckets, has(prefix + "bucket.cov")}));
+      for (const auto set : kSets)
+        set_of(layers.back(), set).positions = s.positions[static_cast<std::size_t>(set)];
+    }
+    if (layers.empty()) return;
+    const auto check = [&](const std::string& name, RowSet set) { check_rows(s, set, name); };
+    visit_moments(layers, key, check,
+                  [&](const std::string& name, const Shape& shape, const auto& values) {
+                    using T = typename std::decay_t<decltype(values(layers.front()))>::value_type;
+                    const T* from = data<T>(name, shape);
+                    const auto size = shape.count() / std::ssize(layers);
+                    for (auto& layer : layers) {
+                      values(layer).assign(from, from + size);
+                      from += size;
+                    }
+                  });
+    for (auto& layer : layers)
+      for (std::size_t b = 0; b < layer.buckets.n.size(); ++b)
+        layer.buckets.n[b] = s.bucket_positions[b].n;
+    s.moments[key] = std::move(layers);
+  }
+
+  void read_attention(Statistics& s) const {
+    AttentionStatistics& a = s.attention;
+    if (a.columns != column_names(s.settings))
+      bad_input(
+          "{}: its columns of attention are not those of its settings; the file is of "
+          "another version: make the statistics again",
+          path_);
+    a.layers = std::ssize(s.layers);
+    a.heads = s.heads;
+    a.buckets = s.settings.buckets;
+    a.documents = std::ssize(s.lengths);
+    const auto visit = [&](const char* name, const Shape& shape, auto& values) {
+      using T = typename std::decay_t<decltype(values)>::value_type;
+      values = take<T>(fmt::format("attention.{}", name), shape);
+    };
+    visit_attention(a, s.settings.all_keys, visit);
+  }
+
+  std::string path_;
+  SafetensorsFile file_;
+};
+
+}  // namespace
+
+void write_sums_file(const std::string& path, const Statistics& s) {
+  TensorList list;
+  list.add("layers", Shape{std::ssize(s.moment_layers)}, std::span(s.moment_layers));
+  list.add("documents", Shape{std::ssize(s.lengths)}, std::span(s.lengths));
+  for (const auto set : kSets)
+    add_positions(list, std::string(set_name(set)),
+                  std::span(s.positions).subspan(static_cast<std::size_t>(set), 1));
+  add_positions(list, "bucket", s.bucket_positions);
+  for (const auto& [key, layers] : s.moments) add_moments(list, key, layers);
+  const auto visit = [&](const char* name, const Shape& shape, const auto& values) {
+    list.add(fmt::format("attention.{}", name), shape, std::span(values));
+  };
+  if (!s.attention.empty()) visit_attention(s.attention, !s.attention.key_mass.empty(), visit);
+  list.write(path, file_metadata(s));
+}
+
+Statistics read_sums_file(const std::string& path) {
+  return SumsReader(path).read();
+}
+
+}  // namespace qkscope
