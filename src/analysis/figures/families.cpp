@@ -1,16 +1,11 @@
 // Comparison of model families.
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include <fmt/format.h>
 
-#include "analysis/figures/panels.h"
-#include "analysis/figures/registry.h"
-#include "analysis/figures/run_axis.h"
-#include "analysis/figures/script.h"
+#include "analysis/figures/run_plots.h"
 #include "analysis/figures/style.h"
-#include "base/core/numbers.h"
 
 namespace qkscope {
 namespace {
@@ -43,7 +38,7 @@ std::vector<Family> families_of(const Results& results) {
   const auto& separation = rotated.reals("separation_strength");
   for (std::size_t row = 0; row < rotated.rows(); ++row) {
     if (std::isnan(bias[row]) || std::isnan(separation[row])) continue;
-    auto& family = families[of_run[static_cast<std::size_t>(rotated.run()[row])]];
+    auto& family = families[of_run[rotated.run()[row]]];
     family.bias.push_back(bias[row]);
     family.separation.push_back(separation[row]);
     family.rows.push_back(row);
@@ -54,57 +49,6 @@ std::vector<Family> families_of(const Results& results) {
 
 Figure no_comparison(const std::vector<Family>& families) {
   return families.empty() ? Figure() : nothing_to_draw(kOneFamily);
-}
-
-const std::string& colour_of(std::size_t family) {
-  return style::kFamilies[family % style::kFamilies.size()];
-}
-
-int point_of(std::size_t family) {
-  return style::kFamilyPoints[family % std::size(style::kFamilyPoints)];
-}
-
-std::vector<double> all_biases(const std::vector<Family>& families) {
-  std::vector<double> all;
-  for (const auto& family : families) all.insert(all.end(), family.bias.begin(), family.bias.end());
-  return all;
-}
-
-// Histograms of the bias, one per family over common bins.
-struct BiasBins {
-  double low = 0;
-  double high = 0;
-  Table table;
-  double tallest = 0;
-
-  double edge(int bin) const { return low + (high - low) * bin / kFamilyBins; }
-  std::size_t bin_of(double value) const {
-    const double place = std::floor(kFamilyBins * (value - low) / (high - low));
-    return static_cast<std::size_t>(std::clamp(place, 0.0, kFamilyBins - 1.0));
-  }
-};
-
-BiasBins bias_bins(const std::vector<Family>& families) {
-  const auto all = all_biases(families);
-  BiasBins bins;
-  bins.low = quantile_of(all, 0.01);
-  bins.high = quantile_of(all, 0.99);
-  if (!(bins.high > bins.low)) bins.high = bins.low + 1;
-  bins.table =
-      empty_table("integer panel, real low, real high, real fraction, integer heads, text family");
-  for (std::size_t i = 0; i < families.size(); ++i) {
-    std::vector<std::int64_t> counts(kFamilyBins, 0);
-    for (const double value : families[i].bias) ++counts[bins.bin_of(value)];
-    const auto total = static_cast<double>(families[i].bias.size());
-    for (int bin = 0; bin < kFamilyBins; ++bin) {
-      const auto count = counts[static_cast<std::size_t>(bin)];
-      const double fraction = static_cast<double>(count) / total;
-      bins.tallest = std::max(bins.tallest, fraction);
-      bins.table.add({static_cast<std::int64_t>(i), bins.edge(bin), bins.edge(bin + 1), fraction,
-                      count, one_line(families[i].name)});
-    }
-  }
-  return bins;
 }
 
 double positive_share(const std::vector<double>& values) {
@@ -120,66 +64,71 @@ std::string plot_bias_bins(std::size_t i, double mean, double scale) {
       "set arrow from first 0, graph 0 to first 0, graph 1 nohead dt 2 lw 0.6 lc rgb '{2}' front\n"
       "plot data using ($1 == {3} ? 0.5 * ($2 + $3) * {4} : NaN):(0):($2 * {4}):($3 * {4}):(0):4 "
       "with boxxyerror fillstyle solid 0.85 noborder lc rgb '{5}'\n",
-      mean * scale, style::kInk, style::kFaint, i, scale, colour_of(i));
+      mean * scale, style::kInk, style::kFaint, i, scale, family_entry(i, "").colour);
 }
 
-// One row per head of every family. The names of a few outstanding heads within the axis are shown.
+// One row per head of every family, in the order of the families.
 struct FamilyPoints {
-  Table table;
-  std::vector<double> bias;  // (heads)
-  std::vector<double> separation;
-  std::vector<KeyEntry> key;
+  std::vector<double> bias;        // (heads)
+  std::vector<double> separation;  // (heads)
+  std::vector<std::size_t> rows;   // (heads): of rotated.parquet
 };
 
 // Names of the five heads farthest from the medians, among those that the axis does not cut off.
-std::vector<std::string> family_head_names(const Results& results, const FamilyPoints& points,
-                                           const std::vector<std::size_t>& rows) {
+std::vector<std::string> family_head_names(const Results& results, const FamilyPoints& points) {
   const Frame& rotated = results.frame("rotated");
   const double low = quantile_of(points.bias, 0.005);
   const double high = quantile_of(points.bias, 0.995);
-  std::vector<std::string> names(rows.size());
+  std::vector<std::string> names(points.rows.size());
   std::size_t shown = 0;
-  for (const auto i : outstanding(points.separation, points.bias, rows.size())) {
+  for (const auto i : find_outliers(points.separation, points.bias, names.size())) {
     if (points.bias[i] < low || points.bias[i] > high) continue;
-    const auto& run = results.runs()[static_cast<std::size_t>(rotated.run()[rows[i]])];
-    names[i] = fmt::format("{} {}.{}", shortened(run.title, 14),
-                           rotated.integers_with_gaps("layer")[rows[i]], rotated.heads()[rows[i]]);
+    const auto row = points.rows[i];
+    names[i] = fmt::format("{} {}.{}", shortened(results.runs()[rotated.run()[row]].title, 14),
+                           rotated.integers_with_gaps("layer")[row], rotated.heads()[row]);
     if (++shown == 5) break;
   }
   return names;
 }
 
-FamilyPoints family_points(const Results& results, const std::vector<Family>& families) {
+FamilyPoints family_points(const std::vector<Family>& families) {
   FamilyPoints points;
-  points.table = empty_table(
+  const auto append = [](const auto& from, auto& to) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  for (const auto& family : families) {
+    append(family.bias, points.bias);
+    append(family.separation, points.separation);
+    append(family.rows, points.rows);
+  }
+  return points;
+}
+
+// The CSV of the points, and the legend with the correlation of each family.
+std::pair<Table, std::vector<LegendEntry>> family_table(const Results& results,
+                                                        const std::vector<Family>& families,
+                                                        const FamilyPoints& points) {
+  Table table = empty_table(
       "integer family_index, real separation_strength, real bias_strength, real r_family, integer "
       "layer, integer head, text name, text family, text model");
-  std::vector<std::size_t> rows;
-  for (const auto& family : families) {
-    points.bias.insert(points.bias.end(), family.bias.begin(), family.bias.end());
-    points.separation.insert(points.separation.end(), family.separation.begin(),
-                             family.separation.end());
-    rows.insert(rows.end(), family.rows.begin(), family.rows.end());
-  }
-  const auto names = family_head_names(results, points, rows);
+  std::vector<LegendEntry> legend;
+  const auto names = family_head_names(results, points);
   const Frame& rotated = results.frame("rotated");
   const auto& layers = rotated.integers("layer");
-  const auto& heads = rotated.heads();
   std::size_t place = 0;
   for (std::size_t i = 0; i < families.size(); ++i) {
     const auto& family = families[i];
     const double r = correlation_of(family.separation, family.bias);
-    points.key.push_back(
-        {fmt::format("{}, {{/:Italic r}} = {:.2f}", escaped_markup(family.name), r), colour_of(i),
-         point_of(i)});
+    legend.push_back(family_entry(
+        i, fmt::format("{}, {{/:Italic r}} = {:.2f}", escaped_markup(family.name), r)));
     for (std::size_t j = 0; j < family.rows.size(); ++j) {
       const auto row = family.rows[j];
-      points.table.add({static_cast<std::int64_t>(i), family.separation[j], family.bias[j], r,
-                        layers[row], heads[row], names[place++], one_line(family.name),
-                        results.label(rotated.run()[row])});
+      table.add({as_cell(i), family.separation[j], family.bias[j], r, layers[row],
+                 rotated.heads()[row], names[place++], one_line(family.name),
+                 results.label(rotated.run()[row])});
     }
   }
-  return points;
+  return {std::move(table), std::move(legend)};
 }
 
 }  // namespace
@@ -187,29 +136,41 @@ FamilyPoints family_points(const Results& results, const std::vector<Family>& fa
 Figure bias_histogram(const Results& results) {
   const auto families = families_of(results);
   if (families.size() < 2) return no_comparison(families);
-  BiasBins bins = bias_bins(families);
-  const Unit unit = unit_for({all_biases(families)}, "per token");
-  const Panels panels({.count = static_cast<int>(families.size()),
-                       .columns = 3,
-                       .aspect = 0.7,
-                       .top = 0.3,
-                       .x_label = fmt::format("bias ({})", unit.text),
-                       .y_label = "fraction of heads"});
+  const auto biases = family_points(families).bias;
+  HistogramBins bins{quantile_of(biases, 0.01), quantile_of(biases, 0.99), kFamilyBins};
+  if (!(bins.high > bins.low)) bins.high = bins.low + 1;
+  const auto unit = axis_unit({biases}, "per token");
   Figure figure;
   figure.title = "Positional bias of families of models";
-  panels.begin(figure);
-  figure.script +=
-      fmt::format("set xrange [{}:{}]\nset xtics {}\nset yrange [0:{}]\nset ytics {}\nunset grid\n",
-                  bins.low * unit.scale, bins.high * unit.scale,
-                  round_step((bins.high - bins.low) * unit.scale, 4), 1.08 * bins.tallest,
-                  round_step(bins.tallest, 3));
-  for (std::size_t i = 0; i < families.size(); ++i)
-    figure.script +=
-        panels.panel(static_cast<int>(i), fmt::format("{}: {:.0f} % positive", families[i].name,
-                                                      100 * positive_share(families[i].bias))) +
-        plot_bias_bins(i, mean_of(families[i].bias), unit.scale);
-  figure.script += panels.end();
-  figure.data = std::move(bins.table);
+  figure.data =
+      empty_table("integer panel, real low, real high, real fraction, integer heads, text family");
+  double tallest = 0;
+  for (std::size_t i = 0; i < families.size(); ++i) {
+    const auto counts = bins.count_values(families[i].bias);
+    for (int bin = 0; bin < kFamilyBins; ++bin) {
+      const auto count = counts[static_cast<std::size_t>(bin)];
+      const double fraction =
+          static_cast<double>(count) / static_cast<double>(families[i].bias.size());
+      tallest = std::max(tallest, fraction);
+      figure.data.add({as_cell(i), bins.edge(bin), bins.edge(bin + 1), fraction, count,
+                       one_line(families[i].name)});
+    }
+  }
+  const PanelGrid grid({.count = families.size(),
+                        .columns = 3,
+                        .aspect = 0.7,
+                        .top = 0.3,
+                        .x_label = fmt::format("bias ({})", unit.text),
+                        .y_label = "fraction of heads"});
+  const auto settings = fmt::format(
+      "set xrange [{}:{}]\nset xtics {}\nset yrange [0:{}]\nset ytics {}\nunset grid\n",
+      bins.low * unit.scale, bins.high * unit.scale,
+      round_step((bins.high - bins.low) * unit.scale, 4), 1.08 * tallest, round_step(tallest, 3));
+  grid.draw(figure, settings, [&](std::size_t i) -> PanelGrid::Panel {
+    const auto& bias = families[i].bias;
+    return {fmt::format("{}: {:.0f} % positive", families[i].name, 100 * positive_share(bias)),
+            plot_bias_bins(i, mean_of(bias), unit.scale)};
+  });
   figure.caption =
       "bias_strength (mu_q_a alpha_k, per token) of all heads of a family of models: fraction of "
       "its heads in each bin; the last hundredth of all heads at either end stands in the last "
@@ -220,16 +181,17 @@ Figure bias_histogram(const Results& results) {
 Figure family_scatter(const Results& results) {
   const auto families = families_of(results);
   if (families.size() < 2) return no_comparison(families);
-  FamilyPoints points = family_points(results, families);
-  const Unit unit = unit_for({points.bias}, "per token");
+  const auto points = family_points(families);
+  auto [table, entries] = family_table(results, families, points);
+  const auto unit = axis_unit({points.bias}, "per token");
   // Clip the axis at the 0.5th and 99.5th percentile: outliers would compress all other heads.
   const double low = quantile_of(points.bias, 0.005) * unit.scale;
   const double high = quantile_of(points.bias, 0.995) * unit.scale;
   const double margin = std::max(0.05 * (high - low), 1e-12);
-  const Key legend(points.key, style::kColumn);
+  const Legend legend(entries, style::kColumn);
   Figure figure;
   figure.title = "Bias against separation by family";
-  figure.data = std::move(points.table);
+  figure.data = std::move(table);
   figure.width = style::kColumn;
   figure.height = 0.4 + 2.0 + legend.height() + 0.06;
   figure.script =
@@ -246,7 +208,7 @@ Figure family_scatter(const Results& results) {
     figure.script += fmt::format(
         ", \\\n  data using ($1 == {} ? $2 : NaN):($3 * {}) with points pt {} ps 0.22*mark lc rgb "
         "'#70{}'",
-        i, unit.scale, point_of(i), colour_of(i).substr(1));
+        i, unit.scale, entries[i].point_type, entries[i].colour.substr(1));
   figure.script += fmt::format(
       ", \\\n  data using 2:($3 * {}):(strcol(7)) with labels left offset 0.4, 0.25 font ',{}' "
       "noenhanced tc rgb '{}'\n",

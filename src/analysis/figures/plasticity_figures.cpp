@@ -1,14 +1,11 @@
-// Attention plasticity over the runs, and against the position of the query.
+// Attention plasticity against the position of the query.
 #include <algorithm>
 #include <cmath>
 #include <map>
 
 #include <fmt/format.h>
 
-#include "analysis/figures/panels.h"
-#include "analysis/figures/registry.h"
-#include "analysis/figures/run_axis.h"
-#include "analysis/figures/run_series.h"
+#include "analysis/figures/results.h"
 #include "analysis/figures/script.h"
 #include "analysis/figures/style.h"
 #include "base/core/numbers.h"
@@ -39,10 +36,10 @@ class CommonBins {
     if (!frame.has("bin_low") || !frame.has("bin_high")) return;
     low_ = &frame.reals("bin_low");
     high_ = &frame.reals("bin_high");
-    std::map<std::pair<int, std::int64_t>, std::pair<double, double>> edges;
+    std::map<std::pair<std::size_t, std::int64_t>, std::pair<double, double>> edges;
     std::vector<bool> same(width_.size(), true);
     for (std::size_t row = 0; row < frame.rows(); ++row) {
-      const auto group = static_cast<std::size_t>(groups.of_row[row]);
+      const auto group = groups.of_row[row];
       const std::pair<double, double> here = {(*low_)[row], (*high_)[row]};
       const auto found = edges.emplace(std::pair{groups.of_row[row], numbers_[row]}, here).first;
       same[group] = same[group] && found->second == here;
@@ -53,7 +50,7 @@ class CommonBins {
   }
 
   std::int64_t number(std::size_t row) const {
-    const double width = width_[static_cast<std::size_t>(groups_.of_row[row])];
+    const double width = width_[groups_.of_row[row]];
     if (!(width > 0)) return numbers_[row];
     return static_cast<std::int64_t>(0.5 * ((*low_)[row] + (*high_)[row]) / width);
   }
@@ -101,20 +98,20 @@ void add_means(const Results& results, const PanelGroups& groups, Profiles& prof
   const Frame& frame = results.frame("head_profile");
   const ProfileColumns columns(frame);
   const CommonBins common(groups, frame);
-  std::map<std::pair<int, std::int64_t>, ProfilePoint> bins;  // (group, bin)
+  std::map<std::pair<std::size_t, std::int64_t>, ProfilePoint> bins;  // (group, bin)
   for (std::size_t row = 0; row < frame.rows(); ++row)
     if (columns.is_valid(row)) bins[{groups.of_row[row], common.number(row)}].add(columns, row);
   for (const auto& [place, bin] : bins) {
-    const auto& group = groups.groups[static_cast<std::size_t>(place.first)];
+    const auto& group = groups.groups[place.first];
     const double mean = mean_of(bin.values);
     // Heads see the same texts, so their errors are correlated: the mean of the standard errors is
     // an upper bound of the standard error of the mean for any correlation.
     const double half = 1.96 * mean_of(bin.errors);
     profiles.band = profiles.band || !std::isnan(half);
     profiles.model_free = profiles.model_free || !bin.free_values.empty();
-    profiles.table.add({std::int64_t{place.first}, kMeanLine, mean_of(bin.positions), mean,
-                        mean - half, mean + half, mean_of(bin.free_values), std::int64_t{-1},
-                        std::int64_t{-1}, results.label(group.run), group.attention});
+    profiles.table.add({as_cell(place.first), kMeanLine, mean_of(bin.positions), mean, mean - half,
+                        mean + half, mean_of(bin.free_values), std::int64_t{-1}, std::int64_t{-1},
+                        results.label(group.run), group.attention});
   }
   profiles.means = bins.size();
 }
@@ -134,7 +131,7 @@ void add_heads(const Results& results, const PanelGroups& groups, Profiles& prof
                        layers[last] == layers[first] && heads[last] == heads[first];
          ++last)
       if (columns.is_valid(last)) rows.push_back(last);
-    const auto group = static_cast<std::size_t>(groups.of_row[first]);
+    const auto group = groups.of_row[first];
     const std::size_t together = (rows.size() + kMostPoints - 1) / kMostPoints;
     for (std::size_t begin = 0; begin < rows.size(); begin += together) {
       ProfilePoint point;
@@ -143,10 +140,9 @@ void add_heads(const Results& results, const PanelGroups& groups, Profiles& prof
       const auto place = static_cast<std::size_t>(profiles.table.rows());
       if (profiles.last[group] == 0) profiles.first[group] = place;
       profiles.last[group] = place;
-      profiles.table.add({static_cast<std::int64_t>(group), line, mean_of(point.positions),
-                          mean_of(point.values), kNan, kNan, mean_of(point.free_values),
-                          layers[first], heads[first], results.label(frame.run()[first]),
-                          groups.groups[group].attention});
+      profiles.table.add({as_cell(group), line, mean_of(point.positions), mean_of(point.values),
+                          kNan, kNan, mean_of(point.free_values), layers[first], heads[first],
+                          results.label(frame.run()[first]), groups.groups[group].attention});
     }
   }
 }
@@ -175,49 +171,6 @@ std::string plot_profiles(const Profiles& profiles, std::size_t group) {
 
 }  // namespace
 
-Figure plasticity_trajectory(const Results& results) {
-  const Frame& metrics = results.frame("head_metrics");
-  const Frame& rotated = results.frame("rotated");
-  RunTable table(results);
-  const auto add = [&](const char* column) {
-    return table.add_mean(column, by_run(results, metrics, metrics.reals(column)),
-                          {.quantity = column});
-  };
-  const auto first = add("ap_first20");
-  const auto last = add("ap_last20");
-  const auto biases = by_run(results, rotated, rotated.reals("bias_strength"));
-  const auto bias = table.add_mean("bias_strength", biases, {.quantity = "bias_strength"});
-  const Unit unit = unit_for(biases, "per token");
-  const auto no_band = [](Series series) {
-    series.low = series.high = series.middle;
-    return series;
-  };
-  const std::vector<Series> ends = {
-      no_band(
-          RunTable::mean_series("first 20 % of positions", style::kQuery, style::kCircle, first)),
-      no_band(RunTable::mean_series("last 20 %", style::kNope, style::kSquare, last))};
-  const std::vector<Series> below = {
-      no_band(RunTable::mean_series("", style::kAccent, style::kCircle, bias))};
-  Figure figure;
-  figure.title = "Plasticity at the beginning and the end of the context";
-  figure.caption =
-      "Above: attention plasticity averaged over the first (ap_first20) and the last fifth "
-      "(ap_last20) of query positions, means over heads; the gap between them is shaded. "
-      "Below: mean bias strength (mu_q_a alpha_k, per token). Dashed lines separate phases." +
-      table.bars_note();
-  const auto shaded =
-      fmt::format("  data using 1:{}:{} with filledcurves fill solid noborder lc rgb '{}', \\\n",
-                  first.first, last.first, style::kHair);
-  const auto runs = results.runs().size();
-  return table.draw(
-      std::move(figure),
-      {{"attention plasticity", "set yrange [0:1]\nset ytics 0.2\n",
-        with_lines(plot_series(ends, runs), shaded)},
-       {fmt::format("mean bias ({})", unit.text), "set yrange [*<0:*]\nset ytics autofreq\n",
-        plot_series(below, runs, unit.scale), all_empty(biases)}},
-      {.key = key_of(ends)});
-}
-
 Figure plasticity_profile(const Results& results) {
   const Frame& frame = results.frame("head_profile");
   const PanelGroups groups(results, frame);
@@ -238,24 +191,21 @@ Figure plasticity_profile(const Results& results) {
       profiles.band ? " Red band: 1.96 times the mean of the heads' standard errors over texts, at "
                       "least as wide as the 95 % interval of the mean over texts."
                     : "",
-      groups.split() ? " Heads of different attention kinds have panels of their own." : "");
-  const Panels panels({.count = groups.count(),
-                       .own_ranges = true,
-                       .x_label = "query position (tokens)",
-                       .y_label = "attention plasticity"});
-  panels.begin(figure);
-  const bool alone = groups.count() == 1;
+      groups.note());
+  const PanelGrid grid({.count = groups.groups.size(),
+                        .own_ranges = true,
+                        .x_label = "query position (tokens)",
+                        .y_label = "attention plasticity"});
+  const bool alone = groups.groups.size() == 1;
   const auto last = largest_by_group(groups, frame, "position");
-  figure.script += fmt::format(
+  const auto settings = fmt::format(
       "set yrange [0:1]\nset ytics {}\nunset grid\nset format x '%.0s%c'\n", alone ? 0.2 : 0.5);
-  for (std::size_t i = 0; i < groups.groups.size(); ++i) {
+  grid.draw(figure, settings, [&](std::size_t i) -> PanelGrid::Panel {
     const double step = token_step(last[i], alone ? 5 : 2);
-    figure.script += panels.panel(static_cast<int>(i), groups.groups[i].title) +
-                     token_tics("x", step, is_in_thousands(step)) +
-                     fmt::format("set xrange [0:{}]\n", 1.02 * last[i]) +
-                     plot_profiles(profiles, i);
-  }
-  figure.script += panels.end();
+    return {groups.groups[i].title, token_tics("x", step, is_in_thousands(step)) +
+                                        fmt::format("set xrange [0:{}]\n", 1.02 * last[i]) +
+                                        plot_profiles(profiles, i)};
+  });
   figure.data = std::move(profiles.table);
   return figure;
 }

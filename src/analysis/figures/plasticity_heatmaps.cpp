@@ -7,8 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "analysis/figures/panels.h"
-#include "analysis/figures/registry.h"
+#include "analysis/figures/results.h"
 #include "analysis/figures/script.h"
 #include "analysis/figures/style.h"
 
@@ -27,7 +26,7 @@ class DistanceBins {
         high_(frame.reals(axis + "_high")),
         width_(groups.groups.size(), 0) {
     for (std::size_t row = 0; row < frame.rows(); ++row) {
-      double& widest = width_[static_cast<std::size_t>(groups.of_row[row])];
+      double& widest = width_[groups.of_row[row]];
       widest = std::max(widest, high_[row] - low_[row]);
     }
   }
@@ -66,7 +65,7 @@ std::map<PairPlace, PairSum> pooled_pairs(const PanelGroups& groups, const Frame
   std::map<PairPlace, PairSum> cells;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
     if (std::isnan(values[row]) || pairs[row] == 0) continue;
-    auto& sum = cells[{groups.of_row[row], column(row), row_number(row)}];
+    auto& sum = cells[{as_cell(groups.of_row[row]), column(row), row_number(row)}];
     const auto weight = static_cast<double>(weights[row]);
     sum.weighted += values[row] * weight;
     sum.weight += weight;
@@ -127,10 +126,10 @@ std::string plot_few_pairs(std::size_t group) {
   return text;
 }
 
-HoverCell pair_hover(const Panels& panels, const PairCell& cell, const PairAxis& x,
+HoverCell pair_hover(const PanelGrid& grid, const PairCell& cell, const PairAxis& x,
                      const PairAxis& y) {
   const auto group = static_cast<std::size_t>(cell.group);
-  const auto box = panels.box(static_cast<int>(cell.group));
+  const auto box = grid.box(group);
   const auto across = [&](double value) {
     return box.left +
            (box.right - box.left) * (value - x.low[group]) / (x.high[group] - x.low[group]);
@@ -146,43 +145,39 @@ HoverCell pair_hover(const Panels& panels, const PairCell& cell, const PairAxis&
 // Draws one panel per head group. CSV columns: panel, four edges, ap, n_pairs.
 void draw_pair_cells(const PanelGroups& groups, const std::vector<PairCell>& cells,
                      const PairAxis& x, const PairAxis& y, Figure& figure) {
-  const Panels panels({.count = groups.count(),
-                       .right = 0.55,
-                       .own_ranges = true,
-                       .x_label = x.label,
-                       .y_label = y.label});
-  panels.begin(figure);
-  figure.script +=
+  const PanelGrid grid({.count = groups.groups.size(),
+                        .right = 0.55,
+                        .own_ranges = true,
+                        .x_label = x.label,
+                        .y_label = y.label});
+  const auto settings =
       palette(style::kCividis) +
       fmt::format(
           "set cbrange [0:1]\nset cbtics 0.5\nunset grid\n"
           "set label 'plasticity' at screen {:.4f}, screen 0.5 center rotate font ',{}'\n"
           "set colorbox user origin screen {:.4f}, screen 0.3 size screen {:.4f}, screen 0.4 "
           "noborder\n",
-          1 - 0.08 / figure.width, style::kSmall, 1 - 0.46 / figure.width, 0.09 / figure.width);
-  const int factor = groups.count() == 1 ? 2 : 1;  // a single panel has room for more ticks
-  bool thousands = true;                           // one number format for both axes of all panels
+          1 - 0.08 / grid.width(), style::kSmall, 1 - 0.46 / grid.width(), 0.09 / grid.width());
+  const int factor = groups.groups.size() == 1 ? 2 : 1;  // a single panel has room for more ticks
+  bool thousands = true;  // one number format for both axes of all panels
   for (std::size_t i = 0; i < groups.groups.size(); ++i)
     for (const auto* axis : {&x, &y}) thousands &= is_in_thousands(axis->step(i, factor));
-  for (std::size_t i = 0; i < groups.groups.size(); ++i) {
-    figure.script += panels.panel(static_cast<int>(i), groups.groups[i].title);
-    figure.script += token_tics("x", x.step(i, factor), thousands) +
-                     token_tics("y", y.step(i, factor), thousands);
-    figure.script += fmt::format(
+  grid.draw(figure, settings, [&](std::size_t i) -> PanelGrid::Panel {
+    const auto ranges = fmt::format(
         "set xrange [{}:{}]\nset yrange [{}:{}]\n"
         "plot data using ($1 == {} ? $2 : NaN):4:2:3:4:5:6 with boxxyerror fillstyle solid "
         "linecolor palette",
         x.low[i], x.high[i], y.low[i], y.high[i], i);
-    figure.script += plot_few_pairs(i) + "\nunset colorbox\n";
-  }
-  figure.script += panels.end();
-  for (const auto& cell : cells) figure.hover.push_back(pair_hover(panels, cell, x, y));
+    return {groups.groups[i].title, token_tics("x", x.step(i, factor), thousands) +
+                                        token_tics("y", y.step(i, factor), thousands) + ranges +
+                                        plot_few_pairs(i) + "\nunset colorbox\n"};
+  });
+  for (const auto& cell : cells) figure.hover.push_back(pair_hover(grid, cell, x, y));
 }
 
 // Last sentences of the captions.
 std::string pair_notes(const PanelGroups& groups, const std::vector<PairCell>& cells) {
-  std::string notes;
-  if (groups.split()) notes += " Heads of different attention kinds have panels of their own.";
+  std::string notes = groups.note();
   if (std::ranges::any_of(cells, [](const PairCell& cell) { return cell.pairs < kFewPairs; }))
     notes += fmt::format(" A dot marks cells with fewer than {} pairs.", kFewPairs);
   return notes;

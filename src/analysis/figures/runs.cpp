@@ -1,9 +1,8 @@
-#include "analysis/figures/runs.h"
-
 #include <algorithm>
 
 #include <fmt/format.h>
 
+#include "analysis/figures/results.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
 

@@ -99,21 +99,6 @@ std::string title_of(const Results& results) {
   return std::filesystem::weakly_canonical(results.folder()).filename().string();
 }
 
-// Measures of the run table and the quantity in errors.csv with their interval.
-constexpr std::pair<const char*, const char*> kIntervals[] = {
-    {"r_q", "r_q"},
-    {"r_k", "r_k"},
-    {"explained_variance", "pc0_variance"},
-    {"abs_r_k_a", "abs_r_k_a"},
-    {"alpha_k", "alpha_k"},
-    {"bias_strength", "bias_strength"},
-    {"separation_strength", "separation_strength"},
-    {"plane_var_fraction", "plane_var_fraction"},
-    {"ap_profile_overall", "ap_profile_overall"},
-    {"ap_first20", "ap_first20"},
-    {"ap_last20", "ap_last20"},
-    {"ap_drop", "ap_drop"}};
-
 // Metadata of all runs. Runs with rows come first, because heads refer to runs by index.
 Json runs_of(const Results& results) {
   Json runs = Json::array();
@@ -121,9 +106,12 @@ Json runs_of(const Results& results) {
     Json known = run.facts;
     known["title"] = run.title;
     known["family"] = run.family;
-    for (const auto& [measure, quantity] : kIntervals)
+    for (const std::string quantity : {"r_q", "r_k", "pc0_variance", "abs_r_k_a", "alpha_k",
+                                       "bias_strength", "separation_strength", "plane_var_fraction",
+                                       "ap_profile_overall", "ap_first20", "ap_last20", "ap_drop"})
       if (const auto found = results.interval(runs.size(), quantity))
-        known["intervals"][measure] = {found->low, found->high};
+        known["intervals"][quantity == "pc0_variance" ? "explained_variance" : quantity] = {
+            found->low, found->high};
     runs.push_back(std::move(known));
   }
   for (const auto& entry : results.runs_without_rows()) runs.push_back(entry);

@@ -32,9 +32,10 @@ struct ReportHeads {
   // {"count", "run", "layer", "head", "ropes", "rope", "attentions", "attention", "classes",
   //  "class", "class_axis" (null in older results), "measures": [{"name", "data"}],
   //  "profile": {"start", "position", "ap", "ap_free", "error"},
-  //  "scatter": see PointPacker::json()}.
+  //  "scatter": {"start", "queries", "low", "high", "last_positions", "components", and "tokens"
+  //  and "token" in results with token texts}}.
   Json json;
-  std::string points;  // see PointPacker::points()
+  std::string points;  // points of all heads in base64, see PackedPoints
 };
 
 ReportHeads report_heads(const Results& results);
