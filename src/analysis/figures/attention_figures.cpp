@@ -13,7 +13,7 @@
 namespace qkscope {
 namespace {
 
-// Shape (runs). Fraction of heads with this class.
+// Shape (runs). Fraction of heads with the taxonomy class `name`.
 std::vector<double> class_share(const Results& results, const std::string& name) {
   const Frame& frame = results.frame("taxonomy");
   const auto& classes = frame.texts("class");
@@ -44,7 +44,7 @@ BandMasses masses_by_band(const Results& results) {
     if (found == classes.end() || std::isnan(mass)) continue;
     masses[frame.integers_with_gaps("width")[row]][found->second].push_back(mass);
   }
-  // Drop the bands beyond the longest text, which no head has mass in.
+  // Drop distance bands beyond the longest text: no head has attention mass there.
   while (masses.size() > 1 &&
          std::ranges::all_of(masses.rbegin()->second,
                              [](const auto& of_class) { return mean_of(of_class.second) == 0; }))
@@ -154,7 +154,7 @@ Figure distance_by_class(const Results& results) {
   figure.width = style::kColumn;
   figure.height = style::kHeight + legend.height();
   figure.script =
-      margins({0.55, style::kColumn - 0.1, 0.45 + legend.height(), figure.height - 0.1}) +
+      margins(0.55, style::kColumn - 0.1, 0.45 + legend.height(), figure.height - 0.1) +
       legend.labels() +
       fmt::format(
           "set xtics ({}) rotate by 0\nset xlabel 'distance to the key (tokens, from)' "
@@ -194,7 +194,8 @@ Figure key_channel_map(const Results& results) {
                         .right = 0.6,
                         .x_label = "channel",
                         .y_label = "key heads, layer after layer"});
-  // The colour scale ends at the 99.9th percentile, so that outliers do not darken all others.
+  // The colour scale ends at the 99.9th percentile, so that a few outlier channels do not darken
+  // all others.
   const double top = std::max(2.0, quantile_of(ratios, 0.999));
   figure.title = "Channels of keys that stand out";
   const auto settings =

@@ -13,45 +13,45 @@ namespace {
 
 constexpr int kHistogramBins = 24;
 
-enum class SpreadRange { to_one, signed_to_one, own };
+enum class HistogramRange { to_one, signed_to_one, own };
 
-struct SpreadMeasure {
+struct HistogramMeasure {
   const char* table;
   const char* column;
   const char* title;
-  SpreadRange range;
+  HistogramRange range;
   bool absolute = false;
   bool optional = false;         // older results do not have the column
   const char* null_column = "";  // the same measure with shuffled positions
 };
 
-constexpr SpreadMeasure kSpreadMeasures[] = {
-    {"qk", "r_q", "r_q on PC0", SpreadRange::signed_to_one, false, false, "r_q_null"},
-    {"qk", "r_k", "r_k on PC0", SpreadRange::signed_to_one, false, false, "r_k_null"},
-    {"qk", "explained_variance", "share of variance on PC0", SpreadRange::to_one},
-    {"rotated", "position_r", "|r| along a, pooled", SpreadRange::to_one, false, false,
+constexpr HistogramMeasure kHistogramMeasures[] = {
+    {"qk", "r_q", "r_q on PC0", HistogramRange::signed_to_one, false, false, "r_q_null"},
+    {"qk", "r_k", "r_k on PC0", HistogramRange::signed_to_one, false, false, "r_k_null"},
+    {"qk", "explained_variance", "share of variance on PC0", HistogramRange::to_one},
+    {"rotated", "position_r", "|r| along a, pooled", HistogramRange::to_one, false, false,
      "position_r_null"},
-    {"rotated", "r_k_a", "|r_k| along a", SpreadRange::to_one, true, false, "r_k_a_null"},
-    {"rotated", "bias_strength", "bias", SpreadRange::own},
-    {"rotated", "separation_strength", "separation", SpreadRange::to_one},
-    {"rotated", "plane_var_fraction", "share of variance in (a, b)", SpreadRange::to_one},
-    {"head_metrics", "ap_profile_overall", "plasticity", SpreadRange::to_one},
-    {"head_metrics", "ap_first20", "plasticity, first 20 %", SpreadRange::to_one},
-    {"head_metrics", "ap_last20", "plasticity, last 20 %", SpreadRange::to_one},
-    {"head_metrics", "ap_drop", "drop of plasticity", SpreadRange::own},
-    {"head_metrics", "ap_free_overall", "plasticity, model-free", SpreadRange::to_one, false,
+    {"rotated", "r_k_a", "|r_k| along a", HistogramRange::to_one, true, false, "r_k_a_null"},
+    {"rotated", "bias_strength", "bias", HistogramRange::own},
+    {"rotated", "separation_strength", "separation", HistogramRange::to_one},
+    {"rotated", "plane_var_fraction", "share of variance in (a, b)", HistogramRange::to_one},
+    {"head_metrics", "ap_profile_overall", "plasticity", HistogramRange::to_one},
+    {"head_metrics", "ap_first20", "plasticity, first 20 %", HistogramRange::to_one},
+    {"head_metrics", "ap_last20", "plasticity, last 20 %", HistogramRange::to_one},
+    {"head_metrics", "ap_drop", "drop of plasticity", HistogramRange::own},
+    {"head_metrics", "ap_free_overall", "plasticity, model-free", HistogramRange::to_one, false,
      true}};
 
-// Values of a column: heads of RoPE layers or of an unknown kind, heads of NoPE layers, all heads.
-struct SpreadValues {
+// Values of one column. `rope` includes heads whose layer kind is unknown.
+struct HeadValues {
   std::vector<double> rope;
   std::vector<double> nope;
   std::vector<double> all;
 };
 
-SpreadValues spread_values(const Frame& frame, const char* column, bool absolute) {
+HeadValues head_values(const Frame& frame, const char* column, bool absolute) {
   const auto& from = frame.reals(column);
-  SpreadValues values;
+  HeadValues values;
   for (std::size_t row = 0; row < frame.rows(); ++row)
     if (!std::isnan(from[row]) && frame.is_first_component(row))
       (frame.is_nope(row) ? values.nope : values.rope)
@@ -61,10 +61,10 @@ SpreadValues spread_values(const Frame& frame, const char* column, bool absolute
   return values;
 }
 
-HistogramBins spread_bins(SpreadRange range, const std::vector<double>& values) {
+HistogramBins histogram_bins(HistogramRange range, const std::vector<double>& values) {
   HistogramBins bins{.count = kHistogramBins};
-  if (range == SpreadRange::signed_to_one && std::ranges::min(values) < 0) bins.low = -1;
-  if (range != SpreadRange::own) return bins;
+  if (range == HistogramRange::signed_to_one && std::ranges::min(values) < 0) bins.low = -1;
+  if (range != HistogramRange::own) return bins;
   // Values below the 1st and above the 99th percentile are counted in the outermost bins.
   bins.low = std::min(0.0, quantile_of(values, 0.01));
   bins.high = std::max(0.0, quantile_of(values, 0.99));
@@ -72,7 +72,7 @@ HistogramBins spread_bins(SpreadRange range, const std::vector<double>& values) 
   return bins;
 }
 
-struct SpreadPanel {
+struct HistogramPanel {
   std::string column;
   std::string title;
   HistogramBins bins;
@@ -92,7 +92,7 @@ std::string vertical_line(double x, const char* colour, int dash) {
       x, colour, dash);
 }
 
-std::string draw_histogram(std::size_t index, const SpreadPanel& panel, bool any_nope) {
+std::string draw_histogram(std::size_t index, const HistogramPanel& panel, bool any_nope) {
   const double low = panel.bins.low * panel.scale;
   const double high = panel.bins.high * panel.scale;
   std::int64_t tallest = 1;
@@ -101,7 +101,7 @@ std::string draw_histogram(std::size_t index, const SpreadPanel& panel, bool any
   const auto top = static_cast<double>(tallest);
   std::string text = fmt::format(
       "unset arrow\nset xrange [{}:{}]\nset xtics {}\nset yrange [0:{}]\nset ytics {}\n", low, high,
-      round_step(high - low, 3), 1.08 * top, std::max(1.0, round_step(top, 3)));
+      round_step(high - low, 3), 1.08 * top, integer_step(top, 3));
   text += vertical_line(panel.mean * panel.scale, style::kInk, 1);
   text += vertical_line(panel.null * panel.scale, style::kInk, 3);
   const auto boxes = [&](const char* from, const char* to, const char* colour) {
@@ -116,17 +116,17 @@ std::string draw_histogram(std::size_t index, const SpreadPanel& panel, bool any
 }
 
 // One panel for each measure that the results contain.
-std::vector<SpreadPanel> spread_panels(const Results& results) {
-  std::vector<SpreadPanel> panels;
-  for (const auto& measure : kSpreadMeasures) {
+std::vector<HistogramPanel> histogram_panels(const Results& results) {
+  std::vector<HistogramPanel> panels;
+  for (const auto& measure : kHistogramMeasures) {
     if (!results.has(measure.table)) continue;
     const Frame& frame = results.frame(measure.table);
     if (measure.optional && !frame.has(measure.column)) continue;
-    const auto values = spread_values(frame, measure.column, measure.absolute);
+    const auto values = head_values(frame, measure.column, measure.absolute);
     if (values.all.empty()) continue;
-    const auto bins = spread_bins(measure.range, values.all);
+    const auto bins = histogram_bins(measure.range, values.all);
     const double null = frame.has(measure.null_column)
-                            ? mean_of(spread_values(frame, measure.null_column, false).all)
+                            ? mean_of(head_values(frame, measure.null_column, false).all)
                             : kNan;
     panels.push_back({measure.column, measure.title, bins, bins.count_values(values.rope),
                       bins.count_values(values.nope), mean_of(values.all), null,
@@ -141,7 +141,7 @@ std::vector<SpreadPanel> spread_panels(const Results& results) {
   return panels;
 }
 
-Table spread_table(const std::vector<SpreadPanel>& panels) {
+Table histogram_table(const std::vector<HistogramPanel>& panels) {
   Table table = empty_table(
       "integer panel, real low, real high, integer heads, integer nope_heads, real mean, real "
       "null, text measure");
@@ -158,12 +158,12 @@ Table spread_table(const std::vector<SpreadPanel>& panels) {
 }  // namespace
 
 Figure distributions(const Results& results) {
-  const auto panels = spread_panels(results);
+  const auto panels = histogram_panels(results);
   if (panels.empty()) return {};
-  const bool nope = std::ranges::any_of(panels, &SpreadPanel::any_nope);
+  const bool nope = std::ranges::any_of(panels, &HistogramPanel::any_nope);
   const bool null = std::ranges::any_of(panels, [](const auto& p) { return !std::isnan(p.null); });
   Figure figure;
-  figure.data = spread_table(panels);
+  figure.data = histogram_table(panels);
   const PanelGrid grid({.count = panels.size(),
                         .columns = 4,
                         .aspect = 0.62,

@@ -14,13 +14,18 @@ constexpr int kFamilyBins = 40;
 constexpr char kOneFamily[] =
     "all runs are of one family of models; 'family' of a run in the sweep's file names another";
 
-// Heads of all runs of one model family.
+// Heads of all runs of one model family, as rows of rotated.parquet.
 struct Family {
   std::string name;
-  std::vector<double> bias;
-  std::vector<double> separation;
-  std::vector<std::size_t> rows;  // of rotated.parquet
+  std::vector<std::size_t> rows;
 };
+
+std::vector<double> values_at(const std::vector<double>& column,
+                              const std::vector<std::size_t>& rows) {
+  std::vector<double> values;
+  for (const auto row : rows) values.push_back(column[row]);
+  return values;
+}
 
 // Families in the order of their first run.
 std::vector<Family> families_of(const Results& results) {
@@ -31,19 +36,15 @@ std::vector<Family> families_of(const Results& results) {
     const auto found =
         std::ranges::find_if(families, [&](const Family& family) { return family.name == name; });
     of_run.push_back(static_cast<std::size_t>(found - families.begin()));
-    if (found == families.end()) families.push_back({name, {}, {}, {}});
+    if (found == families.end()) families.push_back({name, {}});
   }
   const Frame& rotated = results.frame("rotated");
   const auto& bias = rotated.reals("bias_strength");
   const auto& separation = rotated.reals("separation_strength");
-  for (std::size_t row = 0; row < rotated.rows(); ++row) {
-    if (std::isnan(bias[row]) || std::isnan(separation[row])) continue;
-    auto& family = families[of_run[rotated.run()[row]]];
-    family.bias.push_back(bias[row]);
-    family.separation.push_back(separation[row]);
-    family.rows.push_back(row);
-  }
-  std::erase_if(families, [](const Family& family) { return family.bias.empty(); });
+  for (std::size_t row = 0; row < rotated.rows(); ++row)
+    if (!std::isnan(bias[row]) && !std::isnan(separation[row]))
+      families[of_run[rotated.run()[row]]].rows.push_back(row);
+  std::erase_if(families, [](const Family& family) { return family.rows.empty(); });
   return families;
 }
 
@@ -67,14 +68,22 @@ std::string plot_bias_bins(std::size_t i, double mean, double scale) {
       mean * scale, style::kInk, style::kFaint, i, scale, family_entry(i, "").colour);
 }
 
-// One row per head of every family, in the order of the families.
+// Heads of all families, one family after the other.
 struct FamilyPoints {
-  std::vector<double> bias;        // (heads)
-  std::vector<double> separation;  // (heads)
-  std::vector<std::size_t> rows;   // (heads): of rotated.parquet
+  std::vector<std::size_t> rows;  // (heads): of rotated.parquet
+  std::vector<double> bias;       // (heads)
+  std::vector<double> separation;
+
+  FamilyPoints(const Results& results, const std::vector<Family>& families) {
+    for (const auto& family : families)
+      rows.insert(rows.end(), family.rows.begin(), family.rows.end());
+    bias = values_at(results.frame("rotated").reals("bias_strength"), rows);
+    separation = values_at(results.frame("rotated").reals("separation_strength"), rows);
+  }
 };
 
-// Names of the five heads farthest from the medians, among those that the axis does not cut off.
+// Names the five heads farthest from the medians of bias and separation; "" for all other heads.
+// Heads outside the axis range get no name.
 std::vector<std::string> family_head_names(const Results& results, const FamilyPoints& points) {
   const Frame& rotated = results.frame("rotated");
   const double low = quantile_of(points.bias, 0.005);
@@ -91,20 +100,7 @@ std::vector<std::string> family_head_names(const Results& results, const FamilyP
   return names;
 }
 
-FamilyPoints family_points(const std::vector<Family>& families) {
-  FamilyPoints points;
-  const auto append = [](const auto& from, auto& to) {
-    to.insert(to.end(), from.begin(), from.end());
-  };
-  for (const auto& family : families) {
-    append(family.bias, points.bias);
-    append(family.separation, points.separation);
-    append(family.rows, points.rows);
-  }
-  return points;
-}
-
-// The CSV of the points, and the legend with the correlation of each family.
+// Returns the CSV with one row per head, and a legend with the correlation of each model family.
 std::pair<Table, std::vector<LegendEntry>> family_table(const Results& results,
                                                         const std::vector<Family>& families,
                                                         const FamilyPoints& points) {
@@ -114,19 +110,18 @@ std::pair<Table, std::vector<LegendEntry>> family_table(const Results& results,
   std::vector<LegendEntry> legend;
   const auto names = family_head_names(results, points);
   const Frame& rotated = results.frame("rotated");
+  const auto& bias = rotated.reals("bias_strength");
+  const auto& separation = rotated.reals("separation_strength");
   const auto& layers = rotated.integers("layer");
   std::size_t place = 0;
   for (std::size_t i = 0; i < families.size(); ++i) {
-    const auto& family = families[i];
-    const double r = correlation_of(family.separation, family.bias);
-    legend.push_back(family_entry(
-        i, fmt::format("{}, {{/:Italic r}} = {:.2f}", escaped_markup(family.name), r)));
-    for (std::size_t j = 0; j < family.rows.size(); ++j) {
-      const auto row = family.rows[j];
-      table.add({as_cell(i), family.separation[j], family.bias[j], r, layers[row],
-                 rotated.heads()[row], names[place++], one_line(family.name),
-                 results.label(rotated.run()[row])});
-    }
+    const auto& [name, rows] = families[i];
+    const double r = correlation_of(values_at(separation, rows), values_at(bias, rows));
+    legend.push_back(
+        family_entry(i, fmt::format("{}, {{/:Italic r}} = {:.2f}", escaped_markup(name), r)));
+    for (const auto row : rows)
+      table.add({as_cell(i), separation[row], bias[row], r, layers[row], rotated.heads()[row],
+                 names[place++], one_line(name), results.label(rotated.run()[row])});
   }
   return {std::move(table), std::move(legend)};
 }
@@ -136,21 +131,22 @@ std::pair<Table, std::vector<LegendEntry>> family_table(const Results& results,
 Figure bias_histogram(const Results& results) {
   const auto families = families_of(results);
   if (families.size() < 2) return no_comparison(families);
-  const auto biases = family_points(families).bias;
-  HistogramBins bins{quantile_of(biases, 0.01), quantile_of(biases, 0.99), kFamilyBins};
+  const auto& biases = results.frame("rotated").reals("bias_strength");
+  const auto all = FamilyPoints(results, families).bias;
+  HistogramBins bins{quantile_of(all, 0.01), quantile_of(all, 0.99), kFamilyBins};
   if (!(bins.high > bins.low)) bins.high = bins.low + 1;
-  const auto unit = axis_unit({biases}, "per token");
+  const auto unit = axis_unit({all}, "per token");
   Figure figure;
   figure.title = "Positional bias of families of models";
   figure.data =
       empty_table("integer panel, real low, real high, real fraction, integer heads, text family");
   double tallest = 0;
   for (std::size_t i = 0; i < families.size(); ++i) {
-    const auto counts = bins.count_values(families[i].bias);
+    const auto counts = bins.count_values(values_at(biases, families[i].rows));
     for (int bin = 0; bin < kFamilyBins; ++bin) {
       const auto count = counts[static_cast<std::size_t>(bin)];
       const double fraction =
-          static_cast<double>(count) / static_cast<double>(families[i].bias.size());
+          static_cast<double>(count) / static_cast<double>(families[i].rows.size());
       tallest = std::max(tallest, fraction);
       figure.data.add({as_cell(i), bins.edge(bin), bins.edge(bin + 1), fraction, count,
                        one_line(families[i].name)});
@@ -167,7 +163,7 @@ Figure bias_histogram(const Results& results) {
       bins.low * unit.scale, bins.high * unit.scale,
       round_step((bins.high - bins.low) * unit.scale, 4), 1.08 * tallest, round_step(tallest, 3));
   grid.draw(figure, settings, [&](std::size_t i) -> PanelGrid::Panel {
-    const auto& bias = families[i].bias;
+    const auto bias = values_at(biases, families[i].rows);
     return {fmt::format("{}: {:.0f} % positive", families[i].name, 100 * positive_share(bias)),
             plot_bias_bins(i, mean_of(bias), unit.scale)};
   });
@@ -181,7 +177,7 @@ Figure bias_histogram(const Results& results) {
 Figure family_scatter(const Results& results) {
   const auto families = families_of(results);
   if (families.size() < 2) return no_comparison(families);
-  const auto points = family_points(families);
+  const FamilyPoints points(results, families);
   auto [table, entries] = family_table(results, families, points);
   const auto unit = axis_unit({points.bias}, "per token");
   // Clip the axis at the 0.5th and 99.5th percentile: outliers would compress all other heads.
@@ -195,7 +191,7 @@ Figure family_scatter(const Results& results) {
   figure.width = style::kColumn;
   figure.height = 0.4 + 2.0 + legend.height() + 0.06;
   figure.script =
-      margins({0.52, style::kColumn - 0.08, 0.36 + legend.height(), figure.height - 0.06}) +
+      margins(0.52, style::kColumn - 0.08, 0.36 + legend.height(), figure.height - 0.06) +
       legend.labels() +
       fmt::format(
           "unset grid\nset tics font ',{0}'\nset xrange [-0.02:1.02]\nset yrange [{1}:{2}]\n"

@@ -38,8 +38,8 @@ struct Figure {
   std::vector<HoverCell> hover;
 };
 
-// Returns a figure that the results have no data for. A figure whose `data` has no rows is reported
-// as "none of its numbers exists" without this function.
+// Returns a figure without content and the reason why it cannot be drawn. Figures whose `data` has
+// no rows need no reason of their own.
 inline Figure nothing_to_draw(std::string why) {
   Figure figure;
   figure.missing = std::move(why);
@@ -49,13 +49,13 @@ inline Figure nothing_to_draw(std::string why) {
 // Number of runs that a figure is meant for.
 enum class Runs {
   any,
-  one,      // needs the whole figure for one run
-  several,  // compares runs; drawn for a single run only if asked for by name
+  one,      // shows a single run, never a sweep of several
+  several,  // compares runs; drawn for a single run only if the user names the figure
 };
 
 struct FigureKind {
   std::string name;
-  std::vector<std::string> tables;  // the figure is left out if one of these is missing or empty
+  std::vector<std::string> tables;  // required result tables; the figure is skipped without them
   std::function<Figure(const Results& results)> make;
   Runs runs = Runs::any;
 };
@@ -63,15 +63,15 @@ struct FigureKind {
 // Every figure, in the order of the report.
 const std::vector<FigureKind>& figure_kinds();
 
-// Figures that differ only by columns are rows of a table in the file of their group.
-std::vector<FigureKind> head_maps();            // of the analyses of a capture
-std::vector<FigureKind> attention_head_maps();  // of statistics over every token
+// Groups of figures that differ only by table columns.
+std::vector<FigureKind> head_maps();            // from analyses of a capture
+std::vector<FigureKind> attention_head_maps();  // from statistics over every token
 std::vector<FigureKind> layer_heatmaps();
 std::vector<FigureKind> collages();
-// Returns the row of this name in the table of trajectories.
+// Returns a figure that shows table columns over the runs of a sweep, by its name.
 FigureKind trajectory(std::string_view name);
 
-// Every other figure is a function.
+// Figures with code of their own.
 using MakeFigure = Figure(const Results& results);
 MakeFigure attention_onset, class_counts, distance_by_class, explained_variance, key_channel_map,
     nope_vs_rope, taxonomy_evolution, variance_decomposition;

@@ -151,7 +151,7 @@ class MapLayout {
       if (cell.sliding) sliding_.insert(cell.layer);
       full = full || !cell.sliding;
     }
-    if (!full) sliding_.clear();  // nothing to distinguish
+    if (!full) sliding_.clear();  // all layers are sliding: no marks
     bottom_ = 0.32 + below;
     const double wide = style::kColumn - kLeft - right_;
     const double square = static_cast<double>(heads_) * wide / static_cast<double>(layers_);
@@ -164,13 +164,14 @@ class MapLayout {
   double plot_bottom() const { return bottom_; }
 
   std::string axes() const {
-    std::string text = margins({kLeft, style::kColumn - right_, bottom_, bottom_ + tall_});
+    std::string text = margins(kLeft, style::kColumn - right_, bottom_, bottom_ + tall_);
     text += fmt::format(
         "unset grid\nset border 0\nset tics scale 0 font ',{}'\n"
         "set xrange [-0.5:{}]\nset yrange [-0.5:{}]\nset xtics {} offset 0, 0.4\n"
         "set ytics {} offset 0.4, 0\n",
         style::kSmall, static_cast<double>(layers_) - 0.5, static_cast<double>(heads_) - 0.5,
-        tick_step(layers_), tick_step(heads_));
+        integer_step(static_cast<double>(layers_), 6),
+        integer_step(static_cast<double>(heads_), 6));
     text += fmt::format(
         "set label 'layer' at graph 0.5, screen {:.4f}/height center font ',{}'\n"
         "set label 'head' at screen 0.09/width, graph 0.5 center rotate font ',{}'\n"
@@ -198,10 +199,6 @@ class MapLayout {
  private:
   static constexpr double kLeft = 0.42;   // inches
   static constexpr double kTitle = 0.14;  // inches for the name of the model
-
-  static double tick_step(std::int64_t count) {
-    return std::max(1.0, round_step(static_cast<double>(count), 6));
-  }
 
   // Marks above the columns of these layers, and their name at the fraction `x` of the map's width.
   std::string layer_marks(const std::set<std::int64_t>& layers, const char* name, double x,
@@ -251,10 +248,10 @@ std::string colour_bar(const MapLayout& layout, const std::string& label) {
 
 struct MapColours {
   std::string script;   // range and palette
-  std::string caption;  // the sentence that explains them
+  std::string caption;  // sentence about the colours
 };
 
-// Colour range for `values`, which the script multiplies by `scale`.
+// Returns the colour range of a head map. The gnuplot script multiplies values by `scale`.
 MapColours map_colours(MapScale kind, const std::vector<double>& values, double scale) {
   if (kind == MapScale::to_one)
     return {palette(style::kCividis) + "set cbrange [0:1]\nset cbtics 0.25\n",
@@ -364,7 +361,7 @@ Figure class_map(const Results& results, const ClassMap& map) {
   return figure;
 }
 
-// Maps of measures in the table "attention", or in all other tables.
+// Returns the maps of measures in the table "attention", or of measures in all other tables.
 std::vector<FigureKind> measure_maps(bool of_attention) {
   std::vector<FigureKind> kinds;
   for (const auto& measure : kMaps)

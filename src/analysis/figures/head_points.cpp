@@ -92,29 +92,22 @@ struct PanelRow {
   std::size_t row;
 };
 
-// Names of the CSV columns with the panel and the two coordinates.
-struct PointNames {
-  std::string panel;
-  std::string x;
-  std::string y;
-};
-
-// CSV of shaded points: the shade is the position over the last position of all rows.
+// Returns the CSV of shaded points. The panel number is in `panel_column`; the shade is the
+// position over the last position of all rows.
 Table shaded_points(const Results& results, const Frame& frame, const std::vector<PanelRow>& rows,
-                    const PointNames& names) {
+                    const std::string& panel_column, const std::string& x, const std::string& y) {
   const auto& positions = frame.integers("position");
   std::int64_t last = 1;
   for (const auto& [panel, row] : rows) last = std::max(last, positions[row]);
   Table table = empty_table(
       fmt::format("integer {}, integer key, real shade, real {}, real {}, integer position, "
                   "integer layer, integer head, text model",
-                  names.panel, names.x, names.y));
+                  panel_column, x, y));
   for (const auto& [panel, row] : rows)
     table.add({panel, std::int64_t{frame.texts("side")[row] == "k"},
-               static_cast<double>(positions[row]) / static_cast<double>(last),
-               frame.reals(names.x)[row], frame.reals(names.y)[row], positions[row],
-               frame.integers_with_gaps("layer")[row], frame.heads()[row],
-               results.label(frame.run()[row])});
+               static_cast<double>(positions[row]) / static_cast<double>(last), frame.reals(x)[row],
+               frame.reals(y)[row], positions[row], frame.integers_with_gaps("layer")[row],
+               frame.heads()[row], results.label(frame.run()[row])});
   return table;
 }
 
@@ -142,7 +135,7 @@ Figure collage(const Results& results, const CollageAxes& axes) {
   std::vector<PanelRow> rows;
   for (std::size_t i = 0; i < heads.size(); ++i)
     for (auto row = heads[i].first; row < heads[i].last; ++row) rows.push_back({as_cell(i), row});
-  figure.data = shaded_points(results, scatter, rows, {"panel", x, y});
+  figure.data = shaded_points(results, scatter, rows, "panel", x, y);
   const PanelGrid grid({.count = heads.size(),
                         .columns = 4,
                         .aspect = 0.78,
@@ -210,20 +203,14 @@ std::map<std::int64_t, std::string> plane_titles(const Results& results, const H
   return titles;
 }
 
-// Largest absolute coordinate of each plane.
-std::map<std::int64_t, double> plane_sizes(const Table& points) {
-  std::map<std::int64_t, double> sizes;
-  const auto& planes = points.find("plane")->integers;
+void draw_planes(const Results& results, const HeadOfRun& head, Figure& figure) {
+  std::map<std::int64_t, double> sizes;  // largest absolute coordinate of each plane
+  const auto& planes = figure.data.find("plane")->integers;
   for (std::size_t row = 0; row < planes.size(); ++row)
     for (const char* axis : {"x", "y"}) {
       double& size = sizes[planes[row]];
-      size = std::max(size, std::fabs(points.find(axis)->reals[row]));
+      size = std::max(size, std::fabs(figure.data.find(axis)->reals[row]));
     }
-  return sizes;
-}
-
-void draw_planes(const Results& results, const HeadOfRun& head, Figure& figure) {
-  const auto sizes = plane_sizes(figure.data);
   const auto titles = plane_titles(results, head);
   const PanelGrid grid({.count = sizes.size(),
                         .columns = 6,
@@ -270,7 +257,7 @@ Figure head_planes(const Results& results) {
   for (std::size_t row = 0; row < planes.rows(); ++row)
     if (head_at(planes, row) == *head)
       rows.push_back({planes.integers_with_gaps("plane")[row], row});
-  figure.data = shaded_points(results, planes, rows, {"plane", "x", "y"});
+  figure.data = shaded_points(results, planes, rows, "plane", "x", "y");
   draw_planes(results, *head, figure);
   figure.title =
       fmt::format("Planes of the complement of layer {}, head {}", head->layer, head->head);

@@ -12,7 +12,7 @@ namespace qkscope {
 namespace {
 
 // Plots the heads of one run: column 2 of head_points against the gnuplot expression `y`. Heads of
-// NoPE layers are diamonds; outstanding heads carry their name.
+// NoPE layers are diamonds; outliers carry their name.
 std::string plot_heads(std::size_t run, const char* y) {
   const auto heads = [&](int nope, const std::string& look) {
     return fmt::format("  data using ($1 == {} && $4 == {} ? $2 : NaN):({}) with points {}, \\\n",
@@ -65,7 +65,7 @@ struct PointColumns {
   bool log_y = false;  // the figure shows log10 |y|
 };
 
-// Names ("LAYER.HEAD") of the outstanding heads of each run; empty for all other rows.
+// Names the outlier heads of each run "LAYER.HEAD"; "" for all other rows.
 std::vector<std::string> head_names(const Results& results, const Frame& frame,
                                     const std::vector<std::size_t>& rows,
                                     const PointColumns& columns) {
@@ -91,7 +91,7 @@ std::vector<std::string> head_names(const Results& results, const Frame& frame,
   return names;
 }
 
-// One row per head: run, x, y, nope, layer, head, name (of outstanding heads), model.
+// One row per head: run, x, y, nope, layer, head, name (of outliers), model.
 Table head_points(const Results& results, const PointColumns& columns) {
   const Frame& frame = results.frame(columns.table);
   const auto& x = frame.reals(columns.x);

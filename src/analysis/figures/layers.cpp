@@ -65,15 +65,7 @@ Table depth_means(const Results& results, const DepthMeasure& measure) {
   return mean_table(results, cells, "bin", "mean");
 }
 
-// Axes of a map whose rows are runs and whose columns are tenths of the depth.
-std::string depth_axes(const Results& results) {
-  return run_rows(results) +
-         "unset colorbox\nunset grid\nunset border\nset xrange [-0.5:9.5]\n"
-         "set xtics ('0' -0.5, '0.2' 1.5, '0.4' 3.5, '0.6' 5.5, '0.8' 7.5, '1' 9.5)\n"
-         "set xlabel 'depth (layer / last layer)' offset 0, 0.3\nset rmargin 2\n";
-}
-
-// Plots cells with their number, in white where the gnuplot condition `dark` holds.
+// Plots cells with their number. The number is white where the gnuplot condition `dark` is true.
 std::string plot_numbered_cells(const std::string& dark) {
   return "plot \\\n" + plot_unit_cells(1, 2, 3) +
          fmt::format(
@@ -88,7 +80,7 @@ double height_of(const Results& results) {
   return 0.62 + 0.2 * static_cast<double>(results.runs().size());
 }
 
-// Colours around zero up to the largest mean, with numbers in units of a power of ten.
+// Diverging colours around zero; cells show numbers in units of a power of ten.
 std::string signed_depth_script(const std::vector<double>& means) {
   const auto unit = axis_unit({means}, "per token");
   const double largest = std::ranges::max(absolute(means));
@@ -101,13 +93,6 @@ std::string signed_depth_script(const std::vector<double>& means) {
          plot_numbered_cells(fmt::format("abs($3) > {}", 0.7 * top));
 }
 
-std::string unit_depth_script() {
-  return "set cbrange [0:1]\nset tmargin 0.5\n"
-         "shown(v) = (v <= -0.005 ? '-' : '').(abs(v) > 0.995 ? '1.0' : sprintf('%.2f', "
-         "abs(v))[2:4])\n" +
-         plot_numbered_cells("$3 >= 0.5");
-}
-
 Figure layer_heatmap(const Results& results, const DepthMeasure& measure) {
   Figure figure;
   figure.data = depth_means(results, measure);
@@ -115,9 +100,17 @@ Figure layer_heatmap(const Results& results, const DepthMeasure& measure) {
   figure.title = measure.title;
   figure.width = style::kColumn;
   figure.height = height_of(results) + (measure.to_one ? 0 : 0.16);
-  figure.script =
-      palette(measure.colours) + depth_axes(results) +
-      (measure.to_one ? unit_depth_script() : signed_depth_script(figure.data.find("mean")->reals));
+  figure.script = palette(measure.colours) + run_rows(results) +
+                  "unset colorbox\nunset grid\nunset border\nset xrange [-0.5:9.5]\n"
+                  "set xtics ('0' -0.5, '0.2' 1.5, '0.4' 3.5, '0.6' 5.5, '0.8' 7.5, '1' 9.5)\n"
+                  "set xlabel 'depth (layer / last layer)' offset 0, 0.3\nset rmargin 2\n";
+  figure.script +=
+      measure.to_one
+          ? "set cbrange [0:1]\nset tmargin 0.5\n"
+            "shown(v) = (v <= -0.005 ? '-' : '').(abs(v) > 0.995 ? '1.0' : sprintf('%.2f', "
+            "abs(v))[2:4])\n" +
+                plot_numbered_cells("$3 >= 0.5")
+          : signed_depth_script(figure.data.find("mean")->reals);
   figure.caption = fmt::format(
       "Mean {} over the heads in each tenth of the depth. The tenth is that of layer / last layer; "
       "the last layer is the last one with a captured head. {}; cells without heads are empty.",

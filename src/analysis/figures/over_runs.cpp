@@ -1,5 +1,5 @@
-// Classes of heads, variance and RoPE layers: over runs, or of one run. trajectories.cpp has the
-// figures over runs that show nothing but columns.
+// Figures of head classes, of variance and of RoPE against NoPE layers. Figures that only plot
+// table columns over runs are rows in trajectories.cpp.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -54,7 +54,7 @@ std::string class_caption(const Results& results) {
       bounds_text(results));
 }
 
-// Heads of each class. The table is empty if no head has a class.
+// Counts the heads of each class. The table has no rows if no head has a class.
 Table class_table(const Frame& heads) {
   const auto& classes = heads.texts("class");
   Table table =
@@ -64,11 +64,11 @@ Table class_table(const Frame& heads) {
   for (const auto& c : style::kClasses) {
     std::int64_t here = 0;
     std::int64_t without = 0;
-    for (std::size_t i = 0; i < classes.size(); ++i) {
-      if (classes[i] != c.name) continue;
-      ++here;
-      without += heads.is_nope(i) ? 1 : 0;
-    }
+    for (std::size_t i = 0; i < classes.size(); ++i)
+      if (classes[i] == c.name) {
+        ++here;
+        without += heads.is_nope(i) ? 1 : 0;
+      }
     table.add({table.rows(), here, without, static_cast<double>(here) / static_cast<double>(total),
                std::string(c.name)});
   }
@@ -145,7 +145,7 @@ Figure class_counts(const Results& results) {
   figure.width = style::kColumn;
   figure.height = 1.5;
   figure.script =
-      margins({1.15, style::kColumn - 0.1, 0.36, 1.44}) +
+      margins(1.15, style::kColumn - 0.1, 0.36, 1.44) +
       fmt::format(
           "unset grid\nset border 1\nset ytics ({0}) scale 0 font ',{1}'\nset xtics font ',{1}'\n"
           "set yrange [{2}:0.5]\nset xrange [0:{3}]\nset xlabel 'heads' offset 0, 0.5 font "

@@ -17,21 +17,6 @@
 namespace qkscope {
 namespace {
 
-constexpr const char* kTables[] = {"qk",
-                                   "taxonomy",
-                                   "rotated",
-                                   "complement",
-                                   "head_metrics",
-                                   "head_profile",
-                                   "pair_heatmap",
-                                   "head_component_weights",
-                                   "head_scatter",
-                                   "head_planes",
-                                   "head_bucket_plasticity",
-                                   "attention",
-                                   "distance",
-                                   "key_channels"};
-
 // Appends the runs of a table that `runs` does not have yet, in order of appearance.
 void collect_runs(const Table& table, std::vector<Run>& runs) {
   const auto* model = table.find("model");
@@ -49,10 +34,6 @@ void collect_runs(const Table& table, std::vector<Run>& runs) {
     if (order && order->type == Table::Type::integer) run.order = order->integers[row];
     runs.push_back(std::move(run));
   }
-}
-
-std::string interval_key(std::size_t run, const std::string& quantity, const std::string& heads) {
-  return fmt::format("{}/{}/{}", run, quantity, heads);
 }
 
 const Table::Column& column_of(const Table& table, const std::string& path, std::string_view name,
@@ -104,22 +85,14 @@ std::string attention_title(const std::string& kind) {
 
 }  // namespace
 
-Frame::Frame(Table table, std::string path, std::vector<std::size_t> run_of_row,
-             std::size_t run_count)
-    : table_(std::move(table)),
-      path_(std::move(path)),
-      run_(std::move(run_of_row)),
-      run_count_(run_count) {}
-
 const Table::Column& Frame::column(std::string_view name, Table::Type type) const {
   return column_of(table_, path_, name, type);
 }
 
 const std::vector<std::int64_t>& Frame::integers(std::string_view name) const {
-  const auto& values = integers_with_gaps(name);
-  if (std::ranges::count(values, Table::kNoInteger) > 0)
+  if (columns_with_nulls_.contains(name))
     bad_input("{}: empty fields in the column '{}' of integers", path_, name);
-  return values;
+  return integers_with_gaps(name);
 }
 
 std::vector<double> Frame::numbers(std::string_view name) const {
@@ -151,7 +124,10 @@ Results::Results(std::string folder, FigureChoices choices)
     : folder_(std::move(folder)), choices_(std::move(choices)) {
   if (!is_folder(folder_)) bad_input("{}: there is no such folder", folder_);
   bool any = false;
-  for (const auto* name : kTables) {
+  for (const char* name :
+       {"qk", "taxonomy", "rotated", "complement", "head_metrics", "head_profile", "pair_heatmap",
+        "head_component_weights", "head_scatter", "head_planes", "head_bucket_plasticity",
+        "attention", "distance", "key_channels"}) {
     if (!has(name)) continue;
     any = true;
     // The first table with rows names all runs: every analysis of a sweep covers the same runs.
@@ -182,13 +158,13 @@ void Results::read_intervals() {
   for (std::size_t row = 0; row < quantity.size(); ++row) {
     const auto run = find_run(model ? model->texts[row] : single() ? runs_[0].label : "");
     if (!run || std::isnan(low[row]) || std::isnan(high[row])) continue;
-    intervals_[interval_key(*run, quantity[row], heads[row])] = {low[row], high[row]};
+    intervals_[{*run, quantity[row], heads[row]}] = {low[row], high[row]};
   }
 }
 
 std::optional<Interval> Results::interval(std::size_t run, const std::string& quantity,
                                           const std::string& heads) const {
-  const auto found = intervals_.find(interval_key(run, quantity, heads));
+  const auto found = intervals_.find({run, quantity, heads});
   if (found == intervals_.end()) return std::nullopt;
   return found->second;
 }

@@ -1,14 +1,18 @@
 // The result tables of one analysis or of a sweep, their runs, and how figures group their rows.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/io/json.h"
@@ -50,7 +54,7 @@ std::string family_of(std::string_view model);
 // case, '-' and '_'.
 bool same_model(std::string_view x, std::string_view y);
 
-// Values of the heads of each run: one list per run.
+// Shape (runs, heads of the run): values of one measure.
 using RunGroups = std::vector<std::vector<double>>;
 
 // A result table with the run index of every row.
@@ -59,7 +63,15 @@ class Frame {
   using RowFilter = std::function<bool(std::size_t row)>;
 
   // `run_of_row` has shape (rows) and counts from 0 to run_count - 1.
-  Frame(Table table, std::string path, std::vector<std::size_t> run_of_row, std::size_t run_count);
+  Frame(Table table, std::string path, std::vector<std::size_t> run_of_row, std::size_t run_count)
+      : table_(std::move(table)),
+        path_(std::move(path)),
+        run_(std::move(run_of_row)),
+        run_count_(run_count) {
+    for (const auto& stored : table_.columns())
+      if (std::ranges::count(stored.integers, Table::kNoInteger) > 0)
+        columns_with_nulls_.insert(stored.name);
+  }
 
   std::size_t rows() const { return run_.size(); }
   const std::vector<std::size_t>& run() const { return run_; }  // (rows): index into Results::runs
@@ -106,6 +118,7 @@ class Frame {
   std::string path_;
   std::vector<std::size_t> run_;
   std::size_t run_count_;
+  std::set<std::string, std::less<>> columns_with_nulls_;  // of integers
 };
 
 // Options of the user that change what figures show.
@@ -141,7 +154,7 @@ class Results {
   // if the table does not exist.
   const Frame& frame(const std::string& table) const;
 
-  // Returns the 95 % interval over texts of a mean over heads from errors.parquet, or nullopt.
+  // Returns the 95 % confidence interval of a mean over heads from errors.parquet, or nullopt.
   // `heads` is "all", "rope" or "nope".
   std::optional<Interval> interval(std::size_t run, const std::string& quantity,
                                    const std::string& heads = "all") const;
@@ -155,7 +168,8 @@ class Results {
   FigureChoices choices_;
   SweepMetadata metadata_;
   std::vector<Run> runs_;
-  std::map<std::string, Interval> intervals_;  // key: run, quantity, heads
+  std::map<std::tuple<std::size_t, std::string, std::string>, Interval>
+      intervals_;  // by run, quantity and heads
   mutable std::map<std::string, std::unique_ptr<Frame>> frames_;
 };
 
@@ -197,7 +211,7 @@ std::vector<double> largest_by_group(const PanelGroups& groups, const Frame& fra
 std::vector<std::size_t> find_outliers(const std::vector<double>& x, const std::vector<double>& y,
                                        std::size_t count);
 
-// Histogram bins of equal width. Values outside are counted in the outermost bins.
+// Histogram bins of equal width. Values outside [low, high] are counted in the outermost bins.
 struct HistogramBins {
   double low = 0;
   double high = 1;
@@ -210,7 +224,7 @@ struct HistogramBins {
 // Returns a table without rows from its schema, for example "integer run, real r_q, text model".
 Table empty_table(const std::string& columns);
 
-// Converts an index to the type of integer cells.
+// Converts an index to the int64 type of integer table cells.
 constexpr std::int64_t as_cell(std::size_t index) {
   return static_cast<std::int64_t>(index);
 }

@@ -15,14 +15,18 @@ namespace {
 
 constexpr std::size_t kLongestLabel = 22;
 
-// A sequence of runs with the same phase: indices of the first and last run.
+constexpr double kPhaseLine = 0.085;  // line height in inches
+
+// A sequence of runs with the same phase.
 struct Phase {
   std::string name;
-  std::size_t first;
+  std::size_t first;  // run
   std::size_t last;
+  std::vector<std::string> lines = {};  // the name, broken at spaces
 };
 
-std::vector<Phase> phases_of(const Results& results) {
+// Returns the phases of training. Names are broken into lines that fit an axis of this width.
+std::vector<Phase> phases_of(const Results& results, double inches) {
   std::vector<Phase> phases;
   const auto& runs = results.runs();
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -30,41 +34,30 @@ std::vector<Phase> phases_of(const Results& results) {
       phases.push_back({runs[i].phase, i, i});
     phases.back().last = i;
   }
+  for (auto& phase : phases) {
+    const double width = inches * static_cast<double>(phase.last - phase.first + 1) /
+                         static_cast<double>(runs.size());
+    for (const auto& word : split(one_line(phase.name), ' ')) {
+      auto& lines = phase.lines;
+      if (!lines.empty() && text_width(lines.back() + " " + word, style::kPhase) + 0.05 <= width)
+        lines.back() += " " + word;
+      else
+        lines.push_back(word);
+    }
+  }
   return phases;
 }
 
-// Breaks the name at spaces into lines that are no wider than `inches` if possible.
-std::vector<std::string> lines_of(const std::string& name, double inches) {
-  std::vector<std::string> lines;
-  for (const auto& word : split(one_line(name), ' ')) {
-    if (!lines.empty() && text_width(lines.back() + " " + word, style::kPhase) + 0.05 <= inches)
-      lines.back() += " " + word;
-    else
-      lines.push_back(word);
-  }
-  return lines;
-}
-
-double phase_width(const Results& results, const Phase& phase, double inches) {
-  return inches * static_cast<double>(phase.last - phase.first + 1) /
-         static_cast<double>(results.runs().size());
-}
-
-constexpr double kPhaseLine = 0.085;  // line height in inches
-
-std::string phase_names(const Results& results, double inches) {
+std::string phase_names(const std::vector<Phase>& phases) {
   std::string text;
-  for (const auto& phase : phases_of(results)) {
-    const auto lines = lines_of(phase.name, phase_width(results, phase, inches));
-    const double x = 0.5 * static_cast<double>(phase.first + phase.last);
-    for (std::size_t i = 0; i < lines.size(); ++i) {
-      const double up = 0.06 + kPhaseLine * static_cast<double>(lines.size() - 1 - i);
+  for (const auto& [name, first, last, lines] : phases)
+    for (std::size_t i = 0; i < lines.size(); ++i)
       text += fmt::format(
           "set label {} at first {}, graph 1 offset character 0, screen {:.4f}/height center font "
           "',{}' textcolor rgb '{}'\n",
-          quoted(lines[i]), x, up, style::kPhase, style::kInk);
-    }
-  }
+          quoted(lines[i]), 0.5 * static_cast<double>(first + last),
+          0.06 + kPhaseLine * static_cast<double>(lines.size() - 1 - i), style::kPhase,
+          style::kInk);
   return text;
 }
 
@@ -80,39 +73,33 @@ std::string run_titles(const Results& results, int step) {
   return tics;
 }
 
-struct RunAxis {
-  double inches;
-  bool labels;  // run titles below the axis
-  bool phases;  // phase names above the plot; dashed lines between phases are always drawn
-};
-
-// Horizontal axis on which run i is at x = i: range, run titles, dashed lines between phases.
-std::string run_axis(const Results& results, const RunAxis& axis) {
+// Horizontal axis on which run i is at x = i: range, dashed lines between phases, and if asked for
+// run titles below (`labels`) and phase names above.
+std::string run_axis(const Results& results, double inches, bool labels, bool phase_labels) {
   const auto& runs = results.runs();
   std::string text = fmt::format("set xrange [-0.5:{}]\n", static_cast<double>(runs.size()) - 0.5);
-  if (axis.labels)
+  if (labels)
     text += fmt::format("set xtics format '%g' {} ({}) font ',{}'\n",
                         runs.size() > 3 ? "rotate by 40 right offset 0.4, 0.15" : "norotate center",
                         run_titles(results, 1), style::kSmall);
   else
     text += "set xtics norotate 1 format ''\n";
-  const auto phases = phases_of(results);
+  const auto phases = phases_of(results, inches);
   for (std::size_t i = 1; i < phases.size(); ++i)
     text += fmt::format(
         "set arrow from first {0}, graph 0 to first {0}, graph 1 nohead dashtype 2 lw 0.6 lc rgb "
         "'{1}' back\n",
         static_cast<double>(phases[i].first) - 0.5, style::kInk);
-  if (axis.phases && phases.size() > 1) text += phase_names(results, axis.inches);
+  if (phase_labels && phases.size() > 1) text += phase_names(phases);
   return text;
 }
 
 // Height in inches of the phase names above an axis that is `inches` wide.
 double phases_height(const Results& results, double inches) {
-  const auto phases = phases_of(results);
+  const auto phases = phases_of(results, inches);
   if (phases.size() < 2) return 0.08;
   std::size_t most = 1;
-  for (const auto& phase : phases)
-    most = std::max(most, lines_of(phase.name, phase_width(results, phase, inches)).size());
+  for (const auto& phase : phases) most = std::max(most, phase.lines.size());
   return 0.1 + kPhaseLine * static_cast<double>(most);
 }
 
@@ -134,20 +121,24 @@ std::string scaled(const std::string& expression, double scale) {
   return scale == 1 ? expression : fmt::format("({}) * {}", expression, scale);
 }
 
-// A line from low to high; gnuplot's error bars would leave a gap around the point.
-std::string whisker(const std::string& x, const Series& s, double scale) {
-  return fmt::format("data using ({}):({}):(0):({}) with vectors nohead lw 1.2 lc rgb '{}'", x,
-                     scaled(s.low, scale), scaled(fmt::format("({}) - ({})", s.high, s.low), scale),
-                     s.look.colour);
+// A vertical line from `low` to `high`; gnuplot's error bars would leave a gap around the point.
+std::string plot_range(const std::string& x, const std::string& low, const std::string& high,
+                       double scale, const std::string& look) {
+  return fmt::format("  data using ({}):({}):(0):({}) with vectors {}, \\\n", x, scaled(low, scale),
+                     scaled(fmt::format("({}) - ({})", high, low), scale), look);
 }
 
-// The interval of the mean, with caps to distinguish it from the spread over heads.
-std::string bar(const std::string& x, const Series& s, double scale) {
-  return fmt::format(
-      "data using ({}):({}):(0):({}) with vectors heads nofilled size screen 0.007,90 lw 0.8 lc "
-      "rgb '{}'",
-      x, scaled(s.bar_low, scale), scaled(fmt::format("({}) - ({})", s.bar_high, s.bar_low), scale),
-      style::kInk);
+std::string plot_whisker(const std::string& x, const Series& s, double scale) {
+  return plot_range(x, s.low, s.high, scale,
+                    fmt::format("nohead lw 1.2 lc rgb '{}'", s.look.colour));
+}
+
+// Plots the confidence interval of the mean. Caps distinguish it from the spread over heads.
+std::string plot_interval(const std::string& x, const Series& s, double scale) {
+  if (s.bar_low.empty()) return "";
+  return plot_range(
+      x, s.bar_low, s.bar_high, scale,
+      fmt::format("heads nofilled size screen 0.007,90 lw 0.8 lc rgb '{}'", style::kInk));
 }
 
 template <typename Statistic>
@@ -185,9 +176,8 @@ std::string plot_series(const std::vector<Series>& series, std::size_t runs, dou
           "'{}', \\\n",
           scaled(s.low, scale), scaled(s.high, scale), s.look.colour);
     else
-      text += fmt::format("  {}, \\\n", whisker("$1", s, scale));
-  for (const auto& s : series)
-    if (!s.bar_low.empty()) text += fmt::format("  {}, \\\n", bar("$1", s, scale));
+      text += plot_whisker("$1", s, scale);
+  for (const auto& s : series) text += plot_interval("$1", s, scale);
   for (std::size_t i = 0; i < series.size(); ++i) {
     const auto& s = series[i];
     text +=
@@ -206,8 +196,7 @@ std::string plot_whiskers(const std::vector<Series>& series, double scale,
     const auto& s = series[i];
     const auto x = fmt::format(
         "$1 + {}", step * (static_cast<double>(i) - 0.5 * static_cast<double>(series.size() - 1)));
-    text += fmt::format("  {}, \\\n", whisker(x, s, scale));
-    if (!s.bar_low.empty()) text += fmt::format("  {}, \\\n", bar(x, s, scale));
+    text += plot_whisker(x, s, scale) + plot_interval(x, s, scale);
     text += fmt::format("  data using ({}):({}) with points pt {} ps 0.6*mark lc rgb '{}'{}\n", x,
                         scaled(s.middle, scale), s.look.point_type, s.look.colour,
                         i + 1 < series.size() ? ", \\" : "");
@@ -300,10 +289,8 @@ Figure RunTable::draw(Figure figure, const std::vector<TrajectoryPanel>& panels,
         "set bmargin at screen {:.4f}\nset tmargin at screen {:.4f}\nunset label\nunset arrow\n",
         (left + kLeft) / figure.width, (left + cell - kRight) / figure.width,
         bottom / figure.height, top / figure.height);
-    figure.script += run_axis(
-        results_, {.inches = inches, .labels = i + layout.columns >= count, .phases = row == 0});
-    // A label at a fixed place: gnuplot's ylabel moves with the width of the tick labels off the
-    // page.
+    figure.script += run_axis(results_, inches, i + layout.columns >= count, row == 0);
+    // A label at a fixed place: long tick labels would push gnuplot's own ylabel off the page.
     figure.script += fmt::format(
         "set label '{}' at screen {:.4f}, screen {:.4f} center rotate font ',{}'\n", panel.y_label,
         (left + 0.1) / figure.width, 0.5 * (top + bottom) / figure.height, style::kLabel);

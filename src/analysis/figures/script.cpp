@@ -72,7 +72,7 @@ double round_step(double range, int wanted) {
   return 10 * power;
 }
 
-double token_step(double range, int wanted) {
+double integer_step(double range, int wanted) {
   return std::max(1.0, round_step(range, wanted));
 }
 
@@ -96,11 +96,11 @@ std::string palette(const std::vector<std::string>& colours) {
   return fmt::format("set palette defined ({})\n", stops);
 }
 
-std::string margins(const PlotBox& box) {
+std::string margins(double left, double right, double bottom, double top) {
   return fmt::format(
       "set lmargin at screen {:.4f}/width\nset rmargin at screen {:.4f}/width\n"
       "set bmargin at screen {:.4f}/height\nset tmargin at screen {:.4f}/height\n",
-      box.left, box.right, box.bottom, box.top);
+      left, right, bottom, top);
 }
 
 std::string plot_unit_cells(int x, int y, int value) {

@@ -29,8 +29,8 @@ std::string one_line(std::string_view text);
 // steps.
 double round_step(double range, int wanted);
 
-// Returns the step between ticks of an axis of token positions, at least one token.
-double token_step(double range, int wanted);
+// Returns the step between ticks of an axis of integers, such as token positions: at least 1.
+double integer_step(double range, int wanted);
 // Returns `set xtics` for the axis "x". With `thousands` the numbers read 50k, else 50000.
 std::string token_tics(const char* axis, double step, bool thousands);
 // Returns true if numbers at this step can be written in thousands ("50k").
@@ -42,12 +42,8 @@ double text_width(std::string_view text, double points);
 // Returns `set palette` with the colours at even steps.
 std::string palette(const std::vector<std::string>& colours);
 
-// Plot area in inches from the left and lower edge of the figure.
-struct PlotBox {
-  double left, right, bottom, top;
-};
-// Returns the gnuplot commands that place the plot area.
-std::string margins(const PlotBox& box);
+// Places the plot area. All edges are in inches from the left and lower edge of the figure.
+std::string margins(double left, double right, double bottom, double top);
 
 // Plots unit squares centred at columns `x` and `y` of the CSV, coloured by the column `value`.
 std::string plot_unit_cells(int x, int y, int value);

@@ -52,7 +52,7 @@ class DrawingFolder {
   std::string path_;
 };
 
-void check(const DrawOptions& options) {
+void check_draw_options(const DrawOptions& options) {
   if (options.formats.empty()) bad_input("--format: expected some of svg,png,pdf");
   for (const auto& format : options.formats)
     if (std::ranges::find(kFormats, format) == kFormats.end())
@@ -69,7 +69,7 @@ void check(const DrawOptions& options) {
             fmt::join(names, ", "));
 }
 
-Figure make(const FigureKind& kind, const Results& results) {
+Figure make_figure(const FigureKind& kind, const Results& results) {
   for (const auto& table : kind.tables) {
     if (!results.has(table)) return nothing_to_draw(fmt::format("there is no {}.parquet", table));
     if (results.frame(table).rows() == 0)
@@ -81,8 +81,8 @@ Figure make(const FigureKind& kind, const Results& results) {
   return figure;
 }
 
-void draw_one(const std::string& folder, const std::string& name, const Figure& figure,
-              const std::vector<std::string>& formats) {
+void draw_figure(const std::string& folder, const std::string& name, const Figure& figure,
+                 const std::vector<std::string>& formats) {
   const auto path = folder + "/" + name;
   figure.data.write_csv(path + ".csv");
   write_file(path + ".gp", gnuplot_script(name, figure, formats));
@@ -135,7 +135,7 @@ Json drawing_inputs(const DrawOptions& options, const Results& results) {
 }
 
 // Returns the earlier result if all its files exist in options.out and were drawn from `inputs`.
-std::optional<Drawn> up_to_date(const DrawOptions& options, const Json& inputs) {
+std::optional<Drawn> find_earlier_drawing(const DrawOptions& options, const Json& inputs) {
   if (!path_exists(record_file(options))) return std::nullopt;
   try {
     const Json record = load_json(record_file(options));
@@ -169,7 +169,7 @@ std::vector<NamedFigure> make_figures(const DrawOptions& options, const Results&
       bad_input("no figure '{}': it is of one run, and {} has {}; give the folder of one of them",
                 kind.name, options.results, results.runs().size());
     }
-    Figure figure = make(kind, results);
+    Figure figure = make_figure(kind, results);
     if (!figure.missing.empty()) {
       if (asked_for) bad_input("no figure '{}': {}", kind.name, figure.missing);
       drawn.left_out.emplace_back(kind.name, figure.missing);
@@ -189,22 +189,22 @@ void draw_all(const std::vector<NamedFigure>& figures, const std::string& folder
   std::int64_t done = 0;
   parallel_for(std::ssize(figures), [&](std::int64_t i) {
     const auto& [name, figure] = figures[static_cast<std::size_t>(i)];
-    draw_one(folder, name, figure, formats);
+    draw_figure(folder, name, figure, formats);
     const std::lock_guard lock(mutex);
     progress.update(++done);
   });
   progress.finish();
 }
 
-Drawn draw(const DrawOptions& options) {
-  check(options);
+Drawn draw_results(const DrawOptions& options) {
+  check_draw_options(options);
   const Results results(options.results,
                         {options.components, options.head, options.scores, options.attention});
   const bool record = options.only.empty() && !options.again;
   Json inputs;
   if (record) {
     inputs = drawing_inputs(options, results);
-    if (auto before = up_to_date(options, inputs)) return *before;
+    if (auto before = find_earlier_drawing(options, inputs)) return *before;
   }
   Drawn drawn;
   const auto figures = make_figures(options, results, drawn);
@@ -220,7 +220,7 @@ Drawn draw(const DrawOptions& options) {
   draw_all(figures, drawing.path(), formats, options.quiet);
   if (report) {
     drawn.report = options.out + "/report.html";
-    write_file(drawn.report, report_page({results, figures, drawn, drawing.path()}));
+    write_file(drawn.report, report_page(results, figures, drawn, drawing.path()));
   }
   for (const auto& [name, figure] : figures) {
     // The script that the user keeps draws only the requested formats.
@@ -246,7 +246,7 @@ Drawn draw(const DrawOptions& options) {
 }  // namespace
 
 Drawn draw_figures(const DrawOptions& options) {
-  return translate_exceptions([&] { return draw(options); });
+  return translate_exceptions([&] { return draw_results(options); });
 }
 
 std::vector<std::string> figure_names() {

@@ -25,11 +25,11 @@ static_assert(std::endian::native == std::endian::little, "the page reads little
 
 // Encodes an array of numbers as base64; unpack() in data.js decodes it.
 template <typename T>
-std::string packed(const std::vector<T>& values) {
+std::string pack_base64(const std::vector<T>& values) {
   return base64(std::as_bytes(std::span(values)));
 }
 
-// Tables that name the heads of a run.
+// Tables with one or more rows for every analysed head.
 const std::vector<const char*> kHeadTables = {"qk", "rotated", "head_metrics"};
 
 // Index of all heads that occur in a table, sorted by run, layer and head.
@@ -68,7 +68,7 @@ class HeadIndex {
     std::vector<std::uint16_t> numbers;
     for (const auto& [key, place] : heads_)
       numbers.push_back(static_cast<std::uint16_t>(std::get<Part>(key)));
-    return packed(numbers);
+    return pack_base64(numbers);
   }
 
  private:
@@ -106,7 +106,7 @@ std::vector<double> yes_no_numbers(const std::vector<std::string>& texts) {
   return numbers;
 }
 
-Json measures_of(const Results& results, const HeadIndex& heads) {
+Json measures_json(const Results& results, const HeadIndex& heads) {
   Json list = Json::array();
   for (const auto& [table, columns] : kHeadMeasures) {
     if (!results.has(table)) continue;
@@ -121,7 +121,7 @@ Json measures_of(const Results& results, const HeadIndex& heads) {
       heads.each_row(frame, [&](std::size_t row, std::size_t place) {
         if (frame.is_first_component(row)) values[place] = static_cast<float>(numbers[row]);
       });
-      list.push_back({{"name", column}, {"data", packed(values)}});
+      list.push_back({{"name", column}, {"data", pack_base64(values)}});
     }
   }
   return list;
@@ -142,10 +142,10 @@ std::string text_codes(const Results& results, const HeadIndex& heads,
       if (found != names.end()) codes[place] = static_cast<std::uint8_t>(found - names.begin());
     });
   }
-  return packed(codes);
+  return pack_base64(codes);
 }
 
-Json profiles_of(const Results& results, const HeadIndex& heads) {
+Json profiles_json(const Results& results, const HeadIndex& heads) {
   if (!results.has("head_profile")) return nullptr;
   const Frame& frame = results.frame("head_profile");
   std::vector<std::uint32_t> start = {0};
@@ -167,11 +167,11 @@ Json profiles_of(const Results& results, const HeadIndex& heads) {
     }
     start.push_back(static_cast<std::uint32_t>(values.size()));
   }
-  return {{"start", packed(start)},
-          {"position", packed(positions)},
-          {"ap", packed(values)},
-          {"ap_free", frame.has("ap_free") ? Json(packed(free_values)) : Json()},
-          {"error", packed(errors)}};
+  return {{"start", pack_base64(start)},
+          {"position", pack_base64(positions)},
+          {"ap", pack_base64(values)},
+          {"ap_free", frame.has("ap_free") ? Json(pack_base64(free_values)) : Json()},
+          {"error", pack_base64(errors)}};
 }
 
 // Points of all heads, 9 bytes each: the position (3 bytes, little-endian) and the coordinates on
@@ -238,7 +238,7 @@ void add_tokens(const std::vector<std::string>& texts, const PackedPoints& point
     token_of_point.push_back(found->second);
   }
   scatter["tokens"] = tokens;
-  scatter["token"] = packed(token_of_point);
+  scatter["token"] = pack_base64(token_of_point);
 }
 
 void add_scatter(const Results& results, const HeadIndex& heads, ReportHeads& report) {
@@ -260,11 +260,11 @@ void add_scatter(const Results& results, const HeadIndex& heads, ReportHeads& re
     last = std::max(last, positions[row]);
   }
   Json& scatter = report.json["scatter"];
-  scatter = {{"start", packed(points.start)},    {"queries", packed(points.queries)},
-             {"low", packed(points.lows)},       {"high", packed(points.highs)},
-             {"last_positions", last_positions}, {"components", components}};
+  scatter = {{"start", pack_base64(points.start)}, {"queries", pack_base64(points.queries)},
+             {"low", pack_base64(points.lows)},    {"high", pack_base64(points.highs)},
+             {"last_positions", last_positions},   {"components", components}};
   if (frame.has("token")) add_tokens(frame.texts("token"), points, scatter);
-  report.points = packed(points.bytes);
+  report.points = pack_base64(points.bytes);
 }
 
 // The different attention kinds of all heads, sorted; empty for older results.
@@ -304,8 +304,8 @@ ReportHeads report_heads(const Results& results) {
                  {"class_axis", both_classes ? Json(text_codes(results, heads, {"taxonomy"},
                                                                "class_axis", classes))
                                              : Json()},
-                 {"measures", measures_of(results, heads)},
-                 {"profile", profiles_of(results, heads)}};
+                 {"measures", measures_json(results, heads)},
+                 {"profile", profiles_json(results, heads)}};
   add_scatter(results, heads, report);
   return report;
 }
