@@ -6,50 +6,24 @@
 
 #include <fmt/format.h>
 
-#include "analysis/figures/panels.h"
-#include "analysis/figures/registry.h"
-#include "analysis/figures/run_axis.h"
-#include "analysis/figures/run_series.h"
-#include "analysis/figures/script.h"
+#include "analysis/figures/run_plots.h"
 #include "analysis/figures/style.h"
 #include "base/core/numbers.h"
 
 namespace qkscope {
 namespace {
 
-// Shape (runs). Largest value of each run, NaN for a run without values.
-std::vector<double> largest_of(const std::vector<std::vector<double>>& groups) {
-  std::vector<double> values;
-  for (const auto& group : groups) values.push_back(group.empty() ? kNan : std::ranges::max(group));
-  return values;
-}
-
-// Shape (runs). Fraction of heads with this class.
+// Shape (runs). Fraction of heads with the taxonomy class `name`.
 std::vector<double> class_share(const Results& results, const std::string& name) {
   const Frame& frame = results.frame("taxonomy");
   const auto& classes = frame.texts("class");
   std::vector<double> is(frame.rows(), kNan);
   for (std::size_t row = 0; row < frame.rows(); ++row)
     if (!classes[row].empty()) is[row] = classes[row] == name ? 1 : 0;
-  return means_of(by_run(results, frame, is));
+  return means_of(frame.group_by_run(is));
 }
 
-Series onset_series(std::string title, const char* colour, int point_type, int place) {
-  const auto column = fmt::format("${}", place);
-  return {std::move(title), colour, point_type, column, column, column};
-}
-
-// Class of each head by (layer, head).
-std::map<std::pair<std::int64_t, std::int64_t>, std::string> classes_by_head(
-    const Results& results) {
-  const Frame& frame = results.frame("taxonomy");
-  std::map<std::pair<std::int64_t, std::int64_t>, std::string> classes;
-  const auto& layers = frame.integers("layer");
-  const auto& heads = frame.heads();
-  for (std::size_t row = 0; row < frame.rows(); ++row)
-    classes[{layers[row], heads[row]}] = frame.texts("class")[row];
-  return classes;
-}
+using LayerHead = std::pair<std::int64_t, std::int64_t>;  // layer, head
 
 // Mean attention mass of the heads of each class, by distance band (bit width of the distance).
 using BandMasses = std::map<std::int64_t, std::map<std::string, std::vector<double>>>;
@@ -58,7 +32,11 @@ BandMasses masses_by_band(const Results& results) {
   const Frame& frame = results.frame("distance");
   const auto& layers = frame.integers("layer");
   const auto& heads = frame.heads();
-  const auto classes = classes_by_head(results);
+  const Frame& taxonomy = results.frame("taxonomy");
+  std::map<LayerHead, std::string> classes;
+  for (std::size_t row = 0; row < taxonomy.rows(); ++row)
+    classes[{taxonomy.integers("layer")[row], taxonomy.heads()[row]}] =
+        taxonomy.texts("class")[row];
   BandMasses masses;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
     const auto found = classes.find({layers[row], heads[row]});
@@ -66,7 +44,7 @@ BandMasses masses_by_band(const Results& results) {
     if (found == classes.end() || std::isnan(mass)) continue;
     masses[frame.integers_with_gaps("width")[row]][found->second].push_back(mass);
   }
-  // Drop the bands beyond the longest text, which no head has mass in.
+  // Drop distance bands beyond the longest text: no head has attention mass there.
   while (masses.size() > 1 &&
          std::ranges::all_of(masses.rbegin()->second,
                              [](const auto& of_class) { return mean_of(of_class.second) == 0; }))
@@ -88,11 +66,10 @@ std::vector<ChannelCell> channel_cells(const Frame& frame) {
   const auto& absmax = frame.reals("absmax");
   const auto& layers = frame.integers("layer");
   const auto& numbers = frame.heads();
-  using HeadPlace = std::pair<std::int64_t, std::int64_t>;  // layer, head
-  std::map<std::pair<bool, HeadPlace>, std::vector<std::size_t>> heads;
-  std::map<HeadPlace, std::int64_t> map_rows;
+  std::map<std::pair<bool, LayerHead>, std::vector<std::size_t>> heads;
+  std::map<LayerHead, std::int64_t> map_rows;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
-    const HeadPlace place = {layers[row], numbers[row]};
+    const LayerHead place = {layers[row], numbers[row]};
     heads[{frame.texts("stage")[row] == "post", place}].push_back(row);
     map_rows[place] = 0;
   }
@@ -117,15 +94,20 @@ std::vector<ChannelCell> channel_cells(const Frame& frame) {
 Figure attention_onset(const Results& results) {
   const Frame& frame = results.frame("attention");
   RunTable table(results);
-  const int induction = table.add(
-      "induction_largest", largest_of(by_run(results, frame, frame.reals("induction_head"))));
-  const int sinks =
-      table.add("sink_rate", means_of(by_run(results, frame, frame.reals("sink_rate_64"))));
-  const int position = table.add("position_dominated", class_share(results, "position_dominated"));
-  const std::vector<Series> series = {
-      onset_series("strongest induction head", style::kKey, style::kDiamond, induction),
-      onset_series("sinks", style::kNope, style::kSquare, sinks),
-      onset_series("position-dominated heads", style::kQuery, style::kCircle, position)};
+  std::vector<Series> series;
+  const auto add = [&](const char* name, std::vector<double> values, LegendEntry look) {
+    const auto column = fmt::format("${}", table.add(name, std::move(values)));
+    series.push_back({std::move(look), column, column, column});
+  };
+  std::vector<double> largest;
+  for (const auto& heads : frame.group_by_run("induction_head"))
+    largest.push_back(heads.empty() ? kNan : std::ranges::max(heads));
+  add("induction_largest", std::move(largest),
+      {"strongest induction head", style::kKey, style::kDiamond});
+  add("sink_rate", means_of(frame.group_by_run("sink_rate_64")),
+      {"sinks", style::kNope, style::kSquare});
+  add("position_dominated", class_share(results, "position_dominated"),
+      {"position-dominated heads", style::kQuery, style::kCircle});
   Figure figure;
   figure.title = "When induction, sinks and position-dominance appear";
   figure.caption =
@@ -137,7 +119,7 @@ Figure attention_onset(const Results& results) {
   return table.draw(std::move(figure),
                     {{"score or share", "set yrange [0:1.02]\nset ytics 0.2\n",
                       plot_series(series, results.runs().size())}},
-                    {.panel_height = 1.7, .key = key_of(series)});
+                    {.legend = legend_of(series)});
 }
 
 Figure distance_by_class(const Results& results) {
@@ -145,14 +127,14 @@ Figure distance_by_class(const Results& results) {
   if (masses.empty()) return {};
   Figure figure;
   figure.data.column("width", Table::Type::integer).column("distance_low", Table::Type::integer);
-  std::vector<KeyEntry> key;
+  std::vector<LegendEntry> entries;
   std::string plots;
   std::vector<const char*> shown;
   for (const auto& c : style::kClasses) {
     const auto has_class = [&](const auto& band) { return band.second.contains(c.name); };
     if (std::ranges::none_of(masses, has_class)) continue;
     figure.data.column(c.name, Table::Type::real);
-    key.push_back({c.title, c.colour, style::kCircle});
+    entries.push_back({c.title, c.colour, style::kCircle});
     shown.push_back(c.name);
     plots += fmt::format("{}data using 1:{} with linespoints pt 7 ps 0.35*mark lw 1.4 lc rgb '{}'",
                          plots.empty() ? "plot " : ", \\\n  ", shown.size() + 2, c.colour);
@@ -167,12 +149,12 @@ Figure distance_by_class(const Results& results) {
     figure.data.add(std::move(cells));
     if (width % 2 == 0) ticks += fmt::format("{}'{}' {}", ticks.empty() ? "" : ", ", low, width);
   }
-  const Key legend(key, style::kColumn);
+  const Legend legend(entries, style::kColumn);
   figure.title = "How far classes of heads look back";
   figure.width = style::kColumn;
   figure.height = style::kHeight + legend.height();
   figure.script =
-      margins({0.55, style::kColumn - 0.1, 0.45 + legend.height(), figure.height - 0.1}) +
+      margins(0.55, style::kColumn - 0.1, 0.45 + legend.height(), figure.height - 0.1) +
       legend.labels() +
       fmt::format(
           "set xtics ({}) rotate by 0\nset xlabel 'distance to the key (tokens, from)' "
@@ -206,17 +188,17 @@ Figure key_channel_map(const Results& results) {
     rows = std::max(rows, cell.row + 1);
     channels = std::max(channels, cell.channel + 1);
   }
-  const Panels panels({.count = 2,
-                       .columns = 2,
-                       .aspect = 0.9,
-                       .right = 0.6,
-                       .x_label = "channel",
-                       .y_label = "key heads, layer after layer"});
-  // The colour scale ends at the 99.9th percentile, so that outliers do not darken all others.
+  const PanelGrid grid({.count = 2,
+                        .columns = 2,
+                        .aspect = 0.9,
+                        .right = 0.6,
+                        .x_label = "channel",
+                        .y_label = "key heads, layer after layer"});
+  // The colour scale ends at the 99.9th percentile, so that a few outlier channels do not darken
+  // all others.
   const double top = std::max(2.0, quantile_of(ratios, 0.999));
   figure.title = "Channels of keys that stand out";
-  panels.begin(figure);
-  figure.script +=
+  const auto settings =
       palette(style::kCividis) +
       fmt::format(
           "set cbrange [0:{:.4g}]\nset cbtics {}\nunset grid\n"
@@ -225,18 +207,16 @@ Figure key_channel_map(const Results& results) {
           "set colorbox user origin screen {:.4f}, screen 0.25 size screen {:.4f}, screen "
           "0.5 noborder\n"
           "set xrange [-0.5:{}]\nset yrange [{}:-0.5]\n",
-          top, round_step(top, 3), 1 - 0.08 / figure.width, style::kSmall, 1 - 0.5 / figure.width,
-          0.09 / figure.width, static_cast<double>(channels) - 0.5,
+          top, round_step(top, 3), 1 - 0.08 / grid.width(), style::kSmall, 1 - 0.5 / grid.width(),
+          0.09 / grid.width(), static_cast<double>(channels) - 0.5,
           static_cast<double>(rows) - 0.5);
-  for (const int post : {0, 1}) {
-    figure.script += panels.panel(post, post == 0 ? "before RoPE" : "after RoPE") +
-                     fmt::format(
-                         "plot data using ($4 == {} ? $1 : NaN):2:($1 - 0.5):($1 + "
-                         "0.5):($2 - 0.5):($2 + 0.5):3 with boxxyerror fillstyle solid "
-                         "linecolor palette\nunset colorbox\n",
-                         post);
-  }
-  figure.script += panels.end();
+  grid.draw(figure, settings, [](std::size_t post) -> PanelGrid::Panel {
+    return {post == 0 ? "before RoPE" : "after RoPE",
+            fmt::format(
+                "plot data using ($4 == {} ? $1 : NaN):2:($1 - 0.5):($1 + 0.5):($2 - 0.5):($2 + "
+                "0.5):3 with boxxyerror fillstyle solid linecolor palette\nunset colorbox\n",
+                post)};
+  });
   figure.caption =
       "Largest magnitude of every channel of the keys over the median of its head's channels, over "
       "every token: before RoPE on the left, after it on the right. Bright columns are outlier "

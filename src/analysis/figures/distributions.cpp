@@ -4,10 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "analysis/figures/panels.h"
-#include "analysis/figures/registry.h"
-#include "analysis/figures/run_axis.h"
-#include "analysis/figures/script.h"
+#include "analysis/figures/run_plots.h"
 #include "analysis/figures/style.h"
 #include "base/core/numbers.h"
 
@@ -16,94 +13,75 @@ namespace {
 
 constexpr int kHistogramBins = 24;
 
-enum class SpreadRange { to_one, signed_to_one, own };
+enum class HistogramRange { to_one, signed_to_one, own };
 
-struct SpreadMeasure {
+struct HistogramMeasure {
   const char* table;
   const char* column;
   const char* title;
-  SpreadRange range;
+  HistogramRange range;
   bool absolute = false;
   bool optional = false;         // older results do not have the column
   const char* null_column = "";  // the same measure with shuffled positions
 };
 
-constexpr SpreadMeasure kSpreadMeasures[] = {
-    {"qk", "r_q", "r_q on PC0", SpreadRange::signed_to_one, false, false, "r_q_null"},
-    {"qk", "r_k", "r_k on PC0", SpreadRange::signed_to_one, false, false, "r_k_null"},
-    {"qk", "explained_variance", "share of variance on PC0", SpreadRange::to_one},
-    {"rotated", "position_r", "|r| along a, pooled", SpreadRange::to_one, false, false,
+constexpr HistogramMeasure kHistogramMeasures[] = {
+    {"qk", "r_q", "r_q on PC0", HistogramRange::signed_to_one, false, false, "r_q_null"},
+    {"qk", "r_k", "r_k on PC0", HistogramRange::signed_to_one, false, false, "r_k_null"},
+    {"qk", "explained_variance", "share of variance on PC0", HistogramRange::to_one},
+    {"rotated", "position_r", "|r| along a, pooled", HistogramRange::to_one, false, false,
      "position_r_null"},
-    {"rotated", "r_k_a", "|r_k| along a", SpreadRange::to_one, true, false, "r_k_a_null"},
-    {"rotated", "bias_strength", "bias", SpreadRange::own},
-    {"rotated", "separation_strength", "separation", SpreadRange::to_one},
-    {"rotated", "plane_var_fraction", "share of variance in (a, b)", SpreadRange::to_one},
-    {"head_metrics", "ap_profile_overall", "plasticity", SpreadRange::to_one},
-    {"head_metrics", "ap_first20", "plasticity, first 20 %", SpreadRange::to_one},
-    {"head_metrics", "ap_last20", "plasticity, last 20 %", SpreadRange::to_one},
-    {"head_metrics", "ap_drop", "drop of plasticity", SpreadRange::own},
-    {"head_metrics", "ap_free_overall", "plasticity, model-free", SpreadRange::to_one, false,
+    {"rotated", "r_k_a", "|r_k| along a", HistogramRange::to_one, true, false, "r_k_a_null"},
+    {"rotated", "bias_strength", "bias", HistogramRange::own},
+    {"rotated", "separation_strength", "separation", HistogramRange::to_one},
+    {"rotated", "plane_var_fraction", "share of variance in (a, b)", HistogramRange::to_one},
+    {"head_metrics", "ap_profile_overall", "plasticity", HistogramRange::to_one},
+    {"head_metrics", "ap_first20", "plasticity, first 20 %", HistogramRange::to_one},
+    {"head_metrics", "ap_last20", "plasticity, last 20 %", HistogramRange::to_one},
+    {"head_metrics", "ap_drop", "drop of plasticity", HistogramRange::own},
+    {"head_metrics", "ap_free_overall", "plasticity, model-free", HistogramRange::to_one, false,
      true}};
 
-struct SpreadValues {
-  std::vector<double> rope;  // also heads whose layer kind is unknown
+// Values of one column. `rope` includes heads whose layer kind is unknown.
+struct HeadValues {
+  std::vector<double> rope;
   std::vector<double> nope;
-
-  std::vector<double> all() const {
-    std::vector<double> both = rope;
-    both.insert(both.end(), nope.begin(), nope.end());
-    return both;
-  }
+  std::vector<double> all;
 };
 
-SpreadValues spread_values(const Frame& frame, const char* column) {
+HeadValues head_values(const Frame& frame, const char* column, bool absolute) {
   const auto& from = frame.reals(column);
-  SpreadValues values;
+  HeadValues values;
   for (std::size_t row = 0; row < frame.rows(); ++row)
     if (!std::isnan(from[row]) && frame.is_first_component(row))
-      (frame.is_nope(row) ? values.nope : values.rope).push_back(from[row]);
+      (frame.is_nope(row) ? values.nope : values.rope)
+          .push_back(absolute ? std::fabs(from[row]) : from[row]);
+  values.all = values.rope;
+  values.all.insert(values.all.end(), values.nope.begin(), values.nope.end());
   return values;
 }
 
-struct SpreadHistogram {
-  double low = 0;
-  double high = 1;
-  std::vector<std::int64_t> rope = std::vector<std::int64_t>(kHistogramBins, 0);
-  std::vector<std::int64_t> nope = std::vector<std::int64_t>(kHistogramBins, 0);
-
-  double edge(int bin) const { return low + (high - low) * bin / kHistogramBins; }
-  void count(const std::vector<double>& values, std::vector<std::int64_t>& bins) const {
-    for (const double value : values) {
-      const auto bin = static_cast<int>(std::floor(kHistogramBins * (value - low) / (high - low)));
-      ++bins[static_cast<std::size_t>(std::clamp(bin, 0, kHistogramBins - 1))];
-    }
-  }
-};
-
-SpreadHistogram spread_histogram(const SpreadMeasure& measure, const SpreadValues& values) {
-  SpreadHistogram histogram;
-  const auto all = values.all();
-  if (measure.range == SpreadRange::signed_to_one)
-    histogram.low = std::ranges::min(all) < 0 ? -1 : 0;
-  if (measure.range == SpreadRange::own) {
-    // Values below the 1st and above the 99th percentile are counted in the outermost bins.
-    histogram.low = std::min(0.0, quantile_of(all, 0.01));
-    histogram.high = std::max(0.0, quantile_of(all, 0.99));
-    if (!(histogram.high > histogram.low)) histogram.high = histogram.low + 1;
-  }
-  histogram.count(values.rope, histogram.rope);
-  histogram.count(values.nope, histogram.nope);
-  return histogram;
+HistogramBins histogram_bins(HistogramRange range, const std::vector<double>& values) {
+  HistogramBins bins{.count = kHistogramBins};
+  if (range == HistogramRange::signed_to_one && std::ranges::min(values) < 0) bins.low = -1;
+  if (range != HistogramRange::own) return bins;
+  // Values below the 1st and above the 99th percentile are counted in the outermost bins.
+  bins.low = std::min(0.0, quantile_of(values, 0.01));
+  bins.high = std::max(0.0, quantile_of(values, 0.99));
+  if (!(bins.high > bins.low)) bins.high = bins.low + 1;
+  return bins;
 }
 
-struct SpreadPanel {
+struct HistogramPanel {
   std::string column;
   std::string title;
-  SpreadHistogram histogram;
+  HistogramBins bins;
+  std::vector<std::int64_t> rope;  // (bins): number of heads
+  std::vector<std::int64_t> nope;
+  double mean;
+  double null;       // NaN: unknown
+  bool any_nope;     // some heads are on NoPE layers
   double scale = 1;  // factor of the axis
-  double mean = 0;
-  double null = 0;    // NaN: unknown
-  bool nope = false;  // some heads are on NoPE layers
 };
 
 std::string vertical_line(double x, const char* colour, int dash) {
@@ -114,17 +92,16 @@ std::string vertical_line(double x, const char* colour, int dash) {
       x, colour, dash);
 }
 
-std::string draw_histogram(std::size_t index, const SpreadPanel& panel, bool any_nope) {
-  const auto& h = panel.histogram;
-  const double low = h.low * panel.scale;
-  const double high = h.high * panel.scale;
+std::string draw_histogram(std::size_t index, const HistogramPanel& panel, bool any_nope) {
+  const double low = panel.bins.low * panel.scale;
+  const double high = panel.bins.high * panel.scale;
   std::int64_t tallest = 1;
-  for (std::size_t bin = 0; bin < h.rope.size(); ++bin)
-    tallest = std::max(tallest, h.rope[bin] + h.nope[bin]);
+  for (std::size_t bin = 0; bin < panel.rope.size(); ++bin)
+    tallest = std::max(tallest, panel.rope[bin] + panel.nope[bin]);
   const auto top = static_cast<double>(tallest);
   std::string text = fmt::format(
       "unset arrow\nset xrange [{}:{}]\nset xtics {}\nset yrange [0:{}]\nset ytics {}\n", low, high,
-      round_step(high - low, 3), 1.08 * top, std::max(1.0, round_step(top, 3)));
+      round_step(high - low, 3), 1.08 * top, integer_step(top, 3));
   text += vertical_line(panel.mean * panel.scale, style::kInk, 1);
   text += vertical_line(panel.null * panel.scale, style::kInk, 3);
   const auto boxes = [&](const char* from, const char* to, const char* colour) {
@@ -138,46 +115,42 @@ std::string draw_histogram(std::size_t index, const SpreadPanel& panel, bool any
   return text + "\n";
 }
 
-// The bias is small, so its axis is scaled by a power of ten.
-void scale_bias(const SpreadValues& values, SpreadPanel& panel) {
-  const Unit unit = unit_for({values.all()}, "per token");
-  panel.scale = unit.scale;
-  panel.title = unit.scale == 1 ? "bias (per token)"
-                                : fmt::format("bias (1e{:.0f} per token)", -std::log10(unit.scale));
-}
-
 // One panel for each measure that the results contain.
-std::vector<SpreadPanel> spread_panels(const Results& results) {
-  std::vector<SpreadPanel> panels;
-  for (const auto& measure : kSpreadMeasures) {
+std::vector<HistogramPanel> histogram_panels(const Results& results) {
+  std::vector<HistogramPanel> panels;
+  for (const auto& measure : kHistogramMeasures) {
     if (!results.has(measure.table)) continue;
     const Frame& frame = results.frame(measure.table);
     if (measure.optional && !frame.has(measure.column)) continue;
-    auto values = spread_values(frame, measure.column);
-    if (measure.absolute) values = {absolute(values.rope), absolute(values.nope)};
-    if (values.all().empty()) continue;
-    SpreadPanel panel{measure.column, measure.title, spread_histogram(measure, values)};
-    panel.mean = mean_of(values.all());
-    panel.null = frame.has(measure.null_column)
-                     ? mean_of(spread_values(frame, measure.null_column).all())
-                     : kNan;
-    panel.nope = !values.nope.empty();
-    if (panel.column == "bias_strength") scale_bias(values, panel);
-    panels.push_back(std::move(panel));
+    const auto values = head_values(frame, measure.column, measure.absolute);
+    if (values.all.empty()) continue;
+    const auto bins = histogram_bins(measure.range, values.all);
+    const double null = frame.has(measure.null_column)
+                            ? mean_of(head_values(frame, measure.null_column, false).all)
+                            : kNan;
+    panels.push_back({measure.column, measure.title, bins, bins.count_values(values.rope),
+                      bins.count_values(values.nope), mean_of(values.all), null,
+                      !values.nope.empty()});
+    if (panels.back().column != "bias_strength") continue;
+    // The bias is small, so its axis is scaled by a power of ten.
+    const double scale = axis_unit({values.all}, "").scale;
+    panels.back().scale = scale;
+    panels.back().title = scale == 1 ? "bias (per token)"
+                                     : fmt::format("bias (1e{:.0f} per token)", -std::log10(scale));
   }
   return panels;
 }
 
-Table spread_table(const std::vector<SpreadPanel>& panels) {
+Table histogram_table(const std::vector<HistogramPanel>& panels) {
   Table table = empty_table(
       "integer panel, real low, real high, integer heads, integer nope_heads, real mean, real "
       "null, text measure");
   for (std::size_t i = 0; i < panels.size(); ++i)
     for (int bin = 0; bin < kHistogramBins; ++bin) {
-      const auto& h = panels[i].histogram;
-      table.add({static_cast<std::int64_t>(i), h.edge(bin), h.edge(bin + 1),
-                 h.rope[static_cast<std::size_t>(bin)], h.nope[static_cast<std::size_t>(bin)],
-                 panels[i].mean, panels[i].null, panels[i].column});
+      const auto& p = panels[i];
+      const auto place = static_cast<std::size_t>(bin);
+      table.add({as_cell(i), p.bins.edge(bin), p.bins.edge(bin + 1), p.rope[place], p.nope[place],
+                 p.mean, p.null, p.column});
     }
   return table;
 }
@@ -185,19 +158,18 @@ Table spread_table(const std::vector<SpreadPanel>& panels) {
 }  // namespace
 
 Figure distributions(const Results& results) {
-  const auto panels = spread_panels(results);
+  const auto panels = histogram_panels(results);
   if (panels.empty()) return {};
-  const bool nope = std::ranges::any_of(panels, &SpreadPanel::nope);
+  const bool nope = std::ranges::any_of(panels, &HistogramPanel::any_nope);
   const bool null = std::ranges::any_of(panels, [](const auto& p) { return !std::isnan(p.null); });
   Figure figure;
-  figure.data = spread_table(panels);
-  const Panels grid({.count = static_cast<int>(panels.size()),
-                     .columns = 4,
-                     .aspect = 0.62,
-                     .top = nope ? 0.36 : 0.2,
-                     .own_ranges = true,
-                     .x_label = "",
-                     .y_label = "heads"});
+  figure.data = histogram_table(panels);
+  const PanelGrid grid({.count = panels.size(),
+                        .columns = 4,
+                        .aspect = 0.62,
+                        .top = nope ? 0.36 : 0.2,
+                        .own_ranges = true,
+                        .y_label = "heads"});
   figure.title = "How the measures spread over heads";
   figure.caption = fmt::format(
       "Histograms over the heads of '{}'. Solid line: the mean over heads{}. r_q and r_k on the "
@@ -207,12 +179,10 @@ Figure distributions(const Results& results) {
       null ? "; dotted line: what positions without relation to the vectors would give (mean |r|)"
            : "",
       nope ? " Heads of NoPE layers are stacked on those of RoPE layers." : "");
-  grid.begin(figure);
-  figure.script += (nope ? grid.key(layer_key()) : "") + "unset grid\n";
-  for (std::size_t i = 0; i < panels.size(); ++i)
-    figure.script +=
-        grid.panel(static_cast<int>(i), panels[i].title) + draw_histogram(i, panels[i], nope);
-  figure.script += grid.end();
+  grid.draw(figure, (nope ? grid.legend(rope_nope_legend()) : "") + "unset grid\n",
+            [&](std::size_t i) {
+              return PanelGrid::Panel{panels[i].title, draw_histogram(i, panels[i], nope)};
+            });
   return figure;
 }
 

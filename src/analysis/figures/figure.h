@@ -1,14 +1,19 @@
-// One figure: its data, its caption and the gnuplot script that draws it.
+// One figure (its data, its caption and the gnuplot script that draws it), the list of all figures,
+// and the program gnuplot.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "qkscope/tables.h"
 
 namespace qkscope {
+
+class Results;
 
 // A rectangle of a picture that shows a tooltip in the report. Edges are fractions of the picture's
 // width and height, measured from the left and from the top.
@@ -33,12 +38,56 @@ struct Figure {
   std::vector<HoverCell> hover;
 };
 
-// Returns a figure that the results have no data for. A figure whose `data` has no rows is reported
-// as "none of its numbers exists" without this function.
+// Returns a figure without content and the reason why it cannot be drawn. Figures whose `data` has
+// no rows need no reason of their own.
 inline Figure nothing_to_draw(std::string why) {
   Figure figure;
   figure.missing = std::move(why);
   return figure;
 }
+
+// Number of runs that a figure is meant for.
+enum class Runs {
+  any,
+  one,      // shows a single run, never a sweep of several
+  several,  // compares runs; drawn for a single run only if the user names the figure
+};
+
+struct FigureKind {
+  std::string name;
+  std::vector<std::string> tables;  // required result tables; the figure is skipped without them
+  std::function<Figure(const Results& results)> make;
+  Runs runs = Runs::any;
+};
+
+// Every figure, in the order of the report.
+const std::vector<FigureKind>& figure_kinds();
+
+// Groups of figures that differ only by table columns.
+std::vector<FigureKind> head_maps();            // from analyses of a capture
+std::vector<FigureKind> attention_head_maps();  // from statistics over every token
+std::vector<FigureKind> layer_heatmaps();
+std::vector<FigureKind> collages();
+// Returns a figure that shows table columns over the runs of a sweep, by its name.
+FigureKind trajectory(std::string_view name);
+
+// Figures with code of their own.
+using MakeFigure = Figure(const Results& results);
+MakeFigure attention_onset, class_counts, distance_by_class, explained_variance, key_channel_map,
+    nope_vs_rope, taxonomy_evolution, variance_decomposition;
+MakeFigure bias_vs_separation, distributions, head_planes, pc_roles, rq_rk_scatter;
+MakeFigure bucket_heatmap, component_weights, plasticity_heatmap, plasticity_profile;
+MakeFigure ap_drop_vs_score, bias_histogram, family_scatter;
+
+// Throws a failure that names the package to install if gnuplot cannot be run.
+void require_gnuplot();
+
+// Returns the content of NAME.gp: size, terminals, style and the commands of the figure. The script
+// writes NAME.FORMAT for each of `formats` (svg, png, pdf) into the current folder.
+std::string gnuplot_script(const std::string& name, const Figure& figure,
+                           const std::vector<std::string>& formats);
+
+// Runs `gnuplot NAME.gp` in `folder`. Throws a failure with gnuplot's own message.
+void run_gnuplot(const std::string& folder, const std::string& name);
 
 }  // namespace qkscope

@@ -1,8 +1,7 @@
-#include "analysis/figures/gnuplot.h"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "analysis/figures/figure.h"
 #include "analysis/figures/style.h"
 #include "base/core/error.h"
 #include "base/core/log.h"

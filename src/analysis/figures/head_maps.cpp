@@ -1,15 +1,12 @@
-// Maps of one model: a cell per head, layers from left to right. kMaps and kAttentionMaps list the
-// maps of one column; kClassMaps lists the maps of a class.
+// Maps of one model: a cell per head, layers from left to right. kMaps lists the maps of one
+// column, kClassMaps the maps of a class.
 #include <algorithm>
 #include <cmath>
 #include <set>
 
 #include <fmt/format.h>
 
-#include "analysis/figures/panels.h"
-#include "analysis/figures/registry.h"
-#include "analysis/figures/run_axis.h"
-#include "analysis/figures/script.h"
+#include "analysis/figures/run_plots.h"
 #include "analysis/figures/style.h"
 
 namespace qkscope {
@@ -84,9 +81,7 @@ constexpr MapMeasure kMaps[] = {
      "model-free plasticity",
      "Attention plasticity counted from the queries themselves, without a model of their "
      "distribution: the mean of the head's profile (ap_free_overall).",
-     MapScale::to_one}};
-
-constexpr MapMeasure kAttentionMaps[] = {
+     MapScale::to_one},
     {"sink", "attention", "sink_0", "Attention to the first token of every head",
      "mass on the first token",
      "Attention that a query pays to the first token of its text (sink_0), mean over every token.",
@@ -121,14 +116,13 @@ constexpr MapMeasure kAttentionMaps[] = {
      MapScale::to_largest}};
 
 struct ClassMap {
-  const char* name;
-  const char* column;
+  const char* column;  // the figure is head_map_COLUMN
   const char* title;
   const char* basis;  // measures that the class is derived from
 };
 constexpr ClassMap kClassMaps[] = {
-    {"class", "class", "Class of every head", "r_q and |r_k| on its first component"},
-    {"class_axis", "class_axis", "Class of every head along the held-out drift axis",
+    {"class", "Class of every head", "r_q and |r_k| on its first component"},
+    {"class_axis", "Class of every head along the held-out drift axis",
      "|r_q| and |r_k| along the drift axis fitted on other texts"}};
 
 struct MapCell {
@@ -157,7 +151,7 @@ class MapLayout {
       if (cell.sliding) sliding_.insert(cell.layer);
       full = full || !cell.sliding;
     }
-    if (!full) sliding_.clear();  // nothing to distinguish
+    if (!full) sliding_.clear();  // all layers are sliding: no marks
     bottom_ = 0.32 + below;
     const double wide = style::kColumn - kLeft - right_;
     const double square = static_cast<double>(heads_) * wide / static_cast<double>(layers_);
@@ -170,13 +164,14 @@ class MapLayout {
   double plot_bottom() const { return bottom_; }
 
   std::string axes() const {
-    std::string text = margins({kLeft, style::kColumn - right_, bottom_, bottom_ + tall_});
+    std::string text = margins(kLeft, style::kColumn - right_, bottom_, bottom_ + tall_);
     text += fmt::format(
         "unset grid\nset border 0\nset tics scale 0 font ',{}'\n"
         "set xrange [-0.5:{}]\nset yrange [-0.5:{}]\nset xtics {} offset 0, 0.4\n"
         "set ytics {} offset 0.4, 0\n",
         style::kSmall, static_cast<double>(layers_) - 0.5, static_cast<double>(heads_) - 0.5,
-        tick_step(layers_), tick_step(heads_));
+        integer_step(static_cast<double>(layers_), 6),
+        integer_step(static_cast<double>(heads_), 6));
     text += fmt::format(
         "set label 'layer' at graph 0.5, screen {:.4f}/height center font ',{}'\n"
         "set label 'head' at screen 0.09/width, graph 0.5 center rotate font ',{}'\n"
@@ -204,10 +199,6 @@ class MapLayout {
  private:
   static constexpr double kLeft = 0.42;   // inches
   static constexpr double kTitle = 0.14;  // inches for the name of the model
-
-  static double tick_step(std::int64_t count) {
-    return std::max(1.0, round_step(static_cast<double>(count), 6));
-  }
 
   // Marks above the columns of these layers, and their name at the fraction `x` of the map's width.
   std::string layer_marks(const std::set<std::int64_t>& layers, const char* name, double x,
@@ -257,10 +248,10 @@ std::string colour_bar(const MapLayout& layout, const std::string& label) {
 
 struct MapColours {
   std::string script;   // range and palette
-  std::string caption;  // the sentence that explains them
+  std::string caption;  // sentence about the colours
 };
 
-// Colour range for `values`, which the script multiplies by `scale`.
+// Returns the colour range of a head map. The gnuplot script multiplies values by `scale`.
 MapColours map_colours(MapScale kind, const std::vector<double>& values, double scale) {
   if (kind == MapScale::to_one)
     return {palette(style::kCividis) + "set cbrange [0:1]\nset cbtics 0.25\n",
@@ -304,7 +295,7 @@ Figure head_map(const Results& results, const MapMeasure& measure) {
                             : std::string(measure.column);
   };
   const std::string unit = measure.unit;
-  const Unit scaled = unit.empty() ? Unit() : unit_for({values}, unit);
+  const auto scaled = unit.empty() ? AxisUnit() : axis_unit({values}, unit);
   const MapLayout layout(results, cells, kColourBar, 0);
   Figure figure;
   figure.title = measure.title;
@@ -341,10 +332,10 @@ Figure class_map(const Results& results, const ClassMap& map) {
     for (std::size_t code = 0; code < std::size(style::kClasses); ++code)
       if (classes[row] == style::kClasses[code].name)
         cells.push_back(map_cell(frame, row, static_cast<double>(code)));
-  std::vector<KeyEntry> entries;
+  std::vector<LegendEntry> entries;
   for (const auto& c : style::kClasses) entries.push_back({c.title, c.colour, style::kSquare});
-  const Key key(entries, style::kColumn);
-  const MapLayout layout(results, cells, 0.1, key.height());
+  const Legend legend(entries, style::kColumn);
+  const MapLayout layout(results, cells, 0.1, legend.height());
   Figure figure;
   figure.data = empty_table(
       fmt::format("integer layer, integer head, integer code, integer nope, text {}", map.column));
@@ -357,7 +348,7 @@ Figure class_map(const Results& results, const ClassMap& map) {
   figure.title = map.title;
   figure.width = style::kColumn;
   figure.height = layout.height();
-  figure.script = layout.axes() + key.labels() + "plot \\\n";
+  figure.script = layout.axes() + legend.labels() + "plot \\\n";
   for (std::size_t code = 0; code < std::size(style::kClasses); ++code)
     figure.script += "  " + plot_map_cells(fmt::format("$3 == {} ? $1 : NaN", code), "") +
                      fmt::format(" lc rgb '{}'{}\n", style::kClasses[code].colour,
@@ -370,30 +361,33 @@ Figure class_map(const Results& results, const ClassMap& map) {
   return figure;
 }
 
-FigureKind map_kind(const MapMeasure& measure) {
-  return {fmt::format("head_map_{}", measure.name),
-          {measure.table},
-          [&measure](const Results& results) { return head_map(results, measure); },
-          Runs::one};
+// Returns the maps of measures in the table "attention", or of measures in all other tables.
+std::vector<FigureKind> measure_maps(bool of_attention) {
+  std::vector<FigureKind> kinds;
+  for (const auto& measure : kMaps)
+    if ((std::string_view(measure.table) == "attention") == of_attention)
+      kinds.push_back({fmt::format("head_map_{}", measure.name),
+                       {measure.table},
+                       [&measure](const Results& results) { return head_map(results, measure); },
+                       Runs::one});
+  return kinds;
 }
 
 }  // namespace
 
 std::vector<FigureKind> head_maps() {
-  std::vector<FigureKind> kinds;
-  for (const auto& map : kClassMaps)
-    kinds.push_back({fmt::format("head_map_{}", map.name),
-                     {"taxonomy"},
-                     [&map](const Results& results) { return class_map(results, map); },
-                     Runs::one});
-  for (const auto& measure : kMaps) kinds.push_back(map_kind(measure));
+  std::vector<FigureKind> kinds = measure_maps(false);
+  for (std::size_t i = 0; i < std::size(kClassMaps); ++i)
+    kinds.insert(kinds.begin() + static_cast<std::ptrdiff_t>(i),
+                 {fmt::format("head_map_{}", kClassMaps[i].column),
+                  {"taxonomy"},
+                  [i](const Results& results) { return class_map(results, kClassMaps[i]); },
+                  Runs::one});
   return kinds;
 }
 
 std::vector<FigureKind> attention_head_maps() {
-  std::vector<FigureKind> kinds;
-  for (const auto& measure : kAttentionMaps) kinds.push_back(map_kind(measure));
-  return kinds;
+  return measure_maps(true);
 }
 
 }  // namespace qkscope

@@ -8,8 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "analysis/figures/panels.h"
-#include "analysis/figures/registry.h"
+#include "analysis/figures/results.h"
 #include "analysis/figures/script.h"
 #include "analysis/figures/style.h"
 
@@ -59,7 +58,7 @@ std::vector<HeadRange> heads_of_last_run(const Frame& scatter, const std::vector
                                          const std::vector<double>& y) {
   const auto& layers = scatter.integers("layer");
   const auto& heads = scatter.integers("head");
-  const int run = std::ranges::max(scatter.run());
+  const auto run = std::ranges::max(scatter.run());
   std::vector<HeadRange> ranges;
   for (std::size_t row = 0; row < scatter.rows(); ++row) {
     if (scatter.run()[row] != run || std::isnan(x[row]) || std::isnan(y[row])) continue;
@@ -87,33 +86,28 @@ std::vector<HeadRange> spread_heads(const std::vector<HeadRange>& all, std::size
   return chosen;
 }
 
-// CSV of shaded points. `panel` and the axes are named by the figure.
-Table empty_points(const std::string& panel, const std::string& x, const std::string& y) {
-  return empty_table(
+// A row of head_scatter or head_planes, and the number of the panel that shows it.
+struct PanelRow {
+  std::int64_t panel;
+  std::size_t row;
+};
+
+// Returns the CSV of shaded points. The panel number is in `panel_column`; the shade is the
+// position over the last position of all rows.
+Table shaded_points(const Results& results, const Frame& frame, const std::vector<PanelRow>& rows,
+                    const std::string& panel_column, const std::string& x, const std::string& y) {
+  const auto& positions = frame.integers("position");
+  std::int64_t last = 1;
+  for (const auto& [panel, row] : rows) last = std::max(last, positions[row]);
+  Table table = empty_table(
       fmt::format("integer {}, integer key, real shade, real {}, real {}, integer position, "
                   "integer layer, integer head, text model",
-                  panel, x, y));
-}
-
-double shade_of(std::int64_t position, std::int64_t last) {
-  return static_cast<double>(position) / static_cast<double>(last);
-}
-
-Table collage_points(const Frame& scatter, const std::vector<HeadRange>& heads,
-                     const std::string& x, const std::string& y) {
-  const auto& positions = scatter.integers("position");
-  const auto& layers = scatter.integers("layer");
-  const auto& numbers = scatter.integers("head");
-  std::int64_t last = 1;
-  for (const auto& head : heads)
-    for (std::size_t row = head.first; row < head.last; ++row)
-      last = std::max(last, positions[row]);
-  Table table = empty_points("panel", x, y);
-  for (std::size_t i = 0; i < heads.size(); ++i)
-    for (std::size_t row = heads[i].first; row < heads[i].last; ++row)
-      table.add({static_cast<std::int64_t>(i), std::int64_t{scatter.texts("side")[row] == "k"},
-                 shade_of(positions[row], last), scatter.reals(x)[row], scatter.reals(y)[row],
-                 positions[row], layers[row], numbers[row], one_line(scatter.texts("model")[row])});
+                  panel_column, x, y));
+  for (const auto& [panel, row] : rows)
+    table.add({panel, std::int64_t{frame.texts("side")[row] == "k"},
+               static_cast<double>(positions[row]) / static_cast<double>(last), frame.reals(x)[row],
+               frame.reals(y)[row], positions[row], frame.integers_with_gaps("layer")[row],
+               frame.heads()[row], results.label(frame.run()[row])});
   return table;
 }
 
@@ -138,54 +132,55 @@ Figure collage(const Results& results, const CollageAxes& axes) {
   if (heads.empty()) return {};
   Figure figure;
   figure.title = with_components(results, axes.title);
-  figure.data = collage_points(scatter, heads, x, y);
-  const Panels panels({.count = static_cast<int>(heads.size()),
-                       .columns = 4,
-                       .aspect = 0.78,
-                       .top = 0.38,
-                       .own_ranges = true,
-                       .x_label = with_components(results, axes.x_label),
-                       .y_label = with_components(results, axes.y_label)});
-  panels.begin(figure, shade_functions());
-  figure.script += shade_legend(figure.height) +
-                   "unset grid\nset offsets graph 0.05, graph 0.05, graph 0.05, graph 0.05\n";
-  for (std::size_t i = 0; i < heads.size(); ++i) {
-    const auto row = heads[i].first;
-    figure.script += panels.panel(
-        static_cast<int>(i),
-        fmt::format("layer {}, head {}{}", scatter.integers("layer")[row],
-                    scatter.integers("head")[row], scatter.is_nope(row) ? " (NoPE)" : ""));
-    figure.script +=
-        fmt::format("set xtics {}\nset ytics {}\n", tick_step(scatter.reals(x), heads[i]),
-                    tick_step(scatter.reals(y), heads[i])) +
-        plot_shaded_points(i, 0.28);
-  }
-  figure.script += panels.end();
-  const auto run = static_cast<std::size_t>(scatter.run()[heads.front().first]);
+  std::vector<PanelRow> rows;
+  for (std::size_t i = 0; i < heads.size(); ++i)
+    for (auto row = heads[i].first; row < heads[i].last; ++row) rows.push_back({as_cell(i), row});
+  figure.data = shaded_points(results, scatter, rows, "panel", x, y);
+  const PanelGrid grid({.count = heads.size(),
+                        .columns = 4,
+                        .aspect = 0.78,
+                        .top = 0.38,
+                        .own_ranges = true,
+                        .x_label = with_components(results, axes.x_label),
+                        .y_label = with_components(results, axes.y_label),
+                        .functions = shade_functions()});
+  grid.draw(figure,
+            shade_legend(grid.height()) +
+                "unset grid\nset offsets graph 0.05, graph 0.05, graph 0.05, graph 0.05\n",
+            [&](std::size_t i) -> PanelGrid::Panel {
+              const auto row = heads[i].first;
+              return {
+                  fmt::format("layer {}, head {}{}", scatter.integers("layer")[row],
+                              scatter.integers("head")[row], scatter.is_nope(row) ? " (NoPE)" : ""),
+                  fmt::format("set xtics {}\nset ytics {}\n", tick_step(scatter.reals(x), heads[i]),
+                              tick_step(scatter.reals(y), heads[i])) +
+                      plot_shaded_points(i, 0.28)};
+            });
   figure.caption = fmt::format(
       "{} Blue circles are queries, red squares keys, darker the later their position. {} heads of "
       "'{}', spread evenly over layers and head numbers; of each head the rows kept in "
       "head_scatter.parquet.",
-      with_components(results, axes.what), heads.size(), one_line(results.runs()[run].title));
+      with_components(results, axes.what), heads.size(),
+      results.title(scatter.run()[heads.front().first]));
   return figure;
 }
 
 // A head of the table head_planes.
-struct PlanesHead {
-  int run;
+struct HeadOfRun {
+  std::size_t run;
   std::int64_t layer;
   std::int64_t head;
 
-  bool operator==(const PlanesHead&) const = default;
+  bool operator==(const HeadOfRun&) const = default;
 };
 
-PlanesHead head_at(const Frame& planes, std::size_t row) {
+HeadOfRun head_at(const Frame& planes, std::size_t row) {
   return {planes.run()[row], planes.integers_with_gaps("layer")[row], planes.heads()[row]};
 }
 
 // Returns the head that the user chose, else the first head of the table, from the last run.
-std::optional<PlanesHead> chosen_head(const Results& results, const Frame& planes) {
-  std::optional<PlanesHead> found;
+std::optional<HeadOfRun> chosen_head(const Results& results, const Frame& planes) {
+  std::optional<HeadOfRun> found;
   for (std::size_t row = 0; row < planes.rows(); ++row) {
     const auto here = head_at(planes, row);
     const auto name = fmt::format("{}.{}", here.layer, here.head);
@@ -196,7 +191,7 @@ std::optional<PlanesHead> chosen_head(const Results& results, const Frame& plane
 }
 
 // Titles by plane number from complement.parquet, for example "3: 12.0 %, 0.98".
-std::map<std::int64_t, std::string> plane_titles(const Results& results, const PlanesHead& head) {
+std::map<std::int64_t, std::string> plane_titles(const Results& results, const HeadOfRun& head) {
   std::map<std::int64_t, std::string> titles;
   if (!results.has("complement")) return titles;
   const Frame& complement = results.frame("complement");
@@ -208,60 +203,33 @@ std::map<std::int64_t, std::string> plane_titles(const Results& results, const P
   return titles;
 }
 
-Table plane_points(const Results& results, const PlanesHead& head) {
-  const Frame& planes = results.frame("head_planes");
-  const auto& positions = planes.integers("position");
-  std::vector<std::size_t> rows;
-  std::int64_t last = 1;
-  for (std::size_t row = 0; row < planes.rows(); ++row) {
-    if (head_at(planes, row) != head) continue;
-    rows.push_back(row);
-    last = std::max(last, positions[row]);
-  }
-  Table table = empty_points("plane", "x", "y");
-  for (const auto row : rows)
-    table.add({planes.integers_with_gaps("plane")[row],
-               std::int64_t{planes.texts("side")[row] == "k"}, shade_of(positions[row], last),
-               planes.reals("x")[row], planes.reals("y")[row], positions[row], head.layer,
-               head.head, results.label(head.run)});
-  return table;
-}
-
-// Largest absolute coordinate of each plane.
-std::map<std::int64_t, double> plane_sizes(const Table& points) {
-  std::map<std::int64_t, double> sizes;
-  const auto& planes = points.find("plane")->integers;
+void draw_planes(const Results& results, const HeadOfRun& head, Figure& figure) {
+  std::map<std::int64_t, double> sizes;  // largest absolute coordinate of each plane
+  const auto& planes = figure.data.find("plane")->integers;
   for (std::size_t row = 0; row < planes.size(); ++row)
     for (const char* axis : {"x", "y"}) {
       double& size = sizes[planes[row]];
-      size = std::max(size, std::fabs(points.find(axis)->reals[row]));
+      size = std::max(size, std::fabs(figure.data.find(axis)->reals[row]));
     }
-  return sizes;
-}
-
-void draw_planes(const Results& results, const PlanesHead& head, Figure& figure) {
-  const auto sizes = plane_sizes(figure.data);
   const auto titles = plane_titles(results, head);
-  const Panels panels({.count = static_cast<int>(sizes.size()),
-                       .columns = 6,
-                       .top = 0.38,
-                       .left = 0.1,
-                       .x_label = "",
-                       .y_label = ""});
-  panels.begin(figure, shade_functions());
-  figure.script +=
-      shade_legend(figure.height) +
-      fmt::format("unset grid\nunset tics\nset border 15 lw 0.4 lc rgb '{}'\n", style::kFaint);
-  int panel = 0;
-  for (const auto& [plane, size] : sizes) {
-    const auto title = titles.find(plane);
-    figure.script += panels.panel(
-        panel++, title == titles.end() ? fmt::format("plane {}", plane) : title->second);
-    const double edge = size > 0 ? 1.05 * size : 1;
-    figure.script += fmt::format("set xrange [{0}:{1}]\nset yrange [{0}:{1}]\n", -edge, edge) +
-                     plot_shaded_points(static_cast<std::size_t>(plane), 0.24);
-  }
-  figure.script += panels.end();
+  const PanelGrid grid({.count = sizes.size(),
+                        .columns = 6,
+                        .top = 0.38,
+                        .left = 0.1,
+                        .functions = shade_functions()});
+  auto next = sizes.begin();
+  grid.draw(
+      figure,
+      shade_legend(grid.height()) +
+          fmt::format("unset grid\nunset tics\nset border 15 lw 0.4 lc rgb '{}'\n", style::kFaint),
+      [&](std::size_t) -> PanelGrid::Panel {
+        const auto [plane, size] = *next++;
+        const auto title = titles.find(plane);
+        const double edge = size > 0 ? 1.05 * size : 1;
+        return {title == titles.end() ? fmt::format("plane {}", plane) : title->second,
+                fmt::format("set xrange [{0}:{1}]\nset yrange [{0}:{1}]\n", -edge, edge) +
+                    plot_shaded_points(static_cast<std::size_t>(plane), 0.24)};
+      });
 }
 
 }  // namespace
@@ -285,7 +253,11 @@ Figure head_planes(const Results& results) {
         fmt::format("no planes were kept of head {0}; analyse again with --planes-of {0}",
                     results.choices().head));
   Figure figure;
-  figure.data = plane_points(results, *head);
+  std::vector<PanelRow> rows;
+  for (std::size_t row = 0; row < planes.rows(); ++row)
+    if (head_at(planes, row) == *head)
+      rows.push_back({planes.integers_with_gaps("plane")[row], row});
+  figure.data = shaded_points(results, planes, rows, "plane", "x", "y");
   draw_planes(results, *head, figure);
   figure.title =
       fmt::format("Planes of the complement of layer {}, head {}", head->layer, head->head);
@@ -295,7 +267,7 @@ Figure head_planes(const Results& results) {
       "its own scale, the same across and up. Darker is later in the text; a ring along which the "
       "shade runs is a plane that turns with position. Above each: the number of the plane, its "
       "share of the variance left, and how strictly rows turn in it (angle_r, 0 to 1).",
-      head->layer, head->head, one_line(results.runs()[static_cast<std::size_t>(head->run)].title));
+      head->layer, head->head, results.title(head->run));
   return figure;
 }
 

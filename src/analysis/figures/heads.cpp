@@ -1,12 +1,10 @@
 // Scatter plots with one point per head, and means per principal component: one panel per run.
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include <fmt/format.h>
 
-#include "analysis/figures/panels.h"
-#include "analysis/figures/registry.h"
+#include "analysis/figures/results.h"
 #include "analysis/figures/script.h"
 #include "analysis/figures/style.h"
 
@@ -14,7 +12,7 @@ namespace qkscope {
 namespace {
 
 // Plots the heads of one run: column 2 of head_points against the gnuplot expression `y`. Heads of
-// NoPE layers are diamonds; outstanding heads carry their name.
+// NoPE layers are diamonds; outliers carry their name.
 std::string plot_heads(std::size_t run, const char* y) {
   const auto heads = [&](int nope, const std::string& look) {
     return fmt::format("  data using ($1 == {} && $4 == {} ? $2 : NaN):({}) with points {}, \\\n",
@@ -30,18 +28,6 @@ std::string plot_heads(std::size_t run, const char* y) {
              "0.25 "
              "font ',{}' tc rgb '{}'\n",
              run, y, style::kNote, style::kInk);
-}
-
-// Legend of RoPE and NoPE layers, empty for results without NoPE layers.
-struct LayerMarks {
-  double top;  // inches above the panels
-  std::vector<KeyEntry> key;
-  const char* caption;
-};
-
-LayerMarks layer_marks(const Frame& frame) {
-  if (!frame.any_nope()) return {0.22, {}, ""};
-  return {0.36, layer_key(), " Diamonds are heads of NoPE layers."};
 }
 
 // Dashed lines at the taxonomy bounds, for both signs of r_k.
@@ -79,13 +65,13 @@ struct PointColumns {
   bool log_y = false;  // the figure shows log10 |y|
 };
 
-// Names ("LAYER.HEAD") of the outstanding heads of each run; empty for all other rows.
+// Names the outlier heads of each run "LAYER.HEAD"; "" for all other rows.
 std::vector<std::string> head_names(const Results& results, const Frame& frame,
                                     const std::vector<std::size_t>& rows,
                                     const PointColumns& columns) {
   const std::size_t count = results.single() ? 5 : 3;  // more names overlap in small panels
   std::vector<std::string> names(rows.size());
-  for (int run = 0; run < results.run_count(); ++run) {
+  for (std::size_t run = 0; run < results.runs().size(); ++run) {
     std::vector<std::size_t> places;
     std::vector<double> x;
     std::vector<double> y;
@@ -96,7 +82,7 @@ std::vector<std::string> head_names(const Results& results, const Frame& frame,
       x.push_back(frame.reals(columns.x)[rows[i]]);
       y.push_back(columns.log_y ? std::log10(std::fabs(value)) : value);
     }
-    for (const auto i : outstanding(x, y, count)) {
+    for (const auto i : find_outliers(x, y, count)) {
       const auto row = rows[places[i]];
       names[places[i]] = fmt::format("{}.{}", frame.integers_with_gaps("layer")[row],
                                      frame.integers_with_gaps("head")[row]);
@@ -105,7 +91,7 @@ std::vector<std::string> head_names(const Results& results, const Frame& frame,
   return names;
 }
 
-// One row per head: run, x, y, nope, layer, head, name (of outstanding heads), model.
+// One row per head: run, x, y, nope, layer, head, name (of outliers), model.
 Table head_points(const Results& results, const PointColumns& columns) {
   const Frame& frame = results.frame(columns.table);
   const auto& x = frame.reals(columns.x);
@@ -123,82 +109,84 @@ Table head_points(const Results& results, const PointColumns& columns) {
   const auto names = head_names(results, frame, rows, columns);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto row = rows[i];
-    table.add({std::int64_t{frame.run()[row]}, x[row], y[row], std::int64_t{frame.is_nope(row)},
+    table.add({as_cell(frame.run()[row]), x[row], y[row], std::int64_t{frame.is_nope(row)},
                layers[row], heads[row], names[i], results.label(frame.run()[row])});
   }
   return table;
 }
 
-constexpr char kNames[] = " The heads farthest from the medians carry their names (layer.head).";
-
-// CSV column of a mean, followed by its standard deviation; `shift` moves x, the component.
-struct Spread {
-  int middle;
-  double shift;
+// A scatter plot with one point per head.
+struct ScatterFigure {
+  const char* title;
+  std::string caption;  // first sentences
+  PointColumns points;
+  PanelGrid::Options grid;
+  std::string settings;  // of all panels
 };
 
-std::string plot_spread(std::size_t run, const Spread& spread, int point, const char* colour) {
-  const auto x = fmt::format("($1 == {} ? $2 + {} : NaN)", run, spread.shift);
+// Draws one panel per run; `plot` returns the commands of run i.
+Figure draw_scatter(const Results& results, ScatterFigure scatter,
+                    const std::function<std::string(std::size_t run)>& plot) {
+  const bool nope = results.frame(scatter.points.table).any_nope();
+  scatter.grid.count = results.runs().size();
+  scatter.grid.top = nope ? 0.36 : 0.22;
+  const PanelGrid grid(scatter.grid);
+  Figure figure;
+  figure.title = scatter.title;
+  figure.caption = scatter.caption + (nope ? " Diamonds are heads of NoPE layers." : "") +
+                   " The heads farthest from the medians carry their names (layer.head).";
+  figure.data = head_points(results, scatter.points);
+  grid.draw(figure, (nope ? grid.legend(rope_nope_legend()) : "") + scatter.settings,
+            [&](std::size_t i) {
+              return PanelGrid::Panel{results.runs()[i].title, plot(i)};
+            });
+  return figure;
+}
+
+// Plots the mean in the CSV column `mean` with whiskers of the standard deviation in the column
+// after it; `shift` moves x, the component.
+std::string plot_spread(std::size_t run, int mean, double shift, const LegendEntry& look) {
   return fmt::format(
       "  data using {0}:(${1} - ${2}):(0):(2 * ${2}) with vectors nohead lw 0.7 lc rgb '{4}', \\\n"
       "  data using {0}:{1} with points pt {3} ps 0.35*mark lc rgb '{4}'",
-      x, spread.middle, spread.middle + 1, point, colour);
+      fmt::format("($1 == {} ? $2 + {} : NaN)", run, shift), mean, mean + 1, look.point_type,
+      look.colour);
 }
 
 }  // namespace
 
 Figure rq_rk_scatter(const Results& results) {
-  Figure figure;
-  figure.title = "Position in queries against position in keys";
-  const auto marks = layer_marks(results.frame("qk"));
-  figure.caption = fmt::format(
-      "One point per head: r_q against r_k (with its sign) on the first component. Dashed lines "
-      "bound the classes, which look at |r_k|: {}.{}{}",
-      bounds_text(results), marks.caption, kNames);
-  figure.data = head_points(results, {"qk", "r_q", "r_k"});
-  const Panels panels({.count = results.run_count(),
-                       .aspect = 1.25,
-                       .top = marks.top,
-                       .x_label = "{/:Italic r}_q",
-                       .y_label = "{/:Italic r}_k"});
-  panels.begin(figure);
-  figure.script += panels.key(marks.key) +
-                   "set xrange [-0.08:1.05]\nset yrange [-1.05:1.05]\n"
-                   "set xtics 0.5\nset ytics 0.5\nunset grid\n";
-  for (std::size_t i = 0; i < results.runs().size(); ++i) {
-    figure.script += panels.panel(static_cast<int>(i), results.runs()[i].title);
-    figure.script += bound_lines(results.runs()[i]) + plot_heads(i, "$3");
-  }
-  figure.script += panels.end();
-  return figure;
+  return draw_scatter(
+      results,
+      {.title = "Position in queries against position in keys",
+       .caption = fmt::format(
+           "One point per head: r_q against r_k (with its sign) on the first component. Dashed "
+           "lines bound the classes, which look at |r_k|: {}.",
+           bounds_text(results)),
+       .points = {"qk", "r_q", "r_k"},
+       .grid = {.aspect = 1.25, .x_label = "{/:Italic r}_q", .y_label = "{/:Italic r}_k"},
+       .settings = "set xrange [-0.08:1.05]\nset yrange [-1.05:1.05]\n"
+                   "set xtics 0.5\nset ytics 0.5\nunset grid\n"},
+      [&](std::size_t i) { return bound_lines(results.runs()[i]) + plot_heads(i, "$3"); });
 }
 
 Figure bias_vs_separation(const Results& results) {
-  Figure figure;
-  figure.title = "Positional bias against separation";
-  const auto marks = layer_marks(results.frame("rotated"));
-  figure.caption = fmt::format(
-      "One point per head: separation_strength (share of the squared distance between queries and "
-      "keys along b) against |bias_strength| (|mu_q_a alpha_k|, per token), on a logarithmic "
-      "axis.{}{}",
-      marks.caption, kNames);
-  figure.data = head_points(results, {"rotated", "separation_strength", "bias_strength", true});
-  const Panels panels({.count = results.run_count(),
-                       .top = marks.top,
-                       .y_format = "10^{%T}",
-                       .x_label = "separation strength",
-                       .y_label = "|bias strength| (per token)"});
-  panels.begin(figure);
-  // A tick step of one decade: with two decades gnuplot spaces the minor ticks evenly in value.
-  figure.script += panels.key(marks.key) +
-                   "set xrange [-0.05:1.05]\nset xtics 0.5\nset logscale y\nset ytics 10\n"
+  return draw_scatter(
+      results,
+      {.title = "Positional bias against separation",
+       .caption =
+           "One point per head: separation_strength (share of the squared distance between queries "
+           "and keys along b) against |bias_strength| (|mu_q_a alpha_k|, per token), on a "
+           "logarithmic axis.",
+       .points = {"rotated", "separation_strength", "bias_strength", true},
+       .grid = {.y_format = "10^{%T}",
+                .x_label = "separation strength",
+                .y_label = "|bias strength| (per token)"},
+       // A tick step of one decade: with two decades gnuplot spaces minor ticks evenly in value.
+       .settings = "set xrange [-0.05:1.05]\nset xtics 0.5\nset logscale y\nset ytics 10\n"
                    "set mytics 10\nunset grid\n" +
-                   decade_range(results.frame("rotated").reals("bias_strength"));
-  for (std::size_t i = 0; i < results.runs().size(); ++i)
-    figure.script +=
-        panels.panel(static_cast<int>(i), results.runs()[i].title) + plot_heads(i, "abs($3)");
-  figure.script += panels.end();
-  return figure;
+                   decade_range(results.frame("rotated").reals("bias_strength"))},
+      [](std::size_t i) { return plot_heads(i, "abs($3)"); });
 }
 
 Figure pc_roles(const Results& results) {
@@ -214,30 +202,27 @@ Figure pc_roles(const Results& results) {
       "heads, text model");
   for (std::int64_t pc = 0; pc < 10; ++pc) {
     const auto take = [&](std::size_t row) { return pcs[row] == pc; };
-    const auto r_q = by_run(results, qk, qk.reals("r_q"), take);
-    const auto r_k = by_run(results, qk, qk.reals("r_k"), take);
+    const auto r_q = qk.group_by_run("r_q", take);
+    const auto r_k = qk.group_by_run("r_k", take);
     for (std::size_t i = 0; i < r_q.size(); ++i)
       if (!r_q[i].empty() || !r_k[i].empty())
-        figure.data.add({static_cast<std::int64_t>(i), pc, mean_of(r_q[i]), deviation_of(r_q[i]),
-                         mean_of(r_k[i]), deviation_of(r_k[i]), std::ssize(r_q[i]),
-                         results.label(static_cast<int>(i))});
+        figure.data.add({as_cell(i), pc, mean_of(r_q[i]), deviation_of(r_q[i]), mean_of(r_k[i]),
+                         deviation_of(r_k[i]), std::ssize(r_q[i]), results.label(i)});
   }
-  const Panels panels({.count = results.run_count(),
-                       .top = 0.36,
-                       .x_label = "principal component",
-                       .y_label = "correlation with position"});
-  panels.begin(figure);
-  figure.script += panels.key({{"queries, {/:Italic r}_q", style::kQuery, style::kCircle},
-                               {"keys, {/:Italic r}_k", style::kKey, style::kSquare}}) +
-                   "set xrange [-0.6:9.6]\nset yrange [-1:1]\nset xtics 3\nset ytics 0.5\n";
-  for (std::size_t i = 0; i < results.runs().size(); ++i) {
-    figure.script += panels.panel(static_cast<int>(i), results.runs()[i].title);
-    figure.script += fmt::format("plot 0 lw 0.5 lc rgb '{}' notitle, \\\n", style::kFaint);
-    figure.script +=
-        plot_spread(i, {.middle = 3, .shift = -0.12}, style::kCircle, style::kQuery) + ", \\\n" +
-        plot_spread(i, {.middle = 5, .shift = 0.12}, style::kSquare, style::kKey) + "\n";
-  }
-  figure.script += panels.end();
+  const PanelGrid grid({.count = results.runs().size(),
+                        .top = 0.36,
+                        .x_label = "principal component",
+                        .y_label = "correlation with position"});
+  const auto legend = grid.legend({{"queries, {/:Italic r}_q", style::kQuery, style::kCircle},
+                                   {"keys, {/:Italic r}_k", style::kKey, style::kSquare}});
+  grid.draw(figure,
+            legend + "set xrange [-0.6:9.6]\nset yrange [-1:1]\nset xtics 3\nset ytics 0.5\n",
+            [&](std::size_t i) -> PanelGrid::Panel {
+              return {results.runs()[i].title,
+                      fmt::format("plot 0 lw 0.5 lc rgb '{}' notitle, \\\n", style::kFaint) +
+                          plot_spread(i, 3, -0.12, {"", style::kQuery, style::kCircle}) + ", \\\n" +
+                          plot_spread(i, 5, 0.12, {"", style::kKey, style::kSquare}) + "\n"};
+            });
   return figure;
 }
 

@@ -5,9 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "analysis/figures/registry.h"
-#include "analysis/figures/run_axis.h"
-#include "analysis/figures/script.h"
+#include "analysis/figures/run_plots.h"
 #include "analysis/figures/style.h"
 
 namespace qkscope {
@@ -37,25 +35,14 @@ const DepthMeasure kDepthMeasures[] = {
     {"bias", "rotated", "bias_strength", "Positional bias over depth",
      "bias_strength (mu_q_a alpha_k, per token)", style::kAroundZero, false, false}};
 
-// Last layer with a head, for each run.
-std::vector<std::int64_t> last_layers(const Results& results, const Frame& frame) {
-  std::vector<std::int64_t> last(results.runs().size(), 0);
-  const auto& layers = frame.integers("layer");
-  for (std::size_t row = 0; row < frame.rows(); ++row) {
-    auto& so_far = last[static_cast<std::size_t>(frame.run()[row])];
-    so_far = std::max(so_far, layers[row]);
-  }
-  return last;
-}
-
-using RunCells = std::map<std::pair<int, std::int64_t>, std::vector<double>>;  // (run, x)
+using RunCells = std::map<std::pair<std::size_t, std::int64_t>, std::vector<double>>;  // (run, x)
 
 // One row per cell: x, the run as a row of the map, mean over heads, number of heads, model.
 Table mean_table(const Results& results, const RunCells& cells, const char* x, const char* mean) {
   Table table = empty_table(
       fmt::format("integer {}, integer row, real {}, integer heads, text model", x, mean));
   for (const auto& [place, heads] : cells)
-    table.add({place.second, std::int64_t{-place.first}, mean_of(heads), std::ssize(heads),
+    table.add({place.second, -as_cell(place.first), mean_of(heads), std::ssize(heads),
                results.label(place.first)});
   return table;
 }
@@ -65,27 +52,20 @@ Table depth_means(const Results& results, const DepthMeasure& measure) {
   const Frame& frame = results.frame(measure.table);
   const auto& values = frame.reals(measure.column);
   const auto& layers = frame.integers("layer");
-  const auto last = last_layers(results, frame);
+  std::vector<std::int64_t> last(results.runs().size(), 1);  // last layer with a head
+  for (std::size_t row = 0; row < frame.rows(); ++row)
+    last[frame.run()[row]] = std::max(last[frame.run()[row]], layers[row]);
   RunCells cells;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
     if (!frame.is_first_component(row) || std::isnan(values[row])) continue;
-    const int run = frame.run()[row];
-    const auto deepest = std::max<std::int64_t>(1, last[static_cast<std::size_t>(run)]);
-    const auto bin = std::min<std::int64_t>(kDepthBins - 1, kDepthBins * layers[row] / deepest);
+    const auto run = frame.run()[row];
+    const auto bin = std::min<std::int64_t>(kDepthBins - 1, kDepthBins * layers[row] / last[run]);
     cells[{run, bin}].push_back(measure.absolute ? std::fabs(values[row]) : values[row]);
   }
   return mean_table(results, cells, "bin", "mean");
 }
 
-// Axes of a map whose rows are runs and whose columns are tenths of the depth.
-std::string depth_axes(const Results& results) {
-  return run_rows(results) +
-         "unset colorbox\nunset grid\nunset border\nset xrange [-0.5:9.5]\n"
-         "set xtics ('0' -0.5, '0.2' 1.5, '0.4' 3.5, '0.6' 5.5, '0.8' 7.5, '1' 9.5)\n"
-         "set xlabel 'depth (layer / last layer)' offset 0, 0.3\nset rmargin 2\n";
-}
-
-// Plots cells with their number, in white where the gnuplot condition `dark` holds.
+// Plots cells with their number. The number is white where the gnuplot condition `dark` is true.
 std::string plot_numbered_cells(const std::string& dark) {
   return "plot \\\n" + plot_unit_cells(1, 2, 3) +
          fmt::format(
@@ -100,9 +80,9 @@ double height_of(const Results& results) {
   return 0.62 + 0.2 * static_cast<double>(results.runs().size());
 }
 
-// Colours around zero up to the largest mean, with numbers in units of a power of ten.
+// Diverging colours around zero; cells show numbers in units of a power of ten.
 std::string signed_depth_script(const std::vector<double>& means) {
-  const Unit unit = unit_for({means}, "per token");
+  const auto unit = axis_unit({means}, "per token");
   const double largest = std::ranges::max(absolute(means));
   const double top = largest > 0 ? largest : 1;
   return fmt::format(
@@ -113,13 +93,6 @@ std::string signed_depth_script(const std::vector<double>& means) {
          plot_numbered_cells(fmt::format("abs($3) > {}", 0.7 * top));
 }
 
-std::string unit_depth_script() {
-  return "set cbrange [0:1]\nset tmargin 0.5\n"
-         "shown(v) = (v <= -0.005 ? '-' : '').(abs(v) > 0.995 ? '1.0' : sprintf('%.2f', "
-         "abs(v))[2:4])\n" +
-         plot_numbered_cells("$3 >= 0.5");
-}
-
 Figure layer_heatmap(const Results& results, const DepthMeasure& measure) {
   Figure figure;
   figure.data = depth_means(results, measure);
@@ -127,9 +100,17 @@ Figure layer_heatmap(const Results& results, const DepthMeasure& measure) {
   figure.title = measure.title;
   figure.width = style::kColumn;
   figure.height = height_of(results) + (measure.to_one ? 0 : 0.16);
-  figure.script =
-      palette(measure.colours) + depth_axes(results) +
-      (measure.to_one ? unit_depth_script() : signed_depth_script(figure.data.find("mean")->reals));
+  figure.script = palette(measure.colours) + run_rows(results) +
+                  "unset colorbox\nunset grid\nunset border\nset xrange [-0.5:9.5]\n"
+                  "set xtics ('0' -0.5, '0.2' 1.5, '0.4' 3.5, '0.6' 5.5, '0.8' 7.5, '1' 9.5)\n"
+                  "set xlabel 'depth (layer / last layer)' offset 0, 0.3\nset rmargin 2\n";
+  figure.script +=
+      measure.to_one
+          ? "set cbrange [0:1]\nset tmargin 0.5\n"
+            "shown(v) = (v <= -0.005 ? '-' : '').(abs(v) > 0.995 ? '1.0' : sprintf('%.2f', "
+            "abs(v))[2:4])\n" +
+                plot_numbered_cells("$3 >= 0.5")
+          : signed_depth_script(figure.data.find("mean")->reals);
   figure.caption = fmt::format(
       "Mean {} over the heads in each tenth of the depth. The tenth is that of layer / last layer; "
       "the last layer is the last one with a captured head. {}; cells without heads are empty.",

@@ -1,36 +1,33 @@
-// Figures of the first principal component and of the classes: over runs, or of one run.
+// Figures of head classes, of variance and of RoPE against NoPE layers. Figures that only plot
+// table columns over runs are rows in trajectories.cpp.
 #include <algorithm>
 
 #include <fmt/format.h>
 
-#include "analysis/figures/registry.h"
-#include "analysis/figures/run_axis.h"
-#include "analysis/figures/run_series.h"
-#include "analysis/figures/script.h"
+#include "analysis/figures/run_plots.h"
 #include "analysis/figures/style.h"
 
 namespace qkscope {
 namespace {
 
-// Selects the rows of principal component `pc`.
-std::function<bool(std::size_t)> component(const Frame& qk, std::int64_t pc) {
-  return [&pcs = qk.integers("pc"), pc](std::size_t row) { return pcs[row] == pc; };
-}
-
-constexpr const char* kRq = "{/:Italic r}_q";
-constexpr const char* kRk = "{/:Italic r}_k";
+// gnuplot settings of a panel with stacked bars of shares.
+constexpr char kStackedBars[] =
+    "set yrange [0:1]\nset ytics 0.2\nunset grid\nset boxwidth 0.78\n"
+    "set style data histograms\nset style histogram rowstacked\n";
 
 // Draws the explained variance of PC0 to PC9 of a single run as bars, with the standard deviation
 // over heads.
 Figure explained_variance_of_one(const Results& results) {
   const Frame& qk = results.frame("qk");
+  const auto& pcs = qk.integers("pc");
   Figure figure;
   figure.data = empty_table("integer pc, real mean, real std, integer heads");
-  for (int pc = 0; pc < 10; ++pc) {
-    const auto values =
-        by_run(results, qk, qk.reals("explained_variance"), component(qk, pc)).front();
+  for (std::int64_t pc = 0; pc < 10; ++pc) {
+    const auto values = qk.group_by_run("explained_variance", [&](std::size_t row) {
+                            return pcs[row] == pc;
+                          }).front();
     if (values.empty()) continue;
-    figure.data.add({std::int64_t{pc}, mean_of(values), deviation_of(values), std::ssize(values)});
+    figure.data.add({pc, mean_of(values), deviation_of(values), std::ssize(values)});
   }
   figure.title = "Explained variance";
   figure.width = style::kColumn;
@@ -57,7 +54,7 @@ std::string class_caption(const Results& results) {
       bounds_text(results));
 }
 
-// Heads of each class. The table is empty if no head has a class.
+// Counts the heads of each class. The table has no rows if no head has a class.
 Table class_table(const Frame& heads) {
   const auto& classes = heads.texts("class");
   Table table =
@@ -67,11 +64,11 @@ Table class_table(const Frame& heads) {
   for (const auto& c : style::kClasses) {
     std::int64_t here = 0;
     std::int64_t without = 0;
-    for (std::size_t i = 0; i < classes.size(); ++i) {
-      if (classes[i] != c.name) continue;
-      ++here;
-      without += heads.is_nope(i) ? 1 : 0;
-    }
+    for (std::size_t i = 0; i < classes.size(); ++i)
+      if (classes[i] == c.name) {
+        ++here;
+        without += heads.is_nope(i) ? 1 : 0;
+      }
     table.add({table.rows(), here, without, static_cast<double>(here) / static_cast<double>(total),
                std::string(c.name)});
   }
@@ -99,68 +96,35 @@ std::string plot_class_bars(bool nope) {
 
 }  // namespace
 
-Figure position_signal(const Results& results) {
-  const Frame& qk = results.frame("qk");
-  RunTable table(results);
-  const auto r_q = table.add_mean("r_q", by_run(results, qk, qk.reals("r_q"), component(qk, 0)),
-                                  {.quantity = "r_q"});
-  const auto r_k = table.add_mean("r_k", by_run(results, qk, qk.reals("r_k"), component(qk, 0)),
-                                  {.quantity = "r_k"});
-  const bool null = qk.has("r_q_null") && qk.has("r_k_null");
-  std::string lines;
-  if (null)
-    for (const auto& [name, colour] :
-         {std::pair{"r_q_null", style::kQuery}, std::pair{"r_k_null", style::kKey}})
-      lines += table.add_null(qk, name, colour);
-  Figure figure;
-  figure.title = "Position signal on the first component";
-  figure.caption =
-      "Correlation with position of queries (r_q, blue circles) and keys (r_k, red squares) "
-      "projected on the first combined principal component: mean over heads, band of one standard "
-      "deviation (ddof 1). Dashed lines separate phases. r_k keeps its sign; components point "
-      "where r_q is positive.";
-  figure.caption += table.bars_note();
-  if (null) figure.caption += " " + std::string(kNullNote);
-  const std::vector<Series> series = {
-      RunTable::mean_series(fmt::format("queries, {}", kRq), style::kQuery, style::kCircle, r_q),
-      RunTable::mean_series(fmt::format("keys, {}", kRk), style::kKey, style::kSquare, r_k)};
-  return table.draw(std::move(figure),
-                    {{"correlation with position", "set yrange [*<0:1.02]\nset ytics 0.2\n",
-                      with_lines(plot_series(series, results.runs().size()), lines)}},
-                    {.panel_height = 1.7, .key = key_of(series)});
-}
-
 Figure taxonomy_evolution(const Results& results) {
   const Frame& heads = results.frame("taxonomy");
   const auto& classes = heads.texts("class");
   const std::vector<double> ones(heads.rows(), 1.0);
-  const auto total =
-      by_run(results, heads, ones, [&](std::size_t row) { return !classes[row].empty(); });
+  const auto count_if = [&](const Frame::RowFilter& filter) {
+    std::vector<double> counts;
+    for (const auto& group : heads.group_by_run(ones, filter))
+      counts.push_back(static_cast<double>(group.size()));
+    return counts;
+  };
+  const auto total = count_if([&](std::size_t row) { return !classes[row].empty(); });
   RunTable table(results);
   std::string plots = "plot \\\n";
-  std::vector<KeyEntry> key;
+  std::vector<LegendEntry> legend;
   for (const auto& c : style::kClasses) {
-    const auto members =
-        by_run(results, heads, ones, [&](std::size_t row) { return classes[row] == c.name; });
-    std::vector<double> fractions;
-    for (std::size_t i = 0; i < members.size(); ++i)
-      fractions.push_back(static_cast<double>(members[i].size()) /
-                          static_cast<double>(total[i].size()));
+    auto fractions = count_if([&](std::size_t row) { return classes[row] == c.name; });
+    for (std::size_t i = 0; i < total.size(); ++i) fractions[i] /= total[i];
     const int place = table.add(c.name, std::move(fractions));
-    key.push_back({c.title, c.colour, style::kSquare});
+    legend.push_back({c.title, c.colour, style::kSquare});
     plots += fmt::format("  data using {} lc rgb '{}'{}\n", place, c.colour,
                          &c == std::end(style::kClasses) - 1 ? "" : ", \\");
   }
-  std::vector<double> counts;
-  counts.reserve(total.size());
-  for (const auto& group : total) counts.push_back(static_cast<double>(group.size()));
-  table.add("all_heads", std::move(counts));
+  table.add("all_heads", total);
   Figure figure;
   figure.title = "Classes of heads";
   figure.caption = fmt::format("Fraction of heads in each class. {} Dashed lines separate phases.",
                                class_caption(results));
   return table.draw(std::move(figure), {{"fraction of heads", kStackedBars, plots}},
-                    {.panel_height = 1.7, .key = key});
+                    {.legend = legend});
 }
 
 Figure class_counts(const Results& results) {
@@ -181,7 +145,7 @@ Figure class_counts(const Results& results) {
   figure.width = style::kColumn;
   figure.height = 1.5;
   figure.script =
-      margins({1.15, style::kColumn - 0.1, 0.36, 1.44}) +
+      margins(1.15, style::kColumn - 0.1, 0.36, 1.44) +
       fmt::format(
           "unset grid\nset border 1\nset ytics ({0}) scale 0 font ',{1}'\nset xtics font ',{1}'\n"
           "set yrange [{2}:0.5]\nset xrange [0:{3}]\nset xlabel 'heads' offset 0, 0.5 font "
@@ -195,22 +159,34 @@ Figure class_counts(const Results& results) {
 }
 
 Figure explained_variance(const Results& results) {
-  if (results.single()) return explained_variance_of_one(results);
-  const Frame& qk = results.frame("qk");
+  return results.single() ? explained_variance_of_one(results)
+                          : trajectory("explained_variance").make(results);
+}
+
+Figure variance_decomposition(const Results& results) {
+  const Frame& rotated = results.frame("rotated");
+  const auto a = means_of(rotated.group_by_run("var_frac_a"));
+  const auto b = means_of(rotated.group_by_run("var_frac_b"));
+  std::vector<double> rest;
+  for (std::size_t i = 0; i < a.size(); ++i) rest.push_back(1 - a[i] - b[i]);
   RunTable table(results);
-  const auto share =
-      table.add_mean("pc0", by_run(results, qk, qk.reals("explained_variance"), component(qk, 0)),
-                     {.quantity = "pc0_variance"});
+  table.add("var_frac_a", a);
+  table.add("var_frac_b", b);
+  table.add("rest", std::move(rest));
   Figure figure;
-  figure.title = "Explained variance";
+  figure.title = "Where the variance lies";
   figure.caption =
-      "Share of the variance of a head's pooled queries and keys on the first principal "
-      "component: mean over heads, band of one standard deviation. Dashed lines separate phases." +
-      table.bars_note();
-  const auto plot = plot_series({RunTable::mean_series("", style::kAccent, style::kCircle, share)},
-                                results.runs().size());
-  return table.draw(std::move(figure), {{"share of variance on PC0", "set yrange [0:*]\n", plot}},
-                    {.panel_height = 1.7});
+      "Share of the pooled variance of queries and keys along a (drift with position), along b "
+      "(separation of queries from keys) and in the rest. Means over heads.";
+  const std::vector<LegendEntry> legend = {
+      {"drift, {/:Italic a}", style::kQuery, style::kSquare},
+      {"separation, {/:Italic b}", style::kNope, style::kSquare},
+      {"rest", style::kHair, style::kSquare}};
+  const auto plot = fmt::format(
+      "plot data using 2 lc rgb '{}', data using 3 lc rgb '{}', data using 4 lc rgb '{}'\n",
+      legend[0].colour, legend[1].colour, legend[2].colour);
+  return table.draw(std::move(figure), {{"share of variance", kStackedBars, plot}},
+                    {.legend = legend});
 }
 
 Figure nope_vs_rope(const Results& results) {
@@ -219,33 +195,26 @@ Figure nope_vs_rope(const Results& results) {
   RunTable table(results);
   std::vector<Series> signal;
   std::vector<Series> plasticity;
-  bool both = true;
-  for (const bool nope : {false, true}) {
-    const std::string rope = nope ? "nope" : "rope";
-    const std::string title = nope ? "NoPE" : "RoPE";
-    const auto of_layers = [&rope](const Frame& frame) {
-      return [&texts = frame.texts("rope"), rope](std::size_t row) { return texts[row] == rope; };
+  for (const std::string rope : {"rope", "nope"}) {
+    const std::string title = rope == "nope" ? "NoPE" : "RoPE";
+    const char* colour = rope == "nope" ? style::kNope : style::kRope;
+    const auto group = [&](const Frame& frame, const char* column) {
+      return frame.group_by_run(column, [&](std::size_t row) {
+        return frame.is_first_component(row) && frame.texts("rope")[row] == rope;
+      });
     };
-    const auto first = component(qk, 0);
-    const auto here = of_layers(qk);
-    const auto take = [&](std::size_t row) { return first(row) && here(row); };
-    const auto r_q = by_run(results, qk, qk.reals("r_q"), take);
-    for (const auto& group : r_q) both = both && !group.empty();
-    const auto q = table.add_mean(rope + "_r_q", r_q, {"r_q", rope});
-    const auto k =
-        table.add_mean(rope + "_r_k", by_run(results, qk, qk.reals("r_k"), take), {"r_k", rope});
-    const auto ap = table.add_mean(
-        rope + "_ap",
-        by_run(results, metrics, metrics.reals("ap_profile_overall"), of_layers(metrics)),
-        {"ap_profile_overall", rope});
-    const char* colour = nope ? style::kNope : style::kRope;
-    signal.push_back(
-        RunTable::mean_series(fmt::format("{}, {}", title, kRq), colour, style::kCircle, q));
-    signal.push_back(
-        RunTable::mean_series(fmt::format("{}, {}", title, kRk), colour, style::kSquare, k));
-    plasticity.push_back(RunTable::mean_series(title, colour, style::kCircle, ap));
+    if (std::ranges::any_of(group(qk, "r_q"), [](const auto& heads) { return heads.empty(); }))
+      return nothing_to_draw("a run has only layers of one kind (RoPE or NoPE)");
+    const auto add = [&](const Frame& frame, const char* column, const char* name,
+                         const LegendEntry& look) {
+      return table.add_measure({rope + name, Summary::mean_and_deviation, look, column, rope},
+                               group(frame, column));
+    };
+    signal.push_back(add(qk, "r_q", "_r_q", {title + ", {/:Italic r}_q", colour, style::kCircle}));
+    signal.push_back(add(qk, "r_k", "_r_k", {title + ", {/:Italic r}_k", colour, style::kSquare}));
+    plasticity.push_back(
+        add(metrics, "ap_profile_overall", "_ap", {title, colour, style::kCircle}));
   }
-  if (!both) return nothing_to_draw("a run has only layers of one kind (RoPE or NoPE)");
   Figure figure;
   figure.title = "Layers with and without RoPE";
   figure.caption =
@@ -259,7 +228,7 @@ Figure nope_vs_rope(const Results& results) {
                       plot_series(signal, results.runs().size())},
                      {"attention plasticity", "set yrange [0:1.02]\n",
                       plot_series(plasticity, results.runs().size())}},
-                    {.key = key_of(signal)});
+                    {.panel_height = 1.35, .legend = legend_of(signal)});
 }
 
 }  // namespace qkscope

@@ -1,14 +1,12 @@
-// Attention plasticity over the runs, and against the position of the query.
+// Attention plasticity against the position of the query.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
 #include <fmt/format.h>
 
-#include "analysis/figures/panels.h"
-#include "analysis/figures/registry.h"
-#include "analysis/figures/run_axis.h"
-#include "analysis/figures/run_series.h"
+#include "analysis/figures/results.h"
 #include "analysis/figures/script.h"
 #include "analysis/figures/style.h"
 #include "base/core/numbers.h"
@@ -28,93 +26,76 @@ struct Profiles {
   bool model_free = false;               // ap_free is known
 };
 
-// Assigns rows of head_profile to bins that all heads of a group share. Bins may be made for each
-// head; where they differ between heads, the shared bins are as wide as the widest bin.
-class CommonBins {
- public:
-  CommonBins(const PanelGroups& groups, const Frame& frame)
-      : groups_(groups),
-        numbers_(frame.integers(frame.has("bin") ? "bin" : "q_bucket")),
-        width_(groups.groups.size(), 0) {
-    if (!frame.has("bin_low") || !frame.has("bin_high")) return;
-    low_ = &frame.reals("bin_low");
-    high_ = &frame.reals("bin_high");
-    std::map<std::pair<int, std::int64_t>, std::pair<double, double>> edges;
-    std::vector<bool> same(width_.size(), true);
-    for (std::size_t row = 0; row < frame.rows(); ++row) {
-      const auto group = static_cast<std::size_t>(groups.of_row[row]);
-      const std::pair<double, double> here = {(*low_)[row], (*high_)[row]};
-      const auto found = edges.emplace(std::pair{groups.of_row[row], numbers_[row]}, here).first;
-      same[group] = same[group] && found->second == here;
-      width_[group] = std::max(width_[group], here.second - here.first);
-    }
-    for (std::size_t group = 0; group < width_.size(); ++group)
-      if (same[group]) width_[group] = 0;
+// Shape (rows of head_profile): number of the bin that all heads of a group share. Bins may be made
+// for each head; where they differ between heads, the shared bins are as wide as the widest bin.
+std::vector<std::int64_t> shared_bins(const PanelGroups& groups, const Frame& frame) {
+  auto numbers = frame.integers(frame.has("bin") ? "bin" : "q_bucket");
+  if (!frame.has("bin_low") || !frame.has("bin_high")) return numbers;
+  const auto& low = frame.reals("bin_low");
+  const auto& high = frame.reals("bin_high");
+  std::map<std::pair<std::size_t, std::int64_t>, std::pair<double, double>> edges;
+  std::vector<double> width(groups.groups.size(), 0);  // of the widest bin
+  std::vector<bool> same(width.size(), true);          // all heads of the group have equal bins
+  for (std::size_t row = 0; row < frame.rows(); ++row) {
+    const auto group = groups.of_row[row];
+    const std::pair<double, double> here = {low[row], high[row]};
+    const auto found = edges.emplace(std::pair{group, numbers[row]}, here).first;
+    same[group] = same[group] && found->second == here;
+    width[group] = std::max(width[group], here.second - here.first);
   }
+  for (std::size_t row = 0; row < frame.rows(); ++row)
+    if (const auto group = groups.of_row[row]; !same[group] && width[group] > 0)
+      numbers[row] = static_cast<std::int64_t>(0.5 * (low[row] + high[row]) / width[group]);
+  return numbers;
+}
 
-  std::int64_t number(std::size_t row) const {
-    const double width = width_[static_cast<std::size_t>(groups_.of_row[row])];
-    if (!(width > 0)) return numbers_[row];
-    return static_cast<std::int64_t>(0.5 * ((*low_)[row] + (*high_)[row]) / width);
-  }
-
- private:
-  const PanelGroups& groups_;
-  const std::vector<std::int64_t>& numbers_;
-  const std::vector<double>* low_ = nullptr;
-  const std::vector<double>* high_ = nullptr;
-  std::vector<double> width_;  // (groups): width of the shared bins; 0: all heads have equal bins
-};
-
-// The columns of head_profile that the figure uses.
+// The columns of head_profile that the figure uses; null where the table does not have the column.
 struct ProfileColumns {
-  explicit ProfileColumns(const Frame& frame)
-      : position(frame.reals("position")), ap(frame.reals("ap")) {
-    if (const auto name = profile_error_column(frame); !name.empty()) error = &frame.reals(name);
-    if (frame.has("ap_free")) ap_free = &frame.reals("ap_free");
+  explicit ProfileColumns(const Frame& frame) {
+    const auto error = profile_error_column(frame);
+    columns = {&frame.reals("position"), &frame.reals("ap"),
+               error.empty() ? nullptr : &frame.reals(error),
+               frame.has("ap_free") ? &frame.reals("ap_free") : nullptr};
   }
   bool is_valid(std::size_t row) const {
-    return !std::isnan(ap[row]) && !std::isnan(position[row]);
+    return !std::isnan((*columns[0])[row]) && !std::isnan((*columns[1])[row]);
   }
 
-  const std::vector<double>& position;
-  const std::vector<double>& ap;
-  const std::vector<double>* error = nullptr;
-  const std::vector<double>* ap_free = nullptr;
+  std::array<const std::vector<double>*, 4> columns;
 };
 
-// Values of several rows that become one point.
+// One point of a plotted line: the means over several rows of head_profile, NaN left out.
 struct ProfilePoint {
-  std::vector<double> positions, values, errors, free_values;
+  std::array<std::vector<double>, 4> values;  // of each column of ProfileColumns
 
-  void add(const ProfileColumns& columns, std::size_t row) {
-    positions.push_back(columns.position[row]);
-    values.push_back(columns.ap[row]);
-    if (columns.error && !std::isnan((*columns.error)[row]))
-      errors.push_back((*columns.error)[row]);
-    if (columns.ap_free && !std::isnan((*columns.ap_free)[row]))
-      free_values.push_back((*columns.ap_free)[row]);
+  void add(const ProfileColumns& profile, std::size_t row) {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (const auto* column = profile.columns[i]; column && !std::isnan((*column)[row]))
+        values[i].push_back((*column)[row]);
   }
+  double position() const { return mean_of(values[0]); }
+  double ap() const { return mean_of(values[1]); }
+  double error() const { return mean_of(values[2]); }
+  double ap_free() const { return mean_of(values[3]); }
 };
 
 void add_means(const Results& results, const PanelGroups& groups, Profiles& profiles) {
   const Frame& frame = results.frame("head_profile");
   const ProfileColumns columns(frame);
-  const CommonBins common(groups, frame);
-  std::map<std::pair<int, std::int64_t>, ProfilePoint> bins;  // (group, bin)
+  const auto numbers = shared_bins(groups, frame);
+  std::map<std::pair<std::size_t, std::int64_t>, ProfilePoint> bins;  // (group, bin)
   for (std::size_t row = 0; row < frame.rows(); ++row)
-    if (columns.is_valid(row)) bins[{groups.of_row[row], common.number(row)}].add(columns, row);
+    if (columns.is_valid(row)) bins[{groups.of_row[row], numbers[row]}].add(columns, row);
   for (const auto& [place, bin] : bins) {
-    const auto& group = groups.groups[static_cast<std::size_t>(place.first)];
-    const double mean = mean_of(bin.values);
+    const auto& group = groups.groups[place.first];
     // Heads see the same texts, so their errors are correlated: the mean of the standard errors is
     // an upper bound of the standard error of the mean for any correlation.
-    const double half = 1.96 * mean_of(bin.errors);
+    const double half = 1.96 * bin.error();
     profiles.band = profiles.band || !std::isnan(half);
-    profiles.model_free = profiles.model_free || !bin.free_values.empty();
-    profiles.table.add({std::int64_t{place.first}, kMeanLine, mean_of(bin.positions), mean,
-                        mean - half, mean + half, mean_of(bin.free_values), std::int64_t{-1},
-                        std::int64_t{-1}, results.label(group.run), group.attention});
+    profiles.model_free = profiles.model_free || !std::isnan(bin.ap_free());
+    profiles.table.add({as_cell(place.first), kMeanLine, bin.position(), bin.ap(), bin.ap() - half,
+                        bin.ap() + half, bin.ap_free(), std::int64_t{-1}, std::int64_t{-1},
+                        results.label(group.run), group.attention});
   }
   profiles.means = bins.size();
 }
@@ -134,7 +115,7 @@ void add_heads(const Results& results, const PanelGroups& groups, Profiles& prof
                        layers[last] == layers[first] && heads[last] == heads[first];
          ++last)
       if (columns.is_valid(last)) rows.push_back(last);
-    const auto group = static_cast<std::size_t>(groups.of_row[first]);
+    const auto group = groups.of_row[first];
     const std::size_t together = (rows.size() + kMostPoints - 1) / kMostPoints;
     for (std::size_t begin = 0; begin < rows.size(); begin += together) {
       ProfilePoint point;
@@ -143,16 +124,15 @@ void add_heads(const Results& results, const PanelGroups& groups, Profiles& prof
       const auto place = static_cast<std::size_t>(profiles.table.rows());
       if (profiles.last[group] == 0) profiles.first[group] = place;
       profiles.last[group] = place;
-      profiles.table.add({static_cast<std::int64_t>(group), line, mean_of(point.positions),
-                          mean_of(point.values), kNan, kNan, mean_of(point.free_values),
-                          layers[first], heads[first], results.label(frame.run()[first]),
-                          groups.groups[group].attention});
+      profiles.table.add({as_cell(group), line, point.position(), point.ap(), kNan, kNan,
+                          point.ap_free(), layers[first], heads[first],
+                          results.label(frame.run()[first]), groups.groups[group].attention});
     }
   }
 }
 
-// Plot command of one panel. The line of a head is drawn segment by segment, from the row before to
-// this row. `every` restricts gnuplot to the rows of the group: there may be a hundred thousand.
+// Returns the plot command of one panel. The line of a head is drawn as vectors between consecutive
+// CSV rows. `every` limits gnuplot to the rows of one group, because a CSV may have 100,000 rows.
 std::string plot_profiles(const Profiles& profiles, std::size_t group) {
   std::string text = fmt::format(
       "l1 = -2\nx1 = 0\ny1 = 0\n"
@@ -175,49 +155,6 @@ std::string plot_profiles(const Profiles& profiles, std::size_t group) {
 
 }  // namespace
 
-Figure plasticity_trajectory(const Results& results) {
-  const Frame& metrics = results.frame("head_metrics");
-  const Frame& rotated = results.frame("rotated");
-  RunTable table(results);
-  const auto add = [&](const char* column) {
-    return table.add_mean(column, by_run(results, metrics, metrics.reals(column)),
-                          {.quantity = column});
-  };
-  const auto first = add("ap_first20");
-  const auto last = add("ap_last20");
-  const auto biases = by_run(results, rotated, rotated.reals("bias_strength"));
-  const auto bias = table.add_mean("bias_strength", biases, {.quantity = "bias_strength"});
-  const Unit unit = unit_for(biases, "per token");
-  const auto no_band = [](Series series) {
-    series.low = series.high = series.middle;
-    return series;
-  };
-  const std::vector<Series> ends = {
-      no_band(
-          RunTable::mean_series("first 20 % of positions", style::kQuery, style::kCircle, first)),
-      no_band(RunTable::mean_series("last 20 %", style::kNope, style::kSquare, last))};
-  const std::vector<Series> below = {
-      no_band(RunTable::mean_series("", style::kAccent, style::kCircle, bias))};
-  Figure figure;
-  figure.title = "Plasticity at the beginning and the end of the context";
-  figure.caption =
-      "Above: attention plasticity averaged over the first (ap_first20) and the last fifth "
-      "(ap_last20) of query positions, means over heads; the gap between them is shaded. "
-      "Below: mean bias strength (mu_q_a alpha_k, per token). Dashed lines separate phases." +
-      table.bars_note();
-  const auto shaded =
-      fmt::format("  data using 1:{}:{} with filledcurves fill solid noborder lc rgb '{}', \\\n",
-                  first.first, last.first, style::kHair);
-  const auto runs = results.runs().size();
-  return table.draw(
-      std::move(figure),
-      {{"attention plasticity", "set yrange [0:1]\nset ytics 0.2\n",
-        with_lines(plot_series(ends, runs), shaded)},
-       {fmt::format("mean bias ({})", unit.text), "set yrange [*<0:*]\nset ytics autofreq\n",
-        plot_series(below, runs, unit.scale), all_empty(biases)}},
-      {.key = key_of(ends)});
-}
-
 Figure plasticity_profile(const Results& results) {
   const Frame& frame = results.frame("head_profile");
   const PanelGroups groups(results, frame);
@@ -238,24 +175,21 @@ Figure plasticity_profile(const Results& results) {
       profiles.band ? " Red band: 1.96 times the mean of the heads' standard errors over texts, at "
                       "least as wide as the 95 % interval of the mean over texts."
                     : "",
-      groups.split() ? " Heads of different attention kinds have panels of their own." : "");
-  const Panels panels({.count = groups.count(),
-                       .own_ranges = true,
-                       .x_label = "query position (tokens)",
-                       .y_label = "attention plasticity"});
-  panels.begin(figure);
-  const bool alone = groups.count() == 1;
+      groups.note());
+  const PanelGrid grid({.count = groups.groups.size(),
+                        .own_ranges = true,
+                        .x_label = "query position (tokens)",
+                        .y_label = "attention plasticity"});
+  const bool alone = groups.groups.size() == 1;
   const auto last = largest_by_group(groups, frame, "position");
-  figure.script += fmt::format(
+  const auto settings = fmt::format(
       "set yrange [0:1]\nset ytics {}\nunset grid\nset format x '%.0s%c'\n", alone ? 0.2 : 0.5);
-  for (std::size_t i = 0; i < groups.groups.size(); ++i) {
-    const double step = token_step(last[i], alone ? 5 : 2);
-    figure.script += panels.panel(static_cast<int>(i), groups.groups[i].title) +
-                     token_tics("x", step, is_in_thousands(step)) +
-                     fmt::format("set xrange [0:{}]\n", 1.02 * last[i]) +
-                     plot_profiles(profiles, i);
-  }
-  figure.script += panels.end();
+  grid.draw(figure, settings, [&](std::size_t i) -> PanelGrid::Panel {
+    const double step = integer_step(last[i], alone ? 5 : 2);
+    return {groups.groups[i].title, token_tics("x", step, is_in_thousands(step)) +
+                                        fmt::format("set xrange [0:{}]\n", 1.02 * last[i]) +
+                                        plot_profiles(profiles, i)};
+  });
   figure.data = std::move(profiles.table);
   return figure;
 }

@@ -7,42 +7,35 @@
 
 #include <fmt/format.h>
 
-#include "analysis/figures/panels.h"
-#include "analysis/figures/registry.h"
+#include "analysis/figures/results.h"
 #include "analysis/figures/script.h"
 #include "analysis/figures/style.h"
 
 namespace qkscope {
 namespace {
 
-// Cells with fewer pairs are marked: the standard error of their mean may exceed 0.1.
+// Cells with fewer pairs of keys get a dot: the standard error of their mean may exceed 0.1.
 constexpr std::int64_t kFewPairs = 100;
 
 // Bins of pair_heatmap along one axis. Bins divide the context of a head, so their width differs
 // slightly between heads; heads are pooled by bin number.
-class DistanceBins {
- public:
+struct DistanceBins {
+  std::vector<std::int64_t> number;  // (rows)
+  std::vector<double> width;         // (groups): width of the widest bin
+
   DistanceBins(const PanelGroups& groups, const Frame& frame, const std::string& axis)
-      : low_(frame.reals(axis + "_low")),
-        high_(frame.reals(axis + "_high")),
-        width_(groups.groups.size(), 0) {
+      : width(groups.groups.size(), 0) {
+    const auto& low = frame.reals(axis + "_low");
+    const auto& high = frame.reals(axis + "_high");
     for (std::size_t row = 0; row < frame.rows(); ++row) {
-      double& widest = width_[static_cast<std::size_t>(groups.of_row[row])];
-      widest = std::max(widest, high_[row] - low_[row]);
+      number.push_back(std::llround(low[row] / (high[row] - low[row])));
+      double& widest = width[groups.of_row[row]];
+      widest = std::max(widest, high[row] - low[row]);
     }
   }
-
-  std::int64_t number(std::size_t row) const {
-    return std::llround(low_[row] / (high_[row] - low_[row]));
+  double edge(std::int64_t group, std::int64_t bin) const {
+    return static_cast<double>(bin) * width[static_cast<std::size_t>(group)];
   }
-  double edge(std::int64_t group, std::int64_t number) const {
-    return static_cast<double>(number) * width_[static_cast<std::size_t>(group)];
-  }
-
- private:
-  const std::vector<double>& low_;
-  const std::vector<double>& high_;
-  std::vector<double> width_;  // (groups): width of the widest bin
 };
 
 struct PairSum {
@@ -53,20 +46,20 @@ struct PairSum {
   double mean() const { return weighted / weight; }
 };
 using PairPlace = std::array<std::int64_t, 3>;  // group, column, row
-using BinNumber = std::function<std::int64_t(std::size_t row)>;
 
 // Mean over the pairs of all heads of a group, cell by cell. Cells of a head are weighted by the
 // pairs they represent, not by the pairs that were sampled.
 std::map<PairPlace, PairSum> pooled_pairs(const PanelGroups& groups, const Frame& frame,
-                                          const char* value, const BinNumber& column,
-                                          const BinNumber& row_number) {
+                                          const char* value,
+                                          const std::vector<std::int64_t>& x_bins,
+                                          const std::vector<std::int64_t>& y_bins) {
   const auto& values = frame.reals(value);
   const auto& pairs = frame.integers("n_pairs");
   const auto& weights = frame.has("n_eligible") ? frame.integers("n_eligible") : pairs;
   std::map<PairPlace, PairSum> cells;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
     if (std::isnan(values[row]) || pairs[row] == 0) continue;
-    auto& sum = cells[{groups.of_row[row], column(row), row_number(row)}];
+    auto& sum = cells[{as_cell(groups.of_row[row]), x_bins[row], y_bins[row]}];
     const auto weight = static_cast<double>(weights[row]);
     sum.weighted += values[row] * weight;
     sum.weight += weight;
@@ -84,34 +77,18 @@ struct PairCell {
   std::string where;
 };
 
-Table pair_table(const Results& results, const PanelGroups& groups,
-                 const std::vector<PairCell>& cells, const std::array<const char*, 4>& edges) {
-  Table table;
-  table.column("panel", Table::Type::integer);
-  for (const auto* name : edges) table.column(name, Table::Type::real);
-  table.column("ap", Table::Type::real)
-      .column("n_pairs", Table::Type::integer)
-      .column("model", Table::Type::text)
-      .column("attention", Table::Type::text);
-  for (const auto& cell : cells) {
-    const auto& group = groups.groups[static_cast<std::size_t>(cell.group)];
-    table.add({cell.group, cell.x_low, cell.x_high, cell.y_low, cell.y_high, cell.ap, cell.pairs,
-               results.label(group.run), group.attention});
-  }
-  return table;
-}
-
 struct PairAxis {
   const char* label;
+  std::string column;        // of the CSV: COLUMN_low and COLUMN_high
   std::vector<double> low;   // (groups)
   std::vector<double> high;  // (groups)
   int ticks;
 
   double step(std::size_t group, int factor) const {
     const double range = high[group] - low[group];
-    const double wide = token_step(range, factor * ticks);
+    const double wide = integer_step(range, factor * ticks);
     if (wide < range) return wide;
-    return token_step(range, 2 * factor * ticks);  // else 0 would be the only tick
+    return integer_step(range, 2 * factor * ticks);  // else 0 would be the only tick
   }
 };
 
@@ -127,10 +104,10 @@ std::string plot_few_pairs(std::size_t group) {
   return text;
 }
 
-HoverCell pair_hover(const Panels& panels, const PairCell& cell, const PairAxis& x,
+HoverCell pair_hover(const PanelGrid& grid, const PairCell& cell, const PairAxis& x,
                      const PairAxis& y) {
   const auto group = static_cast<std::size_t>(cell.group);
-  const auto box = panels.box(static_cast<int>(cell.group));
+  const auto box = grid.box(group);
   const auto across = [&](double value) {
     return box.left +
            (box.right - box.left) * (value - x.low[group]) / (x.high[group] - x.low[group]);
@@ -143,49 +120,63 @@ HoverCell pair_hover(const Panels& panels, const PairCell& cell, const PairAxis&
           fmt::format("{}: plasticity {:.3f}, {} pairs", cell.where, cell.ap, cell.pairs)};
 }
 
-// Draws one panel per head group. CSV columns: panel, four edges, ap, n_pairs.
-void draw_pair_cells(const PanelGroups& groups, const std::vector<PairCell>& cells,
-                     const PairAxis& x, const PairAxis& y, Figure& figure) {
-  const Panels panels({.count = groups.count(),
-                       .right = 0.55,
-                       .own_ranges = true,
-                       .x_label = x.label,
-                       .y_label = y.label});
-  panels.begin(figure);
-  figure.script +=
+// Content of a heat map: title, caption, cells of all panels and both axes.
+struct PairMap {
+  const char* title;
+  const char* caption;
+  std::vector<PairCell> cells;
+  PairAxis x;
+  PairAxis y;
+};
+
+// Draws one panel per head group.
+Figure draw_pair_map(const Results& results, const PanelGroups& groups, const PairMap& map) {
+  const auto& cells = map.cells;
+  const PairAxis& x = map.x;
+  const PairAxis& y = map.y;
+  Figure figure;
+  figure.title = map.title;
+  figure.caption = map.caption + groups.note();
+  if (std::ranges::any_of(cells, [](const PairCell& cell) { return cell.pairs < kFewPairs; }))
+    figure.caption += fmt::format(" A dot marks cells with fewer than {} pairs.", kFewPairs);
+  figure.data = empty_table(
+      fmt::format("integer panel, real {0}_low, real {0}_high, real {1}_low, real {1}_high, real "
+                  "ap, integer n_pairs, text model, text attention",
+                  x.column, y.column));
+  for (const auto& cell : cells) {
+    const auto& group = groups.groups[static_cast<std::size_t>(cell.group)];
+    figure.data.add({cell.group, cell.x_low, cell.x_high, cell.y_low, cell.y_high, cell.ap,
+                     cell.pairs, results.label(group.run), group.attention});
+  }
+  const PanelGrid grid({.count = groups.groups.size(),
+                        .right = 0.55,
+                        .own_ranges = true,
+                        .x_label = x.label,
+                        .y_label = y.label});
+  const auto settings =
       palette(style::kCividis) +
       fmt::format(
           "set cbrange [0:1]\nset cbtics 0.5\nunset grid\n"
           "set label 'plasticity' at screen {:.4f}, screen 0.5 center rotate font ',{}'\n"
           "set colorbox user origin screen {:.4f}, screen 0.3 size screen {:.4f}, screen 0.4 "
           "noborder\n",
-          1 - 0.08 / figure.width, style::kSmall, 1 - 0.46 / figure.width, 0.09 / figure.width);
-  const int factor = groups.count() == 1 ? 2 : 1;  // a single panel has room for more ticks
-  bool thousands = true;                           // one number format for both axes of all panels
+          1 - 0.08 / grid.width(), style::kSmall, 1 - 0.46 / grid.width(), 0.09 / grid.width());
+  const int factor = groups.groups.size() == 1 ? 2 : 1;  // a single panel has room for more ticks
+  bool thousands = true;  // one number format for both axes of all panels
   for (std::size_t i = 0; i < groups.groups.size(); ++i)
     for (const auto* axis : {&x, &y}) thousands &= is_in_thousands(axis->step(i, factor));
-  for (std::size_t i = 0; i < groups.groups.size(); ++i) {
-    figure.script += panels.panel(static_cast<int>(i), groups.groups[i].title);
-    figure.script += token_tics("x", x.step(i, factor), thousands) +
-                     token_tics("y", y.step(i, factor), thousands);
-    figure.script += fmt::format(
+  grid.draw(figure, settings, [&](std::size_t i) -> PanelGrid::Panel {
+    const auto ranges = fmt::format(
         "set xrange [{}:{}]\nset yrange [{}:{}]\n"
         "plot data using ($1 == {} ? $2 : NaN):4:2:3:4:5:6 with boxxyerror fillstyle solid "
         "linecolor palette",
         x.low[i], x.high[i], y.low[i], y.high[i], i);
-    figure.script += plot_few_pairs(i) + "\nunset colorbox\n";
-  }
-  figure.script += panels.end();
-  for (const auto& cell : cells) figure.hover.push_back(pair_hover(panels, cell, x, y));
-}
-
-// Last sentences of the captions.
-std::string pair_notes(const PanelGroups& groups, const std::vector<PairCell>& cells) {
-  std::string notes;
-  if (groups.split()) notes += " Heads of different attention kinds have panels of their own.";
-  if (std::ranges::any_of(cells, [](const PairCell& cell) { return cell.pairs < kFewPairs; }))
-    notes += fmt::format(" A dot marks cells with fewer than {} pairs.", kFewPairs);
-  return notes;
+    return {groups.groups[i].title, token_tics("x", x.step(i, factor), thousands) +
+                                        token_tics("y", y.step(i, factor), thousands) + ranges +
+                                        plot_few_pairs(i) + "\nunset colorbox\n"};
+  });
+  for (const auto& cell : cells) figure.hover.push_back(pair_hover(grid, cell, x, y));
+  return figure;
 }
 
 }  // namespace
@@ -195,9 +186,7 @@ Figure plasticity_heatmap(const Results& results) {
   const PanelGroups groups(results, frame);
   const DistanceBins keys(groups, frame, "key_distance");
   const DistanceBins queries(groups, frame, "query_distance");
-  const auto sums = pooled_pairs(
-      groups, frame, "ap", [&](std::size_t row) { return keys.number(row); },
-      [&](std::size_t row) { return queries.number(row); });
+  const auto sums = pooled_pairs(groups, frame, "ap", keys.number, queries.number);
   std::vector<PairCell> cells;
   for (const auto& [place, sum] : sums) {
     const auto [group, column, row] = place;
@@ -213,35 +202,26 @@ Figure plasticity_heatmap(const Results& results) {
                              cell.x_low, cell.x_high, cell.y_low, cell.y_high);
     cells.push_back(std::move(cell));
   }
-  Figure figure;
-  figure.title = "Plasticity by distance";
-  figure.caption =
-      "Mean attention plasticity of pairs of keys, by the distance of the two keys from each other "
-      "and the distance of their midpoint from the query. Pairs of all heads are pooled bin by "
-      "bin; cells without pairs are white." +
-      pair_notes(groups, cells);
-  figure.data = pair_table(
-      results, groups, cells,
-      {"key_distance_low", "key_distance_high", "query_distance_low", "query_distance_high"});
   const std::vector<double> zeros(groups.groups.size(), 0);
-  draw_pair_cells(groups, cells,
-                  {"distance between keys (tokens)", zeros,
-                   largest_by_group(groups, frame, "key_distance_high"), 2},
-                  {"distance to query (tokens)", zeros,
-                   largest_by_group(groups, frame, "query_distance_high"), 3},
-                  figure);
-  return figure;
+  return draw_pair_map(
+      results, groups,
+      {"Plasticity by distance",
+       "Mean attention plasticity of pairs of keys, by the distance of the two keys from each "
+       "other and the distance of their midpoint from the query. Pairs of all heads are pooled bin "
+       "by bin; cells without pairs are white.",
+       std::move(cells),
+       {"distance between keys (tokens)", "key_distance", zeros,
+        largest_by_group(groups, frame, "key_distance_high"), 2},
+       {"distance to query (tokens)", "query_distance", zeros,
+        largest_by_group(groups, frame, "query_distance_high"), 3}});
 }
 
 Figure bucket_heatmap(const Results& results) {
   const Frame& frame = results.frame("head_bucket_plasticity");
-  const auto& key_buckets = frame.integers("k_bucket");
-  const auto& query_buckets = frame.integers("q_bucket");
   const PanelGroups groups(results, frame);
-  const auto sums = pooled_pairs(
-      groups, frame, "ap_bucket", [&](std::size_t row) { return key_buckets[row]; },
-      [&](std::size_t row) { return query_buckets[row]; });
-  // Both axes have the same range: cells above the diagonal are causal.
+  const auto sums = pooled_pairs(groups, frame, "ap_bucket", frame.integers("k_bucket"),
+                                 frame.integers("q_bucket"));
+  // Both axes have the same range, so that causal cells lie above the diagonal.
   std::vector<double> low(groups.groups.size(), 1e9);
   std::vector<double> high(groups.groups.size(), 0);
   std::vector<PairCell> cells;
@@ -257,18 +237,15 @@ Figure bucket_heatmap(const Results& results) {
   }
   for (std::size_t i = 0; i < low.size(); ++i)
     if (low[i] > high[i]) low[i] = 0, high[i] = 1;
-  Figure figure;
-  figure.title = "Plasticity by bucket";
-  figure.caption =
-      "Mean attention plasticity of pairs of keys within one bucket of positions, by that bucket "
-      "and the query's. Mean over heads, each weighted by its pairs (head_bucket_plasticity.csv); "
-      "buckets are the capture's. Cells without pairs are white." +
-      pair_notes(groups, cells);
-  figure.data = pair_table(results, groups, cells,
-                           {"k_bucket_low", "k_bucket_high", "q_bucket_low", "q_bucket_high"});
-  draw_pair_cells(groups, cells, {"bucket of the keys", low, high, 4},
-                  {"bucket of the query", low, high, 4}, figure);
-  return figure;
+  return draw_pair_map(
+      results, groups,
+      {"Plasticity by bucket",
+       "Mean attention plasticity of pairs of keys within one bucket of positions, by that bucket "
+       "and the query's. Mean over heads, each weighted by its pairs (head_bucket_plasticity.csv); "
+       "buckets are the capture's. Cells without pairs are white.",
+       std::move(cells),
+       {"bucket of the keys", "k_bucket", low, high, 4},
+       {"bucket of the query", "q_bucket", low, high, 4}});
 }
 
 }  // namespace qkscope

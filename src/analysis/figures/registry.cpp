@@ -1,51 +1,45 @@
-#include "analysis/figures/registry.h"
+#include "analysis/figures/figure.h"
 
 namespace qkscope {
-namespace {
-
-std::vector<FigureKind> joined(const std::vector<std::vector<FigureKind>>& groups) {
-  std::vector<FigureKind> all;
-  for (const auto& group : groups) all.insert(all.end(), group.begin(), group.end());
-  return all;
-}
-
-}  // namespace
 
 const std::vector<FigureKind>& figure_kinds() {
-  static const std::vector<FigureKind> kKinds =
-      joined({{{"position_signal", {"qk"}, position_signal, Runs::several},
-               {"taxonomy_evolution", {"taxonomy"}, taxonomy_evolution, Runs::several},
-               {"class_counts", {"taxonomy"}, class_counts, Runs::one},
-               {"explained_variance", {"qk"}, explained_variance}},
-              layer_heatmaps(),
-              head_maps(),
-              {{"distributions", {}, distributions, Runs::one},
-               {"rq_rk_scatter", {"qk"}, rq_rk_scatter},
-               {"nope_vs_rope", {"qk", "head_metrics"}, nope_vs_rope, Runs::several},
-               {"pc_roles", {"qk"}, pc_roles}},
-              collages(),
-              {{"head_planes", {}, head_planes}},
-              rotation_trajectories(),
-              {{"plasticity_trajectory",
-                {"head_metrics", "rotated"},
-                plasticity_trajectory,
-                Runs::several},
-               {"plasticity_profile", {"head_profile"}, plasticity_profile},
-               {"plasticity_heatmap", {"pair_heatmap"}, plasticity_heatmap},
-               {"bucket_heatmap", {"head_bucket_plasticity"}, bucket_heatmap},
-               {"component_weights", {"head_component_weights"}, component_weights},
-               {"drift_correlations", {"rotated"}, drift_correlations, Runs::several},
-               {"variance_decomposition", {"rotated"}, variance_decomposition, Runs::several},
-               {"bias_strength", {"rotated"}, bias_strength, Runs::several},
-               {"slope_ratio", {"rotated"}, slope_ratio, Runs::several},
-               {"bias_vs_separation", {"rotated"}, bias_vs_separation},
-               {"bias_histogram", {"rotated"}, bias_histogram, Runs::several},
-               {"family_scatter", {"rotated"}, family_scatter, Runs::several},
-               {"ap_drop_vs_score", {"head_metrics"}, ap_drop_vs_score, Runs::several},
-               {"attention_onset", {"attention", "taxonomy"}, attention_onset, Runs::several}},
-              attention_head_maps(),
-              {{"distance_by_class", {"distance", "taxonomy"}, distance_by_class, Runs::one},
-               {"key_channel_map", {"key_channels"}, key_channel_map, Runs::one}}});
+  static const std::vector<FigureKind> kKinds = [] {
+    const std::vector<std::vector<FigureKind>> groups = {
+        {trajectory("position_signal"),
+         {"taxonomy_evolution", {"taxonomy"}, taxonomy_evolution, Runs::several},
+         {"class_counts", {"taxonomy"}, class_counts, Runs::one},
+         {"explained_variance", {"qk"}, explained_variance}},
+        layer_heatmaps(),
+        head_maps(),
+        {{"distributions", {}, distributions, Runs::one},
+         {"rq_rk_scatter", {"qk"}, rq_rk_scatter},
+         {"nope_vs_rope", {"qk", "head_metrics"}, nope_vs_rope, Runs::several},
+         {"pc_roles", {"qk"}, pc_roles}},
+        collages(),
+        {{"head_planes", {}, head_planes},
+         trajectory("rotation_trajectory"),
+         trajectory("bias_decomposition"),
+         trajectory("plasticity_trajectory"),
+         {"plasticity_profile", {"head_profile"}, plasticity_profile},
+         {"plasticity_heatmap", {"pair_heatmap"}, plasticity_heatmap},
+         {"bucket_heatmap", {"head_bucket_plasticity"}, bucket_heatmap},
+         {"component_weights", {"head_component_weights"}, component_weights},
+         trajectory("drift_correlations"),
+         {"variance_decomposition", {"rotated"}, variance_decomposition, Runs::several},
+         trajectory("bias_strength"),
+         trajectory("slope_ratio"),
+         {"bias_vs_separation", {"rotated"}, bias_vs_separation},
+         {"bias_histogram", {"rotated"}, bias_histogram, Runs::several},
+         {"family_scatter", {"rotated"}, family_scatter, Runs::several},
+         {"ap_drop_vs_score", {"head_metrics"}, ap_drop_vs_score, Runs::several},
+         {"attention_onset", {"attention", "taxonomy"}, attention_onset, Runs::several}},
+        attention_head_maps(),
+        {{"distance_by_class", {"distance", "taxonomy"}, distance_by_class, Runs::one},
+         {"key_channel_map", {"key_channels"}, key_channel_map, Runs::one}}};
+    std::vector<FigureKind> all;
+    for (const auto& group : groups) all.insert(all.end(), group.begin(), group.end());
+    return all;
+  }();
   return kKinds;
 }
 

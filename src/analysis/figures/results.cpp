@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,21 +16,6 @@
 
 namespace qkscope {
 namespace {
-
-constexpr const char* kTables[] = {"qk",
-                                   "taxonomy",
-                                   "rotated",
-                                   "complement",
-                                   "head_metrics",
-                                   "head_profile",
-                                   "pair_heatmap",
-                                   "head_component_weights",
-                                   "head_scatter",
-                                   "head_planes",
-                                   "head_bucket_plasticity",
-                                   "attention",
-                                   "distance",
-                                   "key_channels"};
 
 // Appends the runs of a table that `runs` does not have yet, in order of appearance.
 void collect_runs(const Table& table, std::vector<Run>& runs) {
@@ -47,10 +34,6 @@ void collect_runs(const Table& table, std::vector<Run>& runs) {
     if (order && order->type == Table::Type::integer) run.order = order->integers[row];
     runs.push_back(std::move(run));
   }
-}
-
-std::string interval_key(std::size_t run, const std::string& quantity, const std::string& heads) {
-  return fmt::format("{}/{}/{}", run, quantity, heads);
 }
 
 const Table::Column& column_of(const Table& table, const std::string& path, std::string_view name,
@@ -92,32 +75,24 @@ std::vector<double> robust_scores(const std::vector<double>& values) {
   return scores;
 }
 
-}  // namespace
+// "sliding:512" -> "sliding attention, 512 tokens"; "full" -> "full attention".
+std::string attention_title(const std::string& kind) {
+  const auto colon = kind.find(':');
+  const auto name = kind.substr(0, colon) + " attention";
+  return colon == std::string::npos ? name
+                                    : fmt::format("{}, {} tokens", name, kind.substr(colon + 1));
+}
 
-Frame::Frame(Table table, std::string path, std::vector<int> run)
-    : table_(std::move(table)), path_(std::move(path)), run_(std::move(run)) {}
+}  // namespace
 
 const Table::Column& Frame::column(std::string_view name, Table::Type type) const {
   return column_of(table_, path_, name, type);
 }
 
-const std::vector<double>& Frame::reals(std::string_view name) const {
-  return column(name, Table::Type::real).reals;
-}
-
 const std::vector<std::int64_t>& Frame::integers(std::string_view name) const {
-  const auto& values = integers_with_gaps(name);
-  if (std::find(values.begin(), values.end(), Table::kNoInteger) != values.end())
+  if (columns_with_nulls_.contains(name))
     bad_input("{}: empty fields in the column '{}' of integers", path_, name);
-  return values;
-}
-
-const std::vector<std::int64_t>& Frame::integers_with_gaps(std::string_view name) const {
-  return column(name, Table::Type::integer).integers;
-}
-
-const std::vector<std::string>& Frame::texts(std::string_view name) const {
-  return column(name, Table::Type::text).texts;
+  return integers_with_gaps(name);
 }
 
 std::vector<double> Frame::numbers(std::string_view name) const {
@@ -128,17 +103,8 @@ std::vector<double> Frame::numbers(std::string_view name) const {
   return values;
 }
 
-const std::vector<std::int64_t>& Frame::heads() const {
-  return integers(has("head") ? "head" : "q_head");
-}
-
-bool Frame::is_first_component(std::size_t row) const {
-  return !has("pc") || integers_with_gaps("pc")[row] == 0;
-}
-
 bool Frame::any_nope() const {
-  const auto& rope = texts("rope");
-  return std::find(rope.begin(), rope.end(), "nope") != rope.end();
+  return std::ranges::count(texts("rope"), "nope") > 0;
 }
 
 const std::string& Frame::attention(std::size_t row) const {
@@ -146,18 +112,22 @@ const std::string& Frame::attention(std::size_t row) const {
   return has("attention") ? texts("attention")[row] : kUnknown;
 }
 
-std::vector<std::string> Frame::attention_kinds() const {
-  std::vector<std::string> kinds;
+RunGroups Frame::group_by_run(const std::vector<double>& values, const RowFilter& filter) const {
+  RunGroups groups(run_count_);
   for (std::size_t row = 0; row < rows(); ++row)
-    if (std::ranges::find(kinds, attention(row)) == kinds.end()) kinds.push_back(attention(row));
-  return kinds.empty() ? std::vector<std::string>{""} : kinds;
+    if (!std::isnan(values[row]) && (!filter || filter(row)))
+      groups[run_[row]].push_back(values[row]);
+  return groups;
 }
 
 Results::Results(std::string folder, FigureChoices choices)
     : folder_(std::move(folder)), choices_(std::move(choices)) {
   if (!is_folder(folder_)) bad_input("{}: there is no such folder", folder_);
   bool any = false;
-  for (const auto* name : kTables) {
+  for (const char* name :
+       {"qk", "taxonomy", "rotated", "complement", "head_metrics", "head_profile", "pair_heatmap",
+        "head_component_weights", "head_scatter", "head_planes", "head_bucket_plasticity",
+        "attention", "distance", "key_channels"}) {
     if (!has(name)) continue;
     any = true;
     // The first table with rows names all runs: every analysis of a sweep covers the same runs.
@@ -186,40 +156,35 @@ void Results::read_intervals() {
   const auto& high = column("high", Table::Type::real).reals;
   const auto* model = table.find("model");
   for (std::size_t row = 0; row < quantity.size(); ++row) {
-    const int run = model ? run_of(model->texts[row]) : single() ? 0 : -1;
-    if (run < 0 || std::isnan(low[row]) || std::isnan(high[row])) continue;
-    intervals_[interval_key(static_cast<std::size_t>(run), quantity[row], heads[row])] = {
-        low[row], high[row]};
+    const auto run = find_run(model ? model->texts[row] : single() ? runs_[0].label : "");
+    if (!run || std::isnan(low[row]) || std::isnan(high[row])) continue;
+    intervals_[{*run, quantity[row], heads[row]}] = {low[row], high[row]};
   }
 }
 
 std::optional<Interval> Results::interval(std::size_t run, const std::string& quantity,
                                           const std::string& heads) const {
-  const auto found = intervals_.find(interval_key(run, quantity, heads));
+  const auto found = intervals_.find({run, quantity, heads});
   if (found == intervals_.end()) return std::nullopt;
   return found->second;
 }
 
-std::string Results::label(int run) const {
-  return one_line(runs_[static_cast<std::size_t>(run)].label);
+std::string Results::label(std::size_t run) const {
+  return one_line(runs_[run].label);
 }
 
-std::string Results::title() const {
-  return one_line(runs_.front().title);
-}
-
-std::string Results::path(const std::string& table) const {
-  return folder_ + "/" + table + ".parquet";
+std::string Results::title(std::size_t run) const {
+  return one_line(runs_[run].title);
 }
 
 bool Results::has(const std::string& table) const {
   return path_exists(path(table));
 }
 
-int Results::run_of(const std::string& label) const {
+std::optional<std::size_t> Results::find_run(const std::string& label) const {
   for (std::size_t i = 0; i < runs_.size(); ++i)
-    if (runs_[i].label == label) return static_cast<int>(i);
-  return -1;
+    if (runs_[i].label == label) return i;
+  return std::nullopt;
 }
 
 const Frame& Results::frame(const std::string& name) const {
@@ -231,34 +196,28 @@ const Frame& Results::frame(const std::string& name) const {
   if (!model || model->type != Table::Type::text)
     bad_input("{}: there is no text column 'model'; expected a table of 'qkscope analyze'",
               path(name));
-  std::vector<int> run;
+  std::vector<std::size_t> run_of_row;
   for (const auto& label : model->texts) {
-    const bool same = !run.empty() && run.back() >= 0 &&
-                      runs_[static_cast<std::size_t>(run.back())].label == label;
-    run.push_back(same ? run.back() : run_of(label));
-    if (run.back() < 0)
-      bad_input("{}: model '{}' is in no other table; analyse again", path(name), label);
+    const auto run = find_run(label);
+    if (!run) bad_input("{}: model '{}' is in no other table; analyse again", path(name), label);
+    run_of_row.push_back(*run);
   }
-  frame = std::make_unique<Frame>(std::move(table), path(name), std::move(run));
+  frame =
+      std::make_unique<Frame>(std::move(table), path(name), std::move(run_of_row), runs_.size());
   return *frame;
 }
 
 PanelGroups::PanelGroups(const Results& results, const Frame& frame) {
-  std::vector<std::vector<std::string>> kinds(results.runs().size());
-  for (std::size_t row = 0; row < frame.rows(); ++row) {
-    auto& known = kinds[static_cast<std::size_t>(frame.run()[row])];
-    if (std::ranges::find(known, frame.attention(row)) == known.end())
-      known.push_back(frame.attention(row));
-  }
-  std::map<std::pair<int, std::string>, int> places;
-  for (int run = 0; run < results.run_count(); ++run) {
-    const auto& title = results.runs()[static_cast<std::size_t>(run)].title;
-    auto& of_run = kinds[static_cast<std::size_t>(run)];
-    if (of_run.empty()) of_run.emplace_back();
-    std::sort(of_run.begin(), of_run.end());
-    for (const auto& kind : of_run) {
-      places[{run, kind}] = count();
-      if (of_run.size() == 1)
+  std::vector<std::set<std::string>> kinds(results.runs().size());
+  for (std::size_t row = 0; row < frame.rows(); ++row)
+    kinds[frame.run()[row]].insert(frame.attention(row));
+  std::map<std::pair<std::size_t, std::string>, std::size_t> places;
+  for (std::size_t run = 0; run < kinds.size(); ++run) {
+    const auto& title = results.runs()[run].title;
+    if (kinds[run].empty()) kinds[run].emplace();
+    for (const auto& kind : kinds[run]) {
+      places[{run, kind}] = groups.size();
+      if (kinds[run].size() == 1)
         groups.push_back({run, "", title});
       else
         groups.push_back(
@@ -270,25 +229,10 @@ PanelGroups::PanelGroups(const Results& results, const Frame& frame) {
     of_row.push_back(places.at({frame.run()[row], frame.attention(row)}));
 }
 
-bool PanelGroups::split() const {
-  return std::ranges::any_of(groups, [](const auto& group) { return !group.attention.empty(); });
-}
-
-std::string attention_title(const std::string& kind) {
-  const auto colon = kind.find(':');
-  const auto name = kind.substr(0, colon) + " attention";
-  return colon == std::string::npos ? name
-                                    : fmt::format("{}, {} tokens", name, kind.substr(colon + 1));
-}
-
-std::vector<std::vector<double>> by_run(const Results& results, const Frame& frame,
-                                        const std::vector<double>& values,
-                                        const std::function<bool(std::size_t)>& take) {
-  std::vector<std::vector<double>> groups(results.runs().size());
-  for (std::size_t row = 0; row < frame.rows(); ++row)
-    if (!std::isnan(values[row]) && take(row))
-      groups[static_cast<std::size_t>(frame.run()[row])].push_back(values[row]);
-  return groups;
+std::string PanelGroups::note() const {
+  const bool split =
+      std::ranges::any_of(groups, [](const auto& group) { return !group.attention.empty(); });
+  return split ? " Heads of different attention kinds have panels of their own." : "";
 }
 
 std::string profile_error_column(const Frame& profile) {
@@ -310,16 +254,12 @@ std::vector<double> absolute(std::vector<double> values) {
   return values;
 }
 
-bool all_empty(const std::vector<std::vector<double>>& groups) {
-  return std::ranges::all_of(groups, [](const auto& group) { return group.empty(); });
-}
-
 std::vector<double> largest_by_group(const PanelGroups& groups, const Frame& frame,
                                      const std::string& column) {
   std::vector<double> largest(groups.groups.size(), kNan);
   const auto& values = frame.reals(column);
   for (std::size_t row = 0; row < frame.rows(); ++row) {
-    double& so_far = largest[static_cast<std::size_t>(groups.of_row[row])];
+    double& so_far = largest[groups.of_row[row]];
     if (!(values[row] <= so_far) && !std::isnan(values[row])) so_far = values[row];
   }
   for (double& value : largest)
@@ -327,13 +267,13 @@ std::vector<double> largest_by_group(const PanelGroups& groups, const Frame& fra
   return largest;
 }
 
-std::vector<std::size_t> outstanding(const std::vector<double>& x, const std::vector<double>& y,
-                                     std::size_t count) {
+std::vector<std::size_t> find_outliers(const std::vector<double>& x, const std::vector<double>& y,
+                                       std::size_t count) {
   if (x.empty()) return {};
   const auto across = robust_scores(x);
   const auto up = robust_scores(y);
   std::vector<std::size_t> order(x.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, std::greater(),
                            [&](std::size_t i) { return std::hypot(across[i], up[i]); });
   const double wide = 0.15 * (std::ranges::max(x) - std::ranges::min(x));
@@ -347,6 +287,15 @@ std::vector<std::size_t> outstanding(const std::vector<double>& x, const std::ve
     if (chosen.size() == count) break;
   }
   return chosen;
+}
+
+std::vector<std::int64_t> HistogramBins::count_values(const std::vector<double>& values) const {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(count), 0);
+  for (const double value : values) {
+    const double bin = std::floor(count * (value - low) / (high - low));
+    ++counts[static_cast<std::size_t>(std::clamp(bin, 0.0, count - 1.0))];
+  }
+  return counts;
 }
 
 Table empty_table(const std::string& columns) {

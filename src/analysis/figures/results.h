@@ -1,57 +1,124 @@
-// The result tables of one analysis or of a sweep, and how figures group their rows.
+// The result tables of one analysis or of a sweep, their runs, and how figures group their rows.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
-#include "analysis/figures/runs.h"
+#include "base/io/json.h"
 #include "base/numerics/sample_statistics.h"
 #include "qkscope/tables.h"
 
 namespace qkscope {
 
+struct Run {
+  std::string label;  // value of the column "model"
+  std::string phase;  // empty for a single analysis
+  std::int64_t order = 0;
+  std::string title;   // the label as figures show it, see display_label()
+  std::string family;  // model family: from runs.json, else derived from the model's name
+  double high = 0.7;   // taxonomy bounds of |r| that the run was analysed with
+  double low = 0.3;
+  Json facts;  // the run's entry in runs.json plus its summary.json and timings.json
+};
+
+struct SweepMetadata {
+  std::string name;                     // sweep name; empty for a single analysis
+  std::vector<Json> runs_without_rows;  // entries of runs.json that have no rows in any table
+};
+
+// Completes `runs`, whose label, phase and order are set, from runs.json, summary.json and
+// timings.json in `folder`.
+SweepMetadata read_run_metadata(const std::string& folder, std::vector<Run>& runs);
+
+// Returns the label as figures show it: the last component of a path, the repository name of a
+// folder in the Hub cache, any other label unchanged.
+std::string display_label(const std::string& label);
+
+// Returns the model family, for example "qwen3" for "Qwen/Qwen3-4B-Base": the last path component
+// up to and including its first version number, in lower case. Parameter counts ("7b") and training
+// steps ("1000") are not versions. Returns "" for names with fewer than three leading letters.
+std::string family_of(std::string_view model);
+
+// Returns true if two names denote the same model: their last path components are equal, ignoring
+// case, '-' and '_'.
+bool same_model(std::string_view x, std::string_view y);
+
+// Shape (runs, heads of the run): values of one measure.
+using RunGroups = std::vector<std::vector<double>>;
+
 // A result table with the run index of every row.
 class Frame {
  public:
-  Frame(Table table, std::string path, std::vector<int> run);
+  using RowFilter = std::function<bool(std::size_t row)>;
+
+  // `run_of_row` has shape (rows) and counts from 0 to run_count - 1.
+  Frame(Table table, std::string path, std::vector<std::size_t> run_of_row, std::size_t run_count)
+      : table_(std::move(table)),
+        path_(std::move(path)),
+        run_(std::move(run_of_row)),
+        run_count_(run_count) {
+    for (const auto& stored : table_.columns())
+      if (std::ranges::count(stored.integers, Table::kNoInteger) > 0)
+        columns_with_nulls_.insert(stored.name);
+  }
 
   std::size_t rows() const { return run_.size(); }
-  const std::vector<int>& run() const { return run_; }  // (rows): index into Results::runs
+  const std::vector<std::size_t>& run() const { return run_; }  // (rows): index into Results::runs
   bool has(std::string_view column) const { return table_.find(column) != nullptr; }
 
   // Each accessor throws bad input if the column is missing or has another type.
-  const std::vector<double>& reals(std::string_view column) const;
-  const std::vector<std::int64_t>& integers(std::string_view column) const;  // no nulls allowed
-  const std::vector<std::int64_t>& integers_with_gaps(std::string_view column) const;
-  const std::vector<std::string>& texts(std::string_view column) const;
+  const std::vector<double>& reals(std::string_view name) const {
+    return column(name, Table::Type::real).reals;
+  }
+  const std::vector<std::int64_t>& integers(std::string_view name) const;  // no nulls allowed
+  const std::vector<std::int64_t>& integers_with_gaps(std::string_view name) const {
+    return column(name, Table::Type::integer).integers;
+  }
+  const std::vector<std::string>& texts(std::string_view name) const {
+    return column(name, Table::Type::text).texts;
+  }
   // A column of reals, integers or booleans as reals; NaN where there is no value.
-  std::vector<double> numbers(std::string_view column) const;
+  std::vector<double> numbers(std::string_view name) const;
   // The column "head", which some tables call "q_head".
-  const std::vector<std::int64_t>& heads() const;
+  const std::vector<std::int64_t>& heads() const {
+    return integers(has("head") ? "head" : "q_head");
+  }
 
   // True for rows of principal component 0, and for every row of a table without components.
-  bool is_first_component(std::size_t row) const;
+  bool is_first_component(std::size_t row) const {
+    return !has("pc") || integers_with_gaps("pc")[row] == 0;
+  }
   bool is_nope(std::size_t row) const { return texts("rope")[row] == "nope"; }
   bool any_nope() const;
 
   // Attention kind of the row's layer: "full", "sliding:512" or "none"; "" in older results.
   const std::string& attention(std::size_t row) const;
-  // The different attention kinds of the table in order of appearance; {""} in older results.
-  std::vector<std::string> attention_kinds() const;
+
+  // Groups `values` (rows) by run; rows that are NaN or that `filter` rejects are left out.
+  RunGroups group_by_run(const std::vector<double>& values, const RowFilter& filter = {}) const;
+  RunGroups group_by_run(std::string_view name, const RowFilter& filter = {}) const {
+    return group_by_run(reals(name), filter);
+  }
 
  private:
   const Table::Column& column(std::string_view name, Table::Type type) const;
 
   Table table_;
   std::string path_;
-  std::vector<int> run_;
+  std::vector<std::size_t> run_;
+  std::size_t run_count_;
+  std::set<std::string, std::less<>> columns_with_nulls_;  // of integers
 };
 
 // Options of the user that change what figures show.
@@ -77,40 +144,39 @@ class Results {
   const FigureChoices& choices() const { return choices_; }
   const std::string& name() const { return metadata_.name; }
   const std::vector<Run>& runs() const { return runs_; }  // sorted by Run::order
-  int run_count() const { return static_cast<int>(runs_.size()); }
   bool single() const { return runs_.size() == 1; }
-  // The label of a run as one line of text for a CSV cell.
-  std::string label(int run) const;
-  // The title of the first run as one line, for captions of figures about one run.
-  std::string title() const;
+  // Label and title of a run as one line of text, for CSV cells and captions.
+  std::string label(std::size_t run) const;
+  std::string title(std::size_t run = 0) const;
   const std::vector<Json>& runs_without_rows() const { return metadata_.runs_without_rows; }
   bool has(const std::string& table) const;
   // Reads the table on first use and keeps the heads that FigureChoices::attention selects. Throws
   // if the table does not exist.
   const Frame& frame(const std::string& table) const;
 
-  // Returns the 95 % interval over texts of a mean over heads from errors.parquet, or nullopt.
+  // Returns the 95 % confidence interval of a mean over heads from errors.parquet, or nullopt.
   // `heads` is "all", "rope" or "nope".
   std::optional<Interval> interval(std::size_t run, const std::string& quantity,
                                    const std::string& heads = "all") const;
 
  private:
-  std::string path(const std::string& table) const;
-  int run_of(const std::string& label) const;
+  std::string path(const std::string& table) const { return folder_ + "/" + table + ".parquet"; }
+  std::optional<std::size_t> find_run(const std::string& label) const;
   void read_intervals();
 
   std::string folder_;
   FigureChoices choices_;
   SweepMetadata metadata_;
   std::vector<Run> runs_;
-  std::map<std::string, Interval> intervals_;  // key: run, quantity, heads
+  std::map<std::tuple<std::size_t, std::string, std::string>, Interval>
+      intervals_;  // by run, quantity and heads
   mutable std::map<std::string, std::unique_ptr<Frame>> frames_;
 };
 
 // Heads that one panel of a figure may average: one run and one attention kind, because sliding
 // and full attention have different ranges of keys.
 struct PanelGroup {
-  int run = 0;
+  std::size_t run = 0;
   std::string attention;  // empty: the run has only one kind
   std::string title;
 };
@@ -118,15 +184,12 @@ struct PanelGroup {
 // The head groups of a table, and the group of every row.
 struct PanelGroups {
   std::vector<PanelGroup> groups;
-  std::vector<int> of_row;  // (rows): index into groups
+  std::vector<std::size_t> of_row;  // (rows): index into groups
 
   PanelGroups(const Results& results, const Frame& frame);
-  int count() const { return static_cast<int>(groups.size()); }
-  bool split() const;  // some run has more than one attention kind
+  // Caption sentence for a table in which some run has more than one attention kind, else "".
+  std::string note() const;
 };
-
-// "sliding:512" -> "sliding attention, 512 tokens"; "full" -> "full attention".
-std::string attention_title(const std::string& kind);
 
 // Name of the column of head_profile with the standard error over texts: "se", or "stderr" in older
 // results; empty where the table has neither.
@@ -135,15 +198,7 @@ std::string profile_error_column(const Frame& profile);
 // "0.3 and 0.7", or a sentence if the taxonomy bounds differ between runs.
 std::string bounds_text(const Results& results);
 
-// Groups `values` (rows) by run; rows that are NaN or that `take` rejects are left out.
-std::vector<std::vector<double>> by_run(
-    const Results& results, const Frame& frame, const std::vector<double>& values,
-    const std::function<bool(std::size_t)>& take = [](std::size_t) { return true; });
-
 std::vector<double> absolute(std::vector<double> values);
-
-// Returns true if every group is empty.
-bool all_empty(const std::vector<std::vector<double>>& groups);
 
 // Returns the largest value of a column in each group of heads, or 1 for a group without values.
 // Figures use the maxima as axis limits.
@@ -153,10 +208,25 @@ std::vector<double> largest_by_group(const PanelGroups& groups, const Frame& fra
 // Returns the indices of up to `count` outliers of a scatter plot, farthest first. The distance of
 // a point from (median of x, median of y) is measured in interquartile ranges of x and y. A point
 // whose label would overlap the label of a farther point is skipped.
-std::vector<std::size_t> outstanding(const std::vector<double>& x, const std::vector<double>& y,
-                                     std::size_t count);
+std::vector<std::size_t> find_outliers(const std::vector<double>& x, const std::vector<double>& y,
+                                       std::size_t count);
+
+// Histogram bins of equal width. Values outside [low, high] are counted in the outermost bins.
+struct HistogramBins {
+  double low = 0;
+  double high = 1;
+  int count = 1;
+
+  double edge(int bin) const { return low + (high - low) * bin / count; }
+  std::vector<std::int64_t> count_values(const std::vector<double>& values) const;  // (count)
+};
 
 // Returns a table without rows from its schema, for example "integer run, real r_q, text model".
 Table empty_table(const std::string& columns);
+
+// Converts an index to the int64 type of integer table cells.
+constexpr std::int64_t as_cell(std::size_t index) {
+  return static_cast<std::int64_t>(index);
+}
 
 }  // namespace qkscope

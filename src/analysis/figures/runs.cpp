@@ -1,9 +1,8 @@
-#include "analysis/figures/runs.h"
-
 #include <algorithm>
 
 #include <fmt/format.h>
 
+#include "analysis/figures/results.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
 
@@ -32,34 +31,32 @@ bool looks_like_a_path(std::string_view text) {
   return plain && std::count(text.begin(), text.end(), '/') > 1;
 }
 
-// Returns the string at a JSON path, or "" where the path does not exist or is not a string.
-std::string text_at(const Json& json, const std::vector<const char*>& keys) {
-  const Json* at = &json;
-  for (const char* key : keys) {
-    if (!at->is_object() || !at->contains(key)) return "";
-    at = &(*at)[key];
-  }
-  return at->is_string() ? at->get<std::string>() : "";
+// Returns the value at a JSON pointer, or null where the pointer leads nowhere.
+Json value_at(const Json& json, const char* pointer) {
+  const Json::json_pointer path(pointer);
+  return json.contains(path) ? json[path] : Json();
+}
+
+// Returns the string at a JSON pointer, or "" where there is none.
+std::string text_at(const Json& json, const char* pointer) {
+  const Json value = value_at(json, pointer);
+  return value.is_string() ? value.get<std::string>() : "";
 }
 
 // The family named in the sweep file takes precedence over the family derived from a name.
 std::string family_from(const Run& run) {
-  if (auto family = text_at(run.facts, {"family"}); !family.empty()) return family;
-  for (const auto& keys : std::vector<std::vector<const char*>>{{"summary", "capture", "model"},
-                                                                {"config", "model", "name"}})
-    if (const auto model = text_at(run.facts, keys); !model.empty()) return family_of(model);
+  if (auto family = text_at(run.facts, "/family"); !family.empty()) return family;
+  for (const char* pointer : {"/summary/capture/model", "/config/model/name"})
+    if (const auto model = text_at(run.facts, pointer); !model.empty()) return family_of(model);
   return family_of(run.label);
 }
 
 void read_taxonomy_bounds(Run& run) {
-  if (!run.facts.contains("summary") || !run.facts["summary"].is_object()) return;
-  const Json options = run.facts["summary"].value("options", Json::object());
-  if (!options.is_object()) return;
-  const auto read = [&](const char* key, double& bound) {
-    if (const Json found = options.value(key, Json()); found.is_number()) bound = found;
+  const auto read = [&](const char* pointer, double& bound) {
+    if (const Json found = value_at(run.facts, pointer); found.is_number()) bound = found;
   };
-  read("taxonomy_high", run.high);
-  read("taxonomy_low", run.low);
+  read("/summary/options/taxonomy_high", run.high);
+  read("/summary/options/taxonomy_low", run.low);
 }
 
 // Merges the run's entry in runs.json with the summary.json and timings.json of its results.
@@ -67,9 +64,9 @@ Json facts_of(const Run& run, const Json& entries, const std::string& folder) {
   Json facts = {{"label", run.label}, {"phase", run.phase}, {"order", run.order}};
   std::string own = folder;
   for (const auto& entry : entries) {
-    if (text_at(entry, {"label"}) != run.label) continue;
+    if (text_at(entry, "/label") != run.label) continue;
     facts.update(entry);
-    if (const auto results = text_at(entry, {"results"}); !results.empty()) own += "/" + results;
+    if (const auto results = text_at(entry, "/results"); !results.empty()) own += "/" + results;
   }
   for (const std::string file : {"summary", "timings"})
     if (const auto path = fmt::format("{}/{}.json", own, file); path_exists(path))
@@ -84,8 +81,9 @@ SweepMetadata read_run_metadata(const std::string& folder, std::vector<Run>& run
   Json entries = Json::array();
   if (const std::string list = folder + "/runs.json"; path_exists(list)) {
     const Json sweep = load_json(list);
-    metadata.name = text_at(sweep, {"name"});
-    if (sweep.is_object() && sweep.value("runs", Json()).is_array()) entries = sweep["runs"];
+    metadata.name = text_at(sweep, "/name");
+    if (const Json runs_entry = value_at(sweep, "/runs"); runs_entry.is_array())
+      entries = runs_entry;
   }
   for (auto& run : runs) {
     run.facts = facts_of(run, entries, folder);
@@ -95,7 +93,7 @@ SweepMetadata read_run_metadata(const std::string& folder, std::vector<Run>& run
   }
   for (const auto& entry : entries)
     if (entry.is_object() && std::ranges::none_of(runs, [&](const Run& run) {
-          return run.label == text_at(entry, {"label"});
+          return run.label == text_at(entry, "/label");
         }))
       metadata.runs_without_rows.push_back(entry);
   return metadata;

@@ -2,14 +2,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
+#include <optional>
 
 #include <fmt/format.h>
 
-#include "analysis/figures/panels.h"
-#include "analysis/figures/registry.h"
-#include "analysis/figures/run_series.h"
-#include "analysis/figures/script.h"
+#include "analysis/figures/run_plots.h"
 #include "analysis/figures/style.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
@@ -44,14 +41,15 @@ Table read_scores(const std::string& path) {
   return read_csv_table(path, columns);
 }
 
-// Returns the index of the run with one of these names as its label or title, or -1.
-int run_named(const Results& results, const std::vector<std::string>& names) {
+// Returns the index of the run with one of these names as its label or title, or nullopt.
+std::optional<std::size_t> run_named(const Results& results,
+                                     const std::vector<std::string>& names) {
   for (std::size_t i = 0; i < results.runs().size(); ++i) {
     const auto& run = results.runs()[i];
     for (const auto& name : names)
-      if (same_model(name, run.label) || same_model(name, run.title)) return static_cast<int>(i);
+      if (same_model(name, run.label) || same_model(name, run.title)) return i;
   }
-  return -1;
+  return std::nullopt;
 }
 
 // Reads the scores of the runs whose drop is known. Sets with fewer than kFewestRuns are dropped.
@@ -68,33 +66,26 @@ std::vector<ScoreSet> score_sets(const Results& results, const std::string& path
   std::vector<ScoreSet> sets;
   std::map<std::string, std::size_t> places;
   for (std::size_t row = 0; row < values.size(); ++row) {
-    const int run = run_named(results, {study[row], models[row]});
-    if (run < 0 || std::isnan(values[row]) || std::isnan(drops[static_cast<std::size_t>(run)]))
-      continue;
+    const auto run = run_named(results, {study[row], models[row]});
+    if (!run || std::isnan(values[row]) || std::isnan(drops[*run])) continue;
     std::string name = benchmarks[row] + " " + metrics[row];
     if (!lengths[row].empty() && lengths[row] != "all") name += " at " + lengths[row];
     const auto key = name + "\n" + modes[row];
     const auto [found, fresh] = places.emplace(key, sets.size());
     if (fresh) sets.push_back({name, {}});
-    sets[found->second].of_run.emplace(static_cast<std::size_t>(run), values[row]);
+    sets[found->second].of_run.emplace(*run, values[row]);
   }
   std::erase_if(sets, [](const ScoreSet& set) { return set.of_run.size() < kFewestRuns; });
   return sets;
 }
 
-// 95 % interval of the correlation of n independent points (Fisher z-transformation).
-Interval fisher_interval(double r, std::size_t n) {
-  if (n < 4 || !(std::fabs(r) < 1)) return {kNan, kNan};
-  const double half = 1.96 / std::sqrt(static_cast<double>(n) - 3);
-  return {std::tanh(std::atanh(r) - half), std::tanh(std::atanh(r) + half)};
-}
-
+// Names the correlation with its 95 % interval for independent points (Fisher z-transformation).
 std::string score_title(const ScoreSet& set, double r) {
-  const auto interval = fisher_interval(r, set.of_run.size());
-  auto text = fmt::format("{}: r = {:.2f}", set.name, r);
-  if (!std::isnan(interval.low))
-    text += fmt::format(" ({:.2f} to {:.2f})", interval.low, interval.high);
-  return text;
+  const auto title = fmt::format("{}: r = {:.2f}", set.name, r);
+  if (set.of_run.size() < 4 || !(std::fabs(r) < 1)) return title;
+  const double half = 1.96 / std::sqrt(static_cast<double>(set.of_run.size()) - 3);
+  return title + fmt::format(" ({:.2f} to {:.2f})", std::tanh(std::atanh(r) - half),
+                             std::tanh(std::atanh(r) + half));
 }
 
 // One row per run and panel.
@@ -104,13 +95,6 @@ struct ScorePoints {
   std::vector<std::string> families;  // indexed by the column family_index
   bool bars = false;
 };
-
-std::int64_t family_index(const std::string& family, std::vector<std::string>& families) {
-  const auto found = std::ranges::find(families, family);
-  const auto index = found - families.begin();
-  if (found == families.end()) families.push_back(family);
-  return index;
-}
 
 ScorePoints score_points(const Results& results, const std::vector<ScoreSet>& sets,
                          const std::vector<double>& drops) {
@@ -130,10 +114,13 @@ ScorePoints score_points(const Results& results, const std::vector<ScoreSet>& se
       const auto& who = results.runs()[run];
       const auto interval = results.interval(run, "ap_drop");
       points.bars = points.bars || interval;
+      const auto family = std::ranges::find(points.families, who.family);
+      const std::int64_t family_index = family - points.families.begin();
+      if (family == points.families.end()) points.families.push_back(who.family);
       points.table.add({std::ssize(points.titles), drops[run], score,
                         interval ? interval->low : kNan, interval ? interval->high : kNan,
-                        family_index(who.family, points.families), r, shortened(who.title, 18),
-                        one_line(who.label), one_line(set.name)});
+                        family_index, r, shortened(who.title, 18), one_line(who.label),
+                        one_line(set.name)});
     }
     points.titles.push_back(score_title(set, r));
   }
@@ -141,18 +128,18 @@ ScorePoints score_points(const Results& results, const std::vector<ScoreSet>& se
 }
 
 std::string plot_scores(std::size_t panel, const ScorePoints& points,
-                        const std::vector<KeyEntry>& key) {
+                        const std::vector<LegendEntry>& legend) {
   std::string text = "plot \\\n";
   if (points.bars)
     text += fmt::format(
         "  data using ($1 == {} ? $4 : NaN):3:($5 - $4):(0) with vectors heads nofilled size "
         "screen 0.007,90 lw 0.8 lc rgb '{}', \\\n",
         panel, style::kFaint);
-  for (std::size_t i = 0; i < key.size(); ++i)
+  for (std::size_t i = 0; i < legend.size(); ++i)
     text += fmt::format(
         "  data using ($1 == {} && $6 == {} ? $2 : NaN):3 with points pt {} ps 0.6*mark lc rgb "
         "'{}', \\\n",
-        panel, i, key[i].point_type, key[i].colour);
+        panel, i, legend[i].point_type, legend[i].colour);
   return text + fmt::format(
                     "  data using ($1 == {} ? $2 : NaN):3:(strcol(8)) with labels left offset 0.5, "
                     "0.5 font ',{}' noenhanced tc rgb '{}'\n",
@@ -165,34 +152,32 @@ Figure ap_drop_vs_score(const Results& results) {
   const auto& path = results.choices().scores;
   if (path.empty()) return nothing_to_draw("it needs scores: --scores FILE.csv");
   const Frame& metrics = results.frame("head_metrics");
-  const auto drops = means_of(by_run(results, metrics, metrics.reals("ap_drop")));
+  const auto drops = means_of(metrics.group_by_run("ap_drop"));
   const auto sets = score_sets(results, path, drops);
   if (sets.empty())
     return nothing_to_draw(
         fmt::format("{} has no score of {} or more of these runs", path, kFewestRuns));
   ScorePoints points = score_points(results, sets, drops);
-  std::vector<KeyEntry> key;
-  for (std::size_t i = 0; i < points.families.size(); ++i)
-    key.push_back({escaped_markup(points.families[i]),
-                   style::kFamilies[i % style::kFamilies.size()],
-                   style::kFamilyPoints[i % std::size(style::kFamilyPoints)]});
-  const Panels panels({.count = static_cast<int>(sets.size()),
-                       .columns = 2,
-                       .aspect = 0.75,
-                       .top = 0.38,
-                       .right = 0.14,
-                       .own_ranges = true,
-                       .x_label = "mean drop of plasticity, first to last 20 %",
-                       .y_label = "score"});
+  std::vector<LegendEntry> legend;
+  for (const auto& family : points.families)
+    legend.push_back(family_entry(legend.size(), escaped_markup(family)));
+  const PanelGrid grid({.count = sets.size(),
+                        .columns = 2,
+                        .aspect = 0.75,
+                        .top = 0.38,
+                        .right = 0.14,
+                        .own_ranges = true,
+                        .x_label = "mean drop of plasticity, first to last 20 %",
+                        .y_label = "score",
+                        .title_characters = 60});
   Figure figure;
   figure.title = "Loss of plasticity against benchmark scores";
-  panels.begin(figure);
-  figure.script +=
-      panels.key(key) + "unset grid\nset offsets graph 0.08, graph 0.2, graph 0.1, graph 0.1\n";
-  for (std::size_t i = 0; i < sets.size(); ++i)
-    figure.script +=
-        panels.panel(static_cast<int>(i), points.titles[i], 60) + plot_scores(i, points, key);
-  figure.script += panels.end();
+  grid.draw(
+      figure,
+      grid.legend(legend) + "unset grid\nset offsets graph 0.08, graph 0.2, graph 0.1, graph 0.1\n",
+      [&](std::size_t i) {
+        return PanelGrid::Panel{points.titles[i], plot_scores(i, points, legend)};
+      });
   figure.caption = fmt::format(
       "Mean ap_drop of a run (plasticity at the first fifth of query positions minus that at the "
       "last, mean over heads) against its score in {}. r is Pearson's correlation over runs, in "

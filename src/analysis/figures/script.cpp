@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -9,6 +10,20 @@
 #include "base/core/utf8.h"
 
 namespace qkscope {
+namespace {
+
+constexpr double kLegendRow = 0.15;  // inches
+
+// Width in inches of the mark, the title without its markup, and the gap to the next entry.
+double entry_width(const LegendEntry& entry) {
+  std::string plain = entry.title;
+  for (const std::string mark : {"{/:Italic ", "{", "}", "_", "^"})
+    for (auto at = plain.find(mark); at != std::string::npos; at = plain.find(mark))
+      plain.erase(at, mark.size());
+  return 0.26 + text_width(plain, style::kSmall);
+}
+
+}  // namespace
 
 std::string one_line(std::string_view text) {
   std::string result = replace_invalid_utf8(text);
@@ -57,7 +72,7 @@ double round_step(double range, int wanted) {
   return 10 * power;
 }
 
-double token_step(double range, int wanted) {
+double integer_step(double range, int wanted) {
   return std::max(1.0, round_step(range, wanted));
 }
 
@@ -81,11 +96,11 @@ std::string palette(const std::vector<std::string>& colours) {
   return fmt::format("set palette defined ({})\n", stops);
 }
 
-std::string margins(const PlotBox& box) {
+std::string margins(double left, double right, double bottom, double top) {
   return fmt::format(
       "set lmargin at screen {:.4f}/width\nset rmargin at screen {:.4f}/width\n"
       "set bmargin at screen {:.4f}/height\nset tmargin at screen {:.4f}/height\n",
-      box.left, box.right, box.bottom, box.top);
+      left, right, bottom, top);
 }
 
 std::string plot_unit_cells(int x, int y, int value) {
@@ -129,6 +144,113 @@ std::string plot_shaded_points(std::size_t panel, double size) {
       "  data using ($1 == {0} && $2 == 0 ? $4 : NaN):5:(query($3)) with points pt {2} ps {3}*mark "
       "lc rgb variable\n",
       panel, style::kSquare, style::kCircle, size);
+}
+
+std::vector<LegendEntry> rope_nope_legend() {
+  return {{"RoPE layers", style::kRope, style::kCircle},
+          {"NoPE layers", style::kNope, style::kDiamond}};
+}
+
+LegendEntry family_entry(std::size_t index, const std::string& title) {
+  return {title, style::kFamilies[index % style::kFamilies.size()],
+          style::kFamilyPoints[index % std::size(style::kFamilyPoints)]};
+}
+
+Legend::Legend(const std::vector<LegendEntry>& entries, double figure_width)
+    : figure_width_(figure_width) {
+  for (const auto& entry : entries) {
+    const double width = entry_width(entry);
+    if (rows_.empty() || rows_.back().width + width > figure_width_ - 0.1) rows_.emplace_back();
+    rows_.back().width += width;
+    rows_.back().entries.push_back(entry);
+  }
+}
+
+double Legend::height() const {
+  return rows_.empty() ? 0 : 0.08 + kLegendRow * static_cast<double>(rows_.size());
+}
+
+std::string Legend::labels(double bottom) const {
+  std::string text;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    double x = 0.5 * (figure_width_ - rows_[i].width) + 0.08;
+    const double y = bottom + 0.11 + kLegendRow * static_cast<double>(rows_.size() - 1 - i);
+    for (const auto& entry : rows_[i].entries) {
+      text += fmt::format(
+          "set label '' at screen {0:.4f}/width, screen {1:.4f}/height point pt {3} ps 0.6*mark lc "
+          "rgb '{4}'\nset label '{5}' at screen {2:.4f}/width, screen {1:.4f}/height font ',{6}'\n",
+          x, y, x + 0.08, entry.point_type, entry.colour, entry.title, style::kSmall);
+      x += entry_width(entry);
+    }
+  }
+  return text;
+}
+
+PanelGrid::PanelGrid(Options options)
+    : options_(std::move(options)),
+      count_(static_cast<int>(options_.count)),
+      columns_(std::min(options_.columns, count_)),
+      rows_((count_ + columns_ - 1) / columns_) {
+  if (count_ == 1) options_.aspect = std::min(options_.aspect, 0.85);
+  if (options_.x_label.empty()) bottom_ = options_.own_ranges ? 0.24 : 0.1;
+  if (options_.own_ranges) {
+    gap_x_ = 0.32;
+    gap_y_ = 0.4;
+  }
+  constexpr double kWidest = 2.2;
+  const double available = columns_ == 1 ? style::kColumn : style::kPage;
+  panel_width_ = (available - options_.left - options_.right - gap_x_ * (columns_ - 1)) / columns_;
+  if (columns_ > 1) panel_width_ = std::min(panel_width_, kWidest);
+  width_ = options_.left + options_.right + columns_ * panel_width_ + gap_x_ * (columns_ - 1);
+  height_ = bottom_ + options_.top + rows_ * panel_width_ * options_.aspect + gap_y_ * (rows_ - 1);
+}
+
+std::string PanelGrid::legend(const std::vector<LegendEntry>& entries) const {
+  const Legend legend(entries, width_);
+  return legend.labels(height_ - legend.height());
+}
+
+void PanelGrid::draw(Figure& figure, const std::string& settings,
+                     const std::function<Panel(std::size_t i)>& panel) const {
+  figure.width = width_;
+  figure.height = height_;
+  figure.script =
+      options_.functions +
+      fmt::format(
+          "set multiplot layout {},{} margins {:.4f},{:.4f},{:.4f},{:.4f} spacing {:.4f},{:.4f}\n",
+          rows_, columns_, options_.left / width_, 1 - options_.right / width_, bottom_ / height_,
+          1 - options_.top / height_, gap_x_ / width_, gap_y_ / height_) +
+      fmt::format("set label 1001 '{}' at screen {:.4f}, screen {:.4f} center\n", options_.x_label,
+                  0.5 * (1 + (options_.left - options_.right) / width_), 0.11 / height_) +
+      fmt::format("set label 1002 '{}' at screen {:.4f}, screen {:.4f} center rotate\n",
+                  options_.y_label, 0.1 / width_, 0.5 * (1 + (bottom_ - options_.top) / height_)) +
+      fmt::format("set tics font ',{}'\nset xtics offset 0, 0.5\nset ytics offset 0.4, 0\n",
+                  style::kTiny) +
+      settings;
+  for (int i = 0; i < count_; ++i) {
+    const auto [title, commands] = panel(static_cast<std::size_t>(i));
+    figure.script += panel_settings(i, title) + commands;
+  }
+  figure.script += "unset multiplot\n";
+}
+
+std::string PanelGrid::panel_settings(int i, const std::string& title) const {
+  std::string text;
+  if (i == 1) text += "unset label\n";  // labels outside the panels are drawn with panel 0
+  text += fmt::format("set title {} font ',{}' offset 0, -0.7\n",
+                      quoted(shortened(title, options_.title_characters)), style::kSmall);
+  if (options_.own_ranges) return text;
+  const bool lowest = i + columns_ >= count_;
+  return text + fmt::format("set format x '{}'\nset format y '{}'\n", lowest ? "%h" : "",
+                            i % columns_ == 0 ? options_.y_format : "");
+}
+
+HoverCell PanelGrid::box(std::size_t i) const {
+  const int place = static_cast<int>(i);
+  const double left = options_.left + (place % columns_) * (panel_width_ + gap_x_);
+  const double tall = panel_width_ * options_.aspect;
+  const double top = options_.top + (place / columns_) * (tall + gap_y_);
+  return {left / width_, top / height_, (left + panel_width_) / width_, (top + tall) / height_, ""};
 }
 
 }  // namespace qkscope

@@ -1,9 +1,13 @@
-// Fragments of gnuplot scripts: quoted text, ticks, palettes, cells and shaded points.
+// Fragments of gnuplot scripts: quoted text, ticks, palettes, cells, shaded points, legends and
+// grids of small plots.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "analysis/figures/figure.h"
 
 namespace qkscope {
 
@@ -25,24 +29,21 @@ std::string one_line(std::string_view text);
 // steps.
 double round_step(double range, int wanted);
 
-// Step between ticks of an axis of positions, at least one token.
-double token_step(double range, int wanted);
-// `set xtics` for the axis "x". With `thousands` the numbers read 50k, else 50000.
+// Returns the step between ticks of an axis of integers, such as token positions: at least 1.
+double integer_step(double range, int wanted);
+// Returns `set xtics` for the axis "x". With `thousands` the numbers read 50k, else 50000.
 std::string token_tics(const char* axis, double step, bool thousands);
 // Returns true if numbers at this step can be written in thousands ("50k").
 bool is_in_thousands(double step);
 
-// Estimated width in inches of a line of text at this font size in points.
+// Returns the estimated width in inches of a line of text at this font size in points.
 double text_width(std::string_view text, double points);
 
-// `set palette` with the colours at even steps.
+// Returns `set palette` with the colours at even steps.
 std::string palette(const std::vector<std::string>& colours);
 
-// Plot area in inches from the left and lower edge of the figure.
-struct PlotBox {
-  double left, right, bottom, top;
-};
-std::string margins(const PlotBox& box);
+// Places the plot area. All edges are in inches from the left and lower edge of the figure.
+std::string margins(double left, double right, double bottom, double top);
 
 // Plots unit squares centred at columns `x` and `y` of the CSV, coloured by the column `value`.
 std::string plot_unit_cells(int x, int y, int value);
@@ -56,5 +57,84 @@ std::string shade_legend(double height);
 // Plots the keys, then the queries of one panel as shaded points. CSV columns: panel, key (0 for
 // queries), shade, x, y.
 std::string plot_shaded_points(std::size_t panel, double size);
+
+struct LegendEntry {
+  std::string title;  // gnuplot markup
+  std::string colour;
+  int point_type;
+};
+
+// Returns the legend entries of heads in RoPE layers and in NoPE layers.
+std::vector<LegendEntry> rope_nope_legend();
+// Returns the legend entry of a model family: its index decides colour and mark.
+LegendEntry family_entry(std::size_t index, const std::string& title);
+
+// A legend in centred rows. gnuplot's own key moves with the plot and covers points.
+class Legend {
+ public:
+  Legend(const std::vector<LegendEntry>& entries, double figure_width);
+  double height() const;  // inches; 0 without entries
+  // Returns gnuplot labels for the legend, `bottom` inches above the lower edge of the figure.
+  std::string labels(double bottom = 0) const;
+
+ private:
+  struct Row {
+    std::vector<LegendEntry> entries;
+    double width = 0;  // inches
+  };
+  double figure_width_;
+  std::vector<Row> rows_;
+};
+
+// A grid of panels that share the labels of their axes.
+class PanelGrid {
+ public:
+  struct Options {
+    std::size_t count = 1;
+    int columns = 5;    // at most
+    double aspect = 1;  // height of a panel over its width
+    double top = 0.25;  // margins around the grid in inches
+    double right = 0.08;
+    double left = 0.46;
+    std::string y_format = "%h";
+    bool own_ranges = false;   // each panel has its own axis ranges and tick labels
+    std::string x_label = "";  // gnuplot markup
+    std::string y_label = "";
+    std::string functions = "";         // gnuplot functions that the panels call
+    std::size_t title_characters = 30;  // longer titles of panels are shortened
+  };
+  struct Panel {
+    std::string title;
+    std::string commands;  // settings and the plot command
+  };
+
+  explicit PanelGrid(Options options);
+
+  double width() const { return width_; }  // of the figure, in inches
+  double height() const { return height_; }
+  std::string legend(const std::vector<LegendEntry>& entries) const;  // above the grid
+
+  // Sets the size and the script of the figure. `settings` hold for all panels; panel(i) returns
+  // the content of panel i.
+  void draw(Figure& figure, const std::string& settings,
+            const std::function<Panel(std::size_t i)>& panel) const;
+
+  // Returns the rectangle of panel `i` as a cell without text.
+  HoverCell box(std::size_t i) const;
+
+ private:
+  std::string panel_settings(int i, const std::string& title) const;
+
+  Options options_;
+  int count_;
+  int columns_;
+  int rows_;
+  double bottom_ = 0.42;
+  double gap_x_ = 0.08;
+  double gap_y_ = 0.2;
+  double panel_width_ = 0;
+  double width_ = 0;
+  double height_ = 0;
+};
 
 }  // namespace qkscope

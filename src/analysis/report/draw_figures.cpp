@@ -1,19 +1,23 @@
+// Draws all figures of a results folder, and records their inputs so that up-to-date figures are
+// not drawn again.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 
 #include <fmt/format.h>
 
-#include "analysis/figures/gnuplot.h"
-#include "analysis/figures/registry.h"
-#include "analysis/figures/up_to_date.h"
+#include "analysis/figures/figure.h"
+#include "analysis/figures/results.h"
 #include "analysis/report/report.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
+#include "base/io/checksum.h"
 #include "base/io/folder.h"
+#include "base/io/json.h"
 #include "base/io/output_file.h"
 #include "qkscope/experimental/log.h"
 #include "qkscope/figures.h"
@@ -47,7 +51,7 @@ class DrawingFolder {
   std::string path_;
 };
 
-void check(const DrawOptions& options) {
+void check_draw_options(const DrawOptions& options) {
   if (options.formats.empty()) bad_input("--format: expected some of svg,png,pdf");
   for (const auto& format : options.formats)
     if (std::ranges::find(kFormats, format) == kFormats.end())
@@ -64,7 +68,7 @@ void check(const DrawOptions& options) {
             fmt::join(names, ", "));
 }
 
-Figure make(const FigureKind& kind, const Results& results) {
+Figure make_figure(const FigureKind& kind, const Results& results) {
   for (const auto& table : kind.tables) {
     if (!results.has(table)) return nothing_to_draw(fmt::format("there is no {}.parquet", table));
     if (results.frame(table).rows() == 0)
@@ -76,29 +80,76 @@ Figure make(const FigureKind& kind, const Results& results) {
   return figure;
 }
 
-std::string caption_file(const std::string& name, const Figure& figure) {
-  return fmt::format("{}\n\n{}\n\nThe numbers drawn are in {}.csv; `gnuplot {}.gp` draws them.\n",
-                     figure.title, figure.caption, name, name);
-}
-
-void draw_one(const std::string& folder, const std::string& name, const Figure& figure,
-              const std::vector<std::string>& formats) {
-  figure.data.write_csv(folder + "/" + name + ".csv");
-  write_file(folder + "/" + name + ".gp", gnuplot_script(name, figure, formats));
-  write_file(folder + "/" + name + ".txt", caption_file(name, figure));
+void draw_figure(const std::string& folder, const std::string& name, const Figure& figure,
+                 const std::vector<std::string>& formats) {
+  const auto path = folder + "/" + name;
+  figure.data.write_csv(path + ".csv");
+  write_file(path + ".gp", gnuplot_script(name, figure, formats));
+  write_file(path + ".txt", fmt::format("{}\n\n{}\n\nThe numbers drawn are in {}.csv; `gnuplot "
+                                        "{}.gp` draws them.\n",
+                                        figure.title, figure.caption, name, name));
   run_gnuplot(folder, name);
 }
 
-void move_finished(const std::string& from, const std::string& to, const std::string& name,
-                   const std::vector<std::string>& formats) {
-  std::vector<std::string> endings = formats;
+std::string record_file(const DrawOptions& options) {
+  return options.out + "/.drawn.json";
+}
+
+void add_file(const std::string& path, Json& files) {
+  if (path_exists(path)) files[path] = file_fingerprint(path);
+}
+
+// Names of all files of a figure, beginning with "/".
+std::vector<std::string> files_of(const std::string& figure, const DrawOptions& options) {
+  std::vector<std::string> endings = options.formats;
   endings.insert(endings.end(), {"csv", "gp", "txt"});
-  for (const auto& ending : endings) {
-    const auto file = fmt::format("/{}.{}", name, ending);
-    std::error_code error;
-    fs::rename(from + file, to + file, error);
-    if (error) system_error("move a figure to", to + file, error.value());
+  std::vector<std::string> files;
+  for (const auto& ending : endings) files.push_back(fmt::format("/{}.{}", figure, ending));
+  return files;
+}
+
+bool all_files_exist(const DrawOptions& options, const Drawn& drawn) {
+  for (const auto& name : drawn.figures)
+    for (const auto& file : files_of(name, options))
+      if (!path_exists(options.out + file)) return false;
+  return drawn.report.empty() || path_exists(drawn.report);
+}
+
+// Returns everything that figures depend on: program version, options and checksums of input files.
+Json drawing_inputs(const DrawOptions& options, const Results& results) {
+  Json files = Json::object();
+  for (const auto& name : names_in(options.results))
+    if (name.ends_with(".parquet")) add_file(options.results + "/" + name, files);
+  for (const char* name : {"runs.json", "summary.json", "timings.json"})
+    add_file(options.results + "/" + name, files);
+  for (const auto& run : results.runs())
+    if (const Json folder = run.facts.value("results", Json()); folder.is_string())
+      for (const char* name : {"summary.json", "timings.json"})
+        add_file(options.results + "/" + folder.get<std::string>() + "/" + name, files);
+  if (!options.scores.empty()) add_file(options.scores, files);
+  return {{"version", version_string()},    {"formats", options.formats},
+          {"report", options.report},       {"components", options.components},
+          {"head", options.head},           {"scores", options.scores},
+          {"attention", options.attention}, {"files", files}};
+}
+
+// Returns the earlier result if all its files exist in options.out and were drawn from `inputs`.
+std::optional<Drawn> find_earlier_drawing(const DrawOptions& options, const Json& inputs) {
+  if (!path_exists(record_file(options))) return std::nullopt;
+  try {
+    const Json record = load_json(record_file(options));
+    if (record.at("inputs") != inputs) return std::nullopt;
+    Drawn drawn;
+    drawn.figures = record.at("figures").get<std::vector<std::string>>();
+    drawn.left_out = record.at("left_out").get<std::vector<std::pair<std::string, std::string>>>();
+    drawn.of_several = record.at("of_several").get<std::vector<std::string>>();
+    drawn.report = record.at("report").get<std::string>();
+    drawn.up_to_date = true;
+    if (all_files_exist(options, drawn)) return drawn;
+  } catch (const Error&) {  // an unreadable record counts as missing
+  } catch (const Json::exception&) {
   }
+  return std::nullopt;
 }
 
 // Makes every figure that the options ask for; figures without data go to drawn.left_out.
@@ -117,7 +168,7 @@ std::vector<NamedFigure> make_figures(const DrawOptions& options, const Results&
       bad_input("no figure '{}': it is of one run, and {} has {}; give the folder of one of them",
                 kind.name, options.results, results.runs().size());
     }
-    Figure figure = make(kind, results);
+    Figure figure = make_figure(kind, results);
     if (!figure.missing.empty()) {
       if (asked_for) bad_input("no figure '{}': {}", kind.name, figure.missing);
       drawn.left_out.emplace_back(kind.name, figure.missing);
@@ -137,28 +188,30 @@ void draw_all(const std::vector<NamedFigure>& figures, const std::string& folder
   std::int64_t done = 0;
   parallel_for(std::ssize(figures), [&](std::int64_t i) {
     const auto& [name, figure] = figures[static_cast<std::size_t>(i)];
-    draw_one(folder, name, figure, formats);
+    draw_figure(folder, name, figure, formats);
     const std::lock_guard lock(mutex);
     progress.update(++done);
   });
   progress.finish();
 }
 
-Drawn draw(const DrawOptions& options) {
-  check(options);
+Drawn draw_results(const DrawOptions& options) {
+  check_draw_options(options);
   const Results results(options.results,
                         {options.components, options.head, options.scores, options.attention});
   const bool record = options.only.empty() && !options.again;
   Json inputs;
   if (record) {
     inputs = drawing_inputs(options, results);
-    if (auto before = up_to_date(options, inputs)) return *before;
+    if (auto before = find_earlier_drawing(options, inputs)) return *before;
   }
   Drawn drawn;
   const auto figures = make_figures(options, results, drawn);
   if (!figures.empty()) require_gnuplot();
   make_folders(options.out);
-  delete_drawing_record(options);
+  std::error_code error;
+  fs::remove(record_file(options), error);  // before a figure is overwritten
+  if (error) system_error("remove", record_file(options), error.value());
   const DrawingFolder drawing(options.out);
   const bool report = options.report && options.only.empty();
   std::vector<std::string> formats = options.formats;
@@ -166,23 +219,33 @@ Drawn draw(const DrawOptions& options) {
   draw_all(figures, drawing.path(), formats, options.quiet);
   if (report) {
     drawn.report = options.out + "/report.html";
-    write_file(drawn.report, report_page({results, figures, drawn, drawing.path()}));
+    write_file(drawn.report, report_page(results, figures, drawn, drawing.path()));
   }
   for (const auto& [name, figure] : figures) {
     // The script that the user keeps draws only the requested formats.
     if (report)
       write_file(drawing.path() + "/" + name + ".gp",
                  gnuplot_script(name, figure, options.formats));
-    move_finished(drawing.path(), options.out, name, options.formats);
+    for (const auto& file : files_of(name, options)) {
+      fs::rename(drawing.path() + file, options.out + file, error);
+      if (error) system_error("move a figure to", options.out + file, error.value());
+    }
   }
-  if (record) write_drawing_record(options, inputs, drawn);
+  if (record)
+    write_file(record_file(options), Json{{"inputs", inputs},
+                                          {"figures", drawn.figures},
+                                          {"left_out", drawn.left_out},
+                                          {"of_several", drawn.of_several},
+                                          {"report", drawn.report}}
+                                             .dump() +
+                                         "\n");
   return drawn;
 }
 
 }  // namespace
 
 Drawn draw_figures(const DrawOptions& options) {
-  return translate_exceptions([&] { return draw(options); });
+  return translate_exceptions([&] { return draw_results(options); });
 }
 
 std::vector<std::string> figure_names() {

@@ -30,7 +30,7 @@ namespace {
 constexpr std::uintmax_t kLargestSvgBytes = 250'000;
 constexpr std::int64_t kMostTableCells = 20'000;  // longer tables are not embedded
 
-std::string picture(const std::string& folder, const std::string& name) {
+std::string embed_picture(const std::string& folder, const std::string& name) {
   const MappedFile svg(folder + "/" + name + ".svg");
   if (svg.bytes().size() <= kLargestSvgBytes)
     return "data:image/svg+xml;base64," + encode_base64(svg.bytes());
@@ -38,20 +38,13 @@ std::string picture(const std::string& folder, const std::string& name) {
 }
 
 Json cell(const Table::Column& column, std::size_t row) {
-  switch (column.type) {
-    case Table::Type::integer:
-    case Table::Type::boolean:
-      return column.integers[row];
-    case Table::Type::real:
-      return std::isnan(column.reals[row]) ? Json() : Json(column.reals[row]);
-    case Table::Type::text:
-      break;
-  }
-  return column.texts[row];
+  if (column.type == Table::Type::text) return column.texts[row];
+  if (column.type != Table::Type::real) return column.integers[row];
+  return std::isnan(column.reals[row]) ? Json() : Json(column.reals[row]);
 }
 
 // Array of rows, the first row holding the column names; null for a table above kMostTableCells.
-Json table_of(const Table& table) {
+Json table_json(const Table& table) {
   if (table.rows() * std::ssize(table.columns()) > kMostTableCells) return nullptr;
   Json rows = Json::array({Json::array()});
   for (const auto& column : table.columns()) rows[0].push_back(column.name);
@@ -63,12 +56,9 @@ Json table_of(const Table& table) {
   return rows;
 }
 
-double rounded(double fraction) {
-  return std::round(1e4 * fraction) / 1e4;
-}
-
 // Array of [left, top, right, bottom, text], followed by layer and head for cells of a head.
 Json hover_cells(const Figure& figure) {
+  const auto rounded = [](double fraction) { return std::round(1e4 * fraction) / 1e4; };
   Json cells = Json::array();
   for (const auto& cell : figure.hover) {
     Json entry = {rounded(cell.left), rounded(cell.top), rounded(cell.right), rounded(cell.bottom),
@@ -79,51 +69,39 @@ Json hover_cells(const Figure& figure) {
   return cells;
 }
 
-Json figures_of(const ReportInput& input) {
+Json figures_json(const std::vector<NamedFigure>& figures, const std::string& pictures) {
   Json list = Json::array();
-  for (const auto& [name, figure] : input.figures)
+  for (const auto& [name, figure] : figures)
     list.push_back({{"name", name},
                     {"title", figure.title},
                     {"caption", figure.caption},
                     {"width", figure.width},
                     {"height", figure.height},
-                    {"picture", picture(input.pictures, name)},
+                    {"picture", embed_picture(pictures, name)},
                     {"hover", hover_cells(figure)},
-                    {"table", table_of(figure.data)}});
+                    {"table", table_json(figure.data)}});
   return list;
 }
 
-std::string title_of(const Results& results) {
+std::string report_title(const Results& results) {
   if (!results.name().empty()) return results.name();
   if (results.single()) return results.runs().front().title;
   return std::filesystem::weakly_canonical(results.folder()).filename().string();
 }
 
-// Measures of the run table and the quantity in errors.csv with their interval.
-constexpr std::pair<const char*, const char*> kIntervals[] = {
-    {"r_q", "r_q"},
-    {"r_k", "r_k"},
-    {"explained_variance", "pc0_variance"},
-    {"abs_r_k_a", "abs_r_k_a"},
-    {"alpha_k", "alpha_k"},
-    {"bias_strength", "bias_strength"},
-    {"separation_strength", "separation_strength"},
-    {"plane_var_fraction", "plane_var_fraction"},
-    {"ap_profile_overall", "ap_profile_overall"},
-    {"ap_first20", "ap_first20"},
-    {"ap_last20", "ap_last20"},
-    {"ap_drop", "ap_drop"}};
-
 // Metadata of all runs. Runs with rows come first, because heads refer to runs by index.
-Json runs_of(const Results& results) {
+Json runs_json(const Results& results) {
   Json runs = Json::array();
   for (const auto& run : results.runs()) {
     Json known = run.facts;
     known["title"] = run.title;
     known["family"] = run.family;
-    for (const auto& [measure, quantity] : kIntervals)
+    for (const std::string quantity : {"r_q", "r_k", "pc0_variance", "abs_r_k_a", "alpha_k",
+                                       "bias_strength", "separation_strength", "plane_var_fraction",
+                                       "ap_profile_overall", "ap_first20", "ap_last20", "ap_drop"})
       if (const auto found = results.interval(runs.size(), quantity))
-        known["intervals"][measure] = {found->low, found->high};
+        known["intervals"][quantity == "pc0_variance" ? "explained_variance" : quantity] = {
+            found->low, found->high};
     runs.push_back(std::move(known));
   }
   for (const auto& entry : results.runs_without_rows()) runs.push_back(entry);
@@ -132,7 +110,7 @@ Json runs_of(const Results& results) {
 
 // Serialises JSON for a <script> element: '<' is escaped, so that no text can close the element or
 // open a comment.
-std::string for_script(const Json& json) {
+std::string escape_for_script(const Json& json) {
   std::string text;
   for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace))
     if (c == '<')
@@ -143,8 +121,8 @@ std::string for_script(const Json& json) {
 }
 
 // Replaces each {{name}} of the page in one pass; inserted text is not searched for names.
-std::string filled(std::string_view page,
-                   const std::vector<std::pair<std::string, std::string>>& parts) {
+std::string fill_placeholders(std::string_view page,
+                              const std::vector<std::pair<std::string, std::string>>& parts) {
   std::string text;
   for (const auto& [name, content] : parts) {
     const std::string mark = "{{" + name + "}}";
@@ -158,14 +136,15 @@ std::string filled(std::string_view page,
 
 }  // namespace
 
-std::string report_page(const ReportInput& input) {
-  ReportHeads heads = report_heads(input.results);
-  const Json data = {{"title", title_of(input.results)},
+std::string report_page(const Results& results, const std::vector<NamedFigure>& figures,
+                        const Drawn& drawn, const std::string& pictures) {
+  ReportHeads heads = report_heads(results);
+  const Json data = {{"title", report_title(results)},
                      {"version", version_string()},
-                     {"runs", runs_of(input.results)},
-                     {"figures", figures_of(input)},
-                     {"left_out", input.drawn.left_out},
-                     {"of_several", input.drawn.of_several},
+                     {"runs", runs_json(results)},
+                     {"figures", figures_json(figures, pictures)},
+                     {"left_out", drawn.left_out},
+                     {"of_several", drawn.of_several},
                      {"heads", std::move(heads.json)},
                      {"shades",
                       {{"query", {style::kQueryEarly, style::kQueryLate}},
@@ -173,10 +152,10 @@ std::string report_page(const ReportInput& input) {
                        {"accent", style::kKey}}}};
   const std::string script = std::string(embedded::data_js) + embedded::heads_js +
                              embedded::head_view_js + embedded::page_js;
-  return filled(embedded::page_html, {{"style", embedded::page_css},
-                                      {"data", for_script(data)},
-                                      {"points", heads.points},
-                                      {"script", script}});
+  return fill_placeholders(embedded::page_html, {{"style", embedded::page_css},
+                                                 {"data", escape_for_script(data)},
+                                                 {"points", heads.points},
+                                                 {"script", script}});
 }
 
 }  // namespace qkscope

@@ -16,25 +16,21 @@ struct NamedFigure {
   Figure figure;
 };
 
-struct ReportInput {
-  const Results& results;
-  const std::vector<NamedFigure>& figures;
-  const Drawn& drawn;
-  std::string pictures;  // folder with NAME.svg and NAME.png of every figure
-};
+// Returns the HTML of the report. `pictures` is a folder with NAME.svg and NAME.png of every
+// figure.
+std::string report_page(const Results& results, const std::vector<NamedFigure>& figures,
+                        const Drawn& drawn, const std::string& pictures);
 
-// Returns the HTML text of the report.
-std::string report_page(const ReportInput& input);
-
-// Data of all heads for the page.
+// Data of all heads that the JavaScript of the page reads.
 struct ReportHeads {
   // Columns are little-endian arrays in base64 with one entry per head:
   // {"count", "run", "layer", "head", "ropes", "rope", "attentions", "attention", "classes",
   //  "class", "class_axis" (null in older results), "measures": [{"name", "data"}],
   //  "profile": {"start", "position", "ap", "ap_free", "error"},
-  //  "scatter": see PointPacker::json()}.
+  //  "scatter": {"start", "queries", "low", "high", "last_positions", "components", and "tokens"
+  //  and "token" in results with token texts}}.
   Json json;
-  std::string points;  // see PointPacker::points()
+  std::string points;  // points of all heads in base64, see PackedPoints
 };
 
 ReportHeads report_heads(const Results& results);

@@ -1,16 +1,16 @@
+// Selects the heads of a capture or of statistics and analyses them.
 #include <algorithm>
+#include <functional>
 #include <map>
-#include <mutex>
 #include <set>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "analysis/methods/text_groups.h"
-#include "analysis/results/capture_heads.h"
 #include "analysis/results/head_runner.h"
 #include "analysis/results/measures.h"
-#include "analysis/results/warnings.h"
 #include "base/core/error.h"
-#include "base/core/log.h"
 #include "base/core/thread_pool.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
@@ -18,17 +18,49 @@
 #include "capture/format/layout.h"
 #include "capture/format/metadata.h"
 #include "capture/format/stored_run.h"
+#include "input/hub/fetch.h"
 #include "qkscope/analysis.h"
 #include "qkscope/captures.h"
-#include "qkscope/experimental/log.h"
 
 namespace qkscope {
 namespace {
 
+std::vector<int> heads_in(const CaptureIndex& index, int layer) {
+  std::vector<int> heads;
+  for (const auto& query : index.queries)
+    if (query.layer == layer) heads.push_back(query.head);
+  return heads;
+}
+
+void check_layers(const CaptureIndex& index, const std::vector<int>& layers) {
+  std::set<int> there;
+  for (const auto& query : index.queries) there.insert(query.layer);
+  for (const int layer : layers)
+    if (!there.contains(layer))
+      bad_input("{}: there is no layer {}; the capture has layers {}", index.data_root, layer,
+                fmt::join(there, ", "));
+}
+
+void check_heads(const CaptureIndex& index, const std::vector<HeadId>& heads) {
+  for (const auto& head : heads) {
+    const auto there = heads_in(index, head.layer);
+    if (there.empty()) check_layers(index, {head.layer});
+    if (std::ranges::count(there, head.head) == 0)
+      bad_input("{}: there is no query head {} in layer {}; the capture has heads {} there",
+                index.data_root, head.head, head.layer, fmt::join(there, ", "));
+  }
+}
+
+ModelConfig read_config(const std::string& name, bool quiet) {
+  const auto at = path_exists(name) ? std::string::npos : name.find('@');
+  const auto revision = at == std::string::npos ? "" : name.substr(at + 1);
+  return read_model_config(fetch_config(name.substr(0, at), revision, {.quiet = quiet}));
+}
+
 // Groups of all texts of the capture. Heads of a layer share their sampled positions, so one file
 // of each layer and kind lists the texts of all its heads.
-TextGroups texts_of(const AnalyzeOptions& options, const std::vector<KeyGroup>& groups,
-                    AnalysisRun& run) {
+TextGroups group_texts(const AnalyzeOptions& options, const std::vector<KeyGroup>& groups,
+                       AnalysisRun& run) {
   std::map<std::pair<int, HeadKind>, HeadId> files;
   for (const auto& group : groups) {
     files.try_emplace({group.key.layer, HeadKind::key}, group.key);
@@ -55,9 +87,9 @@ TextGroups texts_of(const AnalyzeOptions& options, const std::vector<KeyGroup>& 
   return TextGroups::of_texts({texts.begin(), texts.end()});
 }
 
-// A report with the key head that the query head reads, or with the error that there is none.
-HeadReport report_of(const HeadId& query, const AnalyzeOptions& options,
-                     const CaptureIndex& index) {
+// Returns a report with the key head that the query head reads (GQA), or with an error.
+HeadReport start_report(const HeadId& query, const AnalyzeOptions& options,
+                        const CaptureIndex& index) {
   HeadReport report;
   report.query = query;
   try {
@@ -78,7 +110,7 @@ std::vector<KeyGroup> group_by_key(const AnalyzeOptions& options, const CaptureI
   run.heads.resize(queries.size());
   parallel_for(std::ssize(queries), [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
-    run.heads[at] = report_of(queries[at], options, index);
+    run.heads[at] = start_report(queries[at], options, index);
   });
   std::map<HeadId, KeyGroup> groups;
   for (std::size_t i = 0; i < queries.size(); ++i) {
@@ -96,7 +128,7 @@ std::vector<KeyGroup> group_by_key(const AnalyzeOptions& options, const CaptureI
   return list;
 }
 
-// Heads named by --planes-of must exist.
+// Throws bad input for a head of --planes-of that the capture does not have.
 void check_planes_of(const AnalyzeOptions& options, const std::vector<HeadId>& queries) {
   if (!options.planes_of.empty() && (!options.rotation || options.scatter == 0))
     bad_input(
@@ -108,16 +140,10 @@ void check_planes_of(const AnalyzeOptions& options, const std::vector<HeadId>& q
                 head.head, head.layer, head.layer, head.head);
 }
 
-std::vector<HeadId> keys_of(const std::vector<KeyGroup>& groups) {
-  std::vector<HeadId> keys;
-  for (const auto& group : groups) keys.push_back(group.key);
-  return keys;
-}
-
 // Replaces the name of the capture by the folder of its head files, and takes missing head counts
 // from the model.
-AnalyzeOptions resolved(AnalyzeOptions options, const CaptureIndex& index,
-                        const ModelFacts* model) {
+AnalyzeOptions complete_options(AnalyzeOptions options, const CaptureIndex& index,
+                                const ModelFacts* model) {
   options.data_root = index.data_root;
   if (options.head_counts || model == nullptr) return options;
   if (index.counts) model->check_counts(*index.counts);
@@ -125,7 +151,7 @@ AnalyzeOptions resolved(AnalyzeOptions options, const CaptureIndex& index,
   return options;
 }
 
-// Metadata of one head file that holds for the whole capture.
+// Returns the metadata of a head file that is the same for the whole capture.
 Metadata capture_metadata(const std::string& file) {
   Metadata common;
   try {
@@ -142,12 +168,6 @@ Metadata capture_metadata(const std::string& file) {
   return common;
 }
 
-// Content of _saver_state.json; empty without one.
-std::string state_of(const std::string& data_root) {
-  const std::string file = data_root + "/" + layout::kStateFile;
-  return path_exists(file) ? std::string(MappedFile(file).text()) : "";
-}
-
 // The model name in the capture, else the name of its folder or branch.
 std::string default_label(const CaptureSource& source, const Metadata& capture) {
   if (!source.index().model.empty()) return short_name(source.index().model);
@@ -160,12 +180,12 @@ AnalysisRun analyze_stored_statistics(const AnalyzeOptions& given, const StoreAd
   auto options = given;
   options.data_root = fetch_folder(given.data_root, given.quiet);
   auto run = analyze_statistics(options);
-  // The local cache folder is no name for statistics without a model name: use the address.
+  // Statistics without a model name are labelled by their address, not by the local cache folder.
   if (run.label == short_name(options.data_root)) run.label = address.last_name();
   return run;
 }
 
-// The selected query heads. One file per layer is read to learn its attention window, if needed.
+// Returns the query heads to analyse. With --attention, one file per layer is read for its window.
 std::vector<HeadId> select_queries(const AnalyzeOptions& options, const CaptureSource& source,
                                    const ModelFacts* model) {
   auto queries = chosen_queries(source.index(), options);
@@ -175,30 +195,10 @@ std::vector<HeadId> select_queries(const AnalyzeOptions& options, const CaptureS
     const auto path = head_file_path(options.data_root, *first);
     const HeadRows rows = read_head_file(path).rows;
     if (model != nullptr) model->check_head(*first, rows.head_dim, path);
-    return window_in(rows, layer, model);
+    return window_of_layer(rows, layer, model);
   });
   source.fetch(queries);
   return queries;
-}
-
-// Analyses all groups on all cores and fills run.heads.
-void run_groups(std::vector<KeyGroup> groups, HeadRunner& runner, const AnalysisRun& run,
-                bool quiet) {
-  // Large groups first, so that threads finish at about the same time.
-  std::ranges::stable_sort(groups, std::ranges::greater{},
-                           [](const KeyGroup& group) { return group.heads.size(); });
-  Progress progress(
-      {.what = "analyze", .unit = "heads", .total = std::ssize(run.heads), .quiet = quiet});
-  std::mutex mutex;
-  std::int64_t done = 0;
-  parallel_for(std::ssize(groups), [&](std::int64_t i) {
-    const auto& group = groups[static_cast<std::size_t>(i)];
-    runner.run_group(group);
-    const std::lock_guard lock(mutex);
-    done += std::ssize(group.heads);
-    progress.update(done);
-  });
-  progress.finish();
 }
 
 AnalysisRun analyze_rows(const AnalyzeOptions& given) {
@@ -209,20 +209,22 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
   std::optional<ModelFacts> model;
   if (!given.model.empty()) model.emplace(given.model, given.quiet);
   const ModelFacts* facts = model ? &*model : nullptr;
-  AnalyzeOptions options = resolved(given, index, facts);
+  AnalyzeOptions options = complete_options(given, index, facts);
   const auto queries = select_queries(options, source, facts);
   AnalysisRun run;
   run.capture = capture_metadata(head_file_path(options.data_root, queries.front()));
-  run.state = state_of(options.data_root);
+  if (const auto state = options.data_root + "/" + layout::kStateFile; path_exists(state))
+    run.state = MappedFile(state).text();
   run.label = options.label.empty() ? default_label(source, run.capture) : options.label;
   check_planes_of(options, queries);
   const auto groups = group_by_key(options, index, queries, run);
-  source.fetch(keys_of(groups));
+  std::vector<HeadId> keys;
+  for (const auto& group : groups) keys.push_back(group.key);
+  source.fetch(keys);
   Stopwatch watch;  // excludes downloads
-  const TextGroups texts = texts_of(options, groups, run);
-  if (options.plasticity) options.plasticity_options = shared_profile(options, run.heads);
-  HeadRunner runner(options, index, facts, texts, run);
-  run_groups(groups, runner, run, options.quiet);
+  const TextGroups texts = group_texts(options, groups, run);
+  if (options.plasticity) options.plasticity_options = share_profile_bins(options, run.heads);
+  analyze_groups(options, index, facts, texts, groups, run);
   if (options.errors) run.errors = mean_errors(run, options);
   add_messages(run, options);
   run.seconds = watch.lap();
@@ -230,6 +232,79 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
 }
 
 }  // namespace
+
+std::vector<HeadId> chosen_queries(const CaptureIndex& index, const AnalyzeOptions& options) {
+  check_layers(index, options.layers);
+  check_heads(index, options.heads);
+  std::vector<HeadId> chosen;
+  for (const auto& query : index.queries) {
+    const auto& layers = options.layers;
+    const auto& heads = options.heads;
+    if ((layers.empty() || std::ranges::count(layers, query.layer) > 0) &&
+        (heads.empty() || std::ranges::count(heads, query) > 0))
+      chosen.push_back(query);
+  }
+  if (chosen.empty())
+    bad_input("{}: the chosen layers and heads have no head in common", index.data_root);
+  return chosen;
+}
+
+void keep_attention(std::vector<HeadId>& queries, const AnalyzeOptions& options,
+                    const WindowOfLayer& window_of) {
+  if (options.attention == AttentionKind::any) return;
+  const bool sliding = options.attention == AttentionKind::sliding;
+  std::map<int, bool> kept;
+  for (const auto& query : queries)
+    if (!kept.contains(query.layer))
+      kept[query.layer] = window_of(query.layer).has_value() == sliding;
+  std::erase_if(queries, [&](const HeadId& query) { return !kept[query.layer]; });
+  if (queries.empty())
+    bad_input("{}: none of the chosen layers has {} attention; leave out --attention",
+              options.data_root, sliding ? "sliding" : "full");
+}
+
+ModelFacts::ModelFacts(const std::string& name, bool quiet)
+    : name_(name), model_(read_config(name, quiet)) {}
+
+HeadCounts ModelFacts::counts() const {
+  return {static_cast<int>(model_.n_heads), static_cast<int>(model_.n_kv_heads)};
+}
+
+RopeInfo ModelFacts::rope(int layer) const {
+  const auto* rope = model_.rope(layer);
+  if (rope == nullptr) return {.use = RopeUse::nope, .inv_freq = {}};
+  const auto frequencies = rope_frequencies(*rope, model_.max_positions);
+  RopeInfo info{.use = RopeUse::rope,
+                .inv_freq = {frequencies.inverse.begin(), frequencies.inverse.end()}};
+  std::sort(info.inv_freq.begin(), info.inv_freq.end(), std::greater<>());
+  return info;
+}
+
+std::optional<std::int32_t> ModelFacts::window(int layer) const {
+  const auto tokens = model_.layers[static_cast<std::size_t>(layer)].window;
+  return tokens > 0 ? std::optional(static_cast<std::int32_t>(tokens)) : std::nullopt;
+}
+
+void ModelFacts::check_counts(const HeadCounts& captured) const {
+  const auto own = counts();
+  if (captured.query_heads != own.query_heads || captured.key_heads != own.key_heads)
+    bad_input(
+        "--model {}: has {} query and {} key heads per layer, but the capture's {} says {} and {}; "
+        "name the model that was captured",
+        name_, own.query_heads, own.key_heads, layout::kStateFile, captured.query_heads,
+        captured.key_heads);
+}
+
+void ModelFacts::check_head(const HeadId& id, int head_dim, const std::string& file) const {
+  if (id.layer >= model_.n_layers)
+    bad_input("{}: --model {} has {} layers only; name the model that was captured", file, name_,
+              model_.n_layers);
+  if (head_dim != model_.d_head)
+    bad_input(
+        "{}: vectors have {} numbers, but heads of --model {} have {}; name the model that was "
+        "captured",
+        file, head_dim, name_, model_.d_head);
+}
 
 AnalysisRun analyze_capture(const AnalyzeOptions& options) {
   return translate_exceptions([&] {

@@ -11,9 +11,8 @@
 #include "analysis/methods/profile_bins.h"
 #include "analysis/methods/rotation.h"
 #include "analysis/methods/text_groups.h"
-#include "analysis/results/capture_heads.h"
 #include "analysis/results/head_runner.h"
-#include "analysis/results/warnings.h"
+#include "analysis/results/measures.h"
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/numbers.h"
@@ -31,20 +30,16 @@
 namespace qkscope {
 namespace {
 
-std::size_t at(std::int64_t place) {
-  return static_cast<std::size_t>(place);
-}
-
 // Expands a packed upper triangle (row by row) to a symmetric matrix.
-Matrix unpacked(const double* triangle, std::int64_t dim) {
+Matrix unpack_triangle(const double* triangle, std::int64_t dim) {
   Matrix matrix(dim, dim);
   for (std::int64_t i = 0; i < dim; ++i)
     for (std::int64_t j = i; j < dim; ++j) matrix(i, j) = matrix(j, i) = *triangle++;
   return matrix;
 }
 
-std::vector<double> row_of(const std::vector<double>& values, std::int64_t row,
-                           std::int64_t width) {
+std::vector<double> matrix_row(const std::vector<double>& values, std::int64_t row,
+                               std::int64_t width) {
   const auto* first = values.data() + row * width;
   return {first, first + width};
 }
@@ -52,21 +47,22 @@ std::vector<double> row_of(const std::vector<double>& values, std::int64_t row,
 Moments moments_of(const HeadMoments& from, std::int64_t head) {
   Moments moments;
   moments.count = from.n();
-  moments.mean = row_of(from.mean, head, from.dim);
-  moments.scatter = unpacked(from.m2.data() + head * triangle_size(from.dim), from.dim);
+  moments.mean = matrix_row(from.mean, head, from.dim);
+  moments.scatter = unpack_triangle(from.m2.data() + head * triangle_size(from.dim), from.dim);
   moments.position_mean = from.positions.t_mean;
   moments.position_scatter = from.positions.t_m2;
-  moments.cross_scatter = row_of(from.ct, head, from.dim);
+  moments.cross_scatter = matrix_row(from.ct, head, from.dim);
   return moments;
 }
 
 // Shape (positions): number of documents with a token at each position.
 std::vector<std::int64_t> documents_at(const Statistics& s) {
-  std::vector<std::int64_t> ends(at(s.max_length) + 1);
-  for (const auto length : s.lengths) ++ends[at(length)];
+  std::vector<std::int64_t> ends(as_index(s.max_length) + 1);
+  for (const auto length : s.lengths) ++ends[as_index(length)];
   std::vector<std::int64_t> counts;
   auto left = std::ssize(s.lengths);
-  for (std::int64_t t = 0; left > ends[at(t)]; ++t) counts.push_back(left -= ends[at(t)]);
+  for (std::int64_t t = 0; left > ends[as_index(t)]; ++t)
+    counts.push_back(left -= ends[as_index(t)]);
   return counts;
 }
 
@@ -79,8 +75,7 @@ double mean_log_deviation(std::span<const std::int64_t> counts, const PositionSu
   return sum / static_cast<double>(positions.n);
 }
 
-// Inputs that all heads share.
-struct Shared {
+struct SharedInputs {
   const AnalyzeOptions& options;
   const Statistics& statistics;
   VectorStage stage;
@@ -91,12 +86,12 @@ struct Shared {
   std::optional<CaptureSource> capture = {};  // capture given by --keys
 };
 
-// Sampler whose position buckets are those of the statistics.
-SamplerOptions buckets_of(const Statistics& s) {
+// Returns a sampler with the same position buckets as the statistics.
+SamplerOptions bucket_sampler(const Statistics& s) {
   return {SamplerType::uniform, 1.0, s.settings.bucket_size, {}};
 }
 
-const LayerMoments& layer_moments(const Shared& shared, VectorKind kind, std::int64_t layer) {
+const LayerMoments& layer_moments(const SharedInputs& shared, VectorKind kind, std::int64_t layer) {
   const auto* found = shared.statistics.find(kind, shared.stage, layer);
   if (found == nullptr)
     bad_input(
@@ -107,7 +102,7 @@ const LayerMoments& layer_moments(const Shared& shared, VectorKind kind, std::in
 }
 
 // Moments of the queries and keys of one layer, per bucket and over all rows.
-struct Layer {
+struct QueryKeyMoments {
   const LayerMoments& queries;
   const LayerMoments& keys;
   HeadMoments all_queries;
@@ -117,8 +112,8 @@ struct Layer {
 std::vector<double> key_signs(const BucketMoments& buckets, std::int64_t head) {
   Matrix means(0, buckets.dim);
   for (std::int64_t b = 0; b < buckets.buckets; ++b) {
-    if (buckets.n[at(b)] == 0) continue;
-    const auto mean = row_of(buckets.mean, head * buckets.buckets + b, buckets.dim);
+    if (buckets.n[as_index(b)] == 0) continue;
+    const auto mean = matrix_row(buckets.mean, head * buckets.buckets + b, buckets.dim);
     means.data.insert(means.data.end(), mean.begin(), mean.end());
     ++means.rows;
   }
@@ -129,44 +124,44 @@ std::vector<QueryBucketMoments> query_buckets(const Statistics& s, const BucketM
                                               std::int64_t head) {
   std::vector<QueryBucketMoments> buckets;
   for (std::int64_t b = 0; b < from.buckets; ++b) {
-    if (from.n[at(b)] == 0) continue;
+    if (from.n[as_index(b)] == 0) continue;
     const auto cell = head * from.buckets + b;
     QueryBucketMoments bucket{static_cast<std::int32_t>(b),
-                              from.n[at(b)],
-                              s.bucket_positions[at(b)].t_mean,
-                              row_of(from.mean, cell, from.dim),
+                              from.n[as_index(b)],
+                              s.bucket_positions[as_index(b)].t_mean,
+                              matrix_row(from.mean, cell, from.dim),
                               {}};
     if (!from.cov.empty())
-      bucket.scatter = unpacked(from.cov.data() + cell * triangle_size(from.dim), from.dim);
+      bucket.scatter = unpack_triangle(from.cov.data() + cell * triangle_size(from.dim), from.dim);
     buckets.push_back(std::move(bucket));
   }
   return buckets;
 }
 
-QueryModel query_model(const Shared& shared, const Layer& layer, const Moments& queries,
-                       std::int64_t head, std::int64_t key_head) {
+QueryModel query_model(const SharedInputs& shared, const QueryKeyMoments& layer,
+                       const Moments& queries, std::int64_t head, std::int64_t key_head) {
   const LogPositions log_positions{layer.all_queries.positions.u_m2,
                                    mean_log_deviation(shared.times, layer.all_queries.positions),
-                                   row_of(layer.all_queries.cu, head, layer.all_queries.dim)};
+                                   matrix_row(layer.all_queries.cu, head, layer.all_queries.dim)};
   return fit_moments(queries, log_positions, key_signs(layer.keys.buckets, key_head),
                      query_buckets(shared.statistics, layer.queries.buckets, head));
 }
 
 // Reads a key head of the --keys capture and assigns its rows to the buckets of the statistics.
-HeadFile read_keys(const Shared& shared, const HeadId& key) {
+HeadFile read_key_head(const SharedInputs& shared, const HeadId& key) {
   HeadFile file = read_head_file(head_file_path(shared.capture->index().data_root, key));
   if (file.rows.head_dim != shared.statistics.dim)
     bad_input("--keys {}: vectors have {} numbers, those of the statistics {}", shared.options.keys,
               file.rows.head_dim, shared.statistics.dim);
   for (std::size_t i = 0; i < file.rows.position.size(); ++i)
-    file.rows.bucket[i] = bucket_of(buckets_of(shared.statistics), file.rows.position[i]);
+    file.rows.bucket[i] = bucket_of(bucket_sampler(shared.statistics), file.rows.position[i]);
   return file;
 }
 
-PlasticityResult plasticity_of(const Shared& shared, const QueryModel& model,
+PlasticityResult plasticity_of(const SharedInputs& shared, const QueryModel& model,
                                const HeadReport& report) {
   if (!shared.capture) return plasticity_of_model(model, shared.plasticity);
-  const HeadFile file = read_keys(shared, {report.query.layer, report.k_head, HeadKind::key});
+  const HeadFile file = read_key_head(shared, {report.query.layer, report.k_head, HeadKind::key});
   PlasticityOptions options = shared.plasticity;
   options.sliding_window = file.rows.sliding_window;
   const Rows positions{report.dim, {}, shared.position, {}, shared.bucket, {}};
@@ -174,7 +169,7 @@ PlasticityResult plasticity_of(const Shared& shared, const QueryModel& model,
                               centre(rows_of(file.rows)), options);
 }
 
-void run_head(const Shared& shared, const Layer& layer, HeadReport& report) {
+void run_head(const SharedInputs& shared, const QueryKeyMoments& layer, HeadReport& report) {
   const auto& options = shared.options;
   const Moments queries = moments_of(layer.all_queries, report.query.head);
   const Moments keys = moments_of(layer.all_keys, report.k_head);
@@ -259,7 +254,7 @@ void check_same_run(const std::string& keys, const Metadata& capture, const Meta
               keys, stage->second);
 }
 
-void open_keys(Shared& shared, const std::vector<HeadId>& queries) {
+void open_key_capture(SharedInputs& shared, const std::vector<HeadId>& queries) {
   const auto& options = shared.options;
   check_keys(options, shared.statistics);
   shared.capture.emplace(options.keys, FetchOptions{.quiet = options.quiet, .stop = options.stop});
@@ -287,7 +282,7 @@ void open_keys(Shared& shared, const std::vector<HeadId>& queries) {
 }
 
 // Index of the query heads in layers with moments.
-CaptureIndex index_of(const Statistics& s, const std::string& folder) {
+CaptureIndex statistics_index(const Statistics& s, const std::string& folder) {
   CaptureIndex index;
   index.data_root = folder;
   for (const auto layer : s.moment_layers)
@@ -297,7 +292,7 @@ CaptureIndex index_of(const Statistics& s, const std::string& folder) {
 }
 
 std::size_t index_of_layer(const Statistics& s, std::int64_t layer) {
-  return at(std::ranges::find(s.layers, layer) - s.layers.begin());
+  return as_index(std::ranges::find(s.layers, layer) - s.layers.begin());
 }
 
 std::optional<std::int32_t> window_of(const Statistics& s, std::int64_t layer) {
@@ -305,15 +300,15 @@ std::optional<std::int32_t> window_of(const Statistics& s, std::int64_t layer) {
   return tokens > 0 ? std::optional(static_cast<std::int32_t>(tokens)) : std::nullopt;
 }
 
-Shared make_shared(const AnalyzeOptions& options, const Statistics& s) {
-  Shared shared{.options = options,
-                .statistics = s,
-                .stage = options.pre_rope ? VectorStage::pre : VectorStage::post,
-                .plasticity = options.plasticity_options,
-                .times = documents_at(s)};
+SharedInputs make_inputs(const AnalyzeOptions& options, const Statistics& s) {
+  SharedInputs shared{.options = options,
+                      .statistics = s,
+                      .stage = options.pre_rope ? VectorStage::pre : VectorStage::post,
+                      .plasticity = options.plasticity_options,
+                      .times = documents_at(s)};
   check_profile_options(shared.plasticity);
   shared.plasticity.seed = options.seed;
-  shared.plasticity.sampler = buckets_of(s);
+  shared.plasticity.sampler = bucket_sampler(s);
   for (std::size_t t = 0; t < shared.times.size(); ++t) {
     shared.position.push_back(static_cast<std::int32_t>(t));
     shared.bucket.push_back(bucket_of(*shared.plasticity.sampler, shared.position.back()));
@@ -334,26 +329,19 @@ std::vector<HeadReport> make_reports(const Statistics& s, const std::vector<Head
   return reports;
 }
 
-void run_layer(const Shared& shared, std::span<HeadReport> heads) {
+void run_layer(const SharedInputs& shared, std::span<HeadReport> heads) {
   const auto layer = heads.front().query.layer;
   const auto& queries = layer_moments(shared, VectorKind::query, layer);
   const auto& keys = layer_moments(shared, VectorKind::key, layer);
-  const Layer both{queries, keys, all_rows(queries), all_rows(keys)};
+  const QueryKeyMoments both{queries, keys, all_rows(queries), all_rows(keys)};
   parallel_for(std::ssize(heads), [&](std::int64_t i) {
-    HeadReport& report = heads[at(i)];
+    HeadReport& report = heads[as_index(i)];
     try {
       run_head(shared, both, report);
     } catch (const Error& error) {
       fail_head(report, error.kind(), error.what());
     }
   });
-}
-
-Metadata shown_metadata(const Statistics& s) {
-  Metadata metadata = s.metadata;
-  if (const auto model = metadata.find(metadata::kModel); model != metadata.end())
-    model->second = short_name(model->second);
-  return metadata;
 }
 
 }  // namespace
@@ -369,17 +357,18 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
     bad_input("{}: these statistics have no moments (group A), from which the analyses follow",
               options.data_root);
   Stopwatch watch;
-  auto queries = chosen_queries(index_of(s, options.data_root), options);
+  auto queries = chosen_queries(statistics_index(s, options.data_root), options);
   keep_attention(queries, options, [&](int layer) { return window_of(s, layer); });
-  Shared shared = make_shared(options, s);
+  SharedInputs shared = make_inputs(options, s);
   AnalysisRun run;
   run.from_sums = true;
   run.compares_keys = !options.keys.empty();
-  if (run.compares_keys) open_keys(shared, queries);
-  run.capture = shown_metadata(s);
+  if (run.compares_keys) open_key_capture(shared, queries);
+  run.capture = s.metadata;
   run.state = std::string(MappedFile(options.data_root + "/" + stats_layout::kStateFile).text());
   run.texts = std::ssize(s.lengths);
   const auto model = run.capture.find(metadata::kModel);
+  if (model != run.capture.end()) model->second = short_name(model->second);
   run.label = !options.label.empty()       ? options.label
               : model != run.capture.end() ? model->second
                                            : short_name(options.data_root);

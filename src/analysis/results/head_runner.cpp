@@ -1,16 +1,19 @@
 #include "analysis/results/head_runner.h"
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
 #include <utility>
 
 #include "analysis/methods/jackknife.h"
 #include "analysis/methods/pca.h"
 #include "analysis/methods/plasticity.h"
 #include "analysis/methods/profile_bins.h"
-#include "analysis/results/scatter.h"
+#include "analysis/methods/rotation.h"
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
 #include "base/numerics/random.h"
+#include "qkscope/experimental/log.h"
 
 namespace qkscope {
 namespace {
@@ -72,10 +75,8 @@ void set_profile_bins(const HeadFile& query, const HeadFile& key, std::int64_t m
   options.context = grid.context;
 }
 
-}  // namespace
-
-// Everything about a key head that its query heads share.
-struct HeadRunner::KeyHead {
+// Rows, moments and components of one key head, shared by its query heads (GQA).
+struct KeyHead {
   HeadFile file;
   GroupedRows rows;
   std::vector<Moments> without_group;
@@ -83,152 +84,190 @@ struct HeadRunner::KeyHead {
   std::vector<double> signs;
 };
 
-HeadRunner::KeyHead HeadRunner::prepare(const HeadId& id, AnalysisTimes& times) const {
-  Stopwatch watch;
-  KeyHead key;
-  key.file = read(id);
-  times.read += watch.lap();
-  key.rows = centre_groups(rows_of(key.file.rows), texts_);
-  times.moments += watch.lap();
-  if (needs_groups()) key.without_group = leave_groups_out(key.rows);
-  times.errors += watch.lap();
-  if (options_.pca)
-    key.components = separate_pca(key.rows.rows, options_.pca_options.separate_components);
-  times.pca += watch.lap();
-  if (options_.plasticity) key.signs = key_signs(key.rows.rows);
-  times.plasticity += watch.lap();
-  return key;
-}
+// Runs the analyses of a capture, one KeyGroup per call. Calls from several threads are safe.
+class HeadRunner {
+ public:
+  HeadRunner(const AnalyzeOptions& options, const CaptureIndex& index, const ModelFacts* model,
+             const TextGroups& texts, AnalysisRun& run)
+      : options_(options), index_(index), model_(model), texts_(texts), run_(run) {}
 
-void HeadRunner::run_group(const KeyGroup& group) {
-  [[maybe_unused]] thread_local const bool asked = (request_huge_pages(), true);
-  AnalysisTimes times;
-  KeyHead key;
-  try {
-    key = prepare(group.key, times);
-  } catch (const Error& error) {
-    for (const auto i : group.heads) fail_head(run_.heads[i], error.kind(), error.what());
-    return;
-  }
-  for (const auto i : group.heads) {
-    HeadReport& report = run_.heads[i];
+  // Fills the reports of all query heads in the group.
+  void run_group(const KeyGroup& group) {
+    [[maybe_unused]] thread_local const bool asked = (request_huge_pages(), true);
+    AnalysisTimes times;
+    KeyHead key;
     try {
-      run_head(report, key, times);
-      report.k_components = std::exchange(key.components, {});
+      key = prepare(group.key, times);
     } catch (const Error& error) {
-      fail_head(report, error.kind(), error.what());
-    } catch (const std::exception& error) {
-      fail_head(report, ErrorKind::failure, error.what());
+      for (const auto i : group.heads) fail_head(run_.heads[i], error.kind(), error.what());
+      return;
     }
+    for (const auto i : group.heads) {
+      HeadReport& report = run_.heads[i];
+      try {
+        run_head(report, key, times);
+        report.k_components = std::exchange(key.components, {});
+      } catch (const Error& error) {
+        fail_head(report, error.kind(), error.what());
+      } catch (const std::exception& error) {
+        fail_head(report, ErrorKind::failure, error.what());
+      }
+    }
+    const std::lock_guard lock(mutex_);
+    for (const auto part :
+         {&AnalysisTimes::read, &AnalysisTimes::moments, &AnalysisTimes::pca,
+          &AnalysisTimes::rotation, &AnalysisTimes::plasticity, &AnalysisTimes::errors})
+      run_.times.*part += times.*part;
   }
-  const std::lock_guard lock(mutex_);
-  for (const auto part :
-       {&AnalysisTimes::read, &AnalysisTimes::moments, &AnalysisTimes::pca,
-        &AnalysisTimes::rotation, &AnalysisTimes::plasticity, &AnalysisTimes::errors})
-    run_.times.*part += times.*part;
-}
 
-HeadFile HeadRunner::read(const HeadId& id) const {
-  const std::string path = head_file_path(options_.data_root, id);
-  HeadFile file = read_head_file(path);
-  if (file.rows.size() == 0) bad_input("{}: no rows", path);
-  if (model_ != nullptr) model_->check_head(id, file.rows.head_dim, path);
-  file.rows.sliding_window = window_in(file.rows, id.layer, model_);
-  sample_rows(file.rows, options_.max_tokens, seed_of(id, options_.seed));
-  return file;
-}
+ private:
+  HeadFile read(const HeadId& id) const {
+    const std::string path = head_file_path(options_.data_root, id);
+    HeadFile file = read_head_file(path);
+    if (file.rows.size() == 0) bad_input("{}: no rows", path);
+    if (model_ != nullptr) model_->check_head(id, file.rows.head_dim, path);
+    file.rows.sliding_window = window_of_layer(file.rows, id.layer, model_);
+    sample_rows(file.rows, options_.max_tokens, seed_of(id, options_.seed));
+    return file;
+  }
 
-// Precedence: metadata of the head file, --nope-layers, config.json of the model.
-RopeInfo HeadRunner::rope_of(const HeadFile& file, int layer, const std::string& path) const {
-  RopeInfo rope = rope_info(file.metadata, path);
-  if (rope.use != RopeUse::unknown) return rope;
-  if (model_ != nullptr) rope = model_->rope(layer);
-  const auto& nope = options_.nope_layers;
-  if (nope.empty()) return rope;
-  const bool without = std::ranges::count(nope, layer) > 0;
-  rope.use = without ? RopeUse::nope : RopeUse::rope;
-  if (without) rope.inv_freq.clear();
-  return rope;
-}
+  // The jackknife and the cross-fitted drift axis of the PCA use moments without each group.
+  bool needs_groups() const { return options_.errors || options_.pca; }
 
-void HeadRunner::run_pca(HeadReport& report, const GroupedRows& queries, const KeyHead& key,
-                         const PooledMoments& pooled,
-                         const std::vector<Moments>& without_group) const {
-  report.pca = combined_pca(queries.rows, key.rows.rows, pooled, options_.pca_options, &texts_);
-  correlate_along_axis(queries, key.rows, without_group, key.without_group, *report.pca);
-  report.q_components = separate_pca(queries.rows, options_.pca_options.separate_components);
-}
+  KeyHead prepare(const HeadId& id, AnalysisTimes& times) const {
+    Stopwatch watch;
+    KeyHead key;
+    key.file = read(id);
+    times.read += watch.lap();
+    key.rows = centre_groups(rows_of(key.file.rows), texts_);
+    times.moments += watch.lap();
+    if (needs_groups()) key.without_group = leave_groups_out(key.rows);
+    times.errors += watch.lap();
+    if (options_.pca)
+      key.components = separate_pca(key.rows.rows, options_.pca_options.separate_components);
+    times.pca += watch.lap();
+    if (options_.plasticity) key.signs = key_signs(key.rows.rows);
+    times.plasticity += watch.lap();
+    return key;
+  }
 
-std::unique_ptr<RotationMemory> HeadRunner::take_memory() {
-  const std::lock_guard lock(mutex_);
-  if (memory_.empty()) return std::make_unique<RotationMemory>();
-  auto memory = std::move(memory_.back());
-  memory_.pop_back();
-  return memory;
-}
+  // Precedence: metadata of the head file, --nope-layers, config.json of the model.
+  RopeInfo rope_of(const HeadFile& file, int layer, const std::string& path) const {
+    RopeInfo rope = rope_info(file.metadata, path);
+    if (rope.use != RopeUse::unknown) return rope;
+    if (model_ != nullptr) rope = model_->rope(layer);
+    const auto& nope = options_.nope_layers;
+    if (nope.empty()) return rope;
+    const bool without = std::ranges::count(nope, layer) > 0;
+    rope.use = without ? RopeUse::nope : RopeUse::rope;
+    if (without) rope.inv_freq.clear();
+    return rope;
+  }
 
-void HeadRunner::run_rotation(HeadReport& report, const CentredRows& queries,
-                              const CentredRows& keys, const PooledMoments& pooled,
-                              const std::vector<double>& inv_freq) {
-  RotationOptions rotation = options_.rotation_options;
-  rotation.inv_freq = inv_freq;
-  rotation.seed = seed_of(report.query, options_.seed);
-  auto memory = take_memory();
-  report.rotation = planar_rotation(queries, keys, pooled, rotation, memory.get());
-  const std::lock_guard lock(mutex_);
-  memory_.push_back(std::move(memory));
-}
+  void run_rotation(HeadReport& report, const CentredRows& queries, const CentredRows& keys,
+                    const PooledMoments& pooled, const std::vector<double>& inv_freq) {
+    RotationOptions rotation = options_.rotation_options;
+    rotation.inv_freq = inv_freq;
+    rotation.seed = seed_of(report.query, options_.seed);
+    std::unique_ptr<RotationMemory> memory;
+    {
+      const std::lock_guard lock(mutex_);
+      if (memory_.empty()) memory_.push_back(std::make_unique<RotationMemory>());
+      memory = std::move(memory_.back());
+      memory_.pop_back();
+    }
+    report.rotation = planar_rotation(queries, keys, pooled, rotation, memory.get());
+    const std::lock_guard lock(mutex_);
+    memory_.push_back(std::move(memory));
+  }
 
-void HeadRunner::run_plasticity(HeadReport& report, const HeadFile& file,
-                                const CentredRows& queries, const KeyHead& key) const {
-  PlasticityOptions plasticity = options_.plasticity_options;
-  plasticity.seed = options_.seed;
-  plasticity.sliding_window = file.rows.sliding_window;
-  plasticity.sampler =
-      sampler_options(file.metadata, head_file_path(options_.data_root, report.query));
-  if (!plasticity.sampler) plasticity.sampler = index_.sampler;
-  plasticity.text_groups = texts_.first();
-  plasticity.replicates = options_.errors;
-  report.plasticity = attention_plasticity(queries, key.rows.rows, key.signs, plasticity);
-}
+  void run_plasticity(HeadReport& report, const HeadFile& file, const CentredRows& queries,
+                      const KeyHead& key) const {
+    PlasticityOptions plasticity = options_.plasticity_options;
+    plasticity.seed = options_.seed;
+    plasticity.sliding_window = file.rows.sliding_window;
+    plasticity.sampler =
+        sampler_options(file.metadata, head_file_path(options_.data_root, report.query));
+    if (!plasticity.sampler) plasticity.sampler = index_.sampler;
+    plasticity.text_groups = texts_.first();
+    plasticity.replicates = options_.errors;
+    report.plasticity = attention_plasticity(queries, key.rows.rows, key.signs, plasticity);
+  }
 
-void HeadRunner::run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& times) {
-  Stopwatch watch;
-  const HeadFile file = read(report.query);
-  const CentredRows& keys = key.rows.rows;
-  times.read += watch.lap();
-  const std::string path = head_file_path(options_.data_root, report.query);
-  check_same_layer(file.rows, key.file.rows, path, report.k_head);
-  const RopeInfo rope = rope_of(file, report.query.layer, path);
-  report.rope = rope.use;
-  report.window = file.rows.sliding_window;
-  report.dim = file.rows.head_dim;
-  report.n_q = file.rows.size();
-  report.n_k = keys.size();
-  const GroupedRows grouped = centre_groups(rows_of(file.rows), texts_);
-  const CentredRows& queries = grouped.rows;
-  report.positions_vary = queries.position_scatter > 0 && keys.position_scatter > 0;
-  const PooledMoments pooled = pool(queries, keys);
-  times.moments += watch.lap();
-  std::vector<Moments> without_group;
-  if (needs_groups()) without_group = leave_groups_out(grouped);
-  times.errors += watch.lap();
-  if (options_.pca) run_pca(report, grouped, key, pooled, without_group);
-  times.pca += watch.lap();
-  if (options_.rotation) run_rotation(report, queries, keys, pooled, rope.inv_freq);
-  times.rotation += watch.lap();
-  if (options_.plasticity) run_plasticity(report, file, queries, key);
-  times.plasticity += watch.lap();
-  if (options_.errors)
-    report.without_group = replicates(report, without_group, key.without_group, options_);
-  if (report.rotation) report.rotation->active_axes = {};  // large, and only replicates() needs it
-  times.errors += watch.lap();
-  if (options_.scatter <= 0) return;
-  const bool planes = std::ranges::count(options_.planes_of, report.query) > 0;
-  report.scatter = scatter_points(
-      {queries, keys, pooled, report.pca ? &*report.pca : nullptr,
-       report.rotation ? &*report.rotation : nullptr, file.rows.token_str, key.file.rows.token_str},
-      options_.scatter, planes ? options_.rotation_options.pairs : 0);
+  void run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& times) {
+    Stopwatch watch;
+    const HeadFile file = read(report.query);
+    const CentredRows& keys = key.rows.rows;
+    times.read += watch.lap();
+    const std::string path = head_file_path(options_.data_root, report.query);
+    check_same_layer(file.rows, key.file.rows, path, report.k_head);
+    const RopeInfo rope = rope_of(file, report.query.layer, path);
+    report.rope = rope.use;
+    report.window = file.rows.sliding_window;
+    report.dim = file.rows.head_dim;
+    report.n_q = file.rows.size();
+    report.n_k = keys.size();
+    const GroupedRows grouped = centre_groups(rows_of(file.rows), texts_);
+    const CentredRows& queries = grouped.rows;
+    report.positions_vary = queries.position_scatter > 0 && keys.position_scatter > 0;
+    const PooledMoments pooled = pool(queries, keys);
+    times.moments += watch.lap();
+    std::vector<Moments> without_group;
+    if (needs_groups()) without_group = leave_groups_out(grouped);
+    times.errors += watch.lap();
+    if (options_.pca) {
+      report.pca = combined_pca(queries, keys, pooled, options_.pca_options, &texts_);
+      correlate_along_axis(grouped, key.rows, without_group, key.without_group, *report.pca);
+      report.q_components = separate_pca(queries, options_.pca_options.separate_components);
+    }
+    times.pca += watch.lap();
+    if (options_.rotation) run_rotation(report, queries, keys, pooled, rope.inv_freq);
+    times.rotation += watch.lap();
+    if (options_.plasticity) run_plasticity(report, file, queries, key);
+    times.plasticity += watch.lap();
+    if (options_.errors)
+      report.without_group = replicates(report, without_group, key.without_group, options_);
+    if (report.rotation)
+      report.rotation->active_axes = {};  // large, and only replicates() needs it
+    times.errors += watch.lap();
+    if (options_.scatter <= 0) return;
+    const bool planes = std::ranges::count(options_.planes_of, report.query) > 0;
+    report.scatter = scatter_points({queries, keys, pooled, report.pca ? &*report.pca : nullptr,
+                                     report.rotation ? &*report.rotation : nullptr,
+                                     file.rows.token_str, key.file.rows.token_str},
+                                    options_.scatter, planes ? options_.rotation_options.pairs : 0);
+  }
+
+  const AnalyzeOptions& options_;
+  const CaptureIndex& index_;
+  const ModelFacts* model_;
+  const TextGroups& texts_;
+  AnalysisRun& run_;
+  std::mutex mutex_;                                     // of run_.times and memory_
+  std::vector<std::unique_ptr<RotationMemory>> memory_;  // buffers to reuse, at most one per thread
+};
+
+}  // namespace
+
+void analyze_groups(const AnalyzeOptions& options, const CaptureIndex& index,
+                    const ModelFacts* model, const TextGroups& texts, std::vector<KeyGroup> groups,
+                    AnalysisRun& run) {
+  HeadRunner runner(options, index, model, texts, run);
+  // Large groups first, so that threads finish at about the same time.
+  std::ranges::stable_sort(groups, std::ranges::greater{},
+                           [](const KeyGroup& group) { return group.heads.size(); });
+  Progress progress(
+      {.what = "analyze", .unit = "heads", .total = std::ssize(run.heads), .quiet = options.quiet});
+  std::mutex mutex;
+  std::int64_t done = 0;
+  parallel_for(std::ssize(groups), [&](std::int64_t i) {
+    const auto& group = groups[static_cast<std::size_t>(i)];
+    runner.run_group(group);
+    const std::lock_guard lock(mutex);
+    done += std::ssize(group.heads);
+    progress.update(done);
+  });
+  progress.finish();
 }
 
 void fail_head(HeadReport& report, ErrorKind kind, const std::string& message) {
@@ -240,12 +279,13 @@ void fail_head(HeadReport& report, ErrorKind kind, const std::string& message) {
   report.error_kind = kind;
 }
 
-std::optional<std::int32_t> window_in(const HeadRows& rows, int layer, const ModelFacts* model) {
+std::optional<std::int32_t> window_of_layer(const HeadRows& rows, int layer,
+                                            const ModelFacts* model) {
   return rows.window_missing && model != nullptr ? model->window(layer) : rows.sliding_window;
 }
 
-PlasticityOptions shared_profile(const AnalyzeOptions& options,
-                                 const std::vector<HeadReport>& heads) {
+PlasticityOptions share_profile_bins(const AnalyzeOptions& options,
+                                     const std::vector<HeadReport>& heads) {
   PlasticityOptions shared = options.plasticity_options;
   check_profile_options(shared);
   for (const auto& head : heads) {

@@ -1,22 +1,53 @@
-// Analyses of the query heads that share one key head, and the entry points for statistics.
+// Analyses of the heads of a capture: which heads are analysed, what a model's config.json says
+// about them, the query heads that share one key head, and statistics as input.
 #pragma once
 
 #include <chrono>
-#include <memory>
-#include <mutex>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "analysis/methods/moments.h"
-#include "analysis/methods/rotation.h"
 #include "analysis/methods/text_groups.h"
-#include "analysis/results/capture_heads.h"
 #include "qkscope/analysis.h"
+#include "qkscope/model.h"
 #include "qkscope/statistics.h"
 
 namespace qkscope {
+
+// Returns the query heads selected by options.layers and options.heads, ascending. Throws bad input
+// for a layer or head that the capture does not have, and lists those it has.
+std::vector<HeadId> chosen_queries(const CaptureIndex& index, const AnalyzeOptions& options);
+
+// Attention window of a layer in tokens; nullopt: full attention.
+using WindowOfLayer = std::function<std::optional<std::int32_t>(int layer)>;
+
+// Removes query heads of layers without the attention asked for by options.attention. Throws bad
+// input where no head is left.
+void keep_attention(std::vector<HeadId>& queries, const AnalyzeOptions& options,
+                    const WindowOfLayer& window_of);
+
+// Head counts, RoPE and windows from a model's config.json, for captures without metadata.
+class ModelFacts {
+ public:
+  // `name`: checkpoint folder, model id, or ID@REVISION. Downloads only config.json from the Hub.
+  ModelFacts(const std::string& name, bool quiet);
+
+  HeadCounts counts() const;
+  RopeInfo rope(int layer) const;
+  std::optional<std::int32_t> window(int layer) const;
+
+  // Throw bad input where the capture cannot be of this model: different head counts, no such
+  // layer, vectors of another length.
+  void check_counts(const HeadCounts& captured) const;
+  void check_head(const HeadId& id, int head_dim, const std::string& file) const;
+
+ private:
+  std::string name_;
+  ModelConfig model_;
+};
 
 // Query heads that read one key head (GQA): its file is read and its moments are computed once.
 struct KeyGroup {
@@ -24,7 +55,7 @@ struct KeyGroup {
   std::vector<std::size_t> heads;  // indices into AnalysisRun::heads
 };
 
-// Sums up seconds since the previous lap.
+// lap() returns the seconds since the previous lap or the construction.
 class Stopwatch {
  public:
   double lap() {
@@ -36,53 +67,38 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-// Runs the analyses of a capture, one KeyGroup per call. Calls from several threads are safe.
-class HeadRunner {
- public:
-  // `model` is null where the capture describes itself. Arguments must outlive the runner.
-  HeadRunner(const AnalyzeOptions& options, const CaptureIndex& index, const ModelFacts* model,
-             const TextGroups& texts, AnalysisRun& run)
-      : options_(options), index_(index), model_(model), texts_(texts), run_(run) {}
+// Runs the analyses of all groups on all cores and fills run.heads. `model` is null where the
+// capture describes itself. An error of a head is stored in its report.
+void analyze_groups(const AnalyzeOptions& options, const CaptureIndex& index,
+                    const ModelFacts* model, const TextGroups& texts, std::vector<KeyGroup> groups,
+                    AnalysisRun& run);
 
-  // Fills the reports of the group. An error is stored in the report of its head.
-  void run_group(const KeyGroup& group);
-
- private:
-  struct KeyHead;
-
-  HeadFile read(const HeadId& id) const;
-  // The jackknife and the cross-fitted drift axis of the PCA use moments without each group.
-  bool needs_groups() const { return options_.errors || options_.pca; }
-  RopeInfo rope_of(const HeadFile& file, int layer, const std::string& path) const;
-  KeyHead prepare(const HeadId& key, AnalysisTimes& times) const;
-  void run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& times);
-  void run_pca(HeadReport& report, const GroupedRows& queries, const KeyHead& key,
-               const PooledMoments& pooled, const std::vector<Moments>& without_group) const;
-  void run_rotation(HeadReport& report, const CentredRows& queries, const CentredRows& keys,
-                    const PooledMoments& pooled, const std::vector<double>& inv_freq);
-  void run_plasticity(HeadReport& report, const HeadFile& file, const CentredRows& queries,
-                      const KeyHead& key) const;
-  std::unique_ptr<RotationMemory> take_memory();
-
-  const AnalyzeOptions& options_;
-  const CaptureIndex& index_;
-  const ModelFacts* model_;
-  const TextGroups& texts_;
-  AnalysisRun& run_;
-  std::mutex mutex_;                                     // of run_.times and memory_
-  std::vector<std::unique_ptr<RotationMemory>> memory_;  // buffers to reuse, at most one per thread
+// Rows of one head, and the analyses whose directions are the axes of its scatter plots.
+struct ScatterSource {
+  const CentredRows& queries;
+  const CentredRows& keys;
+  const PooledMoments& pooled;
+  const PcaResult* pca;                          // null: not run
+  const RotationResult* rotation;                // null: not run
+  const std::vector<std::string>& query_tokens;  // shape (rows), or empty
+  const std::vector<std::string>& key_tokens;
 };
+
+// Returns at most `per_side` queries, then as many keys, at even steps in the order of position.
+// The selection does not depend on the order of rows. `pairs`: complement planes with coordinates.
+std::vector<ScatterPoint> scatter_points(const ScatterSource& source, int per_side, int pairs);
 
 // Stores the error in the report and drops its partial results.
 void fail_head(HeadReport& report, ErrorKind kind, const std::string& message);
 
 // Returns the window of one layer's attention: from the head file, else from the model, else none.
-std::optional<std::int32_t> window_in(const HeadRows& rows, int layer, const ModelFacts* model);
+std::optional<std::int32_t> window_of_layer(const HeadRows& rows, int layer,
+                                            const ModelFacts* model);
 
 // Returns the plasticity options with profile bins and context taken from the first readable head,
 // so that the profiles of all heads have the same bins.
-PlasticityOptions shared_profile(const AnalyzeOptions& options,
-                                 const std::vector<HeadReport>& heads);
+PlasticityOptions share_profile_bins(const AnalyzeOptions& options,
+                                     const std::vector<HeadReport>& heads);
 
 // ---- Statistics (sums over every token) as input.
 

@@ -13,27 +13,13 @@ namespace {
 
 constexpr double kOutside = 0.05;  // two-sided error probability of the confidence intervals
 
-// Names of a class in summary.json and, along the drift axis, in errors.csv. Measures keep pointers
-// to these names.
-struct ClassName {
-  HeadClass head_class;
-  const char* name;
-  const char* axis_name;
-};
-constexpr ClassName kClassNames[] = {
-    {HeadClass::position_dominated, "position_dominated", "position_dominated_axis"},
-    {HeadClass::q_positional, "q_positional", "q_positional_axis"},
-    {HeadClass::k_positional, "k_positional", "k_positional_axis"},
-    {HeadClass::content_focused, "content_focused", "content_focused_axis"},
-    {HeadClass::mixed, "mixed", "mixed_axis"}};
-
-// Returns 1 or 0; NaN where `decided_by` is undefined.
+// Returns 1 if the condition holds, else 0; NaN if the number behind the condition is NaN.
 double indicator(bool holds, double decided_by) {
   return std::isnan(decided_by) ? kNan : holds ? 1 : 0;
 }
 
 // A number of one head, and its jackknife replicates without each group of texts.
-struct Replicated {
+struct ReplicatedValue {
   double whole = kNan;
   std::vector<double> without;
 
@@ -43,12 +29,12 @@ struct Replicated {
   }
 };
 
-std::vector<Replicated> replicated(const AnalysisRun& run, const Measure& measure,
-                                   const std::string& group) {
-  std::vector<Replicated> heads;
+std::vector<ReplicatedValue> replicated_values(const AnalysisRun& run, const Measure& measure,
+                                               const std::string& group) {
+  std::vector<ReplicatedValue> heads;
   for (const auto& head : run.heads) {
     if (!in_group(head, group)) continue;
-    Replicated numbers{measure.of(head), {}};
+    ReplicatedValue numbers{measure.of(head), {}};
     if (std::isnan(numbers.whole)) continue;
     for (const auto& report : head.without_group) numbers.without.push_back(measure.of(report));
     heads.push_back(std::move(numbers));
@@ -58,7 +44,7 @@ std::vector<Replicated> replicated(const AnalysisRun& run, const Measure& measur
 
 // Standard error of the mean over heads. A head without a value in some replicate is left out of
 // all replicates, so that the mean over heads does not jump between them.
-double error_of_mean(const std::vector<Replicated>& heads, const Measure& measure,
+double error_of_mean(const std::vector<ReplicatedValue>& heads, const Measure& measure,
                      std::size_t groups) {
   std::vector<double> means;
   for (std::size_t group = 0; group < groups; ++group) {
@@ -163,16 +149,16 @@ HeadClass class_of(const HeadReport& head, ClassBy by, const TaxonomyOptions& op
 
 std::vector<Measure> class_measures(ClassBy by, const TaxonomyOptions& options) {
   std::vector<Measure> measures;
-  for (const auto& one : kClassNames) {
-    const auto fraction = [options, by, &one](const HeadReport& head) {
-      const auto found = class_of(head, by, options);
-      if (found == HeadClass::undefined) return kNan;
-      return found == one.head_class ? 1.0 : 0.0;
-    };
-    measures.push_back({.name = one.name,
-                        .of = fraction,
-                        .column = by == ClassBy::drift_axis ? one.axis_name : nullptr});
-  }
+  for (const auto one : {HeadClass::position_dominated, HeadClass::q_positional,
+                         HeadClass::k_positional, HeadClass::content_focused, HeadClass::mixed})
+    measures.push_back(
+        {.name = to_string(one),
+         .of =
+             [options, by, one](const HeadReport& head) {
+               const auto found = class_of(head, by, options);
+               return found == HeadClass::undefined ? kNan : found == one ? 1.0 : 0.0;
+             },
+         .column = by == ClassBy::drift_axis ? to_string(one) + "_axis" : ""});
   return measures;
 }
 
@@ -283,7 +269,7 @@ std::vector<MeanError> mean_errors(const AnalysisRun& run, const AnalyzeOptions&
   std::vector<MeanError> errors;
   for (const auto& measure : measures_with_error(options))
     for (const char* group : kHeadGroups) {
-      const auto heads = replicated(run, measure, group);
+      const auto heads = replicated_values(run, measure, group);
       if (heads.empty()) continue;
       std::vector<double> whole;
       for (const auto& head : heads) whole.push_back(head.whole);

@@ -1,4 +1,5 @@
-// Numbers of a head whose means over heads appear in summary.json and errors.csv.
+// Numbers of a head whose means over heads appear in summary.json and errors.csv, and sentences
+// about them.
 #pragma once
 
 #include <functional>
@@ -11,13 +12,13 @@ namespace qkscope {
 
 // One number per head; NaN where it is undefined.
 struct Measure {
-  const char* name;  // key in summary.json
+  std::string name;  // key in summary.json
   std::function<double(const HeadReport&)> of;
-  bool median = false;  // summarise by the median: a few heads dominate the mean of a ratio
-  bool error = true;    // jackknife replicates of a head have this number
-  const char* column = nullptr;  // name in errors.csv and overview.csv where it differs
+  bool median = false;      // summarise by the median: a few heads dominate the mean of a ratio
+  bool error = true;        // jackknife replicates of a head have this number
+  std::string column = "";  // name in errors.csv and overview.csv where it differs
 
-  std::string quantity() const { return column ? column : name; }
+  const std::string& quantity() const { return column.empty() ? name : column; }
   double centre(std::vector<double> values) const;  // mean or median
 };
 
@@ -60,5 +61,15 @@ std::vector<MeanError> mean_errors(const AnalysisRun& run, const AnalyzeOptions&
 // Returns null where the mean has no error.
 const MeanError* find_error(const AnalysisRun& run, const std::string& quantity,
                             const std::string& heads);
+
+// ---- Sentences about the results of a run.
+
+// True for fewer than ten rows (queries plus keys) per dimension, or where more than 5 % of the
+// position shuffles reach the correlation along a.
+bool has_few_rows(const HeadReport& head);
+
+// Sets and logs run.warnings (heads with few rows, correlations within chance) and run.notes (most
+// heads carry position on another component than PC0, so that the published class misses it).
+void add_messages(AnalysisRun& run, const AnalyzeOptions& options);
 
 }  // namespace qkscope

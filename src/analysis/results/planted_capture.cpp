@@ -35,12 +35,17 @@ bool has_rope(const PlantedCaptureOptions& options, int layer) {
   return options.nope_every <= 0 || (layer + 1) % options.nope_every != 0;
 }
 
+int key_head_of(const PlantedCaptureOptions& options, const HeadId& id) {
+  return id.kind == HeadKind::key ? id.head : id.head / (options.query_heads / options.key_heads);
+}
+
 // Query heads of one key head share its seed, so that queries and keys have the same a and b.
-PlantedOptions planted_head(const PlantedCaptureOptions& options, int layer, int key_head) {
+PlantedOptions planted_head(const PlantedCaptureOptions& options, const HeadId& id) {
   PlantedOptions head = options.head;
-  head.seed = options.head.seed * 1000003 + static_cast<std::uint64_t>(layer * 1000 + key_head);
+  head.seed = options.head.seed * 1000003 +
+              static_cast<std::uint64_t>(id.layer * 1000 + key_head_of(options, id));
   head.planes.clear();
-  if (!has_rope(options, layer)) return head;
+  if (!has_rope(options, id.layer)) return head;
   // Planes at every other RoPE frequency from the fourth on, with decreasing radius.
   const auto frequencies = unscaled_inv_freq(options.rope_theta, head.dim);
   for (int i = 0; i < options.active_planes; ++i) {
@@ -66,8 +71,7 @@ Metadata metadata_of(const PlantedCaptureOptions& options, const HeadId& id) {
                        .min_bucket_size = options.head.bucket_size,
                        .max_rows = {}});
   if (id.kind == HeadKind::query)
-    result[metadata::kKeyHead] =
-        std::to_string(id.head / (options.query_heads / options.key_heads));
+    result[metadata::kKeyHead] = std::to_string(key_head_of(options, id));
   if (!has_rope(options, id.layer)) {
     result[metadata::kRope] = metadata::kRopeNone;
     return result;
@@ -81,8 +85,7 @@ Metadata metadata_of(const PlantedCaptureOptions& options, const HeadId& id) {
 
 void write_head(const PlantedCaptureOptions& options, const HeadId& id) {
   const bool is_query = id.kind == HeadKind::query;
-  const int key_head = is_query ? id.head / (options.query_heads / options.key_heads) : id.head;
-  const PlantedOptions head = planted_head(options, id.layer, key_head);
+  const PlantedOptions head = planted_head(options, id);
   const std::uint64_t rows_seed =
       (head.seed << 8) + static_cast<std::uint64_t>(is_query ? 2 + id.head : 1);
   HeadRows rows = plant_rows(head, id.kind, rows_seed);
@@ -91,15 +94,14 @@ void write_head(const PlantedCaptureOptions& options, const HeadId& id) {
   write_head_file(head_file_path(options.data_root, id), rows, metadata_of(options, id));
 }
 
-Json truth(const PlantedCaptureOptions& options, const HeadId& query) {
-  const int key_head = query.head / (options.query_heads / options.key_heads);
-  const PlantedOptions head = planted_head(options, query.layer, key_head);
+Json planted_truth(const PlantedCaptureOptions& options, const HeadId& query) {
+  const PlantedOptions head = planted_head(options, query);
   Json planes = Json::array();
   for (const auto& plane : head.planes)
     planes.push_back({{"omega", plane.omega}, {"radius", plane.radius}});
   return {{"layer", query.layer},
           {"head", query.head},
-          {"k_head", key_head},
+          {"k_head", key_head_of(options, query)},
           {"rope", has_rope(options, query.layer)},
           {"drift_q", head.drift_q},
           {"drift_k", head.drift_k},
@@ -120,14 +122,13 @@ void write_planted_capture(const PlantedCaptureOptions& options) {
     const auto queries = chosen_queries(options);
     std::set<HeadId> files(queries.begin(), queries.end());
     for (const auto& query : queries)
-      files.insert(
-          {query.layer, query.head / (options.query_heads / options.key_heads), HeadKind::key});
+      files.insert({query.layer, key_head_of(options, query), HeadKind::key});
     const std::vector<HeadId> list(files.begin(), files.end());
     std::filesystem::create_directories(options.data_root);
     parallel_for(std::ssize(list),
                  [&](std::int64_t i) { write_head(options, list[static_cast<std::size_t>(i)]); });
     Json planted = Json::array();
-    for (const auto& query : queries) planted.push_back(truth(options, query));
+    for (const auto& query : queries) planted.push_back(planted_truth(options, query));
     write_file(options.data_root + "/planted.json", planted.dump(1) + "\n");
     if (!options.metadata) return;
     const Json state = {{metadata::kStateModelName, kModelName},

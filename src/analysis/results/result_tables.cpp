@@ -1,3 +1,4 @@
+// Tables of plasticity and of scatter plots, and the list of all tables of a run.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -10,155 +11,106 @@
 #include "analysis/results/row_builder.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/text.h"
 #include "base/core/thread_pool.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {
 namespace {
 
-using Type = Table::Type;
+constexpr char kNeedsRowsReason[] = "needs_rows";
+
+// One column of a schema: type, name, and the input that the column needs ("rows", "keys" or "").
+struct ColumnSpec {
+  Table::Type type;
+  std::string name;
+  std::string needs;
+};
+
+std::vector<ColumnSpec> parse_schema(const std::string& schema) {
+  std::vector<ColumnSpec> columns;
+  for (const auto& declaration : split(schema, ',')) {
+    const auto words = split(declaration.substr(declaration.find_first_not_of(' ')), ' ');
+    const auto colon = words[1].find(':');
+    columns.push_back({words[0] == "integer" ? Table::Type::integer
+                       : words[0] == "real"  ? Table::Type::real
+                       : words[0] == "text"  ? Table::Type::text
+                                             : Table::Type::boolean,
+                       words[1].substr(0, colon),
+                       colon == std::string::npos ? "" : words[1].substr(colon + 1)});
+  }
+  return columns;
+}
 
 // ---- Plasticity.
 
-const std::vector<RowBuilder::ColumnSpec> kMetricColumns = {
-    {"layer", Type::integer},
-    {"q_head", Type::integer},
-    {"k_head", Type::integer},
-    {"n_q_tokens", Type::integer},
-    {"n_k_tokens", Type::integer},
-    {"d_model", Type::integer},
-    {"q_R2_pos", Type::real},
-    {"q_beta_norm", Type::real},
-    {"q_R2_scalar", Type::real},
-    {"q_mae_baseline", Type::real},
-    {"q_mae_proj", Type::real, RowBuilder::kNeedsRows},
-    {"q_mae_ratio", Type::real, RowBuilder::kNeedsRows},
-    {"q_resid0_skew", Type::real, RowBuilder::kNeedsRows},
-    {"q_resid0_kurt", Type::real, RowBuilder::kNeedsRows},
-    {"q_resid0_ks_p", Type::real, RowBuilder::kNeedsRows},
-    {"q_noise_med_abs_skew", Type::real, RowBuilder::kNeedsRows},
-    {"q_noise_med_abs_kurt", Type::real, RowBuilder::kNeedsRows},
-    {"q_noise_med_ks_p", Type::real, RowBuilder::kNeedsRows},
-    {"q_noise_frac_ks_p_lt_alpha", Type::real, RowBuilder::kNeedsRows},
-    {"ap_overall", Type::real, RowBuilder::kNeedsKeys},
-    {"model", Type::text},
-    {"rope", Type::text},
-    {"attention", Type::text},
-    {"ap_profile_overall", Type::real, RowBuilder::kNeedsKeys},
-    {"ap_first20", Type::real, RowBuilder::kNeedsKeys},
-    {"ap_last20", Type::real, RowBuilder::kNeedsKeys},
-    {"ap_drop", Type::real, RowBuilder::kNeedsKeys},
-    {"head", Type::integer},
-    {"ap_free_overall", Type::real, RowBuilder::kNeedsRows},
-    {"ap_free_first20", Type::real, RowBuilder::kNeedsRows},
-    {"ap_free_last20", Type::real, RowBuilder::kNeedsRows},
-    {"ap_free_drop", Type::real, RowBuilder::kNeedsRows},
-    {"gaussian", Type::text}};
-
-void add_metrics(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows(run, "head_metrics", kMetricColumns);
+void add_metrics_table(const AnalysisRun& run, ResultTables& results) {
+  RowBuilder rows(
+      run, "head_metrics",
+      "integer layer, integer q_head, integer k_head, integer n_q_tokens, integer n_k_tokens, "
+      "integer d_model, real q_R2_pos, real q_beta_norm, real q_R2_scalar, real q_mae_baseline, "
+      "real q_mae_proj:rows, real q_mae_ratio:rows, real q_resid0_skew:rows, real "
+      "q_resid0_kurt:rows, real q_resid0_ks_p:rows, real q_noise_med_abs_skew:rows, real "
+      "q_noise_med_abs_kurt:rows, real q_noise_med_ks_p:rows, real "
+      "q_noise_frac_ks_p_lt_alpha:rows, real ap_overall:keys, text model, text rope, text "
+      "attention, real ap_profile_overall:keys, real ap_first20:keys, real ap_last20:keys, real "
+      "ap_drop:keys, integer head, real ap_free_overall:rows, real ap_free_first20:rows, real "
+      "ap_free_last20:rows, real ap_free_drop:rows, text gaussian");
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     const PlasticityResult& p = *head.plasticity;
     const ResidualNormality& n = p.normality;
-    rows.add({std::int64_t{head.query.layer},
-              std::int64_t{head.query.head},
-              std::int64_t{head.k_head},
-              head.n_q,
-              head.n_k,
-              std::int64_t{head.dim},
-              p.r2_pos,
-              p.beta_norm,
-              p.r2_scalar,
-              p.mae_baseline,
-              p.mae_projection,
-              p.mae_ratio,
-              n.first_skew,
-              n.first_kurtosis,
-              n.first_ks_p,
-              n.median_abs_skew,
-              n.median_abs_kurtosis,
-              n.median_ks_p,
-              n.share_below_alpha,
-              p.ap_overall,
-              run.label,
-              to_string(head.rope),
-              attention_name(head.window),
-              p.ap_profile_overall,
-              p.ap_first20,
-              p.ap_last20,
-              p.ap_drop,
-              std::int64_t{head.query.head},
-              p.ap_free_overall,
-              p.ap_free_first20,
-              p.ap_free_last20,
-              p.ap_free_drop,
-              std::string(!p.gaussian   ? ""
-                          : *p.gaussian ? "yes"
-                                        : "no")},
-             undefined_reason(head));
+    const char* gaussian = !p.gaussian ? "" : *p.gaussian ? "yes" : "no";
+    rows.add(
+        cells_of(head.query.layer, head.query.head, head.k_head, head.n_q, head.n_k, head.dim,
+                 p.r2_pos, p.beta_norm, p.r2_scalar, p.mae_baseline, p.mae_projection, p.mae_ratio,
+                 n.first_skew, n.first_kurtosis, n.first_ks_p, n.median_abs_skew,
+                 n.median_abs_kurtosis, n.median_ks_p, n.share_below_alpha, p.ap_overall, run.label,
+                 to_string(head.rope), attention_name(head.window), p.ap_profile_overall,
+                 p.ap_first20, p.ap_last20, p.ap_drop, head.query.head, p.ap_free_overall,
+                 p.ap_free_first20, p.ap_free_last20, p.ap_free_drop, gaussian),
+        undefined_reason(head));
   }
   rows.finish(results);
 }
 
 void add_bucket_table(const AnalysisRun& run, ResultTables& results) {
   RowBuilder rows(run, "head_bucket_plasticity",
-                  {{"layer", Type::integer},
-                   {"q_head", Type::integer},
-                   {"k_head", Type::integer},
-                   {"q_bucket", Type::integer},
-                   {"k_bucket", Type::integer},
-                   {"ap_bucket", Type::real, RowBuilder::kNeedsKeys},
-                   {"n_pairs", Type::integer},
-                   {"model", Type::text},
-                   {"rope", Type::text},
-                   {"attention", Type::text},
-                   {"n_eligible", Type::integer},
-                   {"stderr", Type::real},
-                   {"head", Type::integer}});
+                  "integer layer, integer q_head, integer k_head, integer q_bucket, integer "
+                  "k_bucket, real ap_bucket:keys, integer n_pairs, text model, text rope, text "
+                  "attention, integer n_eligible, real stderr, integer head");
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& cell : head.plasticity->table)
-      rows.add(
-          {std::int64_t{head.query.layer}, std::int64_t{head.query.head}, std::int64_t{head.k_head},
-           std::int64_t{cell.q_bucket}, std::int64_t{cell.k_bucket}, cell.mean.ap, cell.mean.pairs,
-           run.label, to_string(head.rope), attention_name(head.window), cell.mean.eligible,
-           cell.mean.stderr_ap, std::int64_t{head.query.head}},
-          cell.mean.pairs == 0 ? "no_pairs" : "pairs_in_one_example");
+      rows.add(cells_of(head.query.layer, head.query.head, head.k_head, cell.q_bucket,
+                        cell.k_bucket, cell.mean.ap, cell.mean.pairs, run.label,
+                        to_string(head.rope), attention_name(head.window), cell.mean.eligible,
+                        cell.mean.stderr_ap, head.query.head),
+               cell.mean.pairs == 0 ? "no_pairs" : "pairs_in_one_example");
   }
   rows.finish(results);
 }
 
-// Why a number of the profile has no error; empty: for the reason that it does not exist itself.
+// Returns why a number of the profile has no standard error; "" if the number itself is NaN.
 std::string no_error_reason(const PlasticityResult& plasticity, double number) {
   if (std::isnan(number)) return "";
   const int groups = plasticity.profile_without.groups;
   return groups == 0 ? "no_errors_asked_for" : groups == 1 ? "single_text" : "needs_every_text";
 }
 
-void add_profile(const AnalysisRun& run, ResultTables& results) {
+void add_profile_table(const AnalysisRun& run, ResultTables& results) {
   RowBuilder rows(run, "head_profile",
-                  head_columns({{"bin", Type::integer},
-                                {"bin_low", Type::real},
-                                {"bin_high", Type::real},
-                                {"position", Type::real},
-                                {"queries", Type::integer},
-                                {"ap", Type::real, RowBuilder::kNeedsKeys},
-                                {"n_pairs", Type::integer},
-                                {"stderr", Type::real},
-                                {"n_eligible", Type::integer},
-                                {"se", Type::real, RowBuilder::kNeedsRows},
-                                {"ap_free", Type::real, RowBuilder::kNeedsRows},
-                                {"n_pairs_free", Type::integer},
-                                {"se_free", Type::real, RowBuilder::kNeedsRows}}));
+                  kHeadSchema +
+                      "integer bin, real bin_low, real bin_high, real position, integer queries, "
+                      "real ap:keys, integer n_pairs, real stderr, integer n_eligible, real "
+                      "se:rows, real ap_free:rows, integer n_pairs_free, real se_free:rows");
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& point : head.plasticity->profile)
       rows.add(
-          head_cells(run, head,
-                     {std::int64_t{point.bin}, point.low, point.high, point.position, point.queries,
-                      point.mean.ap, point.mean.pairs, point.mean.stderr_ap, point.mean.eligible,
-                      point.se, point.ap_free, point.free_pairs, point.se_free}),
+          head_cells(run, head, point.bin, point.low, point.high, point.position, point.queries,
+                     point.mean.ap, point.mean.pairs, point.mean.stderr_ap, point.mean.eligible,
+                     point.se, point.ap_free, point.free_pairs, point.se_free),
           point.mean.pairs > 0 ? "pairs_in_one_example"
           : point.queries < 2  ? "single_query"
                                : "no_pairs",
@@ -167,66 +119,51 @@ void add_profile(const AnalysisRun& run, ResultTables& results) {
   rows.finish(results);
 }
 
-void add_profile_bins(const AnalysisRun& run, ResultTables& results) {
+void add_profile_bins_table(const AnalysisRun& run, ResultTables& results) {
   RowBuilder rows(run, "profile_bins",
-                  head_columns({{"kind", Type::text},
-                                {"bin", Type::integer},
-                                {"bin_low", Type::real},
-                                {"bin_high", Type::real},
-                                {"ap", Type::real, RowBuilder::kNeedsKeys},
-                                {"bins", Type::integer},
-                                {"se", Type::real, RowBuilder::kNeedsRows}}));
+                  kHeadSchema +
+                      "text kind, integer bin, real bin_low, real bin_high, real ap:keys, integer "
+                      "bins, real se:rows");
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& mean : head.plasticity->profile_bin_means)
-      rows.add(head_cells(run, head,
-                          {to_string(mean.kind), std::int64_t{mean.bin}, mean.low, mean.high,
-                           mean.ap, mean.bins, mean.se}),
+      rows.add(head_cells(run, head, to_string(mean.kind), mean.bin, mean.low, mean.high, mean.ap,
+                          mean.bins, mean.se),
                "no_bins", no_error_reason(*head.plasticity, mean.ap));
   }
   rows.finish(results);
 }
 
-void add_heatmap(const AnalysisRun& run, ResultTables& results) {
+void add_heatmap_table(const AnalysisRun& run, ResultTables& results) {
   RowBuilder rows(run, "pair_heatmap",
-                  head_columns({{"key_distance_low", Type::real},
-                                {"key_distance_high", Type::real},
-                                {"query_distance_low", Type::real},
-                                {"query_distance_high", Type::real},
-                                {"ap", Type::real, RowBuilder::kNeedsKeys},
-                                {"n_pairs", Type::integer},
-                                {"n_eligible", Type::integer}}));
+                  kHeadSchema +
+                      "real key_distance_low, real key_distance_high, real query_distance_low, "
+                      "real query_distance_high, real ap:keys, integer n_pairs, integer "
+                      "n_eligible");
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& cell : head.plasticity->heatmap)
-      rows.add(head_cells(run, head,
-                          {cell.key_distance_low, cell.key_distance_high, cell.query_distance_low,
-                           cell.query_distance_high, cell.ap, cell.pairs, cell.eligible}),
+      rows.add(head_cells(run, head, cell.key_distance_low, cell.key_distance_high,
+                          cell.query_distance_low, cell.query_distance_high, cell.ap, cell.pairs,
+                          cell.eligible),
                "no_pairs");
   }
   rows.finish(results);
 }
 
-void add_weights(const AnalysisRun& run, ResultTables& results) {
+void add_weights_table(const AnalysisRun& run, ResultTables& results) {
   RowBuilder rows(run, "head_component_weights",
-                  {{"layer", Type::integer},
-                   {"q_head", Type::integer},
-                   {"k_head", Type::integer},
-                   {"component", Type::integer},
-                   {"component_r2", Type::real},
-                   {"component_weight", Type::real},
-                   {"model", Type::text},
-                   {"rope", Type::text},
-                   {"attention", Type::text},
-                   {"head", Type::integer}});
+                  "integer layer, integer q_head, integer k_head, integer component, real "
+                  "component_r2, real component_weight, text model, text rope, text attention, "
+                  "integer head");
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (std::size_t i = 0; i < head.plasticity->component_r2.size(); ++i)
-      rows.add({std::int64_t{head.query.layer}, std::int64_t{head.query.head},
-                std::int64_t{head.k_head}, static_cast<std::int64_t>(i),
-                head.plasticity->component_r2[i], head.plasticity->component_weight[i], run.label,
-                to_string(head.rope), attention_name(head.window), std::int64_t{head.query.head}},
-               undefined_reason(head));
+      rows.add(
+          cells_of(head.query.layer, head.query.head, head.k_head, i,
+                   head.plasticity->component_r2[i], head.plasticity->component_weight[i],
+                   run.label, to_string(head.rope), attention_name(head.window), head.query.head),
+          undefined_reason(head));
   }
   rows.finish(results);
 }
@@ -245,43 +182,35 @@ void add_scatter_table(const AnalysisRun& run, const AnalyzeOptions& options,
     for (const auto& p : head.scatter) tokens = tokens || !p.token.empty();
   const auto components =
       static_cast<std::size_t>(options.pca ? std::max(2, options.pca_options.components) : 2);
-  Table table;
-  for (const auto& column : head_columns({{"side", Type::text}, {"position", Type::integer}}))
-    table.column(column.name, column.type);
-  for (std::size_t i = 0; i < components; ++i) table.column(fmt::format("pc{}", i), Type::real);
-  for (const char* name : {"a", "b", "c0", "c1"}) table.column(name, Type::real);
-  if (tokens) table.column("token", Type::text);
+  std::string schema = kHeadSchema + "text side, integer position";
+  for (std::size_t i = 0; i < components; ++i) schema += fmt::format(", real pc{}", i);
+  Table table = table_of_schema(schema + ", real a, real b, real c0, real c1" +
+                                (tokens ? ", text token" : ""));
   for (const auto& head : run.heads)
     for (const auto& p : head.scatter) {
-      std::vector<Table::Cell> cells = {side_of(p), std::int64_t{p.position}};
+      auto cells = head_cells(run, head, side_of(p), p.position);
       for (std::size_t i = 0; i < components; ++i)
         cells.emplace_back(i < p.pc.size() ? p.pc[i] : kNan);
       for (const double x : {p.a, p.b, p.c0, p.c1}) cells.emplace_back(x);
       if (tokens) cells.emplace_back(p.token);
-      table.add(head_cells(run, head, std::move(cells)));
+      table.add(std::move(cells));
     }
   results.tables.push_back({"head_scatter", std::move(table), false});
 }
 
 // Coordinates on every plane of the complement, for the heads in options.planes_of.
 void add_planes_table(const AnalysisRun& run, ResultTables& results) {
-  Table table;
-  for (const auto& column : head_columns({{"side", Type::text},
-                                          {"position", Type::integer},
-                                          {"plane", Type::integer},
-                                          {"x", Type::real},
-                                          {"y", Type::real}}))
-    table.column(column.name, column.type);
+  Table table =
+      table_of_schema(kHeadSchema + "text side, integer position, integer plane, real x, real y");
   for (const auto& head : run.heads)
     for (const auto& p : head.scatter)
       for (std::size_t i = 0; 2 * i + 1 < p.planes.size(); ++i)
-        table.add(head_cells(run, head,
-                             {side_of(p), std::int64_t{p.position}, static_cast<std::int64_t>(i),
-                              p.planes[2 * i], p.planes[2 * i + 1]}));
+        table.add(
+            head_cells(run, head, side_of(p), p.position, i, p.planes[2 * i], p.planes[2 * i + 1]));
   results.tables.push_back({"head_planes", std::move(table), false});
 }
 
-// Adds one or two tables of a run to its results.
+// A function that adds one or two tables to the results of a run.
 using AddTables = std::function<void(const AnalysisRun&, ResultTables&)>;
 
 std::vector<AddTables> tables_of(const AnalysisRun& run, const AnalyzeOptions& options) {
@@ -292,14 +221,14 @@ std::vector<AddTables> tables_of(const AnalysisRun& run, const AnalyzeOptions& o
   const auto append = [&](std::initializer_list<AddTables> more) {
     list.insert(list.end(), more.begin(), more.end());
   };
-  if (options.pca) append({add_qk, with_options(add_taxonomy)});
-  if (options.pca && options.pca_options.separate_components > 0) append({add_correlations});
-  if (options.rotation) append({with_options(add_rotated), add_complement});
+  if (options.pca) append({add_qk_table, with_options(add_taxonomy_tables)});
+  if (options.pca && options.pca_options.separate_components > 0) append({add_correlations_table});
+  if (options.rotation) append({with_options(add_rotated_table), add_complement_table});
   if (options.plasticity)
-    append(
-        {add_metrics, add_bucket_table, add_profile, add_profile_bins, add_heatmap, add_weights});
+    append({add_metrics_table, add_bucket_table, add_profile_table, add_profile_bins_table,
+            add_heatmap_table, add_weights_table});
   if (options.errors && !run.from_sums)
-    append({[](const AnalysisRun& of, ResultTables& to) { add_errors(of, of.errors, to); }});
+    append({[](const AnalysisRun& of, ResultTables& to) { add_errors_table(of, of.errors, to); }});
   if (options.scatter > 0 && !run.from_sums && (options.pca || options.rotation))
     append({with_options(add_scatter_table)});
   if (!options.planes_of.empty()) append({add_planes_table});
@@ -307,6 +236,49 @@ std::vector<AddTables> tables_of(const AnalysisRun& run, const AnalyzeOptions& o
 }
 
 }  // namespace
+
+Table table_of_schema(const std::string& schema) {
+  Table table;
+  for (const auto& column : parse_schema(schema)) table.column(column.name, column.type);
+  return table;
+}
+
+RowBuilder::RowBuilder(const AnalysisRun& run, std::string name, const std::string& schema)
+    : run_(run), name_(std::move(name)) {
+  for (const auto& column : parse_schema(schema)) {
+    table_.column(column.name, column.type);
+    lacks_input_.push_back((column.needs == "rows" && run.from_sums) ||
+                           (column.needs == "keys" && !run.compares_keys));
+  }
+}
+
+void RowBuilder::add(std::vector<Table::Cell> cells, const std::string& reason,
+                     const std::string& no_error) {
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const auto* number = std::get_if<double>(&cells[i]);
+    if (number == nullptr || !std::isnan(*number)) continue;
+    const std::string& name = table_.columns()[i].name;
+    const auto& why = name.starts_with("se") && !no_error.empty() ? no_error : reason;
+    ++undefined_[name][lacks_input_[i] ? kNeedsRowsReason : why];
+  }
+  table_.add(std::move(cells));
+}
+
+void RowBuilder::finish(ResultTables& results) {
+  // Tables that need rows are empty for statistics: count every head under needs_rows.
+  for (std::size_t i = 0; i < lacks_input_.size(); ++i)
+    if (lacks_input_[i] && table_.rows() == 0)
+      undefined_[table_.columns()[i].name][kNeedsRowsReason] = static_cast<int>(run_.heads.size());
+  if (!undefined_.empty()) results.undefined[name_ + ".csv"] = std::move(undefined_);
+  results.tables.push_back({std::move(name_), std::move(table_)});
+}
+
+std::string undefined_reason(const HeadReport& head) {
+  if (head.n_q < 2 || head.n_k < 2) return "single_row";
+  if (!head.positions_vary) return "constant_position";
+  if (head.n_q < 4) return "too_few_rows";
+  return "no_variance";
+}
 
 ResultTables result_tables(const AnalysisRun& run, const AnalyzeOptions& options) {
   return translate_exceptions([&] {

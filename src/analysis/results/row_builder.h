@@ -3,24 +3,50 @@
 
 #include <map>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "qkscope/analysis.h"
 
 namespace qkscope {
 
+// Schema of the columns that start every table of heads; head_cells() fills them.
+inline const std::string kHeadSchema =
+    "text model, integer layer, integer head, integer k_head, text rope, text attention, integer "
+    "n_q, integer n_k, ";
+
+// Returns one cell per value: integers and booleans as int64, texts as std::string.
+template <typename... Values>
+std::vector<Table::Cell> cells_of(const Values&... values) {
+  const auto cell = []<typename Value>(const Value& value) -> Table::Cell {
+    if constexpr (std::is_integral_v<Value>)
+      return static_cast<std::int64_t>(value);
+    else if constexpr (std::is_convertible_v<Value, std::string_view>)
+      return std::string(value);
+    else
+      return value;
+  };
+  return {cell(values)...};
+}
+
+// Returns the cells of kHeadSchema, followed by one cell per value.
+template <typename... Values>
+std::vector<Table::Cell> head_cells(const AnalysisRun& run, const HeadReport& head,
+                                    const Values&... values) {
+  return cells_of(run.label, head.query.layer, head.query.head, head.k_head, to_string(head.rope),
+                  attention_name(head.window), head.n_q, head.n_k, values...);
+}
+
+// Returns a table without rows. The schema lists types and names: "integer pc, real r_q".
+Table table_of_schema(const std::string& schema);
+
 class RowBuilder {
  public:
-  struct ColumnSpec {
-    const char* name;
-    Table::Type type;
-    // Input of the column that statistics (sums over every token) lack.
-    enum class Needs { nothing, rows, pairs_of_keys } needs = Needs::nothing;
-  };
-  static constexpr auto kNeedsRows = ColumnSpec::Needs::rows;
-  static constexpr auto kNeedsKeys = ColumnSpec::Needs::pairs_of_keys;
-
-  RowBuilder(const AnalysisRun& run, std::string name, const std::vector<ColumnSpec>& columns);
+  // Columns of the schema may name the input that they need: "real ap:keys, real omega:rows".
+  // Statistics (sums over every token) cannot fill columns marked `:rows`, which need rows, and
+  // fill columns marked `:keys`, which need pairs of keys, only with a capture of the same run.
+  RowBuilder(const AnalysisRun& run, std::string name, const std::string& schema);
 
   // `reason` is counted for every NaN of the row; NaN in the columns `se` and `se_free` counts as
   // `no_error`, if set.
@@ -32,28 +58,24 @@ class RowBuilder {
  private:
   const AnalysisRun& run_;
   std::string name_;
-  std::vector<bool> lacks_rows_;  // shape (columns): the run lacks the input of the column
+  std::vector<bool> lacks_input_;  // shape (columns): the run lacks the input of the column
   Table table_;
   std::map<std::string, std::map<std::string, int>> undefined_;
 };
-
-// Columns that start every table of heads (model, layer, head, k_head, rope, attention, n_q, n_k),
-// followed by `rest`, and their cells.
-std::vector<RowBuilder::ColumnSpec> head_columns(std::vector<RowBuilder::ColumnSpec> rest);
-std::vector<Table::Cell> head_cells(const AnalysisRun& run, const HeadReport& head,
-                                    std::vector<Table::Cell> rest);
 
 // Returns the reason why numbers of this head are undefined.
 std::string undefined_reason(const HeadReport& head);
 
 // Tables of the PCA (qk, taxonomy and taxonomy_counts, correlations), of the rotation (rotated,
 // complement) and errors.
-void add_qk(const AnalysisRun& run, ResultTables& results);
-void add_taxonomy(const AnalysisRun& run, const AnalyzeOptions& options, ResultTables& results);
-void add_correlations(const AnalysisRun& run, ResultTables& results);
-void add_rotated(const AnalysisRun& run, const AnalyzeOptions& options, ResultTables& results);
-void add_complement(const AnalysisRun& run, ResultTables& results);
-void add_errors(const AnalysisRun& run, const std::vector<MeanError>& errors,
-                ResultTables& results);
+void add_qk_table(const AnalysisRun& run, ResultTables& results);
+void add_taxonomy_tables(const AnalysisRun& run, const AnalyzeOptions& options,
+                         ResultTables& results);
+void add_correlations_table(const AnalysisRun& run, ResultTables& results);
+void add_rotated_table(const AnalysisRun& run, const AnalyzeOptions& options,
+                       ResultTables& results);
+void add_complement_table(const AnalysisRun& run, ResultTables& results);
+void add_errors_table(const AnalysisRun& run, const std::vector<MeanError>& errors,
+                      ResultTables& results);
 
 }  // namespace qkscope

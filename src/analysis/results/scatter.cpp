@@ -1,5 +1,3 @@
-#include "analysis/results/scatter.h"
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "analysis/methods/complement.h"
+#include "analysis/results/head_runner.h"
 
 namespace qkscope {
 namespace {
@@ -31,7 +30,6 @@ class PositionRanks {
     for (std::size_t i = 0; i < order_.size(); ++i) order_[next[bin(i)]++] = i;
   }
 
-  // Returns the row at this rank.
   std::size_t at(std::size_t rank) {
     const auto bin = static_cast<std::size_t>(std::upper_bound(begin_.begin(), begin_.end(), rank) -
                                               begin_.begin() - 1);
@@ -86,12 +84,9 @@ class Axis {
 
 // Directions of all coordinates of a scatter point; null where an analysis did not run.
 struct Directions {
-  std::vector<const std::vector<double>*> components;
-  const std::vector<double>* a = nullptr;
-  const std::vector<double>* b = nullptr;
-  const std::vector<double>* c0 = nullptr;
-  const std::vector<double>* c1 = nullptr;
-  std::vector<std::vector<double>> planes;  // axes 2i and 2i + 1 span plane i
+  std::array<const std::vector<double>*, 4> plane = {};  // a, b, c0, c1
+  std::vector<const std::vector<double>*> components = {};
+  std::vector<std::vector<double>> planes = {};  // axes 2i and 2i + 1 span plane i
 };
 
 Directions directions_of(const ScatterSource& source, int pairs) {
@@ -101,10 +96,7 @@ Directions directions_of(const ScatterSource& source, int pairs) {
       directions.components.push_back(&component.direction);
   if (!source.rotation) return directions;
   const RotationResult& rotation = *source.rotation;
-  directions.a = &rotation.a;
-  directions.b = &rotation.b;
-  directions.c0 = &rotation.c0;
-  directions.c1 = &rotation.c1;
+  directions.plane = {&rotation.a, &rotation.b, &rotation.c0, &rotation.c1};
   if (pairs == 0 || rotation.a.empty() || rotation.b.empty()) return directions;
   const Complement complement = complement_of(source.pooled, rotation.a, rotation.b, 2 * pairs);
   for (std::int64_t i = 0; i < complement.axes.rows / 2 * 2; ++i)
@@ -117,28 +109,25 @@ void add_side(HeadKind side, const CentredRows& rows, const std::vector<std::str
               const std::vector<double>& pooled_mean, const Directions& directions, int count,
               std::vector<ScatterPoint>& points) {
   const std::vector<double> no_origin;
-  const Axis a(directions.a, rows, no_origin);
-  const Axis b(directions.b, rows, no_origin);
-  const Axis c0(directions.c0, rows, pooled_mean);
-  const Axis c1(directions.c1, rows, pooled_mean);
-  std::vector<Axis> components;
+  std::vector<Axis> axes;
+  for (std::size_t i = 0; i < 4; ++i)
+    axes.emplace_back(directions.plane[i], rows, i < 2 ? no_origin : pooled_mean);
   for (const auto* direction : directions.components)
-    components.emplace_back(direction, rows, pooled_mean);
-  std::vector<Axis> planes;
-  for (const auto& direction : directions.planes)
-    planes.emplace_back(&direction, rows, pooled_mean);
-  for (const auto i : evenly_by_position(rows.source, count)) {
-    ScatterPoint point;
-    point.side = side;
-    point.position = rows.source.position[i];
-    if (!tokens.empty()) point.token = tokens[i];
-    for (const auto& axis : components) point.pc.push_back(axis(i));
-    point.a = a(i);
-    point.b = b(i);
-    point.c0 = c0(i);
-    point.c1 = c1(i);
-    for (const auto& axis : planes) point.planes.push_back(axis(i));
-    points.push_back(std::move(point));
+    axes.emplace_back(direction, rows, pooled_mean);
+  for (const auto& direction : directions.planes) axes.emplace_back(&direction, rows, pooled_mean);
+  for (const auto row : evenly_by_position(rows.source, count)) {
+    std::vector<double> x;
+    for (const auto& axis : axes) x.push_back(axis(row));
+    const auto planes = x.begin() + 4 + std::ssize(directions.components);
+    points.push_back({.side = side,
+                      .position = rows.source.position[row],
+                      .token = tokens.empty() ? "" : tokens[row],
+                      .pc = {x.begin() + 4, planes},
+                      .a = x[0],
+                      .b = x[1],
+                      .c0 = x[2],
+                      .c1 = x[3],
+                      .planes = {planes, x.end()}});
   }
 }
 

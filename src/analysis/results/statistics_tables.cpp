@@ -5,6 +5,8 @@
 #include <set>
 
 #include "analysis/results/head_runner.h"
+#include "analysis/results/row_builder.h"
+#include "base/core/numbers.h"
 #include "capture/stats_format/stats_tables.h"
 
 namespace qkscope {
@@ -12,7 +14,7 @@ namespace {
 
 using Column = Table::Column;
 
-// attention_name() of every layer.
+// Attention kind of every layer, as attention_name() returns it.
 using AttentionOfLayer = std::map<std::int64_t, std::string>;
 
 AttentionOfLayer attention_by_layer(const Statistics& s) {
@@ -23,8 +25,8 @@ AttentionOfLayer attention_by_layer(const Statistics& s) {
   return names;
 }
 
-// Rows over all buckets (bucket is empty) of the chosen heads, with the model's label in front and
-// the attention behind rope.
+// Keeps the totals over all position buckets (null in the column "bucket") of the chosen heads, and
+// adds the columns "model" in front and "attention" after "rope".
 Table over_all_buckets(const Table& from, const AttentionOfLayer& attention,
                        const std::string& label,
                        const std::set<std::pair<std::int64_t, std::int64_t>>& heads) {
@@ -55,32 +57,25 @@ Table over_all_buckets(const Table& from, const AttentionOfLayer& attention,
 // Mean, standard deviation and range of every key channel, before and after RoPE.
 Table key_channels(const Statistics& s, const AttentionOfLayer& attention, const std::string& label,
                    const std::set<int>& layers) {
-  Table table;
-  table.column("model", Table::Type::text)
-      .column("layer", Table::Type::integer)
-      .column("head", Table::Type::integer)
-      .column("rope", Table::Type::text)
-      .column("attention", Table::Type::text)
-      .column("stage", Table::Type::text)
-      .column("channel", Table::Type::integer)
-      .column("mean", Table::Type::real)
-      .column("std", Table::Type::real)
-      .column("absmax", Table::Type::real);
+  Table table = table_of_schema(
+      "text model, integer layer, integer head, text rope, text attention, text stage, integer "
+      "channel, real mean, real std, real absmax");
   for (const auto stage : {VectorStage::pre, VectorStage::post})
     for (std::size_t i = 0; i < s.layers.size(); ++i) {
       const auto* found = s.find(VectorKind::key, stage, s.layers[i]);
       if (found == nullptr || !layers.contains(static_cast<int>(s.layers[i]))) continue;
       const HeadMoments m = all_rows(*found);
       for (std::int64_t place = 0; place < m.heads * m.dim; ++place) {
-        const auto at = static_cast<std::size_t>(place);
+        const auto at = as_index(place);
         const auto head = place / m.dim;
         const auto channel = place % m.dim;
-        const double square = m.m2[static_cast<std::size_t>(
-            head * triangle_size(m.dim) + triangle_index(m.dim, channel, channel))];
-        table.add({label, s.layers[i], head, std::string(s.rotary[i] > 0 ? "rope" : "nope"),
-                   attention.at(s.layers[i]), std::string(stage_name(stage)), channel, m.mean[at],
-                   std::sqrt(square / static_cast<double>(std::max<std::int64_t>(1, m.n() - 1))),
-                   static_cast<double>(std::max(-m.min[at], m.max[at]))});
+        const double square =
+            m.m2[as_index(head * triangle_size(m.dim) + triangle_index(m.dim, channel, channel))];
+        table.add(
+            cells_of(label, s.layers[i], head, s.rotary[i] > 0 ? "rope" : "nope",
+                     attention.at(s.layers[i]), stage_name(stage), channel, m.mean[at],
+                     std::sqrt(square / static_cast<double>(std::max<std::int64_t>(1, m.n() - 1))),
+                     std::max(-m.min[at], m.max[at])));
       }
     }
   return table;

@@ -1,8 +1,13 @@
+// summary.json of an analysis, and warnings about its results.
+#include <algorithm>
 #include <cmath>
 #include <map>
 
+#include <fmt/format.h>
+
 #include "analysis/results/measures.h"
 #include "analysis/results/write_results.h"
+#include "base/core/log.h"
 #include "capture/format/capture_source.h"
 #include "capture/format/layout.h"
 #include "capture/format/metadata.h"
@@ -12,7 +17,7 @@ namespace qkscope {
 namespace {
 
 // Adds the jackknife error of a mean and its confidence interval, where defined.
-void put_error(Json& entry, const AnalysisRun& run, const Measure& measure,
+void add_error(Json& entry, const AnalysisRun& run, const Measure& measure,
                const std::string& heads) {
   const auto* error = find_error(run, measure.quantity(), heads);
   if (error == nullptr || std::isnan(error->se)) return;
@@ -23,7 +28,7 @@ void put_error(Json& entry, const AnalysisRun& run, const Measure& measure,
 
 // Mean (or median), standard deviation over heads (ddof 1), number of heads and jackknife error of
 // each measure, for each group of heads.
-Json means(const AnalysisRun& run, const std::vector<Measure>& measures) {
+Json measure_means(const AnalysisRun& run, const std::vector<Measure>& measures) {
   Json result = Json::object();
   for (const char* group : kHeadGroups) {
     Json of_group = Json::object();
@@ -39,7 +44,7 @@ Json means(const AnalysisRun& run, const std::vector<Measure>& measures) {
                            ? Json(std::sqrt(spread / static_cast<double>(values.size() - 1)))
                            : Json();
       }
-      put_error(entry, run, measure, group);
+      add_error(entry, run, measure, group);
       of_group[measure.name] = entry;
     }
     if (!of_group.empty()) result[group] = of_group;
@@ -90,7 +95,7 @@ std::string fifths_name(const AnalyzeOptions& options) {
   return options.plasticity_options.fifths == Fifths::range ? "range" : "context";
 }
 
-// Bins of the profile, the same in all heads, and means over heads.
+// Returns the section "profile": its bins, which all heads share, and means over heads.
 Json profile_summary(const AnalysisRun& run, const AnalyzeOptions& options) {
   Json profile = {{"fifths", fifths_name(options)}, {"means", profile_bin_means(run)}};
   std::map<bool, int> gaussian;
@@ -116,7 +121,7 @@ Json class_counts(const AnalysisRun& run, ClassBy by, const TaxonomyOptions& opt
       if (count.of == 0) continue;
       Json& entry = counts[group][measure.name];
       entry = {{"heads", count.heads}, {"fraction", count.fraction()}};
-      put_error(entry, run, measure, group);
+      add_error(entry, run, measure, group);
     }
   return counts;
 }
@@ -143,34 +148,10 @@ Json head_counts(const AnalysisRun& run) {
   return json;
 }
 
-// The value of --profile-bins.
-Json profile_bins_name(int bins) {
-  if (bins == PlasticityOptions::kBuckets) return "buckets";
-  return bins > 0 ? Json(bins) : Json("auto");
-}
-
-const char* name_of(RotationOptions::Separation separation) {
-  switch (separation) {
-    case RotationOptions::Separation::mean:
-      return "mean";
-    case RotationOptions::Separation::eigen:
-      return "eigen";
-    case RotationOptions::Separation::eigen_then_project:
-      break;
-  }
-  return "eigen-then-project";
-}
-
 Json heads_json(const std::vector<HeadId>& heads) {
   Json list = Json::array();
   for (const auto& head : heads) list.push_back({head.layer, head.head});
   return list;
-}
-
-const char* name_of(AttentionKind attention) {
-  return attention == AttentionKind::any    ? "any"
-         : attention == AttentionKind::full ? "full"
-                                            : "sliding";
 }
 
 // Shortens paths of this machine to their last folder: summaries are shared.
@@ -182,48 +163,150 @@ Json without_paths(Json json) {
   return json;
 }
 
-// Content of _saver_state.json: model, dataset, sampling.
-Json capture_state(const AnalysisRun& run) {
-  if (run.state.empty()) return Json::object();
-  return without_paths(parse_json(run.state, layout::kStateFile));
+constexpr int kRowsPerDimension = 10;
+constexpr double kChance = 0.05;
+
+bool has_few_rows_per_dimension(const HeadReport& head) {
+  return head.n_q + head.n_k < std::int64_t{kRowsPerDimension} * head.dim;
+}
+
+bool within_chance(const HeadReport& head) {
+  return head.rotation && head.rotation->null.position_r_p > kChance;
+}
+
+// Number of heads that a warning is about, and extremes over these heads.
+struct AffectedHeads {
+  std::int64_t heads = 0;
+  std::int64_t least_rows = 0;
+  std::int64_t most_rows = 0;
+  int dim = 0;
+  double by_chance = 0;  // the largest position_r_null
+
+  void add(const HeadReport& head) {
+    const auto rows = head.n_q + head.n_k;
+    least_rows = heads == 0 ? rows : std::min(least_rows, rows);
+    most_rows = std::max(most_rows, rows);
+    dim = std::max(dim, head.dim);
+    if (head.rotation && head.rotation->null.position_r > by_chance)
+      by_chance = head.rotation->null.position_r;
+    ++heads;
+  }
+};
+
+std::vector<std::string> warnings_of(const AnalysisRun& run) {
+  AffectedHeads few;
+  AffectedHeads chance;
+  std::int64_t analysed = 0;
+  for (const auto& head : run.heads) {
+    if (!head.error.empty()) continue;
+    ++analysed;
+    if (has_few_rows_per_dimension(head))
+      few.add(head);
+    else if (within_chance(head))
+      chance.add(head);
+  }
+  std::vector<std::string> warnings;
+  if (few.heads > 0) {
+    const auto rows = few.least_rows == few.most_rows
+                          ? fmt::format("{}", few.least_rows)
+                          : fmt::format("{} to {}", few.least_rows, few.most_rows);
+    const auto reach =
+        few.by_chance > 0
+            ? fmt::format("; correlations along a reach {:.2f} by chance, see position_r_null",
+                          few.by_chance)
+            : std::string();
+    warnings.push_back(fmt::format(
+        "in {} of {} heads rows are few: {} queries and keys in {} dimensions, fewer than {} per "
+        "dimension{}. Capture more texts or positions",
+        few.heads, analysed, rows, few.dim, kRowsPerDimension, reach));
+  }
+  if (chance.heads > 0)
+    warnings.push_back(fmt::format(
+        "in {} of {} heads, though rows are enough, the correlation with position along a is no "
+        "larger than shuffled "
+        "positions give (position_r_p above {}): a and what is measured along it mean nothing "
+        "there",
+        chance.heads, analysed, kChance));
+  return warnings;
+}
+
+std::vector<std::string> notes_of(const AnalysisRun& run, const TaxonomyOptions& options) {
+  std::int64_t positional = 0;
+  std::map<int, std::int64_t> later;  // heads by component, without PC0
+  std::int64_t on_later = 0;
+  for (const auto& head : run.heads) {
+    const int pc = head.pca ? position_component(*head.pca) : -1;
+    if (pc < 0) continue;
+    const auto& component = head.pca->components[static_cast<std::size_t>(pc)];
+    if (std::min(std::fabs(component.q.r), std::fabs(component.k.r)) <= options.high) continue;
+    ++positional;
+    if (pc == 0) continue;
+    ++later[pc];
+    ++on_later;
+  }
+  if (2 * on_later <= positional) return {};
+  const auto most = std::max_element(
+      later.begin(), later.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return {fmt::format(
+      "{} of {} heads whose queries and keys both follow position on one component (|r| above {}) "
+      "do so on another one than PC0, most often PC{} ({} heads): class looks at PC0 alone; see "
+      "class_axis and pc_position in taxonomy.csv",
+      on_later, positional, options.high, most->first, most->second)};
 }
 
 }  // namespace
 
+bool has_few_rows(const HeadReport& head) {
+  return has_few_rows_per_dimension(head) || within_chance(head);
+}
+
+void add_messages(AnalysisRun& run, const AnalyzeOptions& options) {
+  run.warnings = warnings_of(run);
+  for (const auto& warning : run.warnings) log::warn("{}: {}", run.label, warning);
+  run.notes = notes_of(run, options.taxonomy);
+  for (const auto& note : run.notes) log::info("{}: {}", run.label, note);
+}
+
 Json options_json(const AnalyzeOptions& options) {
+  constexpr const char* kSeparations[] = {"mean", "eigen", "eigen-then-project"};
+  constexpr const char* kAttentions[] = {"any", "full", "sliding"};
   const auto& p = options.plasticity_options;
   const bool full = p.covariance == PlasticityOptions::Covariance::full;
+  const Json profile_bins = p.profile_bins == PlasticityOptions::kBuckets ? Json("buckets")
+                            : p.profile_bins > 0                          ? Json(p.profile_bins)
+                                                                          : Json("auto");
   Json analyses = Json::array();
   if (options.pca) analyses.push_back("pca");
   if (options.rotation) analyses.push_back("rotation");
   if (options.plasticity) analyses.push_back("plasticity");
-  Json json = {{"analyses", analyses},
-               {"components", options.pca_options.components},
-               {"separate_components", options.pca_options.separate_components},
-               {"taxonomy_high", options.taxonomy.high},
-               {"taxonomy_low", options.taxonomy.low},
-               {"separation", name_of(options.rotation_options.separation)},
-               {"pairs", options.rotation_options.pairs},
-               {"active_angle_r", options.rotation_options.active_angle_r},
-               {"max_omega", options.rotation_options.max_omega},
-               {"null_draws", options.rotation_options.null_draws},
-               {"query_model", to_string(p.profile_model)},
-               {"covariance", full ? "full" : "diagonal"},
-               {"free_keys", p.free_keys},
-               {"max_pairs", p.max_pairs},
-               {"p_alpha", p.p_alpha},
-               {"heatmap_bins", p.heatmap_bins},
-               {"profile_bins", profile_bins_name(p.profile_bins)},
-               {"fifths", fifths_name(options)},
-               {"length_bins", p.length_bins},
-               {"layers", options.layers},
-               {"heads", heads_json(options.heads)},
-               {"attention", name_of(options.attention)},
-               {"errors", options.errors},
-               {"max_tokens", options.max_tokens},
-               {"scatter", options.scatter},
-               {"planes_of", heads_json(options.planes_of)},
-               {"seed", options.seed}};
+  Json json = {
+      {"analyses", analyses},
+      {"components", options.pca_options.components},
+      {"separate_components", options.pca_options.separate_components},
+      {"taxonomy_high", options.taxonomy.high},
+      {"taxonomy_low", options.taxonomy.low},
+      {"separation", kSeparations[static_cast<std::size_t>(options.rotation_options.separation)]},
+      {"pairs", options.rotation_options.pairs},
+      {"active_angle_r", options.rotation_options.active_angle_r},
+      {"max_omega", options.rotation_options.max_omega},
+      {"null_draws", options.rotation_options.null_draws},
+      {"query_model", to_string(p.profile_model)},
+      {"covariance", full ? "full" : "diagonal"},
+      {"free_keys", p.free_keys},
+      {"max_pairs", p.max_pairs},
+      {"p_alpha", p.p_alpha},
+      {"heatmap_bins", p.heatmap_bins},
+      {"profile_bins", profile_bins},
+      {"fifths", fifths_name(options)},
+      {"length_bins", p.length_bins},
+      {"layers", options.layers},
+      {"heads", heads_json(options.heads)},
+      {"attention", kAttentions[static_cast<std::size_t>(options.attention)]},
+      {"errors", options.errors},
+      {"max_tokens", options.max_tokens},
+      {"scatter", options.scatter},
+      {"planes_of", heads_json(options.planes_of)},
+      {"seed", options.seed}};
   if (options.head_counts)
     json["head_counts"] = {options.head_counts->query_heads, options.head_counts->key_heads};
   if (options.pre_rope) json["stage"] = "pre";
@@ -239,7 +322,9 @@ Json summarise(const AnalysisRun& run, const UndefinedCounts& undefined,
                   {"capture_hash", capture_hash(options.data_root)},
                   {"data_root", short_name(options.data_root)},
                   {"capture", run.capture},
-                  {"capture_state", capture_state(run)},
+                  {"capture_state", run.state.empty()
+                                        ? Json::object()
+                                        : without_paths(parse_json(run.state, layout::kStateFile))},
                   {"versions", {{"qkscope", version_string()}}},
                   {"counts", head_counts(run)},
                   {"options", options_json(options)},
@@ -247,13 +332,13 @@ Json summarise(const AnalysisRun& run, const UndefinedCounts& undefined,
                   {"warnings", run.warnings},
                   {"notes", run.notes},
                   {"undefined", undefined}};
-  if (options.pca) summary["pca"] = means(run, pca_measures());
+  if (options.pca) summary["pca"] = measure_means(run, pca_measures());
   if (options.pca)
     summary["taxonomy"] = class_counts(run, ClassBy::first_component, options.taxonomy);
   if (options.pca)
     summary["taxonomy_axis"] = class_counts(run, ClassBy::drift_axis, options.taxonomy);
-  if (options.rotation) summary["rotation"] = means(run, rotation_measures());
-  if (options.plasticity) summary["plasticity"] = means(run, plasticity_measures());
+  if (options.rotation) summary["rotation"] = measure_means(run, rotation_measures());
+  if (options.plasticity) summary["plasticity"] = measure_means(run, plasticity_measures());
   if (options.plasticity) summary["profile"] = profile_summary(run, options);
   return summary;
 }

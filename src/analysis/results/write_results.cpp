@@ -36,14 +36,9 @@ constexpr const char* kTableNames[] = {
     "errors",       "head_scatter", "head_planes",     "attention",
     "distance",     "key_channels"};
 
-// "2026-11-16T03:10:00Z"
-std::string utc_now() {
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
-}
-
 // Contents of timings.json, the only file that differs between runs with the same numbers.
 Json timings(const AnalysisRun& run, double write_seconds) {
-  return {{"finished", utc_now()},
+  return {{"finished", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
           {"threads", thread_count()},
           {"total_seconds", run.seconds + write_seconds},
           {"analysis_seconds", run.seconds},
@@ -57,7 +52,7 @@ Json timings(const AnalysisRun& run, double write_seconds) {
             {"errors", run.times.errors}}}};
 }
 
-// ---- One folder holds results of one set of options.
+// ---- All results of a folder come from the same options.
 
 // Analysis that an option belongs to; "" for options that all analyses share. Options that are not
 // listed belong to the plasticity analysis.
@@ -86,7 +81,7 @@ void compare(const std::string& name, const Json& there, const Json& here,
     differences.push_back(fmt::format("{} is {} there, {} here", name, there.dump(), here.dump()));
 }
 
-// Adds the differences between two sets of options that change numbers in the folder.
+// Lists the options that differ and change numbers of an analysis that both runs have.
 void compare_options(const Json& there, const Json& here, std::vector<std::string>& differences) {
   Json all = there;
   all.update(here);
@@ -188,7 +183,7 @@ void merge_tables(const std::string& folder, const AnalysisRun& run, ResultTable
     if (result.name == "head_scatter") result.table = merge_scatter(folder, result.table);
     if (result.name != "errors") continue;
     ResultTables merged;
-    add_errors(run, merge_errors(folder, run.errors), merged);
+    add_errors_table(run, merge_errors(folder, run.errors), merged);
     result = std::move(merged.tables.front());
     results.undefined.erase("errors.csv");
     results.undefined.merge(merged.undefined);

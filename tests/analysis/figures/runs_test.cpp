@@ -1,5 +1,5 @@
 // Display labels and model families of runs.
-#include "analysis/figures/runs.h"
+#include "analysis/figures/results.h"
 
 #include <gtest/gtest.h>
 

@@ -13,7 +13,6 @@
 #include "analysis/methods/rotation.h"
 #include "analysis/methods/text_groups.h"
 #include "analysis/results/measures.h"
-#include "analysis/results/warnings.h"
 #include "base/io/json.h"
 #include "base/numerics/correlation.h"
 #include "base/numerics/random.h"

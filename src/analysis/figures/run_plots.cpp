@@ -1,0 +1,327 @@
+#include "analysis/figures/run_plots.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "analysis/figures/style.h"
+#include "base/core/numbers.h"
+#include "base/core/text.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::size_t kLongestLabel = 22;
+
+constexpr double kPhaseLine = 0.085;  // line height in inches
+
+// A sequence of runs with the same phase.
+struct Phase {
+  std::string name;
+  std::size_t first;  // run
+  std::size_t last;
+  std::vector<std::string> lines = {};  // the name, broken at spaces
+};
+
+// Returns the phases of training. Names are broken into lines that fit an axis of this width.
+std::vector<Phase> phases_of(const Results& results, double inches) {
+  std::vector<Phase> phases;
+  const auto& runs = results.runs();
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (phases.empty() || phases.back().name != runs[i].phase)
+      phases.push_back({runs[i].phase, i, i});
+    phases.back().last = i;
+  }
+  for (auto& phase : phases) {
+    const double width = inches * static_cast<double>(phase.last - phase.first + 1) /
+                         static_cast<double>(runs.size());
+    for (const auto& word : split(one_line(phase.name), ' ')) {
+      auto& lines = phase.lines;
+      if (!lines.empty() && text_width(lines.back() + " " + word, style::kPhase) + 0.05 <= width)
+        lines.back() += " " + word;
+      else
+        lines.push_back(word);
+    }
+  }
+  return phases;
+}
+
+std::string phase_names(const std::vector<Phase>& phases) {
+  std::string text;
+  for (const auto& [name, first, last, lines] : phases)
+    for (std::size_t i = 0; i < lines.size(); ++i)
+      text += fmt::format(
+          "set label {} at first {}, graph 1 offset character 0, screen {:.4f}/height center font "
+          "',{}' textcolor rgb '{}'\n",
+          quoted(lines[i]), 0.5 * static_cast<double>(first + last),
+          0.06 + kPhaseLine * static_cast<double>(lines.size() - 1 - i), style::kPhase,
+          style::kInk);
+  return text;
+}
+
+// gnuplot ticks "'TITLE' PLACE, ..." with the run i at i * step.
+std::string run_titles(const Results& results, int step) {
+  std::string tics;
+  int place = 0;
+  for (const auto& run : results.runs()) {
+    tics += fmt::format("{}{} {}", tics.empty() ? "" : ", ",
+                        quoted(shortened(run.title, kLongestLabel)), place);
+    place += step;
+  }
+  return tics;
+}
+
+// Horizontal axis on which run i is at x = i: range, dashed lines between phases, and if asked for
+// run titles below (`labels`) and phase names above.
+std::string run_axis(const Results& results, double inches, bool labels, bool phase_labels) {
+  const auto& runs = results.runs();
+  std::string text = fmt::format("set xrange [-0.5:{}]\n", static_cast<double>(runs.size()) - 0.5);
+  if (labels)
+    text += fmt::format("set xtics format '%g' {} ({}) font ',{}'\n",
+                        runs.size() > 3 ? "rotate by 40 right offset 0.4, 0.15" : "norotate center",
+                        run_titles(results, 1), style::kSmall);
+  else
+    text += "set xtics norotate 1 format ''\n";
+  const auto phases = phases_of(results, inches);
+  for (std::size_t i = 1; i < phases.size(); ++i)
+    text += fmt::format(
+        "set arrow from first {0}, graph 0 to first {0}, graph 1 nohead dashtype 2 lw 0.6 lc rgb "
+        "'{1}' back\n",
+        static_cast<double>(phases[i].first) - 0.5, style::kInk);
+  if (phase_labels && phases.size() > 1) text += phase_names(phases);
+  return text;
+}
+
+// Height in inches of the phase names above an axis that is `inches` wide.
+double phases_height(const Results& results, double inches) {
+  const auto phases = phases_of(results, inches);
+  if (phases.size() < 2) return 0.08;
+  std::size_t most = 1;
+  for (const auto& phase : phases) most = std::max(most, phase.lines.size());
+  return 0.1 + kPhaseLine * static_cast<double>(most);
+}
+
+// Height in inches of the run titles below run_axis().
+double run_labels_height(const Results& results) {
+  if (results.runs().size() <= 3) return 0.3;
+  double longest = 0;
+  for (const auto& run : results.runs())
+    longest = std::max(longest, text_width(shortened(run.title, kLongestLabel), style::kSmall));
+  return 0.18 + 0.64 * longest;
+}
+
+// Margins and gaps in inches.
+constexpr double kLeft = 0.54;  // margin of a panel for tick labels and the axis label
+constexpr double kRight = 0.08;
+constexpr double kGap = 0.14;
+
+std::string scaled(const std::string& expression, double scale) {
+  return scale == 1 ? expression : fmt::format("({}) * {}", expression, scale);
+}
+
+// A vertical line from `low` to `high`; gnuplot's error bars would leave a gap around the point.
+std::string plot_range(const std::string& x, const std::string& low, const std::string& high,
+                       double scale, const std::string& look) {
+  return fmt::format("  data using ({}):({}):(0):({}) with vectors {}, \\\n", x, scaled(low, scale),
+                     scaled(fmt::format("({}) - ({})", high, low), scale), look);
+}
+
+std::string plot_whisker(const std::string& x, const Series& s, double scale) {
+  return plot_range(x, s.low, s.high, scale,
+                    fmt::format("nohead lw 1.2 lc rgb '{}'", s.look.colour));
+}
+
+// Plots the confidence interval of the mean. Caps distinguish it from the spread over heads.
+std::string plot_interval(const std::string& x, const Series& s, double scale) {
+  if (s.bar_low.empty()) return "";
+  return plot_range(
+      x, s.bar_low, s.bar_high, scale,
+      fmt::format("heads nofilled size screen 0.007,90 lw 0.8 lc rgb '{}'", style::kInk));
+}
+
+template <typename Statistic>
+std::vector<double> of_each(const RunGroups& groups, const Statistic& statistic) {
+  std::vector<double> values;
+  for (const auto& group : groups) values.push_back(statistic(group));
+  return values;
+}
+
+}  // namespace
+
+std::string run_rows(const Results& results) {
+  return fmt::format("set yrange [{}:0.5]\nset ytics ({}) scale 0 font ',{}'\n",
+                     0.5 - static_cast<double>(results.runs().size()), run_titles(results, -1),
+                     style::kSmall);
+}
+
+AxisUnit axis_unit(const RunGroups& groups, const std::string& unit) {
+  double largest = 0;
+  for (const auto& group : groups)
+    for (const double fraction : {0.25, 0.75})
+      if (!group.empty()) largest = std::max(largest, std::fabs(quantile_of(group, fraction)));
+  if (!(largest > 0) || (largest >= 0.05 && largest < 1000)) return {1, unit};
+  const int power = static_cast<int>(std::floor(std::log10(largest)));
+  return {std::pow(10, -power), fmt::format("10^{{{}}} {}", power, unit)};
+}
+
+std::string plot_series(const std::vector<Series>& series, std::size_t runs, double scale,
+                        const std::string& below) {
+  std::string text = "plot \\\n" + below;
+  for (const auto& s : series)
+    if (runs > 1)
+      text += fmt::format(
+          "  data using 1:({}):({}) with filledcurves fill transparent solid 0.16 noborder lc rgb "
+          "'{}', \\\n",
+          scaled(s.low, scale), scaled(s.high, scale), s.look.colour);
+    else
+      text += plot_whisker("$1", s, scale);
+  for (const auto& s : series) text += plot_interval("$1", s, scale);
+  for (std::size_t i = 0; i < series.size(); ++i) {
+    const auto& s = series[i];
+    text +=
+        fmt::format("  data using 1:({}) with linespoints lw 1.4 pt {} ps 0.5*mark lc rgb '{}'{}\n",
+                    scaled(s.middle, scale), s.look.point_type, s.look.colour,
+                    i + 1 < series.size() ? ", \\" : "");
+  }
+  return text;
+}
+
+std::string plot_whiskers(const std::vector<Series>& series, double scale,
+                          const std::string& below) {
+  std::string text = "plot \\\n" + below;
+  const double step = series.size() > 1 ? 0.22 : 0;
+  for (std::size_t i = 0; i < series.size(); ++i) {
+    const auto& s = series[i];
+    const auto x = fmt::format(
+        "$1 + {}", step * (static_cast<double>(i) - 0.5 * static_cast<double>(series.size() - 1)));
+    text += plot_whisker(x, s, scale) + plot_interval(x, s, scale);
+    text += fmt::format("  data using ({}):({}) with points pt {} ps 0.6*mark lc rgb '{}'{}\n", x,
+                        scaled(s.middle, scale), s.look.point_type, s.look.colour,
+                        i + 1 < series.size() ? ", \\" : "");
+  }
+  return text;
+}
+
+std::vector<LegendEntry> legend_of(const std::vector<Series>& series) {
+  std::vector<LegendEntry> entries;
+  for (const auto& s : series)
+    if (!s.look.title.empty()) entries.push_back(s.look);
+  return entries;
+}
+
+std::vector<double> means_of(const RunGroups& groups) {
+  return of_each(groups, mean_of);
+}
+
+int RunTable::add(const std::string& name, std::vector<double> values) {
+  columns_.push_back({name, std::move(values)});
+  return static_cast<int>(columns_.size()) + 1;  // column 1 is the index of the run
+}
+
+Series RunTable::add_measure(const RunMeasure& measure, const RunGroups& groups) {
+  const auto quantile = [](double fraction) {
+    return [fraction](const auto& group) { return quantile_of(group, fraction); };
+  };
+  const auto add_column = [&](const char* ending, const auto& statistic) {
+    return fmt::format("${}", add(measure.name + ending, of_each(groups, statistic)));
+  };
+  Series series{measure.look, "", "", ""};
+  if (measure.summary == Summary::mean || measure.summary == Summary::mean_and_deviation) {
+    series.middle = series.low = series.high = add_column("_mean", mean_of);
+    const auto deviation = add_column("_std", deviation_of);
+    if (measure.summary == Summary::mean_and_deviation) {
+      series.low = fmt::format("{} - {}", series.middle, deviation);
+      series.high = fmt::format("{} + {}", series.middle, deviation);
+    }
+  } else {
+    series.middle = add_column("_median", quantile(0.5));
+    series.low = add_column("_q25", quantile(0.25));
+    series.high = add_column("_q75", quantile(0.75));
+    const auto mean = add_column("_mean", mean_of);
+    if (measure.summary == Summary::mean_and_quartiles) series.middle = mean;
+  }
+  add_column("_heads", [](const auto& group) { return static_cast<double>(group.size()); });
+  add_interval(measure, series);
+  return series;
+}
+
+void RunTable::add_interval(const RunMeasure& measure, Series& series) {
+  std::vector<double> low;
+  std::vector<double> high;
+  for (std::size_t i = 0; i < results_.runs().size(); ++i) {
+    const auto interval = results_.interval(i, measure.quantity, measure.heads);
+    low.push_back(interval ? interval->low : kNan);
+    high.push_back(interval ? interval->high : kNan);
+  }
+  if (std::ranges::all_of(low, [](double value) { return std::isnan(value); })) return;
+  bars_ = true;
+  series.bar_low = fmt::format("${}", add(measure.name + "_low", std::move(low)));
+  series.bar_high = fmt::format("${}", add(measure.name + "_high", std::move(high)));
+}
+
+std::string RunTable::bars_note() const {
+  return bars_ ? " Bars with caps: 95 % interval over texts, jackknife." : "";
+}
+
+Figure RunTable::draw(Figure figure, const std::vector<TrajectoryPanel>& panels,
+                      const TrajectoryLayout& layout) const {
+  const int count = static_cast<int>(panels.size());
+  const int rows = (count + layout.columns - 1) / layout.columns;
+  figure.width = layout.columns == 1 ? style::kColumn : style::kPage;
+  const double cell = figure.width / layout.columns;
+  const double inches = cell - kLeft - kRight;
+  const double above = phases_height(results_, inches);
+  const Legend legend(layout.legend, figure.width);
+  figure.height = above + rows * layout.panel_height + (rows - 1) * kGap +
+                  run_labels_height(results_) + legend.height();
+  figure.script = fmt::format(
+      "set multiplot\nunset key\nset tics font ',{}'\nset ytics offset 0.5, 0\n", style::kSmall);
+  for (int i = 0; i < count; ++i) {
+    const auto& panel = panels[static_cast<std::size_t>(i)];
+    const int row = i / layout.columns;
+    const double left = (i % layout.columns) * cell;
+    const double top = figure.height - above - row * (layout.panel_height + kGap);
+    const double bottom = top - layout.panel_height;
+    figure.script += fmt::format(
+        "\nset lmargin at screen {:.4f}\nset rmargin at screen {:.4f}\n"
+        "set bmargin at screen {:.4f}\nset tmargin at screen {:.4f}\nunset label\nunset arrow\n",
+        (left + kLeft) / figure.width, (left + cell - kRight) / figure.width,
+        bottom / figure.height, top / figure.height);
+    figure.script += run_axis(results_, inches, i + layout.columns >= count, row == 0);
+    // A label at a fixed place: long tick labels would push gnuplot's own ylabel off the page.
+    figure.script += fmt::format(
+        "set label '{}' at screen {:.4f}, screen {:.4f} center rotate font ',{}'\n", panel.y_label,
+        (left + 0.1) / figure.width, 0.5 * (top + bottom) / figure.height, style::kLabel);
+    if (i == 0) figure.script += legend.labels();
+    figure.script += panel.empty ? "set yrange [0:1]\nplot NaN\n" : panel.settings + panel.plot;
+  }
+  figure.script += "\nunset multiplot\n";
+  figure.data = table();
+  return figure;
+}
+
+Table RunTable::table() const {
+  Table table;
+  table.column("run", Table::Type::integer);
+  bool any = false;
+  for (const auto& column : columns_) {
+    table.column(column.name, Table::Type::real);
+    if (!column.name.ends_with("_heads"))
+      any = any ||
+            std::ranges::any_of(column.values, [](double value) { return !std::isnan(value); });
+  }
+  table.column("model", Table::Type::text).column("phase", Table::Type::text);
+  if (!any) return table;
+  for (std::size_t i = 0; i < results_.runs().size(); ++i) {
+    std::vector<Table::Cell> cells = {as_cell(i)};
+    for (const auto& column : columns_) cells.emplace_back(column.values[i]);
+    cells.emplace_back(results_.label(i));
+    cells.emplace_back(one_line(results_.runs()[i].phase));
+    table.add(std::move(cells));
+  }
+  return table;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,108 @@
+// Plots over the runs of a sweep: the CSV with one row per run, how its columns are drawn, and
+// panels that share the axis of runs with its labels and phases.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "analysis/figures/figure.h"
+#include "analysis/figures/results.h"
+#include "analysis/figures/script.h"
+
+namespace qkscope {
+
+// Returns a vertical axis on which run i is at y = -i, so that the first run is at the top.
+std::string run_rows(const Results& results);
+
+// Scale factor of an axis and the matching unit in gnuplot markup, "10^{-3} per token".
+struct AxisUnit {
+  double scale = 1;
+  std::string text;
+};
+// Returns the power of ten that brings the quartiles of these groups between 1 and 10; scale 1 if
+// they already lie between 0.05 and 1000.
+AxisUnit axis_unit(const RunGroups& groups, const std::string& unit);
+
+// A measure over runs. Each value is a gnuplot expression of CSV columns, for example "$2 - $3".
+struct Series {
+  LegendEntry look;
+  std::string middle;
+  std::string low;  // band around the middle
+  std::string high;
+  std::string bar_low = "";  // 95 % interval of the mean; empty: unknown
+  std::string bar_high = "";
+};
+
+// Plots lines with points, bands and error bars over column 1, the run; with a single run whiskers
+// replace the band. Values are multiplied by `scale`; `below` is drawn first.
+std::string plot_series(const std::vector<Series>& series, std::size_t runs, double scale = 1,
+                        const std::string& below = "");
+// Plots points with whiskers, the series side by side, without lines between runs.
+std::string plot_whiskers(const std::vector<Series>& series, double scale = 1,
+                          const std::string& below = "");
+
+// Returns the legend entries of all series with a title.
+std::vector<LegendEntry> legend_of(const std::vector<Series>& series);
+
+// Shape (runs). Mean of each run; NaN for a run without values.
+std::vector<double> means_of(const RunGroups& groups);
+
+struct TrajectoryPanel {
+  std::string y_label;   // gnuplot markup
+  std::string settings;  // ranges and ticks
+  std::string plot;
+  bool empty = false;  // no values: only the axes are drawn
+};
+
+struct TrajectoryLayout {
+  double panel_height = 1.7;  // inches
+  int columns = 1;
+  std::vector<LegendEntry> legend = {};  // at the bottom of the figure
+};
+
+// How a measure over the heads of a run is summarised: the value of its line and its band.
+enum class Summary { mean, mean_and_deviation, mean_and_quartiles, median_and_quartiles };
+
+struct RunMeasure {
+  std::string name;  // the columns of the CSV are NAME_mean and so on
+  Summary summary;
+  LegendEntry look;
+  std::string quantity;       // quantity of the interval in errors.parquet
+  std::string heads = "all";  // heads of the interval: "all", "rope" or "nope"
+};
+
+// The CSV of a figure over runs: one row per run with summaries of measures over its heads.
+class RunTable {
+ public:
+  explicit RunTable(const Results& results) : results_(results) {}
+
+  // Adds a column with one number per run and returns its place, counted from 1.
+  int add(const std::string& name, std::vector<double> values);
+  // Adds the columns of a measure and returns the series that shows them: NAME_mean and NAME_std,
+  // or NAME_median, NAME_q25, NAME_q75 and NAME_mean; NAME_heads; and NAME_low and NAME_high if
+  // errors.parquet has the interval.
+  Series add_measure(const RunMeasure& measure, const RunGroups& groups);
+
+  // Sentence about the error bars for the caption; empty if there are none.
+  std::string bars_note() const;
+
+  // Completes a figure that has a title and a caption: draws the panels and sets its data. One
+  // column of panels is as wide as a column of a paper, two or more are as wide as its page.
+  Figure draw(Figure figure, const std::vector<TrajectoryPanel>& panels,
+              const TrajectoryLayout& layout) const;
+
+ private:
+  struct Column {
+    std::string name;
+    std::vector<double> values;  // (runs)
+  };
+
+  void add_interval(const RunMeasure& measure, Series& series);
+  Table table() const;
+
+  const Results& results_;
+  std::vector<Column> columns_;
+  bool bars_ = false;
+};
+
+}  // namespace qkscope
