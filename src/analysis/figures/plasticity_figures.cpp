@@ -18,7 +18,7 @@ constexpr std::int64_t kMeanLine = -1;   // value of the column "line" for the m
 constexpr std::size_t kMostPoints = 48;  // points of a head's line
 
 // Rows of the figure's CSV: first the means of all head groups, then the lines of all heads.
-struct Profiles {
+struct ProfileTable {
   Table table;
   std::size_t means = 0;                 // number of rows with means
   std::vector<std::size_t> first, last;  // (groups): rows of the heads' lines, inclusive
@@ -79,7 +79,7 @@ struct ProfilePoint {
   double ap_free() const { return mean_of(values[3]); }
 };
 
-void add_means(const Results& results, const PanelGroups& groups, Profiles& profiles) {
+void add_mean_lines(const Results& results, const PanelGroups& groups, ProfileTable& profiles) {
   const Frame& frame = results.frame("head_profile");
   const ProfileColumns columns(frame);
   const auto numbers = shared_bins(groups, frame);
@@ -101,7 +101,7 @@ void add_means(const Results& results, const PanelGroups& groups, Profiles& prof
 }
 
 // Adds a line of at most kMostPoints points for every head.
-void add_heads(const Results& results, const PanelGroups& groups, Profiles& profiles) {
+void add_head_lines(const Results& results, const PanelGroups& groups, ProfileTable& profiles) {
   const Frame& frame = results.frame("head_profile");
   const ProfileColumns columns(frame);
   const auto& layers = frame.integers("layer");
@@ -133,7 +133,7 @@ void add_heads(const Results& results, const PanelGroups& groups, Profiles& prof
 
 // Returns the plot command of one panel. The line of a head is drawn as vectors between consecutive
 // CSV rows. `every` limits gnuplot to the rows of one group, because a CSV may have 100,000 rows.
-std::string plot_profiles(const Profiles& profiles, std::size_t group) {
+std::string plot_profiles(const ProfileTable& profiles, std::size_t group) {
   std::string text = fmt::format(
       "l1 = -2\nx1 = 0\ny1 = 0\n"
       "plot data every ::{}::{} using (l0 = l1, x0 = x1, y0 = y1, l1 = $2, x1 = $3, y1 = $4, \\\n"
@@ -158,12 +158,12 @@ std::string plot_profiles(const Profiles& profiles, std::size_t group) {
 Figure plasticity_profile(const Results& results) {
   const Frame& frame = results.frame("head_profile");
   const PanelGroups groups(results, frame);
-  Profiles profiles;
+  ProfileTable profiles;
   profiles.table = empty_table(
       "integer panel, integer line, real position, real ap, real low, real high, real ap_free, "
       "integer layer, integer head, text model, text attention");
-  add_means(results, groups, profiles);
-  add_heads(results, groups, profiles);
+  add_mean_lines(results, groups, profiles);
+  add_head_lines(results, groups, profiles);
   Figure figure;
   figure.title = "Plasticity against query position";
   figure.caption = fmt::format(

@@ -38,25 +38,25 @@ struct DistanceBins {
   }
 };
 
-struct PairSum {
+struct PairMean {
   double weighted = 0;
   double weight = 0;
   std::int64_t pairs = 0;
 
   double mean() const { return weighted / weight; }
 };
-using PairPlace = std::array<std::int64_t, 3>;  // group, column, row
+using CellPlace = std::array<std::int64_t, 3>;  // group, column, row
 
 // Mean over the pairs of all heads of a group, cell by cell. Cells of a head are weighted by the
 // pairs they represent, not by the pairs that were sampled.
-std::map<PairPlace, PairSum> pooled_pairs(const PanelGroups& groups, const Frame& frame,
-                                          const char* value,
-                                          const std::vector<std::int64_t>& x_bins,
-                                          const std::vector<std::int64_t>& y_bins) {
+std::map<CellPlace, PairMean> pooled_pairs(const PanelGroups& groups, const Frame& frame,
+                                           const char* value,
+                                           const std::vector<std::int64_t>& x_bins,
+                                           const std::vector<std::int64_t>& y_bins) {
   const auto& values = frame.reals(value);
   const auto& pairs = frame.integers("n_pairs");
   const auto& weights = frame.has("n_eligible") ? frame.integers("n_eligible") : pairs;
-  std::map<PairPlace, PairSum> cells;
+  std::map<CellPlace, PairMean> cells;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
     if (std::isnan(values[row]) || pairs[row] == 0) continue;
     auto& sum = cells[{as_cell(groups.of_row[row]), x_bins[row], y_bins[row]}];

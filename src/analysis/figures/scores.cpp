@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kFewestRuns = 3;  // a correlation needs at least this many runs
 
 // Scores of one benchmark metric, for example "LongBench-Pro Overall".
-struct ScoreSet {
+struct BenchmarkScores {
   std::string name;
   std::map<std::size_t, double> of_run;
 };
@@ -29,7 +29,7 @@ std::vector<std::string> score_texts(const Table& table, const std::string& name
   return std::vector<std::string>(static_cast<std::size_t>(table.rows()));
 }
 
-Table read_scores(const std::string& path) {
+Table read_score_table(const std::string& path) {
   const auto names = read_csv_header(path);
   std::vector<CsvColumn> columns = {{"benchmark", Table::Type::text},
                                     {"model", Table::Type::text},
@@ -42,8 +42,8 @@ Table read_scores(const std::string& path) {
 }
 
 // Returns the index of the run with one of these names as its label or title, or nullopt.
-std::optional<std::size_t> run_named(const Results& results,
-                                     const std::vector<std::string>& names) {
+std::optional<std::size_t> find_run_named(const Results& results,
+                                          const std::vector<std::string>& names) {
   for (std::size_t i = 0; i < results.runs().size(); ++i) {
     const auto& run = results.runs()[i];
     for (const auto& name : names)
@@ -53,9 +53,9 @@ std::optional<std::size_t> run_named(const Results& results,
 }
 
 // Reads the scores of the runs whose drop is known. Sets with fewer than kFewestRuns are dropped.
-std::vector<ScoreSet> score_sets(const Results& results, const std::string& path,
-                                 const std::vector<double>& drops) {
-  const Table table = read_scores(path);
+std::vector<BenchmarkScores> read_benchmark_scores(const Results& results, const std::string& path,
+                                                   const std::vector<double>& drops) {
+  const Table table = read_score_table(path);
   const auto models = score_texts(table, "model");
   const auto study = score_texts(table, "model_in_study");
   const auto modes = score_texts(table, "mode");
@@ -63,10 +63,10 @@ std::vector<ScoreSet> score_sets(const Results& results, const std::string& path
   const auto benchmarks = score_texts(table, "benchmark");
   const auto metrics = score_texts(table, "metric");
   const auto& values = table.find("value")->reals;
-  std::vector<ScoreSet> sets;
+  std::vector<BenchmarkScores> sets;
   std::map<std::string, std::size_t> places;
   for (std::size_t row = 0; row < values.size(); ++row) {
-    const auto run = run_named(results, {study[row], models[row]});
+    const auto run = find_run_named(results, {study[row], models[row]});
     if (!run || std::isnan(values[row]) || std::isnan(drops[*run])) continue;
     std::string name = benchmarks[row] + " " + metrics[row];
     if (!lengths[row].empty() && lengths[row] != "all") name += " at " + lengths[row];
@@ -75,12 +75,12 @@ std::vector<ScoreSet> score_sets(const Results& results, const std::string& path
     if (fresh) sets.push_back({name, {}});
     sets[found->second].of_run.emplace(*run, values[row]);
   }
-  std::erase_if(sets, [](const ScoreSet& set) { return set.of_run.size() < kFewestRuns; });
+  std::erase_if(sets, [](const BenchmarkScores& set) { return set.of_run.size() < kFewestRuns; });
   return sets;
 }
 
 // Names the correlation with its 95 % interval for independent points (Fisher z-transformation).
-std::string score_title(const ScoreSet& set, double r) {
+std::string score_title(const BenchmarkScores& set, double r) {
   const auto title = fmt::format("{}: r = {:.2f}", set.name, r);
   if (set.of_run.size() < 4 || !(std::fabs(r) < 1)) return title;
   const double half = 1.96 / std::sqrt(static_cast<double>(set.of_run.size()) - 3);
@@ -96,7 +96,7 @@ struct ScorePoints {
   bool bars = false;
 };
 
-ScorePoints score_points(const Results& results, const std::vector<ScoreSet>& sets,
+ScorePoints score_points(const Results& results, const std::vector<BenchmarkScores>& sets,
                          const std::vector<double>& drops) {
   ScorePoints points;
   points.table = empty_table(
@@ -153,7 +153,7 @@ Figure ap_drop_vs_score(const Results& results) {
   if (path.empty()) return nothing_to_draw("it needs scores: --scores FILE.csv");
   const Frame& metrics = results.frame("head_metrics");
   const auto drops = means_of(metrics.group_by_run("ap_drop"));
-  const auto sets = score_sets(results, path, drops);
+  const auto sets = read_benchmark_scores(results, path, drops);
   if (sets.empty())
     return nothing_to_draw(
         fmt::format("{} has no score of {} or more of these runs", path, kFewestRuns));

@@ -37,7 +37,7 @@ std::string embed_picture(const std::string& folder, const std::string& name) {
   return "data:image/png;base64," + encode_base64(MappedFile(folder + "/" + name + ".png").bytes());
 }
 
-Json cell(const Table::Column& column, std::size_t row) {
+Json cell_json(const Table::Column& column, std::size_t row) {
   if (column.type == Table::Type::text) return column.texts[row];
   if (column.type != Table::Type::real) return column.integers[row];
   return std::isnan(column.reals[row]) ? Json() : Json(column.reals[row]);
@@ -50,7 +50,7 @@ Json table_json(const Table& table) {
   for (const auto& column : table.columns()) rows[0].push_back(column.name);
   for (std::size_t row = 0; row < static_cast<std::size_t>(table.rows()); ++row) {
     Json cells = Json::array();
-    for (const auto& column : table.columns()) cells.push_back(cell(column, row));
+    for (const auto& column : table.columns()) cells.push_back(cell_json(column, row));
     rows.push_back(std::move(cells));
   }
   return rows;

@@ -192,7 +192,7 @@ void run_head(const SharedInputs& shared, const QueryKeyMoments& layer, HeadRepo
         shared, query_model(shared, layer, queries, report.query.head, report.k_head), report);
 }
 
-void check_options(const AnalyzeOptions& options) {
+void check_statistics_options(const AnalyzeOptions& options) {
   if (options.max_tokens > 0)
     bad_input("{}: statistics have no rows to draw from; leave out --max-tokens",
               options.data_root);
@@ -351,7 +351,7 @@ bool is_statistics_folder(const std::string& folder) {
 }
 
 AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
-  check_options(options);
+  check_statistics_options(options);
   const Statistics s = read_statistics(options.data_root);
   if (s.moments.empty())
     bad_input("{}: these statistics have no moments (group A), from which the analyses follow",

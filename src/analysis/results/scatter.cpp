@@ -30,7 +30,7 @@ class PositionRanks {
     for (std::size_t i = 0; i < order_.size(); ++i) order_[next[bin(i)]++] = i;
   }
 
-  std::size_t at(std::size_t rank) {
+  std::size_t row_at(std::size_t rank) {
     const auto bin = static_cast<std::size_t>(std::upper_bound(begin_.begin(), begin_.end(), rank) -
                                               begin_.begin() - 1);
     if (!std::exchange(sorted_[bin], true))
@@ -57,15 +57,15 @@ std::vector<std::size_t> evenly_by_position(const Rows& rows, int count) {
   const auto wanted = std::min(total, static_cast<std::size_t>(count));
   std::vector<std::size_t> kept;
   for (std::size_t i = 0; i < wanted; ++i)  // the middle of each of `wanted` equal ranges of ranks
-    kept.push_back(ranks.at((2 * i + 1) * total / (2 * wanted)));
+    kept.push_back(ranks.row_at((2 * i + 1) * total / (2 * wanted)));
   return kept;
 }
 
 // Coordinate of a row along a direction, relative to `origin`; NaN without a direction.
-class Axis {
+class ScatterAxis {
  public:
-  Axis(const std::vector<double>* direction, const CentredRows& rows,
-       const std::vector<double>& origin) {
+  ScatterAxis(const std::vector<double>* direction, const CentredRows& rows,
+              const std::vector<double>& origin) {
     if (!direction || direction->empty()) return;
     projection_.emplace(rows, *direction);
     shift_ = dot(rows.mean, *direction);
@@ -105,11 +105,12 @@ Directions directions_of(const ScatterSource& source, int pairs) {
   return directions;
 }
 
-void add_side(HeadKind side, const CentredRows& rows, const std::vector<std::string>& tokens,
-              const std::vector<double>& pooled_mean, const Directions& directions, int count,
-              std::vector<ScatterPoint>& points) {
+void add_scatter_points(HeadKind side, const CentredRows& rows,
+                        const std::vector<std::string>& tokens,
+                        const std::vector<double>& pooled_mean, const Directions& directions,
+                        int count, std::vector<ScatterPoint>& points) {
   const std::vector<double> no_origin;
-  std::vector<Axis> axes;
+  std::vector<ScatterAxis> axes;
   for (std::size_t i = 0; i < 4; ++i)
     axes.emplace_back(directions.plane[i], rows, i < 2 ? no_origin : pooled_mean);
   for (const auto* direction : directions.components)
@@ -137,9 +138,10 @@ std::vector<ScatterPoint> scatter_points(const ScatterSource& source, int per_si
   const Directions directions = directions_of(source, pairs);
   std::vector<ScatterPoint> points;
   const auto& mean = source.pooled.mean;
-  add_side(HeadKind::query, source.queries, source.query_tokens, mean, directions, per_side,
-           points);
-  add_side(HeadKind::key, source.keys, source.key_tokens, mean, directions, per_side, points);
+  add_scatter_points(HeadKind::query, source.queries, source.query_tokens, mean, directions,
+                     per_side, points);
+  add_scatter_points(HeadKind::key, source.keys, source.key_tokens, mean, directions, per_side,
+                     points);
   return points;
 }
 

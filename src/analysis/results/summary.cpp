@@ -55,7 +55,7 @@ Json measure_means(const AnalysisRun& run, const std::vector<Measure>& measures)
 // Means over heads of the profile's deciles, quintiles and length bins. Groups that mix full and
 // sliding attention are left out.
 Json profile_bin_means(const AnalysisRun& run) {
-  struct Sum {
+  struct BinSum {
     double low = 0;
     double high = 0;
     double all = 0;  // heads
@@ -65,11 +65,11 @@ Json profile_bin_means(const AnalysisRun& run) {
   Json result = Json::object();
   for (const char* group : kHeadGroups) {
     if (!has_one_attention(run, group)) continue;
-    std::map<ProfileBinMean::Kind, std::map<int, Sum>> sums;
+    std::map<ProfileBinMean::Kind, std::map<int, BinSum>> sums;
     for (const auto& head : run.heads) {
       if (!head.plasticity || !in_group(head, group)) continue;
       for (const auto& mean : head.plasticity->profile_bin_means) {
-        Sum& sum = sums[mean.kind][mean.bin];
+        BinSum& sum = sums[mean.kind][mean.bin];
         sum.low += mean.low;
         sum.high += mean.high;
         sum.all += 1;

@@ -75,8 +75,8 @@ bool runs_analysis(const Json& options, const std::string& analysis) {
 }
 
 // Adds "NAME is OLD there, NEW here" where the values differ.
-void compare(const std::string& name, const Json& there, const Json& here,
-             std::vector<std::string>& differences) {
+void add_difference(const std::string& name, const Json& there, const Json& here,
+                    std::vector<std::string>& differences) {
   if (there != here)
     differences.push_back(fmt::format("{} is {} there, {} here", name, there.dump(), here.dump()));
 }
@@ -90,7 +90,7 @@ void compare_options(const Json& there, const Json& here, std::vector<std::strin
     const bool compared =
         analysis.empty() || (runs_analysis(there, analysis) && runs_analysis(here, analysis));
     if (key != "analyses" && compared)
-      compare(key, there.value(key, Json()), here.value(key, Json()), differences);
+      add_difference(key, there.value(key, Json()), here.value(key, Json()), differences);
   }
 }
 
@@ -105,12 +105,12 @@ void check_same_results(const std::string& folder, const Json& there, const Anal
   if (there.is_null()) return;
   std::vector<std::string> differences;
   try {
-    if (!label.empty()) compare("label", there.at("model"), label, differences);
-    compare("capture", there.at("data_root"), short_name(options.data_root), differences);
+    if (!label.empty()) add_difference("label", there.at("model"), label, differences);
+    add_difference("capture", there.at("data_root"), short_name(options.data_root), differences);
     const auto hash = capture_hash(options.data_root);
     if (differences.empty() && !hash.empty() && there.at("capture_hash") != hash)
       differences.emplace_back("the capture has changed since");
-    compare("qkscope", there.at("versions").at("qkscope"), version_string(), differences);
+    add_difference("qkscope", there.at("versions").at("qkscope"), version_string(), differences);
     compare_options(there.at("options"), options_json(options), differences);
   } catch (const Json::exception& error) {
     bad_input(
@@ -157,7 +157,7 @@ std::vector<MeanError> merge_errors(const std::string& folder,
   return merged;
 }
 
-bool is_empty(const Table::Column& column) {
+bool is_all_nan(const Table::Column& column) {
   return column.type == Table::Type::real &&
          std::ranges::all_of(column.reals, [](double x) { return std::isnan(x); });
 }
@@ -173,7 +173,7 @@ Table merge_scatter(const std::string& folder, const Table& table) {
   auto columns = wider ? earlier.columns() : table.columns();
   for (auto& column : columns)
     if (const auto* other = (wider ? table : earlier).find(column.name);
-        other != nullptr && is_empty(column))
+        other != nullptr && is_all_nan(column))
       column = *other;
   return Table(std::move(columns));
 }
@@ -233,7 +233,7 @@ void write_tables(const std::string& folder, const std::vector<ResultTable>& tab
 }
 
 // The error without the path of the head's file: equal for heads that fail for the same reason.
-std::string reason_of(const std::string& error) {
+std::string error_without_path(const std::string& error) {
   const auto end = error.find(".parquet: ");
   return end == std::string::npos ? error : error.substr(end);
 }
@@ -285,7 +285,7 @@ void report_failed_heads(const AnalysisRun& run, const std::string& folder) {
       if (head.error.empty()) continue;
       ++failed;
       if (head.error_kind == ErrorKind::failure) kind = ErrorKind::failure;
-      by_reason[reason_of(head.error)].push_back(&head);
+      by_reason[error_without_path(head.error)].push_back(&head);
     }
     if (failed == 0) return;
     for (const auto& [reason, heads] : by_reason)
