@@ -198,6 +198,31 @@ TEST(CpuTargets, TargetsWithoutFusedMultiplyAddsDifferByRoundingOnly) {
   });
 }
 
+TEST(CpuTargets, WeightedSumsMatchPlainLoops) {
+  for_each_cpu_target([&](const std::string&) {
+    for (const std::size_t cols : {1, 7, 8, 21}) {
+      std::vector<float> x;
+      for (std::size_t i = 0; i < 5 * cols; ++i)
+        x.push_back(std::sin(0.7F * static_cast<float>(i)));
+      std::vector<WeightedRow> rows;
+      for (std::size_t i = 0; i < 5; ++i)
+        rows.push_back(
+            {x.data() + i * cols, 0.3 + static_cast<double>(i), 1 - 0.4 * static_cast<double>(i)});
+      std::vector<double> sums(3 * cols, -1);
+      weighted_sums(rows, static_cast<std::int64_t>(cols), sums.data());
+      for (std::size_t j = 0; j < cols; ++j) {
+        double expected[3] = {};
+        for (const auto& row : rows) {
+          expected[0] += row.weight * row.x[j];
+          expected[1] += row.moment * row.x[j];
+          expected[2] += row.weight * row.x[j] * row.x[j];
+        }
+        for (std::size_t k = 0; k < 3; ++k) EXPECT_NEAR(sums[k * cols + j], expected[k], 1e-13);
+      }
+    }
+  });
+}
+
 // Every number of lanes; lanes that begin and end inside of a line count only there.
 TEST(CpuTargets, PlasticityAlongLinesAgreesWithNormalCdf) {
   const std::vector<std::int32_t> column = {3, 3, 3, 3, 3, 4, 4, 5, 5, 5, 6, 6};

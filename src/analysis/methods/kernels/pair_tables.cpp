@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "analysis/methods/kernels/eligible_keys.h"
 #include "analysis/methods/kernels/pair_heatmap.h"
 #include "base/core/numbers.h"
 #include "base/numerics/normal.h"
@@ -85,8 +84,7 @@ class PlasticityAtPoints {
 // Sums over all eligible pairs of each point by text, and the heatmap.
 class ProfileSums {
  public:
-  ProfileSums(const SortedKeys& keys, const QuerySide& queries, double extent,
-              const PlasticityOptions& options);
+  ProfileSums(const PairSource& source, const PlasticityOptions& options);
 
   // Adds all pairs of texts [first, end) at the points with at most max_pairs eligible pairs.
   void add_texts(const KeyTile& block, std::int64_t first, std::int64_t end);
@@ -113,7 +111,7 @@ class ProfileSums {
   const SortedKeys& keys_;
   const QueryPoints& points_;
   const PlasticityOptions& options_;
-  EligibleKeys keys_before_;
+  const EligibleKeys& keys_before_;
   std::vector<std::int64_t> eligible_;  // (points): number of eligible pairs
   std::vector<std::int32_t>
       first_column_;                       // (points + 1): smallest column of this and later points
@@ -126,27 +124,26 @@ class ProfileSums {
   PairEvaluator evaluator_;
 };
 
-ProfileSums::ProfileSums(const SortedKeys& keys, const QuerySide& queries, double extent,
-                         const PlasticityOptions& options)
-    : keys_(keys),
-      points_(queries.points),
+ProfileSums::ProfileSums(const PairSource& source, const PlasticityOptions& options)
+    : keys_(source.by_bin),
+      points_(source.at_bins.points),
       options_(options),
-      keys_before_(keys, queries.points, options.sliding_window),
-      first_column_(queries.points.column),
-      last_column_(queries.points.column),
-      plasticity_(queries.points),
-      sums_(keys.examples(), queries.points.size()),
-      heatmap_(extent, options.heatmap_bins, queries.points.position),
-      evaluator_(queries.columns, [this](const PairLines& lines) { take(lines); }) {
-  first_column_.push_back(static_cast<std::int32_t>(queries.columns.size()));
+      keys_before_(source.eligible),
+      first_column_(points_.column),
+      last_column_(points_.column),
+      plasticity_(points_),
+      sums_(keys_.examples(), points_.size()),
+      heatmap_(source.extent, options.heatmap_bins, points_.position),
+      evaluator_(source.at_bins.columns, [this](const PairLines& lines) { take(lines); }) {
+  const auto columns = static_cast<std::int32_t>(source.at_bins.columns.size());
+  first_column_.push_back(columns);
   last_column_.insert(last_column_.begin(), -1);
   for (auto c = points_.column.size(); c > 0; --c)
     first_column_[c - 1] = std::min(first_column_[c - 1], first_column_[c]);
-  const auto most = static_cast<std::int32_t>(queries.columns.size()) - 1;
   for (std::size_t c = 1; c < last_column_.size(); ++c)
-    last_column_[c] = std::max(std::min(last_column_[c] + 1, most), last_column_[c - 1]);
+    last_column_[c] = std::max(std::min(last_column_[c] + 1, columns - 1), last_column_[c - 1]);
   eligible_.resize(points_.column.size());
-  for (std::int64_t e = 0; e < keys.examples(); ++e)
+  for (std::int64_t e = 0; e < keys_.examples(); ++e)
     for (std::int64_t c = 0; c < points_.size(); ++c)
       eligible_[static_cast<std::size_t>(c)] += keys_before_.at(e, c).pairs();
   for (std::int64_t c = 0; c < points_.size(); ++c) {
@@ -446,7 +443,7 @@ PairGroups ExampleSums::grouped(const TextGroups& groups,
 
 PairTables pair_tables(const PairSource& source, const PlasticityOptions& options) {
   BucketPairs buckets(source.by_bucket, source.at_buckets, options);
-  ProfileSums profile(source.by_bin, source.at_bins, source.extent, options);
+  ProfileSums profile(source, options);
   for_each_tile(source.keys, source.by_bin, [&](const KeyTile& tile, auto first, auto end) {
     profile.add_texts(tile, first, end);
   });
