@@ -4,7 +4,9 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
+#include "analysis/methods/kernels/preference_kernels.h"
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"
 #include "base/numerics/random.h"
@@ -13,6 +15,10 @@ namespace qkscope {
 namespace {
 
 constexpr std::int64_t kKeysPerText = 16;  // at most; more are drawn at random
+
+std::size_t words_of(std::int64_t queries) {
+  return static_cast<std::size_t>((queries + 31) / 32);
+}
 
 // The texts of a bin that are compared, and the eligible pairs that they stand for.
 struct ChosenText {
@@ -27,18 +33,16 @@ class BinQueries {
 
   std::int64_t size() const { return size_; }
   const FloatMatrix& columns() const { return columns_; }
-  std::int64_t words() const { return (size_ + 63) / 64; }
-  // (groups): bits of the queries of each group in one word of 64 queries.
-  const std::uint64_t* masks(std::size_t word) const {
-    return masks_.data() + word * counts_.size();
-  }
-  std::int64_t count(int group) const { return counts_[static_cast<std::size_t>(group)]; }
+  // (words, groups padded): bits of the queries of each group, 32 queries per word.
+  std::span<const std::uint32_t> masks() const { return masks_; }
+  // (groups padded): the queries outside of each group.
+  std::span<const double> others() const { return others_; }
 
  private:
   std::int64_t size_ = 0;
   FloatMatrix columns_;
-  std::vector<std::uint64_t> masks_;  // (words, groups)
-  std::vector<std::int64_t> counts_;  // (groups)
+  std::vector<std::uint32_t> masks_;
+  std::vector<double> others_;
 };
 
 void BinQueries::take(const FreeSource& source, std::size_t bin) {
@@ -46,9 +50,13 @@ void BinQueries::take(const FreeSource& source, std::size_t bin) {
   const auto& rows = queries.rows_of_bin[bin];
   const auto dim = queries.vectors.cols;
   size_ = std::ssize(rows);
-  columns_ = FloatMatrix(dim, size_ + kNarrowPadding);
-  masks_.assign(static_cast<std::size_t>(source.texts.size() * words()), 0);
-  counts_.assign(static_cast<std::size_t>(source.texts.size()), 0);
+  columns_.rows = dim;
+  columns_.cols = size_ + kNarrowPadding;  // the padding keeps old numbers
+  columns_.data.resize(static_cast<std::size_t>(dim * columns_.cols));
+  const auto groups = static_cast<std::size_t>(source.texts.size());
+  others_.assign(round_up_groups(groups), 0);
+  std::fill_n(others_.begin(), groups, static_cast<double>(size_));
+  masks_.assign(others_.size() * words_of(size_), 0);
   const auto knot = source.model.knots.knot[bin];
   const double fraction = source.model.knots.fraction[bin];
   std::vector<double> slope(source.model.slope.row(knot), source.model.slope.row(knot) + dim);
@@ -64,10 +72,10 @@ void BinQueries::take(const FreeSource& source, std::size_t bin) {
       const auto at = static_cast<std::size_t>(j);
       columns_(j, i) = static_cast<float>(x[j] + queries.mean[at] + move * slope[at]);
     }
-    const auto group = queries.group[static_cast<std::size_t>(row)];
-    masks_[static_cast<std::size_t>(i / 64 * source.texts.size() + group)] |= std::uint64_t{1}
-                                                                              << (i % 64);
-    counts_[static_cast<std::size_t>(group)] += 1;
+    const auto group = static_cast<std::size_t>(queries.group[static_cast<std::size_t>(row)]);
+    masks_[static_cast<std::size_t>(i / 32) * others_.size() + group] |= std::uint32_t{1}
+                                                                         << (i % 32);
+    others_[group] -= 1;
   }
 }
 
@@ -84,11 +92,12 @@ struct BinSums {
 
 class FreeProfile {
  public:
-  FreeProfile(const FreeSource& source, const PlasticityOptions& options, QueryPoints points)
+  // `eligible`: keys before each bin.
+  FreeProfile(const FreeSource& source, const PlasticityOptions& options,
+              const EligibleKeys& eligible)
       : source_(source),
         options_(options),
-        points_(std::move(points)),
-        eligible_(source.sorted, points_, options.sliding_window),
+        eligible_(eligible),
         groups_(options.replicates ? source.texts.size() : 0) {}
 
   // `gaussian`: mean over all pairs of the bin.
@@ -98,43 +107,41 @@ class FreeProfile {
   std::vector<ChosenText> choose(std::int64_t point, Random& random);
   void score(const ChosenText& text, Random& random);
   std::int64_t add_pairs();
-  void add_without_groups(std::int64_t prefer);
   void take_bits(std::int64_t first, std::int64_t second);
 
   const FreeSource& source_;
   const PlasticityOptions& options_;
-  QueryPoints points_;  // one per bin
-  EligibleKeys eligible_;
+  const EligibleKeys& eligible_;
   int groups_;
   BinQueries queries_;
-  bool all_keys_ = false;              // of the bin at hand: nothing is sampled
-  std::int64_t keys_ = 0;              // of the text at hand
-  double equal_pairs_ = 0;             // of the text at hand: pairs of equal keys
-  std::vector<float> gathered_;        // (keys, dim): where a text has too many
-  std::vector<float> scores_;          // (keys, queries)
-  std::vector<std::uint64_t> bits_;    // (words): queries that prefer the first key
-  std::vector<std::int64_t> without_;  // (groups): sum of k (n - k) over the text's pairs
-  std::vector<std::int64_t> rest_;     // (groups): k without the group's queries
+  bool all_keys_ = false;            // of the bin at hand: nothing is sampled
+  std::int64_t keys_ = 0;            // of the text at hand
+  double equal_pairs_ = 0;           // of the text at hand: pairs of equal keys
+  std::vector<float> gathered_;      // (keys, dim): where a text has too many
+  std::vector<float> scores_;        // (keys, queries)
+  std::vector<std::uint32_t> bits_;  // (words): queries that prefer the first key
+  std::vector<double> without_;      // (groups padded): sum of k (n - k) over the text's pairs
+  std::vector<ChosenText> all_;      // texts that hold a pair at the bin at hand
 };
 
 std::vector<ChosenText> FreeProfile::choose(std::int64_t point, Random& random) {
-  std::vector<ChosenText> all;
+  all_.clear();
   std::int64_t keys = 0;  // at most kKeysPerText of every text
   std::int64_t total = 0;
   for (std::int64_t e = 0; e < source_.sorted.examples(); ++e) {
     const KeyRange range = eligible_.at(e, point);
     if (range.pairs() == 0) continue;
-    all.push_back({e, range});
+    all_.push_back({e, range});
     keys += std::min(kKeysPerText, range.end - range.begin);
     total += range.end - range.begin;
   }
   all_keys_ = total <= options_.free_keys;
-  if (keys <= options_.free_keys) return all;
+  if (keys <= options_.free_keys) return all_;
   // Texts at even steps from a random start: the sample covers all groups of texts evenly.
   const double step = static_cast<double>(keys) / static_cast<double>(options_.free_keys);
   std::vector<ChosenText> chosen;
-  for (double at = step * random.uniform(); at < static_cast<double>(all.size()); at += step)
-    chosen.push_back(all[static_cast<std::size_t>(at)]);
+  for (double at = step * random.uniform(); at < static_cast<double>(all_.size()); at += step)
+    chosen.push_back(all_[static_cast<std::size_t>(at)]);
   return chosen;
 }
 
@@ -162,31 +169,20 @@ void FreeProfile::score(const ChosenText& text, Random& random) {
 void FreeProfile::take_bits(std::int64_t first, std::int64_t second) {
   const float* const x = scores_.data() + first * queries_.size();
   const float* const y = scores_.data() + second * queries_.size();
-  for (std::int64_t word = 0; word < queries_.words(); ++word) {
-    const auto begin = word * 64;
-    const auto count = std::min<std::int64_t>(64, queries_.size() - begin);
-    std::uint8_t prefers[64] = {};
+  for (std::size_t word = 0; word < bits_.size(); ++word) {
+    const auto begin = static_cast<std::int64_t>(word) * 32;
+    const auto count = std::min<std::int64_t>(32, queries_.size() - begin);
+    std::uint8_t prefers[32] = {};
     for (std::int64_t i = 0; i < count; ++i) prefers[i] = x[begin + i] > y[begin + i] ? 1 : 0;
     // Each product gathers eight bytes of 0 or 1 into the bits of its highest byte.
     std::uint64_t bits = 0;
-    for (int eight = 0; eight < 8; ++eight) {
+    for (int eight = 0; eight < 4; ++eight) {
       std::uint64_t bytes = 0;
       std::memcpy(&bytes, prefers + 8 * eight, 8);
       bits |= (bytes * 0x0102040810204080U >> 56) << (8 * eight);
     }
-    bits_[static_cast<std::size_t>(word)] = bits;
+    bits_[word] = static_cast<std::uint32_t>(bits);
   }
-}
-
-void FreeProfile::add_without_groups(std::int64_t prefer) {
-  const auto groups = without_.size();
-  std::fill(rest_.begin(), rest_.end(), prefer);
-  for (std::size_t word = 0; word < bits_.size(); ++word) {
-    const std::uint64_t* const masks = queries_.masks(word);
-    for (std::size_t g = 0; g < groups; ++g) rest_[g] -= std::popcount(bits_[word] & masks[g]);
-  }
-  for (std::size_t g = 0; g < groups; ++g)
-    without_[g] += rest_[g] * (queries_.size() - queries_.count(static_cast<int>(g)) - rest_[g]);
 }
 
 // Returns the sum of k (n - k) over the text's pairs, where k of the n queries prefer the first
@@ -208,7 +204,8 @@ std::int64_t FreeProfile::add_pairs() {
         continue;
       }
       sum += prefer * (n - prefer);
-      add_without_groups(prefer);
+      if (!without_.empty())
+        add_products_without(bits_, queries_.masks(), queries_.others(), without_);
     }
   return sum;
 }
@@ -221,18 +218,17 @@ BinSums FreeProfile::bin(std::size_t bin, std::int64_t gaussian_point, double ga
   sums.gaussian_without.resize(groups);
   queries_.take(source_, bin);
   if (queries_.size() < 2) return sums;
-  bits_.assign(static_cast<std::size_t>(queries_.words()), 0);
+  bits_.assign(words_of(queries_.size()), 0);
   Random random(options_.seed ^ (static_cast<std::uint64_t>(bin + 1) << 40));
   for (const auto& text : choose(static_cast<std::int64_t>(bin), random)) {
     score(text, random);
     const int group = source_.texts.of(source_.sorted.text[static_cast<std::size_t>(text.example)]);
-    without_.assign(groups, 0);
-    rest_.resize(groups);
+    without_.assign(groups > 0 ? queries_.others().size() : 0, 0);
     const auto pairs = keys_ * (keys_ - 1) / 2;
     const auto evaluated = static_cast<double>(pairs);
     const double weight = static_cast<double>(text.keys.pairs());
     const auto products = add_pairs();
-    const auto plasticity = [&](std::int64_t sum, std::int64_t count) {
+    const auto plasticity = [&](double sum, double count) {
       return (unbiased_plasticity(sum, count) + equal_pairs_) / evaluated;
     };
     const double modelled = gaussian_point < 0 ? 0
@@ -240,10 +236,11 @@ BinSums FreeProfile::bin(std::size_t bin, std::int64_t gaussian_point, double ga
                                                      text.example, gaussian_point, gaussian);
     sums.pairs += evaluated;
     sums.weight += weight;
-    sums.free += weight * plasticity(products, queries_.size());
+    sums.free +=
+        weight * plasticity(static_cast<double>(products), static_cast<double>(queries_.size()));
     sums.gaussian += weight * modelled;
     for (std::size_t g = 0; g < groups; ++g) {
-      const auto rest = queries_.size() - queries_.count(static_cast<int>(g));
+      const double rest = queries_.others()[g];
       if (static_cast<int>(g) == group || rest < 2) continue;
       sums.weight_without[g] += weight;
       sums.free_without[g] += weight * plasticity(without_[g], rest);
@@ -270,11 +267,15 @@ double gaussian_without(const PairGroups& pairs, std::size_t points, std::size_t
 
 void add_free_profile(const FreeSource& source, const PlasticityOptions& options,
                       PlasticityResult& result) {
-  QueryPoints points;
-  for (const auto& bin : source.bins) points.add(bin.bin, bin.position, 0, 0);
-  FreeProfile profile(source, options, std::move(points));
   const auto& modelled = source.model.side.points.bin;
   const auto bins = source.bins.size();
+  std::optional<EligibleKeys> at_bins;  // where bins without a model need their own
+  if (modelled.size() < bins) {
+    QueryPoints points;
+    for (const auto& bin : source.bins) points.add(bin.bin, bin.position, 0, 0);
+    at_bins.emplace(source.sorted, points, options.sliding_window);
+  }
+  FreeProfile profile(source, options, at_bins ? *at_bins : source.eligible);
   auto& replicates = result.profile_without;
   replicates.free.assign(replicates.value.size(), kNan);
   std::size_t next = 0;  // point of the Gaussian profile

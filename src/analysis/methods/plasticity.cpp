@@ -131,8 +131,9 @@ PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const Cent
   const SortedKeys by_bin = sort_by_bin(keys.source, grid, by_bucket);
   const FloatMatrix turned_keys = turned_rows<float>(keys, model, by_bin.row);
   const KeyTile all_keys(turned_keys);
+  const EligibleKeys eligible(by_bin, profile.side.points, options.sliding_window);
   auto tables = pair_tables({all_keys, keys, model, by_bucket, by_bin, linear_at_buckets(model),
-                             profile.side, buckets, texts, result.profile_context},
+                             profile.side, eligible, buckets, texts, result.profile_context},
                             options);
   result.table = std::move(tables.buckets);
   result.ap_overall = mean_of_table(result.table);
@@ -140,9 +141,10 @@ PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const Cent
   if (rows) {
     if (options.replicates)
       result.profile_without = profile_without_groups(
-          {*rows, profile, bins, all_keys, by_bin, texts, tables.profile.groups}, options);
-    add_free_profile({*rows, profile, bins, all_keys, by_bin, texts, tables.profile}, options,
-                     result);
+          {*rows, profile, bins, all_keys, by_bin, eligible, texts, tables.profile.groups},
+          options);
+    add_free_profile({*rows, profile, bins, all_keys, by_bin, eligible, texts, tables.profile},
+                     options, result);
   }
   summarise_profile(options, result);
   result.heatmap = std::move(tables.profile.heatmap);

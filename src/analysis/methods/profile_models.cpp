@@ -226,17 +226,10 @@ LocalKnots local_knots(std::span<const QueryBin> bins, const BucketRanges& bucke
   return knots;
 }
 
-ColumnFits ProfileModel::deviation(int group) const {
-  const auto moved = [&](const GroupedFits& from) {
-    ColumnFits rest = from.without(group);
-    const ColumnFits all = from.without(-1);
-    add_scaled(-1, all.mean.data, rest.mean.data);
-    add_scaled(-1, all.variance.data, rest.variance.data);
-    return rest;
-  };
-  ColumnFits result = moved(*fits);
+ColumnFits ProfileModel::fits_without(int group) const {
+  ColumnFits result = fits->without(group);
   if (!line) return result;
-  const ColumnFits along = moved(*line);
+  const ColumnFits along = line->without(group);
   for (std::int64_t c = 0; c < result.mean.rows; ++c) {
     result.mean(c, 0) = along.mean(c, 0);
     result.variance(c, 0) = along.variance(c, 0);

@@ -45,8 +45,8 @@ struct ProfileModel {
   Matrix slope;                     // (knots, dim): slopes of the local fits; empty without rows
   LocalKnots knots;
 
-  // Change of every column's mean and variance when a group of texts is left out.
-  ColumnFits deviation(int group) const;
+  // The fits of the columns without a group of texts; -1: with all.
+  ColumnFits fits_without(int group) const;
 };
 
 // Builds the model that options.profile_model selects. Without rows (`queries` null) `local`

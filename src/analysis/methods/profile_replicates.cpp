@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <numeric>
-#include <utility>
 #include <vector>
 
 #include "base/core/numbers.h"
@@ -20,31 +18,6 @@ double plasticity_slope(double z) {
   return 4 * density * (1 - 2 * normal_cdf(z));
 }
 
-std::vector<float> in_float(const std::vector<double>& x) {
-  return {x.begin(), x.end()};
-}
-
-// Mean and variance of q . (x - y) for queries with independent coordinates, in float32: the
-// gradients are averages over a sample of pairs.
-std::pair<double, double> mean_and_variance(const float* x, const float* y,
-                                            std::span<const float> mean,
-                                            std::span<const float> variance) {
-  constexpr std::size_t kSums = 8;  // running sums, so that the compiler vectorises the loop
-  float means[kSums] = {};
-  float variances[kSums] = {};
-  const auto add = [&](std::size_t j, std::size_t k) {
-    const float delta = x[j] - y[j];
-    means[k] += mean[j] * delta;
-    variances[k] += variance[j] * (delta * delta);
-  };
-  std::size_t j = 0;
-  for (; j + kSums <= mean.size(); j += kSums)
-    for (std::size_t k = 0; k < kSums; ++k) add(j + k, k);
-  for (; j < mean.size(); ++j) add(j, 0);
-  return {std::accumulate(means, means + kSums, 0.0),
-          std::accumulate(variances, variances + kSums, 0.0)};
-}
-
 // Gradient of the mean plasticity at one point by the mean and the variance of its queries.
 struct Gradient {
   std::vector<double> mean;      // (dim)
@@ -54,40 +27,46 @@ struct Gradient {
 class GradientSampler {
  public:
   GradientSampler(const ProfileSource& source, const PlasticityOptions& options)
-      : source_(source),
-        options_(options),
-        points_(source.model.side.points),
-        eligible_(source.sorted, points_, options.sliding_window) {}
+      : source_(source), options_(options), points_(source.model.side.points) {}
 
   Gradient at(std::int64_t point) const {
     const auto dim = static_cast<std::size_t>(source_.keys.dim);
     const auto& columns = source_.model.side.columns;
-    const std::vector<float> mean = in_float(between(columns.mean, point));
-    const std::vector<float> variance = in_float(between(columns.variance, point));
+    const std::vector<double> mean = between(columns.mean, point);
+    const std::vector<double> variance = between(columns.variance, point);
+    // In float32: the gradients are averages over a sample of pairs.
+    std::vector<float> delta(dim);
+    std::vector<float> squares(dim);
     std::vector<float> by_mean(dim);  // sums over pairs
     std::vector<float> by_variance(dim);
-    double pairs = 0;
-    for_each_pair(point, [&](const Pair& pair) {
-      const float* const x = source_.keys.row(pair.first);
-      const float* const y = source_.keys.row(pair.second);
-      pairs += 1;
-      const auto [m, v] = mean_and_variance(x, y, mean, variance);
-      if (!(v > 0)) return;
+    const std::vector<Pair> pairs = sample(point);
+    for (std::size_t p = 0; p < pairs.size(); ++p) {
+      if (p + kAhead < pairs.size()) {
+        fetch(source_.keys.row(pairs[p + kAhead].first), dim);
+        fetch(source_.keys.row(pairs[p + kAhead].second), dim);
+      }
+      const float* const x = source_.keys.row(pairs[p].first);
+      const float* const y = source_.keys.row(pairs[p].second);
+      for (std::size_t j = 0; j < dim; ++j) {
+        delta[j] = x[j] - y[j];
+        squares[j] = delta[j] * delta[j];
+      }
+      const double v = dot(squares, variance);
+      if (!(v > 0)) continue;
       const double inverse = 1 / std::sqrt(v);
-      const double z = m * inverse;
+      const double z = dot(delta, mean) * inverse;
       const double slope = plasticity_slope(z);
       const auto per_delta = static_cast<float>(slope * inverse);
       const auto per_square = static_cast<float>(-0.5 * slope * z / v);
       for (std::size_t j = 0; j < dim; ++j) {
-        const float delta = x[j] - y[j];
-        by_mean[j] += per_delta * delta;
-        by_variance[j] += per_square * delta * delta;
+        by_mean[j] += per_delta * delta[j];
+        by_variance[j] += per_square * squares[j];
       }
-    });
+    }
     Gradient gradient{{by_mean.begin(), by_mean.end()}, {by_variance.begin(), by_variance.end()}};
-    for (std::size_t j = 0; j < dim && pairs > 0; ++j) {
-      gradient.mean[j] /= pairs;
-      gradient.variance[j] /= pairs;
+    for (std::size_t j = 0; j < dim && !pairs.empty(); ++j) {
+      gradient.mean[j] /= static_cast<double>(pairs.size());
+      gradient.variance[j] /= static_cast<double>(pairs.size());
     }
     return gradient;
   }
@@ -105,30 +84,38 @@ class GradientSampler {
   }
 
  private:
+  static constexpr std::size_t kAhead = 4;  // pairs
+
+  // Prefetches a key: keys of a sample are scattered in memory.
+  static void fetch(const float* key, std::size_t dim) {
+    constexpr std::size_t kLine = 16;  // floats per cache line
+    for (std::size_t j = 0; j < dim; j += kLine) __builtin_prefetch(key + j);
+  }
+
   // replicate_pairs of the point's pairs, at even steps from a random start; or all.
-  template <typename Body>
-  void for_each_pair(std::int64_t point, const Body& body) const {
+  std::vector<Pair> sample(std::int64_t point) const {
+    std::vector<Pair> pairs;
     std::int64_t total = 0;
     for (std::int64_t e = 0; e < source_.sorted.examples(); ++e)
-      total += eligible_.at(e, point).pairs();
-    if (total == 0) return;
+      total += source_.eligible.at(e, point).pairs();
+    if (total == 0) return pairs;
     const double step =
         std::max(1.0, static_cast<double>(total) / static_cast<double>(options_.replicate_pairs));
     Random random(options_.seed ^ (static_cast<std::uint64_t>(point + 1) << 32));
     double next = step > 1 ? step * random.uniform() : 0;
     std::int64_t before = 0;
     for (std::int64_t e = 0; e < source_.sorted.examples(); ++e) {
-      const KeyRange range = eligible_.at(e, point);
+      const KeyRange range = source_.eligible.at(e, point);
       for (; next < static_cast<double>(before + range.pairs()); next += step)
-        body(range.pair(std::min(static_cast<std::int64_t>(next), total - 1) - before));
+        pairs.push_back(range.pair(std::min(static_cast<std::int64_t>(next), total - 1) - before));
       before += range.pairs();
     }
+    return pairs;
   }
 
   const ProfileSource& source_;
   const PlasticityOptions& options_;
   const QueryPoints& points_;
-  EligibleKeys eligible_;
 };
 
 // Change of the profile at the model's points without the queries of each group: (groups, points).
@@ -146,8 +133,11 @@ Matrix model_changes(const ProfileSource& source, const PlasticityOptions& optio
       gradients.push_back(sampler.at(p));
     }
   Matrix changes(source.texts.size(), points.size());
+  const ColumnFits all = source.model.fits_without(-1);
   for (int g = 0; g < source.texts.size(); ++g) {
-    const ColumnFits moved = source.model.deviation(g);
+    ColumnFits moved = source.model.fits_without(g);
+    add_scaled(-1, all.mean.data, moved.mean.data);
+    add_scaled(-1, all.variance.data, moved.variance.data);
     double* const change = changes.row(g);
     for (std::size_t a = 0; a < anchors.size(); ++a) {
       const auto at = anchors[a];

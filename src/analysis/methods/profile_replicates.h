@@ -18,6 +18,7 @@ struct ProfileSource {
   std::span<const QueryBin> bins;
   KeyTile keys;  // all
   const SortedKeys& sorted;
+  const EligibleKeys& eligible;  // at the model's points
   const TextGroups& texts;
   const PairGroups& pairs;  // over the model's points
 };

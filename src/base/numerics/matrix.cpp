@@ -40,18 +40,18 @@ Matrix semidefinite_cholesky(const Matrix& matrix) {
   QKSCOPE_ASSERT(matrix.rows == matrix.cols);
   const auto n = matrix.rows;
   Matrix root(n, n);
-  for (std::int64_t i = 0; i < n; ++i) {
+  std::vector<double> known(static_cast<std::size_t>(n));
+  for (std::int64_t j = 0; j < n; ++j) {
+    // Elements from column j on are still 0, so products of whole rows are those of the elements
+    // before.
+    const std::span<const double> row(root.row(j), known.size());
+    dots(row.data(), n - j, row, known.data());
     // A smaller remainder is rounding error: the previous rows span this direction.
-    const double negligible = 1e-13 * matrix(i, i);
-    for (std::int64_t j = 0; j <= i; ++j) {
-      const auto before = static_cast<std::size_t>(j);
-      const double rest = matrix(i, j) - dot(std::span<const double>(root.row(i), before),
-                                             std::span<const double>(root.row(j), before));
-      if (j == i)
-        root(i, i) = rest > negligible ? std::sqrt(rest) : 0;
-      else
-        root(i, j) = root(j, j) > 0 ? rest / root(j, j) : 0;
-    }
+    const double rest = matrix(j, j) - known[0];
+    if (!(rest > 1e-13 * matrix(j, j))) continue;
+    root(j, j) = std::sqrt(rest);
+    for (auto i = j + 1; i < n; ++i)
+      root(i, j) = (matrix(i, j) - known[static_cast<std::size_t>(i - j)]) / root(j, j);
   }
   return root;
 }

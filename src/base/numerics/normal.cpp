@@ -11,6 +11,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "base/numerics/kernel_helpers-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace qkscope::HWY_NAMESPACE {
 namespace {
@@ -157,32 +159,86 @@ void erfc_kernel(double* z, std::size_t count) {
 constexpr float kPlasticity[] = {1.0F,           0.159153864F,    0.0102773225F,  0.000394114875F,
                                  1.84215296e-5F, 1.47551532e-07F, 1.60510982e-08F};
 
-HWY_INLINE hn::Vec<hn::CappedTag<float, 4>> plasticity_of_four(hn::Vec<hn::CappedTag<float, 4>> z) {
-  const hn::CappedTag<float, 4> d;
+using Floats = hn::CappedTag<float, kLaneStep>;
+
+// In units of kPlasticityUnit.
+HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, Floats>> plasticity_of(hn::Vec<Floats> z) {
+  constexpr float kRootOfUnits = 1 << 12;
+  const Floats d;
   const auto square = hn::Mul(z, z);
   auto sum = hn::Set(d, kPlasticity[6]);
 #pragma GCC unroll 8
   for (int term = 5; term >= 0; --term)
     sum = hn::MulAdd(sum, square, hn::Set(d, kPlasticity[term]));
-  const auto root = hn::Div(hn::Set(d, 1), hn::Mul(sum, sum));
-  return hn::Mul(root, root);
+  const auto root = hn::Div(hn::Set(d, kRootOfUnits), hn::Mul(sum, sum));
+  return hn::BitCast(hn::Rebind<std::uint32_t, Floats>(), hn::NearestInt(hn::Mul(root, root)));
 }
 
-// Writes whole vectors: the numbers past the end of a line are overwritten by the next line.
-void along_kernel(const ZLines& lines, float* out) {
-  const hn::CappedTag<float, 4> d;
-  for (auto i = lines.first; i < lines.end;) {
-    const auto line = lines.line[i] - lines.first_line;
-    const auto start = hn::Set(d, lines.start[line]);
-    const auto slope = hn::Set(d, lines.slope[line]);
-    const auto end = std::min<std::int64_t>(lines.line_end[i], lines.end);
-    for (auto at = i; at < end; at += 4)
-      hn::StoreU(hn::MulAdd(slope, hn::LoadU(d, lines.shift + at), start), d,
-                 out + (at - lines.first));
-    i = end;
+// Lanes are pairs, so that z on a line is one multiply-add with numbers that stay in registers.
+template <int kVectors>
+HWY_INLINE void along_lines(const ZLines& lines, const LanePoints& points, std::uint32_t* running,
+                            std::uint32_t* total) {
+  const Floats d;
+  const hn::Rebind<std::uint32_t, Floats> units;
+  const hn::Rebind<std::int32_t, Floats> numbers;
+  constexpr std::int64_t kLanes = kVectors * kLaneStep;
+  hn::Vec<decltype(units)> sum[kVectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) sum[v] = hn::Zero(units);
+  const auto store_sums = [&]() HWY_ATTR {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[v], units, running + v * kLaneStep);
+    running += kLanes;
+  };
+  // Points [first, end) of one line, all of which count at every lane if `whole`.
+  const auto add_points = [&](std::int32_t first, std::int32_t end, auto whole) HWY_ATTR {
+    const auto row = lines.column[first] - lines.first_column;
+    const float* const z = lines.z + row * kLanes;
+    const float* const next = row + 1 < lines.columns ? z + kLanes : z;
+    hn::Vec<Floats> start[kVectors];
+    hn::Vec<Floats> slope[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      start[v] = hn::LoadU(d, z + v * kLaneStep);
+      slope[v] = hn::Sub(hn::LoadU(d, next + v * kLaneStep), start[v]);
+    }
+    for (auto i = first; i < end; ++i) {
+      const auto fraction = hn::Set(d, lines.fraction[i]);
+      auto of_lanes = hn::Zero(units);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        auto value = plasticity_of(hn::MulAdd(slope[v], fraction, start[v]));
+        if constexpr (!whole) {
+          const auto at = hn::Set(numbers, i);
+          const auto from = hn::LoadU(numbers, points.lane_first + v * kLaneStep);
+          const auto to = hn::LoadU(numbers, points.lane_end + v * kLaneStep);
+          const auto counts = hn::AndNot(hn::Lt(at, from), hn::Lt(at, to));
+          value = hn::IfThenElseZero(hn::RebindMask(units, counts), value);
+        }
+        sum[v] = hn::Add(sum[v], value);
+        of_lanes = hn::Add(of_lanes, value);
+      }
+      store_sums();
+      *total++ = hn::GetLane(hn::SumOfLanes(units, of_lanes));
+    }
+  };
+  const auto whole_first = *std::max_element(points.lane_first, points.lane_first + kLanes);
+  const auto whole_end = *std::min_element(points.lane_end, points.lane_end + kLanes);
+  store_sums();
+  for (auto i = points.first, end = i; i < points.end; i = end) {
+    while (end < points.end && lines.column[end] == lines.column[i]) ++end;
+    if (i >= whole_first && end <= whole_end)
+      add_points(i, end, std::true_type());
+    else
+      add_points(i, end, std::false_type());
   }
-  for (std::int64_t i = 0; i < lines.end - lines.first; i += 4)
-    hn::StoreU(plasticity_of_four(hn::LoadU(d, out + i)), d, out + i);
+}
+
+void along_kernel(const ZLines& lines, const LanePoints& points, std::uint32_t* running,
+                  std::uint32_t* total) {
+  with_count<kMostLanes / kLaneStep>(lines.lanes / kLaneStep, [&](auto vectors) HWY_ATTR {
+    along_lines<vectors>(lines, points, running, total);
+  });
 }
 
 }  // namespace
@@ -202,8 +258,9 @@ void erfc_in_place(std::span<double> z) {
   QKSCOPE_DISPATCH(erfc_kernel)(z.data(), z.size());
 }
 
-void plasticity_along(const ZLines& lines, float* out) {
-  QKSCOPE_DISPATCH(along_kernel)(lines, out);
+void plasticity_along(const ZLines& lines, const LanePoints& points, std::uint32_t* running,
+                      std::uint32_t* total) {
+  QKSCOPE_DISPATCH(along_kernel)(lines, points, running, total);
 }
 
 }  // namespace qkscope

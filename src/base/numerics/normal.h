@@ -19,22 +19,35 @@ inline double log_gamma(double x) {
   return ::lgamma_r(x, &sign);
 }
 
-// Lines z(shift) = start + slope * shift, and points [first, end) on them. Points of one line are
-// consecutive and have ascending shifts.
+// z scores of a few pairs at columns, and points between the columns: the z of a point is
+// z[c] + fraction (z[c + 1] - z[c]), and z[c] at the last column.
+inline constexpr std::int64_t kLaneStep = 4;
+inline constexpr std::int64_t kMostLanes = 16;
 struct ZLines {
-  const float* start;            // (lines)
-  const float* slope;            // (lines)
-  std::int32_t first_line;       // line number of start[0]
-  const std::int32_t* line;      // (points): line number
-  const std::int32_t* line_end;  // (points): index of the first point of the next line
-  const float* shift;            // (points and kAlongPadding)
-  std::int64_t first;
-  std::int64_t end;
+  const float* z;              // (columns, lanes): no NaN
+  std::int64_t columns;        // at least the columns of the points and the next one, if it exists
+  std::int64_t lanes;          // one per pair: a multiple of kLaneStep, at most kMostLanes
+  std::int32_t first_column;   // column number of the first row of z
+  const std::int32_t* column;  // (points): column number, ascending
+  const float* fraction;       // (points)
 };
-// out (end - first) = plasticity 4 p (1 - p) with p = Phi(z): 1 for a coin flip, 0 for a certain
-// choice. The absolute error is below 1e-6. Overwrites up to kAlongPadding numbers behind `out`.
-inline constexpr std::int64_t kAlongPadding = 4;
-void plasticity_along(const ZLines& lines, float* out);
+// Points [first, end) that are evaluated, and those at which each lane counts.
+struct LanePoints {
+  std::int32_t first = 0;
+  std::int32_t end = 0;
+  std::int32_t lane_first[kMostLanes] = {};
+  std::int32_t lane_end[kMostLanes] = {};
+};
+// Plasticity 4 p (1 - p) with p = Phi(z): 1 for a coin flip, 0 for a certain choice and outside of
+// the lane's points. The absolute error is below 1e-6. Values are whole multiples of
+// kPlasticityUnit, so that sums are exact.
+// running (end - first + 1, lanes) = sums over the points before each point, modulo 2^32: the
+// difference of two rows is exact if at most kMostPoints points lie between.
+// total (end - first) = sums over the lanes.
+inline constexpr double kPlasticityUnit = 1.0 / (1 << 24);
+inline constexpr std::int32_t kMostPoints = 255;
+void plasticity_along(const ZLines& lines, const LanePoints& points, std::uint32_t* running,
+                      std::uint32_t* total);
 
 // Replaces every z >= 0 by erfc(z). Values above 26.5 are clamped (erfc is about 1e-307 there).
 void erfc_in_place(std::span<double> z);

@@ -195,6 +195,47 @@ float bounds_kernel(const std::int32_t* before, const float* cdf, std::size_t bi
   return hn::GetLane(hn::MaxOfLanes(d, reached));
 }
 
+// All sums of eight columns stay in registers; columns behind the last one are left out.
+void weighted_sums_kernel(const WeightedRow* rows, std::int64_t count, std::int64_t cols,
+                          double* sums) {
+  constexpr std::int64_t kColumns = 8;
+  constexpr int kParts = kColumns / kLanes;
+  for (std::int64_t first = 0; first < cols; first += kColumns) {
+    const auto here = std::min(kColumns, cols - first);
+    Vector sum[3][kParts];
+#pragma GCC unroll 3
+    for (int k = 0; k < 3; ++k)
+#pragma GCC unroll 4
+      for (int v = 0; v < kParts; ++v) sum[k][v] = hn::Zero(Doubles());
+    const auto add = [&](const WeightedRow& row, const float* from) HWY_ATTR {
+      const Vector weight = hn::Set(Doubles(), row.weight);
+      const Vector moment = hn::Set(Doubles(), row.moment);
+#pragma GCC unroll 4
+      for (int v = 0; v < kParts; ++v) {
+        const Vector x = load(from + v * kLanes);
+        const Vector weighted = hn::Mul(weight, x);
+        sum[0][v] = hn::Add(sum[0][v], weighted);
+        sum[1][v] = hn::MulAdd(moment, x, sum[1][v]);
+        sum[2][v] = hn::MulAdd(weighted, x, sum[2][v]);
+      }
+    };
+    for (std::int64_t i = 0; i < count; ++i) {
+      float rest[kColumns] = {};
+      const float* from = rows[i].x + first;
+      __builtin_prefetch(from + 2 * kColumns);  // rows are scattered in memory
+      if (here < kColumns) from = (std::copy_n(from, here, rest), rest);
+      add(rows[i], from);
+    }
+#pragma GCC unroll 3
+    for (int k = 0; k < 3; ++k) {
+      double out[kColumns];
+#pragma GCC unroll 4
+      for (int v = 0; v < kParts; ++v) hn::StoreU(sum[k][v], Doubles(), out + v * kLanes);
+      std::copy_n(out, here, sums + k * cols + first);
+    }
+  }
+}
+
 void add_rows_kernel(const float* rows, std::int64_t count, std::int64_t cols, double* sum) {
   constexpr std::int64_t kTogether = 64;  // rows that stay in the L1 cache
   for (std::int64_t begin = 0; begin < count; begin += kTogether) {
@@ -244,6 +285,7 @@ HWY_EXPORT(dots_float_kernel);
 HWY_EXPORT(add_scaled_kernel);
 HWY_EXPORT(bins_kernel);
 HWY_EXPORT(bounds_kernel);
+HWY_EXPORT(weighted_sums_kernel);
 HWY_EXPORT(add_rows_kernel);
 HWY_EXPORT(centre_rows_kernel);
 
@@ -295,6 +337,10 @@ float distance_bounds(std::span<const std::int32_t> before, std::span<const floa
   const float share = 1 / static_cast<float>(before.back());
   return QKSCOPE_DISPATCH(bounds_kernel)(before.data(), cdf.data(), bound.size(), share,
                                          bound.data());
+}
+
+void weighted_sums(std::span<const WeightedRow> rows, std::int64_t cols, double* sums) {
+  QKSCOPE_DISPATCH(weighted_sums_kernel)(rows.data(), std::ssize(rows), cols, sums);
 }
 
 void add_rows(const float* rows, std::int64_t count, std::span<double> sum) {

@@ -35,6 +35,14 @@ void bin_indices(std::span<const double> x, double low, double scale, std::uint1
 float distance_bounds(std::span<const std::int32_t> before, std::span<const float> cdf,
                       std::span<float> bound);
 
+// sums (3, cols) = sums over the rows of weight x, moment x and weight x^2.
+struct WeightedRow {
+  const float* x;  // (cols)
+  double weight;
+  double moment;
+};
+void weighted_sums(std::span<const WeightedRow> rows, std::int64_t cols, double* sums);
+
 // sum (cols) += column sums of rows (count, cols).
 void add_rows(const float* rows, std::int64_t count, std::span<double> sum);
 // out (count, cols) = rows (count, cols) - mean (cols), in float64.

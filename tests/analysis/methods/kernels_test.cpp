@@ -10,6 +10,7 @@
 #include "analysis/methods/kernels/pair_kernels.h"
 #include "analysis/methods/kernels/plane_kernels.h"
 #include "analysis/methods/kernels/plane_units.h"
+#include "analysis/methods/kernels/preference_kernels.h"
 #include "analysis/methods/kernels/query_model.h"
 #include "cpu_targets.h"
 #include "planted_rows.h"
@@ -121,7 +122,7 @@ TEST(TurnedRows, AreSignedAndReflectedInTheOrderAskedFor) {
 TEST(PairKernels, ZScoresMatchTheirReferenceOverRandomShapes) {
   for_each_cpu_target([&](const std::string&) {
     Random random(3);
-    for (std::int64_t stride = 2; stride <= 18; stride += 2)
+    for (std::int64_t columns = 1; columns <= 18; ++columns)
       for (std::int64_t count = 1; count <= kTilePairs; ++count) {
         const auto dim = static_cast<std::int64_t>(1 + random.below(20));
         const FloatMatrix vectors = random_matrix(9, dim, random);
@@ -133,15 +134,82 @@ TEST(PairKernels, ZScoresMatchTheirReferenceOverRandomShapes) {
         for (auto& pair : pairs)
           pair = {4 + static_cast<std::int64_t>(random.below(9)),
                   4 + static_cast<std::int64_t>(random.below(9))};
-        const PairTile tile{0, count, 1, stride, 3};
-        std::vector<float> found(static_cast<std::size_t>(3 + count * stride + kNarrowPadding), -1);
+        std::vector<float> found(static_cast<std::size_t>(count * columns + kNarrowPadding), -1);
         auto expected = found;
-        z_scores({keys, scores, variances}, pairs, {&tile, 1}, found.data());
-        z_scores_reference({keys, scores, variances}, pairs, {&tile, 1}, expected.data());
-        for (std::int64_t i = 0; i < 3 + count * stride; ++i) {
-          const auto at = static_cast<std::size_t>(i);
+        z_scores({keys, scores, variances}, pairs, 1, columns, found.data());
+        z_scores_reference({keys, scores, variances}, pairs, 1, columns, expected.data());
+        for (std::size_t at = 0; at < static_cast<std::size_t>(count * columns); ++at)
           EXPECT_NEAR(found[at], expected[at], 1e-5F * std::fabs(expected[at]) + 1e-5F);
+      }
+  });
+}
+
+// Pairs that need different columns are evaluated together, at the columns of all.
+TEST(PairEvaluator, GivesOneLanePerPairAndCertainChoicesBehindThem) {
+  Random random(5);
+  const FloatMatrix vectors = random_matrix(6, 7, random);
+  QueryColumns queries{Matrix(4, 7), Matrix(4, 7), {}};
+  for (double& x : queries.mean.data) x = random.uniform();
+  for (double& x : queries.variance.data) x = 0.1 + random.uniform();
+  std::vector<Pair> seen;
+  PairEvaluator evaluator(queries, [&](const PairLines& lines) {
+    EXPECT_EQ(lines.first_column, 1);
+    EXPECT_EQ(lines.columns, 3);
+    EXPECT_EQ(lines.lanes % kLaneStep, 0);
+    for (std::int64_t lane = 0; lane < lines.lanes; ++lane)
+      for (std::int64_t c = 0; c < 3; ++c) {
+        const float z = lines.z[c * lines.lanes + lane];
+        if (lane >= std::ssize(lines.pairs)) {
+          EXPECT_GT(z, 100);
+          continue;
         }
+        const Pair& pair = lines.pairs[static_cast<std::size_t>(lane)];
+        double mean = 0;
+        double variance = 0;
+        for (std::int64_t j = 0; j < 7; ++j) {
+          const double delta = double{vectors(pair.first, j)} - vectors(pair.second, j);
+          mean += delta * queries.mean(c + 1, j);
+          variance += delta * delta * queries.variance(c + 1, j);
+        }
+        EXPECT_NEAR(z, mean / std::sqrt(variance), 1e-5);
+      }
+    seen.insert(seen.end(), lines.pairs.begin(), lines.pairs.end());
+  });
+  evaluator.set_keys(KeyTile(vectors));
+  for (std::int64_t j = 1; j < 6; ++j) {
+    evaluator.set_columns(j % 2 == 1 ? 1 : 2, j % 2 == 1 ? 3 : 4);
+    for (std::int64_t i = 0; i < j; ++i) evaluator.add({i, j});
+    if (j == 3) evaluator.flush();
+  }
+  evaluator.flush();
+  EXPECT_TRUE(evaluator.empty());
+  EXPECT_EQ(seen.size(), 15U);
+}
+
+TEST(PreferenceKernels, ProductsWithoutGroupsMatchTheirReference) {
+  for_each_cpu_target([&](const std::string&) {
+    Random random(7);
+    for (const std::size_t words : {1, 2, 5})
+      for (const std::size_t groups : {1, 4, 7, 20}) {
+        const auto padded = round_up_groups(groups);
+        std::vector<std::uint32_t> masks(words * padded);
+        std::vector<std::uint32_t> bits(words);
+        std::vector<double> others(padded);
+        std::fill_n(others.begin(), groups, 32.0 * static_cast<double>(words));
+        for (std::size_t i = 0; i < 32 * words; ++i) {
+          const auto group = random.below(groups);
+          const auto bit = std::uint32_t{1} << (i % 32);
+          masks[i / 32 * padded + group] |= bit;
+          others[group] -= 1;
+          if (random.below(3) == 0) bits[i / 32] |= bit;
+        }
+        std::vector<double> found(padded, 5);
+        std::vector<double> expected(padded, 5);
+        for (int pair = 0; pair < 2; ++pair) {
+          add_products_without(bits, masks, others, found);
+          add_products_without_reference(bits, masks, others, expected);
+        }
+        for (std::size_t g = 0; g < groups; ++g) EXPECT_EQ(found[g], expected[g]);
       }
   });
 }
@@ -149,21 +217,31 @@ TEST(PairKernels, ZScoresMatchTheirReferenceOverRandomShapes) {
 TEST(PairHeatmap, CountsEveryPointInTheCellOfItsDistance) {
   const std::vector<double> query = {5, 7, 40, 41, 60, 99, 140};  // some at edges, one beyond
   const auto wave = waves(query.size(), 0.5);
-  const std::vector<float> value(wave.begin(), wave.end());
-  PairHeatmap heatmap(100, 10);
+  PairHeatmap heatmap(100, 10, query);
+  constexpr std::size_t kStride = 2;
+  std::vector<std::uint32_t> running(kStride * (query.size() + 1));
+  std::vector<double> value;
+  running[0] = 0xffff'fff0;  // running sums wrap around
+  for (std::size_t i = 0; i < query.size(); ++i) {
+    const auto units = static_cast<std::uint32_t>(std::fabs(wave[i]) / kPlasticityUnit);
+    value.push_back(units * kPlasticityUnit);
+    running[kStride * (i + 1)] = running[kStride * i] + units;
+  }
   std::map<std::pair<int, int>, std::pair<double, double>> expected;  // sum and weight
   for (const double weight : {1.0, 2.5}) {
     heatmap.set_weight(weight);
-    for (const auto& [first, second] : {std::pair{1.0, 3.0}, {0.0, 20.0}, {30.0, 50.0}}) {
-      heatmap.add({first, second, query, value});
-      for (std::size_t i = 0; i < query.size(); ++i) {
-        const int distance = static_cast<int>((query[i] - 0.5 * (first + second)) / 10);
-        auto& cell =
-            expected[{static_cast<int>((second - first) / 10), std::clamp(distance, 0, 9)}];
-        cell.first += weight * value[i];
-        cell.second += weight;
+    for (const auto& [first, second] : {std::pair{1.0, 3.0}, {0.0, 20.0}, {30.0, 50.0}})
+      for (const auto& [begin, end] : {std::pair{0UL, query.size()}, {2, 5}, {3, 3}}) {
+        heatmap.add({first, second, static_cast<std::int64_t>(begin),
+                     static_cast<std::int64_t>(end), running.data() + kStride * begin, kStride});
+        for (auto i = begin; i < end; ++i) {
+          const int distance = static_cast<int>((query[i] - 0.5 * (first + second)) / 10);
+          auto& cell =
+              expected[{static_cast<int>((second - first) / 10), std::clamp(distance, 0, 9)}];
+          cell.first += weight * value[i];
+          cell.second += weight;
+        }
       }
-    }
   }
   const auto found = heatmap.cells();
   ASSERT_EQ(found.size(), expected.size());
@@ -171,7 +249,7 @@ TEST(PairHeatmap, CountsEveryPointInTheCellOfItsDistance) {
   for (const auto& [place, cell] : expected) {
     EXPECT_EQ(found[i].key_distance_low, 10 * place.first);
     EXPECT_EQ(found[i].query_distance_low, 10 * place.second);
-    EXPECT_NEAR(found[i].ap, cell.first / cell.second, 1e-6);  // float32
+    EXPECT_NEAR(found[i].ap, cell.first / cell.second, 1e-12);
     EXPECT_EQ(found[i].eligible, std::llround(cell.second));
     ++i;
   }

@@ -198,52 +198,84 @@ TEST(CpuTargets, TargetsWithoutFusedMultiplyAddsDifferByRoundingOnly) {
   });
 }
 
-TEST(CpuTargets, PlasticityAlongLinesAgreesWithNormalCdf) {
-  const std::vector<float> start = {0, -0.3F, 2.5F, 8.9F, -12, 25, 1.0F / 128, 0};
-  const std::vector<float> slope = {0, 0.7F, -1.9F, 0.5F, 0.1F, -2, 0, 1e-9F};
-  std::vector<std::int32_t> line;
-  std::vector<std::int32_t> line_end;
-  std::vector<float> shift;
-  for (std::int32_t i = 0; i < 8; ++i)
-    for (int j = 0; j < 11 + i; ++j) {
-      line.push_back(i + 3);  // line numbers start at 3
-      shift.push_back(-1.5F + 0.2777F * static_cast<float>(j));
-    }
-  line_end.reserve(line.size());
-  for (const auto number : line)
-    line_end.push_back(static_cast<std::int32_t>(
-        std::upper_bound(line.begin(), line.end(), number) - line.begin()));
-  const auto places = static_cast<std::int64_t>(line.size());
-  shift.resize(shift.size() + kAlongPadding);
+TEST(CpuTargets, WeightedSumsMatchPlainLoops) {
   for_each_cpu_target([&](const std::string&) {
-    for (const auto& [first, end] : {std::pair{std::int64_t{0}, places}, {5, places - 3}, {7, 8}}) {
-      std::vector<float> out(static_cast<std::size_t>(end - first + kAlongPadding), -1);
-      plasticity_along(
-          {start.data(), slope.data(), 3, line.data(), line_end.data(), shift.data(), first, end},
-          out.data());
-      for (auto i = first; i < end; ++i) {
-        const auto at = static_cast<std::size_t>(i);
-        const auto own = static_cast<std::size_t>(line[at] - 3);
-        const double z = start[own] + double{slope[own]} * shift[at];
-        const double p = normal_cdf(-std::fabs(z));
-        // 2e-7 of the polynomial, and rounding in float32.
-        EXPECT_NEAR(out[static_cast<std::size_t>(i - first)], 4 * p * (1 - p), 1e-6) << z;
+    for (const std::size_t cols : {1, 7, 8, 21}) {
+      std::vector<float> x;
+      for (std::size_t i = 0; i < 5 * cols; ++i)
+        x.push_back(std::sin(0.7F * static_cast<float>(i)));
+      std::vector<WeightedRow> rows;
+      for (std::size_t i = 0; i < 5; ++i)
+        rows.push_back(
+            {x.data() + i * cols, 0.3 + static_cast<double>(i), 1 - 0.4 * static_cast<double>(i)});
+      std::vector<double> sums(3 * cols, -1);
+      weighted_sums(rows, static_cast<std::int64_t>(cols), sums.data());
+      for (std::size_t j = 0; j < cols; ++j) {
+        double expected[3] = {};
+        for (const auto& row : rows) {
+          expected[0] += row.weight * row.x[j];
+          expected[1] += row.moment * row.x[j];
+          expected[2] += row.weight * row.x[j] * row.x[j];
+        }
+        for (std::size_t k = 0; k < 3; ++k) EXPECT_NEAR(sums[k * cols + j], expected[k], 1e-13);
       }
     }
   });
 }
 
-TEST(CpuTargets, PlasticityOfNanIsNanAndOfInfinityIsZero) {
-  const float start[] = {std::nanf(""), std::numeric_limits<float>::infinity()};
-  const float slope[] = {0, 0};
-  const std::int32_t line[] = {0, 1};
-  const std::int32_t line_end[] = {1, 2};
-  const float shift[2 + kAlongPadding] = {};
+// Every number of lanes; lanes that begin and end inside of a line count only there.
+TEST(CpuTargets, PlasticityAlongLinesAgreesWithNormalCdf) {
+  const std::vector<std::int32_t> column = {3, 3, 3, 3, 3, 4, 4, 5, 5, 5, 6, 6};
+  std::vector<float> fraction;
+  for (std::size_t i = 0; i < column.size(); ++i)
+    fraction.push_back(column[i] == 6 ? 0 : 0.1F * static_cast<float>(i % 5));
   for_each_cpu_target([&](const std::string&) {
-    float out[2 + kAlongPadding] = {};
-    plasticity_along({start, slope, 0, line, line_end, shift, 0, 2}, out);
-    EXPECT_TRUE(std::isnan(out[0]));
-    EXPECT_EQ(out[1], 0);
+    for (std::int64_t lanes = kLaneStep; lanes <= kMostLanes; lanes += kLaneStep)
+      for (const auto& [first, end] : {std::pair{0, 12}, {2, 11}, {7, 8}}) {
+        std::vector<float> z(static_cast<std::size_t>(4 * lanes));
+        for (std::size_t i = 0; i < z.size(); ++i)
+          z[i] = std::sin(static_cast<float>(i)) * static_cast<float>(i % 13);
+        LanePoints points{first, end};
+        for (std::int32_t lane = 0; lane < lanes; ++lane) {
+          points.lane_first[lane] = std::clamp(lane == 1 ? 3 : 0, first, end);
+          points.lane_end[lane] = std::clamp(lane == 2 ? 6 : 12, first, end);
+        }
+        std::vector<std::uint32_t> running(static_cast<std::size_t>((end - first + 1) * lanes));
+        std::vector<std::uint32_t> total(static_cast<std::size_t>(end - first));
+        plasticity_along({z.data(), 4, lanes, 3, column.data(), fraction.data()}, points,
+                         running.data(), total.data());
+        for (auto i = first; i < end; ++i) {
+          const auto at = static_cast<std::size_t>(i);
+          std::uint32_t sum = 0;
+          for (std::int64_t lane = 0; lane < lanes; ++lane) {
+            const auto before = static_cast<std::size_t>((i - first) * lanes + lane);
+            const auto found = running[before + static_cast<std::size_t>(lanes)] - running[before];
+            const auto own = static_cast<std::size_t>((column[at] - 3) * lanes + lane);
+            const double next = column[at] == 6 ? z[own] : z[own + static_cast<std::size_t>(lanes)];
+            const double p = normal_cdf(-std::fabs(z[own] + fraction[at] * (next - z[own])));
+            const bool counts = i >= points.lane_first[lane] && i < points.lane_end[lane];
+            // 2e-7 of the polynomial, and rounding in float32.
+            EXPECT_NEAR(found * kPlasticityUnit, counts ? 4 * p * (1 - p) : 0, 1e-6);
+            sum += found;
+          }
+          EXPECT_EQ(total[static_cast<std::size_t>(i - first)], sum);
+        }
+      }
+  });
+}
+
+TEST(CpuTargets, PlasticityOfLargeZIsZero) {
+  const float z[] = {1e4F, -1e4F, std::numeric_limits<float>::infinity(), 0};
+  const std::int32_t column = 0;
+  const float fraction = 0;
+  LanePoints points{0, 1};
+  std::fill_n(points.lane_end, kMostLanes, 1);
+  for_each_cpu_target([&](const std::string&) {
+    std::uint32_t running[8] = {};
+    std::uint32_t total = 0;
+    plasticity_along({z, 1, 4, 0, &column, &fraction}, points, running, &total);
+    EXPECT_EQ(total, 1U << 24);
+    EXPECT_EQ(running[7], 1U << 24);
   });
 }
 

@@ -45,20 +45,17 @@ void print_normal() {
   auto erfc = u;
   qkscope::erfc_in_place(erfc);
   for (std::size_t i = 0; i < u.size(); ++i) std::printf("erfc,0,%.17g,%.17g\n", u[i], erfc[i]);
-  // One line with slope 1: z is the shift.
-  std::vector<float> z;
-  for (float x = -9; x <= 9; x += 0.0311F) z.push_back(x);
-  const auto count = static_cast<std::int64_t>(z.size());
-  const std::vector<std::int32_t> line(z.size());
-  const std::vector<std::int32_t> line_end(z.size(), static_cast<std::int32_t>(count));
-  z.resize(z.size() + qkscope::kAlongPadding);
-  std::vector<float> plasticity(z.size());
-  const float start = 0;
-  const float slope = 1;
-  qkscope::plasticity_along({&start, &slope, 0, line.data(), line_end.data(), z.data(), 0, count},
-                            plasticity.data());
-  for (std::size_t i = 0; i < line.size(); ++i)
-    std::printf("plasticity,0,%.17g,%.17g\n", double{z[i]}, double{plasticity[i]});
+  // One pair with z from 0 to 1 between the columns: z is the fraction.
+  const float columns[2 * qkscope::kLaneStep] = {0, 0, 0, 0, 1, 1, 1, 1};
+  const std::int32_t column = 0;
+  for (float z = -9; z <= 9; z += 0.0311F) {
+    std::uint32_t running[2 * qkscope::kLaneStep];
+    std::uint32_t total = 0;
+    qkscope::plasticity_along({columns, 2, qkscope::kLaneStep, 0, &column, &z},
+                              {0, 1, {}, {1, 1, 1, 1}}, running, &total);
+    std::printf("plasticity,0,%.17g,%.17g\n", double{z},
+                total * qkscope::kPlasticityUnit / qkscope::kLaneStep);
+  }
 }
 
 // Prints samples of several distributions and their statistics.

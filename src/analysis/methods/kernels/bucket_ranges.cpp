@@ -5,20 +5,29 @@
 
 namespace qkscope {
 
-DistinctNumbers::DistinctNumbers(std::span<const std::int32_t> all)
-    : numbers(all.begin(), all.end()) {
-  std::sort(numbers.begin(), numbers.end());
-  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
-  place.reserve(all.size());
-  for (const auto number : all) {
-    // Rows of a text ascend, so the previous row's number or the next one usually matches.
-    auto at = place.empty() ? 0 : static_cast<std::size_t>(place.back());
-    if (numbers[at] != number && at + 1 < numbers.size() && numbers[at + 1] == number) ++at;
-    if (numbers[at] != number)
-      at = static_cast<std::size_t>(std::lower_bound(numbers.begin(), numbers.end(), number) -
-                                    numbers.begin());
-    place.push_back(static_cast<std::int32_t>(at));
+DistinctNumbers::DistinctNumbers(std::span<const std::int32_t> all) : place(all.size()) {
+  if (all.empty()) return;
+  const auto [least, most] = std::minmax_element(all.begin(), all.end());
+  const std::int64_t low = *least;
+  const std::int64_t range = *most - low + 1;
+  if (range > 4 * std::ssize(all) + 1024) {  // too sparse to count
+    numbers.assign(all.begin(), all.end());
+    std::sort(numbers.begin(), numbers.end());
+    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+    for (std::size_t i = 0; i < all.size(); ++i)
+      place[i] = static_cast<std::int32_t>(
+          std::lower_bound(numbers.begin(), numbers.end(), all[i]) - numbers.begin());
+    return;
   }
+  std::vector<std::int32_t> place_of(static_cast<std::size_t>(range));  // first 1 for those present
+  for (const auto number : all) place_of[static_cast<std::size_t>(number - low)] = 1;
+  for (std::int64_t i = 0; i < range; ++i) {
+    if (place_of[static_cast<std::size_t>(i)] == 0) continue;
+    place_of[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(numbers.size());
+    numbers.push_back(static_cast<std::int32_t>(low + i));
+  }
+  for (std::size_t i = 0; i < all.size(); ++i)
+    place[i] = place_of[static_cast<std::size_t>(all[i] - low)];
 }
 
 BucketRanges::BucketRanges(const Rows& queries, const Rows& keys) {

@@ -7,7 +7,6 @@
 #include "base/core/numbers.h"
 
 namespace qkscope {
-
 FitWindow epanechnikov_window(std::span<const double> position, double centre, double half_width) {
   constexpr double kGrowth = 1.1;
   const double reach = position.empty() ? 0
@@ -46,8 +45,10 @@ GroupedFits::GroupedFits(const FloatMatrix& rows, std::span<const double> positi
       moments_(windows.size() * static_cast<std::size_t>(groups)),
       sums_(std::ssize(windows) * groups, 3 * rows.cols),
       totals_(std::ssize(windows), 3 * rows.cols) {
+  std::vector<std::vector<WeightedRow>> of_group(static_cast<std::size_t>(groups));
   for (std::size_t k = 0; k < windows.size(); ++k) {
     const FitWindow& window = windows[k];
+    for (auto& own : of_group) own.clear();
     scale_.push_back(window.scale);
     degree_.push_back(window.degree);
     for (std::size_t i = 0; i < window.row.size(); ++i) {
@@ -62,20 +63,15 @@ GroupedFits::GroupedFits(const FloatMatrix& rows, std::span<const double> positi
         moments.w[power] += w * factor;
         moments.w2[power] += w * w * factor;
       }
-      const float* const x = rows.row(window.row[i]);
-      double* const sum = sums_.row(static_cast<std::int64_t>(cell));
-      for (std::int64_t j = 0; j < dim_; ++j) {
-        const double weighted = w * x[j];
-        sum[j] += weighted;
-        sum[dim_ + j] += d * weighted;
-        sum[2 * dim_ + j] += x[j] * weighted;
-      }
+      __builtin_prefetch(rows.row(window.row[i]));
+      of_group[static_cast<std::size_t>(group[row])].push_back({rows.row(window.row[i]), w, w * d});
     }
-    for (int g = 0; g < groups; ++g)
-      add_scaled(1,
-                 {sums_.row(static_cast<std::int64_t>(k) * groups + g),
-                  3 * static_cast<std::size_t>(dim_)},
-                 {totals_.row(static_cast<std::int64_t>(k)), 3 * static_cast<std::size_t>(dim_)});
+    for (int g = 0; g < groups; ++g) {
+      const std::span<double> sum(sums_.row(static_cast<std::int64_t>(k) * groups + g),
+                                  3 * static_cast<std::size_t>(dim_));
+      weighted_sums(of_group[static_cast<std::size_t>(g)], dim_, sum.data());
+      add_scaled(1, sum, {totals_.row(static_cast<std::int64_t>(k)), sum.size()});
+    }
   }
 }
 
@@ -96,7 +92,8 @@ GroupedFits::Moments GroupedFits::moments_without(std::int64_t window, int group
 void GroupedFits::fit(std::int64_t window, int group, ColumnFits& fits) const {
   const Moments m = moments_without(window, group);
   const double* const total = totals_.row(window);
-  const double* const left = group < 0 ? nullptr : sums_.row(window * groups_ + group);
+  const std::vector<double> nothing(group < 0 ? static_cast<std::size_t>(3 * dim_) : 0);
+  const double* const left = group < 0 ? nothing.data() : sums_.row(window * groups_ + group);
   double* const mean = fits.mean.row(window);
   double* const slope = fits.slope.row(window);
   double* const variance = fits.variance.row(window);
@@ -111,14 +108,18 @@ void GroupedFits::fit(std::int64_t window, int group, ColumnFits& fits) const {
     std::fill_n(variance, dim_, kNan);
     return;
   }
+  // (b0, b1) = inverse (s0, s1)
+  const double inverse[3] = {line ? m.w[2] / det : 1 / m.w[0], line ? -m.w[1] / det : 0,
+                             line ? m.w[0] / det : 0};
+  const double scale = scale_[static_cast<std::size_t>(window)];
   for (std::int64_t j = 0; j < dim_; ++j) {
-    const double s0 = total[j] - (left ? left[j] : 0);
-    const double s1 = total[dim_ + j] - (left ? left[dim_ + j] : 0);
-    const double s2 = total[2 * dim_ + j] - (left ? left[2 * dim_ + j] : 0);
-    const double b0 = line ? (m.w[2] * s0 - m.w[1] * s1) / det : s0 / m.w[0];
-    const double b1 = line ? (m.w[0] * s1 - m.w[1] * s0) / det : 0;
+    const double s0 = total[j] - left[j];
+    const double s1 = total[dim_ + j] - left[dim_ + j];
+    const double s2 = total[2 * dim_ + j] - left[2 * dim_ + j];
+    const double b0 = inverse[0] * s0 + inverse[1] * s1;
+    const double b1 = inverse[1] * s0 + inverse[2] * s1;
     mean[j] = b0;
-    slope[j] = b1 / scale_[static_cast<std::size_t>(window)];
+    slope[j] = b1 / scale;
     variance[j] = std::max(kVarianceFloor, (s2 - b0 * s0 - b1 * s1) / freedom);
   }
 }

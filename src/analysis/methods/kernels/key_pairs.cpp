@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "analysis/methods/kernels/pair_kernels.h"
-#include "base/numerics/normal.h"
 #include "base/numerics/products.h"
 
 namespace qkscope {
@@ -75,19 +74,6 @@ void QueryPoints::add(std::int32_t bin_number, double mean_position, std::int32_
   fraction.push_back(column_fraction);
 }
 
-std::vector<std::int32_t> QueryPoints::column_ends() const {
-  std::vector<std::int32_t> ends(column.size(), static_cast<std::int32_t>(column.size()));
-  for (auto c = column.size(); c-- > 1;)
-    ends[c - 1] = column[c - 1] == column[c] ? ends[c] : static_cast<std::int32_t>(c);
-  return ends;
-}
-
-std::vector<float> QueryPoints::shifts() const {
-  std::vector<float> shifts(fraction.begin(), fraction.end());
-  shifts.resize(shifts.size() + static_cast<std::size_t>(kAlongPadding));
-  return shifts;
-}
-
 std::int64_t QueryPoints::after(std::int32_t key_bin) const {
   return std::upper_bound(bin.begin(), bin.end(), key_bin) - bin.begin();
 }
@@ -99,9 +85,10 @@ PairEvaluator::PairEvaluator(const QueryColumns& columns, Consumer consumer)
       variances_(side_by_side(columns.variance)),
       scores_(0, columns.size()),
       whitened_(columns.cholesky.size()),
-      columns_{0, columns.size()} {
-  waiting_.reserve(kBlock);
-  waiting_columns_.reserve(kBlock);
+      end_column_(columns.size()),
+      by_pair_(static_cast<std::size_t>(kTilePairs * columns.size() + kNarrowPadding)),
+      by_lane_(static_cast<std::size_t>(kTilePairs * columns.size())) {
+  waiting_.reserve(kTilePairs);
   for (const auto& factor : columns.cholesky) factors_.push_back(padded(factor));
 }
 
@@ -122,68 +109,41 @@ void PairEvaluator::set_keys(const KeyTile& keys) {
   }
 }
 
-// Consecutive pairs with equal column ranges share a tile.
-void PairEvaluator::lay_tiles() {
-  tiles_.clear();
-  std::int64_t offset = 0;
-  const auto pairs = std::ssize(waiting_);
-  for (std::int64_t p = 0, next = 0; p < pairs; p = next) {
-    const auto columns = waiting_columns_[static_cast<std::size_t>(p)];
-    const auto stride = (columns.end - columns.first + 1) / 2 * 2;
-    const auto end = std::min(pairs, p + kTilePairs);
-    next = p + 1;
-    while (next < end && waiting_columns_[static_cast<std::size_t>(next)] == columns) ++next;
-    tiles_.push_back({p, next - p, columns.first, stride, offset});
-    offset += (next - p) * stride;
-  }
-  if (std::ssize(start_) < offset + kNarrowPadding) {
-    start_.resize(static_cast<std::size_t>(offset + kNarrowPadding));
-    slope_.resize(start_.size());
-  }
-}
-
 // v = delta^T L L^T delta = |L^T delta|^2.
-void PairEvaluator::z_of_full_covariance(const PairTile& tile) {
-  for (std::int64_t p = 0; p < tile.count; ++p) {
-    const Pair& pair = waiting_[static_cast<std::size_t>(tile.first + p)];
+void PairEvaluator::z_of_full_covariance() {
+  float* z = by_pair_.data();
+  for (const Pair& pair : waiting_) {
     const auto first = pair.first - keys_.first;
     const auto second = pair.second - keys_.first;
-    const auto columns = std::min(tile.stride, queries_.size() - tile.column);
-    for (std::int64_t c = 0; c < columns; ++c) {
-      const auto column = tile.column + c;
+    for (auto column = tile_first_; column < tile_end_; ++column) {
       const FloatMatrix& keys = whitened_[static_cast<std::size_t>(column)];
       const float* const x = keys.row(first);
       const float* const y = keys.row(second);
       float variance = 0;
       for (std::int64_t j = 0; j < keys.cols; ++j) variance += (x[j] - y[j]) * (x[j] - y[j]);
-      start_[static_cast<std::size_t>(tile.offset + p * tile.stride + c)] =
-          variance > 0 ? (scores_(first, column) - scores_(second, column)) / std::sqrt(variance)
-                       : 0;
+      *z++ = variance > 0 ? (scores_(first, column) - scores_(second, column)) / std::sqrt(variance)
+                          : 0;
     }
   }
 }
 
 void PairEvaluator::flush() {
+  constexpr float kCertain = 1e4;  // z of plasticity 0
   if (waiting_.empty()) return;
-  lay_tiles();
-  const std::span<const Pair> pairs(waiting_);
+  const auto columns = tile_end_ - tile_first_;
   if (whitened_.empty())
-    z_scores({keys_, scores_, variances_}, pairs, tiles_, start_.data());
+    z_scores({keys_, scores_, variances_}, waiting_, tile_first_, columns, by_pair_.data());
   else
-    for (const auto& tile : tiles_) z_of_full_covariance(tile);
-  const auto used =
-      static_cast<std::size_t>(tiles_.back().offset + tiles_.back().count * tiles_.back().stride);
-  for (std::size_t i = 0; i < used; ++i) slope_[i] = start_[i + 1] - start_[i];
-  for (const auto& tile : tiles_) {
-    const auto at = static_cast<std::size_t>(tile.offset);
-    const auto size = static_cast<std::size_t>(tile.count * tile.stride);
-    consumer_(
-        {pairs.subspan(static_cast<std::size_t>(tile.first), static_cast<std::size_t>(tile.count)),
-         tile.column, tile.stride, std::span(start_).subspan(at, size),
-         std::span(slope_).subspan(at, size)});
+    z_of_full_covariance();
+  const auto pairs = std::ssize(waiting_);
+  const auto lanes = (pairs + kLaneStep - 1) / kLaneStep * kLaneStep;
+  for (std::int64_t c = 0; c < columns; ++c) {
+    float* const to = by_lane_.data() + c * lanes;
+    for (std::int64_t p = 0; p < pairs; ++p) to[p] = by_pair_.data()[p * columns + c];
+    std::fill(to + pairs, to + lanes, kCertain);
   }
+  consumer_({waiting_, tile_first_, columns, lanes, by_lane_.data()});
   waiting_.clear();
-  waiting_columns_.clear();
 }
 
 }  // namespace qkscope

@@ -4,13 +4,13 @@
 // z is computed at columns: positions at which the queries' mean and variance are modelled. A point
 // (one bin of queries) between two columns takes z on the line between them:
 // z = z[c] + fraction (z[c + 1] - z[c]). A point at a column has fraction 0.
-// PairEvaluator gathers pairs into blocks of kBlock, lays neighbours with the same range of columns
-// into tiles (pair_kernels.h) and hands z and its differences to a consumer.
-// Invariants: points are ascending by bin and by column; keys of a tile stay valid until the next
-// set_keys() or flush(). A tile has an even number of columns: numbers of columns that nobody asked
-// for are written, and never read.
+// PairEvaluator gathers up to kTilePairs pairs, computes their z (pair_kernels.h) at all columns
+// that one of them needs, and hands it to a consumer.
+// Invariants: points are ascending by bin and by column; keys stay valid until the next set_keys()
+// or flush().
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -18,6 +18,7 @@
 
 #include "analysis/methods/kernels/query_model.h"
 #include "analysis/methods/moments.h"
+#include "base/numerics/normal.h"
 
 namespace qkscope {
 
@@ -77,13 +78,9 @@ struct QueryPoints {
 
   void add(std::int32_t bin_number, double mean_position, std::int32_t column_number,
            double column_fraction);
-  // (points and padding): fraction as plasticity_along() reads it.
-  std::vector<float> shifts() const;
   std::int64_t size() const { return std::ssize(bin); }
   // The first point whose queries all come after keys of `key_bin`.
   std::int64_t after(std::int32_t key_bin) const;
-  // (points): the first later point that has another column.
-  std::vector<std::int32_t> column_ends() const;
 };
 
 struct Pair {
@@ -91,22 +88,16 @@ struct Pair {
   std::int64_t second = 0;
 };
 
-// Consecutive pairs at columns [column, column + stride).
-struct PairTile {
-  std::int64_t first;  // pair
-  std::int64_t count;
-  std::int64_t column;
-  std::int64_t stride;  // even
-  std::int64_t offset;  // of the tile's numbers in the output
-};
+inline constexpr std::int64_t kTilePairs = kMostLanes;
 
-// z of a few pairs at a range of columns.
+// z of up to kTilePairs pairs at a range of columns, one lane per pair. Lanes behind the last pair
+// have a z whose plasticity is 0.
 struct PairLines {
   std::span<const Pair> pairs;
   std::int64_t first_column = 0;
-  std::int64_t columns = 0;      // stride: at least the columns asked for
-  std::span<const float> start;  // (pairs, columns): z
-  std::span<const float> slope;  // (pairs, columns): z of the next column - z
+  std::int64_t columns = 0;
+  std::int64_t lanes = 0;
+  const float* z = nullptr;  // (columns, lanes)
 };
 
 class PairEvaluator {
@@ -117,29 +108,24 @@ class PairEvaluator {
 
   // Takes following pairs from these keys.
   void set_keys(const KeyTile& keys);
-  // Evaluates following pairs at columns [first, end).
-  void set_columns(std::int64_t first, std::int64_t end) { columns_ = {first, end}; }
-  // Queues a pair; evaluates the queue once it holds kBlock pairs.
+  // Evaluates following pairs at columns [first, end) or more.
+  void set_columns(std::int64_t first, std::int64_t end) {
+    first_column_ = first;
+    end_column_ = end;
+  }
+  // Queues a pair; evaluates the queue once it holds kTilePairs pairs.
   void add(Pair pair) {
-    if (columns_.first >= columns_.end) return;
+    if (first_column_ >= end_column_) return;
+    tile_first_ = waiting_.empty() ? first_column_ : std::min(tile_first_, first_column_);
+    tile_end_ = waiting_.empty() ? end_column_ : std::max(tile_end_, end_column_);
     waiting_.push_back(pair);
-    waiting_columns_.push_back(columns_);
-    if (waiting_.size() == kBlock) flush();
+    if (std::ssize(waiting_) == kTilePairs) flush();
   }
   void flush();
+  bool empty() const { return waiting_.empty(); }
 
  private:
-  static constexpr std::size_t kBlock = 128;
-
-  struct Columns {
-    std::int64_t first = 0;
-    std::int64_t end = 0;
-
-    bool operator==(const Columns&) const = default;
-  };
-
-  void lay_tiles();
-  void z_of_full_covariance(const PairTile& tile);
+  void z_of_full_covariance();  // of the waiting pairs
 
   const QueryColumns& queries_;
   KeyTile keys_;
@@ -149,12 +135,13 @@ class PairEvaluator {
   FloatMatrix scores_;                 // (keys and padding, columns): key . mean
   std::vector<FloatMatrix> factors_;   // (columns): (dim, dim and padding), Cholesky factors
   std::vector<FloatMatrix> whitened_;  // (columns): (keys, dim) key times Cholesky factor
-  Columns columns_;
+  std::int64_t first_column_ = 0;
+  std::int64_t end_column_;
+  std::int64_t tile_first_ = 0;  // columns of the waiting pairs
+  std::int64_t tile_end_ = 0;
   std::vector<Pair> waiting_;
-  std::vector<Columns> waiting_columns_;  // (waiting)
-  std::vector<PairTile> tiles_;
-  std::vector<float> start_;  // (tiles, pairs, columns)
-  std::vector<float> slope_;  // (tiles, pairs, columns)
+  std::vector<float> by_pair_;  // (kTilePairs, columns and padding): z
+  std::vector<float> by_lane_;  // (columns, lanes): z
 };
 
 }  // namespace qkscope

@@ -3,34 +3,60 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/numerics/normal.h"
+
 namespace qkscope {
 
+PairHeatmap::PairHeatmap(double extent, int bins, std::span<const double> query)
+    : bins_(bins),
+      width_(extent / bins),
+      query_(query),
+      cell_steps_(32 * std::ssize(query) / bins + 1),
+      first_point_(static_cast<std::size_t>(2 * cell_steps_ * bins)),
+      cells_(static_cast<std::size_t>(bins * bins)),
+      weighted_(cells_.size()) {
+  std::int32_t point = 0;
+  for (std::size_t step = 0; step < first_point_.size(); ++step) {
+    // The margin makes up for rounding in add().
+    const double low =
+        (static_cast<double>(step) - 1e-3) * width_ / static_cast<double>(cell_steps_);
+    while (point < std::ssize(query) && query[static_cast<std::size_t>(point)] < low) ++point;
+    first_point_[step] = point;
+  }
+}
+
 void PairHeatmap::add(const PairAtPoints& pair) {
+  if (pair.begin >= pair.end) return;
   const double middle = 0.5 * (pair.first + pair.second);
   Cell* const row = cells_.data() + bin(pair.second - pair.first) * bins_;
-  const double* const query = pair.query.data();
-  const float* const value = pair.value.data();
-  const auto count = pair.query.size();
-  if (count == 0) return;
-  int cell = bin(query[0] - middle);
-  for (std::size_t i = 0; i < count; ++cell) {
-    // The last cell takes all points beyond the axis.
+  const auto step =
+      std::min(static_cast<std::int64_t>(middle / width_ * static_cast<double>(cell_steps_)),
+               cell_steps_ * bins_ - 1);
+  const std::int32_t* const first_point = first_point_.data() + step;
+  const double* const query = query_.data();
+  auto point = pair.begin;
+  std::uint32_t before = *pair.running;
+  for (int cell = bin(query[point] - middle); point < pair.end; ++cell) {
     const double high = middle + (cell + 1) * width_;
-    float sum = 0;
-    const auto first = i;
-    if (cell + 1 == bins_)
-      for (; i < count; ++i) sum += value[i];
-    else
-      for (; i < count && query[i] < high; ++i) sum += value[i];
-    if (i > first) row[cell] += Cell{sum, static_cast<double>(i - first)};
+    auto next = pair.end;  // the last cell takes all points beyond the axis
+    if (cell + 1 < bins_) {
+      next = std::clamp<std::int64_t>(first_point[(cell + 1) * cell_steps_], point, pair.end);
+      while (next < pair.end && query[next] < high) ++next;
+    }
+    const std::uint32_t after = pair.running[(next - pair.begin) * pair.stride];
+    row[cell].sum += after - before;
+    row[cell].count += static_cast<std::uint64_t>(next - point);
+    before = after;
+    point = next;
   }
 }
 
 void PairHeatmap::set_weight(double weight) {
   for (std::size_t i = 0; i < cells_.size(); ++i) {
-    weighted_[i].sum += weight_ * cells_[i][0];
-    weighted_[i].weight += weight_ * cells_[i][1];
-    weighted_[i].count += cells_[i][1];
+    const auto count = static_cast<double>(cells_[i].count);
+    weighted_[i].sum += weight_ * kPlasticityUnit * static_cast<double>(cells_[i].sum);
+    weighted_[i].weight += weight_ * count;
+    weighted_[i].count += count;
     cells_[i] = Cell{};
   }
   weight_ = weight;

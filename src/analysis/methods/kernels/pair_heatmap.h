@@ -10,35 +10,39 @@
 
 namespace qkscope {
 
-// One pair of keys at several query positions.
+// One pair of keys at consecutive query positions.
 struct PairAtPoints {
   double first = 0;  // position of the earlier key
   double second = 0;
-  std::span<const double> query;  // (points), ascending
-  std::span<const float> value;   // (points)
+  std::int64_t begin = 0;  // points [begin, end), at most kMostPoints
+  std::int64_t end = 0;
+  // Sums of the plasticity at points [begin, i), in units of kPlasticityUnit modulo 2^32, for i =
+  // begin, ..., end: numbers `stride` apart.
+  const std::uint32_t* running = nullptr;
+  std::int64_t stride = 1;
 };
 
 class PairHeatmap {
-  using Cell = double __attribute__((vector_size(16)));  // {sum of values, number of values}
-
  public:
-  PairHeatmap(double extent, int bins)
-      : bins_(bins),
-        width_(extent / bins),
-        cells_(static_cast<std::size_t>(bins * bins)),
-        weighted_(cells_.size()) {}
+  // `query` (points), ascending: the positions of the points. Both must outlive the heatmap.
+  PairHeatmap(double extent, int bins, std::span<const double> query);
 
   // Sets the sampling weight of following pairs: the number of eligible pairs that each one
   // represents.
   void set_weight(double weight);
 
-  // Adds one pair of keys at several points. Neighbouring points mostly share a cell.
+  // Adds one pair of keys at several points. Neighbouring points mostly share a cell, whose sum is
+  // the difference of two running sums.
   void add(const PairAtPoints& pair);
 
   // Returns the cells that hold at least one pair.
   std::vector<HeatmapCell> cells();
 
  private:
+  struct Cell {
+    std::uint64_t sum = 0;  // in units of kPlasticityUnit
+    std::uint64_t count = 0;
+  };
   struct WeightedCell {
     double sum = 0;
     double weight = 0;  // total
@@ -49,12 +53,15 @@ class PairHeatmap {
     const int whole = static_cast<int>(distance / width_);
     return std::max(0, std::min(whole, bins_ - 1));
   }
-
   int bins_;
   double width_;
   double weight_ = 1;
-  std::vector<Cell> cells_;             // (key distance, query distance), at the current weight
-  std::vector<WeightedCell> weighted_;  // (key distance, query distance), at earlier weights
+  std::span<const double> query_;
+  // The axis in steps, much finer than the points and a whole number of them per cell.
+  std::int64_t cell_steps_;
+  std::vector<std::int32_t> first_point_;  // (steps): the first point at or after the step
+  std::vector<Cell> cells_;                // (key distance, query distance), at the current weight
+  std::vector<WeightedCell> weighted_;     // (key distance, query distance), at earlier weights
 };
 
 }  // namespace qkscope

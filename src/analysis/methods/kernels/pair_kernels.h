@@ -2,14 +2,13 @@
 // v = sum_j variance_j delta_j^2, delta the difference of the two keys (rotated coordinates).
 //
 // The variances of all pairs at all columns (query models) are a matrix product: squared
-// differences (pairs, dim) times variances (dim, columns). z_scores() works on tiles of up to
-// kTilePairs pairs that share a range of columns, so that the squared differences stay in the L1
-// cache between the two. Squares are never expanded into products of keys: nothing cancels for keys
-// that nearly coincide.
-// Invariants: a tile's `stride` is even; columns [column, column + stride) exist in `scores` and
-// `variances`, whose rows are padded by kNarrowPadding numbers.
+// differences (pairs, dim) times variances (dim, columns). z_scores() takes up to kTilePairs pairs,
+// so that the squared differences stay in the L1 cache. Squares are never expanded into products of
+// keys: nothing cancels for keys that nearly coincide.
+// Invariant: columns [column, column + columns) exist in `scores` and `variances`, whose rows are
+// padded by kNarrowPadding numbers.
 // Beyond a row: reads up to kNarrowPadding numbers behind the last wanted column (the padding),
-// writes up to kNarrowPadding numbers behind the last tile of `z`; callers allocate both. A key
+// writes up to kNarrowPadding numbers behind the last row of `z`; callers allocate both. A key
 // pair with v = 0 (equal keys) gets z = 0: the query has no preference.
 #pragma once
 
@@ -26,13 +25,11 @@ struct PairModel {
   const FloatMatrix& variances;  // (dim, columns and at least kNarrowPadding more)
 };
 
-inline constexpr std::int64_t kTilePairs = 16;  // at most, of a PairTile
-
-// Writes z (tiles, pairs, stride) of every pair at the columns of its tile.
-void z_scores(const PairModel& model, std::span<const Pair> pairs, std::span<const PairTile> tiles,
-              float* z);
+// Writes z (pairs, columns) of up to kTilePairs pairs at columns [column, column + columns).
+void z_scores(const PairModel& model, std::span<const Pair> pairs, std::int64_t column,
+              std::int64_t columns, float* z);
 // The definition as plain loops, against which z_scores() is tested.
-void z_scores_reference(const PairModel& model, std::span<const Pair> pairs,
-                        std::span<const PairTile> tiles, float* z);
+void z_scores_reference(const PairModel& model, std::span<const Pair> pairs, std::int64_t column,
+                        std::int64_t columns, float* z);
 
 }  // namespace qkscope

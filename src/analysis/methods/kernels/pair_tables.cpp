@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "analysis/methods/kernels/eligible_keys.h"
 #include "analysis/methods/kernels/pair_heatmap.h"
 #include "base/core/numbers.h"
 #include "base/numerics/normal.h"
@@ -18,7 +17,8 @@ std::int64_t count_pairs(std::span<const KeyRange> ranges) {
   return total;
 }
 
-// Evaluates a seeded sample of `size` pairs; each text's share is proportional to its pairs.
+// Evaluates a seeded sample of `size` pairs, one range after the other; each range's share is
+// proportional to its pairs.
 void add_sample(std::span<const KeyRange> ranges, std::int64_t size, std::uint64_t seed,
                 PairEvaluator& evaluator) {
   const auto total = static_cast<double>(count_pairs(ranges));
@@ -30,39 +30,61 @@ void add_sample(std::span<const KeyRange> ranges, std::int64_t size, std::uint64
     for (; drawn < std::llround(owed); ++drawn)
       evaluator.add(range.pair(
           static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(range.pairs())))));
+    evaluator.flush();
   }
-  evaluator.flush();
 }
 
-// Where the points stand on the lines between columns.
-struct PointLines {
-  std::vector<std::int32_t> column;      // (points)
-  std::vector<std::int32_t> column_end;  // (points)
-  std::vector<float> shift;              // (points and padding)
+// Plasticity of a few pairs at ranges of points.
+class PlasticityAtPoints {
+ public:
+  explicit PlasticityAtPoints(const QueryPoints& points)
+      : column_(points.column),
+        fraction_(points.fraction.begin(), points.fraction.end()),
+        running_(static_cast<std::size_t>((kMostPoints + 1) * kMostLanes)),
+        total_(static_cast<std::size_t>(kMostPoints)) {}
 
-  explicit PointLines(const QueryPoints& points)
-      : column(points.column), column_end(points.column_ends()), shift(points.shifts()) {}
+  // Calls body(part) for parts of at most kMostPoints points that together hold points
+  // [first, end), after filling running() and the totals of the part. range_of(pair) returns the
+  // points at which a pair counts.
+  template <typename RangeOf, typename Body>
+  void evaluate(const PairLines& lines, std::int64_t first, std::int64_t end,
+                const RangeOf& range_of, const Body& body) {
+    for (; first < end; first += kMostPoints) {
+      LanePoints part{static_cast<std::int32_t>(first),
+                      static_cast<std::int32_t>(std::min(end, first + kMostPoints))};
+      std::fill_n(part.lane_first, kMostLanes, part.first);
+      std::fill_n(part.lane_end, kMostLanes, part.end);
+      for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
+        const auto [from, to] = range_of(lines.pairs[p]);
+        part.lane_first[p] = std::clamp(static_cast<std::int32_t>(from), part.first, part.end);
+        part.lane_end[p] = std::clamp(static_cast<std::int32_t>(to), part.first, part.end);
+      }
+      plasticity_along(
+          {lines.z, lines.columns, lines.lanes, static_cast<std::int32_t>(lines.first_column),
+           column_.data(), fraction_.data()},
+          part, running_.data(), total_.data());
+      body(part);
+    }
+  }
+  // Running sums (points + 1, lanes) over the points of the part.
+  const std::uint32_t* running() const { return running_.data(); }
+  // Adds the sums over the pairs at the points of the part to sum (all points).
+  void add_totals(const LanePoints& part, double* sum) const {
+    for (auto i = part.first; i < part.end; ++i)
+      sum[i] += kPlasticityUnit * total_.data()[i - part.first];
+  }
+
+ private:
+  const std::vector<std::int32_t>& column_;  // (points)
+  std::vector<float> fraction_;              // (points)
+  std::vector<std::uint32_t> running_;
+  std::vector<std::uint32_t> total_;  // (points): sums over pairs
 };
-
-// z lines of pair p for points [first, end).
-ZLines lines_at(const PairLines& lines, std::size_t p, const PointLines& points, std::int64_t first,
-                std::int64_t end) {
-  const auto at = p * static_cast<std::size_t>(lines.columns);
-  return {lines.start.data() + at,
-          lines.slope.data() + at,
-          static_cast<std::int32_t>(lines.first_column),
-          points.column.data(),
-          points.column_end.data(),
-          points.shift.data(),
-          first,
-          end};
-}
 
 // Sums over all eligible pairs of each point by text, and the heatmap.
 class ProfileSums {
  public:
-  ProfileSums(const SortedKeys& keys, const QuerySide& queries, double extent,
-              const PlasticityOptions& options);
+  ProfileSums(const PairSource& source, const PlasticityOptions& options);
 
   // Adds all pairs of texts [first, end) at the points with at most max_pairs eligible pairs.
   void add_texts(const KeyTile& block, std::int64_t first, std::int64_t end);
@@ -82,48 +104,46 @@ class ProfileSums {
   }
   std::vector<KeyRange> ranges_at(std::int64_t point) const;
   void take(const PairLines& lines);
-  void take_at(const PairLines& lines, std::size_t p, PointRange points);
+  void take_part(const PairLines& lines, const LanePoints& part);
+  PointRange points_of(const Pair& pair) const;
   void add_example(std::int64_t example);
 
   const SortedKeys& keys_;
   const QueryPoints& points_;
   const PlasticityOptions& options_;
-  EligibleKeys keys_before_;
+  const EligibleKeys& keys_before_;
   std::vector<std::int64_t> eligible_;  // (points): number of eligible pairs
   std::vector<std::int32_t>
       first_column_;                       // (points + 1): smallest column of this and later points
   std::vector<std::int32_t> last_column_;  // (points + 1): largest column that earlier points read
-  PointLines point_lines_;
+  PlasticityAtPoints plasticity_;
   std::vector<PointRange> at_work_;  // ranges of points that are being evaluated
   bool drawing_ = false;             // sampling: at_work_ is one point
   ExampleSums sums_;
   PairHeatmap heatmap_;
   PairEvaluator evaluator_;
-  std::vector<float> values_;  // (points and padding): plasticity of one pair
 };
 
-ProfileSums::ProfileSums(const SortedKeys& keys, const QuerySide& queries, double extent,
-                         const PlasticityOptions& options)
-    : keys_(keys),
-      points_(queries.points),
+ProfileSums::ProfileSums(const PairSource& source, const PlasticityOptions& options)
+    : keys_(source.by_bin),
+      points_(source.at_bins.points),
       options_(options),
-      keys_before_(keys, queries.points, options.sliding_window),
-      first_column_(queries.points.column),
-      last_column_(queries.points.column),
-      point_lines_(queries.points),
-      sums_(keys.examples(), queries.points.size()),
-      heatmap_(extent, options.heatmap_bins),
-      evaluator_(queries.columns, [this](const PairLines& lines) { take(lines); }),
-      values_(point_lines_.shift.size()) {
-  first_column_.push_back(static_cast<std::int32_t>(queries.columns.size()));
+      keys_before_(source.eligible),
+      first_column_(points_.column),
+      last_column_(points_.column),
+      plasticity_(points_),
+      sums_(keys_.examples(), points_.size()),
+      heatmap_(source.extent, options.heatmap_bins, points_.position),
+      evaluator_(source.at_bins.columns, [this](const PairLines& lines) { take(lines); }) {
+  const auto columns = static_cast<std::int32_t>(source.at_bins.columns.size());
+  first_column_.push_back(columns);
   last_column_.insert(last_column_.begin(), -1);
   for (auto c = points_.column.size(); c > 0; --c)
     first_column_[c - 1] = std::min(first_column_[c - 1], first_column_[c]);
-  const auto most = static_cast<std::int32_t>(queries.columns.size()) - 1;
   for (std::size_t c = 1; c < last_column_.size(); ++c)
-    last_column_[c] = std::max(std::min(last_column_[c] + 1, most), last_column_[c - 1]);
+    last_column_[c] = std::max(std::min(last_column_[c] + 1, columns - 1), last_column_[c - 1]);
   eligible_.resize(points_.column.size());
-  for (std::int64_t e = 0; e < keys.examples(); ++e)
+  for (std::int64_t e = 0; e < keys_.examples(); ++e)
     for (std::int64_t c = 0; c < points_.size(); ++c)
       eligible_[static_cast<std::size_t>(c)] += keys_before_.at(e, c).pairs();
   for (std::int64_t c = 0; c < points_.size(); ++c) {
@@ -139,44 +159,57 @@ std::vector<KeyRange> ProfileSums::ranges_at(std::int64_t point) const {
   return ranges;
 }
 
+ProfileSums::PointRange ProfileSums::points_of(const Pair& pair) const {
+  return {keys_before_.first(pair.second), keys_before_.end(pair.first)};
+}
+
 void ProfileSums::take(const PairLines& lines) {
-  for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
-    const auto first = keys_before_.first(lines.pairs[p].second);
-    const auto end = keys_before_.end(lines.pairs[p].first);
-    for (const auto& stretch : at_work_)
-      take_at(lines, p, {std::max(first, stretch.first), std::min(end, stretch.end)});
+  PointRange all = points_of(lines.pairs.front());
+  for (const auto& pair : lines.pairs) {
+    all.first = std::min(all.first, points_of(pair).first);
+    all.end = std::max(all.end, points_of(pair).end);
   }
+  for (const auto& stretch : at_work_)
+    plasticity_.evaluate(
+        lines, std::max(all.first, stretch.first), std::min(all.end, stretch.end),
+        [this](const Pair& pair) { return points_of(pair); },
+        [&](const LanePoints& part) { take_part(lines, part); });
 }
 
-void ProfileSums::take_at(const PairLines& lines, std::size_t p, PointRange points) {
-  const auto [first, end] = points;
-  if (first >= end) return;
-  const float* const values = values_.data();
-  plasticity_along(lines_at(lines, p, point_lines_, first, end), values_.data());
-  const Pair& pair = lines.pairs[p];
-  const auto count = static_cast<std::size_t>(end - first);
-  const auto example = keys_.example[static_cast<std::size_t>(pair.first)];
-  const double earlier = keys_.position[static_cast<std::size_t>(pair.first)];
-  const double later = keys_.position[static_cast<std::size_t>(pair.second)];
-  const double* const query = points_.position.data() + first;
-  double* const sum = sums_.sums(example) + first;
-  if (drawing_) sums_.count(example, first, 1);
-  for (std::size_t i = 0; i < count; ++i) sum[i] += values[i];
-  heatmap_.add({earlier, later, {query, count}, {values, count}});
+void ProfileSums::take_part(const PairLines& lines, const LanePoints& part) {
+  const auto example = keys_.example[static_cast<std::size_t>(lines.pairs.front().first)];
+  for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
+    const Pair& pair = lines.pairs[p];
+    const std::uint32_t* const running = plasticity_.running() + p;
+    heatmap_.add({static_cast<double>(keys_.position[static_cast<std::size_t>(pair.first)]),
+                  static_cast<double>(keys_.position[static_cast<std::size_t>(pair.second)]),
+                  part.lane_first[p], part.lane_end[p],
+                  running + (part.lane_first[p] - part.first) * lines.lanes, lines.lanes});
+  }
+  plasticity_.add_totals(part, sums_.sums(example));
+  if (drawing_) sums_.count(example, part.first, std::ssize(lines.pairs));
 }
 
-// Queues the pairs of one text by later key: pairs with the same later key need the same columns.
+// Queues the pairs of one text by later key: neighbours share most points. A tile ends where the
+// points before the first one of a pair would be more than a quarter of its own.
 void ProfileSums::add_example(std::int64_t example) {
   const auto begin = keys_.begin[static_cast<std::size_t>(example)];
   const auto last = keys_.begin[static_cast<std::size_t>(example) + 1];
+  std::int64_t tile_first = 0;  // first point of the tile
   for (auto j = begin; j < last; ++j) {
     const auto first = std::max(at_work_.front().first, keys_before_.first(j));
     const auto end = std::min(at_work_.back().end, keys_before_.end(j));
     if (first >= end) continue;
+    if (4 * (first - tile_first) > end - first) evaluator_.flush();
+    if (evaluator_.empty()) tile_first = first;
     evaluator_.set_columns(first_column_[static_cast<std::size_t>(first)],
                            last_column_[static_cast<std::size_t>(end)] + 1);
-    for (auto i = keys_before_.at(example, first).begin; i < j; ++i) evaluator_.add({i, j});
+    for (auto i = keys_before_.at(example, first).begin; i < j; ++i) {
+      evaluator_.add({i, j});
+      if (evaluator_.empty()) tile_first = first;
+    }
   }
+  evaluator_.flush();
 }
 
 void ProfileSums::add_texts(const KeyTile& block, std::int64_t first, std::int64_t end) {
@@ -187,7 +220,6 @@ void ProfileSums::add_texts(const KeyTile& block, std::int64_t first, std::int64
       if (!is_sampled(c)) sums_.count(e, c, keys_before_.at(e, c).pairs());
     add_example(e);
   }
-  evaluator_.flush();
 }
 
 void ProfileSums::add_samples(const KeyTile& all) {
@@ -267,8 +299,7 @@ class BucketPairs {
   std::size_t next_run_ = 0;  // first run of the next tile
   std::vector<Bucket> buckets_;
   std::vector<std::int64_t> row_;  // (keys): row in the bucket's sums
-  PointLines point_lines_;
-  std::vector<float> values_;  // (points and padding): plasticity of one pair
+  PlasticityAtPoints plasticity_;
   PairEvaluator evaluator_;
 };
 
@@ -279,8 +310,7 @@ BucketPairs::BucketPairs(const SortedKeys& keys, const QuerySide& queries,
       numbers_(keys.bin),
       runs_(runs_of(keys, numbers_)),
       row_(keys.bin.size()),
-      point_lines_(points_),
-      values_(point_lines_.shift.size()),
+      plasticity_(points_),
       evaluator_(queries.columns, [this](const PairLines& lines) { take(lines); }) {
   for (const auto number : numbers_.numbers) {
     buckets_.emplace_back();
@@ -301,17 +331,25 @@ BucketPairs::BucketPairs(const SortedKeys& keys, const QuerySide& queries,
 }
 
 void BucketPairs::take(const PairLines& lines) {
-  for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
-    const auto key = static_cast<std::size_t>(lines.pairs[p].first);
-    Bucket& bucket = buckets_[static_cast<std::size_t>(numbers_.place[key])];
-    plasticity_along(lines_at(lines, p, point_lines_, bucket.first, points_.size()),
-                     values_.data());
-    double* const sum = bucket.sums.sums(row_[key]);
-    for (auto c = bucket.first; c < points_.size(); ++c) {
-      sum[c] += values_[static_cast<std::size_t>(c - bucket.first)];
-      bucket.sums.count(row_[key], c, 1);
-    }
-  }
+  const auto bucket_of = [this](const Pair& pair) -> Bucket& {
+    return buckets_[static_cast<std::size_t>(numbers_.place[static_cast<std::size_t>(pair.first)])];
+  };
+  auto first = points_.size();
+  for (const auto& pair : lines.pairs) first = std::min(first, bucket_of(pair).first);
+  plasticity_.evaluate(
+      lines, first, points_.size(),
+      [&](const Pair& pair) { return std::pair(bucket_of(pair).first, points_.size()); },
+      [&](const LanePoints& part) {
+        for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
+          const auto row = row_[static_cast<std::size_t>(lines.pairs[p].first)];
+          ExampleSums& sums = bucket_of(lines.pairs[p]).sums;
+          const std::uint32_t* running = plasticity_.running() + p;
+          for (auto c = part.first; c < part.end; ++c, running += lines.lanes) {
+            sums.sums(row)[c] += kPlasticityUnit * (running[lines.lanes] - running[0]);
+            if (c >= part.lane_first[p]) sums.count(row, c, 1);
+          }
+        }
+      });
 }
 
 void BucketPairs::add_texts(const KeyTile& block) {
@@ -405,7 +443,7 @@ PairGroups ExampleSums::grouped(const TextGroups& groups,
 
 PairTables pair_tables(const PairSource& source, const PlasticityOptions& options) {
   BucketPairs buckets(source.by_bucket, source.at_buckets, options);
-  ProfileSums profile(source.by_bin, source.at_bins, source.extent, options);
+  ProfileSums profile(source, options);
   for_each_tile(source.keys, source.by_bin, [&](const KeyTile& tile, auto first, auto end) {
     profile.add_texts(tile, first, end);
   });

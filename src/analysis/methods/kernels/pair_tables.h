@@ -2,7 +2,7 @@
 #pragma once
 
 #include "analysis/methods/kernels/bucket_ranges.h"
-#include "analysis/methods/kernels/key_pairs.h"
+#include "analysis/methods/kernels/eligible_keys.h"
 #include "analysis/methods/text_groups.h"
 #include "qkscope/analysis.h"
 
@@ -58,8 +58,9 @@ struct PairSource {
   const QueryModel& model;
   const SortedKeys& by_bucket;  // keys by text and bucket: mostly the order of by_bin
   const SortedKeys& by_bin;
-  const QuerySide& at_buckets;  // query models of the bucket table
-  const QuerySide& at_bins;     // query models of the profile
+  const QuerySide& at_buckets;   // query models of the bucket table
+  const QuerySide& at_bins;      // query models of the profile
+  const EligibleKeys& eligible;  // keys of by_bin at the points of at_bins
   const BucketRanges& ranges;
   const TextGroups& groups;
   double extent;  // tokens: where the heatmap's axes end
