@@ -147,7 +147,8 @@ class HeadFileReader {
   template <typename Type, typename Batch>
   void read_batches(int leaf, const Batch& batch) {
     constexpr std::int64_t kBatch = 1 << 16;
-    std::vector<std::int16_t> levels(kBatch, schema_.Column(leaf)->max_definition_level());
+    const auto max_level = schema_.Column(leaf)->max_definition_level();
+    std::vector<std::int16_t> levels(kBatch, max_level);
     std::vector<std::int16_t> repetition(kBatch);
     std::vector<typename Type::c_type> values(kBatch);
     for (int group = 0; group < file_.metadata()->num_row_groups(); ++group) {
@@ -163,6 +164,10 @@ class HeadFileReader {
         const auto count = reader.ReadBatch(std::min(kBatch, expected - done), levels.data(),
                                             repetition.data(), values.data(), &stored);
         const auto size = static_cast<std::size_t>(count);
+        if (std::count(levels.begin(), levels.begin() + count, max_level) != stored)
+          bad_input(
+              "{}: column '{}' has {} values where its levels say otherwise; the file is damaged",
+              path_, name_of(leaf), stored);
         batch(std::span(levels).first(size), std::span(repetition).first(size),
               std::span(values).first(static_cast<std::size_t>(stored)));
         done += count;
