@@ -67,7 +67,7 @@ HWY_INLINE void widen_codes(const Code* source, std::size_t count, float* out, F
   std::memcpy(out + i, widened, (count - i) * sizeof(float));
 }
 
-// Converts bfloat16, float16 or FP8 E4M3 values.
+// Converts bfloat16, float16 or FP8 E4M3 values to float32.
 void widen_kernel(const std::byte* source, DType dtype, std::size_t count, float* out) {
   const auto* codes = reinterpret_cast<const std::uint16_t*>(source);
   if (dtype == DType::bf16)

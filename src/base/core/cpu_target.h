@@ -34,8 +34,8 @@ namespace qkscope {
 // Selects the target named by QKSCOPE_CPU, else the best one. Only the first call has an effect.
 void choose_cpu_target();
 
-// Selects a target by name, for tests that run under each one. Throws bad input if the name is not
-// in cpu_targets(). Must not be called while a kernel runs.
+// Selects a target by name, for tests that run under each one. Throws a bad-input error if the name
+// is not in cpu_targets(). Must not be called while a kernel runs.
 void use_cpu_target(std::string_view name);
 
 // Returns whether the target has fused multiply-adds. All such targets produce identical bytes.

@@ -22,10 +22,10 @@ template <typename... Args>
 }
 
 // Throws for a failed system call on `path` with errno `error`. A missing or inaccessible path is
-// bad input; any other errno is a failure.
+// reported as bad input, any other errno as a failure.
 [[noreturn]] void system_error(const std::string& operation, const std::string& path, int error);
 
-// For bugs of the program only, never for conditions that a user can cause.
+// For internal errors (bugs) only, never for conditions that a user can cause.
 #define QKSCOPE_ASSERT(condition)                                                  \
   do {                                                                             \
     if (!(condition)) ::qkscope::assertion_failed(#condition, __FILE__, __LINE__); \
@@ -35,7 +35,7 @@ template <typename... Args>
 // Rethrows the exception being handled as an Error. Must be called inside a catch block.
 [[noreturn]] void rethrow_as_error();
 
-// Runs the body of a public function; every exception that leaves it is an Error.
+// Runs the body of a public function and converts any exception to an Error.
 template <typename Body>
 decltype(auto) translate_exceptions(Body&& body) {
   try {

@@ -1,4 +1,5 @@
-// NaN, the missing value of float64 results, and the conversion of signed indices for std::vector.
+// Numeric helpers: NaN, which marks missing float64 results, and the conversion of signed indices
+// to std::size_t.
 #pragma once
 
 #include <cstddef>

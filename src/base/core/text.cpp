@@ -63,7 +63,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// Returns the bytes of one unit ("GiB", "g", "GB"); 0 if the text is not a unit.
+// Returns the size in bytes of a unit ("GiB", "g", "GB"), or 0 if the text is not a unit.
 double bytes_of_unit(std::string_view text) {
   const auto unit = ascii_lower(text);
   if (unit.empty() || unit == "b") return 1.0;

@@ -13,7 +13,7 @@ namespace qkscope {
 // Returns whether the whole text matches: `*` matches any characters, `?` exactly one.
 bool glob_match(std::string_view pattern, std::string_view text);
 
-// Returns the text with A to Z in lower case; all other bytes stay, whatever the locale.
+// Converts A to Z to lower case, independent of the locale. All other bytes are unchanged.
 std::string ascii_lower(std::string_view text);
 
 // Quotes text from a file for an error message: in double quotes, escaped like printable(), and

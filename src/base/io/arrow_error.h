@@ -22,11 +22,12 @@ T take_arrow(arrow::Result<T> result, const std::string& doing, ErrorKind kind) 
 }
 
 // Rethrows the current exception; must be called inside a catch block around Parquet reads. Parquet
-// exceptions, std::bad_alloc and std::length_error (caused by damaged files) become bad input that
-// names the file; other exceptions pass unchanged.
+// exceptions, std::bad_alloc and std::length_error (caused by damaged files) become bad-input
+// errors that name the file; other exceptions are rethrown unchanged.
 [[noreturn]] void rethrow_parquet_error(const std::string& path);
 
-// Runs `body`, which reads a Parquet file, with the translation of rethrow_parquet_error().
+// Runs `body`, which reads a Parquet file, and translates its exceptions with
+// rethrow_parquet_error().
 template <typename Body>
 auto reading_parquet(const std::string& path, const Body& body) {
   try {

@@ -51,7 +51,7 @@ class ByteReader {
     }
     return bytes_.subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(count));
   }
-  // Returns the little-endian unsigned number of `count` <= 8 bytes at `offset`.
+  // Returns the little-endian unsigned integer of `count` <= 8 bytes at `offset`.
   std::uint64_t number_at(std::uint64_t offset, std::uint64_t count,
                           std::string_view field = {}) const {
     std::uint64_t value = 0;
@@ -68,7 +68,7 @@ class ByteReader {
     const auto taken = take_bytes(count, field);
     return {reinterpret_cast<const char*>(taken.data()), taken.size()};
   }
-  // Takes a little-endian unsigned number of `count` <= 8 bytes.
+  // Reads a little-endian unsigned integer of `count` <= 8 bytes and advances the cursor.
   std::uint64_t take_number(std::uint64_t count, std::string_view field = {}) {
     const auto value = number_at(offset_, count, field);
     offset_ += count;
@@ -81,7 +81,7 @@ class ByteReader {
     std::memcpy(&value, take_bytes(sizeof value, field).data(), sizeof value);
     return value;
   }
-  // Returns false, and leaves `value` and the cursor unchanged, where too few bytes are left.
+  // Returns false, and leaves `value` and the cursor unchanged, if too few bytes are left.
   template <typename T>
   bool try_take(T& value) {
     if (left() < sizeof value) return false;

@@ -24,8 +24,8 @@ constexpr std::uint64_t kReadWhole = std::uint64_t{1} << 30;
 constexpr std::uint64_t kStride = std::uint64_t{16} << 20;
 constexpr std::uint64_t kBlock = std::uint64_t{64} << 10;
 
-// Adds bytes [begin, end) of a file with pread(). The file is not mapped, so that a truncation
-// during the read is an exception and not SIGBUS.
+// Adds bytes [begin, end) of a file to the checksum. Uses pread() instead of mmap(), so that a file
+// truncated during the read causes an exception instead of SIGBUS.
 void add_range(Checksum& sum, const FileDescriptor& file, const std::string& path,
                std::uint64_t begin, std::uint64_t end) {
   std::vector<std::byte> buffer(std::min<std::uint64_t>(end - begin, std::uint64_t{1} << 20));

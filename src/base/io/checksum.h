@@ -31,7 +31,7 @@ std::uint64_t checksum_of(std::string_view text);
 std::string checksum_text(std::uint64_t checksum);  // 16 hexadecimal digits
 
 // Returns a fingerprint of a file's content: its size and a checksum. Files up to 1 GiB are read
-// completely. Of larger files the checksum covers the first 16 MiB (the header of a safetensors
+// completely. For larger files, the checksum covers the first 16 MiB (the header of a safetensors
 // file), 64 KiB of every further 16 MiB, and the last 64 KiB.
 std::string file_fingerprint(const std::string& path);
 

@@ -15,7 +15,8 @@ struct ChildResult {
 };
 
 // Runs `command` (program, arguments...) in `folder` ("" = the current one) with empty standard
-// input and waits for its end. Throws a failure if the program exists but cannot be started.
+// input and waits for it to exit. Throws a failure error if the program exists but cannot be
+// started.
 ChildResult run_child(const std::vector<std::string>& command, const std::string& folder = "");
 
 }  // namespace qkscope

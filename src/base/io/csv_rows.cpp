@@ -50,7 +50,8 @@ bool CsvRows::read_quoted(std::string& field) {
   }
 }
 
-// Appends up to the next comma or line end. A carriage return before the line end stays in rest_.
+// Appends the text up to the next comma or line end to `field`. A carriage return before the line
+// end stays in rest_.
 void CsvRows::read_plain(std::string& field) {
   auto end = std::min(rest_.find_first_of(",\n"), rest_.size());
   const bool ends_row = end == rest_.size() || rest_[end] == '\n';

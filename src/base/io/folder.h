@@ -1,4 +1,4 @@
-// Queries and creation of folders that throw no std::filesystem exceptions.
+// Folder functions (queries, creation, removal) that never throw std::filesystem exceptions.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ namespace qkscope {
 bool path_exists(const std::string& path);
 bool is_folder(const std::string& path);
 
-// Throws bad input if the path is a folder, pipe or device. A missing path passes: the later open
-// reports it.
+// Throws a bad-input error if the path is a folder, pipe or device. A missing path is accepted here
+// and reported when it is opened.
 void check_regular_file(const std::string& path);
 
 // Returns the sorted names of all entries, without "." and "..".
@@ -43,7 +43,7 @@ class OpenFolder {
   bool has_folder(const std::string& name) const;  // a folder, not a link to one
   bool has_link(const std::string& name) const;
 
-  // Opens a subfolder. Throws bad input if the entry is a link or not a folder.
+  // Opens a subfolder. Throws a bad-input error if the entry is a link or not a folder.
   OpenFolder folder(const std::string& name) const;
   OpenFolder make_folder(const std::string& name) const;  // creates the folder if missing
 

@@ -12,7 +12,7 @@ namespace qkscope {
 class MappedFile {
  public:
   MappedFile() = default;
-  // Maps the whole file. Throws bad input if the path is missing or not a regular file.
+  // Maps the whole file. Throws a bad-input error if the path is missing or not a regular file.
   explicit MappedFile(const std::string& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;

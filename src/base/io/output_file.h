@@ -48,7 +48,7 @@ void move_into_place(const std::string& from, const std::string& to);
 // the path never holds a partial file.
 class OutputFile {
  public:
-  // Throws bad input if the folder does not exist.
+  // Throws a bad-input error if the folder does not exist.
   explicit OutputFile(const std::string& path);
   ~OutputFile();  // deletes the temporary file unless commit() succeeded
 
@@ -65,7 +65,7 @@ class OutputFile {
   std::uint64_t written_ = 0;
 };
 
-// Returns a path in the same folder that is unique over processes and threads.
+// Returns a path in the same folder that is unique across processes and threads.
 std::string temporary_name(const std::string& path);
 
 // Writes the whole content through an OutputFile.

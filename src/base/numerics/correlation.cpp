@@ -15,7 +15,7 @@
 namespace qkscope {
 namespace {
 
-// Returns ln Gamma(a + 1/2) - ln Gamma(a). For large a a series in 1/a avoids the cancellation.
+// Returns ln Gamma(a + 1/2) - ln Gamma(a). For large a, a series in 1/a avoids cancellation.
 double log_gamma_step(double a) {
   if (a < 20) return log_gamma(a + 0.5) - log_gamma(a);
   const double inverse = 1 / a;

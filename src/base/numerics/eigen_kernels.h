@@ -17,23 +17,25 @@ struct PaddedRows {
   double* row(std::int64_t i) const { return data + i * stride; }
 };
 
-// out[i] = row i . v for rows [first, last) and columns >= `column`. v must be zero in the padding
-// and from the start of the block of `column` to `column`.
+// out[i] = row i . v for rows [first, last) and columns >= `column`. Whole blocks of kEigenBlock
+// columns are read, so v must be zero in the padding and in the elements before `column` in the
+// same block.
 void rows_times(PaddedRows rows, std::int64_t first, std::int64_t last, std::int64_t column,
                 const double* v, double* out);
 
-// Rank-2 update: row i -= v[i] w + w[i] v for rows [first, last) and columns from the block of
-// `column`.
+// Rank-2 update: row i -= v[i] w + w[i] v for rows [first, last) and all columns from the start of
+// the block of kEigenBlock columns that contains `column`.
 void subtract_products(PaddedRows rows, std::int64_t first, std::int64_t last, std::int64_t column,
                        const double* v, const double* w);
 
-// Applies the reflection 1 - factor v v^T from the left to rows [first, last), in the same columns.
-// `sum` (columns) is scratch space.
+// Applies the reflection 1 - factor v v^T from the left to rows [first, last), for all columns from
+// the start of the block of kEigenBlock columns that contains `column`. `sum` (columns) is scratch
+// space.
 void reflect_columns(PaddedRows rows, std::int64_t first, std::int64_t last, std::int64_t column,
                      const double* v, double factor, double* sum);
 
 // Givens rotations of rows (top, top - 1), (top - 1, top - 2), ...: rotation k sets x = c x + s y
-// and y = c y - s x for the row x with the higher index and the row y below.
+// and y = c y - s x for the row x with the higher index and the row y with the lower one.
 void rotate_rows(PaddedRows rows, std::int64_t top, std::span<const double> cosine,
                  std::span<const double> sine);
 

@@ -1,6 +1,6 @@
 // Mixed-radix decimation-in-frequency FFT. Radix-8 passes split the signal into parts of 256
 // vectors, which fit into the L1 cache; one pass of radix 2 or 4 comes first if the number of
-// splits is not a power of 8. Each part is then transformed to the end before the next one. The
+// splits is not a power of 8. Each part is then transformed completely before the next one. The
 // last pass transforms blocks of four vectors and, after a 4 x 4 transpose, the four lanes of each
 // vector. All targets use 128-bit vectors: the whole FFT is 7 % of the analyses, so wider vectors
 // could not save 5 %.

@@ -27,11 +27,12 @@ struct Twiddle {
 
 // Twiddle factors. `length` counts FourComplex vectors.
 struct FftTables {
-  // Wide passes, over more than one part; the four values of a vector share their factors.
+  // Wide passes transform across parts, the cache-sized segments of the signal. The four values of
+  // a vector share their twiddle factors.
   std::vector<int> radices;                // per wide pass
   std::vector<std::vector<Twiddle>> wide;  // per wide pass: (length / radix, radix - 1)
   std::size_t part = 0;                    // vectors per part; a part fits into the L1 cache
-  // Deep passes, radix 8 within a part.
+  // Deep passes transform within a part, with radix 8.
   std::vector<std::vector<FourComplex>> deep;  // per deep pass: (length / 8, 7)
   std::vector<FourComplex> last;               // (parts, 3): last pass, over the lanes of vectors
 };

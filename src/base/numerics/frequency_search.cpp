@@ -9,13 +9,13 @@
 namespace qkscope {
 namespace {
 
-// Thresholds relative to the highest point. A peak midway between two half grid points keeps 0.9 of
-// its power at them, and the parabola through the three highest points reaches 0.98; the thresholds
-// leave room for noise.
+// Thresholds relative to the highest point. If a peak lies midway between two half grid points,
+// |S|^2 at these points is 0.9 of the peak, and the parabola through the three highest points
+// reaches 0.98 of it. The thresholds are lower to allow for noise.
 constexpr double kCandidateThreshold = 0.6;
 constexpr double kParabolaThreshold = 0.8;
-// A peak keeps at least 0.64 of its power at the nearer whole grid point, so midpoints between two
-// points below this fraction are skipped.
+// |S|^2 at the grid point nearest to a peak is at least 0.64 of the peak, so midpoints between two
+// grid points below this threshold are skipped.
 constexpr double kMidpointThreshold = 0.4;
 
 // Returns the height of the vertex of a parabola through a local maximum and its neighbours.
@@ -71,7 +71,8 @@ RotationPeak FrequencySearch::refine_rotation(double start,
   const double low = std::max(band_.low, std::fabs(start) - step);
   const double high = std::min(band_.high, std::fabs(start) + step);
   const double first = std::clamp(std::fabs(start), low, high);
-  // Steps up to `reach` approach the maximum; a series within `exact` of its centre is final.
+  // Each iteration moves to the maximum of a Taylor series, by at most `reach`. The last one moves
+  // by at most `exact`, where the series is accurate to rounding.
   const double reach = 0.25 * step;
   const double exact = PhaseSumSeries::exact_reach(order_);
   double at = sign * first;
@@ -141,7 +142,8 @@ RotationPeak FrequencySearch::strongest_rotation(std::span<const std::complex<do
   std::sort(candidates.begin(), candidates.end(),
             [](const Candidate& a, const Candidate& b) { return a.power > b.power; });
   RotationPeak strongest;
-  // Relative error of the NUFFT and the interpolation for two candidates; half of it for one.
+  // Tolerance for the comparison of two estimated powers, each with a relative error of 1 % (NUFFT
+  // and interpolation). Half of it for the comparison of an estimate with an exact power.
   constexpr double kRelativeError = 0.02;
   for (const auto& candidate : candidates) {
     const double exact = strongest.strength * static_cast<double>(order_.rows());

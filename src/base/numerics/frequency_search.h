@@ -27,10 +27,11 @@ class FrequencySearch {
 
   const PositionOrder& order() const { return order_; }
 
-  // Returns the strongest rotation of unit complex numbers, in either direction. `units` are in the
-  // order of order().
+  // Returns the frequency in the band, of either sign, at which the Fourier sum of the unit complex
+  // numbers `units` is largest. `units` must be in the order of order().
   RotationPeak strongest_rotation(std::span<const std::complex<double>> units);
-  // Returns the best least-squares sinusoid (lomb_scargle.h). `values` are in the order of order().
+  // Returns the best least-squares sinusoid (lomb_scargle.h). `values` must be in the order of
+  // order().
   SinusoidFit best_sinusoid(std::span<const double> values);
 
  private:
@@ -40,7 +41,7 @@ class FrequencySearch {
     double top = 0;  // vertex of the parabola through it and its neighbours
   };
 
-  // Local maxima high enough to be next to the strongest rotation.
+  // Returns the local maxima of |S|^2 that are high enough to be candidates for the global maximum.
   std::vector<Peak> peaks_above_threshold() const;
   RotationPeak refine_rotation(double omega, std::span<const std::complex<double>> units) const;
 

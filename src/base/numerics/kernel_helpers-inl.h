@@ -1,4 +1,4 @@
-// Helpers of kernel files, which are compiled once per SIMD target (base/core/cpu_target.h).
+// Helpers for kernel files, which are compiled once per SIMD target (base/core/cpu_target.h).
 
 // Include guard that admits the file once per target.
 #if defined(QKSCOPE_NUMERICS_KERNEL_HELPERS_INL_H) == defined(HWY_TARGET_TOGGLE)

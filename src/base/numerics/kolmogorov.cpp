@@ -79,7 +79,7 @@ double durbin_cdf(std::int64_t n, double d) {
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < m; ++j)
       for (std::int64_t g = 1; g <= i - j + 1; ++g) step(i, j) /= static_cast<double>(g);
-  // power = step^n, with separate binary exponents against overflow.
+  // power = step^n, with separate binary exponents to avoid overflow.
   Matrix power(m, m);
   for (std::int64_t i = 0; i < m; ++i) power(i, i) = 1;
   int power_exponent = 0;
@@ -149,7 +149,8 @@ double pelz_good_cdf(double n, double d) {
           (k3 / (6480 * z6 * z4) + even3 / (216 * z6)) / (n * std::sqrt(n)));
 }
 
-// Range of the bins in standard deviations; values outside count to the outermost bins.
+// Range of the bins in standard deviations; values outside the range are counted in the outermost
+// bins.
 constexpr double kRange = 3.5;
 constexpr std::size_t kBins = 2816;
 constexpr float kRounding = 1e-6F;  // rounding error of the single-precision bounds
@@ -168,7 +169,7 @@ const std::array<float, kBins + 1>& cdf_at_edges() {
   return cdf;
 }
 
-// Histogram of the standardised values with bounds of the distance per bin.
+// Histogram of the standardised values, with bounds on the distance inside each bin.
 class NormalHistogram {
  public:
   NormalHistogram(std::span<const double> values, double centre, double scale)

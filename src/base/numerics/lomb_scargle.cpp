@@ -43,7 +43,8 @@ struct PeriodogramValue {
   double slope = 0;
 };
 
-// From Y(omega), E(omega) and E(2 omega) with their derivatives.
+// Computes R^2 and its derivative with respect to omega from Y(omega), E(omega) and E(2 omega) and
+// their derivatives.
 PeriodogramValue periodogram_value(const PhaseSum& y, const PhaseSum& once, const PhaseSum& twice,
                                    double n) {
   const NormalMatrix products(once.value, twice.value, n);
@@ -106,7 +107,7 @@ class PeriodogramSeries {
 constexpr double kLowFrequency = 12;
 
 // Returns the maximum of R^2 uphill from `start` in the band, by the Illinois variant of regula
-// falsi on the slope. Every evaluation is exact, for low frequencies.
+// falsi on the slope. Every evaluation uses exact sums, which low frequencies require.
 template <typename HeightAt>
 SinusoidFit refine_low_frequency(double start, FrequencyBand band, const HeightAt& height_at) {
   const auto from = height_at(start);
@@ -141,7 +142,8 @@ SinusoidFit refine(double start, FrequencyBand band, const PositionOrder& order,
                    std::span<const std::complex<double>> values,
                    std::span<const std::complex<double>> ones) {
   const auto length = static_cast<double>(order.length());
-  // Steps up to `reach` approach the maximum; a series within `exact` of its centre is final.
+  // Each iteration moves to the maximum of a Taylor series, by at most `reach`. The last one moves
+  // by at most `exact`, where the series is accurate to rounding.
   const double reach = 0.5 / length;
   const double exact =
       0.5 * PhaseSumSeries::exact_reach(
@@ -266,7 +268,7 @@ SinusoidFit LombScargle::best(std::span<const double> values, const PositionOrde
   const LowFrequencySums slow(order, centred);
   spectrum.compute(scaled);
   const auto height = periodogram(slow, spectrum);
-  // A peak midway between two grid points keeps 0.64 of its height at them.
+  // If a peak lies midway between two grid points, R^2 at these points is 0.64 of the peak.
   constexpr double kPeakThreshold = 0.6;
   const double enough = kPeakThreshold * *std::max_element(height.begin(), height.end());
   if (!(enough > 0)) return {kNan, kNan};  // too few positions for a fit

@@ -25,9 +25,10 @@ class LombScargle {
   // overwritten.
   LombScargle(const PositionOrder& order, FrequencyBand band, Nufft& spectrum);
 
-  // Returns the frequency of the band with the largest R^2. Frequencies start at an eighth of a
-  // period over all positions; slower sinusoids cannot be told from a parabola. `values` are in the
-  // order of `order`; `order` and `spectrum` are those of the constructor.
+  // Returns the frequency in the band with the largest R^2. The lowest frequency is an eighth of a
+  // period over all positions; slower sinusoids are indistinguishable from a parabola. `values`
+  // must be in the order of `order`; `order` and `spectrum` must be those passed to the
+  // constructor.
   SinusoidFit best(std::span<const double> values, const PositionOrder& order,
                    Nufft& spectrum) const;
 

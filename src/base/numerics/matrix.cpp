@@ -42,8 +42,8 @@ Matrix semidefinite_cholesky(const Matrix& matrix) {
   Matrix root(n, n);
   std::vector<double> known(static_cast<std::size_t>(n));
   for (std::int64_t j = 0; j < n; ++j) {
-    // Elements from column j on are still 0, so products of whole rows are those of the elements
-    // before.
+    // Elements from column j on are still 0, so dot products of whole rows equal those of the first
+    // j elements.
     const std::span<const double> row(root.row(j), known.size());
     dots(row.data(), n - j, row, known.data());
     // A smaller remainder is rounding error: the previous rows span this direction.

@@ -120,8 +120,8 @@ HWY_INLINE Lanes erfc_of_positive(Lanes u) {
       exp_of_negative(each([&](int i) HWY_ATTR { return hn::Neg(hn::Mul(u.v[i], u.v[i])); }));
   return each([&](int i) HWY_ATTR {
     const Vector square = hn::Mul(u.v[i], u.v[i]);
-    // exp(-u^2) = exp(-square) (1 - lost), with the rounding error `lost` of u^2 by exact
-    // splitting.
+    // exp(-u^2) = exp(-square) (1 - lost), where `lost` is the rounding error of u^2, computed by
+    // exact splitting.
     const Vector scaled = hn::Mul(u.v[i], all(kSplit));
     const Vector high = hn::Sub(scaled, hn::Sub(scaled, u.v[i]));
     const Vector low = hn::Sub(u.v[i], high);
@@ -154,14 +154,14 @@ void erfc_kernel(double* z, std::size_t count) {
   transform(z, count, [](const Lanes& u) HWY_ATTR { return erfc_of_positive(u); });
 }
 
-// 4 Phi(z) Phi(-z) = Q(z^2)^-4 with Q a polynomial that was fitted to the smallest maximal error,
-// 2e-7; rounding in float32 raises it to 7e-7. All terms are positive: large z give 0.
+// 4 Phi(z) Phi(-z) = Q(z^2)^-4 where Q is a minimax polynomial. The maximum error is 2e-7, or 7e-7
+// with float32 rounding. All terms are positive, so the result tends to 0 for large z.
 constexpr float kPlasticity[] = {1.0F,           0.159153864F,    0.0102773225F,  0.000394114875F,
                                  1.84215296e-5F, 1.47551532e-07F, 1.60510982e-08F};
 
 using Floats = hn::CappedTag<float, kLaneStep>;
 
-// In units of kPlasticityUnit.
+// Returns the plasticity in units of kPlasticityUnit.
 HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, Floats>> plasticity_of(hn::Vec<Floats> z) {
   constexpr float kRootOfUnits = 1 << 12;
   const Floats d;
@@ -174,7 +174,7 @@ HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, Floats>> plasticity_of(hn::Vec<Floa
   return hn::BitCast(hn::Rebind<std::uint32_t, Floats>(), hn::NearestInt(hn::Mul(root, root)));
 }
 
-// Lanes are pairs, so that z on a line is one multiply-add with numbers that stay in registers.
+// Each lane is one pair: z is a single multiply-add, whose start and slope stay in registers.
 template <int kVectors>
 HWY_INLINE void along_lines(const ZLines& lines, const LanePoints& points, std::uint32_t* running,
                             std::uint32_t* total) {
@@ -190,7 +190,7 @@ HWY_INLINE void along_lines(const ZLines& lines, const LanePoints& points, std::
     for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[v], units, running + v * kLaneStep);
     running += kLanes;
   };
-  // Points [first, end) of one line, all of which count at every lane if `whole`.
+  // Adds points [first, end), which have the same column. `whole`: no lane excludes any of them.
   const auto add_points = [&](std::int32_t first, std::int32_t end, auto whole) HWY_ATTR {
     const auto row = lines.column[first] - lines.first_column;
     const float* const z = lines.z + row * kLanes;

@@ -19,8 +19,8 @@ inline double log_gamma(double x) {
   return ::lgamma_r(x, &sign);
 }
 
-// z scores of a few pairs at columns, and points between the columns: the z of a point is
-// z[c] + fraction (z[c + 1] - z[c]), and z[c] at the last column.
+// z scores of up to kMostLanes pairs, given at columns and interpolated linearly at points:
+// z[c] + fraction (z[c + 1] - z[c]), or z[c] in the last column.
 inline constexpr std::int64_t kLaneStep = 4;
 inline constexpr std::int64_t kMostLanes = 16;
 struct ZLines {
@@ -31,18 +31,18 @@ struct ZLines {
   const std::int32_t* column;  // (points): column number, ascending
   const float* fraction;       // (points)
 };
-// Points [first, end) that are evaluated, and those at which each lane counts.
+// Points [first, end) are evaluated. Lane i includes only points [lane_first[i], lane_end[i]).
 struct LanePoints {
   std::int32_t first = 0;
   std::int32_t end = 0;
   std::int32_t lane_first[kMostLanes] = {};
   std::int32_t lane_end[kMostLanes] = {};
 };
-// Plasticity 4 p (1 - p) with p = Phi(z): 1 for a coin flip, 0 for a certain choice and outside of
-// the lane's points. The absolute error is below 1e-6. Values are whole multiples of
-// kPlasticityUnit, so that sums are exact.
-// running (end - first + 1, lanes) = sums over the points before each point, modulo 2^32: the
-// difference of two rows is exact if at most kMostPoints points lie between.
+// Computes the plasticity 4 p (1 - p) with p = Phi(z): 1 for a coin flip, 0 for a certain choice.
+// Points that a lane excludes contribute 0. The absolute error is below 1e-6. Values are integer
+// multiples of kPlasticityUnit, so that sums are exact.
+// running (end - first + 1, lanes) = prefix sums over the points, modulo 2^32: the difference of
+// two rows is exact if they are at most kMostPoints rows apart.
 // total (end - first) = sums over the lanes.
 inline constexpr double kPlasticityUnit = 1.0 / (1 << 24);
 inline constexpr std::int32_t kMostPoints = 255;

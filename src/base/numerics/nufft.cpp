@@ -192,7 +192,8 @@ void NufftTables::share_gains() {
   add_edges({size - all.end + 1, size - all.begin + 1}, negative);
 }
 
-// Adds the parts of `all` that the shared gains exclude, plus one point before each.
+// Adds to `edges` the ranges at both ends of `all` for which there is no shared gain. The upper
+// range starts one grid point early, to include the midpoint before its first point.
 void NufftTables::add_edges(IndexRange all, IndexRange inside) {
   const std::int64_t together = std::int64_t{1} << shift;
   const IndexRange whole{(inside.begin + together - 1) / together * together,
@@ -260,7 +261,8 @@ void Nufft::compute(std::span<const std::complex<double>> values) {
             highest_, largest_powers(signal_.data() + 4 * begin, residues, gains, largest_.data()));
       });
   copy_margins();
-  // The block after the last is the first one shifted by one lane: in this vector or the next.
+  // The grid is periodic: the block after the last one is block 0 shifted by one value, so its
+  // vector v has values of vectors v and v + 1 of block 0.
   for (std::size_t v = 0; v < 4; ++v)
     largest_[4 * fft().blocks() + v] = std::max(largest_[v], largest_[(v + 1) % 4]);
   edge_powers_.clear();

@@ -67,8 +67,9 @@ void row_kernel(const Turn* fine, const PositionOrder& order, const std::complex
   }
 }
 
-// Combines the blocks: from sums of t^m follow those of (start + t)^m. `coarse`, shape (blocks):
-// phase of each block, with its start as t.
+// Combines the blocks: converts sums of t^m, with t relative to the middle of a block, to sums of
+// (start + t)^m, relative to the middle of all positions. `coarse`, shape (blocks): phase of each
+// block, and its `start` in t[0].
 void block_kernel(std::span<const Turn> coarse, const BlockSums* blocks, double* out) {
   Vector sums[PhaseSumSeries::kPowers];
   for (auto& sum : sums) sum = hn::Zero(Two());

@@ -13,7 +13,7 @@
 
 namespace qkscope {
 
-// S(omega) with its first and second derivative by omega.
+// S(omega) with its first and second derivatives with respect to omega.
 struct PhaseSum {
   std::complex<double> value;
   std::complex<double> slope;
@@ -71,7 +71,8 @@ inline constexpr std::uint32_t kBlock = PhaseTable::kBlock;
 // Powers of t kept per block.
 inline constexpr int kBlockPowers = 4;
 
-// exp(-i omega t) as the images of 1 and i, with powers of t.
+// exp(-i omega t) as a real 2 x 2 matrix: columns `along` (its product with 1) and `across` (its
+// product with i). Also stores the powers of t.
 struct alignas(64) Turn {
   double along[2];
   double across[2];

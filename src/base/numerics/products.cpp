@@ -46,8 +46,9 @@ constexpr bool kBroadcastFromVector = HWY_TARGET == HWY_NEON;
 // Rows per tile; a divisor of eight.
 constexpr int kTileRows = HWY_TARGET == HWY_SSE4 ? 2 : kVectors == 1 ? 8 : 4;
 
-// Interleaved left operand: element k of a row is k * step numbers on, the next four rows `apart`
-// numbers on. Passed by reference: passing by value causes a store-forwarding stall on x86.
+// Left operand with groups of four rows interleaved. Consecutive elements of a row are `step`
+// numbers apart, consecutive groups `apart` numbers. Passed by reference, because passing by value
+// causes a store-forwarding stall on x86.
 struct LeftRows {
   const double* first;
   std::int64_t step;

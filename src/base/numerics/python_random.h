@@ -13,7 +13,7 @@ class PythonRandom {
 
   std::uint32_t getrandbits(int bits);       // 1 to 32 bits
   std::uint32_t randbelow(std::uint32_t n);  // in [0, n), n > 0
-  // Returns random.sample(range(n), k) in the order of Python.
+  // Returns random.sample(range(n), k), in the same order as Python.
   std::vector<std::uint32_t> sample(std::uint32_t n, std::uint32_t k);
 
  private:

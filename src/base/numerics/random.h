@@ -1,4 +1,4 @@
-// SplitMix64 random generator with the same numbers on every machine.
+// SplitMix64 random number generator, which produces the same sequence on every machine.
 #pragma once
 
 #include <cmath>

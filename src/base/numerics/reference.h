@@ -1,4 +1,4 @@
-// Plain versions of the optimised kernels. Tests compare the kernels with them; read them first.
+// Reference implementations of the optimised kernels, used by tests. Read these before the kernels.
 #pragma once
 
 #include <algorithm>

@@ -10,7 +10,7 @@ namespace qkscope {
 
 double mean_of(const std::vector<double>& values);
 double deviation_of(const std::vector<double>& values);  // ddof 1; NaN for one value
-// Quantile with linear interpolation, as numpy.quantile.
+// Quantile with linear interpolation, like numpy.quantile.
 double quantile_of(std::vector<double> values, double fraction);
 // Sums of products around the means of two lists of equal length.
 struct CentredProducts {
@@ -32,7 +32,7 @@ struct Normality {
 // `sums`: power sums of the values around 0. All results are NaN for constant values.
 Normality normality_of(std::span<const double> values, PowerSums sums);
 
-// Returns the median without NaNs; NaN if none is left. Reorders the values.
+// Returns the median, ignoring NaNs, or NaN if there are no other values. Reorders the values.
 double median(std::span<double> values);
 
 }  // namespace qkscope

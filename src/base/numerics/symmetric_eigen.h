@@ -13,7 +13,8 @@ struct Eigenpairs {
   Matrix vectors;              // (.., n): row i is the unit eigenvector of values[i]
 };
 
-// Returns all eigenpairs. Throws a failure if the iteration does not converge (NaN in the matrix).
+// Returns all eigenpairs. Throws a failure error if the iteration does not converge (NaN in the
+// matrix).
 Eigenpairs symmetric_eigen(const Matrix& matrix);
 // Returns all eigenvalues and the eigenvectors of at least the `count` largest ones. Takes about
 // half the time of symmetric_eigen() for a small count.

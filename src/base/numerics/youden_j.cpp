@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::size_t kHistogramBins = 1024;
 
-// Histogram with equal bins over [low, high]; values outside count to the first and last bin.
+// Histogram with equal bins over [low, high]; values outside this range are counted in the first or
+// last bin.
 class Histogram {
  public:
   Histogram(double low, double high, std::size_t bins)

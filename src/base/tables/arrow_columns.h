@@ -28,9 +28,10 @@ std::shared_ptr<parquet::WriterProperties> parquet_writer_properties(const arrow
 // Converts a table to Arrow; missing values become null.
 std::shared_ptr<arrow::Table> to_arrow_table(const Table& table);
 
-// Opens a Parquet file. Throws bad input if it is missing or not a readable Parquet file.
+// Opens a Parquet file. Throws a bad-input error if it is missing or not a readable Parquet file.
 std::unique_ptr<parquet::arrow::FileReader> open_parquet(const std::string& path);
-// Throws bad input that names the file unless a read of a Parquet file succeeded.
+// Throws a bad-input error that names the file if `status`, the result of reading a Parquet file,
+// is not OK.
 void check_parquet_read(const arrow::Status& status, const std::string& path);
 
 enum class NullIntegers { refuse, keep };  // treatment of null integers and booleans

@@ -14,9 +14,9 @@ struct CsvColumn {
 };
 
 // Reads the named columns, in the given order, of a CSV file whose first row holds the column
-// names. An empty field is NaN in a real column and "" in a text column. Throws bad input that
-// names the file and row (the header is row 1) for a missing column, a row of another length or a
-// field that does not have the column's type.
+// names. An empty field is NaN in a real column and "" in a text column. Throws a bad-input error
+// that names the file and row (the header is row 1) for a missing column, a row of a different
+// length or a field that does not have the column's type.
 Table read_csv_table(const std::string& path, const std::vector<CsvColumn>& columns);
 
 // Returns the column names in the first row.

@@ -46,7 +46,7 @@ class AtomicParquetFile {
 
 class ParquetTableReader {
  public:
-  // Throws bad input if the file is not a readable Parquet file.
+  // Throws a bad-input error if the file is not a readable Parquet file.
   explicit ParquetTableReader(const std::string& path);
   ~ParquetTableReader();
 
@@ -86,14 +86,14 @@ struct TableFile {
   std::string path;
 };
 
-// Throws bad input if stack_tables() would reject the columns of the files.
+// Throws a bad-input error if stack_tables() would reject the columns of the files.
 void check_stack(const std::string& column, const std::vector<TableFile>& files);
 
 // Concatenates the rows of all files into a new Parquet file and returns the number of rows. The
 // first column, named `column`, is text and holds the name of the file that a row comes from. The
 // other columns are the union over all files, matched by name; null where a file lacks a column.
-// Throws bad input if a column has different types or is named `column`. One row group is in memory
-// at a time, and the output is renamed into place at the end.
+// Throws a bad-input error if a column has different types or is named `column`. One row group is
+// in memory at a time, and the output is renamed into place at the end.
 std::int64_t stack_tables(const std::string& column, const std::vector<TableFile>& files,
                           const std::string& path);
 

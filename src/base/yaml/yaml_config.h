@@ -45,7 +45,8 @@ class YamlSection {
   // `path` is the dotted key, "" for the root. A missing or null map is treated as empty.
   YamlSection(const YamlDocument& document, const YAML::Node& node, std::string path);
 
-  // The readers return nullopt if the key is missing or null, and throw bad input for another type.
+  // The readers return nullopt if the key is missing or null, and throw a bad-input error if the
+  // value has the wrong type.
   std::optional<std::string> text(const std::string& key);
   std::optional<std::int64_t> integer(const std::string& key, std::int64_t least);
   std::optional<double> positive_number(const std::string& key);
@@ -63,14 +64,15 @@ class YamlSection {
   void retire(const std::vector<std::string>& keys);
 
   std::string required_text(const std::string& key);
-  // Throws bad input for the first key that was neither read nor marked as known.
+  // Throws a bad-input error for the first key that was neither read nor marked as known.
   void finish() const;
 
-  // Throws bad input at `key`: "found ..., expected WHAT".
+  // Throws a bad-input error for `key`: "found ..., expected WHAT".
   [[noreturn]] void expected(const std::string& key, const std::string& what) const;
 
  private:
-  // Throws bad input "expected WHAT" unless the value has type T and valid(value) holds.
+  // Throws a bad-input error, "expected WHAT", unless the value has type T and valid(value) is
+  // true.
   template <typename T, typename Valid>
   std::optional<T> scalar(const std::string& key, const std::string& what, const Valid& valid);
   std::string full_key(const std::string& key) const;

@@ -20,7 +20,7 @@
 
 namespace qkscope {
 
-// Move-only. Tensor views borrow from the mapped files and are valid as long as the Checkpoint.
+// Move-only. Tensor views point into the mapped files and must not outlive the Checkpoint.
 class Checkpoint {
  public:
   // Opens the weights of `folder`, tried in this order: model.safetensors,
@@ -110,8 +110,8 @@ inline constexpr std::array kWeightFormats = {
     WeightFormat{"pytorch_model.bin", "pytorch_model.bin.index.json"},
 };
 
-// Parses a shard index and returns tensor name → shard file. Throws bad input for a shard path
-// outside the checkpoint folder. Error messages start with `where`.
+// Parses a shard index and returns tensor name → shard file. Throws a bad-input error for a shard
+// path outside the checkpoint folder. Error messages start with `where`.
 std::map<std::string, std::string> parse_weight_index(std::string_view text,
                                                       const std::string& where);
 
@@ -122,7 +122,7 @@ std::map<std::string, std::string> parse_weight_index(std::string_view text,
 std::vector<std::int64_t> scales_shape(const std::vector<std::int64_t>& shape,
                                        const std::vector<std::int64_t>& block);
 
-// Dequantizes float8 `values` (out, in) to float32 by multiplying every value with the scale of its
+// Dequantizes float8 `values` (out, in) to float32 by multiplying every value by the scale of its
 // block. `scales` may have any floating-point dtype and must have the shape scales_shape().
 Tensor dequantize_float8(ConstTensorView values, ConstTensorView scales,
                          const std::vector<std::int64_t>& block);

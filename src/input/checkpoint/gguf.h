@@ -59,7 +59,8 @@ struct GgufHeader {
 // types are supported, tensors lie inside the file. Error messages start with `where`.
 GgufHeader parse_gguf(std::span<const std::byte> file, const std::string& where);
 
-// Typed access to GGUF metadata. A missing key returns `fallback`, or throws bad input without one.
+// Typed access to GGUF metadata. A missing key returns `fallback`, or throws a bad-input error if
+// there is no fallback.
 class GgufMetadata {
  public:
   GgufMetadata(const GgufHeader& header, std::string where)
@@ -75,7 +76,7 @@ class GgufMetadata {
   std::int64_t natural(const std::string& key, std::optional<std::int64_t> fallback = {}) const;
   double number(const std::string& key) const;
 
-  // Throws bad input that shows the value of the key.
+  // Throws a bad-input error whose message shows the key, its value and `expected`.
   [[noreturn]] void fail(const std::string& key, std::string_view expected) const;
 
  private:
@@ -101,16 +102,16 @@ struct GgufModel {
 };
 
 // Builds the Hugging Face view of a GGUF file. `file` is the whole file, needed for the RoPE
-// frequency factors, which are stored as tensors. The result points into `header`. Throws bad input
-// for an unsupported architecture, setting or tensor.
+// frequency factors, which are stored as tensors. The result points into `header`. Throws a
+// bad-input error for an unsupported architecture, setting or tensor.
 GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> file,
                           const std::string& where);
 
 // Returns the GGUF file to use: `path` itself, or the only GGUF file of a folder without other
-// weights. Returns "" if there is none; throws bad input if there are several.
+// weights. Returns "" if there is none; throws a bad-input error if there are several.
 std::string find_gguf(const std::string& path);
 
-// A memory-mapped GGUF file. Tensor views are valid as long as the GgufFile.
+// A memory-mapped GGUF file. Tensor views must not outlive the GgufFile.
 class GgufFile {
  public:
   explicit GgufFile(const std::string& path);
@@ -118,8 +119,9 @@ class GgufFile {
   const std::string& path() const { return file_.path(); }
   const GgufModel& model() const { return *model_; }
 
-  // Returns a tensor by its Hugging Face name. Plain numbers are a view of the file; quantized
-  // tensors are dequantized to float32 on first use and cached. Thread-safe.
+  // Returns a tensor by its Hugging Face name. Tensors that need no conversion are views of the
+  // file; other tensors are converted (quantized ones to float32) on first use and cached.
+  // Thread-safe.
   ConstTensorView tensor(const std::string& name) const;
 
   std::uint64_t stored_bytes() const;   // size of all tensors in the file

@@ -79,7 +79,8 @@ std::vector<std::string> matching_commits(const fs::path& repository, const std:
   return commits;
 }
 
-// Returns the snapshot folder of a revision. Throws bad input if the revision is not cached.
+// Returns the snapshot folder of a revision. Throws a bad-input error if the revision is not
+// cached.
 std::string find_snapshot(const RepositoryName& repository, const std::string& revision) {
   const auto& id = repository.id;
   const fs::path folder = cached_repository(repository.kind, id);

@@ -87,7 +87,8 @@ void check_fields(const Json& json, const std::string& where) {
     bad_input("{}: data_offsets must be a list of two numbers, begin and end", where);
 }
 
-// Dimensions of size zero are left out of the overflow check, because strides multiply the others.
+// The overflow check skips dimensions of size zero: the strides of an empty tensor, which are
+// products of the other dimensions, must not overflow either.
 void check_size(const TensorEntry& entry, const std::string& where) {
   if (entry.begin > entry.end)
     bad_input("{}: data_offsets are reversed: begin {}, end {}", where, entry.begin, entry.end);

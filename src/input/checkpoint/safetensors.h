@@ -56,7 +56,7 @@ struct SafetensorsHeader {
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
                                            const std::string& where);
 
-// A memory-mapped safetensors file. Tensor views are valid as long as the SafetensorsFile.
+// A memory-mapped safetensors file. Tensor views must not outlive the SafetensorsFile.
 class SafetensorsFile {
  public:
   // For other formats, `parse` must describe the tensors as a safetensors header.
@@ -92,8 +92,8 @@ struct TensorDeclaration {
 
 class SafetensorsWriter {
  public:
-  // Writes the header. The data section is aligned to 64 bytes. Throws bad input for duplicate
-  // names.
+  // Writes the header. The data section is aligned to 64 bytes. Throws a bad-input error for
+  // duplicate names.
   SafetensorsWriter(const std::string& path, std::span<const TensorDeclaration> tensors,
                     const std::map<std::string, std::string>& metadata);
 

@@ -133,8 +133,8 @@ class ZipDirectory {
   ByteReader file_;
 };
 
-// Returns the number of elements. Throws bad input unless the tensor is contiguous; dimensions of
-// size one may have any stride.
+// Returns the number of elements. Throws a bad-input error unless the tensor is contiguous;
+// dimensions of size one may have any stride.
 std::uint64_t contiguous_count(const std::string& name, const PickledTensor& tensor,
                                const std::string& where) {
   std::uint64_t count = 1;

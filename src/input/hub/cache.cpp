@@ -77,7 +77,7 @@ std::uint64_t remove_file(const fs::path& path) {
 }
 
 // Removes the files of a snapshot for which `selects` returns true, and their blobs unless another
-// snapshot shares them. Links go first, so that a snapshot never contains a dangling link.
+// snapshot shares them. Links are removed first, so that a snapshot never contains a dangling link.
 std::uint64_t remove_files(const fs::path& repository, const std::string& commit,
                            bool (*selects)(const std::string& path)) {
   std::set<std::string> kept;  // blobs of other snapshots

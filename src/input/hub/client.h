@@ -52,7 +52,7 @@ class HubClient {
   // connection keeps failing.
   HttpResponse send(const HttpRequest& request) const;
 
-  // Sends a POST and parses the JSON response. Other statuses than success throw (throw_refusal).
+  // Sends a POST and parses the JSON response. Throws for any unsuccessful status (throw_refusal).
   Json post_json(const Repository& repository, const Url& url, const Json& body) const;
 
  private:
@@ -62,8 +62,8 @@ class HubClient {
 
 Json parse_response(const HttpResponse& response, const Url& url);
 
-// Call inside a catch block around code that parses a response. Parse errors become a failure that
-// names the URL, because the server is at fault; other failures are rethrown unchanged.
+// Call inside a catch block around code that parses a response. Parse errors become a failure error
+// that names the URL, because the server is at fault; other failures are rethrown unchanged.
 [[noreturn]] void rethrow_response_error(const Url& url);
 
 template <typename Body>

@@ -121,7 +121,7 @@ class RevisionFetch {
         client_(hub_settings(), options.stop),
         cache_(repository_) {}
 
-  // Returns "" if the Hub may not be asked and the revision is not cached.
+  // Returns "" in offline mode if the revision is not cached.
   std::string run() {
     const auto known =
         pinned_.empty() ? cached_commit(repository_.kind, repository_.id, revision_) : pinned_;

@@ -38,8 +38,8 @@ struct FetchTarget {
   std::string commit;    // commit of the revision; "" to resolve it
 };
 
-// Downloads the missing files and returns the snapshot folder. Returns "" if the Hub may not be
-// asked and the revision is not cached.
+// Downloads the missing files and returns the snapshot folder. Returns "" in offline mode if the
+// revision is not cached.
 std::string fetch_files(const FetchTarget& target, const FileChoice& choice,
                         const FetchOptions& options);
 

@@ -30,7 +30,8 @@ struct Url {
   std::string without_query() const;
 };
 
-// Throws bad input for anything but an http(s) URL, or if it contains a user name or password.
+// Throws a bad-input error for anything but an http(s) URL, or if it contains a user name or
+// password.
 Url parse_url(const std::string& text);
 
 // Resolves a Location header, which may be relative to `base`.
@@ -41,7 +42,7 @@ inline bool same_server(const Url& a, const Url& b) {
 }
 bool is_loopback(const Url& url);
 
-// Throws bad input for plain http to a remote host, which could be intercepted. Loopback is
+// Throws a bad-input error for plain http to a remote host, which could be intercepted. Loopback is
 // allowed.
 void refuse_plain_http(const Url& url, const std::string& what);
 

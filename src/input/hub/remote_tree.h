@@ -28,8 +28,8 @@ using RemoteTree = std::vector<RemoteFile>;  // sorted by path
 const RemoteFile* find_file(const RemoteTree& tree, const std::string& path);
 std::vector<std::string> paths_of(const RemoteTree& tree);
 
-// Asks the Hub for the current commit of a branch, tag or commit. Throws bad input that lists the
-// branches if the revision does not exist.
+// Asks the Hub for the current commit of a branch, tag or commit. Throws a bad-input error that
+// lists the branches if the revision does not exist.
 std::string fetch_commit(const HubClient& client, const Repository& repository,
                          const std::string& revision);
 

@@ -38,7 +38,7 @@ StoredObject to_stored_object(const arrow::fs::FileInfo& info, const std::string
 }
 
 // file:// addresses: folders that several machines may share. The conditional put uses link(2),
-// which fails if the name exists, also on network file systems.
+// which fails if the name exists, even on network file systems.
 class LocalStore : public ObjectStore {
  public:
   explicit LocalStore(const StoreAddress& address)

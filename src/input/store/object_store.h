@@ -52,7 +52,7 @@ class ObjectStore {
   // Returns the content of a small object, or nullopt if it does not exist.
   std::optional<std::string> read(const std::string& name);
   // Downloads an object to a file, which appears atomically. Retries if size or checksum differ
-  // from `expected`, then throws bad input. Without `expected`, any content is accepted.
+  // from `expected`, then throws a bad-input error. Without `expected`, any content is accepted.
   void get(const std::string& name, const std::string& file,
            const std::optional<ObjectContent>& expected);
   virtual ObjectContent put(const std::string& name, const std::string& file);
@@ -71,7 +71,7 @@ class ObjectStore {
   virtual bool put_new(const std::string& name, const std::string& content) = 0;
   // Creates parent folders before an object is written, in stores that have folders.
   virtual void make_parent_folders(const std::string& /*name*/) {}
-  // Throws the error that a status means in this store.
+  // Translates an unsuccessful Arrow status of this store into an Error and throws it.
   [[noreturn]] virtual void throw_status(const arrow::Status& status, const std::string& doing) = 0;
 
   std::string path_of(const std::string& name) const;
@@ -105,7 +105,7 @@ struct ObjectDownload {
 void download_objects(ObjectStore& store, const std::vector<ObjectDownload>& downloads, bool quiet);
 
 // Verifies that the store honours conditional puts, using a name that put_if_absent() has just
-// created. Throws a failure and removes the object if the store overwrites it.
+// created. Throws a failure error and removes the object if the store overwrites it.
 void verify_conditional_put(ObjectStore& store, const std::string& name);
 
 void remove_objects(ObjectStore& store, const std::vector<std::string>& names);

@@ -136,8 +136,8 @@ class S3Store : public ObjectStore {
     server_ = own ? *own : parse_url(fmt::format("https://s3.{}.amazonaws.com", options_.region));
   }
 
-  // atexit handlers run in reverse order: finalizing is registered after all objects of the client
-  // exist.
+  // Registers the S3 finalization late, after all objects of the client were created, because
+  // atexit handlers run in reverse order of registration.
   ~S3Store() override {
     std::atexit([] { (void)arrow::fs::EnsureS3Finalized(); });
   }

@@ -32,8 +32,7 @@ std::string without_slashes(std::string text) {
   return begin == std::string::npos ? "" : text.substr(begin);
 }
 
-// Rejects "." and "..": some stores treat them as ordinary names, others as steps that leave the
-// address.
+// Rejects "." and "..": some stores treat them as ordinary names, others as path traversal.
 void check_steps(const std::string& path, const std::string& text) {
   for (const auto& step : split(path, '/'))
     if (step.empty() || step == "." || step == "..")

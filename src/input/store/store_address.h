@@ -21,8 +21,8 @@ struct StoreAddress {
   std::string arrow_path() const;
 };
 
-// Returns nullopt for a local path. Throws bad input for other schemes and if bucket or path are
-// missing.
+// Returns nullopt for a local path. Throws a bad-input error for other schemes, or if the bucket or
+// path is missing.
 std::optional<StoreAddress> parse_store_address(const std::string& text);
 
 // Local folders below QKSCOPE_SCRATCH, else XDG_CACHE_HOME/qkscope, else ~/.cache/qkscope:

@@ -46,8 +46,8 @@ struct StoredFile {
 };
 
 Json to_json(const StoredFile& file);
-// Parses one entry of a manifest. Throws bad input that starts with `where` if the entry is
-// malformed or points outside of the folder.
+// Parses one entry of a manifest. Throws a bad-input error, whose message starts with `where`, if
+// the entry is malformed or points outside of the folder.
 StoredFile parse_stored_file(const Json& json, const std::string& where);
 
 struct StoredManifest {
@@ -91,8 +91,8 @@ class StoredFolder {
   void fetch(const std::vector<std::string>& names, bool quiet) const;
   void fetch_all(bool quiet) const { fetch(names(), quiet); }
 
-  // Uploads all files of a local folder, then the manifest. Throws bad input if another writer
-  // published different files since the manifest was read.
+  // Uploads all files of a local folder, then the manifest. Throws a bad-input error if another
+  // writer published different files since the manifest was read.
   void publish(const std::string& folder, const std::string& kind, const std::string& run,
                bool quiet);
   // Like publish(), but returns false if another writer won. Uploads nothing if the files are
@@ -115,7 +115,8 @@ class StoredFolder {
   StoredManifest manifest_;
 };
 
-// Opens an existing folder. Throws bad input if the run is unfinished or nothing was published.
+// Opens an existing folder. Throws a bad-input error if the run is unfinished or nothing was
+// published.
 StoredFolder open_stored_folder(const StoreAddress& address);
 
 // Returns objects of stored folders below the store's address that neither the newest manifest nor

@@ -203,7 +203,7 @@ std::int64_t example_key(const ExampleId& id) {
 }
 
 RecordReaderPointer open_records(const std::string& path, const RecordColumns& columns) {
-  // In the order of kDataEndings; Parquet is not a text format.
+  // Readers of the text formats, in the order of kDataEndings after its first entry, Parquet.
   constexpr std::array kTextReaders = {read_json_lines, read_json_lines, read_json_array, read_csv,
                                        read_plain_text};
   static_assert(kTextReaders.size() + 1 == kDataEndings.size());

@@ -102,7 +102,7 @@ class ParquetReader : public RecordReader {
       reading_parquet(path_, [&] {
         check(batches_->ReadNext(&batch_), path_);
         if (batch_ == nullptr) return;
-        // Offsets and dictionary indices may point outside of memory in a corrupt file.
+        // In a corrupt file, offsets and dictionary indices may be out of bounds.
         for (const auto& column : batch_->columns())
           check((is_text(*column->type()) ? as_bytes(column, path_) : column)->ValidateFull(),
                 path_);

@@ -231,7 +231,8 @@ void Encoder::encode_word(const EncodeJob& job, Span word) const {
   for (const auto& [id, size] : job.work.symbols) {
     const Span inside{at, at + size};
     at += size;
-    // Sizes may exceed the word if a prefix was encoded by byte fallback.
+    // Token sizes may add up to more than the size of the word if a subword prefix was encoded by
+    // byte fallback.
     const bool outside = inside.end > places.size();
     add_token(
         job, id,

@@ -215,7 +215,7 @@ class Encoder {
   };
 
   // Appends the tokens of document[piece]. The piece must start and end at a cut or at an end of
-  // the document. Throws bad input if the piece is not valid UTF-8.
+  // the document. Throws a bad-input error if the piece is not valid UTF-8.
   void encode(std::string_view document, Span piece, bool with_sources, Workspace& work,
               Tokens& tokens) const;
 

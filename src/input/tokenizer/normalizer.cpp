@@ -66,8 +66,8 @@ void replace(AlignedText& text, const Pattern& pattern, const std::string& conte
   rewrite.finish();
 }
 
-// Only simple replacements are certain: a space by U+2581, or one character by others where none of
-// them is white space or U+2581.
+// Returns SpaceForm::uncertain except for two kinds of replacement: a space by U+2581, or one
+// character by other characters, where neither side contains white space or U+2581.
 SpaceForm space_form_of_replace(const std::string& literal, const std::string& content) {
   if (literal == " ")
     return content == unicode::kSpaceMarkUtf8 ? SpaceForm::as_mark : SpaceForm::uncertain;

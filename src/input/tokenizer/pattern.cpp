@@ -102,8 +102,8 @@ class Scanner {
     return end == letters ? at : end;
   }
 
-  // Words by case: `[^\r\n\p{L}\p{N}]?U*W+` or `[^\r\n\p{L}\p{N}]?U+W*`, where U is a character of
-  // upper or no case and W one of lower or no case.
+  // Words by case: `[^\r\n\p{L}\p{N}]?U*W+` or `[^\r\n\p{L}\p{N}]?U+W*`, where U is an uppercase or
+  // uncased character and W is a lowercase or uncased one.
   const char* case_words(const char* at, Character first) const {
     if (first.flags & (kNumber | kNewline)) return at;
     const char* start = first.flags & kLetter ? at : at + first.size;
@@ -115,7 +115,8 @@ class Scanner {
     return end == start ? at : end;
   }
 
-  // Matches `U*W+`: characters of upper or no case, then at least one of lower or no case.
+  // Matches `U*W+`: uppercase or uncased characters, then at least one lowercase or uncased
+  // character.
   const char* lower_ending(const char* start) const {
     const char* upper_end = start;
     const char* last_both = start;  // end of the last character that is both upper and lower

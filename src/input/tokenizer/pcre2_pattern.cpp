@@ -12,7 +12,7 @@
 #include "input/tokenizer/unicode.h"
 
 // Expressions are JIT-compiled if possible and run under limits, so that catastrophic backtracking
-// becomes an error. PCRE2 uses another Unicode version and another \w than the Hugging Face
+// becomes an error. PCRE2 uses a different Unicode version and a different \w than the Hugging Face
 // library, so common character classes are replaced by the tables in unicode/.
 namespace qkscope {
 namespace {

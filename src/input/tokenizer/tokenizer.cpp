@@ -71,8 +71,9 @@ void truncate(Encoder::Tokens& tokens, std::size_t count, bool keep_last) {
   shorten(tokens.strings);
 }
 
-// Converts byte positions to character positions. Sources may exceed the text if a prefix was
-// encoded by byte fallback; the results then match those of the Hugging Face library.
+// Converts byte positions to character positions. Source positions may lie past the end of the text
+// if a subword prefix was encoded by byte fallback; the results then match those of the Hugging
+// Face library.
 std::vector<TokenOffset> to_character_offsets(std::string_view text,
                                               const std::vector<Span>& sources) {
   std::vector<std::int64_t> characters(text.size() + 1);

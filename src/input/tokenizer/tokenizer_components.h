@@ -54,8 +54,8 @@ inline constexpr const char* kTekkenExpression =
 
 // Returns a hand-written matcher for the expression of a known model family, else nullopt.
 std::optional<Pattern> make_family_pattern(std::string_view expression);
-// Compiles any expression with PCRE2. Throws bad input in builds without PCRE2 (pcre2_absent.cpp).
-// Error messages start with `where`.
+// Compiles any expression with PCRE2. Throws a bad-input error in builds without PCRE2
+// (pcre2_absent.cpp). Error messages start with `where`.
 Pattern make_pcre2_pattern(const std::string& expression, const std::string& where);
 // Uses make_family_pattern() if possible, else make_pcre2_pattern().
 Pattern make_regex_pattern(const std::string& expression, const std::string& where);
@@ -63,7 +63,7 @@ Pattern make_regex_pattern(const std::string& expression, const std::string& whe
 Pattern make_string_pattern(std::string literal);
 // Every character with one of the unicode.h flags is a match of its own.
 Pattern make_property_pattern(std::uint16_t flags);
-// The expression \w+|[^\w\s]+ of the pre-tokenizer Whitespace.
+// The regular expression \w+|[^\w\s]+ of the Whitespace pre-tokenizer.
 Pattern make_words_pattern();
 
 // ---- Normalizer: rewrites the text
@@ -95,8 +95,8 @@ class AlignedText {
     return aligned_ ? spans_[at].begin == 0 : offset_ + at == 0;
   }
 
-  // Rewrites a text from front to back. Throws bad input if the text grows more than 64-fold,
-  // because chained normalizers could otherwise exhaust memory.
+  // Rewrites a text from front to back. Throws a bad-input error if the text grows more than
+  // 64-fold, because chained normalizers could otherwise exhaust memory.
   class Rewrite {
    public:
     explicit Rewrite(AlignedText& target);

@@ -62,12 +62,12 @@ TokenizerFile parse_tokenizer(std::string_view text, const std::string& path);
 // folder without tokenizer.json. Returns "" if there is none.
 std::string tokenizer_gguf(const std::string& folder_or_file);
 
-// Both functions throw bad input for an unsupported tokenizer type or pre-tokenizer.
+// Both functions throw a bad-input error for an unsupported tokenizer type or pre-tokenizer.
 TokenizerFile read_gguf_tokenizer(const std::string& path);
 TokenizerFile parse_gguf_tokenizer(const GgufMetadata& metadata);
 
 // Ids of the end-of-text, end-of-turn and end-of-message tokens in the metadata of a GGUF file, at
-// which llama.cpp ends a generation.
+// which llama.cpp stops generating.
 std::vector<std::int32_t> gguf_end_tokens(const std::string& path);
 
 }  // namespace qkscope

@@ -34,7 +34,7 @@ class JsonCursor {
   std::int64_t integer();
   // Skips one value of any kind and returns its text.
   std::string_view skip();
-  // Throws bad input if anything but white space follows.
+  // Throws a bad-input error if anything but white space follows.
   void finish();
 
   std::size_t position() const { return at_; }
@@ -64,8 +64,8 @@ class ComponentSpec {
   const std::string& type() const { return type_; }
   const std::string& where() const { return where_; }
 
-  // Throws bad input for keys that are neither "type" nor listed: ignoring them could change the
-  // ids.
+  // Throws a bad-input error for keys that are neither "type" nor listed: ignoring them could
+  // change the ids.
   void allow(std::initializer_list<std::string_view> keys) const;
 
   bool flag(const std::string& key, std::optional<bool> fallback = std::nullopt) const;

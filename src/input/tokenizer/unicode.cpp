@@ -239,8 +239,8 @@ class Normalization {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const Part part = parts_[i];
       if (starter < kept) {
-        // A combining mark is blocked if a starter or a mark of the same or a higher class stands
-        // in between.
+        // A combining mark cannot compose with the starter if another starter, or a mark of the
+        // same or a higher combining class, lies between them.
         const bool adjacent = starter + 1 == kept;
         const bool blocked =
             !adjacent && (parts_[kept - 1].rank == 0 || parts_[kept - 1].rank >= part.rank);
