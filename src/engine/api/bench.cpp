@@ -35,7 +35,8 @@ Batch random_batch(BenchBatch size, std::int64_t vocabulary) {
   return batch;
 }
 
-// Reads rotated q and k of every layer as a capture does: the last of every 256 positions.
+// Simulates the reads of a capture run: rotated q and k of every layer, at the last position of
+// every block of 256 tokens.
 class SampledRowsObserver : public Observer {
  public:
   explicit SampledRowsObserver(const Batch& batch) {
@@ -56,7 +57,7 @@ class SampledRowsObserver : public Observer {
   std::vector<std::int64_t> rows_;
 };
 
-// Returns the median; the lower one of two middle values.
+// Returns the median; for an even count, the lower of the two middle values.
 double median(std::vector<double> values) {
   const auto middle = values.begin() + (std::ssize(values) - 1) / 2;
   std::nth_element(values.begin(), middle, values.end());
@@ -139,7 +140,8 @@ class TimedBackend : public Backend {
   }
   void choose_experts() override { time("router", 0.0, &Backend::choose_experts); }
   std::int64_t mlp_rows() const override { return timed_.mlp_rows(); }
-  // The CUDA backend may defer the product to gate(), so both steps count as one part.
+  // The CUDA backend may defer the gate/up product to gate(), so both steps are counted as one
+  // part.
   void project_gate_up(std::int64_t begin, std::int64_t count) override {
     time("gate, up",
          product_flop(count, config().d_model, (config().gated_mlp() ? 2 : 1) * mlp_width()),
@@ -205,7 +207,7 @@ class TimedBackend : public Backend {
     part.flop += flop;
   }
 
-  // Returns the entry of that name; appends one if there is none.
+  // Returns the entry with the given name; appends a new entry if there is none.
   template <typename Entry>
   static Entry& named(std::vector<Entry>& entries, const std::string& name) {
     const auto found = std::ranges::find(entries, name, &Entry::name);
@@ -230,7 +232,7 @@ class TimedBackend : public Backend {
     return 4.0 * keys * static_cast<double>(config().n_heads * config().d_head);
   }
 
-  // Hidden width of the MLP per row in the current layer; all chosen experts together.
+  // Hidden width of the MLP per row in the current layer, summed over the selected experts.
   std::int64_t mlp_width() const {
     const auto& experts = config().experts;
     return config().layers[as_index(layer_)].experts ? experts.per_token * experts.d_mlp

@@ -132,10 +132,10 @@ class Sampler {
   std::mt19937_64 generator_;
 };
 
-// Decodes a growing sequence and stops at stop texts.
+// Incremental decoder that stops at stop strings.
 class TextStream {
  public:
-  // Decodes the tokens that follow a prompt. Stop texts must not be empty.
+  // Decodes the tokens that follow a prompt. Stop strings must not be empty.
   TextStream(const Tokenizer& tokenizer, std::span<const std::int32_t> prompt,
              std::span<const std::string> stop_texts)
       : tokenizer_(tokenizer), stop_texts_(stop_texts) {
@@ -144,13 +144,14 @@ class TextStream {
     read_ = ids_.size();
   }
 
-  // Returns newly readable text. Incomplete characters and prefixes of a stop text are held back.
+  // Adds a token and returns newly decoded text. Incomplete characters and possible prefixes of a
+  // stop string are held back.
   std::string add(std::int32_t id) {
     ids_.push_back(id);
     held_ += read(false);
     return release(false);
   }
-  // Returns true once a stop text was found; all text before it has been returned.
+  // Returns true once a stop string has been found; all text before it has been returned.
   bool stopped() const { return stopped_; }
   // Returns the text held back so far; call after the last token.
   std::string finish() {
@@ -165,7 +166,7 @@ class TextStream {
   static constexpr std::string_view kReplacement =
       "\uFFFD";  // U+FFFD marks bytes that form no character
 
-  // Length of the longest suffix of the text that is a proper prefix of a stop text.
+  // Length of the longest suffix of the text that is a proper prefix of a stop string.
   static std::size_t stop_prefix_length(const std::string& text,
                                         std::span<const std::string> stop_texts) {
     std::size_t most = 0;

@@ -20,15 +20,15 @@ namespace qkscope {
 // Loads a checkpoint folder and applies the config overrides and weight rewrites of the options.
 LoadedCheckpoint load_checkpoint(const std::string& folder, const ModelOptions& options);
 
-// Chooses device and compute type. Throws bad input if the device is not available.
+// Selects the device and compute type. Throws a bad-input error if the device is unavailable.
 BackendOptions make_backend_options(const LoadedCheckpoint& checkpoint,
                                     const ModelOptions& options);
 
 struct Model::State {
   State(std::string checkpoint_folder, const ModelOptions& options);
 
-  // Runs one pass under the lock of the CUDA backend. Throws bad input if a hook of a running pass
-  // calls this on the same thread, which would deadlock.
+  // Runs one pass under the lock of the CUDA backend. Throws a bad-input error if called on the
+  // same thread from a hook of a running pass, which would deadlock.
   void run_exclusive(const std::function<void()>& one_pass);
 
   std::string folder;
@@ -78,7 +78,8 @@ class ExceptionRecorder : public Observer {
   mutable std::exception_ptr thrown_;
 };
 
-// Calls run(observer). Exceptions of the observer pass unchanged; others become qkscope::Error.
+// Calls run(observer). Exceptions thrown by the observer propagate unchanged; all others become
+// qkscope::Error.
 template <typename Run>
 void run_observed(Observer& observer, Run run) {
   ExceptionRecorder recorder(observer);

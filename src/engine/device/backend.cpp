@@ -16,7 +16,7 @@
 namespace qkscope {
 namespace {
 
-// Parses N of cuda:N; -1 if it is no number.
+// Parses the N of cuda:N; returns -1 if N is not a number.
 int parse_gpu_number(std::string_view text) {
   int number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -79,7 +79,7 @@ void check_same_kind(Device first, Device other) {
         device_name(first), a.major, a.minor, device_name(other), b.major, b.minor);
 }
 
-// Warns once per model length, not once per text.
+// Warns about texts longer than max_positions: once per value of max_positions, not once per text.
 void warn_beyond_positions(std::int64_t longest, const ModelConfig& model) {
   static std::atomic<std::int64_t> said_for = 0;
   if (longest <= model.max_positions ||

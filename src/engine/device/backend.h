@@ -38,8 +38,9 @@ enum class Buffer : std::uint8_t {
 
 enum class Norm : std::uint8_t { before_attention, before_mlp, after_layers };
 
-// When the output of attention or MLP is added to the residual: at once; at once, with a copy in
-// Buffer::update to show; or by add_update(), after Buffer::update was edited.
+// When the output of attention or of the MLP is added to the residual: immediately (at_once);
+// immediately, with a copy in Buffer::update for observers (shown); or by add_update(), after an
+// observer has edited Buffer::update (deferred).
 enum class Addition : std::uint8_t { at_once, shown, deferred };
 
 // Scores and patterns of selected queries, float32 on the host.
@@ -115,11 +116,12 @@ class Backend {
   virtual void project_output(Addition addition) = 0;
   virtual void add_update() = 0;
 
-  // Expert layers, before the MLP: write router_logits, then expert_weights and expert_indices.
+  // Only in layers with experts, before the MLP: project_router() computes router_logits,
+  // choose_experts() computes expert_weights and expert_indices.
   virtual void project_router() = 0;
   virtual void choose_experts() = 0;
 
-  // The MLP runs in chunks of at most mlp_rows() of the rows that still run.
+  // The MLP processes the active rows in chunks of at most mlp_rows().
   virtual std::int64_t mlp_rows() const = 0;
   virtual void project_gate_up(std::int64_t begin, std::int64_t count) = 0;
   virtual void gate(std::int64_t count) = 0;
@@ -127,7 +129,8 @@ class Backend {
 
   virtual void project_logits() = 0;
 
-  // Drops all other rows (`rows` is ascending); attention still sees the keys and values of all.
+  // Drops all rows except `rows`, which is ascending. Attention still uses the keys and values of
+  // all rows.
   virtual void keep_rows(std::span<const std::int64_t> rows) = 0;
   virtual std::int64_t running_rows() const = 0;
 
@@ -138,14 +141,15 @@ class Backend {
   // Lets `change` modify a buffer; the pass continues with the modified values.
   virtual void edit(Buffer buffer, const std::function<void(TensorView)>& change) = 0;
 
-  // Copies the selected part in device memory; complete when wait() or finish() returns.
+  // Copies the selected part to new device memory; the copy is complete when wait() or finish()
+  // returns.
   virtual ActivationCopy copy(Buffer buffer, const Selection& selection) = 0;
   // Overwrites a whole buffer.
   virtual void put(Buffer buffer, const ActivationCopy& values) = 0;
 
   // Computes scores and patterns of selected queries.
   virtual void score_rows(const RowScores& out) = 0;
-  // Computes the pattern of edited scores; unedited rows keep their bits.
+  // Recomputes the pattern from edited scores; rows with unedited scores stay bit-identical.
   virtual void pattern_of_edited_scores(const RowScores& edited) = 0;
   // Call after attend(): recomputes z of edited rows.
   virtual void attend_edited_rows(const RowScores& edited) = 0;
@@ -155,9 +159,11 @@ class Backend {
 
   // Accumulates the moments of all rows of q, k or v. Reports NaN and infinity to sink.refuse().
   virtual void add_moments(Buffer buffer, const MomentRequest& request, MomentConsumer& sink) = 0;
-  // Whether attend() keeps log-sum-exp and maximum of each row until the next layer; z is the same.
+  // Sets whether attend() keeps the log-sum-exp and maximum of each row until the next layer. Does
+  // not affect z.
   virtual void keep_row_sums(bool keep) = 0;
-  // Call after attend() with row sums: accumulates near-key and, if requested, all-keys columns.
+  // Accumulates the attention statistics over near keys and, if requested, over all keys. Call
+  // after attend(), with keep_row_sums(true).
   virtual void add_attention(const AttentionRequest& request, AttentionConsumer& sink) = 0;
 
   virtual void finish() = 0;
@@ -166,7 +172,8 @@ class Backend {
   virtual std::string hardware() const = 0;          // "neon, 2 threads", "NVIDIA H200"
   virtual void wait() = 0;                           // blocks until the device is idle
   virtual std::string attention_kernel() const = 0;  // kernel of the last attend()
-  // Measures the FLOP/s of large matrix products in the activation type for about that long.
+  // Measures the FLOP/s of large matrix products in the activation type, for about `seconds`
+  // seconds.
   virtual double product_rate(double seconds) = 0;
 
  private:
@@ -179,26 +186,28 @@ struct BackendOptions {
   DType dtype = DType::bf16;       // CUDA type of weights and activations; the CPU uses float32
   std::int64_t device_memory = 0;  // CUDA bytes to use at most; 0: all free memory
   std::int64_t longest_batch = 0;  // rows, 0 if unknown; weights are streamed if they do not fit
-                                   // beside the activations of such a batch
+                                   // in addition to the activations of such a batch
   bool stream_weights = false;     // stream even if the weights fit
 };
 
-// Creates the backend of a device. Keeps a reference to the model. Throws bad input if the device
-// is unavailable or the model does not fit.
+// Creates the backend for a device. Keeps a reference to the model. Throws a bad-input error if the
+// device is unavailable or the model does not fit.
 std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
                                       const BackendOptions& options = {});
 
-// Resolves device names (cpu, cuda:N, or all for every GPU) for one run; names may repeat. Throws
-// bad input for an empty list and for different kinds, whose results differ in the last bits.
+// Resolves device names (cpu, cuda:N, or all for every GPU) for one run; names may repeat. Throws a
+// bad-input error if the list is empty or mixes device kinds, whose results differ in the last
+// bits.
 std::vector<Device> choose_devices(const std::vector<std::string>& wanted);
 
 // Returns the free bytes of a GPU; 0 for the CPU.
 std::int64_t free_memory(Device device);
 
-// Throws bad input unless every id is a row of the embedding and every sequence has a token.
+// Throws a bad-input error unless every token id is within the embedding and no sequence is empty.
 void check_batch(const Batch& batch, const ModelConfig& model);
 
-// Returns the index of batch row `row` among the rows that still run (ascending; empty: all).
+// Returns the index of batch row `row` among the active rows `kept` (ascending; empty means all
+// rows).
 inline std::int64_t running_row(std::span<const std::int64_t> kept, std::int64_t row) {
   if (kept.empty()) return row;
   const auto found = std::lower_bound(kept.begin(), kept.end(), row);

@@ -23,8 +23,9 @@
 
 namespace qkscope {
 
-// Functions of the library that the module calls: those with state, and operations that must have
-// the bits of the CPU. device/cuda/module.cpp wraps them under their usual names.
+// Functions of the library that the module calls: functions with state, and operations whose
+// results must be bit-identical to the CPU backend. device/cuda/module.cpp wraps them under their
+// usual names.
 struct CudaHost {
   bool (*log_wanted)(LogLevel level);
   void (*log_write)(LogLevel level, const std::string& message);
@@ -65,7 +66,7 @@ using CudaModuleEntry = const CudaModule*(const CudaHost* host);
 // Loader of the module. No function below throws: a missing GPU is reported as a reason in one
 // line.
 
-// Answers of the NVIDIA driver, before any CUDA library is loaded.
+// Information from the NVIDIA driver, queried before any CUDA library is loaded.
 struct CudaDriver {
   struct Gpu {
     int major = 0, minor = 0;  // compute capability
@@ -86,7 +87,7 @@ struct LoadedCudaModule {
 // Loads the first of `files` that exists.
 LoadedCudaModule open_cuda_module(const std::vector<std::string>& files, const CudaDriver& driver);
 
-// Returns candidate paths of the module: QKSCOPE_CUDA_MODULE, or paths beside the library.
+// Returns candidate paths of the module: QKSCOPE_CUDA_MODULE, or paths next to the library.
 std::vector<std::string> cuda_module_files();
 
 // Driver and module of this machine, determined once.

@@ -34,7 +34,8 @@ std::int64_t rotary_elements(const ModelConfig& model) {
   return per_row;
 }
 
-// Floats of a mixture of experts: router outputs, gate and up of a chunk, and one expert at a time.
+// Returns the number of floats that a mixture of experts needs: router outputs, gate and up of a
+// chunk, and scratch space for one expert at a time.
 std::int64_t expert_floats(const ModelConfig& model, std::int64_t rows) {
   const auto& experts = model.experts;
   if (experts.count == 0) return 0;
@@ -68,7 +69,8 @@ std::int64_t activation_bytes_on_cpu(const ModelConfig& model, std::int64_t rows
   return floats * static_cast<std::int64_t>(sizeof(float));
 }
 
-// Bytes of a mixture of experts: router outputs, and gate, up and sorted rows of a chunk.
+// Returns the number of bytes that a mixture of experts needs: router outputs, and gate, up and
+// sorted rows of a chunk.
 std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
   const auto& experts = model.experts;
   if (experts.count == 0) return 0;

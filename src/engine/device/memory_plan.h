@@ -39,7 +39,7 @@ std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
 // Returns the KV cache bytes of one token over all layers.
 std::int64_t cache_token_bytes(const ModelConfig& model, DType dtype);
 
-// Throws bad input if a KV cache exceeds the physical memory of the host.
+// Throws a bad-input error if a KV cache exceeds the physical memory of the host.
 void check_host_cache(const ModelConfig& model, std::int64_t sequences, std::int64_t positions);
 
 // Returns the bytes that a run may use on its GPU: the free memory minus a reserve for late
@@ -50,7 +50,7 @@ std::int64_t usable_memory(const BackendOptions& options);
 std::int64_t tokens_that_fit(const ModelConfig& model, const BackendOptions& options,
                              std::int64_t wanted, std::int64_t room);
 
-// Returns the bytes of the weights on a GPU, without an output embedding that is not tied.
+// Returns the size in bytes of the weights on a GPU, excluding an untied output embedding.
 std::int64_t device_weight_bytes(const ModelConfig& model, DType dtype);
 
 // Returns the bytes of streamed weights: the embedding and two layers at a time.
@@ -59,14 +59,15 @@ std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype);
 // Memory budget of a CUDA backend, decided before any allocation.
 class DeviceBudget {
  public:
-  // Throws bad input if the model does not fit even with streamed weights.
+  // Throws a bad-input error if the model does not fit even with streamed weights.
   DeviceBudget(const ModelConfig& model, const BackendOptions& options);
 
   bool streams() const { return streams_; }
-  // Throws bad input if the activations do not fit; the message has the largest batch that does.
+  // Throws a bad-input error if the activations do not fit; the message states the largest batch
+  // that fits.
   void check_rows(std::int64_t rows) const;
-  // Reserves the bytes of a KV cache until give_back(). Throws bad input if it does not fit beside
-  // weights, other caches and the activations of one step.
+  // Reserves the bytes of a KV cache until give_back(). Throws a bad-input error if the cache does
+  // not fit in addition to the weights, other caches and the activations of one step.
   std::int64_t take_cache(std::int64_t sequences, std::int64_t positions);
   void give_back(std::int64_t bytes) { caches_ -= bytes; }
 

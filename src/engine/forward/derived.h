@@ -87,7 +87,7 @@ inline Tensor repeat_per_head(ConstTensorView x, std::int64_t heads) {
   return all;
 }
 
-// Returns some rows (empty: all) of (rows, heads, d_model).
+// Returns the selected rows of a tensor (rows, heads, d_model); all rows if `rows` is empty.
 inline Tensor select_rows(ConstTensorView all, std::span<const std::int64_t> rows) {
   if (rows.empty()) return copy_heads(all, 0, all.dim(1));
   const auto width = all.dim(1) * all.dim(2);

@@ -100,7 +100,7 @@ class ForwardPass {
     show({Stage::resid_post, layer}, Buffer::residual);
   }
 
-  // q and k pass every stage side by side: projection, norm, rotation.
+  // Computes q and k together, stage by stage: projection, norm, rotation.
   void queries_and_keys(std::int64_t layer) {
     backend_.project_qkv(statistics_ != nullptr || observer_.wants({Stage::v, layer}) ||
                          !plan_.ends_before({Stage::attn_scores, layer}));
@@ -236,9 +236,10 @@ class ForwardPass {
     if (!changed.empty()) projected_.emplace_back(buffer, std::move(changed));
   }
 
-  // Returns shape (rows, heads, d_model): the inputs of the heads after the observer saw or edited
-  // them; empty if every head reads the residual stream. `shared` is the result of hook_attn_in, or
-  // empty: head h reads copy h, also key heads, as in TransformerLens.
+  // Returns the inputs of the heads, shape (rows, heads, d_model), after the observer has seen or
+  // edited them; empty if every head reads the residual stream. `shared` is the result of
+  // hook_attn_in, or empty if the observer does not edit that hook. Query head h and key head h
+  // both read copy h of `shared`, as in TransformerLens.
   Tensor head_inputs(HookPoint point, std::int64_t heads, const Tensor& shared) {
     const bool wanted = wants_derived(point);
     const bool edits = wanted && observer_.edits(point);

@@ -24,7 +24,7 @@ class LayerStatistics {
 
 // Runs a batch and shows the observer the hook points it wants. Stops after the last wanted stage,
 // and runs the end of the network only for the wanted rows. Tokens attend only to their own
-// sequence; on the CPU the results of a sequence have the bits of a separate run.
+// sequence; on the CPU the results of a sequence are bit-identical to a separate run.
 void forward(Backend& backend, const Batch& batch, Observer& observer,
              const RunOptions& options = {});
 
@@ -39,7 +39,7 @@ void forward(Backend& backend, const Batch& batch, Observer& observer, LayerStat
 void forward(const LoadedCheckpoint& model, const Batch& batch, Observer& observer,
              const RunOptions& options = {});
 
-// Observer that wants nothing, for passes that are run for statistics or timing.
+// Observer that requests no hook points, for passes run only for statistics or timing.
 class NoObserver : public Observer {
  public:
   bool wants(HookPoint) const override { return false; }

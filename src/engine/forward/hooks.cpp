@@ -64,7 +64,7 @@ bool is_any(Stage stage, std::initializer_list<Stage> stages) {
   return std::ranges::find(stages, stage) != stages.end();
 }
 
-// Returns true for stages before the first layer, where every row runs.
+// Returns true for stages before the first layer, where all rows are active.
 bool is_embedding(Stage stage) {
   return is_any(stage, {Stage::embed, Stage::pos_embed});
 }

@@ -14,7 +14,7 @@ std::vector<HookPoint> all_hook_points(const ModelConfig& model);
 // Returns true if the model has the stage in this layer.
 bool has_stage(const ModelConfig& model, HookPoint point);
 
-// Decides where a pass ends and from which layer on only some rows run.
+// Decides where a pass ends and from which layer on only a subset of the rows is computed.
 class PassPlan {
  public:
   // First layer that runs, and whether the embedding runs. Hooks before the start do not fire.
@@ -23,7 +23,7 @@ class PassPlan {
     bool embeds = true;
   };
 
-  // Throws bad input if the observer selects rows or heads that do not exist.
+  // Throws a bad-input error if the observer selects rows or heads that do not exist.
   PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows, Start start);
   PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows)
       : PassPlan(model, observer, rows, Start()) {}
@@ -37,8 +37,9 @@ class PassPlan {
   // Returns true if nothing at or after this point is wanted.
   bool ends_before(HookPoint point) const;
 
-  // Returns true if only last_rows() are wanted from the attention of this layer on (start - 1:
-  // before the first layer, n_layers: before the final norm), so that other rows can be dropped.
+  // Returns true if all rows except last_rows() are dropped at this layer, before its attention
+  // output is computed. Layer start - 1 means before the first layer, n_layers before the final
+  // norm.
   bool drops_rows_in(std::int64_t layer) const {
     return !last_rows_.empty() && layer == drop_layer_;
   }

@@ -27,7 +27,8 @@ RopeType read_rope_type(const ConfigReader& parameters) {
             parameters.where(), name);
 }
 
-// Valid factors; published models stay far inside, and beyond them angles overflow.
+// Range of valid RoPE scaling factors. Published models are far inside it; outside, angles could
+// overflow.
 constexpr ConfigReader::Range kFactor{1e-3, 1e6};
 constexpr ConfigReader::Range kMagnitude{0.0, 1e3};
 

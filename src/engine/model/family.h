@@ -56,8 +56,8 @@ void read_layer_types(ModelConfig& model, const ConfigReader& config, std::int64
 // Reads attention_bias, the bias of q, k, v and the output projection.
 void read_attention_bias(ModelConfig& model, const ConfigReader& config, bool fallback);
 
-// Reads layer_types and sliding_window. Without layer_types every second layer, from layer 0 on, or
-// every layer but each `period`-th slides.
+// Reads layer_types and sliding_window. Without layer_types, the window applies to every second
+// layer starting at layer 0 (alternating), or to all but every `period`-th layer (periodic).
 void read_alternating_windows(ModelConfig& model, const ConfigReader& config, std::int64_t window);
 void read_periodic_windows(ModelConfig& model, const ConfigReader& config, std::int64_t period);
 

@@ -27,7 +27,8 @@ LoadedCheckpoint load_model(const std::string& folder);
 LoadedCheckpoint load_model(const std::string& folder, const Json& overrides);
 
 // Checks all names and shapes and binds the weights. Matrices stay views of the mapped file; norms
-// and biases are converted to float32, with the one added for norms that multiply by 1 + weight.
+// and biases are converted to float32. Norms that multiply by 1 + weight are stored with the 1
+// already added.
 ModelWeights bind_weights(const ModelConfig& model, const Checkpoint& checkpoint);
 
 // Checks names, shapes and types against the configuration without reading weights. Returns the
@@ -35,7 +36,8 @@ ModelWeights bind_weights(const ModelConfig& model, const Checkpoint& checkpoint
 std::uint64_t check_weights(const ModelConfig& model, const Checkpoint& checkpoint);
 
 // Weight rewrites of TransformerLens that preserve next-token probabilities, in float32 on copies
-// that the model owns. Each throws bad input if it would change what the model computes.
+// that the model owns. Each function throws a bad-input error for models whose probabilities it
+// would change.
 
 // Moves norm weights into the matrices that read the normalised vectors: q, k, v, gate, up, router,
 // experts and output embedding. The norms then multiply by one. Readers of a LayerNorm are centred,
@@ -78,8 +80,8 @@ struct TensorPrefix {
 std::string expert_name(const std::string& name, std::int64_t expert);
 bool holds_all_experts(const std::string& name);
 
-// Checks that `names` has every tensor of the model and, under the language model's prefix, no
-// other tensor. Returns how the tensors are named. Throws bad input otherwise.
+// Throws a bad-input error unless `names` contains every tensor of the model and no other tensor
+// under the language model's prefix. Returns the naming scheme of the tensors.
 TensorPrefix check_names(const ModelConfig& model, const std::vector<std::string>& names,
                          const std::string& where);
 

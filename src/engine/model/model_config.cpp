@@ -35,7 +35,8 @@ std::optional<double> as_number(const Json& value) {
   return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
 }
 
-// Converts every element of a list; fails if the value is no list or an element does not convert.
+// Converts every element of a list; fails if the value is not a list or an element cannot be
+// converted.
 template <typename Convert>
 auto read_list(const ConfigReader& config, const std::string& key, const std::string& expected,
                Convert convert) {
@@ -98,7 +99,8 @@ void read_quantization(ModelConfig& model, const ConfigReader& config) {
     quantization.fail("weight_block_size", "numbers of rows and columns, as [128, 128]");
 }
 
-// Keeps parameter counts within int64: seven matrices of two such widths per layer.
+// Limits the widths so that parameter counts fit into int64: a layer has up to seven width x width
+// matrices.
 void check_widths(const ModelConfig& model, const ConfigReader& config) {
   constexpr std::int64_t kWidest = 1 << 24;
   const auto check = [&](const char* what, std::int64_t width) {

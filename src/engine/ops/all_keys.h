@@ -57,8 +57,8 @@ struct ScoreBlock {
   const float* row(std::int64_t query) const { return values.data() + query * keys; }
 };
 
-// A block of consecutive queries, packed for products with keys. Scores have the bits of
-// attention(): scaled queries, one chain of fused multiply-adds each.
+// A block of consecutive queries, packed for products with keys. Scores are bit-identical to those
+// in attention(): queries are scaled first, and each score is one chain of fused multiply-adds.
 class QueryTile {
  public:
   void load(const HeadInput& in, std::int64_t begin, std::int64_t count) {
@@ -124,8 +124,8 @@ class HistogramBounds {
     if (b == keys::kBins) return {keys_[b], keys_[b]};
     const double missing = share - held_[b];
     const double most = keys_[b + 1] - keys_[b];
-    // Lower bound: every key of the bin has the largest weight of the bin. Upper bound: the keys
-    // taken first, which are the largest, have at least the average weight.
+    // Lower bound: every key of the bin has the largest weight of the bin. Upper bound: the largest
+    // keys of the bin are counted first and have at least its average weight.
     const double average = (held_[b + 1] - held_[b]) / most;
     const double high = keys_[b] + std::min(most, std::max(1.0, std::ceil(missing / average)));
     return {std::min(high, keys_[b] + std::max(1.0, std::ceil(missing / upper(b)))), high};

@@ -277,7 +277,8 @@ struct EditedPattern {
   bool changed = false;        // differs from the unedited row
 };
 
-// Computes the unedited row and applies edited scores and pattern (keys), each unless empty.
+// Computes the unedited pattern of a row, then applies the edited scores and the edited pattern,
+// each of shape (keys) or empty.
 EditedPattern edited_pattern(const AttentionInput& input, std::int64_t head, std::int64_t row,
                              std::span<const float> scores, std::span<const float> pattern) {
   std::vector<float> unedited(std::max(scores.size(), pattern.size()));

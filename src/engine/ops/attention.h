@@ -70,8 +70,8 @@ inline std::int64_t first_visible_key(std::int64_t position, std::int64_t window
 void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows, TensorView scores,
                 TensorView pattern);
 
-// Computes the pattern from edited scores. A row whose scores still have the values of score_rows
-// keeps the bits of its pattern. Does nothing if pattern is empty.
+// Computes the pattern from edited scores. If the scores of a row are unchanged since score_rows(),
+// its pattern stays bit-identical. Does nothing if pattern is empty.
 void pattern_of_edited_scores(const AttentionInput& input, std::span<const std::int64_t> rows,
                               ConstTensorView scores, TensorView pattern);
 

@@ -16,7 +16,8 @@ constexpr std::int64_t kQueryRows = 64;
 constexpr std::int64_t kSinks = 4;
 constexpr std::int64_t kSinkRows = 64;  // rows that the alpha columns cover
 
-// Attention mass on keys with the token of the query (dup) and on keys right after it (ind).
+// Attention mass on earlier occurrences of the query's token (dup) and on the keys right after
+// those occurrences (ind).
 struct TokenMass {
   double dup = 0;
   double dup_first = 0;
@@ -44,7 +45,8 @@ void gather_keys(const HeadInput& in, std::span<const std::int64_t> positions, s
 }
 
 // Returns shape (length): dup and ind mass of each query. The positions of one token form a block;
-// a query attends to earlier positions of its block (dup) and to those right after them (ind).
+// a query attends to earlier positions of its block (dup) and to the positions right after them
+// (ind).
 std::vector<TokenMass> token_masses(const HeadInput& in,
                                     std::span<const std::vector<std::int64_t>> repeated) {
   std::vector<TokenMass> masses(as_index(in.sequence.length));

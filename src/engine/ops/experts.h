@@ -22,7 +22,7 @@ inline constexpr std::int64_t kMostExpertRows = 1024;
 void choose_experts(ConstTensorView logits, bool normalized, TensorView weights,
                     TensorView indices);
 
-// Rows grouped by expert. Slot row * k + i stands for the choice indices[row, i].
+// Rows grouped by expert. Slot row * k + i represents the choice indices[row, i].
 struct ExpertRows {
   std::int64_t per_token = 0;       // k
   std::vector<std::int64_t> begin;  // (experts + 1) offsets into slots
@@ -35,8 +35,8 @@ struct ExpertRows {
   }
 };
 
-// Groups rows by expert. indices: (rows, k) float32, possibly edited by an observer. Throws bad
-// input unless each is an expert number and those of a row differ.
+// Groups rows by expert. indices: (rows, k) float32, possibly edited by an observer. Throws a
+// bad-input error unless all indices are valid expert numbers and distinct within a row.
 ExpertRows rows_by_expert(ConstTensorView indices, std::int64_t experts);
 
 // gate and up (rows, k, d_mlp) of x (rows, d_model) for the chosen experts, row by row.

@@ -195,7 +195,7 @@ namespace {
 constexpr std::int64_t kRateDepth = 128;  // both sides of a tile fit into the L1 cache
 constexpr int kTilesPerCheck = 1000;      // tiles between two clock reads
 
-// Returns the number of tiles that one thread computes until `end`.
+// Computes tiles on one thread until time `end` and returns their number.
 std::int64_t tiles_until(Clock::time_point end) {
   const auto tile = tile_shape();
   Workspace memory;

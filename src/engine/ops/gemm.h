@@ -13,7 +13,7 @@
 
 namespace qkscope::gemm {
 
-// Register tile. The shape depends on the CPU target; the bits of results do not.
+// Register tile. The shape depends on the CPU target; results are bit-identical for every shape.
 struct TileShape {
   std::int64_t rows;
   std::int64_t columns;
@@ -74,10 +74,11 @@ double tile_rate(double seconds);
 
 // Products of a few rows of x with weights in their stored layout, as in token-by-token generation.
 // Weights are read once and not packed, because memory bandwidth is the bottleneck. Every element
-// has the bits of gemm::multiply(): one FMA chain in ascending order, split at gemm::depth_block.
+// is bit-identical to gemm::multiply(): one FMA chain in ascending order, split at
+// gemm::depth_block.
 namespace qkscope::gemv {
 
-// Largest number of rows for which this is faster than packing.
+// Largest number of rows for which gemv is faster than a product with packed operands.
 inline constexpr std::int64_t kMostRows = 8;
 // Outputs per group; a task should begin at a multiple of the group size.
 inline constexpr std::int64_t kGroup = 32;

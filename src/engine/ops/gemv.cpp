@@ -4,8 +4,9 @@
 // Layout: x (rows, in) contiguous; weights (out, in) as stored, float32, float16 or bfloat16; y
 // (rows, out) with y_stride. Other storage is converted to float32 group by group.
 // Register tile: up to 4 rows x kTile outputs; each vector holds four outputs, and weights are
-// transposed 4 x 4 in registers. Up to 8 rows take two passes over the tile in cache.
-// Invariant: sums are split at gemm::depth_block as in gemm.h, so both give the same bits.
+// transposed 4 x 4 in registers. 5 to 8 rows need two passes over the tile in cache.
+// Invariant: sums are split at gemm::depth_block as in gemm.h, so results of gemm and gemv are
+// bit-identical.
 // Reads stay inside the weights: a tile with fewer than kTile outputs repeats its last weight row,
 // and its results go through a local buffer. Prefetches beyond the matrix are safe: they never
 // fault. Reference: tests/engine/ops/gemv_test.cpp compares with the packed product row by row.

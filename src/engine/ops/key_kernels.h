@@ -1,6 +1,6 @@
 // Vector loops over keys, compiled for every CPU target: attention statistics of one query, and the
 // online softmax of a panel of queries. Sums use 16 interleaved lanes added in one fixed order, so
-// the bits are the same on every target with FMA.
+// results are bit-identical on every target with FMA.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ struct Chunk {
   std::int64_t rows() const { return end - begin; }
 };
 
-// Splits a document at multiples of 256 and at the borders of row sets and buckets.
+// Splits a document at multiples of 256 and at the boundaries of row sets and buckets.
 std::vector<Chunk> split_document(std::int64_t length, const MomentRequest& request) {
   std::vector<Chunk> chunks;
   PositionTable table;

@@ -40,7 +40,8 @@ class PackedKeys {
  public:
   PackedKeys(std::int64_t heads, std::int64_t d) : heads_(heads), d_(d) {}
 
-  // Appends a block to the sequence begun last; blocks are added from position 0 on.
+  // add() appends a block to the sequence started by the last begin_sequence(). The blocks of a
+  // sequence are added in order, from position 0 on.
   void begin_sequence() { first_block_.push_back(blocks_.size()); }
   void add(const KeyBlock& block) { blocks_.push_back(block); }
 
@@ -57,7 +58,8 @@ class PackedKeys {
     return block.v + head * v_size(block.packed);
   }
 
-  // Size in floats of the keys and values of one head in a block packed for that many keys.
+  // Size in floats of the keys (k_size) and values (v_size) of one head in a block with space for
+  // `packed` keys.
   std::int64_t k_size(std::int64_t packed) const {
     return gemm::round_up(packed, gemm::tile_shape().rows) * d_;
   }

@@ -1,4 +1,5 @@
-// Keys as a quantised or pruned KV cache would hold them, for the resulting KL divergence.
+// Keys as a quantised or pruned KV cache would store them, used to measure the resulting KL
+// divergence.
 #pragma once
 
 #include <algorithm>
@@ -105,7 +106,7 @@ inline std::vector<float> replace_keys(const KeyRows& keys, const KeyReplacement
   return replaced;
 }
 
-// Returns the keys (rows, dim) rounded to FP8 E4M3 with a given scale, saturating at 448 scales.
+// Returns the keys (rows, dim) rounded to FP8 E4M3 with a given scale, saturating at 448 * scale.
 inline std::vector<float> round_to_fp8(const KeyRows& keys, float scale) {
   std::vector<float> rounded;
   for (std::int64_t j = 0; j < keys.rows; ++j)

@@ -24,8 +24,8 @@ RotaryTable rotary_table(const RopeConfig& rope, std::span<const Sequence> seque
 void apply_rotary(const RotaryTable& table, bool interleaved, TensorView x);
 
 // Returns base^exponent in float32. PyTorch uses SLEEF, which is not always correctly rounded: at
-// position 131,072 one ULP of a frequency is up to 0.008 rad. Builds with SLEEF have PyTorch's
-// bits; others round correctly.
+// position 131,072 one ULP of a frequency is up to 0.008 rad. Builds with SLEEF are bit-identical
+// to PyTorch; other builds round correctly.
 float power(float base, float exponent);
 
 // Returns true if power() is SLEEF's.

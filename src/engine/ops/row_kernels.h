@@ -1,5 +1,5 @@
 // Vector loops over rows of float32 values, compiled for every CPU target: everything in ops that
-// is no matrix product. Rows may be unaligned. An output may alias an input.
+// is not a matrix product. Rows may be unaligned. An output may alias an input.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ void layer_norm(const NormRows& input, const float* bias, float* y);
 void clamped_gate(const ClampedSwiglu& swiglu, const float* gate, const float* up,
                   std::int64_t count, float* out);
 
-// out = activation(gate) * up. Not for xIELU, which has no gate, and clamped SwiGLU.
+// out = activation(gate) * up. Does not support xIELU, which has no gate, or clamped SwiGLU.
 void gate(Activation activation, const float* gate, const float* up, std::int64_t count,
           float* out);
 

@@ -20,9 +20,9 @@ struct AttendedRows {
 };
 
 // Computes the attention statistics of one layer over near keys and all keys, summed over the rows
-// of each document, head and bucket. Scores have the bits of attention(), except those of equal
-// tokens, which are separate dot products in another order. Sums over rows are float64 in a fixed
-// order.
+// of each document, head and bucket. Scores are bit-identical to those in attention(), except
+// scores of equal tokens, which are separate dot products in another order. Sums over rows are
+// float64 in a fixed order.
 LayerAttention attention_statistics(const AttendedRows& attended, const AttentionRequest& request);
 
 // Moments of all rows of q, k or v of one document (group A).
@@ -32,7 +32,8 @@ struct DocumentMoments {
 };
 
 // Computes the moments of one sequence of x (rows, heads, dim) in float64 around the means of
-// chunks of at most 256 rows. Other sequences of the batch do not change the bits.
+// chunks of at most 256 rows. The result is bit-identical whatever other sequences are in the
+// batch.
 DocumentMoments document_moments(ConstTensorView x, const Sequence& sequence,
                                  const MomentRequest& request);
 

@@ -59,7 +59,7 @@ HWY_INLINE void for_each_vector(std::int64_t count, Body body) {
   if (i < count) body(i, PartialVector{count - i});
 }
 
-// Reductions use 16 interleaved lanes on every target: lane l takes elements l, l + 16, ...
+// Reductions use 16 interleaved lanes on every target: lane l handles elements l, l + 16, ...
 inline constexpr std::int64_t kSumLanes = 16;
 inline constexpr std::int64_t kSumVectors = kSumLanes / kFloats;
 static_assert(kSumLanes % kFloats == 0);
@@ -217,7 +217,7 @@ HWY_INLINE V exp_approx(D d, V x) {
   return exp_within(d, x, hn::IfThenElse(hn::Lt(above, highest), above, highest));
 }
 
-// exp(x) for x <= 0 or NaN: the bits of exp_approx with fewer instructions.
+// exp(x) for x <= 0 or NaN; bit-identical to exp_approx with fewer instructions.
 template <typename D, typename V = hn::Vec<D>>
 HWY_INLINE V exp_of_negative(D d, V x) {
   const auto lowest = hn::Set(d, kLowestExponent);

@@ -12,7 +12,8 @@
 
 namespace qkscope {
 
-// Columns of the near-key statistics, one value per row (query) i. near_0 ... near_b follow last.
+// Columns of the near-key statistics, one value per row (query) i. The last columns are near_0 ...
+// near_b.
 enum class NearColumn : std::uint8_t {
   sink_0,      // p_i0
   sink_1,      // p_i1
@@ -87,7 +88,8 @@ struct ColumnLayout {
 ColumnLayout column_layout(const StatisticsSettings& settings);
 // Returns the column names in layout order: "sink_0" ... "near_8", "entropy", ..., "kl_fp8".
 std::vector<std::string> column_names(const StatisticsSettings& settings);
-// Returns false for columns that only serve scores per document and appear in no table over rows.
+// Returns false for columns that are used only for per-document scores and are not in per-row
+// tables.
 bool is_row_column(std::string_view name);
 
 // Which attention statistics of a layer to accumulate.
@@ -160,7 +162,7 @@ double abs_pattern_score(double difference, double tokens);
 // Returns statistics of zero documents.
 AttentionStatistics empty_attention(const StatisticsSettings& settings, std::int64_t layers,
                                     std::int64_t heads);
-// Adds the documents of `part` after those of `into`.
+// Appends the documents of `part` to `into`.
 void merge(AttentionStatistics& into, const AttentionStatistics& part);
 
 // Summary of one column. All fields are NaN without rows; se is NaN with fewer than two documents.

@@ -25,7 +25,8 @@ struct MomentShape {
 };
 
 // Which moments of a q, k or v buffer to accumulate. Rows with position < first form one set, all
-// others the second. A bucket holds bucket_size positions; the last one also all later positions.
+// others the second. Each bucket covers bucket_size positions; the last bucket also includes all
+// later positions.
 struct MomentRequest {
   MomentShape shape;
   std::int64_t first = 0;
@@ -81,8 +82,8 @@ void merge(BucketMoments& into, const BucketMoments& part);
 void merge(LayerMoments& into, const LayerMoments& part);
 void merge(PositionSums& into, const PositionSums& part);
 
-// Appends the documents of `part` to `into`. Throws bad input that names the first property in
-// which the two differ; `where` and `part_where` name the two sides in the message.
+// Appends the documents of `part` to `into`. Throws a bad-input error that names the first property
+// in which the two differ; `where` and `part_where` name the two sides in the message.
 void merge_statistics(Statistics& into, const Statistics& part, const std::string& where,
                       const std::string& part_where);
 

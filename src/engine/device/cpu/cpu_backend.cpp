@@ -245,7 +245,7 @@ Tensor CpuBackend::selected_part(ConstTensorView whole, const Selection& selecti
   const bool by_head = !selection.heads.empty();
   if (by_head) shape[1] = std::ssize(selection.heads);
   Tensor part(shape);
-  // Without selected heads a row is copied as one piece.
+  // If no heads are selected, each row is copied in one piece.
   const auto pieces = by_head ? shape[1] : 1;
   const auto width = part.size() / std::max<std::int64_t>(1, shape[0] * pieces);
   float* out = part.data<float>();

@@ -156,10 +156,10 @@ class CpuBackend : public Backend {
   std::int64_t chunk_rows_ = 0;  // rows of the current MLP chunk
   bool keeps_row_sums_ = false;
   std::vector<rows::RunningSoftmax> row_sums_;  // (rows, n_heads) of attend(), if requested
-  std::vector<RotaryTable> tables_;  // one per RoPE of the model, for the rows that still run
-  std::vector<KeyStore>* stored_ = nullptr;    // (n_layers) KV cache, or null
-  bool cache_appended_ = false;                // this layer has been appended to stored_
-  std::optional<KeyStore::Pair> cached_rows_;  // unpacked cache of this layer, for scores
+  std::vector<RotaryTable> tables_;             // one per RoPE of the model, for the active rows
+  std::vector<KeyStore>* stored_ = nullptr;     // (n_layers) KV cache, or null
+  bool cache_appended_ = false;                 // this layer has been appended to stored_
+  std::optional<KeyStore::Pair> cached_rows_;   // unpacked cache of this layer, for scores
 };
 
 }  // namespace qkscope

@@ -205,7 +205,8 @@ class CudaBackend : public Backend {
       attention_kernel_ = "FlashInfer (Hopper)";
     } else if (kernel == AttentionKernel::cudnn && cudnn_attention_->attend(heads)) {
       attention_kernel_ = "cuDNN";
-      // cuDNN could return row sums, but its kernel with row sums gives other bits of z.
+      // cuDNN has a kernel that returns row sums, but its z is not bit-identical to the z of the
+      // kernel without them.
       if (keeps_row_sums_) scores_.compute_row_sums(score_source());
     } else {
       attend_with_own_kernel(row_sums);
@@ -391,7 +392,7 @@ class CudaBackend : public Backend {
     QKSCOPE_ASSERT(keeps_row_sums_ && !rows_.has_dropped_rows());
     if (request.replacements.empty() && request.kept.empty())
       return scores_.add(score_source(), request, sink);
-    // Replaced keys and sets of keys are evaluated on the host.
+    // KL divergences for quantised keys and for evicted keys are computed on the host.
     apply_pending();
     results_.deliver_all();
     const auto heads = fetch_heads();
@@ -474,7 +475,8 @@ class CudaBackend : public Backend {
     if (buffer == Buffer::gate || buffer == Buffer::up) compute_gate_up();
   }
 
-  // Computes gate and up separately, with the same bits as inside the gated product.
+  // Computes gate and up separately; the values are bit-identical to those inside the gated
+  // product.
   void compute_gate_up() {
     if (const void* x = std::exchange(pending_.gate_up, nullptr); x != nullptr)
       multiply_gated(x, a_.reserve_gate_up(), a_.mlp_rows(), /*apart=*/true);
@@ -518,7 +520,7 @@ class CudaBackend : public Backend {
               stream_);
   }
 
-  // Normalises each row of x (running rows, width) as one vector, in place.
+  // Normalises each row of x (active rows, width) as one vector, in place.
   void normalize_whole(void* x, const DeviceNorm& weights, std::int64_t width) {
     normalize_rows({.x = x,
                     .norm = weights,
@@ -580,8 +582,8 @@ class CudaBackend : public Backend {
     return all;
   }
 
-  // q, k and v of one layer on the host, where edited scores are applied: an unedited row is
-  // recognised by its bits and keeps its z.
+  // q, k and v of one layer on the host, for edited scores and for statistics that have no CUDA
+  // kernel.
   struct HostHeads {
     Tensor q;  // (rows, n_heads, d_head)
     Tensor k;  // (rows, n_kv_heads, d_head)

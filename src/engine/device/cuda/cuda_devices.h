@@ -19,13 +19,13 @@ namespace qkscope::cuda {
 // Returns why this build cannot use the GPU (no code for its compute capability), or "".
 std::string why_unusable(int device);
 
-std::int64_t free_memory(int device);  // bytes, after what all processes hold
+std::int64_t free_memory(int device);  // bytes not allocated by any process
 
-// Copies between host and GPU or between GPUs; both tensors are contiguous, of one type and size.
-// Waits for pending work that may write `from`; the copy is complete on return.
+// Copies between host and GPU or between GPUs; both tensors must be contiguous and have the same
+// type and size. Waits for pending work that may write `from`; the copy is complete on return.
 void copy_values(TensorView to, ConstTensorView from);
 
-// Creates the backend that runs a forward pass on the GPU of `options`.
+// Creates the backend that runs forward passes on the GPU given in `options`.
 std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model, const BackendOptions& options,
                                       const DeviceBudget& budget);
 

@@ -38,7 +38,7 @@ struct HopperAttentionArguments {
 };
 
 // Number of query rows of a tile for the given longest sequence; 0 if there is no kernel for the
-// head size or this build lacks it. The bits of a row do not depend on the number.
+// head size or this build lacks it. Results are bit-identical for every tile size.
 int hopper_tile_rows(std::int64_t d_head, bool softcap, std::int64_t longest);
 
 cudaError_t hopper_attention(const HopperAttentionArguments& arguments, cudaStream_t stream);

@@ -93,7 +93,7 @@ void launch_norm(const NormArguments& a, unsigned blocks, cudaStream_t stream) {
     norm_kernel<T, V, 16, kKind><<<blocks, norm_threads(packs, 16), 0, stream>>>(a);
 }
 
-// Without a weight no norm is applied, so that both kinds are equal.
+// Without a weight no norm is applied, so RMSNorm and LayerNorm use the same kernel.
 template <typename T, int V>
 void launch_norm(const NormArguments& a, unsigned blocks, cudaStream_t stream) {
   if (a.kind == NormKind::layer && a.norm.weight != nullptr)
@@ -170,7 +170,7 @@ struct PairGroup {
   }
 };
 
-// One block per row; each warp takes one head at a time.
+// One block per row; each warp processes one head at a time.
 template <typename T, int P>
 __global__ void heads_kernel(HeadsArguments a) {
   constexpr int kGroups = kMostPairs / 32 / P;  // groups per lane

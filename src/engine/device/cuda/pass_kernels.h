@@ -36,7 +36,7 @@ struct NormArguments {
 
 void normalize_rows(const NormArguments& arguments, cudaStream_t stream);
 
-// cos and sin of every running row, in the type of the activations.
+// RoPE cosines and sines of every active row, in the activation type.
 struct RotaryView {
   const void* cos = nullptr;  // (rows, dim / 2)
   const void* sin = nullptr;  // (rows, dim / 2)
@@ -55,7 +55,7 @@ struct HeadsArguments {
   const float* q_norm = nullptr;  // (d_head) or null: no norm
   const float* k_norm = nullptr;  // (d_head) or null: no norm
   float eps = 0.0f;
-  // Given even if `rotate` is false: its dim decides the summation order of the norm.
+  // Must be set even if `rotate` is false: rotary.dim determines the summation order of the norm.
   RotaryView rotary;
   bool rotate = false;
   bool interleaved = false;            // pairs (2i, 2i+1) instead of (i, i + dim/2)
@@ -63,8 +63,8 @@ struct HeadsArguments {
   DType dtype = DType::bf16;
 };
 
-// Applies norm, rotation and query scaling in place, each where it is given. The result of the norm
-// is rounded to the element type before rotation, as an observer would see it.
+// Applies norm, rotation and query scaling in place; steps that are not requested are skipped. The
+// result of the norm is rounded to the element type before rotation, as an observer would see it.
 void normalize_and_rotate(const HeadsArguments& arguments, cudaStream_t stream);
 
 struct RotaryTableArguments {
@@ -128,7 +128,7 @@ void gather(const GatherArguments& arguments, cudaStream_t stream);
 void scatter_floats(const float* x, void* y, std::int64_t rows, std::int64_t n,
                     std::int64_t row_stride, DType dtype, cudaStream_t stream);
 
-// y[y_rows] = x[x_rows] for `count` rows of n elements. A null list stands for rows 0 to count - 1.
+// y[y_rows] = x[x_rows] for `count` rows of n elements. A null list means rows 0 to count - 1.
 struct CopyRowsArguments {
   const void* x = nullptr;
   std::int64_t x_stride = 0;             // elements

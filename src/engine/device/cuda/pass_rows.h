@@ -1,5 +1,5 @@
 // Rows of a forward pass: which rows of the batch are still active, their positions and sequences,
-// and the key ranges that follow.
+// and the range of keys that each row attends to.
 #pragma once
 
 #include <cmath>
@@ -18,7 +18,7 @@
 
 namespace qkscope::cuda {
 
-// Device arrays with one entry per running row, as rows of k.
+// Device arrays with one entry per active row; the entries are row indices of k.
 struct VisibleKeys {
   const std::int32_t* first = nullptr;  // first visible key
   const std::int32_t* last = nullptr;   // last visible key
@@ -54,10 +54,10 @@ class PassRows {
   std::int64_t count() const { return has_dropped_rows() ? std::ssize(kept_) : batch_->rows(); }
   bool has_dropped_rows() const { return !kept_.empty(); }
   const std::int32_t* ids() const { return ids_.as<std::int32_t>(); }  // (batch rows)
-  // Rows of the batch that still run, shape (count).
+  // Indices of the active rows in the batch, shape (count).
   const std::int32_t* kept_rows() const { return device_kept_.as<std::int32_t>(); }
   const std::int32_t* positions() const { return device_positions_.as<std::int32_t>(); }  // (count)
-  // Returns the index of a row of the batch among the running rows.
+  // Returns the index of a batch row among the active rows.
   std::int32_t running_index(std::int64_t row) const {
     return static_cast<std::int32_t>(running_row(kept_, row));
   }
@@ -69,7 +69,7 @@ class PassRows {
     const auto& table = tables_[static_cast<std::size_t>(rope)];
     return {table.cos.data(), table.sin.data(), model_.ropes[static_cast<std::size_t>(rope)].dim};
   }
-  // Returns which rows of k each running row attends to.
+  // Returns the range of rows of k that each active row attends to.
   VisibleKeys visible_keys(std::int64_t window) {
     auto& range = ranges_[window];
     const auto rows = count();

@@ -18,8 +18,8 @@ namespace qkscope::cuda {
 
 // Destination of an update.
 struct UpdateTarget {
-  std::int64_t begin = 0;    // first row of the update among the running rows
-  std::int64_t running = 0;  // number of running rows
+  std::int64_t begin = 0;    // first row of the update among the active rows
+  std::int64_t running = 0;  // number of active rows
   DeviceNorm post_norm;      // norm of the update before the addition; (d_model) or none
   Addition addition = Addition::at_once;
 };
@@ -37,7 +37,8 @@ class ResidualUpdates {
   void begin() { deferred_.reset(); }  // discards the deferred update of an earlier pass
 
   // Adds the product to the residual rows from target.begin on; product.y is ignored. If the update
-  // is observed, it is computed a second time for the observer, so that observing changes no bit.
+  // is observed, it is computed a second time for the observer, so that the residual stays
+  // bit-identical to a run without observer.
   void add_product(Product product, const UpdateTarget& target) {
     const bool normalized = target.post_norm.weight != nullptr;
     const bool deferred = target.addition == Addition::deferred;

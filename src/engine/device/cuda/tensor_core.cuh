@@ -69,8 +69,8 @@ __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-// Closes the current group of asynchronous copies; and waits until at most kGroups groups are
-// pending.
+// end_copy_group() commits the current group of asynchronous copies; wait_for_copies_before() waits
+// until at most kGroups groups are pending.
 __device__ __forceinline__ void end_copy_group() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -135,8 +135,8 @@ __device__ inline uint4 gather_elements(const std::uint16_t* source, int count) 
 }
 
 // Loads rows [begin, begin + count) of `source` into the tile; other rows and columns past d_head
-// become zero. All threads of the block take part; the tile is valid after wait_for_copies and a
-// barrier.
+// become zero. All threads of the block must call this function; the tile is valid after
+// wait_for_copies and a barrier.
 template <int kRows, int kWidth, int kThreads, bool kVectors>
 __device__ __forceinline__ void load_rows(char* tile,
                                           const HeadRows<const std::uint16_t, kVectors>& source,

@@ -158,7 +158,7 @@ void read_mistral(ModelConfig& model, const ConfigReader& config) {
   for (auto& layer : model.layers) layer.window = config.count("sliding_window", fallback);
 }
 
-// Ministral: layer_types says which layers slide.
+// Ministral: layer_types lists the layers that use a sliding window.
 void read_ministral(ModelConfig& model, const ConfigReader& config) {
   read_mistral(model, config);
   if (config.has("layer_types")) read_layer_types(model, config, model.layers.front().window);
@@ -211,7 +211,8 @@ void read_olmo2(ModelConfig& model, const ConfigReader& config) {
   model.ropes = {read_llama_rope(model, config, {})};
 }
 
-// OLMo 3: every fourth layer is full, the others slide; only full layers scale RoPE.
+// OLMo 3: every fourth layer uses full attention, the others a sliding window; RoPE is scaled only
+// in full-attention layers.
 void read_olmo3(ModelConfig& model, const ConfigReader& config) {
   read_olmo2_body(model, config);
   read_periodic_windows(model, config, 4);

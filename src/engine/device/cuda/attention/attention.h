@@ -46,11 +46,12 @@ struct AttentionArguments {
 // type for the product with v. Queries should be in ascending order, because a block of consecutive
 // queries reads every tile that one of them attends to.
 //
-// The result is deterministic. The bits of a query's row depend on where its key tiles start. With
-// sequence_begin the tiles start at the query's sequence, so the bits depend neither on the
-// position of the sequence in the batch nor on other queries. Without it the tiles start at the
-// first key visible to any query of the block: the same for causal attention, except for blocks
-// that span two sequences; with a sliding window the bits then depend on the subset of queries.
+// The result is deterministic. Rounding depends on where the key tiles of a query start. With
+// sequence_begin the tiles start at the query's sequence, so a row is bit-identical whatever the
+// position of the sequence in the batch and whatever the other queries. Without sequence_begin the
+// tiles start at the first key visible to any query of the block: the same for causal attention,
+// except for blocks that span two sequences; with a sliding window, rounding then depends on the
+// subset of queries.
 void attention(const AttentionArguments& arguments, cudaStream_t stream);
 
 // Kernels per element type; T is __nv_bfloat16 or __half. Arguments are already checked;

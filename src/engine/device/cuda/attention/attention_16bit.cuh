@@ -1,5 +1,5 @@
-// Flash attention in bfloat16 and float16 on the tensor cores. One block takes a tile of queries of
-// one head through the keys they attend to.
+// Flash attention in bfloat16 and float16 on the tensor cores. Each block processes a tile of
+// queries of one head and loops over the keys that they attend to.
 //
 // A warp processes one tile of keys entirely in registers: scores, mask, online softmax, and the
 // sum of values. It holds kBands bands of 16 queries. In the 16 x 8 fragments of a band, a lane
@@ -164,8 +164,8 @@ __device__ __forceinline__ void update_softmax(Fragments<kBands, kKeys>& scores,
 }
 
 // values (queries, kWidth) += weights v. The C fragments of the weights can be used as A fragments
-// without shuffles: those of 8 keys form the left half of a 16 x 16 operand, those of the next 8
-// keys the right half.
+// without shuffles: the fragments of 8 keys form the left half of a 16 x 16 operand, the fragments
+// of the next 8 keys the right half.
 template <typename T, int kWidth, int kBands, int kKeys>
 __device__ __forceinline__ void add_values(Fragments<kBands, kWidth>& values,
                                            const Fragments<kBands, kKeys>& weights,
@@ -193,7 +193,8 @@ __device__ __forceinline__ void add_values(Fragments<kBands, kWidth>& values,
   }
 }
 
-// Stores log-sum-exp and largest score of the warp's rows; `queries` rows from `query` on exist.
+// Stores the log-sum-exp and maximum score of the warp's rows; only `queries` rows, starting at
+// `query`, are valid.
 template <int kBands>
 __device__ __forceinline__ void store_row_sums(const AttentionArguments& a,
                                                const RunningSoftmax<kBands>& softmax,

@@ -1,5 +1,5 @@
-// Work distribution of the attention kernels: a block takes kRows queries of one head through the
-// key tiles that they attend to.
+// Work distribution of the attention kernels: each block processes kRows queries of one head and
+// loops over the key tiles that they attend to.
 #pragma once
 
 #include <cstdint>
@@ -100,7 +100,7 @@ __device__ void load_key_ranges(KeyRanges<kRows>& ranges, const AttentionArgumen
   __syncthreads();
 }
 
-// Launches `kernel`, which takes the arguments and the scale for base-2 exponentials.
+// Launches `kernel` with the arguments and the scale for base-2 exponentials.
 template <typename Shape, typename Kernel>
 void launch_blocks(Kernel kernel, int shared_bytes, const AttentionArguments& a,
                    cudaStream_t stream) {

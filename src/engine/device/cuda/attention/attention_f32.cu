@@ -1,5 +1,5 @@
-// Flash attention in float32 without tensor cores, whose TF32 mode keeps only 10 mantissa bits. A
-// block takes a tile of queries of one head through the keys they attend to.
+// Flash attention in float32 without tensor cores, whose TF32 mode keeps only 10 mantissa bits.
+// Each block processes a tile of queries of one head and loops over the keys that they attend to.
 #include <cmath>
 
 #include "engine/device/cuda/attention/attention_block.cuh"
@@ -7,9 +7,9 @@
 namespace qkscope::cuda {
 namespace {
 
-// Thread layout: 16 groups of 8 adjacent lanes; a group takes queries group, group + 16, ... In a
-// tile of scores a lane takes keys lane, lane + 8, ...; of the values it takes columns 4 lane to 4
-// lane + 3, then the columns 32 further, and so on.
+// Thread layout: 16 groups of 8 adjacent lanes. Group g handles queries g, g + 16, ... In a tile of
+// scores, lane l handles keys l, l + 8, ...; in the values, lane l handles the four columns
+// starting at 4l, at 4l + 32, and so on.
 template <int kHeadWidth>
 struct Float32Shape {
   static constexpr int kWidth = kHeadWidth;  // d_head, padded

@@ -1,4 +1,4 @@
-// Attention on Hopper with FlashInfer's kernel and a tile schedule of ours.
+// Attention on Hopper with FlashInfer's kernel and a custom tile schedule.
 #pragma once
 
 #include <cstdint>

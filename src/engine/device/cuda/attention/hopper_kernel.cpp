@@ -3,8 +3,9 @@
 namespace qkscope::cuda {
 namespace {
 
-// With heads of 64, three consumer warpgroups share a key tile instead of two from this length on:
-// 1.08 times as fast at 32,768 tokens and 0.98 times at 4,096, where more of each tile is masked.
+// Sequence length from which, at head size 64, three consumer warpgroups instead of two share a key
+// tile. That is 1.08 times as fast at 32,768 tokens and 0.98 times at 4,096, where more of each
+// tile is masked.
 constexpr std::int64_t kLongText = 8192;
 
 const HopperInstance* kernel_for(std::int64_t d_head, bool softcap, std::int64_t longest) {

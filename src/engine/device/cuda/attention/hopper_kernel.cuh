@@ -1,4 +1,4 @@
-// FlashInfer's attention template with a tile scheduler of ours.
+// FlashInfer's attention template with a custom tile scheduler.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ struct ScoreParams {
   float softcap;  // 0: none
 };
 
-// FlashInfer's online softmax, extended to return the largest score of each row beside the
+// FlashInfer's online softmax, extended to return the maximum score of each row in addition to the
 // log-sum-exp.
 template <int kRows>
 struct Softmax : flashinfer::OnlineSoftmax<kRows, /*WITH_SCALE=*/true> {
@@ -137,7 +137,7 @@ struct TileQueue {
     }
   };
 
-  // The index of the next tile is stored behind the kernel's own shared memory.
+  // The index of the next tile is stored after the kernel's own shared memory.
   static constexpr int kNextAt = (sizeof(typename Traits::SharedStorage) + 15) / 16 * 16;
   static constexpr int kSharedBytes = kNextAt + 16;
   static constexpr int kThreads =

@@ -45,7 +45,7 @@ struct ScoreRowsArguments : ScoreSource {
 };
 
 // Products and sums are float32 for every type of q and k, in an order that depends only on d_head
-// and the column, so the bits of a row do not depend on its place in the batch.
+// and the column, so the results of a row are bit-identical wherever it is in the batch.
 void score_rows(const ScoreRowsArguments& arguments, cudaStream_t stream);
 
 // Kernels. Arguments are already checked; count and keys > 0.

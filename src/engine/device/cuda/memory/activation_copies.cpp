@@ -27,7 +27,7 @@ std::size_t float_bytes(std::int64_t floats) {
   return static_cast<std::size_t>(floats * kFloat);
 }
 
-// Number of rows copied at a time when a whole activation moves.
+// Number of rows per step when a whole activation is copied.
 std::int64_t rows_per_piece(const DeviceView& view) {
   return std::max<std::int64_t>(1, kPieceBytes / kFloat / (view.heads * view.width));
 }

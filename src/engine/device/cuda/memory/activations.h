@@ -99,7 +99,7 @@ class Activations {
     return logits_.reserve(rows * model_.vocab_size * element_, "logits");
   }
 
-  // Returns the shape and strides under which observers see `rows` running rows of a buffer.
+  // Returns the view of a buffer that observers see, with `rows` active rows.
   DeviceView view(Buffer buffer, std::int64_t rows) const {
     const auto& m = model_;
     const auto plain = [&](void* data, std::int64_t width, std::int64_t stride,

@@ -28,9 +28,9 @@ class LayerPlacement {
         base_(static_cast<std::byte*>(base)),
         uploader_(uploader) {}
 
-  // Interleaves gate and up with the help of `plain_gate_up` unless that is null. residual_scale
-  // multiplies the products (alpha of the GEMM), so biases are uploaded already scaled; with
-  // experts it is applied when their outputs are combined, biases included.
+  // If `plain_gate_up` is not null, gate and up are uploaded to that buffer first and then
+  // interleaved. residual_scale multiplies the products (alpha of the GEMM), so biases are uploaded
+  // already scaled; with experts it is applied when their outputs are combined, biases included.
   DeviceLayer place(const LayerWeights& from, float residual_scale, DeviceMemory* plain_gate_up) {
     DeviceLayer to;
     to.qkv = place_linear({&from.q, &from.k, &from.v});

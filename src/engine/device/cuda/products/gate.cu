@@ -43,8 +43,8 @@ struct GateRows {
   int stride;
 };
 
-// A block takes part of one row, a thread kSteps packs of it. No thread writes what another thread
-// reads, so y may alias gate.
+// Each block processes part of one row, each thread kSteps packs of it. No thread writes an element
+// that another thread reads, so y may alias gate.
 template <typename T, int V, Activation activation, bool kGated>
 __global__ void gate_kernel(GateRows<T> rows, XieluWeights xielu, ClampedSwiglu swiglu) {
   using Values = Pack<T, V>;
@@ -111,7 +111,8 @@ void change_values(void* x, std::int64_t count, Change change, DType dtype, cons
 
 constexpr int kGroup = 64;  // rows of gate and up in one interleaved group
 
-// One block per row; gated_kernel.cu explains the order.
+// Reorders rows for interleave_gate_up(), one block per row; GateEpilogue in gated_kernel.cu
+// describes the order.
 __global__ void interleave_kernel(const uint4* from, uint4* to, std::int64_t n, int packs) {
   const std::int64_t row = blockIdx.x;
   const int place = static_cast<int>(row % kGroup);

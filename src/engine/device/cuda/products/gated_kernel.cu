@@ -1,4 +1,4 @@
-// CUTLASS GEMM with an epilogue of ours that applies SwiGLU. Two consumer warpgroups alternate
+// CUTLASS GEMM with a custom epilogue that applies SwiGLU. Two consumer warpgroups alternate
 // (ping-pong schedule): while one runs the epilogue, the other keeps the tensor cores busy.
 #include <cutlass/cutlass.h>
 #include <cutlass/epilogue/collective/detail.hpp>

@@ -78,7 +78,7 @@ class Products {
   DeviceMemory workspace_;
 };
 
-// Returns whether gated_kernel.cu serves this GPU, model and type. If so, the rows of gate and up
+// Returns whether gated_kernel.cu supports this GPU, model and type. If so, the rows of gate and up
 // must be interleaved on the GPU (interleave_gate_up).
 bool has_gated_product(const ModelConfig& model, DType dtype, int device);
 void multiply_gated(GatedArguments arguments, cudaStream_t stream);

@@ -1,5 +1,5 @@
 // SiLU for 16-bit values. The fused epilogue and the separate gate kernel share this function, so
-// both give the same bits.
+// their results are bit-identical.
 #pragma once
 
 namespace qkscope::cuda {

@@ -13,8 +13,8 @@ constexpr int kWidths = kDistances;
 constexpr int kSumTiles = 16;       // tiles after which float32 sums are flushed to float64
 constexpr float kUnseen = -200.0f;  // log2 of a masked weight, whose exponential is 0
 
-// Shape for 16-bit types and heads up to 128, and for everything else. With one band per warp the
-// queries are held in registers.
+// Tile shapes: LargeShape for 16-bit types with head sizes up to 128, SmallShape for everything
+// else. Each warp has one band of 16 queries, so 16-bit queries fit into registers.
 template <typename T, int kWidth>
 using LargeShape = ScoreTileShape<T, kWidth, 8, 1>;
 template <typename T, int kWidth>
@@ -121,8 +121,8 @@ class AllKeyPass {
     }
   }
 
-  // Adds mass by the bit width of the distance. Most tiles lie within one bit width, usually that
-  // of the previous tile.
+  // Adds the attention mass to bins by the bit width of the distance. Most tiles lie within one bit
+  // width, usually that of the previous tile.
   __device__ __forceinline__ void add_masses(const ScoreFragments<Shape>& p, int key, int nearest,
                                              int farthest) {
     const int least = min(bit_width(nearest), kWidths - 1);
@@ -173,7 +173,7 @@ class AllKeyPass {
     }
   }
 
-  // Flushes the bins of a tile to those of whole rows. Truncated low bits of a weight are accounted
+  // Adds the bins of a tile to the bins of whole rows. Truncated low bits of a weight are accounted
   // for by half a unit, their mean.
   __device__ void end_bins() {
     __syncwarp();

@@ -27,7 +27,7 @@ __device__ int swizzled_offset(int row, int piece) {
 }
 
 // wgmma matrix descriptor of 64 keys and the 16 channels from `at` on: rows of 128 bytes, groups of
-// eight rows 1,024 bytes apart. Advancing by other channels adds their byte offset / 16.
+// eight rows 1,024 bytes apart. To advance to other channels, add their byte offset / 16.
 __device__ std::uint64_t wgmma_descriptor(std::uint32_t at) {
   constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62, kEightRows = 1024 / 16;
   return kSwizzle128 | kEightRows << 32 | std::uint64_t{1} << 16 | (at & 0x3ffff) >> 4;

@@ -22,9 +22,9 @@ struct MassBin {
   float mass;
 };
 
-// Bin b holds weights with floor(-2 log2 p) = b; the last bin takes the rest. The exponent of p^2
-// is the bin. A power of two, the largest value of its bin, is replaced by the next smaller float,
-// and so is a weight that exceeds 1 through rounding of the log-sum-exp.
+// Bin b holds weights with floor(-2 log2 p) = b; the last bin also holds all smaller weights. The
+// exponent of p^2 is the bin. A power of two, the largest value of its bin, is replaced by the next
+// smaller float, and so is a weight that exceeds 1 through rounding of the log-sum-exp.
 struct BinnedWeight {
   std::uint32_t square;  // bits of p^2
   unsigned word;         // increment of its bin
@@ -127,8 +127,8 @@ class Concentration {
     memory_.keys[row][2 * lane + 1] = keys + count[0];
     memory_.held[row][2 * lane + 1] = held + mass[0];
     if (lane < 31) return;
-    // The last bin also holds smaller weights, counted as its least value; its mass cannot exceed
-    // what is left of 1.
+    // The last bin also holds smaller weights, counted as its least value; its mass cannot exceed 1
+    // minus the mass of the other bins.
     const double last = fmin(mass[1], fmax(0.0, 1.0 - held - mass[0]));
     memory_.keys[row][kBins] = keys + count[0] + count[1];
     memory_.held[row][kBins] = held + mass[0] + last;

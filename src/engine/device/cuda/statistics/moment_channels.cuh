@@ -12,9 +12,9 @@
 namespace qkscope::cuda {
 
 // The Gram matrix X^T X is computed in blocks of 16 x 16 on and above the diagonal: block rows P
-// and kBlocks - 1 - P together have kBlocks + 1 blocks. Two warps share such a pair of block rows,
-// one taking the left and one the right half of each block. For sums per channel a warp takes 16
-// channels.
+// and kBlocks - 1 - P together have kBlocks + 1 blocks. Two warps share such a pair of block rows:
+// one computes the left half of each block, the other the right half. For sums per channel, each
+// warp processes 16 channels.
 template <int kHeadWidth>
 struct MomentTile {
   static constexpr int kWidth = kHeadWidth;  // dim, padded
@@ -37,8 +37,8 @@ struct MomentMemory {
   alignas(16) char tiles[Tile::kStages][Tile::kBytes];
 };
 
-// Chunks of so few rows (the first tokens of a document) are summed in float64, because their
-// spread can be far smaller than the shift that is subtracted.
+// Chunks with at most this many rows (the first tokens of a document) are summed in float64,
+// because their spread can be far smaller than the shift that is subtracted.
 constexpr int kFewRows = 8;
 
 template <typename Tile>
@@ -140,7 +140,7 @@ __device__ inline double channel_sum(double x) {
   return x + __shfl_xor_sync(kAllLanes, x, 16);
 }
 
-// A warp processes 16 channels, two per lane. The four lanes of a channel take rows two apart,
+// A warp processes 16 channels, two per lane. The four lanes of a channel process rows two apart,
 // which fall into different banks.
 template <typename T, typename Tile>
 class ChannelMoments {
@@ -195,7 +195,7 @@ class ChannelMoments {
     for (int row = 0; row < walk.rows(); ++row) range_.add(pair_at(tile, row));
   }
 
-  // Subtracts the product shift from the rows of the tile.
+  // Subtracts the shift of each channel (MomentShift::product) from the rows of the tile.
   __device__ void shift(char* tile, int rows) const {
     if (!shifts()) return;
     for (int i = 0; i < Tile::kRows / 4; ++i) {
@@ -298,7 +298,8 @@ class ChannelMoments {
   __device__ Char* at(Char* tile, int row) const {
     return tile + row * kPitch<Tile::kWidth> + channel_ * 2;
   }
-  // u = log2(position + 1) of the chunk's first row; the sums take differences from it.
+  // u = log2(position + 1) of the chunk's first row; within the chunk, u is summed relative to this
+  // value.
   __device__ static float begin_u(std::int32_t position) {
     return log2f(static_cast<float>(position + 1));
   }

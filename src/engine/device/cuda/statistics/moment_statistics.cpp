@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int32_t kAllFinite = 0x7f7f7f7f;
 // Blocks per launch, about two per multiprocessor of a large GPU. The number is fixed so that sums
-// have the same bits on every GPU.
+// are bit-identical on every GPU.
 constexpr std::int64_t kBlocks = 256;
 constexpr std::int32_t kFirstShare = 4;
 

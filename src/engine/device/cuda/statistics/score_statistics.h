@@ -27,7 +27,7 @@ class ScoreStatistics {
   // Computes the row sums where attention does not provide them.
   void compute_row_sums(const ScoreSource& source);
 
-  // Copies the row sums to the host, in the form of the CPU attention.
+  // Copies the row sums to the host, in the format of the CPU attention.
   std::vector<rows::RunningSoftmax> fetch_row_sums(const ScoreSource& source) const;
 
   // Adds a layer, whose row sums are known. `sink` must stay valid until the results are delivered.

@@ -26,7 +26,7 @@ struct ScoreRow {
   __device__ float lse() const { return a.row_sums.lse[row * a.n_heads + head]; }
   __device__ float largest() const { return a.row_sums.largest[row * a.n_heads + head] * a.scale; }
 
-  // Returns whether the column holds values that a pass stored.
+  // Returns whether a pass over scores stores the column; all other columns are derived.
   __device__ static bool is_stored(const ColumnLayout& layout, std::int64_t column) {
     if (column >= layout.near_end())
       return column != layout.perplexity() && column != layout.entropy_relative() &&
@@ -77,7 +77,7 @@ struct ScoreRow {
   }
 };
 
-// One block per cell and head; each warp takes one column at a time.
+// One block per cell and head; each warp processes one column at a time.
 __global__ void __launch_bounds__(kThreads) cells_kernel(const CellArguments arguments) {
   const auto& a = arguments.scores;
   const auto cell = arguments.cells[blockIdx.x];

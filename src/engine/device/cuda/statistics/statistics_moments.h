@@ -66,7 +66,7 @@ struct MomentRecord {
   std::int64_t pairs = 0;
 
   __host__ __device__ std::int64_t triangle() const { return dim * (dim + 1) / 2; }
-  // First sum (x - c)(x - c)^T: upper triangle, row by row.
+  // A record begins with the upper triangle of the sum of (x - c)(x - c)^T, row by row.
   __host__ __device__ std::int64_t sums() const { return triangle(); }  // (6, dim), see below
   __host__ __device__ std::int64_t least() const { return sums() + 6 * dim; }
   __host__ __device__ std::int64_t largest() const { return least() + dim; }

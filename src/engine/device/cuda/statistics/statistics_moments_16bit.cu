@@ -13,7 +13,7 @@
 namespace qkscope::cuda {
 namespace {
 
-// Norms of rows and of rotary pairs; a warp takes every kWarps-th row of a tile.
+// Norms of rows and of rotary pairs; each warp processes every kWarps-th row of a tile.
 template <typename T, typename Tile>
 class RowNorms {
  public:
@@ -108,7 +108,8 @@ class RowNorms {
     return 2 * pairs_ == Tile::kWidth && !interleaved_ ? lane_ * kLanePairs + j : lane_ + 32 * j;
   }
 
-  // A lane takes kLanePairs channels from lane * kLanePairs on, and those kWidth / 2 further.
+  // Each lane processes kLanePairs channels starting at lane * kLanePairs, and kLanePairs channels
+  // starting at lane * kLanePairs + kWidth / 2.
   template <bool kPairs>
   __device__ __forceinline__ void add_pairs(const char* rows, float (&squares)[kWarpRows]) {
     using Lane = Pack<T, kLanePairs>;
@@ -231,8 +232,8 @@ __device__ void each_product(std::int64_t dim, Use use) {
   }
 }
 
-// Products of a tile with few rows in float64; each thread computes those that each_product
-// lists.
+// Products of a tile with few rows in float64; each thread computes the products that
+// each_product lists.
 template <typename T, typename Tile>
 __device__ void multiply_short_tile(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
                                     const char* tile, int rows) {

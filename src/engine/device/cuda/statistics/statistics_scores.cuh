@@ -1,5 +1,5 @@
-// Work distribution of the passes over scores: a block takes a tile of rows of one head through the
-// key tiles and hands the scores of each tile, in registers, to the pass.
+// Work distribution of the passes over scores: each block processes a tile of rows of one head,
+// loops over the key tiles, and calls the pass with the scores of each tile in registers.
 //
 // A warp holds kBands bands of 16 rows. In the 16 x 8 fragments of a band, a lane holds rows g and
 // g + 8 (g = lane / 4; "half" 0 and 1) and columns 2t, 2t + 1 (t = lane % 4).
@@ -221,8 +221,8 @@ struct RowWeights {
   }
 };
 
-// Shared memory of queries and two key tiles; the tiles overlap the queries if those are held in
-// registers.
+// Shared memory of queries and two key tiles; the tiles overlap the queries if the queries are held
+// in registers.
 template <typename T, typename Shape>
 struct ScoreTiles {
   static constexpr bool kShared = WarpQueries<T, Shape>::kHeld;

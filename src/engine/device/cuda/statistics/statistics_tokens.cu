@@ -1,7 +1,7 @@
 // Near-key statistics of repeated tokens: attention to earlier occurrences of the query's token
-// (dup) and to the keys that follow them (ind). Rows are listed by token; a block takes 64 entries
-// of the list and scans from the first entry of the first token. Entries of other tokens are
-// masked.
+// (dup) and to the keys that follow them (ind). Rows are listed by token; each block processes 64
+// entries of the list and scans from the first entry of the first token. Entries of other tokens
+// are masked.
 #include "engine/device/cuda/statistics/statistics_scores.cuh"
 
 namespace qkscope::cuda {
