@@ -1,6 +1,6 @@
 #!python
-# The commands `qkscope` and `sniff-qk` of an installed package: executes the program of the same name in the package
-# folder. The package itself is not imported, which would take longer than many commands.
+# Entry point of the commands `qkscope` and `sniff-qk`: executes the binary of the same name in the package folder.
+# Does not import the package, because the import would take longer than many commands.
 import importlib.util
 import os
 import sys

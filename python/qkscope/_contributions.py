@@ -122,11 +122,11 @@ class Contributions:
             return post[..., None] * (W_out * passed if project is None else W_out @ like(project, W_out) * passed)
         if project is None:
             return post[..., None] * W_out * passed[..., None, :]
-        # The factor differs by position and dimension, so that it is applied before the projection.
+        # The scale of the norm varies by position and dimension, so it is applied before the projection.
         return post[..., None] * (W_out * passed[..., None, :] @ like(project, W_out))
 
     def _passed_on(self, layer: int, part: str, pos_slice: SliceInput) -> Any:
-        """Returns the factor of attention or MLP outputs on their way to the residual stream.
+        """Returns the factor by which attention or MLP outputs are scaled before the residual stream.
 
         A number, or [..., d_model] if a norm follows attention or MLP.
         """

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from ._batch import Tokens
 
-# True prints the text; f(text) gets pieces of text of one prompt, f(text, prompt) of several, with the prompt index.
+# True prints the text. A function is called for each piece of new text: f(text) for a single prompt,
+# f(text, prompt_index) for several.
 Stream = Union[bool, Callable[..., Any], None]
 
 

@@ -18,7 +18,8 @@ namespace {
 
 using Layers = std::vector<std::int64_t>;
 
-// Converts to a list whose IndexError names the existing layers.
+// Converts per-layer values to a Python list whose IndexError message gives the valid range of
+// layers.
 template <typename Value>
 nb::object by_layer(const std::vector<Value>& values) {
   return nb::module_::import_("qkscope._arrays").attr("LayerList")(nb::cast(values));

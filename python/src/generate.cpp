@@ -39,7 +39,7 @@ const char* end_name(GenerateEnd end) {
   return "callback";
 }
 
-// Returns (new ids, text, reason of the end) of every prompt.
+// (new token ids, text, finish reason) for each prompt.
 using Results = std::vector<std::tuple<Ids, std::string, std::string>>;
 
 Results generate(LoadedModel& model, const std::vector<Ids>& prompts, GenerateOptions options,

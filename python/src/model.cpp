@@ -54,7 +54,7 @@ std::vector<std::string> names_of(const std::vector<HookPoint>& points) {
   return names;
 }
 
-// `how` names, in the error message, the argument that chooses query positions.
+// `how` is the argument that selects query positions; the error message mentions it.
 void check_run(const Model& model, const Batch& batch, const std::vector<HookPoint>& points,
                const Rows& rows, const char* how) {
   const auto queries = rows.empty() ? batch.rows() : static_cast<std::int64_t>(rows.size());

@@ -79,7 +79,7 @@ MakeFigure bias_vs_separation, distributions, head_planes, pc_roles, rq_rk_scatt
 MakeFigure bucket_heatmap, component_weights, plasticity_heatmap, plasticity_profile;
 MakeFigure ap_drop_vs_score, bias_histogram, family_scatter;
 
-// Throws a failure that names the package to install if gnuplot cannot be run.
+// If gnuplot cannot be run, throws a failure error that names the package to install.
 void require_gnuplot();
 
 // Returns the content of NAME.gp: size, terminals, style and the commands of the figure. The script
@@ -87,7 +87,8 @@ void require_gnuplot();
 std::string gnuplot_script(const std::string& name, const Figure& figure,
                            const std::vector<std::string>& formats);
 
-// Runs `gnuplot NAME.gp` in `folder`. Throws a failure with gnuplot's own message.
+// Runs `gnuplot NAME.gp` in `folder`. Throws a failure error with gnuplot's message if gnuplot
+// fails.
 void run_gnuplot(const std::string& folder, const std::string& name);
 
 }  // namespace qkscope

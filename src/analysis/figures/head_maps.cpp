@@ -200,7 +200,8 @@ class MapLayout {
   static constexpr double kLeft = 0.42;   // inches
   static constexpr double kTitle = 0.14;  // inches for the name of the model
 
-  // Marks above the columns of these layers, and their name at the fraction `x` of the map's width.
+  // Returns gnuplot commands that draw a marker above the column of each given layer, and the label
+  // `name` at the fraction `x` of the map's width.
   std::string layer_marks(const std::set<std::int64_t>& layers, const char* name, double x,
                           int point_type, const char* colour) const {
     std::string text;

@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::size_t kCollageHeads = 12;
 
-// Two columns of head_scatter as the axes of a collage. "{0}" and "{1}" stand for the components
-// that the user chose.
+// Two columns of head_scatter as the axes of a collage. "{0}" and "{1}" are placeholders for the
+// components that the user chose.
 struct CollageAxes {
   const char* name;
   const char* x;

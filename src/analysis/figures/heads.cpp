@@ -12,7 +12,7 @@ namespace qkscope {
 namespace {
 
 // Plots the heads of one run: column 2 of head_points against the gnuplot expression `y`. Heads of
-// NoPE layers are diamonds; outliers carry their name.
+// NoPE layers are diamonds; outliers are labelled.
 std::string plot_heads(std::size_t run, const char* y) {
   const auto heads = [&](int nope, const std::string& look) {
     return fmt::format("  data using ($1 == {} && $4 == {} ? $2 : NaN):({}) with points {}, \\\n",
@@ -65,7 +65,7 @@ struct PointColumns {
   bool log_y = false;  // the figure shows log10 |y|
 };
 
-// Names the outlier heads of each run "LAYER.HEAD"; "" for all other rows.
+// Returns the label of each row: "LAYER.HEAD" for outlier heads of a run, "" for all other heads.
 std::vector<std::string> head_names(const Results& results, const Frame& frame,
                                     const std::vector<std::size_t>& rows,
                                     const PointColumns& columns) {

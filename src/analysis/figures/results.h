@@ -77,7 +77,7 @@ class Frame {
   const std::vector<std::size_t>& run() const { return run_; }  // (rows): index into Results::runs
   bool has(std::string_view column) const { return table_.find(column) != nullptr; }
 
-  // Each accessor throws bad input if the column is missing or has another type.
+  // Each accessor throws a bad-input error if the column is missing or has a different type.
   const std::vector<double>& reals(std::string_view name) const {
     return column(name, Table::Type::real).reals;
   }
@@ -121,7 +121,7 @@ class Frame {
   std::set<std::string, std::less<>> columns_with_nulls_;  // of integers
 };
 
-// Options of the user that change what figures show.
+// User options that change what the figures show.
 struct FigureChoices {
   std::array<int, 2> components = {0, 1};
   std::string head;       // "LAYER.HEAD"; empty: the first head
@@ -136,8 +136,8 @@ struct Interval {
 
 class Results {
  public:
-  // Opens a folder with at least one table of `qkscope analyze` or `qkscope sweep`. Throws bad
-  // input if there is none.
+  // Opens a folder with at least one table of `qkscope analyze` or `qkscope sweep`. Throws a
+  // bad-input error if there is none.
   explicit Results(std::string folder, FigureChoices choices = {});
 
   const std::string& folder() const { return folder_; }

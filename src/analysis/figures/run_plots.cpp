@@ -73,8 +73,8 @@ std::string run_titles(const Results& results, int step) {
   return tics;
 }
 
-// Horizontal axis on which run i is at x = i: range, dashed lines between phases, and if asked for
-// run titles below (`labels`) and phase names above.
+// Horizontal axis with run i at x = i: range, dashed lines between phases, and optionally run
+// titles below (`labels`) and phase names above (`phase_labels`).
 std::string run_axis(const Results& results, double inches, bool labels, bool phase_labels) {
   const auto& runs = results.runs();
   std::string text = fmt::format("set xrange [-0.5:{}]\n", static_cast<double>(runs.size()) - 0.5);

@@ -19,8 +19,8 @@ struct AxisUnit {
   double scale = 1;
   std::string text;
 };
-// Returns the power of ten that brings the quartiles of these groups between 1 and 10; scale 1 if
-// they already lie between 0.05 and 1000.
+// Returns the unit whose scale is a power of ten that brings the quartiles of the groups into the
+// range 1 to 10. The scale is 1 if they are already between 0.05 and 1000.
 AxisUnit axis_unit(const RunGroups& groups, const std::string& unit);
 
 // A measure over runs. Each value is a gnuplot expression of CSV columns, for example "$2 - $3".
@@ -76,7 +76,7 @@ class RunTable {
  public:
   explicit RunTable(const Results& results) : results_(results) {}
 
-  // Adds a column with one number per run and returns its place, counted from 1.
+  // Adds a column with one number per run and returns its 1-based index.
   int add(const std::string& name, std::vector<double> values);
   // Adds the columns of a measure and returns the series that shows them: NAME_mean and NAME_std,
   // or NAME_median, NAME_q25, NAME_q75 and NAME_mean; NAME_heads; and NAME_low and NAME_high if

@@ -31,13 +31,13 @@ bool looks_like_a_path(std::string_view text) {
   return plain && std::count(text.begin(), text.end(), '/') > 1;
 }
 
-// Returns the value at a JSON pointer, or null where the pointer leads nowhere.
+// Returns the value at a JSON pointer, or null if there is none.
 Json value_at(const Json& json, const char* pointer) {
   const Json::json_pointer path(pointer);
   return json.contains(path) ? json[path] : Json();
 }
 
-// Returns the string at a JSON pointer, or "" where there is none.
+// Returns the string at a JSON pointer, or "" if there is none.
 std::string text_at(const Json& json, const char* pointer) {
   const Json value = value_at(json, pointer);
   return value.is_string() ? value.get<std::string>() : "";

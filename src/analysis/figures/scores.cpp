@@ -79,7 +79,8 @@ std::vector<BenchmarkScores> read_benchmark_scores(const Results& results, const
   return sets;
 }
 
-// Names the correlation with its 95 % interval for independent points (Fisher z-transformation).
+// Formats the correlation with its 95 % confidence interval, assuming independent points (Fisher
+// z-transformation).
 std::string score_title(const BenchmarkScores& set, double r) {
   const auto title = fmt::format("{}: r = {:.2f}", set.name, r);
   if (set.of_run.size() < 4 || !(std::fabs(r) < 1)) return title;

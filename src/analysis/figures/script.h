@@ -66,7 +66,7 @@ struct LegendEntry {
 
 // Returns the legend entries of heads in RoPE layers and in NoPE layers.
 std::vector<LegendEntry> rope_nope_legend();
-// Returns the legend entry of a model family: its index decides colour and mark.
+// Returns the legend entry of a model family. `index` determines its colour and marker.
 LegendEntry family_entry(std::size_t index, const std::string& title);
 
 // A legend in centred rows. gnuplot's own key moves with the plot and covers points.
@@ -114,7 +114,7 @@ class PanelGrid {
   double height() const { return height_; }
   std::string legend(const std::vector<LegendEntry>& entries) const;  // above the grid
 
-  // Sets the size and the script of the figure. `settings` hold for all panels; panel(i) returns
+  // Sets the size and the script of the figure. `settings` apply to all panels; panel(i) returns
   // the content of panel i.
   void draw(Figure& figure, const std::string& settings,
             const std::function<Panel(std::size_t i)>& panel) const;

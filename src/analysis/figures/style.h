@@ -6,8 +6,8 @@
 
 namespace qkscope::style {
 
-// Sizes in inches: a single figure fits one column of a two-column paper, a grid of panels the
-// page.
+// Sizes in inches: a single figure fits one column of a two-column paper; a grid of panels spans
+// the full page width.
 inline constexpr double kColumn = 3.4;
 inline constexpr double kPage = 7.0;
 inline constexpr double kHeight = 2.45;

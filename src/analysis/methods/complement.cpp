@@ -94,7 +94,7 @@ Complement complement_of(const PooledMoments& pooled, std::span<const double> a,
                          std::span<const double> b, std::int64_t wanted) {
   const auto dim = pooled.scatter.rows;
   if (dim < 3) return {};
-  // Two Householder reflections take a and b to the first two axes. The remaining block of the
+  // Two Householder reflections map a and b to the first two axes. The remaining block of the
   // matrix is the complement, so its eigenvectors are orthogonal to a and b to machine precision.
   const auto first = householder_between(a, unit(dim, 0));
   Matrix b_row(1, dim);

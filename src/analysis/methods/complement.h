@@ -1,4 +1,5 @@
-// The part of a head's rows orthogonal to the plane (a, b), and the planes in it that turn.
+// The component of a head's rows orthogonal to the plane (a, b), and the planes within it in which
+// rows rotate with position.
 #pragma once
 
 #include <span>
@@ -14,8 +15,8 @@ namespace qkscope {
 struct Complement {
   std::vector<double> variance;  // (dim - 2) sums of squares, descending
   Matrix axes;                   // (.., dim), orthonormal, orthogonal to a and b
-  // Largest |correlation| with position over axes that span the whole complement. Rounding error
-  // only: a is the only direction with linear drift.
+  // Largest |correlation| with position over axes that span the complement. Nonzero only because of
+  // rounding errors: all linear drift is along `a`.
   double position_r = 0;
 };
 
@@ -35,8 +36,8 @@ std::vector<ComplementPair> complement_shares(const PooledMoments& pooled,
                                               const Complement& complement,
                                               const RotationOptions& options);
 
-// Fills the fields of the planes that need rows: angle_r, omega, separability. `axes` holds two
-// axes per plane.
+// Fills the fields of the planes that need rows: angle_r, omega, separability. `axes` has two axes
+// per plane.
 void search_planes(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
                    const Matrix& axes, PlaneSearch search, const RotationOptions& options,
                    std::vector<ComplementPair>& planes);

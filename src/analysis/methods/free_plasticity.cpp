@@ -20,22 +20,23 @@ std::size_t words_of(std::int64_t queries) {
   return static_cast<std::size_t>((queries + 31) / 32);
 }
 
-// The texts of a bin that are compared, and the eligible pairs that they stand for.
+// A text sampled for a bin, and its eligible keys.
 struct ChosenText {
   std::int64_t example = 0;
   KeyRange keys;
 };
 
-// Queries of one bin, moved to its centre, as columns: (dim, queries and padding).
+// Queries of one bin, shifted along the local slope to the position of the bin centre. One query
+// per column: (dim, queries + padding).
 class BinQueries {
  public:
   void take(const FreeSource& source, std::size_t bin);
 
   std::int64_t size() const { return size_; }
   const FloatMatrix& columns() const { return columns_; }
-  // (words, groups padded): bits of the queries of each group, 32 queries per word.
+  // (words, padded groups): bit masks of the queries of each group, 32 queries per word.
   std::span<const std::uint32_t> masks() const { return masks_; }
-  // (groups padded): the queries outside of each group.
+  // (padded groups): number of queries outside each group.
   std::span<const double> others() const { return others_; }
 
  private:
@@ -79,7 +80,8 @@ void BinQueries::take(const FreeSource& source, std::size_t bin) {
   }
 }
 
-// Sums of one bin: over all chosen texts, and for every group of texts without it.
+// Sums over the sampled texts of one bin, and the leave-one-group-out sums (`..._without`, one per
+// group of texts).
 struct BinSums {
   double pairs = 0;  // evaluated
   double weight = 0;
@@ -114,14 +116,14 @@ class FreeProfile {
   const EligibleKeys& eligible_;
   int groups_;
   BinQueries queries_;
-  bool all_keys_ = false;            // of the bin at hand: nothing is sampled
-  std::int64_t keys_ = 0;            // of the text at hand
-  double equal_pairs_ = 0;           // of the text at hand: pairs of equal keys
-  std::vector<float> gathered_;      // (keys, dim): where a text has too many
+  bool all_keys_ = false;            // whether all keys of the current bin are used
+  std::int64_t keys_ = 0;            // number of keys in the current text
+  double equal_pairs_ = 0;           // pairs of equal keys in the current text
+  std::vector<float> gathered_;      // (keys, dim): the sampled keys of a text
   std::vector<float> scores_;        // (keys, queries)
   std::vector<std::uint32_t> bits_;  // (words): queries that prefer the first key
-  std::vector<double> without_;      // (groups padded): sum of k (n - k) over the text's pairs
-  std::vector<ChosenText> all_;      // texts that hold a pair at the bin at hand
+  std::vector<double> without_;      // (padded groups): leave-one-group-out sums of k (n - k)
+  std::vector<ChosenText> all_;      // texts with a pair of keys before the current bin
 };
 
 std::vector<ChosenText> FreeProfile::choose(std::int64_t point, Random& random) {
@@ -186,8 +188,8 @@ void FreeProfile::take_bits(std::int64_t first, std::int64_t second) {
 }
 
 // Returns the sum of k (n - k) over the text's pairs, where k of the n queries prefer the first
-// key, and adds the same sums without the queries of each group to without_. Counts pairs of equal
-// keys apart: every query is without a preference.
+// key, and adds the leave-one-group-out sums to without_. Pairs of equal keys are counted
+// separately in equal_pairs_, because no query prefers either key.
 std::int64_t FreeProfile::add_pairs() {
   const auto n = queries_.size();
   std::int64_t sum = 0;
@@ -250,8 +252,8 @@ BinSums FreeProfile::bin(std::size_t bin, std::int64_t gaussian_point, double ga
   return sums;
 }
 
-// Mean Gaussian plasticity of the pairs whose keys are not of the group, with the model of all
-// queries.
+// Mean Gaussian plasticity of the pairs whose keys are outside the group, under the model fitted to
+// all queries.
 double gaussian_without(const PairGroups& pairs, std::size_t points, std::size_t point, int group) {
   double sum = 0;
   double weight = 0;
@@ -269,7 +271,7 @@ void add_free_profile(const FreeSource& source, const PlasticityOptions& options
                       PlasticityResult& result) {
   const auto& modelled = source.model.side.points.bin;
   const auto bins = source.bins.size();
-  std::optional<EligibleKeys> at_bins;  // where bins without a model need their own
+  std::optional<EligibleKeys> at_bins;  // only needed if some bins have no model
   if (modelled.size() < bins) {
     QueryPoints points;
     for (const auto& bin : source.bins) points.add(bin.bin, bin.position, 0, 0);

@@ -14,7 +14,7 @@ namespace qkscope {
 
 struct FreeSource {
   const SortedQueries& queries;
-  const ProfileModel& model;  // local slopes, by which queries move to the centre of their bin
+  const ProfileModel& model;  // its slopes shift queries to the centre of their bin
   std::span<const QueryBin> bins;
   KeyTile keys;  // all
   const SortedKeys& sorted;
@@ -23,9 +23,9 @@ struct FreeSource {
   const ProfileTables& gaussian;  // of the same keys
 };
 
-// Fills ap_free, free_pairs and, with replicates, profile_without.free of the result, whose
-// profile and Gaussian replicates are known. All pairs of a bin are compared where its texts hold
-// at most options.free_keys keys; else those of a seeded sample of texts, and the mean Gaussian
+// Fills ap_free, free_pairs and, with replicates, profile_without.free of the result, whose profile
+// and Gaussian replicates are known. All pairs of a bin are compared if its texts have at most
+// options.free_keys keys. Otherwise a seeded sample of texts is compared, and the mean Gaussian
 // plasticity of the same texts serves as control variate: ap_free = ap + mean(free - Gaussian).
 void add_free_profile(const FreeSource& source, const PlasticityOptions& options,
                       PlasticityResult& result);

@@ -21,7 +21,7 @@ void forget_directions(HeadReport& report) {
   report.rotation->b = {};
 }
 
-// Accuracy of the discriminant fitted to all texts, on the rows without the group.
+// Accuracy, on the rows outside the group, of the discriminant fitted to all texts.
 double accuracy_without(const PcaResult& all, std::size_t group) {
   if (group >= all.qk_rows.size()) return kNan;
   const auto rows = std::accumulate(all.qk_rows.begin(), all.qk_rows.end(), -all.qk_rows[group]);
@@ -30,7 +30,8 @@ double accuracy_without(const PcaResult& all, std::size_t group) {
   return rows > 0 ? static_cast<double>(right) / static_cast<double>(rows) : kNan;
 }
 
-// Variance share, without the group, of the planes that are active with all texts.
+// Fraction of variance, over the rows outside the group, in the planes that are active in the fit
+// to all texts.
 void active_without(const RotationResult& all, const PooledMoments& pooled,
                     RotationResult& result) {
   result.active_variance = result.active_variance_total = kNan;
@@ -45,7 +46,7 @@ void active_without(const RotationResult& all, const PooledMoments& pooled,
   result.active_variance = active / (total * (1 - result.plane_var_fraction));
 }
 
-// Profile means without the group; numbers that need rows are NaN.
+// Leave-one-group-out means of the profile; numbers that need rows are NaN.
 PlasticityResult plasticity_without(const PlasticityResult& all, int group) {
   const auto means = profile_means_without(all, ProfileKind::gaussian, group);
   PlasticityResult result;

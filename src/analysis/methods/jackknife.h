@@ -1,4 +1,5 @@
-// Delete-a-group jackknife: a head's numbers without each group of texts in turn.
+// Delete-a-group jackknife: leaves out one group of texts at a time and recomputes a head's
+// numbers.
 #pragma once
 
 #include <span>
@@ -9,17 +10,17 @@
 
 namespace qkscope {
 
-// Returns the jackknife standard error from the values without each group. NaN if a value is NaN or
-// there are fewer than two groups.
+// Returns the jackknife standard error from the leave-one-group-out values. NaN if a value is NaN
+// or there are fewer than two groups.
 double jackknife_error(std::span<const double> without);
 
-// Returns the moments of the rows without each group of texts.
+// Returns the leave-one-group-out moments of the rows, one per group of texts.
 std::vector<Moments> leave_groups_out(const GroupedRows& rows);
 
-// Replicates of `head` from the moments without each group: first component, a, b and the numbers
-// along them, and the means of the plasticity profile. Discriminant and active planes are those of
-// all texts; only accuracy and variance are recomputed. Numbers that need rows are NaN, as is
-// everything when no rows are left.
+// Returns the jackknife replicates of `head`, computed from leave-one-group-out moments: first
+// component, a, b and the numbers along them, and the means of the plasticity profile. The
+// discriminant and the active planes come from the fit to all texts; only accuracy and variance are
+// recomputed. Numbers that need rows are NaN, and so are all numbers of a replicate without rows.
 std::vector<HeadReport> replicates(const HeadReport& head, std::span<const Moments> queries,
                                    std::span<const Moments> keys, const AnalyzeOptions& options);
 

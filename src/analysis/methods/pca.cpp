@@ -78,8 +78,8 @@ void describe_first(const Moments& queries, const Moments& keys, const PooledMom
   result.fisher = apart * apart / within;
 }
 
-// Counts rows, and rows on the correct side of a line, by group of texts (one group without texts).
-// `side` is 1 for queries, -1 for keys.
+// Counts rows, and rows on the correct side of the threshold along `line`, by group of texts (a
+// single group if `texts` is null). `side` is 1 for queries, -1 for keys.
 void count_beyond(const CentredRows& rows, std::span<const double> line, double threshold,
                   double side, const TextGroups* texts, PcaResult& result) {
   const auto along = CentredProjection(rows, line).of_all();
@@ -132,7 +132,8 @@ void discriminate(const CentredRows& queries, const CentredRows& keys, const Tex
   result.qk_accuracy = static_cast<double>(right) / (nq + nk);
 }
 
-// Sums over left-out rows of one side, projected on the axes of their groups of texts.
+// Sums over queries or over keys. Each row is projected on the drift axis that was fitted without
+// its group of texts.
 struct AxisSums {
   double rows = 0;
   double sum = 0;
@@ -173,7 +174,8 @@ AxisSums sums_along(const GroupSums& group, std::span<const double> axis) {
           trace(group.scatter)};
 }
 
-// Unit vector along the covariance of the pooled rows with position; empty where there is none.
+// Unit vector along the covariance of the pooled rows with position; empty if the covariance is 0
+// or if there are no queries or no keys.
 std::vector<double> drift_axis(const Moments& queries, const Moments& keys) {
   if (queries.size() == 0 || keys.size() == 0) return {};
   auto axis = pool(queries, keys).cross_scatter;
@@ -183,7 +185,8 @@ std::vector<double> drift_axis(const Moments& queries, const Moments& keys) {
   return axis;
 }
 
-// Correlation over all groups, and without each of them.
+// Returns the correlation over all groups and appends the leave-one-group-out correlations to
+// `without`.
 double pooled_correlation(std::span<const AxisSums> groups, std::vector<double>& without) {
   AxisSums all;
   for (const auto& group : groups) all.add(group, 1);

@@ -21,9 +21,9 @@ PcaResult first_component(const Moments& queries, const Moments& keys, const Poo
                           std::span<const double> near, const PcaOptions& options);
 
 // Sets r_q_axis and r_k_axis and their replicates. The drift axis of each group of texts is fitted
-// on the other groups; projections of the left-out rows, relative to the mean of all queries or of
+// on the other groups; projections of the held-out rows, relative to the mean of all queries or of
 // all keys, are pooled over the groups and correlated with position. `queries_without` and
-// `keys_without` are the moments without each group.
+// `keys_without` are leave-one-group-out moments.
 void correlate_along_axis(const GroupedRows& queries, const GroupedRows& keys,
                           std::span<const Moments> queries_without,
                           std::span<const Moments> keys_without, PcaResult& result);

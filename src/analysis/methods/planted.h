@@ -13,7 +13,7 @@ namespace qkscope {
 // plane.
 Matrix planted_basis(const PlantedOptions& options);
 
-// `rows_seed` decides positions and noise; the options' seed decides the basis.
+// `rows_seed` determines positions and noise; options.seed determines the basis.
 HeadRows plant_rows(const PlantedOptions& options, HeadKind kind, std::uint64_t rows_seed);
 
 }  // namespace qkscope

@@ -1,4 +1,4 @@
-// Bins of query positions over which the plasticity profile is taken.
+// Bins of query positions for the plasticity profile.
 #pragma once
 
 #include <cstdint>
@@ -26,20 +26,20 @@ struct ProfileGrid {
 inline constexpr int kQueriesPerBin = 50;
 inline constexpr int kMostBinsUnasked = 1024;
 
-// Throws Error (bad_input) for invalid profile_bins or length_bins.
+// Throws a bad-input error for invalid profile_bins or length_bins.
 void check_profile_options(const PlasticityOptions& options);
 
 // Chooses the grid for a head's rows; explicit options win. The context ends with the last bucket
-// that holds a row (equal buckets) or after the last row. Bins hold about 50 of the `used` queries
-// each, at most 1,024 bins: a whole number per bucket if buckets are equal, else at least one per
-// bucket that holds a query, and never more than one per token.
+// that has rows (equal buckets) or after the last row. The number of bins is chosen for about 50 of
+// the `used` queries per bin, at most 1,024 bins: a whole number of bins per bucket if buckets are
+// equal, else at least one bin per bucket with queries, and never more than one bin per token.
 ProfileGrid profile_grid(const Rows& queries, const Rows& keys, const BucketRanges& buckets,
                          std::int64_t used, const PlasticityOptions& options);
 
 // Returns the bin of each row.
 std::vector<std::int32_t> profile_bins_of(const ProfileGrid& grid, const Rows& rows);
 
-// A bin of query positions that holds queries.
+// A bin of query positions with at least one query.
 struct QueryBin {
   std::int32_t bin = 0;
   double low = 0;  // positions [low, high)
@@ -51,7 +51,7 @@ struct QueryBin {
   double centre() const { return 0.5 * (low + high); }
 };
 
-// Returns the bins that hold queries, ascending. `times` (rows): number of queries at each row;
+// Returns the bins that have queries, ascending. `times` (rows): number of queries at each row;
 // empty: one each.
 std::vector<QueryBin> query_bins(const ProfileGrid& grid, const Rows& queries,
                                  const BucketRanges& buckets,

@@ -15,8 +15,8 @@ struct ProfileMeans {
   double drop = 0;     // first20 - last20
 };
 
-// Returns the means of the Gaussian or the model-free profile without one group of texts. Ignores
-// bins whose value is NaN.
+// Returns the means of the Gaussian or the model-free profile with one group of texts left out.
+// Ignores bins whose value is NaN.
 enum class ProfileKind { gaussian, free };
 ProfileMeans profile_means_without(const PlasticityResult& result, ProfileKind kind, int group);
 

@@ -19,7 +19,8 @@ void append_column(std::span<const double> mean, std::span<const double> varianc
   columns.mean.rows = ++columns.variance.rows;
 }
 
-// The line alpha + beta t with one variance: z is linear in t, so two columns are exact.
+// Mean alpha + beta t with constant variance: z is linear in t, so interpolating between two
+// columns is exact.
 QuerySide linear_side(const QueryModel& model, std::span<const double> position,
                       std::span<const std::int32_t> number) {
   QuerySide side;
@@ -46,8 +47,9 @@ QuerySide linear_at_bins(const QueryModel& model, std::span<const QueryBin> bins
   return linear_side(model, position, number);
 }
 
-// One column per bucket that has a variance: the drift coordinate from the line at the bucket's
-// mean position, mean and variance of the other coordinates from the bucket's queries.
+// One column per bucket that has a variance. The drift coordinate is that of the linear model at
+// the bucket's mean position; mean and variance of the other coordinates are those of the bucket's
+// queries.
 QuerySide bucket_side(const QueryModel& model, std::span<const QueryBin> bins) {
   QuerySide side;
   std::vector<std::int32_t> numbers;
@@ -68,8 +70,8 @@ QuerySide bucket_side(const QueryModel& model, std::span<const QueryBin> bins) {
   return side;
 }
 
-// Means and variances of buckets, interpolated between their mean positions. A bucket's variance
-// along the drift holds what the queries drift inside the bucket, which is taken out.
+// Means and variances of buckets, interpolated between their mean positions. The variance due to
+// drift within the bucket is subtracted from the variance along the drift axis.
 QuerySide interpolated_buckets(const QueryModel& model, std::span<const QueryBin> bins,
                                const BucketRanges& buckets) {
   QuerySide side;
@@ -145,7 +147,7 @@ std::vector<FitWindow> bucket_windows(const QueryModel& model, const SortedQueri
   return windows;
 }
 
-// Straight lines through all rows, at the given positions.
+// Straight-line fits to all rows, evaluated at the given positions.
 std::vector<FitWindow> line_windows(std::span<const double> centres, const SortedQueries& queries) {
   std::vector<FitWindow> windows;
   for (const double centre : centres)

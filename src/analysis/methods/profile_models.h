@@ -16,28 +16,27 @@ namespace qkscope {
 
 // Queries in rotated coordinates around their mean, ascending by position.
 struct SortedQueries {
-  FloatMatrix vectors;               // (rows, dim)
-  std::vector<double> position;      // (rows)
-  std::vector<std::int32_t> bucket;  // (rows)
-  std::vector<int> group;            // (rows): group of texts
-  std::vector<double> mean;          // (dim): rotated mean of all queries
-  std::vector<std::vector<std::int64_t>>
-      rows_of_bin;  // row numbers of every bin that holds queries
+  FloatMatrix vectors;                                 // (rows, dim)
+  std::vector<double> position;                        // (rows)
+  std::vector<std::int32_t> bucket;                    // (rows)
+  std::vector<int> group;                              // (rows): group of texts
+  std::vector<double> mean;                            // (dim): rotated mean of all queries
+  std::vector<std::vector<std::int64_t>> rows_of_bin;  // row numbers of each bin with queries
 };
 SortedQueries sort_queries(const CentredRows& queries, const QueryModel& model,
                            const ProfileGrid& grid, const TextGroups& texts);
 
-// Positions at which the local model is fitted: bin centres at most half a bucket apart, the first
-// and the last among them. Points between take z on the line between their neighbours.
+// Positions at which the local model is fitted: bin centres at most half a bucket apart, including
+// the first and the last bin. Between these knots, z is linearly interpolated.
 struct LocalKnots {
   std::vector<double> position;    // (knots)
   std::vector<double> half_width;  // (knots): tokens, one bucket
   std::vector<std::int32_t> knot;  // (bins): the knot at or before the bin's centre
-  std::vector<double> fraction;    // (bins): of the way to the next knot
+  std::vector<double> fraction;    // (bins): interpolation weight of the next knot
 };
 LocalKnots local_knots(std::span<const QueryBin> bins, const BucketRanges& buckets);
 
-// A query model at the profile's bins, with the fits from which its jackknife replicates come.
+// A query model at the bins of the profile, and the fits used for its jackknife replicates.
 struct ProfileModel {
   QuerySide side;
   std::optional<GroupedFits> fits;  // fits of the columns; empty without rows
@@ -45,7 +44,7 @@ struct ProfileModel {
   Matrix slope;                     // (knots, dim): slopes of the local fits; empty without rows
   LocalKnots knots;
 
-  // The fits of the columns without a group of texts; -1: with all.
+  // Leave-one-group-out fits of the columns; group -1 returns the fits to all texts.
   ColumnFits fits_without(int group) const;
 };
 

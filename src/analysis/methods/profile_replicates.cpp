@@ -18,7 +18,8 @@ double plasticity_slope(double z) {
   return 4 * density * (1 - 2 * normal_cdf(z));
 }
 
-// Gradient of the mean plasticity at one point by the mean and the variance of its queries.
+// Gradient of the mean plasticity at one point with respect to the mean and variance of its
+// queries.
 struct Gradient {
   std::vector<double> mean;      // (dim)
   std::vector<double> variance;  // (dim)
@@ -71,7 +72,8 @@ class GradientSampler {
     return gradient;
   }
 
-  // A column's numbers on the line to the next column, at the point.
+  // Returns the column parameters (columns, dim) linearly interpolated to the position of the
+  // point.
   std::vector<double> between(const Matrix& columns, std::int64_t point) const {
     const auto at = static_cast<std::size_t>(point);
     const auto column = points_.column[at];
@@ -86,13 +88,14 @@ class GradientSampler {
  private:
   static constexpr std::size_t kAhead = 4;  // pairs
 
-  // Prefetches a key: keys of a sample are scattered in memory.
+  // Prefetches a key, because sampled keys are scattered in memory.
   static void fetch(const float* key, std::size_t dim) {
     constexpr std::size_t kLine = 16;  // floats per cache line
     for (std::size_t j = 0; j < dim; j += kLine) __builtin_prefetch(key + j);
   }
 
-  // replicate_pairs of the point's pairs, at even steps from a random start; or all.
+  // Returns replicate_pairs of the point's pairs, evenly spaced from a random start, or all pairs
+  // if there are fewer.
   std::vector<Pair> sample(std::int64_t point) const {
     std::vector<Pair> pairs;
     std::int64_t total = 0;
@@ -118,9 +121,9 @@ class GradientSampler {
   const QueryPoints& points_;
 };
 
-// Change of the profile at the model's points without the queries of each group: (groups, points).
-// Gradients are taken at points that stand at a column, and the change is interpolated between
-// them; at every point where the model has no more than two columns.
+// Change of the profile when the queries of one group are left out: (groups, points). Gradients are
+// computed at points that coincide with a column, and the change is interpolated linearly between
+// these points. If the model has at most two columns, gradients are computed at every point.
 Matrix model_changes(const ProfileSource& source, const PlasticityOptions& options) {
   const auto& points = source.model.side.points;
   const GradientSampler sampler(source, options);
@@ -153,7 +156,7 @@ Matrix model_changes(const ProfileSource& source, const PlasticityOptions& optio
   return changes;
 }
 
-// Queries that are left in every bin without each group: (groups, bins).
+// Number of queries that remain in each bin when a group is left out: (groups, bins).
 std::vector<double> queries_left(const ProfileSource& source) {
   const auto bins = source.bins.size();
   std::vector<double> left(static_cast<std::size_t>(source.texts.size()) * bins);

@@ -1,5 +1,5 @@
-// Jackknife replicates of the plasticity profile: without the keys and the queries of each group of
-// texts in turn.
+// Jackknife replicates of the plasticity profile: the keys and queries of one group of texts are
+// left out at a time.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,10 @@ struct ProfileSource {
   const PairGroups& pairs;  // over the model's points
 };
 
-// Keys of a group leave the profile's sums exactly. What the model without the group's queries
-// changes is taken to first order: the gradient of the mean plasticity by the model's means and
-// variances, from a seeded sample of pairs (options.replicate_pairs per point), times their change.
+// Leaving out the keys of a group is exact. Leaving out its queries changes the query model, and
+// the effect on the profile is computed to first order: the gradient of the mean plasticity with
+// respect to the model's means and variances, times the change of these parameters. The gradient is
+// estimated from a seeded sample of pairs (options.replicate_pairs per point).
 ProfileReplicates profile_without_groups(const ProfileSource& source,
                                          const PlasticityOptions& options);
 

@@ -31,8 +31,8 @@ Matrix difference_covariance(const Moments& queries, const Moments& keys,
   return covariance;
 }
 
-// Unit vector of x minus its projection on a, projected twice against rounding error. Empty when x
-// is parallel to a.
+// Returns the normalized component of x orthogonal to the unit vector a; empty if x is parallel to
+// a. Orthogonalizes twice to reduce rounding errors.
 std::vector<double> unit_off(std::vector<double> x, std::span<const double> a) {
   const double before = norm(x);
   for (int round = 0; round < 2; ++round) {

@@ -222,7 +222,7 @@ Drawn draw_results(const DrawOptions& options) {
     write_file(drawn.report, report_page(results, figures, drawn, drawing.path()));
   }
   for (const auto& [name, figure] : figures) {
-    // The script that the user keeps draws only the requested formats.
+    // The gnuplot script in the output folder draws only the requested formats.
     if (report)
       write_file(drawing.path() + "/" + name + ".gp",
                  gnuplot_script(name, figure, options.formats));

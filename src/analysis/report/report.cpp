@@ -43,7 +43,7 @@ Json cell_json(const Table::Column& column, std::size_t row) {
   return std::isnan(column.reals[row]) ? Json() : Json(column.reals[row]);
 }
 
-// Array of rows, the first row holding the column names; null for a table above kMostTableCells.
+// Array of rows, where the first row has the column names; null for a table above kMostTableCells.
 Json table_json(const Table& table) {
   if (table.rows() * std::ssize(table.columns()) > kMostTableCells) return nullptr;
   Json rows = Json::array({Json::array()});

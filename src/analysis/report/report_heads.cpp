@@ -61,7 +61,8 @@ class HeadIndex {
     return rows;
   }
 
-  // Shape (heads), packed: part 0 is the run, part 1 the layer, part 2 the head of each head.
+  // Shape (heads), packed: run index (part 0), layer (part 1) or head number within the layer (part
+  // 2).
   template <std::size_t Part>
   std::string packed_part() const {
     std::vector<std::uint16_t> numbers;

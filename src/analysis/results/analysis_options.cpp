@@ -36,7 +36,7 @@ OptionValue value_of(const Field& field, const AnalysisOption& option) {
     return field;
 }
 
-// Inverse of value_of(). The one word that stands for a count is `buckets` of profile_bins.
+// Inverse of value_of(). The only count that accepts a word is profile_bins (`buckets`).
 template <typename Field>
 void store_value(const OptionValue& value, const std::vector<std::string_view>& words,
                  Field& field) {
@@ -60,7 +60,7 @@ void store_value(const OptionValue& value, const std::vector<std::string_view>& 
   }
 }
 
-// Completes a row by its default and by the function that writes its field.
+// Sets the default value of an option and the function that stores a value in AnalyzeOptions.
 template <typename Access>
 AnalysisOption row(AnalysisOption option, Access access) {
   AnalyzeOptions defaults;
@@ -86,7 +86,7 @@ using Group = OptionGroup;
 
 // clang-format off
 const std::vector<AnalysisOption> kRows = {
-  // Facts about a capture that does not state them.
+  // Metadata that a capture may lack.
   row({"label", Group::capture, text, "Name in the model column (default: the capture's own)"}, FIELD(label)),
   row({"model", Group::capture, text, "Model of a capture that does not state its head counts and RoPE: folder, "
        "id or ID@REVISION; only its config.json is read"}, FIELD(model)),

@@ -128,7 +128,7 @@ std::vector<KeyGroup> group_by_key(const AnalyzeOptions& options, const CaptureI
   return list;
 }
 
-// Throws bad input for a head of --planes-of that the capture does not have.
+// Throws a bad-input error for a head of --planes-of that the capture does not have.
 void check_planes_of(const AnalyzeOptions& options, const std::vector<HeadId>& queries) {
   if (!options.planes_of.empty() && (!options.rotation || options.scatter == 0))
     bad_input(
@@ -140,8 +140,8 @@ void check_planes_of(const AnalyzeOptions& options, const std::vector<HeadId>& q
                 head.head, head.layer, head.layer, head.head);
 }
 
-// Replaces the name of the capture by the folder of its head files, and takes missing head counts
-// from the model.
+// Replaces the name of the capture by the folder of its head files, and fills in missing head
+// counts from the model.
 AnalyzeOptions complete_options(AnalyzeOptions options, const CaptureIndex& index,
                                 const ModelFacts* model) {
   options.data_root = index.data_root;

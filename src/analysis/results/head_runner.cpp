@@ -131,7 +131,7 @@ class HeadRunner {
     return file;
   }
 
-  // The jackknife and the cross-fitted drift axis of the PCA use moments without each group.
+  // The jackknife and the cross-fitted drift axis of the PCA use leave-one-group-out moments.
   bool needs_groups() const { return options_.errors || options_.pca; }
 
   KeyHead prepare(const HeadId& id, AnalysisTimes& times) const {

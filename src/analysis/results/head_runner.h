@@ -17,15 +17,16 @@
 
 namespace qkscope {
 
-// Returns the query heads selected by options.layers and options.heads, ascending. Throws bad input
-// for a layer or head that the capture does not have, and lists those it has.
+// Returns the query heads selected by options.layers and options.heads, ascending. Throws a
+// bad-input error for a layer or head that the capture does not have; the message lists the
+// available ones.
 std::vector<HeadId> chosen_queries(const CaptureIndex& index, const AnalyzeOptions& options);
 
 // Attention window of a layer in tokens; nullopt: full attention.
 using WindowOfLayer = std::function<std::optional<std::int32_t>(int layer)>;
 
-// Removes query heads of layers without the attention asked for by options.attention. Throws bad
-// input where no head is left.
+// Removes query heads of layers whose attention kind differs from options.attention. Throws a
+// bad-input error if no head remains.
 void keep_attention(std::vector<HeadId>& queries, const AnalyzeOptions& options,
                     const WindowOfLayer& window_of);
 
@@ -39,8 +40,8 @@ class ModelFacts {
   RopeInfo rope(int layer) const;
   std::optional<std::int32_t> window(int layer) const;
 
-  // Throw bad input where the capture cannot be of this model: different head counts, no such
-  // layer, vectors of another length.
+  // Throw a bad-input error if the capture cannot come from this model: different head counts, a
+  // layer that the model does not have, or vectors of a different length.
   void check_counts(const HeadCounts& captured) const;
   void check_head(const HeadId& id, int head_dim, const std::string& file) const;
 
@@ -95,8 +96,8 @@ void fail_head(HeadReport& report, ErrorKind kind, const std::string& message);
 std::optional<std::int32_t> window_of_layer(const HeadRows& rows, int layer,
                                             const ModelFacts* model);
 
-// Returns the plasticity options with profile bins and context taken from the first readable head,
-// so that the profiles of all heads have the same bins.
+// Returns the plasticity options with the profile bins and context of the first readable head, so
+// that the profiles of all heads have the same bins.
 PlasticityOptions share_profile_bins(const AnalyzeOptions& options,
                                      const std::vector<HeadReport>& heads);
 

@@ -70,7 +70,8 @@ void add_taxonomy_tables(const AnalysisRun& run, const AnalyzeOptions& options,
     const auto published = class_of(head, ClassBy::first_component, options.taxonomy);
     const auto on_axis = class_of(head, ClassBy::drift_axis, options.taxonomy);
     const int pc = position_component(pca);
-    // In a head with a published class only the axis columns can be empty.
+    // If the head has a class in the published classification, only the columns of the drift axis
+    // can be empty.
     const bool lacks_axis_only = published != HeadClass::undefined;
     rows.add(
         head_cells(run, head, first.q.r, first.k.r, to_string(published), has_few_rows(head),

@@ -18,7 +18,7 @@ double indicator(bool holds, double decided_by) {
   return std::isnan(decided_by) ? kNan : holds ? 1 : 0;
 }
 
-// A number of one head, and its jackknife replicates without each group of texts.
+// A number of one head, and its leave-one-group-out jackknife replicates.
 struct ReplicatedValue {
   double whole = kNan;
   std::vector<double> without;

@@ -24,7 +24,7 @@ struct Measure {
 
 std::vector<Measure> pca_measures();
 
-// The published class reads the first principal component; the other one the drift axis.
+// The published classification uses the first principal component; ours uses the drift axis.
 enum class ClassBy { first_component, drift_axis };
 HeadClass class_of(const HeadReport& head, ClassBy by, const TaxonomyOptions& options);
 // One measure per class: 1 for heads of the class, 0 for heads of other classes.
@@ -37,15 +37,15 @@ std::vector<Measure> plasticity_measures();
 inline constexpr const char* kHeadGroups[] = {"all", "rope", "nope", "unknown", "full", "sliding"};
 bool in_group(const HeadReport& head, const std::string& group);
 
-// Returns false where the group holds heads of full and of sliding layers: their profiles cover
-// different keys and have no common mean.
+// Returns false if the group has heads of both full-attention and sliding-window layers: their
+// profiles cover different keys and have no common mean.
 bool has_one_attention(const AnalysisRun& run, const std::string& group);
 
 // Returns the defined values of a measure over the heads of a group.
 std::vector<double> values_of(const AnalysisRun& run, const Measure& measure,
                               const std::string& group);
 
-// Heads of a class among the heads of a group that have a class.
+// Number of heads of one class (`heads`) out of all classified heads in a group (`of`).
 struct ClassCount {
   std::int64_t heads = 0;
   std::int64_t of = 0;
@@ -58,7 +58,7 @@ ClassCount count_class(const AnalysisRun& run, const Measure& one_class, const s
 // with replicates are included.
 std::vector<MeanError> mean_errors(const AnalysisRun& run, const AnalyzeOptions& options);
 
-// Returns null where the mean has no error.
+// Returns null if the mean has no error.
 const MeanError* find_error(const AnalysisRun& run, const std::string& quantity,
                             const std::string& heads);
 
@@ -69,7 +69,7 @@ const MeanError* find_error(const AnalysisRun& run, const std::string& quantity,
 bool has_few_rows(const HeadReport& head);
 
 // Sets and logs run.warnings (heads with few rows, correlations within chance) and run.notes (most
-// heads carry position on another component than PC0, so that the published class misses it).
+// heads encode position in a component other than PC0, which the published classification misses).
 void add_messages(AnalysisRun& run, const AnalyzeOptions& options);
 
 }  // namespace qkscope

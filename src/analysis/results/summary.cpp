@@ -112,7 +112,7 @@ Json profile_summary(const AnalysisRun& run, const AnalyzeOptions& options) {
   return profile;
 }
 
-// Heads and fraction of each class in each group of heads, with the jackknife error.
+// Number and fraction of heads of each class, for each group of heads, with the jackknife error.
 Json class_counts(const AnalysisRun& run, ClassBy by, const TaxonomyOptions& options) {
   Json counts = Json::object();
   for (const char* group : kHeadGroups)

@@ -52,7 +52,7 @@ Json timings(const AnalysisRun& run, double write_seconds) {
             {"errors", run.times.errors}}}};
 }
 
-// ---- All results of a folder come from the same options.
+// ---- Checks that all results in a folder were computed with the same options.
 
 // Analysis that an option belongs to; "" for options that all analyses share. Options that are not
 // listed belong to the plasticity analysis.
@@ -135,7 +135,7 @@ void remove_results(const std::string& folder) {
       std::filesystem::remove(folder + "/" + name + ending);
 }
 
-// ---- Adding analyses to a folder that holds others with the same options.
+// ---- Adds analyses to a folder that already has others with the same options.
 
 // Errors of the earlier analyses in errors.parquet, followed by those of this run.
 std::vector<MeanError> merge_errors(const std::string& folder,
@@ -163,7 +163,7 @@ bool is_all_nan(const Table::Column& column) {
 }
 
 // Fills scatter coordinates of analyses that did not run now from the table of an earlier run,
-// which holds the same rows.
+// which has the same rows.
 Table merge_scatter(const std::string& folder, const Table& table) {
   const auto file = folder + "/head_scatter.parquet";
   if (!path_exists(file)) return table;

@@ -1,4 +1,4 @@
-// summary.json of an analysis run, and the options that decide its numbers.
+// summary.json of an analysis run, and the options that determine its results.
 #pragma once
 
 #include <string>
@@ -8,15 +8,16 @@
 
 namespace qkscope {
 
-// Returns the options that decide the numbers of an analysis, as summary.json holds them.
+// Returns the options that determine the results of an analysis, as stored in summary.json.
 Json options_json(const AnalyzeOptions& options);
 
 // Returns the content of summary.json: means over heads for each group of heads, counts, failed
-// heads, reasons of empty fields.
+// heads, and reasons for empty fields.
 Json summarise(const AnalysisRun& run, const UndefinedCounts& undefined,
                const AnalyzeOptions& options);
 
-// Deletes summary.json before tables change: a folder without one holds no results.
+// Deletes summary.json before tables change: a folder without summary.json counts as having no
+// results.
 void remove_summary(const std::string& folder);
 
 }  // namespace qkscope

@@ -43,16 +43,17 @@ class ExportInput {
   // Whether the statistics have moments of the layer; false for cross-attention layers.
   bool has_moments(std::int64_t layer) const;
 
-  // Returns the moments of one layer over a row set: "all", "first" or "body". Throws bad input
-  // when the statistics lack them.
+  // Returns the moments of one layer over a row set: "all", "first" or "body". Throws a bad-input
+  // error when the statistics lack them.
   HeadMoments moments(VectorKind kind, VectorStage stage, std::int64_t layer,
                       const std::string& set) const;
 
-  // Throw bad input for interleaved or partial RoPE, which the target format cannot represent.
+  // Throw a bad-input error for interleaved or partial RoPE, which the target format cannot
+  // represent.
   void refuse_interleaved() const;
   void refuse_partial_rotary() const;
-  // Returns the RoPE that all rotated layers share. Throws bad input when layers differ or none has
-  // RoPE.
+  // Returns the RoPE that all rotated layers share. Throws a bad-input error when layers differ or
+  // none has RoPE.
   ExportRope common_rope() const;
   [[noreturn]] void refuse(const std::string& why) const;
 
@@ -65,7 +66,7 @@ class ExportInput {
 // Returns the scatter matrix of one head, shape (dim, dim): the sum of centred outer products.
 Matrix scatter_of(const HeadMoments& moments, std::int64_t head);
 
-// Tensors of a safetensors file under their names, owned until the file is written.
+// Named tensors of a safetensors file, kept in memory until the file is written.
 class OwnedTensors {
  public:
   Tensor& add(const std::string& name, const Shape& shape, DType dtype = DType::f32) {
@@ -79,10 +80,11 @@ class OwnedTensors {
   std::vector<NamedTensor> named_;
 };
 
-// Creates the output folder. Throws bad input when it is not empty and --overwrite was not given.
+// Creates the output folder. Throws a bad-input error when it is not empty and --overwrite was not
+// given.
 void prepare_folder(const ExportOptions& options, const std::string& folder);
-// Creates the folder of an output file. Throws bad input when the file exists and --overwrite was
-// not given.
+// Creates the folder of an output file. Throws a bad-input error when the file exists and
+// --overwrite was not given.
 void prepare_file(const ExportOptions& options, const std::string& file);
 
 // One function per target format. Each returns the file or folder it wrote.

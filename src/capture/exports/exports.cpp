@@ -27,7 +27,7 @@ constexpr Export kExports[] = {{"expected-attention", export_expected_attention}
                                {"duo", export_duo},
                                {"retrieval-heads", export_retrieval_heads}};
 
-// Throws bad input for an option that the chosen export does not have.
+// Throws a bad-input error for an option that the chosen export does not have.
 void check_options(const ExportOptions& options) {
   const auto only = [&](bool given, const char* option, const char* name) {
     if (given && options.to != name)

@@ -81,7 +81,7 @@ class ZipFile {
   // Aligns the content to 64 bytes, so that a reader may map it into memory.
   void add(const std::string& name, std::string_view content);
 
-  // Returns the bytes of the archive. Throws bad input above 65,535 members or 4 GiB.
+  // Returns the bytes of the archive. Throws a bad-input error above 65,535 members or 4 GiB.
   std::string finish();
 
  private:

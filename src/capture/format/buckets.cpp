@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kLastPower = 62;  // 2^62 is the largest power of two that positions are compared with
 
-// floor(log2(n)) as PyTorch computes it in float32: from n = 2^21 - 1 on, the logarithm just below
-// a power of two rounds up to the power.
+// floor(log2(n)) as PyTorch computes it in float32: from n = 2^21 - 1 on, the logarithm of a number
+// just below a power of two rounds up to an integer.
 int floor_log2_float32(std::int64_t n) {
   constexpr std::int64_t kExactBelow = 1 << 20;
   if (n < kExactBelow) return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(n))) - 1;

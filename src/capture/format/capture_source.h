@@ -23,7 +23,7 @@ struct HubCapture {
 };
 
 // Returns nullopt for an existing local path, which takes precedence over a name on the Hub. Throws
-// bad input for a malformed name.
+// a bad-input error for a malformed name.
 std::optional<HubCapture> parse_hub_capture(const std::string& name);
 
 class CaptureSource {
@@ -66,8 +66,9 @@ std::vector<std::int64_t> read_head_examples(const std::string& path);
 // Maps a folder below the root ("" for the root itself) to its heads.
 using HeadsByFolder = std::map<std::string, std::vector<HeadId>>;
 
-// Returns the root if it has heads, else the only subfolder with heads. Throws bad input for none
-// or several; the message names the root `where` and joins it with a subfolder by `separator`.
+// Returns the root if it has heads, else the only subfolder with heads. Throws a bad-input error if
+// no subfolder or several subfolders have heads; the message shows a subfolder as `where` +
+// `separator` + name.
 std::string require_one_folder(const HeadsByFolder& heads, const std::string& where,
                                const std::string& separator);
 
@@ -76,7 +77,7 @@ std::string require_one_folder(const HeadsByFolder& heads, const std::string& wh
 CaptureIndex make_index(const std::string& root, const std::string& folder,
                         std::vector<HeadId> heads, const std::string& where);
 
-// Throws bad input that explains which names of captures are valid.
+// Throws a bad-input error that explains which capture names are valid.
 [[noreturn]] void no_such_capture(const std::string& name);
 
 }  // namespace qkscope

@@ -85,7 +85,7 @@ int grouped_key_head(int query_head, const HeadCounts& counts, const std::string
   return query_head / (counts.query_heads / counts.key_heads);
 }
 
-// The heads whose folders lie here.
+// Heads whose folders are in this folder.
 std::vector<HeadId> heads_in(const fs::path& folder, fs::directory_options options = {}) {
   std::vector<HeadId> heads;
   for (const auto& entry : fs::directory_iterator(folder, options)) {

@@ -16,7 +16,7 @@
 
 namespace qkscope {
 
-// A kind of run, capture or statistics: the names of its finished files and its words in error
+// A kind of run (capture or statistics): the names of its final files and the terms used in error
 // messages.
 struct RunKind {
   const char* name;        // in the manifest of an object store: "capture", "statistics"
@@ -51,12 +51,13 @@ class DataRoot {
   std::string state_file() const { return path_ + "/" + kind_->state_file; }
 
   // Locks the part of one shard. Shards of one run may write at the same time; a run without shards
-  // and a merge lock the whole root. Throws bad input when another process holds the lock.
+  // and a merge lock the whole root. Throws a bad-input error when another process holds the lock.
   DataRootLock lock(const Shard& shard) const;
   DataRootLock lock_whole() const;
 
-  // Throws bad input when a published file or a file of a part is a symbolic link. With `own`, only
-  // that shard's part is searched: the startup cost of a shard must not grow with their number.
+  // Throws a bad-input error when a published file or a file of a part is a symbolic link. With
+  // `own`, only that shard's part is searched, so that the startup cost of a shard does not grow
+  // with the number of shards.
   void refuse_links(const std::optional<Shard>& own = {}) const;
 
   // Whether the state file, which is published last, exists.
@@ -66,7 +67,8 @@ class DataRoot {
   bool holds(const Json& effective) const;
   // Whether the folder holds an unfinished run that a run with this manifest would resume.
   bool continues(const Manifest& manifest) const;
-  // Throws bad input that names the difference when the finished run has another identity.
+  // Throws a bad-input error that describes the difference if the finished run has a different
+  // identity.
   void check_finished(const Json& identity) const;
 
   // Shards whose parts have a manifest, ascending.
@@ -81,7 +83,7 @@ class DataRoot {
   void remove_unused_part(const Shard& shard, const DataRootLock& lock) const;
 
   // Removes the finished files, the shard's own part, and parts of other runs that no process has
-  // locked. Files of unknown names stay.
+  // locked. Files with unrecognized names are kept.
   void remove_run(const Manifest& manifest, const Shard& shard) const;
 
   // Deletes leftovers of an earlier assembly and creates an empty final_folder().
@@ -109,7 +111,7 @@ class DataRoot {
 // configuration plus device, commits and input fingerprints.
 bool has_configuration(const Json& identity, const Json& effective);
 
-// Throws bad input that lists at most twelve of the missing shards.
+// Throws a bad-input error that lists up to twelve of the missing shards.
 [[noreturn]] void refuse_missing_shards(const std::string& where, std::vector<std::string> missing);
 
 }  // namespace qkscope

@@ -111,7 +111,8 @@ class HeadFileReader {
  private:
   std::int64_t row_count() const { return file_.metadata()->num_rows(); }
 
-  // Guards memory allocation against damaged counts: a row occupies at least one bit per 64 rows.
+  // Prevents huge allocations for corrupt row counts: a valid file has at least one byte per 64
+  // rows.
   void check_row_count() const {
     constexpr std::uintmax_t kRowsPerByte = 64;
     const auto& metadata = *file_.metadata();
@@ -129,8 +130,8 @@ class HeadFileReader {
                 row_count(), rows);
   }
 
-  // Returns the leaf index of a column. Throws bad input if the column is missing or of another
-  // physical type.
+  // Returns the leaf index of a column. Throws a bad-input error if the column is missing or has a
+  // different physical type.
   int leaf_of_type(const std::string& name, parquet::Type::type type) const {
     const int leaf = leaf_index(schema_, name);
     if (leaf < 0) bad_input("{}: no column '{}'; expected the columns {}", path_, name, kColumns);
@@ -294,7 +295,8 @@ class HeadFileReader {
     rows.sliding_window = static_cast<std::int32_t>(found.front());
   }
 
-  // Token strings are informative only: a column of another type is ignored and a null becomes "".
+  // Token strings are informative only: a column of a different type is ignored, and null is read
+  // as "".
   void read_tokens(HeadRows& rows) {
     const int leaf = leaf_index(schema_, "token_str");
     if (leaf < 0 || schema_.Column(leaf)->physical_type() != parquet::Type::BYTE_ARRAY ||
@@ -346,7 +348,7 @@ void check_finite(const HeadRows& rows, const std::string& path) {
   }
 }
 
-// Throws bad input when a pair (example, position) occurs twice.
+// Throws a bad-input error when a pair (example, position) occurs twice.
 void check_distinct(const HeadRows& rows, const std::string& path) {
   if (in_capture_order(rows)) return;
   std::vector<std::size_t> order(rows.position.size());

@@ -18,7 +18,7 @@
 namespace qkscope {
 namespace {
 
-// Rows passed to Parquet at a time and the uncompressed page size: these two alone decide where
+// Rows passed to Parquet at a time and the uncompressed page size: these two alone determine where
 // pages end. Parquet compresses a page as soon as the next one begins, so little work is left at
 // the end of a file. Half this page size made files with head_dim 128 larger by 3 %, because the
 // four byte planes of a page no longer fill one 128 KiB zstd block each.

@@ -1,6 +1,6 @@
 // The journal of one part of a run (the whole run, or one shard) lists its complete segments. A
-// line is appended only after its segment is on disk, so after a crash the journal tells how far
-// the run came.
+// line is appended only after its segment is on disk, so after a crash the journal shows how far
+// the run got.
 #pragma once
 
 #include <cstddef>
@@ -41,14 +41,15 @@ class Journal {
   // Whether the journal file is not empty.
   static bool has_entries(const std::string& folder);
 
-  // Reads the journal. Each line carries a checksum over itself and all earlier lines. A last line
-  // torn by a crash is ignored. Throws bad input for any other damage, for a segment out of order
-  // and for a missing segment file.
+  // Reads the journal. Each line has a checksum over itself and all earlier lines. A last line torn
+  // by a crash is ignored. Throws a bad-input error for any other damage, for a segment out of
+  // order and for a missing segment file.
   explicit Journal(const std::string& folder);
 
   const std::string& folder() const { return folder_; }
   const Manifest& manifest() const { return *manifest_; }
-  // Uses the manifest object of another part, so that a thousand parts of one run hold one copy.
+  // Shares the manifest object of another part, so that a thousand parts of one run need only one
+  // copy.
   void share_manifest(const Journal& other) { manifest_ = other.manifest_; }
   const std::vector<JournalEntry>& entries() const { return entries_; }
   bool complete() const { return complete_; }  // all examples of the part are stored
@@ -86,7 +87,7 @@ class Journal {
   std::uint64_t check_ = 0;        // checksum of the last line
 };
 
-// Progress of verifying the segments of a part that still grows. The journal must outlive this
+// Progress of verifying the segments of a part that is still growing. The journal must outlive this
 // object.
 struct VerifiedPart {
   const Journal* journal;
@@ -96,7 +97,7 @@ struct VerifiedPart {
 
 // Verifies the segments that were added since the last call: their checksums, their identity and
 // counts against the journal, and that every example appears once, in order, and belongs to the
-// shard. Reads segments in parallel. Throws bad input that names the damaged segment.
+// shard. Reads segments in parallel. Throws a bad-input error that names the damaged segment.
 void verify_new_segments(std::span<VerifiedPart> parts);
 
 // Verifies all segments of one part.

@@ -18,7 +18,7 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
-// Throws bad input for a fraction and for a number that does not fit T.
+// Throws a bad-input error for a fraction and for a number that does not fit T.
 template <typename T>
 T parse_integer_value(const Json& json, const std::string& where) {
   const bool fits = json.is_number_unsigned()
@@ -85,7 +85,7 @@ void check_numbers(const Manifest& manifest, const std::string& where) {
         bad_input("{}: layer {}, head {}: expected 0 to {}", where, group.layer, number, kLargest);
 }
 
-// Throws bad input unless the identity and its input lists are JSON objects, as
+// Throws a bad-input error unless the identity and its input lists are JSON objects, as
 // identity_difference() requires.
 void check_identity(const Json& identity, const std::string& where) {
   const auto expect_object = [&](const Json& json, const std::string& name) {

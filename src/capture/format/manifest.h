@@ -50,7 +50,8 @@ std::string manifest_difference(const Manifest& there, const Manifest& now);
 
 Json to_json(const Manifest& manifest);
 
-// Parses a manifest. Throws bad input for values out of range; `where` names the file in messages.
+// Parses a manifest. Throws a bad-input error for values out of range; `where` names the file in
+// messages.
 Manifest manifest_from_json(const Json& json, const std::string& where);
 
 // The content of manifest.json: the manifest with a format number and a checksum.

@@ -110,15 +110,16 @@ struct SegmentTrailer {
 
 class SegmentReader {
  public:
-  // Reads the trailer. Throws bad input when the file is not a segment with `groups` groups.
+  // Reads the trailer. Throws a bad-input error when the file is not a segment with `groups`
+  // groups.
   SegmentReader(const std::string& path, std::size_t groups);
 
   std::size_t examples() const { return trailer_.examples; }
   std::uint64_t bytes() const { return size_; }
   std::uint64_t checksum() const { return trailer_.checksum; }  // returned by commit()
 
-  // Verify the checksums of index and example table, or of the whole file. Throw bad input on
-  // damage.
+  // Verify the checksums of index and example table, or of the whole file. Throw a bad-input error
+  // on damage.
   void check_index() const;
   void check_all() const;
 

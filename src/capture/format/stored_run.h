@@ -34,17 +34,19 @@ class StoredRun {
 
   std::string address() const { return folder_.address().to_string(); }
 
-  // Whether the store holds a finished run. Throws bad input when the run is of another kind.
+  // Whether the store holds a finished run. Throws a bad-input error when the run is of a different
+  // kind.
   bool finished() const;
-  // Throws bad input when the identity in the finished run's state file differs from `identity`.
+  // Throws a bad-input error when the identity in the finished run's state file differs from
+  // `identity`.
   void check_finished(const Json& identity, const std::string& state_file) const;
 
   // Whether the store holds an unfinished run that an unsharded run with this manifest would
   // resume.
   bool continues(const Manifest& manifest) const;
-  // Joins the active run or begins a new one. Throws bad input when the active run has another
-  // manifest, kind or number of shards. With `overwrite`, replaces that run and hides finished
-  // files.
+  // Joins the active run or begins a new one. Throws a bad-input error when the active run has
+  // another manifest, kind or number of shards. With `overwrite`, replaces that run and hides
+  // finished files.
   void begin(const Manifest& manifest, const Shard& shard, bool overwrite);
   // Joins the active run for a merge. Returns false if there is none.
   bool join();
@@ -55,7 +57,7 @@ class StoredRun {
   // Makes the local part equal to the part in the store. Uploads journal lines that exist only
   // locally because the process was killed before their upload. Needs the lock of the local part.
   void download(const Shard& shard);
-  // Downloads all parts for a merge. Throws bad input that names incomplete shards.
+  // Downloads all parts for a merge. Throws a bad-input error that names the incomplete shards.
   void download_all(const std::string& unit);
   // Uploads every line that is appended to the journal from now on, together with its files.
   void follow(Journal& journal, const Shard& shard);

@@ -18,8 +18,8 @@ struct LocalFile {
   bool large = false;  // stored by Git LFS; choose_storage() sets this from the Hub's answer
 };
 
-// Creates the repository if it does not exist. Throws bad input when `private_repo` is set and the
-// repository exists and is public.
+// Creates the repository if it does not exist. Throws a bad-input error when `private_repo` is set
+// and the repository exists and is public.
 void ensure_repository(const HubClient& client, const Repository& repository, bool private_repo);
 // Creates the branch from the head of main if it does not exist.
 void ensure_branch(const HubClient& client, const Repository& repository,
@@ -39,14 +39,14 @@ struct Commit {
   bool empty() const { return files.empty() && texts.empty() && removed.empty(); }
 };
 
-// Returns a successful response, or one that leaves open whether the Hub took the commit: a broken
-// connection, a server error, or a branch that moved on (409, 412). The caller must then read the
-// branch. Throws on any other refusal.
+// Returns a successful response, or an inconclusive one: the connection was lost, the server
+// failed, or the branch has moved (409, 412). After an inconclusive response the caller must read
+// the branch to see whether the commit was accepted. Throws on any other error response.
 HttpResponse send_commit(const HubClient& client, const Repository& repository,
                          const std::string& branch, const Commit& commit);
 
-// Uploads the large files that the storage lacks by the Git LFS protocol, whole or in parts as the
-// storage asks. An interrupted upload resumes with the missing files.
+// Uploads large files that are missing from the storage via Git LFS, whole or in parts as the
+// server requests. An interrupted upload resumes with the missing files.
 void upload_large_files(const HubClient& client, const Repository& repository,
                         const std::string& branch, const std::vector<LocalFile>& files, bool quiet);
 

@@ -77,7 +77,7 @@ std::vector<fs::file_time_type> modification_times(const std::string& data_root,
   return times;
 }
 
-// ---- Checks that a capture may be published: it is finished and all its files are of one run ----
+// ---- Checks before publishing: the capture is finished and all its files belong to one run ----
 
 struct FinishedCapture {
   std::string model;
@@ -139,8 +139,8 @@ void check_heads(const std::string& data_root, const CaptureIndex& index, const 
               expected.size(), *expected.begin());
 }
 
-// Throws bad input when the capture is not finished, when a head file is missing or belongs to
-// another run, or when another program wrote the capture.
+// Throws a bad-input error when the capture is not finished, when a head file is missing or belongs
+// to another run, or when another program wrote the capture.
 FinishedCapture check_finished_capture(const std::string& data_root) {
   const auto state = load_state(DataRoot(data_root));
   const auto index = index_capture(data_root);
@@ -208,7 +208,7 @@ class Publication {
   }
 
  private:
-  // Writes a dataset card to the branch main, which explains that captures are on other branches.
+  // Adds a dataset card to the main branch. The card explains that captures are on other branches.
   void ensure_main_card() {
     commit_with_retries("main", [&] {
       Commit commit{.message = "Say what the branches hold",
@@ -223,8 +223,8 @@ class Publication {
     });
   }
 
-  // Sends the commits that `next` returns until `next` returns an empty one. After a lost response
-  // `next` reads the branch, which tells whether the Hub took the commit.
+  // Sends the commits that `next` returns until `next` returns an empty one. After a lost response,
+  // `next` reads the branch to find out whether the commit was accepted.
   void commit_with_retries(const std::string& branch, const std::function<Commit()>& next) const {
     Backoff backoff(client_.settings(), client_.stop());
     for (int conflicts = 0; conflicts < kMostConflicts;) {
@@ -244,8 +244,8 @@ class Publication {
             repository_.id, branch);
   }
 
-  // Returns the commit that makes the branch hold this capture and no other. Files that are not
-  // part of any capture stay.
+  // Returns the commit after which this is the only capture on the branch. Files that are not part
+  // of any capture are kept.
   Commit missing_changes(const std::vector<LocalFile>& files, PublishResult& result) const {
     Commit commit;
     commit.parent = fetch_commit(client_, repository_, options_.branch);

@@ -293,7 +293,7 @@ void CaptureAssembler::finish(bool quiet) {
   write_file(folder_ + "/" + layout::kStateFile, saver_state(manifest, summary).dump(2) + "\n");
 }
 
-// Takes jobs from the back, because the last jobs had no background work and take longest.
+// Starts with the last jobs: they had no background work, so they take longest.
 BucketCounts CaptureAssembler::write_heads(SegmentCache& segments, std::size_t threads,
                                            bool quiet) {
   Progress progress({.what = "files",

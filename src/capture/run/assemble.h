@@ -33,8 +33,8 @@ class CaptureAssembler {
   // Announces a segment that was added to the part's journal. Does not block.
   void announce(const JournalEntry& entry);
 
-  // Writes the remaining rows and closes all files after the last segment. Throws bad input on
-  // damaged segments. The caller publishes the files.
+  // Writes the remaining rows and closes all files after the last segment. Throws a bad-input error
+  // on damaged segments. The caller publishes the files.
   void finish(bool quiet);
 
  private:

@@ -55,8 +55,8 @@ class BatchWorkers {
   BatchWorkers& operator=(const BatchWorkers&) = delete;
 
   // Returns the next batch in order with its result; nullopt after the last. Calling next() also
-  // marks the previous batch as consumed. Rethrows the exception of a batch in its turn, and an
-  // exception of creating a worker at once.
+  // marks the previous batch as consumed. Rethrows an exception from a batch when that batch is
+  // next, and an exception from creating a worker immediately.
   std::optional<Done> next() {
     std::unique_lock lock(mutex_);
     given_ += std::exchange(holding_, 0);

@@ -25,8 +25,8 @@ class YamlSection;
 // Reads the configuration of a capture (qkscope/capture.h) from YAML.
 CaptureConfig read_capture_config(const YamlDocument& document);
 
-// Reads pairs [layer, head] such as [[3, 5], [3, 6]]; none if the key is missing. Throws bad input
-// that says what is `expected`.
+// Reads pairs [layer, head] such as [[3, 5], [3, 6]]; none if the key is missing. Throws a
+// bad-input error for other values; `expected` describes the valid format in the message.
 std::vector<LayerHead> read_pairs(YamlSection& section, const std::string& key,
                                   const std::string& expected);
 
@@ -62,7 +62,8 @@ struct BatchNeeds {
 };
 
 // Plans memory from the model's configuration. Weights are streamed if they do not fit beside the
-// activations. Throws bad input that proposes a fitting max_length if the run still does not fit.
+// activations. If the run still does not fit, throws a bad-input error that suggests a max_length
+// that fits, if any.
 MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
                        const BatchNeeds& needs, std::int64_t available);
 
@@ -83,7 +84,7 @@ struct RunPlan {
   std::vector<HookPoint> points;  // (groups of the manifest)
 };
 
-// Reads config.json but no weights. Throws bad input if the run does not fit on the device.
+// Reads config.json but no weights. Throws a bad-input error if the run does not fit on the device.
 RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute = {});
 
 // Returns the plan's tokenizer, or starts loading it. get() throws if it cannot be loaded.

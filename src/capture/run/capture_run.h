@@ -19,7 +19,7 @@ class CompanionStatistics {
 
   virtual std::int64_t examples() const = 0;  // stored for this shard
   virtual void start(Backend& backend) = 0;   // called once, before the first pass
-  // Returns the statistics that observe the forward pass of the batch; take() follows the pass.
+  // Returns the statistics that observe the forward pass of the batch. Call take() after the pass.
   virtual LayerStatistics& observe(const PreparedBatch& batch) = 0;
   virtual void take(const PreparedBatch& batch) = 0;
   // Runs a batch for the statistics alone, because the capture has already stored it.

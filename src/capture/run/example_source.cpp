@@ -22,7 +22,8 @@ namespace {
 // Documents are counted for the progress display only in datasets up to this size.
 constexpr std::uintmax_t kCountedBytes = std::uintmax_t{256} << 20;
 
-// Throws bad input that quotes the ids of two rows; reads the dataset again up to the second row.
+// Throws a bad-input error that quotes the ids of two rows; rereads the dataset up to the second
+// row.
 [[noreturn]] void refuse_duplicate_ids(const CorpusOptions& options, std::int64_t first,
                                        std::int64_t second) {
   const auto corpus = open_corpus(options);

@@ -28,13 +28,15 @@ class ExampleSource {
  public:
   // Opens the dataset and loads the tokenizer in the background.
   ExampleSource(const RunPlan& plan, const Shard& shard);
-  // Blocks until the tokenizer is loaded. Throws bad input if it cannot be read, as next() does.
+  // Blocks until the tokenizer is loaded. Throws a bad-input error if it cannot be read, as next()
+  // does.
   void wait() const { tokenizer_.get(); }
 
   // Reads the next example. Returns false after the last one.
   bool next(Example& example);
 
-  // Skips examples that an earlier process has stored. Throws bad input if the dataset changed.
+  // Skips examples that an earlier process has stored. Throws a bad-input error if the dataset
+  // changed.
   void skip(const std::vector<ExampleRecord>& done);
 
   // Returns the number of documents, or 0 when the dataset is too large to count.
@@ -42,8 +44,8 @@ class ExampleSource {
 
   // Whether ids come from a dataset column, which may contain duplicates.
   bool has_foreign_ids() const { return options_.id_column && !options_.number_rows; }
-  // Reads the whole dataset and throws bad input if two rows have the same id. Returns the number
-  // of documents of this shard.
+  // Reads the whole dataset and throws a bad-input error if two rows have the same id. Returns the
+  // number of documents of this shard.
   std::int64_t check_ids() const;
   // Counts the documents in the background: by check_ids() if `checks_ids`, else by
   // count_documents() if `wanted`, else returns 0.

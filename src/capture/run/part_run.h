@@ -54,8 +54,8 @@ struct PartRun {
   PartRunResult run_locked(const DataRoot& root, StoredRun* stored) const;
 };
 
-// Assembles and publishes the parts of a run in shards once all of them are complete. Throws bad
-// input that names the missing shards.
+// Assembles and publishes the parts of a sharded run. Throws a bad-input error that names the
+// missing shards unless all parts are complete.
 PartRunResult merge_all_parts(const RunKind& kind, const std::string& data_root, bool quiet,
                               const AssembleParts& assemble);
 

@@ -43,8 +43,8 @@ struct CapturedBatch {
   Count count;
 };
 
-// Runs a batch and returns its sampled rows. Throws bad input for a vector with NaN or infinity
-// unless the configuration keeps such rows.
+// Runs a batch and returns its sampled rows. Throws a bad-input error for a vector with NaN or
+// infinity unless the configuration keeps such rows.
 CapturedBatch capture_to_memory(const RunPlan& plan, Backend& backend,
                                 const PreparedBatch& prepared);
 

@@ -26,7 +26,8 @@ struct HeadSelection {
   Json metadata;  // keys head_sampling_* of the state file and the dataset card
 };
 
-// Throws bad input for a layer or head that the model lacks and for a filter that leaves no head.
+// Throws a bad-input error for a layer or head that the model does not have, and for a filter that
+// excludes all heads.
 HeadSelection select_heads(const ModelConfig& model, const HeadFilter& filter);
 
 // Seed for sampling one example, layer and kind ('q' or 'k').

@@ -94,7 +94,7 @@ class DocumentTableWriter {
   Table rows_;
 };
 
-// Reads rows that DocumentTableWriter wrote document after document.
+// Reads the rows written by DocumentTableWriter, one document at a time.
 class DocumentTableReader {
  public:
   DocumentTableReader(const std::string& path, Table columns)

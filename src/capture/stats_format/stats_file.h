@@ -43,7 +43,7 @@ Statistics read_sums_file(const std::string& path);
 
 // Convert settings to JSON and back, for files and for the identity of a run.
 Json settings_json(const StatisticsSettings& settings);
-// Throws bad input for unknown names; `where` names the file in messages.
+// Throws a bad-input error for unknown names; `where` names the file in messages.
 StatisticsSettings settings_from_json(const Json& json, const std::string& where);
 
 }  // namespace qkscope

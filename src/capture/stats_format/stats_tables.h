@@ -17,7 +17,8 @@ namespace qkscope {
 void write_tables(const std::string& folder, const Statistics& statistics,
                   DocumentSource& documents);
 
-// attention.parquet: one row per head and bucket; an empty bucket stands for all rows.
+// attention.parquet: one row per head and bucket, and one row per head over all buckets, with
+// bucket null.
 Table attention_table(const Statistics& statistics);
 // distance.parquet: attention mass per band of distances.
 Table distance_table(const Statistics& statistics);

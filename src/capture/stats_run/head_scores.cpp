@@ -92,7 +92,7 @@ class HeadSums : public LayerStatistics {
     model.run(batch, nobody, *this);
   }
 
-  // Whether the layer has run; false for layers that text does not use.
+  // Whether the layer has run; false for layers that are not used for text-only input.
   bool has(std::int64_t layer) const { return !layers_[as_index(layer)]->sums.empty(); }
   // Returns the sum over all rows of a column of column_names().
   double sum(std::int64_t layer, std::int64_t head, std::size_t column) const {
@@ -112,7 +112,8 @@ class HeadSums : public LayerStatistics {
   }
 
  private:
-  // A GPU delivers the sums of a layer after the next layers began, so each layer has a consumer.
+  // A GPU delivers the sums of a layer after later layers have started, so each layer has its own
+  // consumer.
   struct Layer : AttentionConsumer {
     explicit Layer(const HeadSums& owner) : all(owner) {}
 
@@ -252,7 +253,7 @@ struct PatternSums {
 };
 
 // Passes the attention of every query row to `take`, in blocks of rows that fit kPatternBytes, so
-// that no square of queries and keys is held.
+// that the full (queries, keys) matrix is never in memory.
 class PatternReader : public Observer {
  public:
   // pattern: shape (tokens), the attention of query `row` to each key. Called concurrently for

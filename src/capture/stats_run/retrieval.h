@@ -26,8 +26,8 @@ double retrieval_step(std::span<const float> scores, const NeedleStep& step);
 // or as tokens [start, end) of the text, the answer as text or as a list of token ids.
 std::vector<RetrievalTrial> run_trials(const StatsRunPlan& plan, Backend& backend);
 
-// Returns the number of trials in the file, 0 without a file. Throws bad input for a malformed
-// line.
+// Returns the number of trials in the file, 0 without a file. Throws a bad-input error for a
+// malformed line.
 std::int64_t count_trials(const StatsRunPlan& plan);
 
 }  // namespace qkscope

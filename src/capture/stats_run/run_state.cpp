@@ -108,7 +108,7 @@ class StateReader {
     }
   }
 
-  // Throws bad input unless the whole file except its checksum was read.
+  // Throws a bad-input error unless the whole file except its checksum was read.
   void finish() const {
     if (bytes_.left() != sizeof(std::uint64_t)) damaged();
   }
@@ -118,8 +118,8 @@ class StateReader {
   [[noreturn]] void damaged() const {
     bad_input("{}: is damaged; start again with --overwrite", file_.path());
   }
-  // Reads the length of a list. Throws bad input if the file is too short for that many elements of
-  // `bytes` bytes each.
+  // Reads the length of a list. Throws a bad-input error if the file is too short for that many
+  // elements of `bytes` bytes each.
   std::size_t count(std::size_t bytes) {
     const auto number = bytes_.take<std::uint64_t>();
     if (number > bytes_.left() / bytes) damaged();

@@ -20,7 +20,7 @@ struct StatsRunState {
 
 // Writes the file atomically, with a checksum.
 void save_state(const std::string& path, const StatsRunState& state);
-// Reads the file of save_state(). Throws bad input if the file is damaged.
+// Reads a file written by save_state(). Throws a bad-input error if the file is damaged.
 StatsRunState load_state(const std::string& path);
 
 // Attention statistics (groups B and C) of one document.
@@ -30,11 +30,12 @@ struct DocumentRecord {
 };
 void save_documents(const std::string& path, const std::vector<DocumentRecord>& documents);
 
-// Reads the file of save_documents() one document at a time. The file is open only during calls,
-// because a merge has one of these objects per shard.
+// Reads a file written by save_documents(), one document at a time. The file is open only during
+// calls, because a merge has one of these objects per shard.
 class DocumentFile {
  public:
-  explicit DocumentFile(const std::string& path);  // throws bad input if the file is damaged
+  // Throws a bad-input error if the file is damaged.
+  explicit DocumentFile(const std::string& path);
 
   bool done() const { return left_ == 0; }
   std::int64_t row() const { return row_; }  // dataset row of the next document

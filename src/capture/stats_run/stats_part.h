@@ -1,4 +1,4 @@
-// Writes one part of a run of statistics: the whole run, or one shard. Each journal line stands for
+// Writes one part of a run of statistics: the whole run, or one shard. Each journal line refers to
 // three files:
 //
 //   .parts/00000-of-00001/00000007.seg     examples since the previous segment
@@ -46,8 +46,8 @@ class StatsPart {
 // Returns the newest state of a part.
 StatsRunState last_state(const Journal& journal);
 
-// Visits the examples of all parts in dataset order. Throws bad input on damage before the first
-// visit.
+// Visits the examples of all parts in dataset order. Throws a bad-input error on damage before the
+// first visit.
 void for_each_example(const std::vector<Journal>& parts,
                       const std::function<void(const ExampleRecord&)>& take);
 

@@ -30,7 +30,8 @@ struct StatsRunPlan {
   MomentRequest moment_request(VectorKind kind, VectorStage stage) const;
 };
 
-// Makes the plan of a run. Throws bad input for layers, heads or sizes that the model lacks.
+// Makes the plan of a run. Throws a bad-input error for layers, heads or sizes that the model does
+// not have.
 StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions& compute);
 
 // Returns the settings that determine the statistics, as far as known without the model.
@@ -53,7 +54,7 @@ std::string key_scales_file(const std::string& path);
 std::string key_filters_file(const std::string& path);
 
 // Returns scales of shape (layers, key heads); an export with one scale per tensor repeats it for
-// all heads. Throws bad input if the shapes do not match the model.
+// all heads. Throws a bad-input error if the shapes do not match the model.
 std::vector<float> read_key_scales(const std::string& path, const ModelConfig& model);
 // Returns filters of shape (layers, key heads, d).
 std::vector<float> read_key_filters(const std::string& path, const ModelConfig& model);

@@ -32,7 +32,7 @@ JointResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
 // Implements merge_stats_shards() of qkscope/statistics.h.
 StatsResult merge_shards(const std::string& folder);
 
-// Throws bad input when the folder holds a finished capture.
+// Throws a bad-input error when the folder holds a finished capture.
 void refuse_capture(const std::string& folder);
 
 // Writes all files of finished statistics to root.final_folder(). `add_examples` appends the

@@ -19,7 +19,8 @@ DistinctNumbers::DistinctNumbers(std::span<const std::int32_t> all) : place(all.
           std::lower_bound(numbers.begin(), numbers.end(), all[i]) - numbers.begin());
     return;
   }
-  std::vector<std::int32_t> place_of(static_cast<std::size_t>(range));  // first 1 for those present
+  // Holds 1 for each value present, then the value's index.
+  std::vector<std::int32_t> place_of(static_cast<std::size_t>(range));
   for (const auto number : all) place_of[static_cast<std::size_t>(number - low)] = 1;
   for (std::int64_t i = 0; i < range; ++i) {
     if (place_of[static_cast<std::size_t>(i)] == 0) continue;
@@ -44,7 +45,7 @@ BucketRanges::BucketRanges(const Rows& queries, const Rows& keys) {
     }
   }
   if (smallest > largest) return;
-  // Several bucket sizes may explain the sampled rows: take the one with most factors of two.
+  // Several bucket sizes may explain the sampled rows: choose the one with the most factors of two.
   size_ = smallest;
   for (std::int64_t unit = 2; unit <= largest; unit *= 2) {
     const std::int64_t rounded = (smallest + unit - 1) / unit * unit;

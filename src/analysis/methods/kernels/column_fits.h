@@ -25,9 +25,9 @@ struct FitWindow {
   std::vector<double> weight;  // (rows of the window)
 };
 
-// Epanechnikov weights 1 - d^2 around `centre`. The half width grows from `half_width` by tenths
-// until the effective number of rows (sum w)^2 / sum w^2 reaches kEffectiveRows, or all rows are
-// inside by far. `position` must ascend.
+// Epanechnikov weights 1 - d^2 around `centre`. The half width grows from `half_width` in steps of
+// 10 % until the effective number of rows (sum w)^2 / sum w^2 reaches kEffectiveRows, or until the
+// window extends far beyond all rows. `position` must be ascending.
 inline constexpr double kEffectiveRows = 100;
 FitWindow epanechnikov_window(std::span<const double> position, double centre, double half_width);
 // Equal weights for the given rows.
@@ -46,7 +46,7 @@ class GroupedFits {
   GroupedFits(const FloatMatrix& rows, std::span<const double> position, std::span<const int> group,
               int groups, std::span<const FitWindow> windows);
 
-  // The fits without the rows of one group; -1: with all rows.
+  // Returns the fits with the rows of one group left out; -1: with all rows.
   ColumnFits without(int group) const;
 
  private:

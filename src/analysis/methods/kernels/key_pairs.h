@@ -1,11 +1,11 @@
 // Pairs of keys of one text, and how strongly a query at each position prefers one of the two:
 // p = Phi(z), plasticity 4 p (1 - p).
 //
-// z is computed at columns: positions at which the queries' mean and variance are modelled. A point
-// (one bin of queries) between two columns takes z on the line between them:
+// z is computed at columns: positions at which the queries' mean and variance are modelled. At a
+// point (one bin of queries) between two columns, z is linearly interpolated:
 // z = z[c] + fraction (z[c + 1] - z[c]). A point at a column has fraction 0.
-// PairEvaluator gathers up to kTilePairs pairs, computes their z (pair_kernels.h) at all columns
-// that one of them needs, and hands it to a consumer.
+// PairEvaluator gathers up to kTilePairs pairs, computes z (pair_kernels.h) at all columns that any
+// of these pairs needs, and passes the result to a consumer.
 // Invariants: points are ascending by bin and by column; keys stay valid until the next set_keys()
 // or flush().
 #pragma once
@@ -69,12 +69,12 @@ struct QueryColumns {
   std::int64_t size() const { return mean.rows; }
 };
 
-// Where the pairs are compared: one point per bin of queries.
+// Query positions at which pairs of keys are compared: one point per bin of queries.
 struct QueryPoints {
   std::vector<std::int32_t> bin;     // (points), ascending
   std::vector<double> position;      // (points): mean over the bin's queries
   std::vector<std::int32_t> column;  // (points), ascending: the model at or before the point
-  std::vector<double> fraction;      // (points): of the way to the next column
+  std::vector<double> fraction;      // (points): interpolation weight of the next column
 
   void add(std::int32_t bin_number, double mean_position, std::int32_t column_number,
            double column_fraction);
@@ -90,8 +90,8 @@ struct Pair {
 
 inline constexpr std::int64_t kTilePairs = kMostLanes;
 
-// z of up to kTilePairs pairs at a range of columns, one lane per pair. Lanes behind the last pair
-// have a z whose plasticity is 0.
+// z of up to kTilePairs pairs at a range of columns, one lane per pair. Unused lanes after the last
+// pair contain a large z, whose plasticity is 0.
 struct PairLines {
   std::span<const Pair> pairs;
   std::int64_t first_column = 0;
@@ -106,9 +106,10 @@ class PairEvaluator {
 
   PairEvaluator(const QueryColumns& columns, Consumer consumer);
 
-  // Takes following pairs from these keys.
+  // Sets the keys of all pairs added from now on.
   void set_keys(const KeyTile& keys);
-  // Evaluates following pairs at columns [first, end) or more.
+  // Sets the columns [first, end) at which pairs added from now on are evaluated, possibly among
+  // others.
   void set_columns(std::int64_t first, std::int64_t end) {
     first_column_ = first;
     end_column_ = end;

@@ -17,7 +17,7 @@ PairHeatmap::PairHeatmap(double extent, int bins, std::span<const double> query)
       weighted_(cells_.size()) {
   std::int32_t point = 0;
   for (std::size_t step = 0; step < first_point_.size(); ++step) {
-    // The margin makes up for rounding in add().
+    // The margin compensates for rounding in add().
     const double low =
         (static_cast<double>(step) - 1e-3) * width_ / static_cast<double>(cell_steps_);
     while (point < std::ssize(query) && query[static_cast<std::size_t>(point)] < low) ++point;
@@ -38,7 +38,7 @@ void PairHeatmap::add(const PairAtPoints& pair) {
   std::uint32_t before = *pair.running;
   for (int cell = bin(query[point] - middle); point < pair.end; ++cell) {
     const double high = middle + (cell + 1) * width_;
-    auto next = pair.end;  // the last cell takes all points beyond the axis
+    auto next = pair.end;  // the last cell also counts all points beyond the axis
     if (cell + 1 < bins_) {
       next = std::clamp<std::int64_t>(first_point[(cell + 1) * cell_steps_], point, pair.end);
       while (next < pair.end && query[next] < high) ++next;

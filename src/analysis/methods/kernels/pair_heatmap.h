@@ -17,25 +17,25 @@ struct PairAtPoints {
   std::int64_t begin = 0;  // points [begin, end), at most kMostPoints
   std::int64_t end = 0;
   // Sums of the plasticity at points [begin, i), in units of kPlasticityUnit modulo 2^32, for i =
-  // begin, ..., end: numbers `stride` apart.
+  // begin, ..., end. Consecutive sums are `stride` elements apart.
   const std::uint32_t* running = nullptr;
   std::int64_t stride = 1;
 };
 
 class PairHeatmap {
  public:
-  // `query` (points), ascending: the positions of the points. Both must outlive the heatmap.
+  // `query` (points): positions of the points, ascending. The array must outlive the heatmap.
   PairHeatmap(double extent, int bins, std::span<const double> query);
 
-  // Sets the sampling weight of following pairs: the number of eligible pairs that each one
-  // represents.
+  // Sets the sampling weight of all pairs added from now on: the number of eligible pairs that each
+  // of them represents.
   void set_weight(double weight);
 
   // Adds one pair of keys at several points. Neighbouring points mostly share a cell, whose sum is
   // the difference of two running sums.
   void add(const PairAtPoints& pair);
 
-  // Returns the cells that hold at least one pair.
+  // Returns the cells with at least one pair.
   std::vector<HeatmapCell> cells();
 
  private:
@@ -57,7 +57,7 @@ class PairHeatmap {
   double width_;
   double weight_ = 1;
   std::span<const double> query_;
-  // The axis in steps, much finer than the points and a whole number of them per cell.
+  // The query axis is divided into steps: cell_steps_ per cell, and many per point.
   std::int64_t cell_steps_;
   std::vector<std::int32_t> first_point_;  // (steps): the first point at or after the step
   std::vector<Cell> cells_;                // (key distance, query distance), at the current weight

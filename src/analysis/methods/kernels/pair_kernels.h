@@ -3,13 +3,13 @@
 //
 // The variances of all pairs at all columns (query models) are a matrix product: squared
 // differences (pairs, dim) times variances (dim, columns). z_scores() takes up to kTilePairs pairs,
-// so that the squared differences stay in the L1 cache. Squares are never expanded into products of
-// keys: nothing cancels for keys that nearly coincide.
+// so that the squared differences stay in the L1 cache. Squared differences are not expanded into
+// products of keys, which would cause cancellation for nearly equal keys.
 // Invariant: columns [column, column + columns) exist in `scores` and `variances`, whose rows are
 // padded by kNarrowPadding numbers.
-// Beyond a row: reads up to kNarrowPadding numbers behind the last wanted column (the padding),
-// writes up to kNarrowPadding numbers behind the last row of `z`; callers allocate both. A key
-// pair with v = 0 (equal keys) gets z = 0: the query has no preference.
+// Out-of-row access: reads up to kNarrowPadding numbers after the last wanted column (the padding)
+// and writes up to kNarrowPadding numbers after the last row of `z`; callers allocate both.
+// A key pair with v = 0 (equal keys) has z = 0: the query has no preference.
 #pragma once
 
 #include <cstdint>

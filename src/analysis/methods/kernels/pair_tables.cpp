@@ -17,8 +17,8 @@ std::int64_t count_pairs(std::span<const KeyRange> ranges) {
   return total;
 }
 
-// Evaluates a seeded sample of `size` pairs, one range after the other; each range's share is
-// proportional to its pairs.
+// Evaluates a seeded sample of `size` pairs, one range after the other; the number sampled from
+// each range is proportional to its number of pairs.
 void add_sample(std::span<const KeyRange> ranges, std::int64_t size, std::uint64_t seed,
                 PairEvaluator& evaluator) {
   const auto total = static_cast<double>(count_pairs(ranges));
@@ -43,9 +43,9 @@ class PlasticityAtPoints {
         running_(static_cast<std::size_t>((kMostPoints + 1) * kMostLanes)),
         total_(static_cast<std::size_t>(kMostPoints)) {}
 
-  // Calls body(part) for parts of at most kMostPoints points that together hold points
-  // [first, end), after filling running() and the totals of the part. range_of(pair) returns the
-  // points at which a pair counts.
+  // Splits points [first, end) into parts of at most kMostPoints points, and calls body(part) after
+  // computing running() and the totals of the part. range_of(pair) returns the points at which a
+  // pair is counted.
   template <typename RangeOf, typename Body>
   void evaluate(const PairLines& lines, std::int64_t first, std::int64_t end,
                 const RangeOf& range_of, const Body& body) {
@@ -117,7 +117,7 @@ class ProfileSums {
       first_column_;                       // (points + 1): smallest column of this and later points
   std::vector<std::int32_t> last_column_;  // (points + 1): largest column that earlier points read
   PlasticityAtPoints plasticity_;
-  std::vector<PointRange> at_work_;  // ranges of points that are being evaluated
+  std::vector<PointRange> at_work_;  // ranges of points being evaluated
   bool drawing_ = false;             // sampling: at_work_ is one point
   ExampleSums sums_;
   PairHeatmap heatmap_;
@@ -190,8 +190,9 @@ void ProfileSums::take_part(const PairLines& lines, const LanePoints& part) {
   if (drawing_) sums_.count(example, part.first, std::ssize(lines.pairs));
 }
 
-// Queues the pairs of one text by later key: neighbours share most points. A tile ends where the
-// points before the first one of a pair would be more than a quarter of its own.
+// Queues the pairs of one text in the order of their later key, because consecutive pairs share
+// most points. A tile of pairs is flushed before a pair whose first point is far from the first
+// point of the tile: by more than a quarter of the points of the pair.
 void ProfileSums::add_example(std::int64_t example) {
   const auto begin = keys_.begin[static_cast<std::size_t>(example)];
   const auto last = keys_.begin[static_cast<std::size_t>(example) + 1];
@@ -247,7 +248,7 @@ ProfileTables ProfileSums::tables(const TextGroups& groups) {
   return tables;
 }
 
-// At least two keys of one text and one bucket.
+// A range of at least two keys in the same text and bucket.
 struct BucketRun {
   KeyRange keys;
   std::size_t bucket = 0;  // index into the distinct bucket numbers

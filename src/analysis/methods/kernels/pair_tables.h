@@ -32,12 +32,12 @@ class ExampleSums {
   void count(std::int64_t example, std::int64_t point, std::int64_t pairs) {
     count_(example, point) += static_cast<double>(pairs);
   }
-  // Mean over the pairs of one text; `otherwise` where none was evaluated.
+  // Mean over the pairs of one text; `otherwise` if none was evaluated.
   double mean_of_text(std::int64_t example, std::int64_t point, double otherwise) const {
     return count_(example, point) > 0 ? sum_(example, point) / count_(example, point) : otherwise;
   }
   MeanPlasticity mean(std::int64_t point, std::int64_t eligible) const;
-  // Sums over groups of texts; `texts` (examples) are the keys of the texts (Rows::example).
+  // Returns the sums over groups of texts. `texts` (examples): the id of each text (Rows::example).
   PairGroups grouped(const TextGroups& groups, std::span<const std::int64_t> texts) const;
 
  private:
@@ -49,7 +49,7 @@ struct ProfileTables {
   std::vector<MeanPlasticity> profile;  // (points)
   PairGroups groups;
   ExampleSums texts{0, 0};
-  std::vector<HeatmapCell> heatmap;  // cells that hold a pair
+  std::vector<HeatmapCell> heatmap;  // cells with at least one pair
 };
 
 struct PairSource {
@@ -63,7 +63,7 @@ struct PairSource {
   const EligibleKeys& eligible;  // keys of by_bin at the points of at_bins
   const BucketRanges& ranges;
   const TextGroups& groups;
-  double extent;  // tokens: where the heatmap's axes end
+  double extent;  // tokens: length of the heatmap's axes
 };
 
 struct PairTables {

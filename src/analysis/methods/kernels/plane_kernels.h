@@ -1,9 +1,10 @@
 // Directions of rows in planes as unit vectors.
 //
-// A unit vector is (x, y) / sqrt(x^2 + y^2). Four planes are done side by side, and three rows
-// together, so that one row does not wait for the square root and the division of another.
-// Invariants: coordinates of a row stand as x0 x1 x2 x3 y0 y1 y2 y3, one group of four planes;
-// `stride` is at least the number of rows. Nothing is read or written beyond the rows given.
+// A unit vector is (x, y) / sqrt(x^2 + y^2). Four planes and three rows are processed at a time, to
+// hide the latency of square roots and divisions.
+// Invariants: the coordinates of a row are stored as x0 x1 x2 x3 y0 y1 y2 y3 for each group of four
+// planes; `stride` is at least the number of rows. Nothing is read or written beyond the given
+// rows.
 #pragma once
 
 #include <complex>

@@ -1,6 +1,6 @@
 // Jackknife sums of the model-free plasticity. Of n queries, k prefer the first key of a pair; one
-// pair adds k (n - k). Without the queries of a group of texts, of which k_g prefer the first key,
-// it adds r (n_g - r) with r = k - k_g and n_g the number of the other queries.
+// pair adds k (n - k). If a group of texts is left out, k_g of whose queries prefer the first key,
+// the pair adds r (n_g - r), where r = k - k_g and n_g is the number of queries outside the group.
 #pragma once
 
 #include <cstdint>

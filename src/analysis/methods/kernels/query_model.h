@@ -22,7 +22,7 @@ struct QueryBucket {
 
 struct QueryModel {
   std::vector<double> sign;        // (dim): sign of the key mean averaged over buckets
-  std::vector<double> reflection;  // (dim): Householder vector that takes the first axis to the
+  std::vector<double> reflection;  // (dim): Householder vector that maps the first axis to the
                                    // drift; empty for the identity
   std::vector<double> r_squared;   // (dim): R^2 of each original dimension on position
   double r_squared_mean = 0;
