@@ -16,8 +16,10 @@ namespace {
 
 constexpr std::int64_t kKeysPerText = 16;  // at most; more are drawn at random
 
+constexpr std::int64_t kWord = 32;         // queries per word of bits
+
 std::size_t words_of(std::int64_t queries) {
-  return static_cast<std::size_t>((queries + 31) / 32);
+  return static_cast<std::size_t>((queries + kWord - 1) / kWord);
 }
 
 // The texts of a bin that are compared, and the eligible pairs that they stand for.
@@ -73,8 +75,8 @@ void BinQueries::take(const FreeSource& source, std::size_t bin) {
       columns_(j, i) = static_cast<float>(x[j] + queries.mean[at] + move * slope[at]);
     }
     const auto group = static_cast<std::size_t>(queries.group[static_cast<std::size_t>(row)]);
-    masks_[static_cast<std::size_t>(i / 32) * others_.size() + group] |= std::uint32_t{1}
-                                                                         << (i % 32);
+    masks_[static_cast<std::size_t>(i / kWord) * others_.size() + group] |= std::uint32_t{1}
+                                                                         << (i % kWord);
     others_[group] -= 1;
   }
 }
@@ -118,7 +120,7 @@ class FreeProfile {
   std::int64_t keys_ = 0;            // of the text at hand
   double equal_pairs_ = 0;           // of the text at hand: pairs of equal keys
   std::vector<float> gathered_;      // (keys, dim): where a text has too many
-  std::vector<float> scores_;        // (keys, queries)
+  std::vector<float> scores_;  // (keys, queries), and padding behind the last row
   std::vector<std::uint32_t> bits_;  // (words): queries that prefer the first key
   std::vector<double> without_;      // (groups padded): sum of k (n - k) over the text's pairs
   std::vector<ChosenText> all_;      // texts that hold a pair at the bin at hand
@@ -161,7 +163,7 @@ void FreeProfile::score(const ChosenText& text, Random& random) {
     }
     rows = gathered_.data();
   }
-  scores_.resize(static_cast<std::size_t>(keys_ * queries_.size() + kNarrowPadding));
+  scores_.resize(static_cast<std::size_t>(keys_ * queries_.size() + std::max(kNarrowPadding, kWord)));
   multiply_narrow(rows, keys_, dim, queries_.columns().data.data(), queries_.columns().cols,
                   queries_.size(), scores_.data());
 }
@@ -170,10 +172,9 @@ void FreeProfile::take_bits(std::int64_t first, std::int64_t second) {
   const float* const x = scores_.data() + first * queries_.size();
   const float* const y = scores_.data() + second * queries_.size();
   for (std::size_t word = 0; word < bits_.size(); ++word) {
-    const auto begin = static_cast<std::int64_t>(word) * 32;
-    const auto count = std::min<std::int64_t>(32, queries_.size() - begin);
-    std::uint8_t prefers[32] = {};
-    for (std::int64_t i = 0; i < count; ++i) prefers[i] = x[begin + i] > y[begin + i] ? 1 : 0;
+    const auto begin = static_cast<std::int64_t>(word) * kWord;
+    std::uint8_t prefers[kWord];  // behind the last query: arbitrary
+    for (std::int64_t i = 0; i < kWord; ++i) prefers[i] = x[begin + i] > y[begin + i] ? 1 : 0;
     // Each product gathers eight bytes of 0 or 1 into the bits of its highest byte.
     std::uint64_t bits = 0;
     for (int eight = 0; eight < 4; ++eight) {
@@ -183,6 +184,7 @@ void FreeProfile::take_bits(std::int64_t first, std::int64_t second) {
     }
     bits_[word] = static_cast<std::uint32_t>(bits);
   }
+  bits_.back() &= ~std::uint32_t{0} >> (std::ssize(bits_) * kWord - queries_.size());
 }
 
 // Returns the sum of k (n - k) over the text's pairs, where k of the n queries prefer the first
