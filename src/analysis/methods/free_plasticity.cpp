@@ -6,7 +6,6 @@
 #include <cstring>
 #include <optional>
 
-#include "analysis/methods/kernels/preference_kernels.h"
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"
 #include "base/numerics/random.h"
@@ -15,12 +14,7 @@ namespace qkscope {
 namespace {
 
 constexpr std::int64_t kKeysPerText = 16;  // at most; more are drawn at random
-
-constexpr std::int64_t kWord = 32;         // queries per word of bits
-
-std::size_t words_of(std::int64_t queries) {
-  return static_cast<std::size_t>((queries + kWord - 1) / kWord);
-}
+constexpr std::int64_t kWord = 64;         // queries per word of bits
 
 // The texts of a bin that are compared, and the eligible pairs that they stand for.
 struct ChosenText {
@@ -35,16 +29,17 @@ class BinQueries {
 
   std::int64_t size() const { return size_; }
   const FloatMatrix& columns() const { return columns_; }
-  // (words, groups padded): bits of the queries of each group, 32 queries per word.
-  std::span<const std::uint32_t> masks() const { return masks_; }
-  // (groups padded): the queries outside of each group.
-  std::span<const double> others() const { return others_; }
+  std::size_t words() const { return static_cast<std::size_t>((size_ + kWord - 1) / kWord); }
+  // (groups, words): bits of the queries of each group.
+  const std::uint64_t* masks() const { return masks_.data(); }
+  // Number of queries outside of the group.
+  std::int64_t others(std::size_t group) const { return others_[group]; }
 
  private:
   std::int64_t size_ = 0;
   FloatMatrix columns_;
-  std::vector<std::uint32_t> masks_;
-  std::vector<double> others_;
+  std::vector<std::uint64_t> masks_;
+  std::vector<std::int64_t> others_;  // (groups)
 };
 
 void BinQueries::take(const FreeSource& source, std::size_t bin) {
@@ -55,10 +50,8 @@ void BinQueries::take(const FreeSource& source, std::size_t bin) {
   columns_.rows = dim;
   columns_.cols = size_ + kNarrowPadding;  // the padding keeps old numbers
   columns_.data.resize(static_cast<std::size_t>(dim * columns_.cols));
-  const auto groups = static_cast<std::size_t>(source.texts.size());
-  others_.assign(round_up_groups(groups), 0);
-  std::fill_n(others_.begin(), groups, static_cast<double>(size_));
-  masks_.assign(others_.size() * words_of(size_), 0);
+  others_.assign(static_cast<std::size_t>(source.texts.size()), size_);
+  masks_.assign(others_.size() * words(), 0);
   const auto knot = source.model.knots.knot[bin];
   const double fraction = source.model.knots.fraction[bin];
   std::vector<double> slope(source.model.slope.row(knot), source.model.slope.row(knot) + dim);
@@ -75,8 +68,8 @@ void BinQueries::take(const FreeSource& source, std::size_t bin) {
       columns_(j, i) = static_cast<float>(x[j] + queries.mean[at] + move * slope[at]);
     }
     const auto group = static_cast<std::size_t>(queries.group[static_cast<std::size_t>(row)]);
-    masks_[static_cast<std::size_t>(i / kWord) * others_.size() + group] |= std::uint32_t{1}
-                                                                         << (i % kWord);
+    masks_[group * words() + static_cast<std::size_t>(i / kWord)] |= std::uint64_t{1}
+                                                                     << (i % kWord);
     others_[group] -= 1;
   }
 }
@@ -116,14 +109,14 @@ class FreeProfile {
   const EligibleKeys& eligible_;
   int groups_;
   BinQueries queries_;
-  bool all_keys_ = false;            // of the bin at hand: nothing is sampled
-  std::int64_t keys_ = 0;            // of the text at hand
-  double equal_pairs_ = 0;           // of the text at hand: pairs of equal keys
-  std::vector<float> gathered_;      // (keys, dim): where a text has too many
-  std::vector<float> scores_;  // (keys, queries), and padding behind the last row
-  std::vector<std::uint32_t> bits_;  // (words): queries that prefer the first key
-  std::vector<double> without_;      // (groups padded): sum of k (n - k) over the text's pairs
-  std::vector<ChosenText> all_;      // texts that hold a pair at the bin at hand
+  bool all_keys_ = false;              // of the bin at hand: nothing is sampled
+  std::int64_t keys_ = 0;              // of the text at hand
+  double equal_pairs_ = 0;             // of the text at hand: pairs of equal keys
+  std::vector<float> gathered_;        // (keys, dim): where a text has too many
+  std::vector<float> scores_;          // (keys, queries), and padding behind the last row
+  std::vector<std::uint64_t> bits_;    // (words): queries that prefer the first key
+  std::vector<std::int64_t> without_;  // (groups): sum of k (n - k) over the text's pairs
+  std::vector<ChosenText> all_;        // texts that hold a pair at the bin at hand
 };
 
 std::vector<ChosenText> FreeProfile::choose(std::int64_t point, Random& random) {
@@ -163,7 +156,8 @@ void FreeProfile::score(const ChosenText& text, Random& random) {
     }
     rows = gathered_.data();
   }
-  scores_.resize(static_cast<std::size_t>(keys_ * queries_.size() + std::max(kNarrowPadding, kWord)));
+  scores_.resize(
+      static_cast<std::size_t>(keys_ * queries_.size() + std::max(kNarrowPadding, kWord)));
   multiply_narrow(rows, keys_, dim, queries_.columns().data.data(), queries_.columns().cols,
                   queries_.size(), scores_.data());
 }
@@ -177,14 +171,14 @@ void FreeProfile::take_bits(std::int64_t first, std::int64_t second) {
     for (std::int64_t i = 0; i < kWord; ++i) prefers[i] = x[begin + i] > y[begin + i] ? 1 : 0;
     // Each product gathers eight bytes of 0 or 1 into the bits of its highest byte.
     std::uint64_t bits = 0;
-    for (int eight = 0; eight < 4; ++eight) {
+    for (int eight = 0; eight < 8; ++eight) {
       std::uint64_t bytes = 0;
       std::memcpy(&bytes, prefers + 8 * eight, 8);
       bits |= (bytes * 0x0102040810204080U >> 56) << (8 * eight);
     }
-    bits_[word] = static_cast<std::uint32_t>(bits);
+    bits_[word] = bits;
   }
-  bits_.back() &= ~std::uint32_t{0} >> (std::ssize(bits_) * kWord - queries_.size());
+  bits_.back() &= ~std::uint64_t{0} >> (std::ssize(bits_) * kWord - queries_.size());
 }
 
 // Returns the sum of k (n - k) over the text's pairs, where k of the n queries prefer the first
@@ -206,8 +200,12 @@ std::int64_t FreeProfile::add_pairs() {
         continue;
       }
       sum += prefer * (n - prefer);
-      if (!without_.empty())
-        add_products_without(bits_, queries_.masks(), queries_.others(), without_);
+      const std::uint64_t* mask = queries_.masks();
+      for (std::size_t g = 0; g < without_.size(); ++g) {
+        auto rest = prefer;  // without the group's queries
+        for (const auto bits : bits_) rest -= std::popcount(bits & *mask++);
+        without_[g] += rest * (queries_.others(g) - rest);
+      }
     }
   return sum;
 }
@@ -220,17 +218,17 @@ BinSums FreeProfile::bin(std::size_t bin, std::int64_t gaussian_point, double ga
   sums.gaussian_without.resize(groups);
   queries_.take(source_, bin);
   if (queries_.size() < 2) return sums;
-  bits_.assign(words_of(queries_.size()), 0);
+  bits_.assign(queries_.words(), 0);
   Random random(options_.seed ^ (static_cast<std::uint64_t>(bin + 1) << 40));
   for (const auto& text : choose(static_cast<std::int64_t>(bin), random)) {
     score(text, random);
     const int group = source_.texts.of(source_.sorted.text[static_cast<std::size_t>(text.example)]);
-    without_.assign(groups > 0 ? queries_.others().size() : 0, 0);
+    without_.assign(groups, 0);
     const auto pairs = keys_ * (keys_ - 1) / 2;
     const auto evaluated = static_cast<double>(pairs);
     const double weight = static_cast<double>(text.keys.pairs());
     const auto products = add_pairs();
-    const auto plasticity = [&](double sum, double count) {
+    const auto plasticity = [&](std::int64_t sum, std::int64_t count) {
       return (unbiased_plasticity(sum, count) + equal_pairs_) / evaluated;
     };
     const double modelled = gaussian_point < 0 ? 0
@@ -238,11 +236,10 @@ BinSums FreeProfile::bin(std::size_t bin, std::int64_t gaussian_point, double ga
                                                      text.example, gaussian_point, gaussian);
     sums.pairs += evaluated;
     sums.weight += weight;
-    sums.free +=
-        weight * plasticity(static_cast<double>(products), static_cast<double>(queries_.size()));
+    sums.free += weight * plasticity(products, queries_.size());
     sums.gaussian += weight * modelled;
     for (std::size_t g = 0; g < groups; ++g) {
-      const double rest = queries_.others()[g];
+      const auto rest = queries_.others(g);
       if (static_cast<int>(g) == group || rest < 2) continue;
       sums.weight_without[g] += weight;
       sums.free_without[g] += weight * plasticity(without_[g], rest);
