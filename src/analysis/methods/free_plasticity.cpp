@@ -6,7 +6,6 @@
 #include <cstring>
 #include <optional>
 
-#include "analysis/methods/kernels/preference_kernels.h"
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"
 #include "base/numerics/random.h"
@@ -15,10 +14,7 @@ namespace qkscope {
 namespace {
 
 constexpr std::int64_t kKeysPerText = 16;  // at most; more are drawn at random
-
-std::size_t words_of(std::int64_t queries) {
-  return static_cast<std::size_t>((queries + 31) / 32);
-}
+constexpr std::int64_t kWord = 64;         // queries per word of bits
 
 // A text sampled for a bin, and its eligible keys.
 struct ChosenText {
@@ -34,16 +30,17 @@ class BinQueries {
 
   std::int64_t size() const { return size_; }
   const FloatMatrix& columns() const { return columns_; }
-  // (words, padded groups): bit masks of the queries of each group, 32 queries per word.
-  std::span<const std::uint32_t> masks() const { return masks_; }
-  // (padded groups): number of queries outside each group.
-  std::span<const double> others() const { return others_; }
+  std::size_t words() const { return static_cast<std::size_t>((size_ + kWord - 1) / kWord); }
+  // (groups, words): bits of the queries of each group.
+  const std::uint64_t* masks() const { return masks_.data(); }
+  // Returns the number of queries outside the group.
+  std::int64_t others(std::size_t group) const { return others_[group]; }
 
  private:
   std::int64_t size_ = 0;
   FloatMatrix columns_;
-  std::vector<std::uint32_t> masks_;
-  std::vector<double> others_;
+  std::vector<std::uint64_t> masks_;
+  std::vector<std::int64_t> others_;  // (groups)
 };
 
 void BinQueries::take(const FreeSource& source, std::size_t bin) {
@@ -54,10 +51,8 @@ void BinQueries::take(const FreeSource& source, std::size_t bin) {
   columns_.rows = dim;
   columns_.cols = size_ + kNarrowPadding;  // the padding keeps old numbers
   columns_.data.resize(static_cast<std::size_t>(dim * columns_.cols));
-  const auto groups = static_cast<std::size_t>(source.texts.size());
-  others_.assign(round_up_groups(groups), 0);
-  std::fill_n(others_.begin(), groups, static_cast<double>(size_));
-  masks_.assign(others_.size() * words_of(size_), 0);
+  others_.assign(static_cast<std::size_t>(source.texts.size()), size_);
+  masks_.assign(others_.size() * words(), 0);
   const auto knot = source.model.knots.knot[bin];
   const double fraction = source.model.knots.fraction[bin];
   std::vector<double> slope(source.model.slope.row(knot), source.model.slope.row(knot) + dim);
@@ -74,8 +69,8 @@ void BinQueries::take(const FreeSource& source, std::size_t bin) {
       columns_(j, i) = static_cast<float>(x[j] + queries.mean[at] + move * slope[at]);
     }
     const auto group = static_cast<std::size_t>(queries.group[static_cast<std::size_t>(row)]);
-    masks_[static_cast<std::size_t>(i / 32) * others_.size() + group] |= std::uint32_t{1}
-                                                                         << (i % 32);
+    masks_[group * words() + static_cast<std::size_t>(i / kWord)] |= std::uint64_t{1}
+                                                                     << (i % kWord);
     others_[group] -= 1;
   }
 }
@@ -116,14 +111,14 @@ class FreeProfile {
   const EligibleKeys& eligible_;
   int groups_;
   BinQueries queries_;
-  bool all_keys_ = false;            // whether all keys of the current bin are used
-  std::int64_t keys_ = 0;            // number of keys in the current text
-  double equal_pairs_ = 0;           // pairs of equal keys in the current text
-  std::vector<float> gathered_;      // (keys, dim): the sampled keys of a text
-  std::vector<float> scores_;        // (keys, queries)
-  std::vector<std::uint32_t> bits_;  // (words): queries that prefer the first key
-  std::vector<double> without_;      // (padded groups): leave-one-group-out sums of k (n - k)
-  std::vector<ChosenText> all_;      // texts with a pair of keys before the current bin
+  bool all_keys_ = false;              // whether all keys of the current bin are used
+  std::int64_t keys_ = 0;              // number of keys in the current text
+  double equal_pairs_ = 0;             // pairs of equal keys in the current text
+  std::vector<float> gathered_;        // (keys, dim): the sampled keys of a text
+  std::vector<float> scores_;          // (keys, queries), and padding behind the last row
+  std::vector<std::uint64_t> bits_;    // (words): queries that prefer the first key
+  std::vector<std::int64_t> without_;  // (groups): leave-one-group-out sums of k (n - k)
+  std::vector<ChosenText> all_;        // texts with a pair of keys before the current bin
 };
 
 std::vector<ChosenText> FreeProfile::choose(std::int64_t point, Random& random) {
@@ -163,7 +158,8 @@ void FreeProfile::score(const ChosenText& text, Random& random) {
     }
     rows = gathered_.data();
   }
-  scores_.resize(static_cast<std::size_t>(keys_ * queries_.size() + kNarrowPadding));
+  scores_.resize(
+      static_cast<std::size_t>(keys_ * queries_.size() + std::max(kNarrowPadding, kWord)));
   multiply_narrow(rows, keys_, dim, queries_.columns().data.data(), queries_.columns().cols,
                   queries_.size(), scores_.data());
 }
@@ -172,19 +168,19 @@ void FreeProfile::take_bits(std::int64_t first, std::int64_t second) {
   const float* const x = scores_.data() + first * queries_.size();
   const float* const y = scores_.data() + second * queries_.size();
   for (std::size_t word = 0; word < bits_.size(); ++word) {
-    const auto begin = static_cast<std::int64_t>(word) * 32;
-    const auto count = std::min<std::int64_t>(32, queries_.size() - begin);
-    std::uint8_t prefers[32] = {};
-    for (std::int64_t i = 0; i < count; ++i) prefers[i] = x[begin + i] > y[begin + i] ? 1 : 0;
+    const auto begin = static_cast<std::int64_t>(word) * kWord;
+    std::uint8_t prefers[kWord];  // behind the last query: arbitrary
+    for (std::int64_t i = 0; i < kWord; ++i) prefers[i] = x[begin + i] > y[begin + i] ? 1 : 0;
     // Each product gathers eight bytes of 0 or 1 into the bits of its highest byte.
     std::uint64_t bits = 0;
-    for (int eight = 0; eight < 4; ++eight) {
+    for (int eight = 0; eight < 8; ++eight) {
       std::uint64_t bytes = 0;
       std::memcpy(&bytes, prefers + 8 * eight, 8);
       bits |= (bytes * 0x0102040810204080U >> 56) << (8 * eight);
     }
-    bits_[word] = static_cast<std::uint32_t>(bits);
+    bits_[word] = bits;
   }
+  bits_.back() &= ~std::uint64_t{0} >> (std::ssize(bits_) * kWord - queries_.size());
 }
 
 // Returns the sum of k (n - k) over the text's pairs, where k of the n queries prefer the first
@@ -206,8 +202,12 @@ std::int64_t FreeProfile::add_pairs() {
         continue;
       }
       sum += prefer * (n - prefer);
-      if (!without_.empty())
-        add_products_without(bits_, queries_.masks(), queries_.others(), without_);
+      const std::uint64_t* mask = queries_.masks();
+      for (std::size_t g = 0; g < without_.size(); ++g) {
+        auto rest = prefer;  // without the group's queries
+        for (const auto bits : bits_) rest -= std::popcount(bits & *mask++);
+        without_[g] += rest * (queries_.others(g) - rest);
+      }
     }
   return sum;
 }
@@ -220,17 +220,17 @@ BinSums FreeProfile::bin(std::size_t bin, std::int64_t gaussian_point, double ga
   sums.gaussian_without.resize(groups);
   queries_.take(source_, bin);
   if (queries_.size() < 2) return sums;
-  bits_.assign(words_of(queries_.size()), 0);
+  bits_.assign(queries_.words(), 0);
   Random random(options_.seed ^ (static_cast<std::uint64_t>(bin + 1) << 40));
   for (const auto& text : choose(static_cast<std::int64_t>(bin), random)) {
     score(text, random);
     const int group = source_.texts.of(source_.sorted.text[static_cast<std::size_t>(text.example)]);
-    without_.assign(groups > 0 ? queries_.others().size() : 0, 0);
+    without_.assign(groups, 0);
     const auto pairs = keys_ * (keys_ - 1) / 2;
     const auto evaluated = static_cast<double>(pairs);
     const double weight = static_cast<double>(text.keys.pairs());
     const auto products = add_pairs();
-    const auto plasticity = [&](double sum, double count) {
+    const auto plasticity = [&](std::int64_t sum, std::int64_t count) {
       return (unbiased_plasticity(sum, count) + equal_pairs_) / evaluated;
     };
     const double modelled = gaussian_point < 0 ? 0
@@ -238,11 +238,10 @@ BinSums FreeProfile::bin(std::size_t bin, std::int64_t gaussian_point, double ga
                                                      text.example, gaussian_point, gaussian);
     sums.pairs += evaluated;
     sums.weight += weight;
-    sums.free +=
-        weight * plasticity(static_cast<double>(products), static_cast<double>(queries_.size()));
+    sums.free += weight * plasticity(products, queries_.size());
     sums.gaussian += weight * modelled;
     for (std::size_t g = 0; g < groups; ++g) {
-      const double rest = queries_.others()[g];
+      const auto rest = queries_.others(g);
       if (static_cast<int>(g) == group || rest < 2) continue;
       sums.weight_without[g] += weight;
       sums.free_without[g] += weight * plasticity(without_[g], rest);

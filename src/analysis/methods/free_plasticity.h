@@ -32,8 +32,8 @@ void add_free_profile(const FreeSource& source, const PlasticityOptions& options
 
 // 4 n / (n - 1) p (1 - p) with p = k / n: unbiased for 4 p (1 - p) of the population. `product`:
 // k (n - k), or its sum over pairs of keys.
-inline double unbiased_plasticity(double product, double n) {
-  return 4 * product / (n * (n - 1));
+inline double unbiased_plasticity(std::int64_t product, std::int64_t n) {
+  return 4 * static_cast<double>(product) / static_cast<double>(n * (n - 1));
 }
 
 }  // namespace qkscope

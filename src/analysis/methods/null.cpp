@@ -125,7 +125,6 @@ PositionNull shuffled_positions(const CentredRows& queries, const CentredRows& k
     drift.push_back(norm(line));
     for (double& x : line) x /= drift.back();
   }
-  const auto variance = variances(a, pooled.scatter);
   const auto variance_q = variances(a, queries.scatter);
   const auto variance_k = variances(a, keys.scatter);
   NullOf position(observed.position_r);
@@ -135,7 +134,10 @@ PositionNull shuffled_positions(const CentredRows& queries, const CentredRows& k
     const auto i = static_cast<std::size_t>(draw);
     if (!(drift[i] > 0)) continue;
     const std::span<const double> line(a.row(draw), static_cast<std::size_t>(a.cols));
-    position.add(drift[i], variance[i], pooled.position_scatter);
+    // The pooled scatter is that of queries and keys and a part between their means.
+    const double apart = dot(line, pooled.delta);
+    position.add(drift[i], variance_q[i] + variance_k[i] + nq * nk / (nq + nk) * apart * apart,
+                 pooled.position_scatter);
     q.add(dot({of_queries.row(draw), line.size()}, line), variance_q[i], queries.position_scatter);
     k.add(dot({of_keys.row(draw), line.size()}, line), variance_k[i], keys.position_scatter);
   }

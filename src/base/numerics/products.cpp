@@ -204,11 +204,13 @@ void narrow_strip(const float* left, std::int64_t rows, std::int64_t depth, cons
 void narrow_product(const float* left, std::int64_t rows, std::int64_t depth, const float* right,
                     std::int64_t stride, std::int64_t columns, float* out) {
   constexpr std::int64_t kCacheRows = 16;  // rows that stay in the L1 cache for all columns
+  const auto vectors = (columns + kFloatLanes - 1) / kFloatLanes;
+  const auto strips = (vectors + kFloatVectors - 1) / kFloatVectors;  // of nearly equal width
   for (std::int64_t first = 0; first < rows; first += kCacheRows)
-    for (auto column = (columns - 1) / kNarrowPadding * kNarrowPadding; column >= 0;
-         column -= kNarrowPadding) {
-      const auto used = std::min<std::int64_t>(kNarrowPadding, columns - column);
-      with_count<kFloatVectors>((used + kFloatLanes - 1) / kFloatLanes, [&](auto width) HWY_ATTR {
+    for (auto strip = strips - 1; strip >= 0; --strip) {
+      const auto begin = vectors * strip / strips;
+      const auto column = begin * kFloatLanes;
+      with_count<kFloatVectors>(vectors * (strip + 1) / strips - begin, [&](auto width) HWY_ATTR {
         narrow_strip<width>(left + first * depth, std::min(kCacheRows, rows - first), depth,
                             right + column, stride, out + first * columns + column, columns);
       });

@@ -10,7 +10,6 @@
 #include "analysis/methods/kernels/pair_kernels.h"
 #include "analysis/methods/kernels/plane_kernels.h"
 #include "analysis/methods/kernels/plane_units.h"
-#include "analysis/methods/kernels/preference_kernels.h"
 #include "analysis/methods/kernels/query_model.h"
 #include "cpu_targets.h"
 #include "planted_rows.h"
@@ -184,34 +183,6 @@ TEST(PairEvaluator, GivesOneLanePerPairAndCertainChoicesBehindThem) {
   evaluator.flush();
   EXPECT_TRUE(evaluator.empty());
   EXPECT_EQ(seen.size(), 15U);
-}
-
-TEST(PreferenceKernels, ProductsWithoutGroupsMatchTheirReference) {
-  for_each_cpu_target([&](const std::string&) {
-    Random random(7);
-    for (const std::size_t words : {1, 2, 5})
-      for (const std::size_t groups : {1, 4, 7, 20}) {
-        const auto padded = round_up_groups(groups);
-        std::vector<std::uint32_t> masks(words * padded);
-        std::vector<std::uint32_t> bits(words);
-        std::vector<double> others(padded);
-        std::fill_n(others.begin(), groups, 32.0 * static_cast<double>(words));
-        for (std::size_t i = 0; i < 32 * words; ++i) {
-          const auto group = random.below(groups);
-          const auto bit = std::uint32_t{1} << (i % 32);
-          masks[i / 32 * padded + group] |= bit;
-          others[group] -= 1;
-          if (random.below(3) == 0) bits[i / 32] |= bit;
-        }
-        std::vector<double> found(padded, 5);
-        std::vector<double> expected(padded, 5);
-        for (int pair = 0; pair < 2; ++pair) {
-          add_products_without(bits, masks, others, found);
-          add_products_without_reference(bits, masks, others, expected);
-        }
-        for (std::size_t g = 0; g < groups; ++g) EXPECT_EQ(found[g], expected[g]);
-      }
-  });
 }
 
 TEST(PairHeatmap, CountsEveryPointInTheCellOfItsDistance) {

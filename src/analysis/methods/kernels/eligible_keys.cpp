@@ -24,18 +24,18 @@ void EligibleKeys::take_example(const SortedKeys& keys, std::int64_t example,
                                 const QueryPoints& points, std::optional<std::int32_t> window) {
   const auto begin = keys.begin[static_cast<std::size_t>(example)];
   const auto last = keys.begin[static_cast<std::size_t>(example) + 1];
-  KeyRange* const ranges = ranges_.data() + example * points_;
+  Range* const ranges = ranges_.data() + example * points_;
   auto end = begin;
   for (std::int64_t c = 0; c < points_; ++c) {
     const auto at = static_cast<std::size_t>(c);
     while (end < last && keys.bin[static_cast<std::size_t>(end)] < points.bin[at]) ++end;
-    ranges[c] = {begin, end};
+    ranges[c] = {static_cast<std::int32_t>(begin), static_cast<std::int32_t>(end)};
     if (!window) continue;
     const auto position = keys.position.begin();
-    ranges[c].begin =
+    ranges[c].begin = static_cast<std::int32_t>(
         std::partition_point(position + begin, position + end,
                              [&](std::int32_t t) { return t <= points.position[at] - *window; }) -
-        position;
+        position);
   }
   auto first = std::int64_t{0};
   for (auto key = begin; key < last; ++key) {
@@ -53,7 +53,7 @@ void EligibleKeys::take_example(const SortedKeys& keys, std::int64_t example,
   for (auto key = begin; key < last; ++key)
     end_.push_back(
         std::upper_bound(ranges, ranges + points_, key,
-                         [](std::int64_t k, const KeyRange& range) { return k < range.begin; }) -
+                         [](std::int64_t k, const Range& range) { return k < range.begin; }) -
         ranges);
 }
 

@@ -27,18 +27,24 @@ class EligibleKeys {
   EligibleKeys(const SortedKeys& keys, const QueryPoints& points,
                std::optional<std::int32_t> window);
 
-  const KeyRange& at(std::int64_t example, std::int64_t point) const {
-    return ranges_[static_cast<std::size_t>(example * points_ + point)];
+  KeyRange at(std::int64_t example, std::int64_t point) const {
+    const Range& range = ranges_[static_cast<std::size_t>(example * points_ + point)];
+    return {range.begin, range.end};
   }
   std::int64_t first(std::int64_t key) const { return first_[static_cast<std::size_t>(key)]; }
   std::int64_t end(std::int64_t key) const { return end_[static_cast<std::size_t>(key)]; }
 
  private:
+  struct Range {  // a KeyRange in half the memory
+    std::int32_t begin = 0;
+    std::int32_t end = 0;
+  };
+
   void take_example(const SortedKeys& keys, std::int64_t example, const QueryPoints& points,
                     std::optional<std::int32_t> window);
 
   std::int64_t points_;
-  std::vector<KeyRange> ranges_;     // (examples, points)
+  std::vector<Range> ranges_;        // (examples, points)
   std::vector<std::int64_t> first_;  // (keys)
   std::vector<std::int64_t> end_;    // (keys)
 };

@@ -86,7 +86,7 @@ PairEvaluator::PairEvaluator(const QueryColumns& columns, Consumer consumer)
       scores_(0, columns.size()),
       whitened_(columns.cholesky.size()),
       end_column_(columns.size()),
-      by_pair_(static_cast<std::size_t>(kTilePairs * columns.size() + kNarrowPadding)),
+      by_pair_(static_cast<std::size_t>(kTilePairs * (columns.size() + 3) + kNarrowPadding)),
       by_lane_(static_cast<std::size_t>(kTilePairs * columns.size())) {
   waiting_.reserve(kTilePairs);
   for (const auto& factor : columns.cholesky) factors_.push_back(padded(factor));
@@ -131,15 +131,19 @@ void PairEvaluator::flush() {
   constexpr float kCertain = 1e4;  // z of plasticity 0
   if (waiting_.empty()) return;
   const auto columns = tile_end_ - tile_first_;
-  if (whitened_.empty())
-    z_scores({keys_, scores_, variances_}, waiting_, tile_first_, columns, by_pair_.data());
-  else
+  auto stride = columns;
+  if (whitened_.empty()) {
+    stride = (columns + 3) / 4 * 4;  // whole vectors
+    z_scores({keys_, scores_, variances_}, waiting_, tile_first_, stride, by_pair_.data());
+  }
+  else {
     z_of_full_covariance();
+  }
   const auto pairs = std::ssize(waiting_);
   const auto lanes = (pairs + kLaneStep - 1) / kLaneStep * kLaneStep;
   for (std::int64_t c = 0; c < columns; ++c) {
     float* const to = by_lane_.data() + c * lanes;
-    for (std::int64_t p = 0; p < pairs; ++p) to[p] = by_pair_.data()[p * columns + c];
+    for (std::int64_t p = 0; p < pairs; ++p) to[p] = by_pair_.data()[p * stride + c];
     std::fill(to + pairs, to + lanes, kCertain);
   }
   consumer_({waiting_, tile_first_, columns, lanes, by_lane_.data()});

@@ -12,14 +12,14 @@ PairHeatmap::PairHeatmap(double extent, int bins, std::span<const double> query)
       width_(extent / bins),
       query_(query),
       cell_steps_(32 * std::ssize(query) / bins + 1),
+      steps_(static_cast<double>(cell_steps_) / width_),
       first_point_(static_cast<std::size_t>(2 * cell_steps_ * bins)),
       cells_(static_cast<std::size_t>(bins * bins)),
       weighted_(cells_.size()) {
   std::int32_t point = 0;
   for (std::size_t step = 0; step < first_point_.size(); ++step) {
     // The margin compensates for rounding in add().
-    const double low =
-        (static_cast<double>(step) - 1e-3) * width_ / static_cast<double>(cell_steps_);
+    const double low = (static_cast<double>(step) - 1e-3) / steps_;
     while (point < std::ssize(query) && query[static_cast<std::size_t>(point)] < low) ++point;
     first_point_[step] = point;
   }
@@ -29,9 +29,7 @@ void PairHeatmap::add(const PairAtPoints& pair) {
   if (pair.begin >= pair.end) return;
   const double middle = 0.5 * (pair.first + pair.second);
   Cell* const row = cells_.data() + bin(pair.second - pair.first) * bins_;
-  const auto step =
-      std::min(static_cast<std::int64_t>(middle / width_ * static_cast<double>(cell_steps_)),
-               cell_steps_ * bins_ - 1);
+  const auto step = std::min(static_cast<std::int64_t>(middle * steps_), cell_steps_ * bins_ - 1);
   const std::int32_t* const first_point = first_point_.data() + step;
   const double* const query = query_.data();
   auto point = pair.begin;

@@ -59,6 +59,7 @@ class PairHeatmap {
   std::span<const double> query_;
   // The query axis is divided into steps: cell_steps_ per cell, and many per point.
   std::int64_t cell_steps_;
+  double steps_;                           // per token
   std::vector<std::int32_t> first_point_;  // (steps): the first point at or after the step
   std::vector<Cell> cells_;                // (key distance, query distance), at the current weight
   std::vector<WeightedCell> weighted_;     // (key distance, query distance), at earlier weights
