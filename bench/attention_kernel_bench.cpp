@@ -100,7 +100,7 @@ void run(std::int64_t documents, std::int64_t length, const Heads& heads, const 
              heads.softcap > 0 ? " with a cap" : "");
 
   HopperAttention hopper(model, DType::bf16, 0, nullptr);
-  if (hopper.serves()) {
+  if (hopper.has_kernel()) {
     hopper.begin(sequences);
     show([&] { hopper.attend(arguments); });
   } else {

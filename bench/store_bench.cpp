@@ -58,7 +58,7 @@ void write_shards(const Options& options) {
 // Returns the seconds from the last segment to the finished files; segments arrive over `ahead`
 // seconds.
 double time_assembly(const DataRoot& root, double ahead) {
-  const Journal part(root.part({}));
+  const Journal part(root.part_folder({}));
   if (ahead == 0) {
     const auto start = Clock::now();
     CaptureAssembler(root, {part}).finish(true);
@@ -66,7 +66,7 @@ double time_assembly(const DataRoot& root, double ahead) {
     return seconds_since(start);
   }
   CaptureAssembler assembly(root, {part.copy_without_entries()});
-  assembly.start_background_work();
+  assembly.start_background_assembly();
   const std::chrono::duration<double> pause(ahead / static_cast<double>(part.entries().size()));
   for (const auto& entry : part.entries()) {
     std::this_thread::sleep_for(pause);

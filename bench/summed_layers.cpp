@@ -32,7 +32,7 @@ class SummedLayers::Moments : public MomentConsumer {
   }
   const MomentRequest& request() const { return request_; }
   void add(const LayerMoments& part) override { merge(sums_, part); }
-  void refuse(const NonFinite& found) override {
+  void refuse(const NonFiniteLocation& found) override {
     failure("head {} of document {} holds a number that is not finite", found.head, found.sequence);
   }
 
@@ -80,22 +80,25 @@ SummedLayers::SummedLayers(const ModelConfig& model, const Batch& batch, std::st
 SummedLayers::~SummedLayers() = default;
 SummedLayers::SummedLayers(SummedLayers&&) noexcept = default;
 
-void SummedLayers::add(Backend& backend, Buffer buffer, std::int64_t layer, bool rotated) {
+void SummedLayers::add(Backend& backend, ActivationBuffer buffer, std::int64_t layer,
+                       bool rotated) {
   const auto kind = (rotated ? std::size_t{3} : std::size_t{0}) + static_cast<std::size_t>(buffer) -
-                    static_cast<std::size_t>(Buffer::q);
+                    static_cast<std::size_t>(ActivationBuffer::q);
   auto& moments = *moments_[static_cast<std::size_t>(layer) * kKinds + kind];
   backend.add_moments(buffer, moments.request(), moments);
 }
 
 void SummedLayers::before_rotation(Backend& backend, std::int64_t layer) {
   if (groups_.empty()) return;
-  for (const auto buffer : {Buffer::q, Buffer::k, Buffer::v}) add(backend, buffer, layer, false);
+  for (const auto buffer : {ActivationBuffer::q, ActivationBuffer::k, ActivationBuffer::v})
+    add(backend, buffer, layer, false);
 }
 
 void SummedLayers::after_rotation(Backend& backend, std::int64_t layer) {
   // On layers without RoPE q and k equal those before rotation.
   if (groups_.empty() || model_->layers[static_cast<std::size_t>(layer)].rope < 0) return;
-  for (const auto buffer : {Buffer::q, Buffer::k}) add(backend, buffer, layer, true);
+  for (const auto buffer : {ActivationBuffer::q, ActivationBuffer::k})
+    add(backend, buffer, layer, true);
 }
 
 void SummedLayers::after_attention(Backend& backend, std::int64_t) {

@@ -42,7 +42,7 @@ class SummedLayers : public LayerStatistics {
   class Moments;
   class Attention;
 
-  void add(Backend& backend, Buffer buffer, std::int64_t layer, bool rotated);
+  void add(Backend& backend, ActivationBuffer buffer, std::int64_t layer, bool rotated);
 
   const ModelConfig* model_;
   std::string groups_;

@@ -14,7 +14,7 @@ void check(const std::string& path, const std::optional<std::string>& id) {
   try {
     const auto reader = qkscope::open_parquet_records(path, {"text", id});
     FUZZ_EXPECT(!reader->columns().empty());
-    qkscope::Record record;
+    qkscope::CorpusRecord record;
     for (int row = 0; row < kMostRows && reader->next(record); ++row) {
     }
   } catch (const qkscope::Error& error) {

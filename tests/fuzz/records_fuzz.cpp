@@ -17,7 +17,7 @@ void check(Read read, std::string_view text, bool replace) {
     const auto reader = read(text, "fuzz", {"text", "id", replace});
     reader->columns();
     std::size_t rows = 0;
-    for (qkscope::Record record; reader->next(record);) FUZZ_EXPECT(++rows <= text.size());
+    for (qkscope::CorpusRecord record; reader->next(record);) FUZZ_EXPECT(++rows <= text.size());
   } catch (const qkscope::Error& error) {
     FUZZ_EXPECT(error.kind() == qkscope::ErrorKind::bad_input);
   }

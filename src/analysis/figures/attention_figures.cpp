@@ -14,8 +14,8 @@ namespace qkscope {
 namespace {
 
 // Shape (runs). Fraction of heads with the taxonomy class `name`.
-std::vector<double> class_share(const Results& results, const std::string& name) {
-  const Frame& frame = results.frame("taxonomy");
+std::vector<double> class_share(const AnalysisResults& results, const std::string& name) {
+  const ResultFrame& frame = results.frame("taxonomy");
   const auto& classes = frame.texts("class");
   std::vector<double> is(frame.rows(), kNan);
   for (std::size_t row = 0; row < frame.rows(); ++row)
@@ -28,11 +28,11 @@ using LayerHead = std::pair<std::int64_t, std::int64_t>;  // layer, head
 // Mean attention mass of the heads of each class, by distance band (bit width of the distance).
 using BandMasses = std::map<std::int64_t, std::map<std::string, std::vector<double>>>;
 
-BandMasses masses_by_band(const Results& results) {
-  const Frame& frame = results.frame("distance");
+BandMasses masses_by_band(const AnalysisResults& results) {
+  const ResultFrame& frame = results.frame("distance");
   const auto& layers = frame.integers("layer");
   const auto& heads = frame.heads();
-  const Frame& taxonomy = results.frame("taxonomy");
+  const ResultFrame& taxonomy = results.frame("taxonomy");
   std::map<LayerHead, std::string> classes;
   for (std::size_t row = 0; row < taxonomy.rows(); ++row)
     classes[{taxonomy.integers("layer")[row], taxonomy.heads()[row]}] =
@@ -62,7 +62,7 @@ struct ChannelCell {
   std::int64_t head;
 };
 
-std::vector<ChannelCell> channel_cells(const Frame& frame) {
+std::vector<ChannelCell> channel_cells(const ResultFrame& frame) {
   const auto& absmax = frame.reals("absmax");
   const auto& layers = frame.integers("layer");
   const auto& numbers = frame.heads();
@@ -91,8 +91,8 @@ std::vector<ChannelCell> channel_cells(const Frame& frame) {
 
 }  // namespace
 
-Figure attention_onset(const Results& results) {
-  const Frame& frame = results.frame("attention");
+Figure attention_onset(const AnalysisResults& results) {
+  const ResultFrame& frame = results.frame("attention");
   RunTable table(results);
   std::vector<Series> series;
   const auto add = [&](const char* name, std::vector<double> values, LegendEntry look) {
@@ -122,7 +122,7 @@ Figure attention_onset(const Results& results) {
                     {.legend = legend_of(series)});
 }
 
-Figure distance_by_class(const Results& results) {
+Figure distance_by_class(const AnalysisResults& results) {
   auto masses = masses_by_band(results);
   if (masses.empty()) return {};
   Figure figure;
@@ -139,7 +139,7 @@ Figure distance_by_class(const Results& results) {
     plots += fmt::format("{}data using 1:{} with linespoints pt 7 ps 0.35*mark lw 1.4 lc rgb '{}'",
                          plots.empty() ? "plot " : ", \\\n  ", shown.size() + 2, c.colour);
   }
-  if (shown.empty()) return nothing_to_draw("no head has a class");
+  if (shown.empty()) return empty_figure("no head has a class");
   std::string ticks;
   for (auto& [width, of_class] : masses) {
     const std::int64_t low = width == 0 ? 0 : std::int64_t{1} << (width - 1);
@@ -169,11 +169,11 @@ Figure distance_by_class(const Results& results) {
   return figure;
 }
 
-Figure key_channel_map(const Results& results) {
+Figure key_channel_map(const AnalysisResults& results) {
   const auto cells = channel_cells(results.frame("key_channels"));
   for (const bool post : {false, true})
     if (std::ranges::none_of(cells, [&](const ChannelCell& cell) { return cell.post == post; }))
-      return nothing_to_draw(
+      return empty_figure(
           fmt::format("the statistics have no keys {} RoPE", post ? "after" : "before"));
   std::vector<double> ratios;
   std::int64_t rows = 0;
@@ -207,8 +207,8 @@ Figure key_channel_map(const Results& results) {
           "set colorbox user origin screen {:.4f}, screen 0.25 size screen {:.4f}, screen "
           "0.5 noborder\n"
           "set xrange [-0.5:{}]\nset yrange [{}:-0.5]\n",
-          top, round_step(top, 3), 1 - 0.08 / grid.width(), style::kSmall, 1 - 0.5 / grid.width(),
-          0.09 / grid.width(), static_cast<double>(channels) - 0.5,
+          top, nice_tick_step(top, 3), 1 - 0.08 / grid.width(), style::kSmall,
+          1 - 0.5 / grid.width(), 0.09 / grid.width(), static_cast<double>(channels) - 0.5,
           static_cast<double>(rows) - 0.5);
   grid.draw(figure, settings, [](std::size_t post) -> PanelGrid::Panel {
     return {post == 0 ? "before RoPE" : "after RoPE",

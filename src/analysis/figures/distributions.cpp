@@ -49,7 +49,7 @@ struct HeadValues {
   std::vector<double> all;
 };
 
-HeadValues head_values(const Frame& frame, const char* column, bool absolute) {
+HeadValues head_values(const ResultFrame& frame, const char* column, bool absolute) {
   const auto& from = frame.reals(column);
   HeadValues values;
   for (std::size_t row = 0; row < frame.rows(); ++row)
@@ -101,7 +101,7 @@ std::string draw_histogram(std::size_t index, const HistogramPanel& panel, bool 
   const auto top = static_cast<double>(tallest);
   std::string text = fmt::format(
       "unset arrow\nset xrange [{}:{}]\nset xtics {}\nset yrange [0:{}]\nset ytics {}\n", low, high,
-      round_step(high - low, 3), 1.08 * top, integer_step(top, 3));
+      nice_tick_step(high - low, 3), 1.08 * top, integer_step(top, 3));
   text += vertical_line(panel.mean * panel.scale, style::kInk, 1);
   text += vertical_line(panel.null * panel.scale, style::kInk, 3);
   const auto boxes = [&](const char* from, const char* to, const char* colour) {
@@ -116,11 +116,11 @@ std::string draw_histogram(std::size_t index, const HistogramPanel& panel, bool 
 }
 
 // One panel for each measure that the results contain.
-std::vector<HistogramPanel> histogram_panels(const Results& results) {
+std::vector<HistogramPanel> histogram_panels(const AnalysisResults& results) {
   std::vector<HistogramPanel> panels;
   for (const auto& measure : kHistogramMeasures) {
     if (!results.has(measure.table)) continue;
-    const Frame& frame = results.frame(measure.table);
+    const ResultFrame& frame = results.frame(measure.table);
     if (measure.optional && !frame.has(measure.column)) continue;
     const auto values = head_values(frame, measure.column, measure.absolute);
     if (values.all.empty()) continue;
@@ -157,7 +157,7 @@ Table histogram_table(const std::vector<HistogramPanel>& panels) {
 
 }  // namespace
 
-Figure distributions(const Results& results) {
+Figure distributions(const AnalysisResults& results) {
   const auto panels = histogram_panels(results);
   if (panels.empty()) return {};
   const bool nope = std::ranges::any_of(panels, &HistogramPanel::any_nope);

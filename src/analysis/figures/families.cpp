@@ -28,7 +28,7 @@ std::vector<double> values_at(const std::vector<double>& column,
 }
 
 // Families in the order of their first run.
-std::vector<Family> families_of(const Results& results) {
+std::vector<Family> families_of(const AnalysisResults& results) {
   std::vector<Family> families;
   std::vector<std::size_t> of_run;
   for (const auto& run : results.runs()) {
@@ -38,18 +38,18 @@ std::vector<Family> families_of(const Results& results) {
     of_run.push_back(static_cast<std::size_t>(found - families.begin()));
     if (found == families.end()) families.push_back({name, {}});
   }
-  const Frame& rotated = results.frame("rotated");
+  const ResultFrame& rotated = results.frame("rotated");
   const auto& bias = rotated.reals("bias_strength");
   const auto& separation = rotated.reals("separation_strength");
   for (std::size_t row = 0; row < rotated.rows(); ++row)
     if (!std::isnan(bias[row]) && !std::isnan(separation[row]))
-      families[of_run[rotated.run()[row]]].rows.push_back(row);
+      families[of_run[rotated.run_indices()[row]]].rows.push_back(row);
   std::erase_if(families, [](const Family& family) { return family.rows.empty(); });
   return families;
 }
 
 Figure no_comparison(const std::vector<Family>& families) {
-  return families.empty() ? Figure() : nothing_to_draw(kOneFamily);
+  return families.empty() ? Figure() : empty_figure(kOneFamily);
 }
 
 double positive_share(const std::vector<double>& values) {
@@ -74,7 +74,7 @@ struct FamilyPoints {
   std::vector<double> bias;       // (heads)
   std::vector<double> separation;
 
-  FamilyPoints(const Results& results, const std::vector<Family>& families) {
+  FamilyPoints(const AnalysisResults& results, const std::vector<Family>& families) {
     for (const auto& family : families)
       rows.insert(rows.end(), family.rows.begin(), family.rows.end());
     bias = values_at(results.frame("rotated").reals("bias_strength"), rows);
@@ -84,8 +84,9 @@ struct FamilyPoints {
 
 // Names the five heads farthest from the medians of bias and separation; "" for all other heads.
 // Heads outside the axis range get no name.
-std::vector<std::string> family_head_names(const Results& results, const FamilyPoints& points) {
-  const Frame& rotated = results.frame("rotated");
+std::vector<std::string> family_head_names(const AnalysisResults& results,
+                                           const FamilyPoints& points) {
+  const ResultFrame& rotated = results.frame("rotated");
   const double low = quantile_of(points.bias, 0.005);
   const double high = quantile_of(points.bias, 0.995);
   std::vector<std::string> names(points.rows.size());
@@ -93,15 +94,16 @@ std::vector<std::string> family_head_names(const Results& results, const FamilyP
   for (const auto i : find_outliers(points.separation, points.bias, names.size())) {
     if (points.bias[i] < low || points.bias[i] > high) continue;
     const auto row = points.rows[i];
-    names[i] = fmt::format("{} {}.{}", shortened(results.runs()[rotated.run()[row]].title, 14),
-                           rotated.integers_with_gaps("layer")[row], rotated.heads()[row]);
+    names[i] =
+        fmt::format("{} {}.{}", shortened(results.runs()[rotated.run_indices()[row]].title, 14),
+                    rotated.integers_with_gaps("layer")[row], rotated.heads()[row]);
     if (++shown == 5) break;
   }
   return names;
 }
 
 // Returns the CSV with one row per head, and a legend with the correlation of each model family.
-std::pair<Table, std::vector<LegendEntry>> family_table(const Results& results,
+std::pair<Table, std::vector<LegendEntry>> family_table(const AnalysisResults& results,
                                                         const std::vector<Family>& families,
                                                         const FamilyPoints& points) {
   Table table = empty_table(
@@ -109,7 +111,7 @@ std::pair<Table, std::vector<LegendEntry>> family_table(const Results& results,
       "layer, integer head, text name, text family, text model");
   std::vector<LegendEntry> legend;
   const auto names = family_head_names(results, points);
-  const Frame& rotated = results.frame("rotated");
+  const ResultFrame& rotated = results.frame("rotated");
   const auto& bias = rotated.reals("bias_strength");
   const auto& separation = rotated.reals("separation_strength");
   const auto& layers = rotated.integers("layer");
@@ -121,14 +123,14 @@ std::pair<Table, std::vector<LegendEntry>> family_table(const Results& results,
         family_entry(i, fmt::format("{}, {{/:Italic r}} = {:.2f}", escaped_markup(name), r)));
     for (const auto row : rows)
       table.add({as_cell(i), separation[row], bias[row], r, layers[row], rotated.heads()[row],
-                 names[place++], one_line(name), results.label(rotated.run()[row])});
+                 names[place++], one_line(name), results.label(rotated.run_indices()[row])});
   }
   return {std::move(table), std::move(legend)};
 }
 
 }  // namespace
 
-Figure bias_histogram(const Results& results) {
+Figure bias_histogram(const AnalysisResults& results) {
   const auto families = families_of(results);
   if (families.size() < 2) return no_comparison(families);
   const auto& biases = results.frame("rotated").reals("bias_strength");
@@ -158,10 +160,11 @@ Figure bias_histogram(const Results& results) {
                         .top = 0.3,
                         .x_label = fmt::format("bias ({})", unit.text),
                         .y_label = "fraction of heads"});
-  const auto settings = fmt::format(
-      "set xrange [{}:{}]\nset xtics {}\nset yrange [0:{}]\nset ytics {}\nunset grid\n",
-      bins.low * unit.scale, bins.high * unit.scale,
-      round_step((bins.high - bins.low) * unit.scale, 4), 1.08 * tallest, round_step(tallest, 3));
+  const auto settings =
+      fmt::format("set xrange [{}:{}]\nset xtics {}\nset yrange [0:{}]\nset ytics {}\nunset grid\n",
+                  bins.low * unit.scale, bins.high * unit.scale,
+                  nice_tick_step((bins.high - bins.low) * unit.scale, 4), 1.08 * tallest,
+                  nice_tick_step(tallest, 3));
   grid.draw(figure, settings, [&](std::size_t i) -> PanelGrid::Panel {
     const auto bias = values_at(biases, families[i].rows);
     return {fmt::format("{}: {:.0f} % positive", families[i].name, 100 * positive_share(bias)),
@@ -174,7 +177,7 @@ Figure bias_histogram(const Results& results) {
   return figure;
 }
 
-Figure family_scatter(const Results& results) {
+Figure family_scatter(const AnalysisResults& results) {
   const auto families = families_of(results);
   if (families.size() < 2) return no_comparison(families);
   const FamilyPoints points(results, families);

@@ -13,7 +13,7 @@
 
 namespace qkscope {
 
-class Results;
+class AnalysisResults;
 
 // A rectangle of a picture that shows a tooltip in the report. Edges are fractions of the picture's
 // width and height, measured from the left and from the top.
@@ -40,14 +40,14 @@ struct Figure {
 
 // Returns a figure without content and the reason why it cannot be drawn. Figures whose `data` has
 // no rows need no reason of their own.
-inline Figure nothing_to_draw(std::string why) {
+inline Figure empty_figure(std::string why) {
   Figure figure;
   figure.missing = std::move(why);
   return figure;
 }
 
 // Number of runs that a figure is meant for.
-enum class Runs {
+enum class RunRequirement {
   any,
   one,      // shows a single run, never a sweep of several
   several,  // compares runs; drawn for a single run only if the user names the figure
@@ -56,8 +56,8 @@ enum class Runs {
 struct FigureKind {
   std::string name;
   std::vector<std::string> tables;  // required result tables; the figure is skipped without them
-  std::function<Figure(const Results& results)> make;
-  Runs runs = Runs::any;
+  std::function<Figure(const AnalysisResults& results)> make;
+  RunRequirement runs = RunRequirement::any;
 };
 
 // Every figure, in the order of the report.
@@ -69,10 +69,10 @@ std::vector<FigureKind> attention_head_maps();  // from statistics over every to
 std::vector<FigureKind> layer_heatmaps();
 std::vector<FigureKind> collages();
 // Returns a figure that shows table columns over the runs of a sweep, by its name.
-FigureKind trajectory(std::string_view name);
+FigureKind trajectory_kind(std::string_view name);
 
 // Figures with code of their own.
-using MakeFigure = Figure(const Results& results);
+using MakeFigure = Figure(const AnalysisResults& results);
 MakeFigure attention_onset, class_counts, distance_by_class, explained_variance, key_channel_map,
     nope_vs_rope, taxonomy_evolution, variance_decomposition;
 MakeFigure bias_vs_separation, distributions, head_planes, pc_roles, rq_rk_scatter;

@@ -14,7 +14,7 @@ namespace {
 // Runs the gnuplot of the installed package, else the one on the PATH.
 ChildResult run_program(std::vector<std::string> arguments, const std::string& folder = "") {
   std::string program = "gnuplot";
-  for (const auto& helpers : helper_folders())
+  for (const auto& helpers : helper_program_folders())
     if (::access((helpers + "/gnuplot").c_str(), X_OK) == 0) {
       program = helpers + "/gnuplot";
       break;

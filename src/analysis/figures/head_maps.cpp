@@ -133,7 +133,7 @@ struct MapCell {
   bool sliding;
 };
 
-MapCell map_cell(const Frame& frame, std::size_t row, double value) {
+MapCell map_cell(const ResultFrame& frame, std::size_t row, double value) {
   return {frame.integers_with_gaps("layer")[row], frame.heads()[row], value, frame.is_nope(row),
           frame.attention(row).starts_with("sliding")};
 }
@@ -141,7 +141,8 @@ MapCell map_cell(const Frame& frame, std::size_t row, double value) {
 // Position of the map in the figure. Cells are square where the page is wide enough.
 class MapLayout {
  public:
-  MapLayout(const Results& results, const std::vector<MapCell>& cells, double right, double below)
+  MapLayout(const AnalysisResults& results, const std::vector<MapCell>& cells, double right,
+            double below)
       : title_(quoted(shortened(results.runs().front().title, 52))), right_(right) {
     bool full = false;
     for (const auto& cell : cells) {
@@ -264,22 +265,22 @@ MapColours map_colours(MapScale kind, const std::vector<double>& values, double 
     const double largest = std::ranges::max(values);
     const double top = largest > 0 ? largest : 1;
     return {palette(style::kCividis) +
-                fmt::format("set cbrange [0:{}]\nset cbtics {}\n", top, round_step(top, 4)),
+                fmt::format("set cbrange [0:{}]\nset cbtics {}\n", top, nice_tick_step(top, 4)),
             "Colours run from 0 to the largest head."};
   }
   // Clip at the 98th percentile: a few outlying heads would leave all other heads white.
   const double far = quantile_of(absolute(values), 0.98) * scale;
   const double top = far > 0 ? far : 1;
-  return {palette(style::kAroundZero) +
-              fmt::format("set cbrange [{}:{}]\nset cbtics {}\n", -top, top, round_step(top, 2)),
+  return {palette(style::kAroundZero) + fmt::format("set cbrange [{}:{}]\nset cbtics {}\n", -top,
+                                                    top, nice_tick_step(top, 2)),
           "White is 0, red above, blue below; the 2 % of heads farthest from 0 share the last "
           "colour."};
 }
 
-Figure head_map(const Results& results, const MapMeasure& measure) {
-  const Frame& frame = results.frame(measure.table);
+Figure head_map(const AnalysisResults& results, const MapMeasure& measure) {
+  const ResultFrame& frame = results.frame(measure.table);
   if (!frame.has(measure.column))
-    return nothing_to_draw(fmt::format(
+    return empty_figure(fmt::format(
         "the {} do not have {}",
         std::string_view(measure.table) == "attention" ? "statistics" : "results", measure.column));
   const auto& column = frame.reals(measure.column);
@@ -323,10 +324,10 @@ Figure head_map(const Results& results, const MapMeasure& measure) {
   return figure;
 }
 
-Figure class_map(const Results& results, const ClassMap& map) {
-  const Frame& frame = results.frame("taxonomy");
+Figure class_map(const AnalysisResults& results, const ClassMap& map) {
+  const ResultFrame& frame = results.frame("taxonomy");
   if (!frame.has(map.column))
-    return nothing_to_draw(fmt::format("the results do not have {}", map.column));
+    return empty_figure(fmt::format("the results do not have {}", map.column));
   const auto& classes = frame.texts(map.column);
   std::vector<MapCell> cells;
   for (std::size_t row = 0; row < frame.rows(); ++row)
@@ -358,7 +359,7 @@ Figure class_map(const Results& results, const ClassMap& map) {
       "Class of every head by {} (bounds {}). One cell per head of '{}', layers from left to "
       "right; "
       "heads that were not captured, or have no class, stay blank.",
-      map.basis, bounds_text(results), results.title());
+      map.basis, taxonomy_bounds_text(results), results.title());
   return figure;
 }
 
@@ -367,10 +368,11 @@ std::vector<FigureKind> measure_maps(bool of_attention) {
   std::vector<FigureKind> kinds;
   for (const auto& measure : kMaps)
     if ((std::string_view(measure.table) == "attention") == of_attention)
-      kinds.push_back({fmt::format("head_map_{}", measure.name),
-                       {measure.table},
-                       [&measure](const Results& results) { return head_map(results, measure); },
-                       Runs::one});
+      kinds.push_back(
+          {fmt::format("head_map_{}", measure.name),
+           {measure.table},
+           [&measure](const AnalysisResults& results) { return head_map(results, measure); },
+           RunRequirement::one});
   return kinds;
 }
 
@@ -382,8 +384,8 @@ std::vector<FigureKind> head_maps() {
     kinds.insert(kinds.begin() + static_cast<std::ptrdiff_t>(i),
                  {fmt::format("head_map_{}", kClassMaps[i].column),
                   {"taxonomy"},
-                  [i](const Results& results) { return class_map(results, kClassMaps[i]); },
-                  Runs::one});
+                  [i](const AnalysisResults& results) { return class_map(results, kClassMaps[i]); },
+                  RunRequirement::one});
   return kinds;
 }
 

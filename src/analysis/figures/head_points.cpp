@@ -42,7 +42,7 @@ constexpr CollageAxes kCollages[] = {
      "Rows of single heads on the first pair of singular vectors of what is left without a and b. "
      "A ring along which position runs is a rotating plane."}};
 
-std::string with_components(const Results& results, const char* form) {
+std::string with_components(const AnalysisResults& results, const char* form) {
   const auto [x, y] = results.choices().components;
   return fmt::format(fmt::runtime(form), x, y);
 }
@@ -54,14 +54,14 @@ struct HeadRange {
 };
 
 // Returns the heads of the last run that have points on both axes. Rows of a head are contiguous.
-std::vector<HeadRange> heads_of_last_run(const Frame& scatter, const std::vector<double>& x,
+std::vector<HeadRange> heads_of_last_run(const ResultFrame& scatter, const std::vector<double>& x,
                                          const std::vector<double>& y) {
   const auto& layers = scatter.integers("layer");
   const auto& heads = scatter.integers("head");
-  const auto run = std::ranges::max(scatter.run());
+  const auto run = std::ranges::max(scatter.run_indices());
   std::vector<HeadRange> ranges;
   for (std::size_t row = 0; row < scatter.rows(); ++row) {
-    if (scatter.run()[row] != run || std::isnan(x[row]) || std::isnan(y[row])) continue;
+    if (scatter.run_indices()[row] != run || std::isnan(x[row]) || std::isnan(y[row])) continue;
     if (ranges.empty() || ranges.back().last != row || layers[ranges.back().first] != layers[row] ||
         heads[ranges.back().first] != heads[row])
       ranges.push_back({row, row});
@@ -94,8 +94,9 @@ struct PanelRow {
 
 // Returns the CSV of shaded points. The panel number is in `panel_column`; the shade is the
 // position over the last position of all rows.
-Table shaded_points(const Results& results, const Frame& frame, const std::vector<PanelRow>& rows,
-                    const std::string& panel_column, const std::string& x, const std::string& y) {
+Table shaded_points(const AnalysisResults& results, const ResultFrame& frame,
+                    const std::vector<PanelRow>& rows, const std::string& panel_column,
+                    const std::string& x, const std::string& y) {
   const auto& positions = frame.integers("position");
   std::int64_t last = 1;
   for (const auto& [panel, row] : rows) last = std::max(last, positions[row]);
@@ -107,7 +108,7 @@ Table shaded_points(const Results& results, const Frame& frame, const std::vecto
     table.add({panel, std::int64_t{frame.texts("side")[row] == "k"},
                static_cast<double>(positions[row]) / static_cast<double>(last), frame.reals(x)[row],
                frame.reals(y)[row], positions[row], frame.integers_with_gaps("layer")[row],
-               frame.heads()[row], results.label(frame.run()[row])});
+               frame.heads()[row], results.label(frame.run_indices()[row])});
   return table;
 }
 
@@ -116,16 +117,16 @@ double tick_step(const std::vector<double>& values, const HeadRange& head) {
   const auto [low, high] =
       std::minmax_element(values.begin() + static_cast<std::ptrdiff_t>(head.first),
                           values.begin() + static_cast<std::ptrdiff_t>(head.last));
-  return round_step(*high - *low, 3);
+  return nice_tick_step(*high - *low, 3);
 }
 
-Figure collage(const Results& results, const CollageAxes& axes) {
-  const Frame& scatter = results.frame("head_scatter");
+Figure collage(const AnalysisResults& results, const CollageAxes& axes) {
+  const ResultFrame& scatter = results.frame("head_scatter");
   const std::string x = with_components(results, axes.x);
   const std::string y = with_components(results, axes.y);
   for (const auto& axis : {x, y})
     if (!scatter.has(axis))
-      return nothing_to_draw(fmt::format(
+      return empty_figure(fmt::format(
           "head_scatter.parquet has no column {}; analyse again with as many --components", axis));
   const auto all = heads_of_last_run(scatter, scatter.reals(x), scatter.reals(y));
   const auto heads = spread_heads(all, kCollageHeads);
@@ -161,7 +162,7 @@ Figure collage(const Results& results, const CollageAxes& axes) {
       "'{}', spread evenly over layers and head numbers; of each head the rows kept in "
       "head_scatter.parquet.",
       with_components(results, axes.what), heads.size(),
-      results.title(scatter.run()[heads.front().first]));
+      results.title(scatter.run_indices()[heads.front().first]));
   return figure;
 }
 
@@ -174,12 +175,12 @@ struct HeadOfRun {
   bool operator==(const HeadOfRun&) const = default;
 };
 
-HeadOfRun head_at(const Frame& planes, std::size_t row) {
-  return {planes.run()[row], planes.integers_with_gaps("layer")[row], planes.heads()[row]};
+HeadOfRun head_at(const ResultFrame& planes, std::size_t row) {
+  return {planes.run_indices()[row], planes.integers_with_gaps("layer")[row], planes.heads()[row]};
 }
 
 // Returns the head that the user chose, else the first head of the table, from the last run.
-std::optional<HeadOfRun> chosen_head(const Results& results, const Frame& planes) {
+std::optional<HeadOfRun> chosen_head(const AnalysisResults& results, const ResultFrame& planes) {
   std::optional<HeadOfRun> found;
   for (std::size_t row = 0; row < planes.rows(); ++row) {
     const auto here = head_at(planes, row);
@@ -191,10 +192,11 @@ std::optional<HeadOfRun> chosen_head(const Results& results, const Frame& planes
 }
 
 // Titles by plane number from complement.parquet, for example "3: 12.0 %, 0.98".
-std::map<std::int64_t, std::string> plane_titles(const Results& results, const HeadOfRun& head) {
+std::map<std::int64_t, std::string> plane_titles(const AnalysisResults& results,
+                                                 const HeadOfRun& head) {
   std::map<std::int64_t, std::string> titles;
   if (!results.has("complement")) return titles;
-  const Frame& complement = results.frame("complement");
+  const ResultFrame& complement = results.frame("complement");
   for (std::size_t row = 0; row < complement.rows(); ++row)
     if (head_at(complement, row) == head)
       titles[complement.integers("pair")[row]] = fmt::format(
@@ -203,7 +205,7 @@ std::map<std::int64_t, std::string> plane_titles(const Results& results, const H
   return titles;
 }
 
-void draw_planes(const Results& results, const HeadOfRun& head, Figure& figure) {
+void draw_planes(const AnalysisResults& results, const HeadOfRun& head, Figure& figure) {
   std::map<std::int64_t, double> sizes;  // largest absolute coordinate of each plane
   const auto& planes = figure.data.find("plane")->integers;
   for (std::size_t row = 0; row < planes.size(); ++row)
@@ -237,19 +239,19 @@ void draw_planes(const Results& results, const HeadOfRun& head, Figure& figure) 
 std::vector<FigureKind> collages() {
   std::vector<FigureKind> kinds;
   for (const auto& axes : kCollages)
-    kinds.push_back({axes.name, {"head_scatter"}, [&axes](const Results& results) {
+    kinds.push_back({axes.name, {"head_scatter"}, [&axes](const AnalysisResults& results) {
                        return collage(results, axes);
                      }});
   return kinds;
 }
 
-Figure head_planes(const Results& results) {
+Figure head_planes(const AnalysisResults& results) {
   if (!results.has("head_planes") || results.frame("head_planes").rows() == 0)
-    return nothing_to_draw("no head's planes were kept: qkscope analyze --planes-of LAYER.HEAD");
-  const Frame& planes = results.frame("head_planes");
+    return empty_figure("no head's planes were kept: qkscope analyze --planes-of LAYER.HEAD");
+  const ResultFrame& planes = results.frame("head_planes");
   const auto head = chosen_head(results, planes);
   if (!head)
-    return nothing_to_draw(
+    return empty_figure(
         fmt::format("no planes were kept of head {0}; analyse again with --planes-of {0}",
                     results.choices().head));
   Figure figure;

@@ -31,7 +31,7 @@ std::string plot_heads(std::size_t run, const char* y) {
 }
 
 // Dashed lines at the taxonomy bounds, for both signs of r_k.
-std::string bound_lines(const Run& run) {
+std::string bound_lines(const ResultRun& run) {
   std::string text = "unset arrow\n";
   const auto line = [&](const std::string& from, const std::string& to) {
     text += fmt::format("set arrow from {} to {} nohead dt 2 lw 0.5 lc rgb '{}' back\n", from, to,
@@ -66,10 +66,10 @@ struct PointColumns {
 };
 
 // Returns the label of each row: "LAYER.HEAD" for outlier heads of a run, "" for all other heads.
-std::vector<std::string> head_names(const Results& results, const Frame& frame,
+std::vector<std::string> head_names(const AnalysisResults& results, const ResultFrame& frame,
                                     const std::vector<std::size_t>& rows,
                                     const PointColumns& columns) {
-  const std::size_t count = results.single() ? 5 : 3;  // more names overlap in small panels
+  const std::size_t count = results.has_single_run() ? 5 : 3;  // more names overlap in small panels
   std::vector<std::string> names(rows.size());
   for (std::size_t run = 0; run < results.runs().size(); ++run) {
     std::vector<std::size_t> places;
@@ -77,7 +77,7 @@ std::vector<std::string> head_names(const Results& results, const Frame& frame,
     std::vector<double> y;
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const double value = frame.reals(columns.y)[rows[i]];
-      if (frame.run()[rows[i]] != run || (columns.log_y && value == 0)) continue;
+      if (frame.run_indices()[rows[i]] != run || (columns.log_y && value == 0)) continue;
       places.push_back(i);
       x.push_back(frame.reals(columns.x)[rows[i]]);
       y.push_back(columns.log_y ? std::log10(std::fabs(value)) : value);
@@ -92,8 +92,8 @@ std::vector<std::string> head_names(const Results& results, const Frame& frame,
 }
 
 // One row per head: run, x, y, nope, layer, head, name (of outliers), model.
-Table head_points(const Results& results, const PointColumns& columns) {
-  const Frame& frame = results.frame(columns.table);
+Table head_points(const AnalysisResults& results, const PointColumns& columns) {
+  const ResultFrame& frame = results.frame(columns.table);
   const auto& x = frame.reals(columns.x);
   const auto& y = frame.reals(columns.y);
   const auto& layers = frame.integers("layer");
@@ -109,8 +109,8 @@ Table head_points(const Results& results, const PointColumns& columns) {
   const auto names = head_names(results, frame, rows, columns);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto row = rows[i];
-    table.add({as_cell(frame.run()[row]), x[row], y[row], std::int64_t{frame.is_nope(row)},
-               layers[row], heads[row], names[i], results.label(frame.run()[row])});
+    table.add({as_cell(frame.run_indices()[row]), x[row], y[row], std::int64_t{frame.is_nope(row)},
+               layers[row], heads[row], names[i], results.label(frame.run_indices()[row])});
   }
   return table;
 }
@@ -125,7 +125,7 @@ struct ScatterFigure {
 };
 
 // Draws one panel per run; `plot` returns the commands of run i.
-Figure draw_scatter(const Results& results, ScatterFigure scatter,
+Figure draw_scatter(const AnalysisResults& results, ScatterFigure scatter,
                     const std::function<std::string(std::size_t run)>& plot) {
   const bool nope = results.frame(scatter.points.table).any_nope();
   scatter.grid.count = results.runs().size();
@@ -155,14 +155,14 @@ std::string plot_spread(std::size_t run, int mean, double shift, const LegendEnt
 
 }  // namespace
 
-Figure rq_rk_scatter(const Results& results) {
+Figure rq_rk_scatter(const AnalysisResults& results) {
   return draw_scatter(
       results,
       {.title = "Position in queries against position in keys",
        .caption = fmt::format(
            "One point per head: r_q against r_k (with its sign) on the first component. Dashed "
            "lines bound the classes, which look at |r_k|: {}.",
-           bounds_text(results)),
+           taxonomy_bounds_text(results)),
        .points = {"qk", "r_q", "r_k"},
        .grid = {.aspect = 1.25, .x_label = "{/:Italic r}_q", .y_label = "{/:Italic r}_k"},
        .settings = "set xrange [-0.08:1.05]\nset yrange [-1.05:1.05]\n"
@@ -170,7 +170,7 @@ Figure rq_rk_scatter(const Results& results) {
       [&](std::size_t i) { return bound_lines(results.runs()[i]) + plot_heads(i, "$3"); });
 }
 
-Figure bias_vs_separation(const Results& results) {
+Figure bias_vs_separation(const AnalysisResults& results) {
   return draw_scatter(
       results,
       {.title = "Positional bias against separation",
@@ -189,8 +189,8 @@ Figure bias_vs_separation(const Results& results) {
       [](std::size_t i) { return plot_heads(i, "abs($3)"); });
 }
 
-Figure pc_roles(const Results& results) {
-  const Frame& qk = results.frame("qk");
+Figure pc_roles(const AnalysisResults& results) {
+  const ResultFrame& qk = results.frame("qk");
   const auto& pcs = qk.integers("pc");
   Figure figure;
   figure.title = "Position on the first ten components";
@@ -206,8 +206,9 @@ Figure pc_roles(const Results& results) {
     const auto r_k = qk.group_by_run("r_k", take);
     for (std::size_t i = 0; i < r_q.size(); ++i)
       if (!r_q[i].empty() || !r_k[i].empty())
-        figure.data.add({as_cell(i), pc, mean_of(r_q[i]), deviation_of(r_q[i]), mean_of(r_k[i]),
-                         deviation_of(r_k[i]), std::ssize(r_q[i]), results.label(i)});
+        figure.data.add({as_cell(i), pc, mean_of(r_q[i]), standard_deviation_of(r_q[i]),
+                         mean_of(r_k[i]), standard_deviation_of(r_k[i]), std::ssize(r_q[i]),
+                         results.label(i)});
   }
   const PanelGrid grid({.count = results.runs().size(),
                         .top = 0.36,

@@ -38,7 +38,8 @@ const DepthMeasure kDepthMeasures[] = {
 using RunCells = std::map<std::pair<std::size_t, std::int64_t>, std::vector<double>>;  // (run, x)
 
 // One row per cell: x, the run as a row of the map, mean over heads, number of heads, model.
-Table mean_table(const Results& results, const RunCells& cells, const char* x, const char* mean) {
+Table mean_table(const AnalysisResults& results, const RunCells& cells, const char* x,
+                 const char* mean) {
   Table table = empty_table(
       fmt::format("integer {}, integer row, real {}, integer heads, text model", x, mean));
   for (const auto& [place, heads] : cells)
@@ -48,17 +49,17 @@ Table mean_table(const Results& results, const RunCells& cells, const char* x, c
 }
 
 // Mean over the heads in each tenth of the depth.
-Table depth_means(const Results& results, const DepthMeasure& measure) {
-  const Frame& frame = results.frame(measure.table);
+Table depth_means(const AnalysisResults& results, const DepthMeasure& measure) {
+  const ResultFrame& frame = results.frame(measure.table);
   const auto& values = frame.reals(measure.column);
   const auto& layers = frame.integers("layer");
   std::vector<std::int64_t> last(results.runs().size(), 1);  // last layer with a head
   for (std::size_t row = 0; row < frame.rows(); ++row)
-    last[frame.run()[row]] = std::max(last[frame.run()[row]], layers[row]);
+    last[frame.run_indices()[row]] = std::max(last[frame.run_indices()[row]], layers[row]);
   RunCells cells;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
     if (!frame.is_first_component(row) || std::isnan(values[row])) continue;
-    const auto run = frame.run()[row];
+    const auto run = frame.run_indices()[row];
     const auto bin = std::min<std::int64_t>(kDepthBins - 1, kDepthBins * layers[row] / last[run]);
     cells[{run, bin}].push_back(measure.absolute ? std::fabs(values[row]) : values[row]);
   }
@@ -76,7 +77,7 @@ std::string plot_numbered_cells(const std::string& dark) {
              style::kSmall, style::kInk, dark);
 }
 
-double height_of(const Results& results) {
+double height_of(const AnalysisResults& results) {
   return 0.62 + 0.2 * static_cast<double>(results.runs().size());
 }
 
@@ -93,14 +94,14 @@ std::string signed_depth_script(const std::vector<double>& means) {
          plot_numbered_cells(fmt::format("abs($3) > {}", 0.7 * top));
 }
 
-Figure layer_heatmap(const Results& results, const DepthMeasure& measure) {
+Figure layer_heatmap(const AnalysisResults& results, const DepthMeasure& measure) {
   Figure figure;
   figure.data = depth_means(results, measure);
   if (figure.data.rows() == 0) return {};
   figure.title = measure.title;
   figure.width = style::kColumn;
   figure.height = height_of(results) + (measure.to_one ? 0 : 0.16);
-  figure.script = palette(measure.colours) + run_rows(results) +
+  figure.script = palette(measure.colours) + run_axis_commands(results) +
                   "unset colorbox\nunset grid\nunset border\nset xrange [-0.5:9.5]\n"
                   "set xtics ('0' -0.5, '0.2' 1.5, '0.4' 3.5, '0.6' 5.5, '0.8' 7.5, '1' 9.5)\n"
                   "set xlabel 'depth (layer / last layer)' offset 0, 0.3\nset rmargin 2\n";
@@ -124,29 +125,30 @@ Figure layer_heatmap(const Results& results, const DepthMeasure& measure) {
 std::vector<FigureKind> layer_heatmaps() {
   std::vector<FigureKind> kinds;
   for (const auto& measure : kDepthMeasures)
-    kinds.push_back({fmt::format("layer_heatmap_{}", measure.name),
-                     {measure.table},
-                     [&measure](const Results& results) { return layer_heatmap(results, measure); },
-                     Runs::several});
+    kinds.push_back(
+        {fmt::format("layer_heatmap_{}", measure.name),
+         {measure.table},
+         [&measure](const AnalysisResults& results) { return layer_heatmap(results, measure); },
+         RunRequirement::several});
   return kinds;
 }
 
-Figure component_weights(const Results& results) {
+Figure component_weights(const AnalysisResults& results) {
   Figure figure;
   figure.title = "Positional information per dimension";
   figure.caption =
       "How the linear relation of queries to position spreads over the dimensions of a head: R^2 "
       "of each dimension on position, as a share of the head's sum, mean over heads.";
-  const Frame& weights = results.frame("head_component_weights");
+  const ResultFrame& weights = results.frame("head_component_weights");
   const auto& values = weights.reals("component_weight");
   const auto& components = weights.integers("component");
   RunCells cells;
   for (std::size_t row = 0; row < weights.rows(); ++row)
     if (!std::isnan(values[row]))
-      cells[{weights.run()[row], components[row]}].push_back(values[row]);
+      cells[{weights.run_indices()[row], components[row]}].push_back(values[row]);
   figure.data = mean_table(results, cells, "dimension", "mean_share");
   figure.width = style::kColumn;
-  if (results.single()) {
+  if (results.has_single_run()) {
     figure.height = style::kHeight;
     figure.script = fmt::format(
         "set xlabel 'dimension of the head'\nset ylabel 'mean share'\nset yrange [0:*]\n"
@@ -155,7 +157,7 @@ Figure component_weights(const Results& results) {
     return figure;
   }
   figure.height = height_of(results);
-  figure.script = palette(style::kGreens) + run_rows(results) +
+  figure.script = palette(style::kGreens) + run_axis_commands(results) +
                   "set cbrange [0:*]\nunset grid\nunset border\nset autoscale xfix\n"
                   "set xlabel 'dimension of the head' offset 0, 0.3\nset tmargin 1.5\n"
                   "set rmargin 6\n" +

@@ -17,8 +17,8 @@ constexpr char kStackedBars[] =
 
 // Draws the explained variance of PC0 to PC9 of a single run as bars, with the standard deviation
 // over heads.
-Figure explained_variance_of_one(const Results& results) {
-  const Frame& qk = results.frame("qk");
+Figure explained_variance_of_one(const AnalysisResults& results) {
+  const ResultFrame& qk = results.frame("qk");
   const auto& pcs = qk.integers("pc");
   Figure figure;
   figure.data = empty_table("integer pc, real mean, real std, integer heads");
@@ -27,7 +27,7 @@ Figure explained_variance_of_one(const Results& results) {
                             return pcs[row] == pc;
                           }).front();
     if (values.empty()) continue;
-    figure.data.add({pc, mean_of(values), deviation_of(values), std::ssize(values)});
+    figure.data.add({pc, mean_of(values), standard_deviation_of(values), std::ssize(values)});
   }
   figure.title = "Explained variance";
   figure.width = style::kColumn;
@@ -45,17 +45,17 @@ Figure explained_variance_of_one(const Results& results) {
   return figure;
 }
 
-std::string class_caption(const Results& results) {
+std::string class_caption(const AnalysisResults& results) {
   return fmt::format(
       "Classes come from the first component's r_q and |r_k|; the bounds of low and high are {}. "
       "Position-dominated is high in both, Q-positional high in r_q and low in |r_k|, K-positional "
       "the reverse, content-focused low in both, mixed the rest. Heads without a class are not "
       "counted.",
-      bounds_text(results));
+      taxonomy_bounds_text(results));
 }
 
 // Counts the heads of each class. The table has no rows if no head has a class.
-Table class_table(const Frame& heads) {
+Table class_table(const ResultFrame& heads) {
   const auto& classes = heads.texts("class");
   Table table =
       empty_table("integer row, integer heads, integer nope_heads, real fraction, text class");
@@ -96,11 +96,11 @@ std::string plot_class_bars(bool nope) {
 
 }  // namespace
 
-Figure taxonomy_evolution(const Results& results) {
-  const Frame& heads = results.frame("taxonomy");
+Figure taxonomy_evolution(const AnalysisResults& results) {
+  const ResultFrame& heads = results.frame("taxonomy");
   const auto& classes = heads.texts("class");
   const std::vector<double> ones(heads.rows(), 1.0);
-  const auto count_if = [&](const Frame::RowFilter& filter) {
+  const auto count_if = [&](const ResultFrame::RowFilter& filter) {
     std::vector<double> counts;
     for (const auto& group : heads.group_by_run(ones, filter))
       counts.push_back(static_cast<double>(group.size()));
@@ -127,8 +127,8 @@ Figure taxonomy_evolution(const Results& results) {
                     {.legend = legend});
 }
 
-Figure class_counts(const Results& results) {
-  const Frame& heads = results.frame("taxonomy");
+Figure class_counts(const AnalysisResults& results) {
+  const ResultFrame& heads = results.frame("taxonomy");
   const bool nope = heads.any_nope();
   Figure figure;
   figure.data = class_table(heads);
@@ -158,13 +158,13 @@ Figure class_counts(const Results& results) {
   return figure;
 }
 
-Figure explained_variance(const Results& results) {
-  return results.single() ? explained_variance_of_one(results)
-                          : trajectory("explained_variance").make(results);
+Figure explained_variance(const AnalysisResults& results) {
+  return results.has_single_run() ? explained_variance_of_one(results)
+                                  : trajectory_kind("explained_variance").make(results);
 }
 
-Figure variance_decomposition(const Results& results) {
-  const Frame& rotated = results.frame("rotated");
+Figure variance_decomposition(const AnalysisResults& results) {
+  const ResultFrame& rotated = results.frame("rotated");
   const auto a = means_of(rotated.group_by_run("var_frac_a"));
   const auto b = means_of(rotated.group_by_run("var_frac_b"));
   std::vector<double> rest;
@@ -189,26 +189,27 @@ Figure variance_decomposition(const Results& results) {
                     {.legend = legend});
 }
 
-Figure nope_vs_rope(const Results& results) {
-  const Frame& qk = results.frame("qk");
-  const Frame& metrics = results.frame("head_metrics");
+Figure nope_vs_rope(const AnalysisResults& results) {
+  const ResultFrame& qk = results.frame("qk");
+  const ResultFrame& metrics = results.frame("head_metrics");
   RunTable table(results);
   std::vector<Series> signal;
   std::vector<Series> plasticity;
   for (const std::string rope : {"rope", "nope"}) {
     const std::string title = rope == "nope" ? "NoPE" : "RoPE";
     const char* colour = rope == "nope" ? style::kNope : style::kRope;
-    const auto group = [&](const Frame& frame, const char* column) {
+    const auto group = [&](const ResultFrame& frame, const char* column) {
       return frame.group_by_run(column, [&](std::size_t row) {
         return frame.is_first_component(row) && frame.texts("rope")[row] == rope;
       });
     };
     if (std::ranges::any_of(group(qk, "r_q"), [](const auto& heads) { return heads.empty(); }))
-      return nothing_to_draw("a run has only layers of one kind (RoPE or NoPE)");
-    const auto add = [&](const Frame& frame, const char* column, const char* name,
+      return empty_figure("a run has only layers of one kind (RoPE or NoPE)");
+    const auto add = [&](const ResultFrame& frame, const char* column, const char* name,
                          const LegendEntry& look) {
-      return table.add_measure({rope + name, Summary::mean_and_deviation, look, column, rope},
-                               group(frame, column));
+      return table.add_measure(
+          {rope + name, SummaryStatistic::mean_and_deviation, look, column, rope},
+          group(frame, column));
     };
     signal.push_back(add(qk, "r_q", "_r_q", {title + ", {/:Italic r}_q", colour, style::kCircle}));
     signal.push_back(add(qk, "r_k", "_r_k", {title + ", {/:Italic r}_k", colour, style::kSquare}));

@@ -28,7 +28,7 @@ struct ProfileTable {
 
 // Shape (rows of head_profile): number of the bin that all heads of a group share. Bins may be made
 // for each head; where they differ between heads, the shared bins are as wide as the widest bin.
-std::vector<std::int64_t> shared_bins(const PanelGroups& groups, const Frame& frame) {
+std::vector<std::int64_t> shared_bins(const PanelGroups& groups, const ResultFrame& frame) {
   auto numbers = frame.integers(frame.has("bin") ? "bin" : "q_bucket");
   if (!frame.has("bin_low") || !frame.has("bin_high")) return numbers;
   const auto& low = frame.reals("bin_low");
@@ -51,7 +51,7 @@ std::vector<std::int64_t> shared_bins(const PanelGroups& groups, const Frame& fr
 
 // The columns of head_profile that the figure uses; null where the table does not have the column.
 struct ProfileColumns {
-  explicit ProfileColumns(const Frame& frame) {
+  explicit ProfileColumns(const ResultFrame& frame) {
     const auto error = profile_error_column(frame);
     columns = {&frame.reals("position"), &frame.reals("ap"),
                error.empty() ? nullptr : &frame.reals(error),
@@ -79,8 +79,9 @@ struct ProfilePoint {
   double ap_free() const { return mean_of(values[3]); }
 };
 
-void add_mean_lines(const Results& results, const PanelGroups& groups, ProfileTable& profiles) {
-  const Frame& frame = results.frame("head_profile");
+void add_mean_lines(const AnalysisResults& results, const PanelGroups& groups,
+                    ProfileTable& profiles) {
+  const ResultFrame& frame = results.frame("head_profile");
   const ProfileColumns columns(frame);
   const auto numbers = shared_bins(groups, frame);
   std::map<std::pair<std::size_t, std::int64_t>, ProfilePoint> bins;  // (group, bin)
@@ -101,8 +102,9 @@ void add_mean_lines(const Results& results, const PanelGroups& groups, ProfileTa
 }
 
 // Adds a line of at most kMostPoints points for every head.
-void add_head_lines(const Results& results, const PanelGroups& groups, ProfileTable& profiles) {
-  const Frame& frame = results.frame("head_profile");
+void add_head_lines(const AnalysisResults& results, const PanelGroups& groups,
+                    ProfileTable& profiles) {
+  const ResultFrame& frame = results.frame("head_profile");
   const ProfileColumns columns(frame);
   const auto& layers = frame.integers("layer");
   const auto& heads = frame.heads();
@@ -111,8 +113,9 @@ void add_head_lines(const Results& results, const PanelGroups& groups, ProfileTa
   std::int64_t line = 0;
   for (std::size_t first = 0, last = 0; first < frame.rows(); first = last, ++line) {
     std::vector<std::size_t> rows;
-    for (last = first; last < frame.rows() && frame.run()[last] == frame.run()[first] &&
-                       layers[last] == layers[first] && heads[last] == heads[first];
+    for (last = first;
+         last < frame.rows() && frame.run_indices()[last] == frame.run_indices()[first] &&
+         layers[last] == layers[first] && heads[last] == heads[first];
          ++last)
       if (columns.is_valid(last)) rows.push_back(last);
     const auto group = groups.of_row[first];
@@ -126,7 +129,8 @@ void add_head_lines(const Results& results, const PanelGroups& groups, ProfileTa
       profiles.last[group] = place;
       profiles.table.add({as_cell(group), line, point.position(), point.ap(), kNan, kNan,
                           point.ap_free(), layers[first], heads[first],
-                          results.label(frame.run()[first]), groups.groups[group].attention});
+                          results.label(frame.run_indices()[first]),
+                          groups.groups[group].attention});
     }
   }
 }
@@ -155,8 +159,8 @@ std::string plot_profiles(const ProfileTable& profiles, std::size_t group) {
 
 }  // namespace
 
-Figure plasticity_profile(const Results& results) {
-  const Frame& frame = results.frame("head_profile");
+Figure plasticity_profile(const AnalysisResults& results) {
+  const ResultFrame& frame = results.frame("head_profile");
   const PanelGroups groups(results, frame);
   ProfileTable profiles;
   profiles.table = empty_table(

@@ -23,7 +23,7 @@ struct DistanceBins {
   std::vector<std::int64_t> number;  // (rows)
   std::vector<double> width;         // (groups): width of the widest bin
 
-  DistanceBins(const PanelGroups& groups, const Frame& frame, const std::string& axis)
+  DistanceBins(const PanelGroups& groups, const ResultFrame& frame, const std::string& axis)
       : width(groups.groups.size(), 0) {
     const auto& low = frame.reals(axis + "_low");
     const auto& high = frame.reals(axis + "_high");
@@ -49,7 +49,7 @@ using CellPlace = std::array<std::int64_t, 3>;  // group, column, row
 
 // Mean over the pairs of all heads of a group, cell by cell. Cells of a head are weighted by the
 // pairs they represent, not by the pairs that were sampled.
-std::map<CellPlace, PairMean> pooled_pairs(const PanelGroups& groups, const Frame& frame,
+std::map<CellPlace, PairMean> pooled_pairs(const PanelGroups& groups, const ResultFrame& frame,
                                            const char* value,
                                            const std::vector<std::int64_t>& x_bins,
                                            const std::vector<std::int64_t>& y_bins) {
@@ -130,7 +130,8 @@ struct PairMap {
 };
 
 // Draws one panel per head group.
-Figure draw_pair_map(const Results& results, const PanelGroups& groups, const PairMap& map) {
+Figure draw_pair_map(const AnalysisResults& results, const PanelGroups& groups,
+                     const PairMap& map) {
   const auto& cells = map.cells;
   const PairAxis& x = map.x;
   const PairAxis& y = map.y;
@@ -181,8 +182,8 @@ Figure draw_pair_map(const Results& results, const PanelGroups& groups, const Pa
 
 }  // namespace
 
-Figure plasticity_heatmap(const Results& results) {
-  const Frame& frame = results.frame("pair_heatmap");
+Figure plasticity_heatmap(const AnalysisResults& results) {
+  const ResultFrame& frame = results.frame("pair_heatmap");
   const PanelGroups groups(results, frame);
   const DistanceBins keys(groups, frame, "key_distance");
   const DistanceBins queries(groups, frame, "query_distance");
@@ -216,8 +217,8 @@ Figure plasticity_heatmap(const Results& results) {
         largest_by_group(groups, frame, "query_distance_high"), 3}});
 }
 
-Figure bucket_heatmap(const Results& results) {
-  const Frame& frame = results.frame("head_bucket_plasticity");
+Figure bucket_heatmap(const AnalysisResults& results) {
+  const ResultFrame& frame = results.frame("head_bucket_plasticity");
   const PanelGroups groups(results, frame);
   const auto sums = pooled_pairs(groups, frame, "ap_bucket", frame.integers("k_bucket"),
                                  frame.integers("q_bucket"));

@@ -18,7 +18,7 @@ namespace qkscope {
 namespace {
 
 // Appends the runs of a table that `runs` does not have yet, in order of appearance.
-void collect_runs(const Table& table, std::vector<Run>& runs) {
+void collect_runs(const Table& table, std::vector<ResultRun>& runs) {
   const auto* model = table.find("model");
   if (!model || model->type != Table::Type::text) return;
   const auto* phase = table.find("phase");
@@ -26,8 +26,9 @@ void collect_runs(const Table& table, std::vector<Run>& runs) {
   for (std::size_t row = 0; row < model->texts.size(); ++row) {
     const std::string& label = model->texts[row];
     if (!runs.empty() && runs.back().label == label) continue;
-    if (std::ranges::any_of(runs, [&](const Run& run) { return run.label == label; })) continue;
-    Run run;
+    if (std::ranges::any_of(runs, [&](const ResultRun& run) { return run.label == label; }))
+      continue;
+    ResultRun run;
     run.label = label;
     run.order = std::ssize(runs);
     if (phase && phase->type == Table::Type::text) run.phase = phase->texts[row];
@@ -85,17 +86,17 @@ std::string attention_title(const std::string& kind) {
 
 }  // namespace
 
-const Table::Column& Frame::column(std::string_view name, Table::Type type) const {
+const Table::Column& ResultFrame::column(std::string_view name, Table::Type type) const {
   return column_of(table_, path_, name, type);
 }
 
-const std::vector<std::int64_t>& Frame::integers(std::string_view name) const {
+const std::vector<std::int64_t>& ResultFrame::integers(std::string_view name) const {
   if (columns_with_nulls_.contains(name))
     bad_input("{}: empty fields in the column '{}' of integers", path_, name);
   return integers_with_gaps(name);
 }
 
-std::vector<double> Frame::numbers(std::string_view name) const {
+std::vector<double> ResultFrame::numbers(std::string_view name) const {
   const auto* found = table_.find(name);
   if (!found || found->type == Table::Type::text) return reals(name);  // throws
   std::vector<double> values;
@@ -103,16 +104,17 @@ std::vector<double> Frame::numbers(std::string_view name) const {
   return values;
 }
 
-bool Frame::any_nope() const {
+bool ResultFrame::any_nope() const {
   return std::ranges::count(texts("rope"), "nope") > 0;
 }
 
-const std::string& Frame::attention(std::size_t row) const {
+const std::string& ResultFrame::attention(std::size_t row) const {
   static const std::string kUnknown;
   return has("attention") ? texts("attention")[row] : kUnknown;
 }
 
-RunGroups Frame::group_by_run(const std::vector<double>& values, const RowFilter& filter) const {
+RunGroups ResultFrame::group_by_run(const std::vector<double>& values,
+                                    const RowFilter& filter) const {
   RunGroups groups(run_count_);
   for (std::size_t row = 0; row < rows(); ++row)
     if (!std::isnan(values[row]) && (!filter || filter(row)))
@@ -120,7 +122,7 @@ RunGroups Frame::group_by_run(const std::vector<double>& values, const RowFilter
   return groups;
 }
 
-Results::Results(std::string folder, FigureChoices choices)
+AnalysisResults::AnalysisResults(std::string folder, FigureChoices choices)
     : folder_(std::move(folder)), choices_(std::move(choices)) {
   if (!is_folder(folder_)) bad_input("{}: there is no such folder", folder_);
   bool any = false;
@@ -139,12 +141,12 @@ Results::Results(std::string folder, FigureChoices choices)
         "{}: no result tables (qk.parquet, rotated.parquet, head_metrics.parquet ...); expected "
         "the folder that 'qkscope analyze --out' or 'qkscope sweep' wrote",
         folder_);
-  std::ranges::stable_sort(runs_, {}, &Run::order);
+  std::ranges::stable_sort(runs_, {}, &ResultRun::order);
   metadata_ = read_run_metadata(folder_, runs_);
   read_intervals();
 }
 
-void Results::read_intervals() {
+void AnalysisResults::read_intervals() {
   if (!has("errors")) return;
   const Table table = read_parquet_table(path("errors"));
   const auto column = [&](const char* name, Table::Type type) -> const Table::Column& {
@@ -156,38 +158,38 @@ void Results::read_intervals() {
   const auto& high = column("high", Table::Type::real).reals;
   const auto* model = table.find("model");
   for (std::size_t row = 0; row < quantity.size(); ++row) {
-    const auto run = find_run(model ? model->texts[row] : single() ? runs_[0].label : "");
+    const auto run = find_run(model ? model->texts[row] : has_single_run() ? runs_[0].label : "");
     if (!run || std::isnan(low[row]) || std::isnan(high[row])) continue;
     intervals_[{*run, quantity[row], heads[row]}] = {low[row], high[row]};
   }
 }
 
-std::optional<Interval> Results::interval(std::size_t run, const std::string& quantity,
-                                          const std::string& heads) const {
+std::optional<Interval> AnalysisResults::interval(std::size_t run, const std::string& quantity,
+                                                  const std::string& heads) const {
   const auto found = intervals_.find({run, quantity, heads});
   if (found == intervals_.end()) return std::nullopt;
   return found->second;
 }
 
-std::string Results::label(std::size_t run) const {
+std::string AnalysisResults::label(std::size_t run) const {
   return one_line(runs_[run].label);
 }
 
-std::string Results::title(std::size_t run) const {
+std::string AnalysisResults::title(std::size_t run) const {
   return one_line(runs_[run].title);
 }
 
-bool Results::has(const std::string& table) const {
+bool AnalysisResults::has(const std::string& table) const {
   return path_exists(path(table));
 }
 
-std::optional<std::size_t> Results::find_run(const std::string& label) const {
+std::optional<std::size_t> AnalysisResults::find_run(const std::string& label) const {
   for (std::size_t i = 0; i < runs_.size(); ++i)
     if (runs_[i].label == label) return i;
   return std::nullopt;
 }
 
-const Frame& Results::frame(const std::string& name) const {
+const ResultFrame& AnalysisResults::frame(const std::string& name) const {
   auto& frame = frames_[name];
   if (frame) return *frame;
   Table table =
@@ -202,15 +204,15 @@ const Frame& Results::frame(const std::string& name) const {
     if (!run) bad_input("{}: model '{}' is in no other table; analyse again", path(name), label);
     run_of_row.push_back(*run);
   }
-  frame =
-      std::make_unique<Frame>(std::move(table), path(name), std::move(run_of_row), runs_.size());
+  frame = std::make_unique<ResultFrame>(std::move(table), path(name), std::move(run_of_row),
+                                        runs_.size());
   return *frame;
 }
 
-PanelGroups::PanelGroups(const Results& results, const Frame& frame) {
+PanelGroups::PanelGroups(const AnalysisResults& results, const ResultFrame& frame) {
   std::vector<std::set<std::string>> kinds(results.runs().size());
   for (std::size_t row = 0; row < frame.rows(); ++row)
-    kinds[frame.run()[row]].insert(frame.attention(row));
+    kinds[frame.run_indices()[row]].insert(frame.attention(row));
   std::map<std::pair<std::size_t, std::string>, std::size_t> places;
   for (std::size_t run = 0; run < kinds.size(); ++run) {
     const auto& title = results.runs()[run].title;
@@ -220,13 +222,13 @@ PanelGroups::PanelGroups(const Results& results, const Frame& frame) {
       if (kinds[run].size() == 1)
         groups.push_back({run, "", title});
       else
-        groups.push_back(
-            {run, kind,
-             results.single() ? attention_title(kind) : fmt::format("{}, {}", title, kind)});
+        groups.push_back({run, kind,
+                          results.has_single_run() ? attention_title(kind)
+                                                   : fmt::format("{}, {}", title, kind)});
     }
   }
   for (std::size_t row = 0; row < frame.rows(); ++row)
-    of_row.push_back(places.at({frame.run()[row], frame.attention(row)}));
+    of_row.push_back(places.at({frame.run_indices()[row], frame.attention(row)}));
 }
 
 std::string PanelGroups::note() const {
@@ -235,14 +237,14 @@ std::string PanelGroups::note() const {
   return split ? " Heads of different attention kinds have panels of their own." : "";
 }
 
-std::string profile_error_column(const Frame& profile) {
+std::string profile_error_column(const ResultFrame& profile) {
   for (const char* column : {"se", "stderr"})
     if (profile.has(column)) return column;
   return "";
 }
 
-std::string bounds_text(const Results& results) {
-  const Run& first = results.runs().front();
+std::string taxonomy_bounds_text(const AnalysisResults& results) {
+  const ResultRun& first = results.runs().front();
   for (const auto& run : results.runs())
     if (run.high != first.high || run.low != first.low)
       return "the low and high bound that each run was analysed with";
@@ -254,7 +256,7 @@ std::vector<double> absolute(std::vector<double> values) {
   return values;
 }
 
-std::vector<double> largest_by_group(const PanelGroups& groups, const Frame& frame,
+std::vector<double> largest_by_group(const PanelGroups& groups, const ResultFrame& frame,
                                      const std::string& column) {
   std::vector<double> largest(groups.groups.size(), kNan);
   const auto& values = frame.reals(column);

@@ -21,7 +21,7 @@
 
 namespace qkscope {
 
-struct Run {
+struct ResultRun {
   std::string label;  // value of the column "model"
   std::string phase;  // empty for a single analysis
   std::int64_t order = 0;
@@ -39,7 +39,7 @@ struct SweepMetadata {
 
 // Completes `runs`, whose label, phase and order are set, from runs.json, summary.json and
 // timings.json in `folder`.
-SweepMetadata read_run_metadata(const std::string& folder, std::vector<Run>& runs);
+SweepMetadata read_run_metadata(const std::string& folder, std::vector<ResultRun>& runs);
 
 // Returns the label as figures show it: the last component of a path, the repository name of a
 // folder in the Hub cache, any other label unchanged.
@@ -58,12 +58,13 @@ bool same_model(std::string_view x, std::string_view y);
 using RunGroups = std::vector<std::vector<double>>;
 
 // A result table with the run index of every row.
-class Frame {
+class ResultFrame {
  public:
   using RowFilter = std::function<bool(std::size_t row)>;
 
   // `run_of_row` has shape (rows) and counts from 0 to run_count - 1.
-  Frame(Table table, std::string path, std::vector<std::size_t> run_of_row, std::size_t run_count)
+  ResultFrame(Table table, std::string path, std::vector<std::size_t> run_of_row,
+              std::size_t run_count)
       : table_(std::move(table)),
         path_(std::move(path)),
         run_(std::move(run_of_row)),
@@ -74,7 +75,9 @@ class Frame {
   }
 
   std::size_t rows() const { return run_.size(); }
-  const std::vector<std::size_t>& run() const { return run_; }  // (rows): index into Results::runs
+  const std::vector<std::size_t>& run_indices() const {
+    return run_;
+  }  // (rows): index into AnalysisResults::runs
   bool has(std::string_view column) const { return table_.find(column) != nullptr; }
 
   // Each accessor throws a bad-input error if the column is missing or has a different type.
@@ -134,17 +137,17 @@ struct Interval {
   double high = 0;
 };
 
-class Results {
+class AnalysisResults {
  public:
   // Opens a folder with at least one table of `qkscope analyze` or `qkscope sweep`. Throws a
   // bad-input error if there is none.
-  explicit Results(std::string folder, FigureChoices choices = {});
+  explicit AnalysisResults(std::string folder, FigureChoices choices = {});
 
   const std::string& folder() const { return folder_; }
   const FigureChoices& choices() const { return choices_; }
   const std::string& name() const { return metadata_.name; }
-  const std::vector<Run>& runs() const { return runs_; }  // sorted by Run::order
-  bool single() const { return runs_.size() == 1; }
+  const std::vector<ResultRun>& runs() const { return runs_; }  // sorted by ResultRun::order
+  bool has_single_run() const { return runs_.size() == 1; }
   // Label and title of a run as one line of text, for CSV cells and captions.
   std::string label(std::size_t run) const;
   std::string title(std::size_t run = 0) const;
@@ -152,7 +155,7 @@ class Results {
   bool has(const std::string& table) const;
   // Reads the table on first use and keeps the heads that FigureChoices::attention selects. Throws
   // if the table does not exist.
-  const Frame& frame(const std::string& table) const;
+  const ResultFrame& frame(const std::string& table) const;
 
   // Returns the 95 % confidence interval of a mean over heads from errors.parquet, or nullopt.
   // `heads` is "all", "rope" or "nope".
@@ -167,10 +170,10 @@ class Results {
   std::string folder_;
   FigureChoices choices_;
   SweepMetadata metadata_;
-  std::vector<Run> runs_;
+  std::vector<ResultRun> runs_;
   std::map<std::tuple<std::size_t, std::string, std::string>, Interval>
       intervals_;  // by run, quantity and heads
-  mutable std::map<std::string, std::unique_ptr<Frame>> frames_;
+  mutable std::map<std::string, std::unique_ptr<ResultFrame>> frames_;
 };
 
 // Heads that one panel of a figure may average: one run and one attention kind, because sliding
@@ -186,23 +189,23 @@ struct PanelGroups {
   std::vector<PanelGroup> groups;
   std::vector<std::size_t> of_row;  // (rows): index into groups
 
-  PanelGroups(const Results& results, const Frame& frame);
+  PanelGroups(const AnalysisResults& results, const ResultFrame& frame);
   // Caption sentence for a table in which some run has more than one attention kind, else "".
   std::string note() const;
 };
 
 // Name of the column of head_profile with the standard error over texts: "se", or "stderr" in older
 // results; empty where the table has neither.
-std::string profile_error_column(const Frame& profile);
+std::string profile_error_column(const ResultFrame& profile);
 
 // "0.3 and 0.7", or a sentence if the taxonomy bounds differ between runs.
-std::string bounds_text(const Results& results);
+std::string taxonomy_bounds_text(const AnalysisResults& results);
 
 std::vector<double> absolute(std::vector<double> values);
 
 // Returns the largest value of a column in each group of heads, or 1 for a group without values.
 // Figures use the maxima as axis limits.
-std::vector<double> largest_by_group(const PanelGroups& groups, const Frame& frame,
+std::vector<double> largest_by_group(const PanelGroups& groups, const ResultFrame& frame,
                                      const std::string& column);
 
 // Returns the indices of up to `count` outliers of a scatter plot, farthest first. The distance of

@@ -26,7 +26,7 @@ struct Phase {
 };
 
 // Returns the phases of training. Names are broken into lines that fit an axis of this width.
-std::vector<Phase> phases_of(const Results& results, double inches) {
+std::vector<Phase> phases_of(const AnalysisResults& results, double inches) {
   std::vector<Phase> phases;
   const auto& runs = results.runs();
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -62,7 +62,7 @@ std::string phase_names(const std::vector<Phase>& phases) {
 }
 
 // gnuplot ticks "'TITLE' PLACE, ..." with the run i at i * step.
-std::string run_titles(const Results& results, int step) {
+std::string run_titles(const AnalysisResults& results, int step) {
   std::string tics;
   int place = 0;
   for (const auto& run : results.runs()) {
@@ -75,7 +75,8 @@ std::string run_titles(const Results& results, int step) {
 
 // Horizontal axis with run i at x = i: range, dashed lines between phases, and optionally run
 // titles below (`labels`) and phase names above (`phase_labels`).
-std::string run_axis(const Results& results, double inches, bool labels, bool phase_labels) {
+std::string run_axis(const AnalysisResults& results, double inches, bool labels,
+                     bool phase_labels) {
   const auto& runs = results.runs();
   std::string text = fmt::format("set xrange [-0.5:{}]\n", static_cast<double>(runs.size()) - 0.5);
   if (labels)
@@ -95,7 +96,7 @@ std::string run_axis(const Results& results, double inches, bool labels, bool ph
 }
 
 // Height in inches of the phase names above an axis that is `inches` wide.
-double phases_height(const Results& results, double inches) {
+double phases_height(const AnalysisResults& results, double inches) {
   const auto phases = phases_of(results, inches);
   if (phases.size() < 2) return 0.08;
   std::size_t most = 1;
@@ -104,7 +105,7 @@ double phases_height(const Results& results, double inches) {
 }
 
 // Height in inches of the run titles below run_axis().
-double run_labels_height(const Results& results) {
+double run_labels_height(const AnalysisResults& results) {
   if (results.runs().size() <= 3) return 0.3;
   double longest = 0;
   for (const auto& run : results.runs())
@@ -150,7 +151,7 @@ std::vector<double> of_each(const RunGroups& groups, const Statistic& statistic)
 
 }  // namespace
 
-std::string run_rows(const Results& results) {
+std::string run_axis_commands(const AnalysisResults& results) {
   return fmt::format("set yrange [{}:0.5]\nset ytics ({}) scale 0 font ',{}'\n",
                      0.5 - static_cast<double>(results.runs().size()), run_titles(results, -1),
                      style::kSmall);
@@ -228,10 +229,11 @@ Series RunTable::add_measure(const RunMeasure& measure, const RunGroups& groups)
     return fmt::format("${}", add(measure.name + ending, of_each(groups, statistic)));
   };
   Series series{measure.look, "", "", ""};
-  if (measure.summary == Summary::mean || measure.summary == Summary::mean_and_deviation) {
+  if (measure.summary == SummaryStatistic::mean ||
+      measure.summary == SummaryStatistic::mean_and_deviation) {
     series.middle = series.low = series.high = add_column("_mean", mean_of);
-    const auto deviation = add_column("_std", deviation_of);
-    if (measure.summary == Summary::mean_and_deviation) {
+    const auto deviation = add_column("_std", standard_deviation_of);
+    if (measure.summary == SummaryStatistic::mean_and_deviation) {
       series.low = fmt::format("{} - {}", series.middle, deviation);
       series.high = fmt::format("{} + {}", series.middle, deviation);
     }
@@ -240,7 +242,7 @@ Series RunTable::add_measure(const RunMeasure& measure, const RunGroups& groups)
     series.low = add_column("_q25", quantile(0.25));
     series.high = add_column("_q75", quantile(0.75));
     const auto mean = add_column("_mean", mean_of);
-    if (measure.summary == Summary::mean_and_quartiles) series.middle = mean;
+    if (measure.summary == SummaryStatistic::mean_and_quartiles) series.middle = mean;
   }
   add_column("_heads", [](const auto& group) { return static_cast<double>(group.size()); });
   add_interval(measure, series);

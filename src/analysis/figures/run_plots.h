@@ -12,7 +12,7 @@
 namespace qkscope {
 
 // Returns a vertical axis on which run i is at y = -i, so that the first run is at the top.
-std::string run_rows(const Results& results);
+std::string run_axis_commands(const AnalysisResults& results);
 
 // Scale factor of an axis and the matching unit in gnuplot markup, "10^{-3} per token".
 struct AxisUnit {
@@ -61,11 +61,11 @@ struct TrajectoryLayout {
 };
 
 // How a measure over the heads of a run is summarised: the value of its line and its band.
-enum class Summary { mean, mean_and_deviation, mean_and_quartiles, median_and_quartiles };
+enum class SummaryStatistic { mean, mean_and_deviation, mean_and_quartiles, median_and_quartiles };
 
 struct RunMeasure {
   std::string name;  // the columns of the CSV are NAME_mean and so on
-  Summary summary;
+  SummaryStatistic summary;
   LegendEntry look;
   std::string quantity;       // quantity of the interval in errors.parquet
   std::string heads = "all";  // heads of the interval: "all", "rope" or "nope"
@@ -74,7 +74,7 @@ struct RunMeasure {
 // The CSV of a figure over runs: one row per run with summaries of measures over its heads.
 class RunTable {
  public:
-  explicit RunTable(const Results& results) : results_(results) {}
+  explicit RunTable(const AnalysisResults& results) : results_(results) {}
 
   // Adds a column with one number per run and returns its 1-based index.
   int add(const std::string& name, std::vector<double> values);
@@ -100,7 +100,7 @@ class RunTable {
   void add_interval(const RunMeasure& measure, Series& series);
   Table table() const;
 
-  const Results& results_;
+  const AnalysisResults& results_;
   std::vector<Column> columns_;
   bool bars_ = false;
 };

@@ -44,14 +44,14 @@ std::string text_at(const Json& json, const char* pointer) {
 }
 
 // The family named in the sweep file takes precedence over the family derived from a name.
-std::string family_from(const Run& run) {
+std::string family_from(const ResultRun& run) {
   if (auto family = text_at(run.facts, "/family"); !family.empty()) return family;
   for (const char* pointer : {"/summary/capture/model", "/config/model/name"})
     if (const auto model = text_at(run.facts, pointer); !model.empty()) return family_of(model);
   return family_of(run.label);
 }
 
-void read_taxonomy_bounds(Run& run) {
+void read_taxonomy_bounds(ResultRun& run) {
   const auto read = [&](const char* pointer, double& bound) {
     if (const Json found = value_at(run.facts, pointer); found.is_number()) bound = found;
   };
@@ -60,7 +60,7 @@ void read_taxonomy_bounds(Run& run) {
 }
 
 // Merges the run's entry in runs.json with the summary.json and timings.json of its results.
-Json facts_of(const Run& run, const Json& entries, const std::string& folder) {
+Json facts_of(const ResultRun& run, const Json& entries, const std::string& folder) {
   Json facts = {{"label", run.label}, {"phase", run.phase}, {"order", run.order}};
   std::string own = folder;
   for (const auto& entry : entries) {
@@ -76,7 +76,7 @@ Json facts_of(const Run& run, const Json& entries, const std::string& folder) {
 
 }  // namespace
 
-SweepMetadata read_run_metadata(const std::string& folder, std::vector<Run>& runs) {
+SweepMetadata read_run_metadata(const std::string& folder, std::vector<ResultRun>& runs) {
   SweepMetadata metadata;
   Json entries = Json::array();
   if (const std::string list = folder + "/runs.json"; path_exists(list)) {
@@ -92,7 +92,7 @@ SweepMetadata read_run_metadata(const std::string& folder, std::vector<Run>& run
     read_taxonomy_bounds(run);
   }
   for (const auto& entry : entries)
-    if (entry.is_object() && std::ranges::none_of(runs, [&](const Run& run) {
+    if (entry.is_object() && std::ranges::none_of(runs, [&](const ResultRun& run) {
           return run.label == text_at(entry, "/label");
         }))
       metadata.runs_without_rows.push_back(entry);

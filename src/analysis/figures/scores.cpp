@@ -42,7 +42,7 @@ Table read_score_table(const std::string& path) {
 }
 
 // Returns the index of the run with one of these names as its label or title, or nullopt.
-std::optional<std::size_t> find_run_named(const Results& results,
+std::optional<std::size_t> find_run_named(const AnalysisResults& results,
                                           const std::vector<std::string>& names) {
   for (std::size_t i = 0; i < results.runs().size(); ++i) {
     const auto& run = results.runs()[i];
@@ -53,7 +53,8 @@ std::optional<std::size_t> find_run_named(const Results& results,
 }
 
 // Reads the scores of the runs whose drop is known. Sets with fewer than kFewestRuns are dropped.
-std::vector<BenchmarkScores> read_benchmark_scores(const Results& results, const std::string& path,
+std::vector<BenchmarkScores> read_benchmark_scores(const AnalysisResults& results,
+                                                   const std::string& path,
                                                    const std::vector<double>& drops) {
   const Table table = read_score_table(path);
   const auto models = score_texts(table, "model");
@@ -97,7 +98,7 @@ struct ScorePoints {
   bool bars = false;
 };
 
-ScorePoints score_points(const Results& results, const std::vector<BenchmarkScores>& sets,
+ScorePoints score_points(const AnalysisResults& results, const std::vector<BenchmarkScores>& sets,
                          const std::vector<double>& drops) {
   ScorePoints points;
   points.table = empty_table(
@@ -149,14 +150,14 @@ std::string plot_scores(std::size_t panel, const ScorePoints& points,
 
 }  // namespace
 
-Figure ap_drop_vs_score(const Results& results) {
+Figure ap_drop_vs_score(const AnalysisResults& results) {
   const auto& path = results.choices().scores;
-  if (path.empty()) return nothing_to_draw("it needs scores: --scores FILE.csv");
-  const Frame& metrics = results.frame("head_metrics");
+  if (path.empty()) return empty_figure("it needs scores: --scores FILE.csv");
+  const ResultFrame& metrics = results.frame("head_metrics");
   const auto drops = means_of(metrics.group_by_run("ap_drop"));
   const auto sets = read_benchmark_scores(results, path, drops);
   if (sets.empty())
-    return nothing_to_draw(
+    return empty_figure(
         fmt::format("{} has no score of {} or more of these runs", path, kFewestRuns));
   ScorePoints points = score_points(results, sets, drops);
   std::vector<LegendEntry> legend;

@@ -55,7 +55,7 @@ std::string shortened(std::string_view text, std::size_t characters) {
   std::string result;
   std::size_t index = 0;
   for (std::size_t at = 0; at < whole.size(); ++index) {
-    const auto size = utf8::length(whole[at]);
+    const auto size = utf8::sequence_length(whole[at]);
     if (index == head) result += "…";
     if (index < head || index >= count - tail) result += whole.substr(at, size);
     at += size;
@@ -63,7 +63,7 @@ std::string shortened(std::string_view text, std::size_t characters) {
   return result;
 }
 
-double round_step(double range, int wanted) {
+double nice_tick_step(double range, int wanted) {
   if (!(range > 0)) return 1;
   const double rough = range / wanted;
   const double power = std::pow(10, std::floor(std::log10(rough)));
@@ -73,7 +73,7 @@ double round_step(double range, int wanted) {
 }
 
 double integer_step(double range, int wanted) {
-  return std::max(1.0, round_step(range, wanted));
+  return std::max(1.0, nice_tick_step(range, wanted));
 }
 
 bool is_in_thousands(double step) {

@@ -27,7 +27,7 @@ std::string one_line(std::string_view text);
 
 // Returns the step of 1, 2 or 5 times a power of ten that divides `range` into about `wanted`
 // steps.
-double round_step(double range, int wanted);
+double nice_tick_step(double range, int wanted);
 
 // Returns the step between ticks of an axis of integers, such as token positions: at least 1.
 double integer_step(double range, int wanted);

@@ -37,7 +37,7 @@ struct Trajectory {
   const char* title;
   const char* caption;
   std::vector<PanelSpec> panels;
-  Summary summary;
+  SummaryStatistic summary;
   TrajectoryLayout layout = {};
   bool whiskers = false;  // points with whiskers instead of lines with bands
   const char* null_note = "";
@@ -61,7 +61,7 @@ const std::vector<Trajectory> kTrajectories = {
        kCorrelationRange,
        {{"qk", "r_q", {"queries, {/:Italic r}_q", style::kQuery, style::kCircle}, "r_q_null"},
         {"qk", "r_k", {"keys, {/:Italic r}_k", style::kKey, style::kSquare}, "r_k_null"}}}},
-     Summary::mean_and_deviation,
+     SummaryStatistic::mean_and_deviation,
      {},
      false,
      " Dotted lines: mean |r| that positions without relation to the vectors would give."},
@@ -75,7 +75,7 @@ const std::vector<Trajectory> kTrajectories = {
          .column = "explained_variance",
          .name = "pc0",
          .quantity = "pc0_variance"}}}},
-     Summary::mean_and_deviation},
+     SummaryStatistic::mean_and_deviation},
     {"rotation_trajectory",
      "Planar rotation over training",
      "Per run: |r_k_a| (correlation of keys with position along a), separation_strength, "
@@ -87,7 +87,7 @@ const std::vector<Trajectory> kTrajectories = {
       {"separation", kShareRange, {{"rotated", "separation_strength"}}},
       {"mean bias", kFreeRange, {{"rotated", "bias_strength"}}, "per token"},
       {"variance in plane", kShareRange, {{"rotated", "plane_var_fraction"}}}},
-     Summary::mean_and_quartiles,
+     SummaryStatistic::mean_and_quartiles,
      {.panel_height = 1.35, .columns = 2},
      false,
      " Dotted line: mean |r_k_a| after shuffling positions."},
@@ -101,7 +101,7 @@ const std::vector<Trajectory> kTrajectories = {
        kFreeRange,
        {{"rotated", "bias_strength"}},
        "per token"}},
-     Summary::mean_and_quartiles,
+     SummaryStatistic::mean_and_quartiles,
      {.panel_height = 1.15}},
     {"plasticity_trajectory",
      "Plasticity at the beginning and the end of the context",
@@ -118,7 +118,7 @@ const std::vector<Trajectory> kTrajectories = {
        "set yrange [*<0:*]\nset ytics autofreq\n",
        {{"rotated", "bias_strength"}},
        "per token"}},
-     Summary::mean,
+     SummaryStatistic::mean,
      {.panel_height = 1.35}},
     {"drift_correlations",
      "Correlation with position along the drift",
@@ -129,7 +129,7 @@ const std::vector<Trajectory> kTrajectories = {
        kCorrelationRange,
        {{"rotated", "r_q_a", {"queries", style::kQuery, style::kCircle}, "r_q_a_null"},
         {"rotated", "r_k_a", {"keys", style::kKey, style::kSquare}, "r_k_a_null"}}}},
-     Summary::mean_and_quartiles,
+     SummaryStatistic::mean_and_quartiles,
      {},
      true,
      " Dotted lines: mean |r| after shuffling positions."},
@@ -138,7 +138,7 @@ const std::vector<Trajectory> kTrajectories = {
      "bias_strength = mu_q_a alpha_k: how much a key's score changes per token of its position, "
      "for the mean query. Mean over heads, whiskers from the lower to the upper quartile.",
      {{"mean bias", "set yrange [*<0:*]\n", {{"rotated", "bias_strength"}}, "per token"}},
-     Summary::mean_and_quartiles,
+     SummaryStatistic::mean_and_quartiles,
      {},
      true},
     {"slope_ratio",
@@ -155,12 +155,12 @@ const std::vector<Trajectory> kTrajectories = {
          .divisor = "alpha_q",
          .name = "slope_ratio",
          .quantity = "signed_slope_ratio_median"}}}},
-     Summary::median_and_quartiles,
+     SummaryStatistic::median_and_quartiles,
      {},
      true}};
 
 // Shape (rows). Values of a line; NaN where its divisor is 0.
-std::vector<double> line_values(const Frame& frame, const LineSpec& line) {
+std::vector<double> line_values(const ResultFrame& frame, const LineSpec& line) {
   auto values = frame.reals(line.column);
   if (line.absolute) values = absolute(std::move(values));
   if (std::string_view(line.divisor).empty()) return values;
@@ -170,17 +170,18 @@ std::vector<double> line_values(const Frame& frame, const LineSpec& line) {
   return values;
 }
 
-RunGroups group_heads(const Frame& frame, const std::vector<double>& values) {
+RunGroups group_heads(const ResultFrame& frame, const std::vector<double>& values) {
   return frame.group_by_run(values, [&](std::size_t row) { return frame.is_first_component(row); });
 }
 
 // Adds the CSV columns of one panel to `table` and its plotted series to `all_series`.
-TrajectoryPanel make_panel(const Results& results, const Trajectory& figure, const PanelSpec& panel,
-                           RunTable& table, std::vector<Series>& all_series) {
+TrajectoryPanel make_panel(const AnalysisResults& results, const Trajectory& figure,
+                           const PanelSpec& panel, RunTable& table,
+                           std::vector<Series>& all_series) {
   std::vector<Series> series;
   RunGroups groups;  // of all lines
   for (const auto& line : panel.lines) {
-    const Frame& frame = results.frame(line.table);
+    const ResultFrame& frame = results.frame(line.table);
     const auto of_line = group_heads(frame, line_values(frame, line));
     const std::string name =
         line.name ? line.name : (line.absolute ? "abs_" : "") + std::string(line.column);
@@ -191,7 +192,7 @@ TrajectoryPanel make_panel(const Results& results, const Trajectory& figure, con
   all_series.insert(all_series.end(), series.begin(), series.end());
   std::string below;
   for (const auto& line : panel.lines) {
-    const Frame& frame = results.frame(line.table);
+    const ResultFrame& frame = results.frame(line.table);
     if (!frame.has(line.null_column)) continue;
     const auto null = group_heads(frame, frame.reals(line.null_column));
     below += fmt::format("  data using 1:{} with lines lw 0.9 dt 3 lc rgb '{}', \\\n",
@@ -212,7 +213,7 @@ TrajectoryPanel make_panel(const Results& results, const Trajectory& figure, con
               std::ranges::all_of(groups, [](const auto& group) { return group.empty(); })};
 }
 
-Figure draw_trajectory(const Results& results, const Trajectory& row) {
+Figure draw_trajectory(const AnalysisResults& results, const Trajectory& row) {
   RunTable table(results);
   std::vector<Series> series;
   std::vector<TrajectoryPanel> panels;
@@ -232,7 +233,7 @@ Figure draw_trajectory(const Results& results, const Trajectory& row) {
 
 }  // namespace
 
-FigureKind trajectory(std::string_view name) {
+FigureKind trajectory_kind(std::string_view name) {
   const auto row = std::ranges::find(kTrajectories, name, &Trajectory::name);
   QKSCOPE_ASSERT(row != kTrajectories.end());
   std::set<std::string> tables;
@@ -240,8 +241,8 @@ FigureKind trajectory(std::string_view name) {
     for (const auto& line : panel.lines) tables.insert(line.table);
   return {row->name,
           {tables.begin(), tables.end()},
-          [row](const Results& results) { return draw_trajectory(results, *row); },
-          Runs::several};
+          [row](const AnalysisResults& results) { return draw_trajectory(results, *row); },
+          RunRequirement::several};
 }
 
 }  // namespace qkscope

@@ -90,8 +90,8 @@ double nearest_to(double omega, const std::vector<double>& frequencies) {
 
 }  // namespace
 
-Complement complement_of(const PooledMoments& pooled, std::span<const double> a,
-                         std::span<const double> b, std::int64_t wanted) {
+OrthogonalComplement complement_of(const PooledMoments& pooled, std::span<const double> a,
+                                   std::span<const double> b, std::int64_t wanted) {
   const auto dim = pooled.scatter.rows;
   if (dim < 3) return {};
   // Two Householder reflections map a and b to the first two axes. The remaining block of the
@@ -110,7 +110,8 @@ Complement complement_of(const PooledMoments& pooled, std::span<const double> a,
     for (std::int64_t j = 0; j < dim - 2; ++j)
       rest(i, j) = 0.5 * (turned(i + 2, j + 2) + turned(j + 2, i + 2));
   Eigenpairs eigen = leading_eigenpairs(rest, std::min(wanted, dim - 2));
-  Complement complement{std::move(eigen.values), Matrix(std::min(wanted, dim - 2), dim), 0};
+  OrthogonalComplement complement{std::move(eigen.values), Matrix(std::min(wanted, dim - 2), dim),
+                                  0};
   for (double& variance : complement.variance) variance = std::max(0.0, variance);
   for (std::int64_t i = 0; i < complement.axes.rows; ++i)
     std::copy(eigen.vectors.row(i), eigen.vectors.row(i) + dim - 2, complement.axes.row(i) + 2);
@@ -124,7 +125,7 @@ Complement complement_of(const PooledMoments& pooled, std::span<const double> a,
 }
 
 std::vector<ComplementPair> complement_shares(const PooledMoments& pooled,
-                                              const Complement& complement,
+                                              const OrthogonalComplement& complement,
                                               const RotationOptions& options) {
   const auto pairs = std::min<std::int64_t>(options.pairs, complement.axes.rows / 2);
   if (pairs == 0) return {};  // heads of two dimensions have no complement

@@ -12,7 +12,7 @@
 
 namespace qkscope {
 
-struct Complement {
+struct OrthogonalComplement {
   std::vector<double> variance;  // (dim - 2) sums of squares, descending
   Matrix axes;                   // (.., dim), orthonormal, orthogonal to a and b
   // Largest |correlation| with position over axes that span the complement. Nonzero only because of
@@ -21,19 +21,19 @@ struct Complement {
 };
 
 // Returns up to `wanted` principal axes of the pooled rows after projecting out `a` and `b`.
-Complement complement_of(const PooledMoments& pooled, std::span<const double> a,
-                         std::span<const double> b, std::int64_t wanted);
+OrthogonalComplement complement_of(const PooledMoments& pooled, std::span<const double> a,
+                                   std::span<const double> b, std::int64_t wanted);
 
 // Inputs to the search for planes in which rows rotate with position.
 struct PlaneSearch {
-  FrequencySearch& frequencies;  // for the positions of all queries, then all keys
-  const PlaneUnits& units;       // directions of the same rows, in the order of `frequencies`
+  FrequencySearch& frequencies;   // for the positions of all queries, then all keys
+  const PlaneUnitVectors& units;  // directions of the same rows, in the order of `frequencies`
 };
 
 // Planes spanned by axes 2i and 2i+1, with the numbers that follow from moments: variance shares,
 // and separability 0.5 where queries and keys have the same mean. Other fields are NaN.
 std::vector<ComplementPair> complement_shares(const PooledMoments& pooled,
-                                              const Complement& complement,
+                                              const OrthogonalComplement& complement,
                                               const RotationOptions& options);
 
 // Fills the fields of the planes that need rows: angle_r, omega, separability. `axes` has two axes

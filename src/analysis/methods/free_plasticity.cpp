@@ -26,7 +26,7 @@ struct ChosenText {
 // per column: (dim, queries + padding).
 class BinQueries {
  public:
-  void take(const FreeSource& source, std::size_t bin);
+  void take(const ModelFreeSource& source, std::size_t bin);
 
   std::int64_t size() const { return size_; }
   const FloatMatrix& columns() const { return columns_; }
@@ -43,7 +43,7 @@ class BinQueries {
   std::vector<std::int64_t> others_;  // (groups)
 };
 
-void BinQueries::take(const FreeSource& source, std::size_t bin) {
+void BinQueries::take(const ModelFreeSource& source, std::size_t bin) {
   const SortedQueries& queries = source.queries;
   const auto& rows = queries.rows_of_bin[bin];
   const auto dim = queries.vectors.cols;
@@ -90,7 +90,7 @@ struct BinSums {
 class FreeProfile {
  public:
   // `eligible`: keys before each bin.
-  FreeProfile(const FreeSource& source, const PlasticityOptions& options,
+  FreeProfile(const ModelFreeSource& source, const PlasticityOptions& options,
               const EligibleKeys& eligible)
       : source_(source),
         options_(options),
@@ -106,7 +106,7 @@ class FreeProfile {
   std::int64_t add_pairs();
   void take_bits(std::int64_t first, std::int64_t second);
 
-  const FreeSource& source_;
+  const ModelFreeSource& source_;
   const PlasticityOptions& options_;
   const EligibleKeys& eligible_;
   int groups_;
@@ -266,8 +266,8 @@ double gaussian_without(const PairGroups& pairs, std::size_t points, std::size_t
 
 }  // namespace
 
-void add_free_profile(const FreeSource& source, const PlasticityOptions& options,
-                      PlasticityResult& result) {
+void add_model_free_profile(const ModelFreeSource& source, const PlasticityOptions& options,
+                            PlasticityResult& result) {
   const auto& modelled = source.model.side.points.bin;
   const auto bins = source.bins.size();
   std::optional<EligibleKeys> at_bins;  // only needed if some bins have no model

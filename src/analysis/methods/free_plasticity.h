@@ -12,7 +12,7 @@
 
 namespace qkscope {
 
-struct FreeSource {
+struct ModelFreeSource {
   const SortedQueries& queries;
   const ProfileModel& model;  // its slopes shift queries to the centre of their bin
   std::span<const QueryBin> bins;
@@ -27,8 +27,8 @@ struct FreeSource {
 // and Gaussian replicates are known. All pairs of a bin are compared if its texts have at most
 // options.free_keys keys. Otherwise a seeded sample of texts is compared, and the mean Gaussian
 // plasticity of the same texts serves as control variate: ap_free = ap + mean(free - Gaussian).
-void add_free_profile(const FreeSource& source, const PlasticityOptions& options,
-                      PlasticityResult& result);
+void add_model_free_profile(const ModelFreeSource& source, const PlasticityOptions& options,
+                            PlasticityResult& result);
 
 // 4 n / (n - 1) p (1 - p) with p = k / n: unbiased for 4 p (1 - p) of the population. `product`:
 // k (n - k), or its sum over pairs of keys.

@@ -21,7 +21,7 @@ void centre_positions(CentredRows& rows) {
   }
 }
 
-std::vector<double> mean_of(const Rows& rows) {
+std::vector<double> mean_of(const RowsView& rows) {
   const auto dim = static_cast<std::size_t>(rows.dim);
   std::vector<double> mean(dim);
   add_rows(rows.vectors.data(), rows.size(), mean);
@@ -29,7 +29,7 @@ std::vector<double> mean_of(const Rows& rows) {
   return mean;
 }
 
-CentredRows with_means(const Rows& source) {
+CentredRows with_means(const RowsView& source) {
   const auto dim = static_cast<std::size_t>(source.dim);
   QKSCOPE_ASSERT(source.size() > 0 && source.vectors.size() == dim * source.position.size());
   CentredRows rows;
@@ -72,12 +72,12 @@ GroupSums sum_group(const CentredRows& rows, std::span<const std::int64_t> membe
 
 }  // namespace
 
-Rows rows_of(const HeadRows& rows) {
+RowsView rows_of(const HeadRows& rows) {
   return {rows.head_dim,   rows.vectors, rows.position,
           rows.example_id, rows.bucket,  rows.example_key};
 }
 
-CentredRows centre(const Rows& source) {
+CentredRows centre(const RowsView& source) {
   CentredRows rows = with_means(source);
   std::vector<std::int64_t> all(static_cast<std::size_t>(rows.size()));
   std::iota(all.begin(), all.end(), std::int64_t{0});
@@ -88,7 +88,7 @@ CentredRows centre(const Rows& source) {
   return rows;
 }
 
-GroupedRows centre_groups(const Rows& source, const TextGroups& texts) {
+GroupedRows centre_groups(const RowsView& source, const TextGroups& texts) {
   GroupedRows result{with_means(source), {}};
   CentredRows& rows = result.rows;
   std::vector<std::vector<std::int64_t>> members(static_cast<std::size_t>(texts.size()));
@@ -143,7 +143,7 @@ double CentredProjection::operator()(std::int64_t i) const {
 
 std::vector<double> CentredProjection::of_all() const {
   std::vector<double> along(static_cast<std::size_t>(rows_.size()));
-  dots(rows_.source.vectors.data(), rows_.size(), direction_, along.data());
+  row_dot_products(rows_.source.vectors.data(), rows_.size(), direction_, along.data());
   for (double& x : along) x -= of_mean_;
   return along;
 }

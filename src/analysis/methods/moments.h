@@ -13,7 +13,7 @@ namespace qkscope {
 class TextGroups;
 
 // Non-owning view of a head's rows. All spans have the same number of rows.
-struct Rows {
+struct RowsView {
   int dim = 0;
   std::span<const float> vectors;             // (rows, dim)
   std::span<const std::int32_t> position;     // (rows)
@@ -28,7 +28,7 @@ struct Rows {
 };
 
 // Returns a view of the rows of a head file. The file must outlive the view.
-Rows rows_of(const HeadRows& rows);
+RowsView rows_of(const HeadRows& rows);
 
 // First and second central moments of rows of one kind (queries or keys) and of their positions.
 // Moments around each kind's own mean can be pooled by addition without cancellation.
@@ -46,10 +46,10 @@ struct Moments {
 
 // Rows with their moments.
 struct CentredRows : Moments {
-  Rows source;
+  RowsView source;
 };
 
-CentredRows centre(const Rows& rows);
+CentredRows centre(const RowsView& rows);
 
 // Sums over the rows of one group of texts, around the means of all rows.
 struct GroupSums {
@@ -67,7 +67,7 @@ struct GroupedRows {
 };
 
 // Like centre(), and also sums by group of texts, in one pass over the rows.
-GroupedRows centre_groups(const Rows& rows, const TextGroups& texts);
+GroupedRows centre_groups(const RowsView& rows, const TextGroups& texts);
 
 // Returns the moments of the rows outside the group.
 Moments without(const Moments& all, const GroupSums& group);

@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kRowsPerDimension = 4;
 
 // Rows sorted by text and position, so that draws do not depend on the order in the file.
-std::vector<std::size_t> canonical_order(const Rows& rows) {
+std::vector<std::size_t> canonical_order(const RowsView& rows) {
   std::vector<std::size_t> order(static_cast<std::size_t>(rows.size()));
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) {
@@ -107,9 +107,9 @@ class NullOf {
 
 }  // namespace
 
-PositionNull shuffled_positions(const CentredRows& queries, const CentredRows& keys,
-                                const PooledMoments& pooled, const RotationResult& observed,
-                                const RotationOptions& options) {
+PositionNull sample_position_null(const CentredRows& queries, const CentredRows& keys,
+                                  const PooledMoments& pooled, const RotationResult& observed,
+                                  const RotationOptions& options) {
   if (options.null_draws <= 0) return {};
   const Matrix of_queries = null_sums(queries, options.null_draws, options.seed * 2);
   const Matrix of_keys = null_sums(keys, options.null_draws, options.seed * 2 + 1);

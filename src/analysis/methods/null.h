@@ -9,8 +9,8 @@ namespace qkscope {
 
 // Shuffles positions among queries and among keys, refits a and computes the correlations along a,
 // options.null_draws times with options.seed. The result does not depend on row order.
-PositionNull shuffled_positions(const CentredRows& queries, const CentredRows& keys,
-                                const PooledMoments& pooled, const RotationResult& observed,
-                                const RotationOptions& options);
+PositionNull sample_position_null(const CentredRows& queries, const CentredRows& keys,
+                                  const PooledMoments& pooled, const RotationResult& observed,
+                                  const RotationOptions& options);
 
 }  // namespace qkscope

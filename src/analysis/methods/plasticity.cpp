@@ -78,7 +78,7 @@ void take_profile(std::span<const QueryBin> bins, const QueryPoints& points,
 }
 
 // Keys sorted by text and profile bin. Reuses the bucket order if bins ascend in it.
-SortedKeys sort_by_bin(const Rows& keys, const ProfileGrid& grid, SortedKeys by_bucket) {
+SortedKeys sort_by_bin(const RowsView& keys, const ProfileGrid& grid, SortedKeys by_bucket) {
   if (grid.bins == 0) return by_bucket;
   bool ascending = true;
   for (std::size_t i = 0; i < by_bucket.bin.size(); ++i) {
@@ -129,12 +129,13 @@ PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const Cent
       profile_model(model, bins, buckets, rows ? &*rows : nullptr, texts.size(), options);
   const SortedKeys by_bucket = sort_keys(keys.source, keys.source.bucket);
   const SortedKeys by_bin = sort_by_bin(keys.source, grid, by_bucket);
-  const FloatMatrix turned_keys = turned_rows<float>(keys, model, by_bin.row);
+  const FloatMatrix turned_keys = rotated_rows<float>(keys, model, by_bin.row);
   const KeyTile all_keys(turned_keys);
   const EligibleKeys eligible(by_bin, profile.side.points, options.sliding_window);
-  auto tables = pair_tables({all_keys, keys, model, by_bucket, by_bin, linear_at_buckets(model),
-                             profile.side, eligible, buckets, texts, result.profile_context},
-                            options);
+  auto tables =
+      pair_tables({all_keys, keys, model, by_bucket, by_bin, linear_queries_at_buckets(model),
+                   profile.side, eligible, buckets, texts, result.profile_context},
+                  options);
   result.table = std::move(tables.buckets);
   result.ap_overall = mean_of_table(result.table);
   take_profile(bins, profile.side.points, tables.profile, result);
@@ -143,8 +144,8 @@ PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const Cent
       result.profile_without = profile_without_groups(
           {*rows, profile, bins, all_keys, by_bin, eligible, texts, tables.profile.groups},
           options);
-    add_free_profile({*rows, profile, bins, all_keys, by_bin, eligible, texts, tables.profile},
-                     options, result);
+    add_model_free_profile(
+        {*rows, profile, bins, all_keys, by_bin, eligible, texts, tables.profile}, options, result);
   }
   summarise_profile(options, result);
   result.heatmap = std::move(tables.profile.heatmap);

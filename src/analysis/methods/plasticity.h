@@ -18,7 +18,7 @@ PlasticityResult plasticity_of_model(const QueryModel& model, const PlasticityOp
 // A fitted query model with the positions of its queries and, if available, their rows.
 struct ModelledQueries {
   QueryModel model;
-  Rows positions;                       // distinct positions and their buckets; no vectors
+  RowsView positions;                   // distinct positions and their buckets; no vectors
   std::span<const std::int64_t> times;  // (positions): number of queries at each position
   std::int64_t count = 0;               // number of queries
   const CentredRows* rows = nullptr;    // null: no ap_free and no replicates

@@ -9,10 +9,11 @@
 namespace qkscope {
 namespace {
 
-std::int64_t context_of(const Rows& queries, const Rows& keys, const BucketRanges& buckets) {
+std::int64_t context_of(const RowsView& queries, const RowsView& keys,
+                        const BucketRanges& buckets) {
   std::int64_t end = 1;
   std::int32_t last_bucket = 0;
-  for (const Rows* rows : {&queries, &keys})
+  for (const RowsView* rows : {&queries, &keys})
     for (std::size_t i = 0; i < rows->position.size(); ++i) {
       end = std::max(end, rows->position[i] + std::int64_t{1});
       last_bucket = std::max(last_bucket, rows->bucket[i]);
@@ -20,7 +21,7 @@ std::int64_t context_of(const Rows& queries, const Rows& keys, const BucketRange
   return buckets.equal_size() > 0 ? std::max(end, buckets.range(last_bucket).end) : end;
 }
 
-int bins_for(const Rows& queries, std::int64_t used, std::int64_t context,
+int bins_for(const RowsView& queries, std::int64_t used, std::int64_t context,
              const BucketRanges& buckets) {
   const auto most = static_cast<int>(std::min<std::int64_t>(kMostBinsUnasked, context));
   const double wanted = static_cast<double>(used) / kQueriesPerBin;
@@ -53,7 +54,7 @@ void check_profile_options(const PlasticityOptions& options) {
                 edges[i - 1]);
 }
 
-ProfileGrid profile_grid(const Rows& queries, const Rows& keys, const BucketRanges& buckets,
+ProfileGrid profile_grid(const RowsView& queries, const RowsView& keys, const BucketRanges& buckets,
                          std::int64_t used, const PlasticityOptions& options) {
   ProfileGrid grid;
   grid.context = options.context > 0 ? options.context : context_of(queries, keys, buckets);
@@ -64,14 +65,14 @@ ProfileGrid profile_grid(const Rows& queries, const Rows& keys, const BucketRang
   return grid;
 }
 
-std::vector<std::int32_t> profile_bins_of(const ProfileGrid& grid, const Rows& rows) {
+std::vector<std::int32_t> profile_bins_of(const ProfileGrid& grid, const RowsView& rows) {
   if (grid.bins == 0) return {rows.bucket.begin(), rows.bucket.end()};
   std::vector<std::int32_t> bins;
   for (const auto position : rows.position) bins.push_back(grid.bin(position));
   return bins;
 }
 
-std::vector<QueryBin> query_bins(const ProfileGrid& grid, const Rows& queries,
+std::vector<QueryBin> query_bins(const ProfileGrid& grid, const RowsView& queries,
                                  const BucketRanges& buckets, std::span<const std::int64_t> times) {
   const DistinctNumbers bins(profile_bins_of(grid, queries));
   const DistinctNumbers in_buckets(queries.bucket);

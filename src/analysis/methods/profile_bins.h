@@ -33,11 +33,11 @@ void check_profile_options(const PlasticityOptions& options);
 // that has rows (equal buckets) or after the last row. The number of bins is chosen for about 50 of
 // the `used` queries per bin, at most 1,024 bins: a whole number of bins per bucket if buckets are
 // equal, else at least one bin per bucket with queries, and never more than one bin per token.
-ProfileGrid profile_grid(const Rows& queries, const Rows& keys, const BucketRanges& buckets,
+ProfileGrid profile_grid(const RowsView& queries, const RowsView& keys, const BucketRanges& buckets,
                          std::int64_t used, const PlasticityOptions& options);
 
 // Returns the bin of each row.
-std::vector<std::int32_t> profile_bins_of(const ProfileGrid& grid, const Rows& rows);
+std::vector<std::int32_t> profile_bins_of(const ProfileGrid& grid, const RowsView& rows);
 
 // A bin of query positions with at least one query.
 struct QueryBin {
@@ -53,7 +53,7 @@ struct QueryBin {
 
 // Returns the bins that have queries, ascending. `times` (rows): number of queries at each row;
 // empty: one each.
-std::vector<QueryBin> query_bins(const ProfileGrid& grid, const Rows& queries,
+std::vector<QueryBin> query_bins(const ProfileGrid& grid, const RowsView& queries,
                                  const BucketRanges& buckets,
                                  std::span<const std::int64_t> times = {});
 

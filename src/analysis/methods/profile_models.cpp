@@ -21,9 +21,9 @@ void append_column(std::span<const double> mean, std::span<const double> varianc
 
 // Mean alpha + beta t with constant variance: z is linear in t, so interpolating between two
 // columns is exact.
-QuerySide linear_side(const QueryModel& model, std::span<const double> position,
-                      std::span<const std::int32_t> number) {
-  QuerySide side;
+QueryModelPoints linear_side(const QueryModel& model, std::span<const double> position,
+                             std::span<const std::int32_t> number) {
+  QueryModelPoints side;
   if (position.empty()) return side;
   const double low = position.front();
   const double high = position.back();
@@ -37,7 +37,7 @@ QuerySide linear_side(const QueryModel& model, std::span<const double> position,
   return side;
 }
 
-QuerySide linear_at_bins(const QueryModel& model, std::span<const QueryBin> bins) {
+QueryModelPoints linear_at_bins(const QueryModel& model, std::span<const QueryBin> bins) {
   std::vector<double> position;
   std::vector<std::int32_t> number;
   for (const auto& bin : bins) {
@@ -50,8 +50,8 @@ QuerySide linear_at_bins(const QueryModel& model, std::span<const QueryBin> bins
 // One column per bucket that has a variance. The drift coordinate is that of the linear model at
 // the bucket's mean position; mean and variance of the other coordinates are those of the bucket's
 // queries.
-QuerySide bucket_side(const QueryModel& model, std::span<const QueryBin> bins) {
-  QuerySide side;
+QueryModelPoints bucket_side(const QueryModel& model, std::span<const QueryBin> bins) {
+  QueryModelPoints side;
   std::vector<std::int32_t> numbers;
   for (const auto& bucket : model.buckets) {
     if (bucket.variance.empty()) continue;
@@ -72,9 +72,9 @@ QuerySide bucket_side(const QueryModel& model, std::span<const QueryBin> bins) {
 
 // Means and variances of buckets, interpolated between their mean positions. The variance due to
 // drift within the bucket is subtracted from the variance along the drift axis.
-QuerySide interpolated_buckets(const QueryModel& model, std::span<const QueryBin> bins,
-                               const BucketRanges& buckets) {
-  QuerySide side;
+QueryModelPoints interpolated_buckets(const QueryModel& model, std::span<const QueryBin> bins,
+                                      const BucketRanges& buckets) {
+  QueryModelPoints side;
   std::vector<double> position;
   for (const auto& bucket : model.buckets) {
     if (bucket.variance.empty()) continue;
@@ -174,7 +174,7 @@ void take_covariances(const SortedQueries& queries, std::span<const FitWindow> w
 
 SortedQueries sort_queries(const CentredRows& queries, const QueryModel& model,
                            const ProfileGrid& grid, const TextGroups& texts) {
-  const Rows& source = queries.source;
+  const RowsView& source = queries.source;
   const DistinctNumbers bins(profile_bins_of(grid, source));
   std::vector<std::int64_t> order(static_cast<std::size_t>(queries.size()));
   std::iota(order.begin(), order.end(), std::int64_t{0});
@@ -184,7 +184,7 @@ SortedQueries sort_queries(const CentredRows& queries, const QueryModel& model,
   });
   SortedQueries sorted;
   sorted.rows_of_bin.resize(bins.numbers.size());
-  sorted.vectors = turned_rows<float>(queries, model, order);
+  sorted.vectors = rotated_rows<float>(queries, model, order);
   for (const auto row : order) {
     const auto at = static_cast<std::size_t>(row);
     sorted.rows_of_bin[static_cast<std::size_t>(bins.place[at])].push_back(
@@ -239,7 +239,7 @@ ColumnFits ProfileModel::fits_without(int group) const {
   return result;
 }
 
-QuerySide linear_at_buckets(const QueryModel& model) {
+QueryModelPoints linear_queries_at_buckets(const QueryModel& model) {
   std::vector<double> position;
   std::vector<std::int32_t> number;
   for (const auto& bucket : model.buckets) {

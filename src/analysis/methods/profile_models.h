@@ -38,7 +38,7 @@ LocalKnots local_knots(std::span<const QueryBin> bins, const BucketRanges& bucke
 
 // A query model at the bins of the profile, and the fits used for its jackknife replicates.
 struct ProfileModel {
-  QuerySide side;
+  QueryModelPoints side;
   std::optional<GroupedFits> fits;  // fits of the columns; empty without rows
   std::optional<GroupedFits> line;  // fits of the drift coordinate; only for `bucket`
   Matrix slope;                     // (knots, dim): slopes of the local fits; empty without rows
@@ -55,6 +55,6 @@ ProfileModel profile_model(const QueryModel& model, std::span<const QueryBin> bi
                            const PlasticityOptions& options);
 
 // The linear model at every bucket's mean position, for the bucket table.
-QuerySide linear_at_buckets(const QueryModel& model);
+QueryModelPoints linear_queries_at_buckets(const QueryModel& model);
 
 }  // namespace qkscope

@@ -115,7 +115,7 @@ void describe_b(const Moments& queries, const Moments& keys, const PooledMoments
 // Largest |correlation| with position over b and the complement. Skips b if its variance is
 // rounding error.
 double residual_correlation(const PooledMoments& pooled, std::span<const double> b,
-                            const Complement& complement) {
+                            const OrthogonalComplement& complement) {
   const double variance = quadratic_form(pooled.scatter, b);
   if (variance <= 1e-20 * trace(pooled.scatter)) return complement.position_r;
   const double r = dot(pooled.cross_scatter, b) / std::sqrt(variance * pooled.position_scatter);
@@ -165,14 +165,14 @@ void without_separation(RotationResult& result) {
   result.undefined = nothing.undefined;
 }
 
-// Complement with axes for options.pairs planes, at least one.
-Complement complement_for(const PooledMoments& pooled, const RotationResult& result,
-                          const RotationOptions& options) {
+// OrthogonalComplement with axes for options.pairs planes, at least one.
+OrthogonalComplement complement_for(const PooledMoments& pooled, const RotationResult& result,
+                                    const RotationOptions& options) {
   return complement_of(pooled, result.a, result.b, 2 * std::max<std::int64_t>(1, options.pairs));
 }
 
 // Fills the complement's fields that follow from moments.
-void describe_complement(const PooledMoments& pooled, const Complement& complement,
+void describe_complement(const PooledMoments& pooled, const OrthogonalComplement& complement,
                          const RotationOptions& options, RotationResult& result) {
   result.residual_pos_r = residual_correlation(pooled, result.b, complement);
   if (complement.axes.rows >= 2) {
@@ -183,7 +183,7 @@ void describe_complement(const PooledMoments& pooled, const Complement& compleme
 }
 
 // Sums the variance of the active planes and keeps their axes.
-void sum_active(const Complement& complement, RotationResult& result) {
+void sum_active(const OrthogonalComplement& complement, RotationResult& result) {
   if (result.complement.empty()) return;
   result.active_variance = result.active_variance_total = 0;
   for (std::size_t i = 0; i < result.complement.size(); ++i) {
@@ -204,12 +204,12 @@ std::vector<const float*> rows_in_order(const CentredRows& queries, const Centre
   std::size_t next = 0;
   for (const CentredRows* side : {&queries, &keys})
     for (std::int64_t i = 0; i < side->size(); ++i)
-      rows[order.places()[next++]] = side->source.vectors.data() + i * side->dim();
+      rows[order.sorted_ranks()[next++]] = side->source.vectors.data() + i * side->dim();
   return rows;
 }
 
 // Axes of the first `planes` planes, two per plane.
-Matrix axes_of(const Complement& complement, std::size_t planes) {
+Matrix axes_of(const OrthogonalComplement& complement, std::size_t planes) {
   Matrix axes(2 * static_cast<std::int64_t>(planes), complement.axes.cols);
   std::copy_n(complement.axes.data.begin(), axes.data.size(), axes.data.begin());
   return axes;
@@ -237,7 +237,8 @@ RotationResult drift_and_separation(const Moments& queries, const Moments& keys,
   return result;
 }
 
-FrequencySearch& RotationMemory::search(std::vector<std::int32_t> positions, FrequencyBand band) {
+FrequencySearch& RotationWorkspace::search(std::vector<std::int32_t> positions,
+                                           FrequencyBand band) {
   const bool same =
       search_ && band.low == band_.low && band.high == band_.high && positions == positions_;
   if (!same) {
@@ -258,25 +259,25 @@ RotationResult rotation_from_moments(const Moments& queries, const Moments& keys
 
 RotationResult planar_rotation(const CentredRows& queries, const CentredRows& keys,
                                const PooledMoments& pooled, const RotationOptions& options,
-                               RotationMemory* memory) {
+                               RotationWorkspace* memory) {
   auto result = drift_and_separation(queries, keys, pooled, options);
   if (result.a.empty()) return result;
-  result.null = shuffled_positions(queries, keys, pooled, result, options);
+  result.null = sample_position_null(queries, keys, pooled, result, options);
   std::vector<std::int32_t> positions(queries.source.position.begin(),
                                       queries.source.position.end());
   positions.insert(positions.end(), keys.source.position.begin(), keys.source.position.end());
-  RotationMemory own;
-  RotationMemory& used = memory ? *memory : own;
+  RotationWorkspace own;
+  RotationWorkspace& used = memory ? *memory : own;
   FrequencySearch& search = used.search(std::move(positions), band_of(options));
-  Complement complement;
+  OrthogonalComplement complement;
   if (!result.b.empty()) {
     complement = complement_for(pooled, result, options);
     describe_complement(pooled, complement, options, result);
   }
   const Matrix axes = axes_of(complement, result.complement.size());
-  PlaneUnits& units = used.units();
+  PlaneUnitVectors& units = used.units();
   units.project(axes, result.a, rows_in_order(queries, keys, search.order()), pooled.mean);
-  const auto wave = search.best_sinusoid(units.on_line());
+  const auto wave = search.best_sinusoid(units.line_projections());
   result.omega = wave.omega;
   result.omega_r_squared = wave.r_squared;
   if (!result.complement.empty())

@@ -26,15 +26,15 @@ RotationResult rotation_from_moments(const Moments& queries, const Moments& keys
 
 // Buffers of the plane search that are reused from head to head, and precomputed tables that depend
 // only on positions, which the heads of a layer share.
-class RotationMemory {
+class RotationWorkspace {
  public:
-  PlaneUnits& units() { return units_; }
+  PlaneUnitVectors& units() { return units_; }
   // Returns the frequency search for these positions; rebuilds it only when positions or band
   // change.
   FrequencySearch& search(std::vector<std::int32_t> positions, FrequencyBand band);
 
  private:
-  PlaneUnits units_;
+  PlaneUnitVectors units_;
   std::vector<std::int32_t> positions_;
   FrequencyBand band_;
   std::optional<FrequencySearch> search_;
@@ -43,6 +43,6 @@ class RotationMemory {
 // Full analysis from rows. `memory` may be null.
 RotationResult planar_rotation(const CentredRows& queries, const CentredRows& keys,
                                const PooledMoments& pooled, const RotationOptions& options,
-                               RotationMemory* memory = nullptr);
+                               RotationWorkspace* memory = nullptr);
 
 }  // namespace qkscope

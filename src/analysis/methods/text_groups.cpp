@@ -4,9 +4,9 @@
 
 namespace qkscope {
 
-TextGroups::TextGroups(const Rows& queries, const Rows& keys) {
+TextGroups::TextGroups(const RowsView& queries, const RowsView& keys) {
   std::vector<std::int64_t> texts;
-  for (const Rows* rows : {&queries, &keys})
+  for (const RowsView* rows : {&queries, &keys})
     for (std::size_t i = 0; i < rows->position.size(); ++i) texts.push_back(rows->example(i));
   *this = of_texts(std::move(texts));
 }

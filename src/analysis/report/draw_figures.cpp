@@ -68,15 +68,15 @@ void check_draw_options(const DrawOptions& options) {
             fmt::join(names, ", "));
 }
 
-Figure make_figure(const FigureKind& kind, const Results& results) {
+Figure make_figure(const FigureKind& kind, const AnalysisResults& results) {
   for (const auto& table : kind.tables) {
-    if (!results.has(table)) return nothing_to_draw(fmt::format("there is no {}.parquet", table));
+    if (!results.has(table)) return empty_figure(fmt::format("there is no {}.parquet", table));
     if (results.frame(table).rows() == 0)
-      return nothing_to_draw(fmt::format("{}.parquet has no rows", table));
+      return empty_figure(fmt::format("{}.parquet has no rows", table));
   }
   Figure figure = kind.make(results);
   if (figure.missing.empty() && figure.data.rows() == 0)
-    return nothing_to_draw("none of its numbers exists");
+    return empty_figure("none of its numbers exists");
   return figure;
 }
 
@@ -116,7 +116,7 @@ bool all_files_exist(const DrawOptions& options, const Drawn& drawn) {
 }
 
 // Returns everything that figures depend on: program version, options and checksums of input files.
-Json drawing_inputs(const DrawOptions& options, const Results& results) {
+Json drawing_inputs(const DrawOptions& options, const AnalysisResults& results) {
   Json files = Json::object();
   for (const auto& name : names_in(options.results))
     if (name.ends_with(".parquet")) add_file(options.results + "/" + name, files);
@@ -153,17 +153,17 @@ std::optional<Drawn> find_earlier_drawing(const DrawOptions& options, const Json
 }
 
 // Makes every figure that the options ask for; figures without data go to drawn.left_out.
-std::vector<NamedFigure> make_figures(const DrawOptions& options, const Results& results,
+std::vector<NamedFigure> make_figures(const DrawOptions& options, const AnalysisResults& results,
                                       Drawn& drawn) {
   std::vector<NamedFigure> figures;
   for (const auto& kind : figure_kinds()) {
     const bool asked_for = options.only == kind.name;
     if (!options.only.empty() && !asked_for) continue;
-    if (!asked_for && kind.runs == Runs::several && results.single()) {
+    if (!asked_for && kind.runs == RunRequirement::several && results.has_single_run()) {
       drawn.of_several.push_back(kind.name);
       continue;
     }
-    if (kind.runs == Runs::one && !results.single()) {
+    if (kind.runs == RunRequirement::one && !results.has_single_run()) {
       if (!asked_for) continue;
       bad_input("no figure '{}': it is of one run, and {} has {}; give the folder of one of them",
                 kind.name, options.results, results.runs().size());
@@ -197,8 +197,8 @@ void draw_all(const std::vector<NamedFigure>& figures, const std::string& folder
 
 Drawn draw_results(const DrawOptions& options) {
   check_draw_options(options);
-  const Results results(options.results,
-                        {options.components, options.head, options.scores, options.attention});
+  const AnalysisResults results(
+      options.results, {options.components, options.head, options.scores, options.attention});
   const bool record = options.only.empty() && !options.again;
   Json inputs;
   if (record) {

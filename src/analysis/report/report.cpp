@@ -83,14 +83,14 @@ Json figures_json(const std::vector<NamedFigure>& figures, const std::string& pi
   return list;
 }
 
-std::string report_title(const Results& results) {
+std::string report_title(const AnalysisResults& results) {
   if (!results.name().empty()) return results.name();
-  if (results.single()) return results.runs().front().title;
+  if (results.has_single_run()) return results.runs().front().title;
   return std::filesystem::weakly_canonical(results.folder()).filename().string();
 }
 
 // Metadata of all runs. Runs with rows come first, because heads refer to runs by index.
-Json runs_json(const Results& results) {
+Json runs_json(const AnalysisResults& results) {
   Json runs = Json::array();
   for (const auto& run : results.runs()) {
     Json known = run.facts;
@@ -136,9 +136,9 @@ std::string fill_placeholders(std::string_view page,
 
 }  // namespace
 
-std::string report_page(const Results& results, const std::vector<NamedFigure>& figures,
+std::string report_page(const AnalysisResults& results, const std::vector<NamedFigure>& figures,
                         const Drawn& drawn, const std::string& pictures) {
-  ReportHeads heads = report_heads(results);
+  ReportHeads heads = collect_report_heads(results);
   const Json data = {{"title", report_title(results)},
                      {"version", version_string()},
                      {"runs", runs_json(results)},

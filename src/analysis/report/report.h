@@ -18,7 +18,7 @@ struct NamedFigure {
 
 // Returns the HTML of the report. `pictures` is a folder with NAME.svg and NAME.png of every
 // figure.
-std::string report_page(const Results& results, const std::vector<NamedFigure>& figures,
+std::string report_page(const AnalysisResults& results, const std::vector<NamedFigure>& figures,
                         const Drawn& drawn, const std::string& pictures);
 
 // Data of all heads that the JavaScript of the page reads.
@@ -33,6 +33,6 @@ struct ReportHeads {
   std::string points;  // points of all heads in base64, see PackedPoints
 };
 
-ReportHeads report_heads(const Results& results);
+ReportHeads collect_report_heads(const AnalysisResults& results);
 
 }  // namespace qkscope

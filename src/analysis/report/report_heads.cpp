@@ -34,10 +34,10 @@ const std::vector<const char*> kHeadTables = {"qk", "rotated", "head_metrics"};
 // Index of all heads that occur in a table, sorted by run, layer and head.
 class HeadIndex {
  public:
-  explicit HeadIndex(const Results& results) {
+  explicit HeadIndex(const AnalysisResults& results) {
     for (const char* name : kHeadTables) {
       if (!results.has(name)) continue;
-      const Frame& frame = results.frame(name);
+      const ResultFrame& frame = results.frame(name);
       for (std::size_t row = 0; row < frame.rows(); ++row) heads_.insert({key(frame, row), 0});
     }
     std::size_t next = 0;
@@ -48,16 +48,17 @@ class HeadIndex {
 
   // Calls body(row, index of its head) for every row of the table.
   template <typename Body>
-  void each_row(const Frame& frame, const Body& body) const {
+  void for_each_head_row(const ResultFrame& frame, const Body& body) const {
     for (std::size_t row = 0; row < frame.rows(); ++row)
       if (const auto found = heads_.find(key(frame, row)); found != heads_.end())
         body(row, found->second);
   }
 
   // Shape (heads): the rows of each head.
-  std::vector<std::vector<std::size_t>> rows_by_head(const Frame& frame) const {
+  std::vector<std::vector<std::size_t>> rows_by_head(const ResultFrame& frame) const {
     std::vector<std::vector<std::size_t>> rows(size());
-    each_row(frame, [&](std::size_t row, std::size_t place) { rows[place].push_back(row); });
+    for_each_head_row(frame,
+                      [&](std::size_t row, std::size_t place) { rows[place].push_back(row); });
     return rows;
   }
 
@@ -73,8 +74,8 @@ class HeadIndex {
 
  private:
   using Key = std::tuple<std::size_t, std::int64_t, std::int64_t>;  // run, layer, head
-  static Key key(const Frame& frame, std::size_t row) {
-    return {frame.run()[row], frame.integers("layer")[row], frame.heads()[row]};
+  static Key key(const ResultFrame& frame, std::size_t row) {
+    return {frame.run_indices()[row], frame.integers("layer")[row], frame.heads()[row]};
   }
 
   std::map<Key, std::size_t> heads_;
@@ -106,11 +107,11 @@ std::vector<double> yes_no_numbers(const std::vector<std::string>& texts) {
   return numbers;
 }
 
-Json measures_json(const Results& results, const HeadIndex& heads) {
+Json measures_json(const AnalysisResults& results, const HeadIndex& heads) {
   Json list = Json::array();
   for (const auto& [table, columns] : kHeadMeasures) {
     if (!results.has(table)) continue;
-    const Frame& frame = results.frame(table);
+    const ResultFrame& frame = results.frame(table);
     for (auto column : split(columns, ' ')) {
       const bool optional = column.ends_with('?');
       if (optional) column.pop_back();
@@ -118,7 +119,7 @@ Json measures_json(const Results& results, const HeadIndex& heads) {
       const auto numbers =
           column == "gaussian" ? yes_no_numbers(frame.texts(column)) : frame.numbers(column);
       std::vector<float> values(heads.size(), kNan);
-      heads.each_row(frame, [&](std::size_t row, std::size_t place) {
+      heads.for_each_head_row(frame, [&](std::size_t row, std::size_t place) {
         if (frame.is_first_component(row)) values[place] = static_cast<float>(numbers[row]);
       });
       list.push_back({{"name", column}, {"data", pack_base64(values)}});
@@ -128,16 +129,16 @@ Json measures_json(const Results& results, const HeadIndex& heads) {
 }
 
 // Encodes a text column: for each head the index of its text in `names`, 255 for any other text.
-std::string text_codes(const Results& results, const HeadIndex& heads,
+std::string text_codes(const AnalysisResults& results, const HeadIndex& heads,
                        const std::vector<const char*>& tables, const char* column,
                        const std::vector<std::string>& names) {
   std::vector<std::uint8_t> codes(heads.size(), 255);
   for (const char* table : tables) {
     if (!results.has(table)) continue;
-    const Frame& frame = results.frame(table);
+    const ResultFrame& frame = results.frame(table);
     if (!frame.has(column)) continue;
     const auto& texts = frame.texts(column);
-    heads.each_row(frame, [&](std::size_t row, std::size_t place) {
+    heads.for_each_head_row(frame, [&](std::size_t row, std::size_t place) {
       const auto found = std::ranges::find(names, texts[row]);
       if (found != names.end()) codes[place] = static_cast<std::uint8_t>(found - names.begin());
     });
@@ -145,9 +146,9 @@ std::string text_codes(const Results& results, const HeadIndex& heads,
   return pack_base64(codes);
 }
 
-Json profiles_json(const Results& results, const HeadIndex& heads) {
+Json profiles_json(const AnalysisResults& results, const HeadIndex& heads) {
   if (!results.has("head_profile")) return nullptr;
-  const Frame& frame = results.frame("head_profile");
+  const ResultFrame& frame = results.frame("head_profile");
   std::vector<std::uint32_t> start = {0};
   std::vector<float> positions;
   std::vector<float> values;
@@ -194,7 +195,7 @@ std::uint8_t quantised(double value, double low, double high) {
 }
 
 // Appends the points of one head, queries before keys. An axis is null if its column is missing.
-void pack_points(const Frame& frame, const std::vector<const std::vector<double>*>& axes,
+void pack_points(const ResultFrame& frame, const std::vector<const std::vector<double>*>& axes,
                  std::vector<std::size_t> rows, PackedPoints& points) {
   const auto& sides = frame.texts("side");
   const auto keys = std::stable_partition(rows.begin(), rows.end(),
@@ -241,10 +242,10 @@ void add_tokens(const std::vector<std::string>& texts, const PackedPoints& point
   scatter["token"] = pack_base64(token_of_point);
 }
 
-void add_scatter(const Results& results, const HeadIndex& heads, ReportHeads& report) {
+void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportHeads& report) {
   report.json["scatter"] = nullptr;
   if (!results.has("head_scatter")) return;
-  const Frame& frame = results.frame("head_scatter");
+  const ResultFrame& frame = results.frame("head_scatter");
   const auto& components = results.choices().components;
   std::vector<const std::vector<double>*> axes;
   for (const std::string& name :
@@ -256,7 +257,7 @@ void add_scatter(const Results& results, const HeadIndex& heads, ReportHeads& re
   std::vector<std::int64_t> last_positions(results.runs().size(), 1);
   const auto& positions = frame.integers("position");
   for (std::size_t row = 0; row < positions.size(); ++row) {
-    auto& last = last_positions[frame.run()[row]];
+    auto& last = last_positions[frame.run_indices()[row]];
     last = std::max(last, positions[row]);
   }
   Json& scatter = report.json["scatter"];
@@ -268,7 +269,7 @@ void add_scatter(const Results& results, const HeadIndex& heads, ReportHeads& re
 }
 
 // The different attention kinds of all heads, sorted; empty for older results.
-std::vector<std::string> attention_kinds(const Results& results) {
+std::vector<std::string> attention_kinds(const AnalysisResults& results) {
   std::set<std::string> kinds;
   for (const char* table : kHeadTables)
     if (results.has(table) && results.frame(table).has("attention"))
@@ -279,7 +280,7 @@ std::vector<std::string> attention_kinds(const Results& results) {
 
 }  // namespace
 
-ReportHeads report_heads(const Results& results) {
+ReportHeads collect_report_heads(const AnalysisResults& results) {
   const HeadIndex heads(results);
   const std::vector<std::string> ropes = {"rope", "nope", "unknown"};
   std::vector<std::string> classes;

@@ -181,7 +181,7 @@ AnalysisRun analyze_stored_statistics(const AnalyzeOptions& given, const StoreAd
   options.data_root = fetch_folder(given.data_root, given.quiet);
   auto run = analyze_statistics(options);
   // Statistics without a model name are labelled by their address, not by the local cache folder.
-  if (run.label == short_name(options.data_root)) run.label = address.last_name();
+  if (run.label == short_name(options.data_root)) run.label = address.last_path_component();
   return run;
 }
 
@@ -189,7 +189,7 @@ AnalysisRun analyze_stored_statistics(const AnalyzeOptions& given, const StoreAd
 std::vector<HeadId> select_queries(const AnalyzeOptions& options, const CaptureSource& source,
                                    const ModelFacts* model) {
   auto queries = chosen_queries(source.index(), options);
-  keep_attention(queries, options, [&](int layer) {
+  keep_heads_with_attention(queries, options, [&](int layer) {
     const auto first = std::ranges::find(queries, layer, &HeadId::layer);
     source.fetch({*first});
     const auto path = head_file_path(options.data_root, *first);
@@ -223,10 +223,10 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
   source.fetch(keys);
   Stopwatch watch;  // excludes downloads
   const TextGroups texts = group_texts(options, groups, run);
-  if (options.plasticity) options.plasticity_options = share_profile_bins(options, run.heads);
+  if (options.plasticity) options.plasticity_options = with_shared_profile_bins(options, run.heads);
   analyze_groups(options, index, facts, texts, groups, run);
   if (options.errors) run.errors = mean_errors(run, options);
-  add_messages(run, options);
+  add_warnings_and_notes(run, options);
   run.seconds = watch.lap();
   return run;
 }
@@ -249,8 +249,8 @@ std::vector<HeadId> chosen_queries(const CaptureIndex& index, const AnalyzeOptio
   return chosen;
 }
 
-void keep_attention(std::vector<HeadId>& queries, const AnalyzeOptions& options,
-                    const WindowOfLayer& window_of) {
+void keep_heads_with_attention(std::vector<HeadId>& queries, const AnalyzeOptions& options,
+                               const WindowOfLayer& window_of) {
   if (options.attention == AttentionKind::any) return;
   const bool sliding = options.attention == AttentionKind::sliding;
   std::map<int, bool> kept;

@@ -164,7 +164,7 @@ PlasticityResult plasticity_of(const SharedInputs& shared, const QueryModel& mod
   const HeadFile file = read_key_head(shared, {report.query.layer, report.k_head, HeadKind::key});
   PlasticityOptions options = shared.plasticity;
   options.sliding_window = file.rows.sliding_window;
-  const Rows positions{report.dim, {}, shared.position, {}, shared.bucket, {}};
+  const RowsView positions{report.dim, {}, shared.position, {}, shared.bucket, {}};
   return plasticity_with_keys({model, positions, shared.times, report.n_q},
                               centre(rows_of(file.rows)), options);
 }
@@ -358,7 +358,7 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
               options.data_root);
   Stopwatch watch;
   auto queries = chosen_queries(statistics_index(s, options.data_root), options);
-  keep_attention(queries, options, [&](int layer) { return window_of(s, layer); });
+  keep_heads_with_attention(queries, options, [&](int layer) { return window_of(s, layer); });
   SharedInputs shared = make_inputs(options, s);
   AnalysisRun run;
   run.from_sums = true;
@@ -385,7 +385,7 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
     begin = end;
   }
   progress.finish();
-  add_messages(run, options);
+  add_warnings_and_notes(run, options);
   run.seconds = watch.lap();
   return run;
 }

@@ -64,8 +64,8 @@ void check_same_layer(const HeadRows& query, const HeadRows& key, const std::str
 
 void set_profile_bins(const HeadFile& query, const HeadFile& key, std::int64_t max_tokens,
                       PlasticityOptions& options) {
-  const Rows queries = rows_of(query.rows);
-  const Rows keys = rows_of(key.rows);
+  const RowsView queries = rows_of(query.rows);
+  const RowsView keys = rows_of(key.rows);
   if (queries.size() == 0 || keys.size() == 0) bad_input("no rows");
   const auto sampler = sampler_options(query.metadata, "");
   const auto buckets = sampler ? BucketRanges(*sampler) : BucketRanges(queries, keys);
@@ -169,10 +169,10 @@ class HeadRunner {
     RotationOptions rotation = options_.rotation_options;
     rotation.inv_freq = inv_freq;
     rotation.seed = seed_of(report.query, options_.seed);
-    std::unique_ptr<RotationMemory> memory;
+    std::unique_ptr<RotationWorkspace> memory;
     {
       const std::lock_guard lock(mutex_);
-      if (memory_.empty()) memory_.push_back(std::make_unique<RotationMemory>());
+      if (memory_.empty()) memory_.push_back(std::make_unique<RotationWorkspace>());
       memory = std::move(memory_.back());
       memory_.pop_back();
     }
@@ -243,8 +243,9 @@ class HeadRunner {
   const ModelFacts* model_;
   const TextGroups& texts_;
   AnalysisRun& run_;
-  std::mutex mutex_;                                     // of run_.times and memory_
-  std::vector<std::unique_ptr<RotationMemory>> memory_;  // buffers to reuse, at most one per thread
+  std::mutex mutex_;  // of run_.times and memory_
+  std::vector<std::unique_ptr<RotationWorkspace>>
+      memory_;  // buffers to reuse, at most one per thread
 };
 
 }  // namespace
@@ -284,8 +285,8 @@ std::optional<std::int32_t> window_of_layer(const HeadRows& rows, int layer,
   return rows.window_missing && model != nullptr ? model->window(layer) : rows.sliding_window;
 }
 
-PlasticityOptions share_profile_bins(const AnalyzeOptions& options,
-                                     const std::vector<HeadReport>& heads) {
+PlasticityOptions with_shared_profile_bins(const AnalyzeOptions& options,
+                                           const std::vector<HeadReport>& heads) {
   PlasticityOptions shared = options.plasticity_options;
   check_profile_options(shared);
   for (const auto& head : heads) {

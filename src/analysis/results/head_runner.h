@@ -27,8 +27,8 @@ using WindowOfLayer = std::function<std::optional<std::int32_t>(int layer)>;
 
 // Removes query heads of layers whose attention kind differs from options.attention. Throws a
 // bad-input error if no head remains.
-void keep_attention(std::vector<HeadId>& queries, const AnalyzeOptions& options,
-                    const WindowOfLayer& window_of);
+void keep_heads_with_attention(std::vector<HeadId>& queries, const AnalyzeOptions& options,
+                               const WindowOfLayer& window_of);
 
 // Head counts, RoPE and windows from a model's config.json, for captures without metadata.
 class ModelFacts {
@@ -98,8 +98,8 @@ std::optional<std::int32_t> window_of_layer(const HeadRows& rows, int layer,
 
 // Returns the plasticity options with the profile bins and context of the first readable head, so
 // that the profiles of all heads have the same bins.
-PlasticityOptions share_profile_bins(const AnalyzeOptions& options,
-                                     const std::vector<HeadReport>& heads);
+PlasticityOptions with_shared_profile_bins(const AnalyzeOptions& options,
+                                           const std::vector<HeadReport>& heads);
 
 // ---- Statistics (sums over every token) as input.
 

@@ -63,7 +63,7 @@ std::vector<Measure> measures_with_error(const AnalyzeOptions& options) {
                  [](const Measure& measure) { return measure.error; });
   };
   if (options.pca) add(pca_measures());
-  for (const auto by : {ClassBy::first_component, ClassBy::drift_axis})
+  for (const auto by : {ClassCriterion::first_component, ClassCriterion::drift_axis})
     if (options.pca) add(class_measures(by, options.taxonomy));
   if (options.rotation) add(rotation_measures());
   if (options.plasticity) add(plasticity_measures());
@@ -77,7 +77,7 @@ bool in_group(const HeadReport& head, const std::string& group) {
          group == (head.window ? "sliding" : "full");
 }
 
-bool has_one_attention(const AnalysisRun& run, const std::string& group) {
+bool has_single_attention_kind(const AnalysisRun& run, const std::string& group) {
   bool full = false;
   bool sliding = false;
   for (const auto& head : run.heads) {
@@ -140,14 +140,14 @@ std::vector<Measure> pca_measures() {
            .error = false}};
 }
 
-HeadClass class_of(const HeadReport& head, ClassBy by, const TaxonomyOptions& options) {
+HeadClass class_of(const HeadReport& head, ClassCriterion by, const TaxonomyOptions& options) {
   if (!head.pca || head.pca->components.empty()) return HeadClass::undefined;
-  if (by == ClassBy::drift_axis) return classify_axis(*head.pca, options);
+  if (by == ClassCriterion::drift_axis) return classify_axis(*head.pca, options);
   const auto& first = head.pca->components.front();
   return classify(first.q.r, first.k.r, options);
 }
 
-std::vector<Measure> class_measures(ClassBy by, const TaxonomyOptions& options) {
+std::vector<Measure> class_measures(ClassCriterion by, const TaxonomyOptions& options) {
   std::vector<Measure> measures;
   for (const auto one : {HeadClass::position_dominated, HeadClass::q_positional,
                          HeadClass::k_positional, HeadClass::content_focused, HeadClass::mixed})
@@ -158,7 +158,7 @@ std::vector<Measure> class_measures(ClassBy by, const TaxonomyOptions& options) 
                const auto found = class_of(head, by, options);
                return found == HeadClass::undefined ? kNan : found == one ? 1.0 : 0.0;
              },
-         .column = by == ClassBy::drift_axis ? to_string(one) + "_axis" : ""});
+         .column = by == ClassCriterion::drift_axis ? to_string(one) + "_axis" : ""});
   return measures;
 }
 
@@ -287,8 +287,8 @@ std::vector<MeanError> mean_errors(const AnalysisRun& run, const AnalyzeOptions&
   return errors;
 }
 
-const MeanError* find_error(const AnalysisRun& run, const std::string& quantity,
-                            const std::string& heads) {
+const MeanError* find_mean_error(const AnalysisRun& run, const std::string& quantity,
+                                 const std::string& heads) {
   const auto found = std::ranges::find_if(run.errors, [&](const MeanError& error) {
     return error.quantity == quantity && error.heads == heads;
   });

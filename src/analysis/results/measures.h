@@ -25,10 +25,10 @@ struct Measure {
 std::vector<Measure> pca_measures();
 
 // The published classification uses the first principal component; ours uses the drift axis.
-enum class ClassBy { first_component, drift_axis };
-HeadClass class_of(const HeadReport& head, ClassBy by, const TaxonomyOptions& options);
+enum class ClassCriterion { first_component, drift_axis };
+HeadClass class_of(const HeadReport& head, ClassCriterion by, const TaxonomyOptions& options);
 // One measure per class: 1 for heads of the class, 0 for heads of other classes.
-std::vector<Measure> class_measures(ClassBy by, const TaxonomyOptions& options);
+std::vector<Measure> class_measures(ClassCriterion by, const TaxonomyOptions& options);
 
 std::vector<Measure> rotation_measures();
 std::vector<Measure> plasticity_measures();
@@ -39,7 +39,7 @@ bool in_group(const HeadReport& head, const std::string& group);
 
 // Returns false if the group has heads of both full-attention and sliding-window layers: their
 // profiles cover different keys and have no common mean.
-bool has_one_attention(const AnalysisRun& run, const std::string& group);
+bool has_single_attention_kind(const AnalysisRun& run, const std::string& group);
 
 // Returns the defined values of a measure over the heads of a group.
 std::vector<double> values_of(const AnalysisRun& run, const Measure& measure,
@@ -59,8 +59,8 @@ ClassCount count_class(const AnalysisRun& run, const Measure& one_class, const s
 std::vector<MeanError> mean_errors(const AnalysisRun& run, const AnalyzeOptions& options);
 
 // Returns null if the mean has no error.
-const MeanError* find_error(const AnalysisRun& run, const std::string& quantity,
-                            const std::string& heads);
+const MeanError* find_mean_error(const AnalysisRun& run, const std::string& quantity,
+                                 const std::string& heads);
 
 // ---- Sentences about the results of a run.
 
@@ -70,6 +70,6 @@ bool has_few_rows(const HeadReport& head);
 
 // Sets and logs run.warnings (heads with few rows, correlations within chance) and run.notes (most
 // heads encode position in a component other than PC0, which the published classification misses).
-void add_messages(AnalysisRun& run, const AnalyzeOptions& options);
+void add_warnings_and_notes(AnalysisRun& run, const AnalyzeOptions& options);
 
 }  // namespace qkscope

@@ -45,7 +45,7 @@ std::vector<ColumnSpec> parse_schema(const std::string& schema) {
 // ---- Plasticity.
 
 void add_metrics_table(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows(
+  ResultTableBuilder rows(
       run, "head_metrics",
       "integer layer, integer q_head, integer k_head, integer n_q_tokens, integer n_k_tokens, "
       "integer d_model, real q_R2_pos, real q_beta_norm, real q_R2_scalar, real q_mae_baseline, "
@@ -75,10 +75,11 @@ void add_metrics_table(const AnalysisRun& run, ResultTables& results) {
 }
 
 void add_bucket_table(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows(run, "head_bucket_plasticity",
-                  "integer layer, integer q_head, integer k_head, integer q_bucket, integer "
-                  "k_bucket, real ap_bucket:keys, integer n_pairs, text model, text rope, text "
-                  "attention, integer n_eligible, real stderr, integer head");
+  ResultTableBuilder rows(
+      run, "head_bucket_plasticity",
+      "integer layer, integer q_head, integer k_head, integer q_bucket, integer "
+      "k_bucket, real ap_bucket:keys, integer n_pairs, text model, text rope, text "
+      "attention, integer n_eligible, real stderr, integer head");
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& cell : head.plasticity->table)
@@ -99,11 +100,12 @@ std::string no_error_reason(const PlasticityResult& plasticity, double number) {
 }
 
 void add_profile_table(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows(run, "head_profile",
-                  kHeadSchema +
-                      "integer bin, real bin_low, real bin_high, real position, integer queries, "
-                      "real ap:keys, integer n_pairs, real stderr, integer n_eligible, real "
-                      "se:rows, real ap_free:rows, integer n_pairs_free, real se_free:rows");
+  ResultTableBuilder rows(
+      run, "head_profile",
+      kHeadSchema +
+          "integer bin, real bin_low, real bin_high, real position, integer queries, "
+          "real ap:keys, integer n_pairs, real stderr, integer n_eligible, real "
+          "se:rows, real ap_free:rows, integer n_pairs_free, real se_free:rows");
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& point : head.plasticity->profile)
@@ -120,10 +122,11 @@ void add_profile_table(const AnalysisRun& run, ResultTables& results) {
 }
 
 void add_profile_bins_table(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows(run, "profile_bins",
-                  kHeadSchema +
-                      "text kind, integer bin, real bin_low, real bin_high, real ap:keys, integer "
-                      "bins, real se:rows");
+  ResultTableBuilder rows(
+      run, "profile_bins",
+      kHeadSchema +
+          "text kind, integer bin, real bin_low, real bin_high, real ap:keys, integer "
+          "bins, real se:rows");
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& mean : head.plasticity->profile_bin_means)
@@ -135,11 +138,12 @@ void add_profile_bins_table(const AnalysisRun& run, ResultTables& results) {
 }
 
 void add_heatmap_table(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows(run, "pair_heatmap",
-                  kHeadSchema +
-                      "real key_distance_low, real key_distance_high, real query_distance_low, "
-                      "real query_distance_high, real ap:keys, integer n_pairs, integer "
-                      "n_eligible");
+  ResultTableBuilder rows(
+      run, "pair_heatmap",
+      kHeadSchema +
+          "real key_distance_low, real key_distance_high, real query_distance_low, "
+          "real query_distance_high, real ap:keys, integer n_pairs, integer "
+          "n_eligible");
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& cell : head.plasticity->heatmap)
@@ -152,10 +156,11 @@ void add_heatmap_table(const AnalysisRun& run, ResultTables& results) {
 }
 
 void add_weights_table(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows(run, "head_component_weights",
-                  "integer layer, integer q_head, integer k_head, integer component, real "
-                  "component_r2, real component_weight, text model, text rope, text attention, "
-                  "integer head");
+  ResultTableBuilder rows(
+      run, "head_component_weights",
+      "integer layer, integer q_head, integer k_head, integer component, real "
+      "component_r2, real component_weight, text model, text rope, text attention, "
+      "integer head");
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (std::size_t i = 0; i < head.plasticity->component_r2.size(); ++i)
@@ -243,7 +248,8 @@ Table table_of_schema(const std::string& schema) {
   return table;
 }
 
-RowBuilder::RowBuilder(const AnalysisRun& run, std::string name, const std::string& schema)
+ResultTableBuilder::ResultTableBuilder(const AnalysisRun& run, std::string name,
+                                       const std::string& schema)
     : run_(run), name_(std::move(name)) {
   for (const auto& column : parse_schema(schema)) {
     table_.column(column.name, column.type);
@@ -252,8 +258,8 @@ RowBuilder::RowBuilder(const AnalysisRun& run, std::string name, const std::stri
   }
 }
 
-void RowBuilder::add(std::vector<Table::Cell> cells, const std::string& reason,
-                     const std::string& no_error) {
+void ResultTableBuilder::add(std::vector<Table::Cell> cells, const std::string& reason,
+                             const std::string& no_error) {
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const auto* number = std::get_if<double>(&cells[i]);
     if (number == nullptr || !std::isnan(*number)) continue;
@@ -264,7 +270,7 @@ void RowBuilder::add(std::vector<Table::Cell> cells, const std::string& reason,
   table_.add(std::move(cells));
 }
 
-void RowBuilder::finish(ResultTables& results) {
+void ResultTableBuilder::finish(ResultTables& results) {
   // Tables that need rows are empty for statistics: count every head under needs_rows.
   for (std::size_t i = 0; i < lacks_input_.size(); ++i)
     if (lacks_input_[i] && table_.rows() == 0)

@@ -41,12 +41,12 @@ std::vector<Table::Cell> head_cells(const AnalysisRun& run, const HeadReport& he
 // Returns a table without rows. The schema lists types and names: "integer pc, real r_q".
 Table table_of_schema(const std::string& schema);
 
-class RowBuilder {
+class ResultTableBuilder {
  public:
   // Columns of the schema may name the input that they need: "real ap:keys, real omega:rows".
   // Statistics (sums over every token) cannot fill columns marked `:rows`, which need rows, and
   // fill columns marked `:keys`, which need pairs of keys, only with a capture of the same run.
-  RowBuilder(const AnalysisRun& run, std::string name, const std::string& schema);
+  ResultTableBuilder(const AnalysisRun& run, std::string name, const std::string& schema);
 
   // `reason` is counted for every NaN of the row; NaN in the columns `se` and `se_free` counts as
   // `no_error`, if set.

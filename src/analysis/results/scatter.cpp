@@ -16,7 +16,7 @@ namespace {
 // sorted on its first use: only a few ranks are needed.
 class PositionRanks {
  public:
-  explicit PositionRanks(const Rows& rows) : rows_(rows), order_(rows.position.size()) {
+  explicit PositionRanks(const RowsView& rows) : rows_(rows), order_(rows.position.size()) {
     if (order_.empty()) return;
     const auto [low, high] = std::minmax_element(rows.position.begin(), rows.position.end());
     const std::int64_t first = *low;
@@ -45,13 +45,13 @@ class PositionRanks {
  private:
   static constexpr std::size_t kBins = 1024;
 
-  const Rows& rows_;
+  const RowsView& rows_;
   std::vector<std::size_t> order_;              // shape (rows): row indices, grouped by bin
   std::array<std::size_t, kBins + 1> begin_{};  // first place of each bin in order_
   std::array<bool, kBins> sorted_{};
 };
 
-std::vector<std::size_t> evenly_by_position(const Rows& rows, int count) {
+std::vector<std::size_t> evenly_by_position(const RowsView& rows, int count) {
   PositionRanks ranks(rows);
   const auto total = static_cast<std::size_t>(rows.size());
   const auto wanted = std::min(total, static_cast<std::size_t>(count));
@@ -98,7 +98,8 @@ Directions directions_of(const ScatterSource& source, int pairs) {
   const RotationResult& rotation = *source.rotation;
   directions.plane = {&rotation.a, &rotation.b, &rotation.c0, &rotation.c1};
   if (pairs == 0 || rotation.a.empty() || rotation.b.empty()) return directions;
-  const Complement complement = complement_of(source.pooled, rotation.a, rotation.b, 2 * pairs);
+  const OrthogonalComplement complement =
+      complement_of(source.pooled, rotation.a, rotation.b, 2 * pairs);
   for (std::int64_t i = 0; i < complement.axes.rows / 2 * 2; ++i)
     directions.planes.emplace_back(complement.axes.row(i),
                                    complement.axes.row(i) + complement.axes.cols);

@@ -19,7 +19,7 @@ namespace {
 // Adds the jackknife error of a mean and its confidence interval, where defined.
 void add_error(Json& entry, const AnalysisRun& run, const Measure& measure,
                const std::string& heads) {
-  const auto* error = find_error(run, measure.quantity(), heads);
+  const auto* error = find_mean_error(run, measure.quantity(), heads);
   if (error == nullptr || std::isnan(error->se)) return;
   entry["se"] = error->se;
   entry["low"] = error->low;
@@ -64,7 +64,7 @@ Json profile_bin_means(const AnalysisRun& run) {
   };
   Json result = Json::object();
   for (const char* group : kHeadGroups) {
-    if (!has_one_attention(run, group)) continue;
+    if (!has_single_attention_kind(run, group)) continue;
     std::map<ProfileBinMean::Kind, std::map<int, BinSum>> sums;
     for (const auto& head : run.heads) {
       if (!head.plasticity || !in_group(head, group)) continue;
@@ -113,7 +113,7 @@ Json profile_summary(const AnalysisRun& run, const AnalyzeOptions& options) {
 }
 
 // Number and fraction of heads of each class, for each group of heads, with the jackknife error.
-Json class_counts(const AnalysisRun& run, ClassBy by, const TaxonomyOptions& options) {
+Json class_counts(const AnalysisRun& run, ClassCriterion by, const TaxonomyOptions& options) {
   Json counts = Json::object();
   for (const char* group : kHeadGroups)
     for (const auto& measure : class_measures(by, options)) {
@@ -260,7 +260,7 @@ bool has_few_rows(const HeadReport& head) {
   return has_few_rows_per_dimension(head) || within_chance(head);
 }
 
-void add_messages(AnalysisRun& run, const AnalyzeOptions& options) {
+void add_warnings_and_notes(AnalysisRun& run, const AnalyzeOptions& options) {
   run.warnings = warnings_of(run);
   for (const auto& warning : run.warnings) log::warn("{}: {}", run.label, warning);
   run.notes = notes_of(run, options.taxonomy);
@@ -334,9 +334,9 @@ Json summarise(const AnalysisRun& run, const UndefinedCounts& undefined,
                   {"undefined", undefined}};
   if (options.pca) summary["pca"] = measure_means(run, pca_measures());
   if (options.pca)
-    summary["taxonomy"] = class_counts(run, ClassBy::first_component, options.taxonomy);
+    summary["taxonomy"] = class_counts(run, ClassCriterion::first_component, options.taxonomy);
   if (options.pca)
-    summary["taxonomy_axis"] = class_counts(run, ClassBy::drift_axis, options.taxonomy);
+    summary["taxonomy_axis"] = class_counts(run, ClassCriterion::drift_axis, options.taxonomy);
   if (options.rotation) summary["rotation"] = measure_means(run, rotation_measures());
   if (options.plasticity) summary["plasticity"] = measure_means(run, plasticity_measures());
   if (options.plasticity) summary["profile"] = profile_summary(run, options);

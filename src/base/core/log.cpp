@@ -46,7 +46,7 @@ void set_log_callback(LogCallback callback, LogLevel least) {
   listener = all->back().get();
 }
 
-bool log::wanted(LogLevel level) {
+bool log::is_enabled(LogLevel level) {
   const auto* current = listener.load();
   return current != nullptr && level >= current->least;
 }

@@ -10,12 +10,12 @@
 
 namespace qkscope::log {
 
-bool wanted(LogLevel level);  // whether a callback receives this level
+bool is_enabled(LogLevel level);  // whether a callback receives this level
 void write(LogLevel level, const std::string& message);
 
 template <typename... Args>
 void write(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
-  if (wanted(level)) write(level, fmt::format(format, std::forward<Args>(args)...));
+  if (is_enabled(level)) write(level, fmt::format(format, std::forward<Args>(args)...));
 }
 
 template <typename... Args>

@@ -10,7 +10,7 @@
 
 namespace qkscope::utf8 {
 
-struct Decoded {
+struct DecodedCharacter {
   char32_t code;
   std::uint32_t size;  // bytes
 };
@@ -20,13 +20,13 @@ inline bool is_continuation(char byte) {
 }
 
 // Returns the number of bytes of the character whose first byte is `lead`.
-inline std::uint32_t length(char lead) {
+inline std::uint32_t sequence_length(char lead) {
   const auto byte = static_cast<unsigned char>(lead);
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
 // Decodes the character at `at`, which must point to the first byte of a character in valid UTF-8.
-inline Decoded decode(const char* at) {
+inline DecodedCharacter decode(const char* at) {
   const auto byte = [at](int i) {
     return static_cast<char32_t>(static_cast<unsigned char>(at[i]));
   };
@@ -39,7 +39,7 @@ inline Decoded decode(const char* at) {
 }
 
 // Decodes the character that ends before `end`; the text before `end` must be valid and not empty.
-inline Decoded decode_last(const char* end) {
+inline DecodedCharacter decode_last(const char* end) {
   std::uint32_t size = 1;
   while (is_continuation(end[-static_cast<std::ptrdiff_t>(size)])) ++size;
   return decode(end - size);

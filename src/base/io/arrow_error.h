@@ -16,7 +16,7 @@ namespace qkscope {
 void check_arrow(const arrow::Status& status, const std::string& doing, ErrorKind kind);
 
 template <typename T>
-T take_arrow(arrow::Result<T> result, const std::string& doing, ErrorKind kind) {
+T value_or_throw(arrow::Result<T> result, const std::string& doing, ErrorKind kind) {
   check_arrow(result.status(), doing, kind);
   return std::move(result).ValueUnsafe();
 }
@@ -29,7 +29,7 @@ T take_arrow(arrow::Result<T> result, const std::string& doing, ErrorKind kind) 
 // Runs `body`, which reads a Parquet file, and translates its exceptions with
 // rethrow_parquet_error().
 template <typename Body>
-auto reading_parquet(const std::string& path, const Body& body) {
+auto translate_parquet_errors(const std::string& path, const Body& body) {
   try {
     return body();
   } catch (...) {

@@ -11,8 +11,8 @@ CsvRows::CsvRows(std::string_view text, CsvDialect dialect) : rest_(text), diale
 
 CsvRows::Status CsvRows::next(std::vector<std::string>& fields) {
   while (dialect_.skip_empty_lines && (rest_.starts_with('\n') || rest_.starts_with("\r\n"))) {
-    take('\r');
-    take('\n');
+    consume_if('\r');
+    consume_if('\n');
     ++line_;
   }
   if (rest_.empty()) return Status::end;
@@ -24,9 +24,9 @@ CsvRows::Status CsvRows::next(std::vector<std::string>& fields) {
     const bool quoted = rest_.starts_with('"');
     if (quoted && !read_quoted(field)) return Status::unclosed_quote;
     if (!quoted || dialect_.text_after_quotes) read_plain(field);
-  } while (take(','));
-  take('\r');
-  if (take('\n')) {
+  } while (consume_if(','));
+  consume_if('\r');
+  if (consume_if('\n')) {
     ++line_;
   } else if (!rest_.empty()) {
     error_line_ = line_;
@@ -45,7 +45,7 @@ bool CsvRows::read_quoted(std::string& field) {
     line_ += std::count(part.begin(), part.end(), '\n');
     field += part;
     rest_.remove_prefix(quote + 1);
-    if (!take('"')) return true;
+    if (!consume_if('"')) return true;
     field += '"';  // `""` inside quotes is one quote
   }
 }
@@ -60,7 +60,7 @@ void CsvRows::read_plain(std::string& field) {
   rest_.remove_prefix(end);
 }
 
-bool CsvRows::take(char c) {
+bool CsvRows::consume_if(char c) {
   if (!rest_.starts_with(c)) return false;
   rest_.remove_prefix(1);
   return true;

@@ -35,7 +35,7 @@ class CsvRows {
  private:
   bool read_quoted(std::string& field);
   void read_plain(std::string& field);
-  bool take(char c);
+  bool consume_if(char c);
 
   std::string_view rest_;  // not yet parsed
   CsvDialect dialect_;

@@ -52,7 +52,7 @@ std::vector<std::string> data_folders() {
   return folders;
 }
 
-std::vector<std::string> helper_folders() {
+std::vector<std::string> helper_program_folders() {
   return installed_folders(QKSCOPE_LIBRARY_TO_HELPERS, QKSCOPE_PROGRAM_TO_HELPERS);
 }
 

@@ -21,6 +21,6 @@ std::vector<std::string> data_folders();
 
 // Returns candidate folders for helper programs such as a bundled gnuplot: libexec/qkscope of the
 // installation. The folders need not exist.
-std::vector<std::string> helper_folders();
+std::vector<std::string> helper_program_folders();
 
 }  // namespace qkscope

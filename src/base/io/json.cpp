@@ -27,13 +27,13 @@ std::string line_and_column(std::string_view text, std::size_t byte) {
 // Parser callback that rejects deep nesting, too many values and, on request, duplicate keys.
 class ParseLimits {
  public:
-  ParseLimits(const std::string& where, RepeatedKeys repeated)
+  ParseLimits(const std::string& where, RepeatedKeyPolicy repeated)
       : where_(where), repeated_(repeated) {}
 
   bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
     if (depth > kMaxDepth) bad_input("{}: JSON nested deeper than {} levels", where_, kMaxDepth);
     if (++events_ > kMaxValues) bad_input("{}: JSON of more than {} values", where_, kMaxValues);
-    if (repeated_ == RepeatedKeys::refuse) watch_keys(event, parsed);
+    if (repeated_ == RepeatedKeyPolicy::refuse) watch_keys(event, parsed);
     return true;
   }
 
@@ -51,14 +51,14 @@ class ParseLimits {
   }
 
   const std::string& where_;
-  RepeatedKeys repeated_;
+  RepeatedKeyPolicy repeated_;
   std::int64_t events_ = 0;
   std::vector<std::set<std::string>> keys_;  // one set per open object
 };
 
 }  // namespace
 
-Json parse_json(std::string_view text, const std::string& where, RepeatedKeys repeated) {
+Json parse_json(std::string_view text, const std::string& where, RepeatedKeyPolicy repeated) {
   if (text.size() > kMaxBytes)
     bad_input("{}: JSON of {}, expected at most {}", where, format_bytes(text.size()),
               format_bytes(kMaxBytes));

@@ -11,12 +11,12 @@ namespace qkscope {
 using Json = nlohmann::json;
 
 // How to treat duplicate keys of one object. Most JSON parsers keep the last one.
-enum class RepeatedKeys { last_wins, refuse };
+enum class RepeatedKeyPolicy { last_wins, refuse };
 
 // Parses JSON text; `where` (a path) begins every error message. Throws a bad-input error for
 // invalid JSON, nesting deeper than 200 levels, more than 4 million values or more than 256 MiB.
 Json parse_json(std::string_view text, const std::string& where,
-                RepeatedKeys repeated = RepeatedKeys::last_wins);
+                RepeatedKeyPolicy repeated = RepeatedKeyPolicy::last_wins);
 Json load_json(const std::string& path);
 
 }  // namespace qkscope

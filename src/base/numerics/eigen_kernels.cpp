@@ -140,13 +140,13 @@ HWY_EXPORT(subtract_kernel);
 HWY_EXPORT(reflect_kernel);
 HWY_EXPORT(rotate_kernel);
 
-void rows_times(PaddedRows rows, std::int64_t first, std::int64_t last, std::int64_t column,
-                const double* v, double* out) {
+void multiply_rows_by_vector(PaddedRows rows, std::int64_t first, std::int64_t last,
+                             std::int64_t column, const double* v, double* out) {
   QKSCOPE_DISPATCH(times_kernel)(rows, first, last, column, v, out);
 }
 
-void subtract_products(PaddedRows rows, std::int64_t first, std::int64_t last, std::int64_t column,
-                       const double* v, const double* w) {
+void subtract_outer_products(PaddedRows rows, std::int64_t first, std::int64_t last,
+                             std::int64_t column, const double* v, const double* w) {
   QKSCOPE_DISPATCH(subtract_kernel)(rows, first, last, column, v, w);
 }
 

@@ -20,13 +20,13 @@ struct PaddedRows {
 // out[i] = row i . v for rows [first, last) and columns >= `column`. Whole blocks of kEigenBlock
 // columns are read, so v must be zero in the padding and in the elements before `column` in the
 // same block.
-void rows_times(PaddedRows rows, std::int64_t first, std::int64_t last, std::int64_t column,
-                const double* v, double* out);
+void multiply_rows_by_vector(PaddedRows rows, std::int64_t first, std::int64_t last,
+                             std::int64_t column, const double* v, double* out);
 
 // Rank-2 update: row i -= v[i] w + w[i] v for rows [first, last) and all columns from the start of
 // the block of kEigenBlock columns that contains `column`.
-void subtract_products(PaddedRows rows, std::int64_t first, std::int64_t last, std::int64_t column,
-                       const double* v, const double* w);
+void subtract_outer_products(PaddedRows rows, std::int64_t first, std::int64_t last,
+                             std::int64_t column, const double* v, const double* w);
 
 // Applies the reflection 1 - factor v v^T from the left to rows [first, last), for all columns from
 // the start of the block of kEigenBlock columns that contains `column`. `sum` (columns) is scratch

@@ -264,7 +264,7 @@ Fft::Fft(std::size_t size) : size_(size), block_bits_(std::countr_zero(blocks())
             four_roots(4 * length, [&](std::size_t lane) { return (4 * j + lane) * r; }));
   }
   radices.insert(radices.end(), static_cast<std::size_t>(block_bits_ / 3), 8);
-  add_places(radices);
+  set_block_indices(radices);
   // Twiddles of the lanes, which the wide passes and the transform across vectors left out.
   for (std::size_t block = 0; block < blocks(); block += tables_.part / 4)
     for (std::size_t m = 1; m < 4; ++m)
@@ -273,7 +273,7 @@ Fft::Fft(std::size_t size) : size_(size), block_bits_(std::countr_zero(blocks())
 }
 
 // Digit reversal: a pass of radix r groups the indices by their remainder modulo r.
-void Fft::add_places(std::span<const int> radices) {
+void Fft::set_block_indices(std::span<const int> radices) {
   places_.resize(blocks());
   residues_.resize(blocks());
   for (std::size_t k = 0; k < blocks(); ++k) {

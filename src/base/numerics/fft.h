@@ -49,25 +49,25 @@ class Fft {
   // Called for consecutive ranges of finished blocks [begin, end) while they are in the L1 cache.
   using Done = std::function<void(std::size_t begin, std::size_t end)>;
   // Transforms `signal` in place: X[k] = sum over n of signal[n] exp(-2 pi i k n / size). The
-  // output is in digit-reversed order, which avoids a reordering pass: block place(k % blocks())
-  // holds X[k] as number k / blocks() of its 16 values.
+  // output is in digit-reversed order, which avoids a reordering pass: block_index(k %
+  // blocks()) holds X[k] as number k / blocks() of its 16 values.
   void forward(std::span<FourComplex> signal, const Done& done = nullptr) const;
-  std::size_t place(std::size_t rest) const { return places_[rest]; }
+  std::size_t block_index(std::size_t rest) const { return places_[rest]; }
   // Location of X[k].
-  struct Found {
+  struct LanePosition {
     std::size_t vector;
     std::size_t lane;
   };
-  Found find(std::size_t k) const {
+  LanePosition locate_frequency(std::size_t k) const {
     const auto number = k >> block_bits_;
-    return {4 * place(k & (blocks() - 1)) + number / 4, number % 4};
+    return {4 * block_index(k & (blocks() - 1)) + number / 4, number % 4};
   }
-  // Inverse of place(): residues()[place(r)] == r.
+  // Inverse of block_index(): residues()[block_index(r)] == r.
   std::span<const std::uint32_t> residues() const { return residues_; }
 
  private:
   explicit Fft(std::size_t size);
-  void add_places(std::span<const int> radices);
+  void set_block_indices(std::span<const int> radices);
 
   std::size_t size_;
   int block_bits_;  // blocks() is a power of two

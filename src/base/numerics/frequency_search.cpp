@@ -32,7 +32,7 @@ struct Candidate {
 
 // Locates the peak next to a half grid point with a parabola through quarter steps.
 Candidate top_of_peak(const Nufft& spectrum, std::int64_t half) {
-  const auto power = spectrum.quarters(half);
+  const auto power = spectrum.powers_at_quarter_steps(half);
   const double* const highest = std::max_element(power.data() + 1, power.data() + 4);
   const double bend = highest[-1] - 2 * highest[0] + highest[1];
   const double slope = 0.5 * (highest[1] - highest[-1]);
@@ -74,7 +74,7 @@ RotationPeak FrequencySearch::refine_rotation(double start,
   // Each iteration moves to the maximum of a Taylor series, by at most `reach`. The last one moves
   // by at most `exact`, where the series is accurate to rounding.
   const double reach = 0.25 * step;
-  const double exact = PhaseSumSeries::exact_reach(order_);
+  const double exact = PhaseSumSeries::largest_exact_move(order_);
   double at = sign * first;
   for (int round = 0;; ++round) {
     const auto sums = phase_sum_series(at, order_, units);
@@ -92,16 +92,16 @@ RotationPeak FrequencySearch::refine_rotation(double start,
 
 std::vector<FrequencySearch::Peak> FrequencySearch::peaks_above_threshold() const {
   const auto size = spectrum_.size();
-  float highest = spectrum_.highest();
+  float highest = spectrum_.highest_power();
   std::vector<PeakCandidate> found;
   spectrum_.find_above(static_cast<float>(kCandidateThreshold) * highest,
                        static_cast<float>(kMidpointThreshold) * highest, found);
   for (auto& [half, power] : found) {
     if (half > size) half -= 2 * size;
-    if (spectrum_.inside(half >> 1)) highest = std::max(highest, power);
+    if (spectrum_.is_inside_band(half >> 1)) highest = std::max(highest, power);
   }
-  const auto first = spectrum_.first_half();
-  const auto last = spectrum_.last_half();
+  const auto first = spectrum_.first_half_point();
+  const auto last = spectrum_.last_half_point();
   std::vector<Peak> peaks;
   for (const auto& [half, power] : found) {
     const auto steps = std::abs(half);

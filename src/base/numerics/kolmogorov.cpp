@@ -178,7 +178,7 @@ class NormalHistogram {
                 bin_.get());
     for (std::size_t i = 0; i < values.size(); ++i) ++before_[bin_[i] + std::size_t{1}];
     std::partial_sum(before_.begin(), before_.end(), before_.begin());
-    lower_bound_ = distance_bounds(before_, cdf_at_edges(), upper_bound_) - kRounding;
+    lower_bound_ = kolmogorov_distance_bounds(before_, cdf_at_edges(), upper_bound_) - kRounding;
   }
 
   // Returns the bins that can hold the maximum.

@@ -146,7 +146,7 @@ SinusoidFit refine(double start, FrequencyBand band, const PositionOrder& order,
   // by at most `exact`, where the series is accurate to rounding.
   const double reach = 0.5 / length;
   const double exact =
-      0.5 * PhaseSumSeries::exact_reach(
+      0.5 * PhaseSumSeries::largest_exact_move(
                 order);  // halved, because the series at 2 omega moves twice as far
   double at = start;
   for (int round = 0;; ++round) {
@@ -184,7 +184,7 @@ void compute_ones(const PositionOrder& order, std::int64_t shift, Nufft& spectru
 
 // Calls each(i, k) for every frequency i at grid point k, in memory order of the grid.
 template <typename Each>
-void LombScargle::for_grid(const Nufft& spectrum, const Each& each) const {
+void LombScargle::for_each_grid_point(const Nufft& spectrum, const Each& each) const {
   const auto end = std::min(inverse_.size(), exact_ + spectrum.stride());
   for (std::size_t start = exact_; start < end; ++start)
     for (std::size_t i = start; i < inverse_.size(); i += spectrum.stride())
@@ -207,9 +207,10 @@ LombScargle::LombScargle(const PositionOrder& order, FrequencyBand band, Nufft& 
   exact_ = 1;
   while (exact_ < inverse_.size() && omega(exact_) < slow) ++exact_;
   for (std::size_t i = 0; i < exact_; ++i)
-    inverse_[i] = inverse_of(exact_ones_.at(omega(i)).value, exact_ones_.at(2 * omega(i)).value, n);
-  for_grid(spectrum, [&](std::size_t i, std::int64_t k) {
-    inverse_[i] = inverse_of(spectrum.at(k - shift), spectrum.at(2 * k - shift), n);
+    inverse_[i] =
+        invert_normal_matrix(exact_ones_.at(omega(i)).value, exact_ones_.at(2 * omega(i)).value, n);
+  for_each_grid_point(spectrum, [&](std::size_t i, std::int64_t k) {
+    inverse_[i] = invert_normal_matrix(spectrum.at(k - shift), spectrum.at(2 * k - shift), n);
   });
 }
 
@@ -218,8 +219,8 @@ double LombScargle::omega(std::size_t i) const {
                 : static_cast<double>(first_ + static_cast<std::int64_t>(i) - 1) * step_;
 }
 
-LombScargle::Inverse LombScargle::inverse_of(std::complex<double> once, std::complex<double> twice,
-                                             double n) {
+LombScargle::Inverse LombScargle::invert_normal_matrix(std::complex<double> once,
+                                                       std::complex<double> twice, double n) {
   const NormalMatrix products(once, twice, n);
   const double determinant = products.determinant();
   if (determinant == 0) return {};
@@ -228,7 +229,7 @@ LombScargle::Inverse LombScargle::inverse_of(std::complex<double> once, std::com
 }
 
 // R^2 times n of the best sinusoid, from Y(omega).
-double LombScargle::explained_sum(std::complex<double> values, const Inverse& inverse) {
+double LombScargle::explained_sum_of_squares(std::complex<double> values, const Inverse& inverse) {
   const double u = values.real();
   const double v = -values.imag();
   return u * u * inverse.cosines + 2 * u * v * inverse.both + v * v * inverse.sines;
@@ -238,9 +239,9 @@ std::vector<double> LombScargle::periodogram(const LowFrequencySums& slow,
                                              const Nufft& spectrum) const {
   std::vector<double> all(inverse_.size());
   for (std::size_t i = 0; i < exact_; ++i)
-    all[i] = explained_sum(slow.at(omega(i)).value, inverse_[i]);
-  for_grid(spectrum, [&](std::size_t i, std::int64_t k) {
-    all[i] = explained_sum(spectrum.at(k), inverse_[i]);
+    all[i] = explained_sum_of_squares(slow.at(omega(i)).value, inverse_[i]);
+  for_each_grid_point(spectrum, [&](std::size_t i, std::int64_t k) {
+    all[i] = explained_sum_of_squares(spectrum.at(k), inverse_[i]);
   });
   return all;
 }

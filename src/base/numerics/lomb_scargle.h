@@ -43,9 +43,10 @@ class LombScargle {
   // Frequency i of the search: the low end of the band, then the grid points of the NUFFT.
   double omega(std::size_t i) const;
   template <typename Each>
-  void for_grid(const Nufft& spectrum, const Each& each) const;
-  static Inverse inverse_of(std::complex<double> once, std::complex<double> twice, double n);
-  static double explained_sum(std::complex<double> values, const Inverse& inverse);
+  void for_each_grid_point(const Nufft& spectrum, const Each& each) const;
+  static Inverse invert_normal_matrix(std::complex<double> once, std::complex<double> twice,
+                                      double n);
+  static double explained_sum_of_squares(std::complex<double> values, const Inverse& inverse);
   // R^2 at every frequency of the search.
   std::vector<double> periodogram(const LowFrequencySums& slow, const Nufft& spectrum) const;
   double parabola_vertex(std::size_t i, std::span<const double> height) const;

@@ -45,7 +45,7 @@ Matrix semidefinite_cholesky(const Matrix& matrix) {
     // Elements from column j on are still 0, so dot products of whole rows equal those of the first
     // j elements.
     const std::span<const double> row(root.row(j), known.size());
-    dots(row.data(), n - j, row, known.data());
+    row_dot_products(row.data(), n - j, row, known.data());
     // A smaller remainder is rounding error: the previous rows span this direction.
     const double rest = matrix(j, j) - known[0];
     if (!(rest > 1e-13 * matrix(j, j))) continue;

@@ -126,8 +126,8 @@ NufftTables::NufftTables(std::size_t size, std::int64_t tokens, FrequencyBand ba
       gain(size / 2 + 1, 1.0F) {
   add_taps(tokens);
   if (tokens > kGridPoints) set_gains(band.high);
-  share_gains();
-  add_places();
+  add_shared_gains();
+  set_block_offsets();
 }
 
 std::shared_ptr<const NufftTables> NufftTables::of(std::size_t size, std::int64_t tokens,
@@ -167,7 +167,7 @@ void NufftTables::set_gains(double highest) {
 
 // Computes squared gains shared by 2^shift neighbouring blocks; 0 where a block is not completely
 // inside the band.
-void NufftTables::share_gains() {
+void NufftTables::add_shared_gains() {
   constexpr std::size_t kLines = 128;
   const auto size = static_cast<std::int64_t>(fft->size());
   const auto blocks = static_cast<std::int64_t>(fft->blocks());
@@ -176,7 +176,7 @@ void NufftTables::share_gains() {
   const IndexRange negative{size - inner.end + 1, size - inner.begin + 1};
   const auto shared = [&](std::int64_t begin) {
     const auto within = [&](const IndexRange& all) {
-      return !is_small() && begin >= all.begin && begin + together <= all.end;
+      return !has_few_points() && begin >= all.begin && begin + together <= all.end;
     };
     const auto middle = begin + together / 2;
     const auto one = gain[static_cast<std::size_t>(std::min(middle, size - middle))];
@@ -188,17 +188,17 @@ void NufftTables::share_gains() {
       shared_gain.back()[number % 4] = shared((block + number * blocks) % size);
     }
   const IndexRange all{first / 2, last / 2 + 2};
-  add_edges(all, inner);
-  add_edges({size - all.end + 1, size - all.begin + 1}, negative);
+  add_band_edges(all, inner);
+  add_band_edges({size - all.end + 1, size - all.begin + 1}, negative);
 }
 
 // Adds to `edges` the ranges at both ends of `all` for which there is no shared gain. The upper
 // range starts one grid point early, to include the midpoint before its first point.
-void NufftTables::add_edges(IndexRange all, IndexRange inside) {
+void NufftTables::add_band_edges(IndexRange all, IndexRange inside) {
   const std::int64_t together = std::int64_t{1} << shift;
   const IndexRange whole{(inside.begin + together - 1) / together * together,
                          inside.end / together * together};
-  if (is_small() || whole.begin >= whole.end) {
+  if (has_few_points() || whole.begin >= whole.end) {
     edges.push_back(all);
     return;
   }
@@ -206,14 +206,14 @@ void NufftTables::add_edges(IndexRange all, IndexRange inside) {
   edges.push_back({whole.end - 1, all.end});
 }
 
-void NufftTables::add_places() {
+void NufftTables::set_block_offsets() {
   const auto blocks = static_cast<std::int64_t>(fft->blocks());
   for (std::int64_t block = -kMarginBlocks; block < blocks + kMarginBlocks; ++block) {
     const bool within = block >= 0 && block < blocks;
     const auto margin =
         blocks + (block < 0 ? block + kMarginBlocks : block - blocks + kMarginBlocks);
-    const auto place =
-        within ? fft->place(static_cast<std::size_t>(block)) : static_cast<std::size_t>(margin);
+    const auto place = within ? fft->block_index(static_cast<std::size_t>(block))
+                              : static_cast<std::size_t>(margin);
     places.push_back(static_cast<std::uint32_t>(4 * place));
   }
 }
@@ -252,7 +252,7 @@ void Nufft::spread(std::span<const std::complex<double>> values) {
 
 void Nufft::compute(std::span<const std::complex<double>> values) {
   spread(values);
-  const SharedGains gains{tables_->shared_gain.data(), tables_->shift};
+  const BlockGains gains{tables_->shared_gain.data(), tables_->shift};
   highest_ = 0;
   fft().forward(
       std::span(signal_).first(fft().size() / 4), [&](std::size_t begin, std::size_t end) {
@@ -269,7 +269,7 @@ void Nufft::compute(std::span<const std::complex<double>> values) {
   for (const auto& edge : tables_->edges)
     for (std::int64_t k = edge.begin; k <= edge.end; ++k) {
       edge_powers_.push_back(static_cast<float>(power(2 * k)));
-      if (k < edge.end && inside(signed_index(k)))
+      if (k < edge.end && is_inside_band(signed_index(k)))
         highest_ = std::max(highest_, edge_powers_.back());
     }
 }
@@ -327,7 +327,7 @@ void Nufft::find_above(float least, float near, std::vector<PeakCandidate>& foun
   }
 }
 
-std::array<double, 5> Nufft::quarters(std::int64_t half) const {
+std::array<double, 5> Nufft::powers_at_quarter_steps(std::int64_t half) const {
   // Grid points k - kHalfWidth .. k + kHalfWidth + 1 around the half point.
   const std::int64_t k = half >> 1;
   std::array<std::complex<double>, 2 * kHalfWidth + 2> points;

@@ -45,9 +45,9 @@ struct NufftTables {
   static std::shared_ptr<const NufftTables> of(std::size_t size, std::int64_t tokens,
                                                FrequencyBand band);
 
-  bool inside(std::int64_t k) const { return k >= inner.begin && k < inner.end; }
+  bool is_inside_band(std::int64_t k) const { return k >= inner.begin && k < inner.end; }
   // Gains of neighbouring points differ too much on small grids to be shared.
-  bool is_small() const { return fft->size() <= 256; }
+  bool has_few_points() const { return fft->size() <= 256; }
 
   std::shared_ptr<const Fft> fft;
   double step;
@@ -66,9 +66,9 @@ struct NufftTables {
  private:
   void add_taps(std::int64_t tokens);
   void set_gains(double highest);
-  void share_gains();
-  void add_edges(IndexRange all, IndexRange inside);
-  void add_places();
+  void add_shared_gains();
+  void add_band_edges(IndexRange all, IndexRange inside);
+  void set_block_offsets();
 };
 
 // Computes S(omega) = sum z_t exp(-i omega (t - origin())) at omega = k step(), in single precision
@@ -89,10 +89,10 @@ class Nufft {
   // Grid points this far apart are adjacent in memory; iterate in that order over many points.
   std::size_t stride() const { return fft().blocks(); }
   // Range of half grid points, for one sign of the frequency, that covers the band.
-  std::int64_t first_half() const { return tables_->first; }
-  std::int64_t last_half() const { return tables_->last; }
+  std::int64_t first_half_point() const { return tables_->first; }
+  std::int64_t last_half_point() const { return tables_->last; }
   // Returns whether grid point k (either sign) is well inside the band.
-  bool inside(std::int64_t k) const { return tables_->inside(std::abs(k)); }
+  bool is_inside_band(std::int64_t k) const { return tables_->is_inside_band(std::abs(k)); }
   // Returns S at grid point k (either sign).
   std::complex<double> at(std::int64_t k) const {
     const auto value = raw(k);
@@ -103,14 +103,14 @@ class Nufft {
   // error of a few percent.
   double power(std::int64_t half) const;
   // Returns the largest |S|^2 over the grid points inside the band, to about 1 %.
-  float highest() const { return highest_; }
+  float highest_power() const { return highest_; }
   // Appends the half grid points of the band, of both signs, with |S|^2 > `least`; duplicates are
   // possible. A negative frequency is reported as 2 size() + half. A point between two grid points
   // is considered only if one of them is above `near`.
   void find_above(float least, float near, std::vector<PeakCandidate>& found) const;
   // Returns |S|^2 at -2, -1, 0, 1 and 2 quarter steps from a half grid point, each interpolated
   // from 16 neighbours.
-  std::array<double, 5> quarters(std::int64_t half) const;
+  std::array<double, 5> powers_at_quarter_steps(std::int64_t half) const;
 
  private:
   const Fft& fft() const { return *tables_->fft; }
@@ -123,7 +123,7 @@ class Nufft {
     return 2 * at > size() ? at - size() : at;
   }
   std::complex<float> raw(std::int64_t k) const {
-    const auto [vector, lane] = fft().find(index(k));
+    const auto [vector, lane] = fft().locate_frequency(index(k));
     const FourComplex& four = signal_[vector];
     return {four.re[lane], four.im[lane]};
   }

@@ -75,7 +75,7 @@ HWY_INLINE Vector largest_of_each(Vector a, Vector b, Vector c, Vector d) {
 }
 
 float largest_kernel(const FourComplex* points, std::span<const std::uint32_t> residues,
-                     const SharedGains& gains, float* largest) {
+                     const BlockGains& gains, float* largest) {
   Vector highest = hn::Zero(Four());
   for (std::size_t block = 0; block < residues.size(); ++block, points += 4) {
     const FourFloats* const gain = gains.of(residues[block]);
@@ -180,7 +180,7 @@ void spread_values(std::span<const std::complex<double>> values, const SpreadRow
 }
 
 float largest_powers(const FourComplex* points, std::span<const std::uint32_t> residues,
-                     const SharedGains& gains, float* largest) {
+                     const BlockGains& gains, float* largest) {
   return QKSCOPE_DISPATCH(largest_kernel)(points, residues, gains, largest);
 }
 

@@ -17,7 +17,7 @@ void spread_values(std::span<const std::complex<double>> values, const SpreadRow
                    const FourFloats* taps, FourComplex* signal);
 
 // Squared deconvolution gains, shared by 2^shift neighbouring blocks.
-struct SharedGains {
+struct BlockGains {
   const FourFloats* lines;  // ((blocks >> shift) + 1, 4)
   int shift;
 
@@ -27,14 +27,14 @@ struct SharedGains {
 // Sets largest[residues[i]], shape (4), to the largest gain |S|^2 of each of the four vectors of
 // block i of `points`. Returns the overall maximum.
 float largest_powers(const FourComplex* points, std::span<const std::uint32_t> residues,
-                     const SharedGains& gains, float* largest);
+                     const BlockGains& gains, float* largest);
 
 // The transformed grid.
 struct GridBlocks {
   const FourComplex* signal;
   const std::uint32_t* places;  // (count): first vector of each block; valid from -4 to count + 3
   std::int64_t count;
-  SharedGains gains;
+  BlockGains gains;
 };
 
 // Selects points with |S|^2 > `least`. Midpoints of grid points are evaluated only if one of the

@@ -24,7 +24,7 @@ using Vector = hn::Vec<Two>;
 // No std::complex products in kernels: GCC 12 contracts them to fused multiply-adds even under
 // -ffp-contract=off.
 
-HWY_INLINE Vector turned(Vector re, Vector im, const Turn& turn) {
+HWY_INLINE Vector turned(Vector re, Vector im, const PhaseFactor& turn) {
   return hn::MulAdd(re, hn::LoadU(Two(), turn.along), hn::Mul(im, hn::LoadU(Two(), turn.across)));
 }
 
@@ -35,7 +35,7 @@ struct RunningSums {
   HWY_INLINE RunningSums() {
     for (auto& sum : part) sum = hn::Zero(Two());
   }
-  HWY_INLINE void add(const std::complex<double>& value, const Turn& turn) {
+  HWY_INLINE void add(const std::complex<double>& value, const PhaseFactor& turn) {
     const Vector here = turned(hn::Set(Two(), value.real()), hn::Set(Two(), value.imag()), turn);
     part[0] = hn::Add(part[0], here);
 #pragma GCC unroll 3
@@ -45,10 +45,10 @@ struct RunningSums {
 };
 
 // Computes the sums of every block. `fine`, shape (256): exp(-i omega t) within a block.
-void row_kernel(const Turn* fine, const PositionOrder& order, const std::complex<double>* values,
-                BlockSums* blocks) {
+void row_kernel(const PhaseFactor* fine, const PositionOrder& order,
+                const std::complex<double>* values, BlockSums* blocks) {
   const std::int32_t* const offsets = order.offsets().data();
-  const auto turn = [&](std::size_t i) -> const Turn& {
+  const auto turn = [&](std::size_t i) -> const PhaseFactor& {
     return fine[static_cast<std::uint32_t>(offsets[i]) % kBlock];
   };
   for (std::int64_t block = 0; block < order.blocks(); ++block) {
@@ -70,11 +70,11 @@ void row_kernel(const Turn* fine, const PositionOrder& order, const std::complex
 // Combines the blocks: converts sums of t^m, with t relative to the middle of a block, to sums of
 // (start + t)^m, relative to the middle of all positions. `coarse`, shape (blocks): phase of each
 // block, and its `start` in t[0].
-void block_kernel(std::span<const Turn> coarse, const BlockSums* blocks, double* out) {
+void block_kernel(std::span<const PhaseFactor> coarse, const BlockSums* blocks, double* out) {
   Vector sums[PhaseSumSeries::kPowers];
   for (auto& sum : sums) sum = hn::Zero(Two());
   for (std::size_t block = 0; block < coarse.size(); ++block) {
-    const Turn& turn = coarse[block];
+    const PhaseFactor& turn = coarse[block];
     Vector part[kBlockPowers];  // sums of t^i (start + t)^m for the current m
 #pragma GCC unroll 4
     for (int i = 0; i < kBlockPowers; ++i)
@@ -104,7 +104,7 @@ namespace {
 HWY_EXPORT(row_kernel);
 HWY_EXPORT(block_kernel);
 
-Turn turn_of(const std::complex<double>& e, double t) {
+PhaseFactor turn_of(const std::complex<double>& e, double t) {
   return {{e.real(), e.imag()}, {-e.imag(), e.real()}, {t, t * t, t * t * t}};
 }
 
@@ -126,19 +126,19 @@ PhaseSum PhaseSumSeries::at(double move) const {
   return result;
 }
 
-double PhaseSumSeries::exact_reach(const PositionOrder& order) {
+double PhaseSumSeries::largest_exact_move(const PositionOrder& order) {
   return std::min(0.12 / static_cast<double>(order.length()), 8e-6);
 }
 
 PhaseSumSeries phase_sum_series(double omega, const PositionOrder& order,
                                 std::span<const std::complex<double>> values) {
   const PhaseTable phase(omega, order.length());
-  Turn fine[kBlock];
+  PhaseFactor fine[kBlock];
   constexpr double kHalf = 0.5 * kBlock;
   for (std::uint32_t i = 0; i < kBlock; ++i)
     fine[i] = turn_of(phase.fine(i), static_cast<double>(i) - kHalf);
   const double middle = 0.5 * static_cast<double>(order.length() - 1);
-  std::vector<Turn> coarse;
+  std::vector<PhaseFactor> coarse;
   for (std::int64_t block = 0; block < order.blocks(); ++block)
     coarse.push_back(
         turn_of(phase.coarse(block), static_cast<double>(block * kBlock) + kHalf - middle));

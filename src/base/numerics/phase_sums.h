@@ -30,7 +30,7 @@ class PhaseSumSeries {
   // Returns the largest |move| at which the value is accurate to rounding. The truncation errors,
   // relative to sum |z|, are (move length / 2)^8 / 8! of the series and (128 move)^4 / 5! of the
   // powers of t within a block.
-  static double exact_reach(const PositionOrder& order);
+  static double largest_exact_move(const PositionOrder& order);
 
   std::array<std::complex<double>, kPowers> sum;  // [m] = sum z_t t^m exp(-i omega t)
 };
@@ -73,7 +73,7 @@ inline constexpr int kBlockPowers = 4;
 
 // exp(-i omega t) as a real 2 x 2 matrix: columns `along` (its product with 1) and `across` (its
 // product with i). Also stores the powers of t.
-struct alignas(64) Turn {
+struct alignas(64) PhaseFactor {
   double along[2];
   double across[2];
   double t[kBlockPowers - 1];  // t, t^2, t^3 relative to the middle of the block

@@ -13,7 +13,7 @@ constexpr std::int64_t kLongest = std::int64_t{1} << 24;  // tokens
 }  // namespace
 
 PositionOrder::PositionOrder(std::span<const std::int32_t> positions)
-    : offset_(positions.size()), place_(positions.size()) {
+    : offset_(positions.size()), sorted_rank_(positions.size()) {
   const auto [low, high] = std::minmax_element(positions.begin(), positions.end());
   length_ = static_cast<std::int64_t>(*high) - *low + 1;
   if (length_ > kLongest)
@@ -29,7 +29,7 @@ PositionOrder::PositionOrder(std::span<const std::int32_t> positions)
   auto next = begin_;
   for (std::size_t i = 0; i < positions.size(); ++i) {
     const auto at = next[block(positions[i])]++;
-    place_[i] = static_cast<std::uint32_t>(at);
+    sorted_rank_[i] = static_cast<std::uint32_t>(at);
     offset_[at] = positions[i] - first;
   }
 }

@@ -20,12 +20,12 @@ class PositionOrder {
   // (rows): position minus smallest position, in sorted order.
   std::span<const std::int32_t> offsets() const { return offset_; }
   // (rows): index of input row i in sorted order.
-  std::span<const std::uint32_t> places() const { return place_; }
+  std::span<const std::uint32_t> sorted_ranks() const { return sorted_rank_; }
 
  private:
   std::int64_t length_ = 0;
   std::vector<std::int32_t> offset_;
-  std::vector<std::uint32_t> place_;
+  std::vector<std::uint32_t> sorted_rank_;
   std::vector<std::size_t> begin_;
 };
 

@@ -452,7 +452,7 @@ void add_centred_gram(const float* vectors, std::span<const std::int64_t> rows,
 std::vector<double> multiply(const Matrix& matrix, std::span<const double> x) {
   QKSCOPE_ASSERT(matrix.cols == std::ssize(x));
   std::vector<double> product(static_cast<std::size_t>(matrix.rows));
-  dots(matrix.data.data(), matrix.rows, x, product.data());
+  row_dot_products(matrix.data.data(), matrix.rows, x, product.data());
   return product;
 }
 

@@ -15,7 +15,7 @@ double mean_of(const std::vector<double>& values) {
   return values.empty() ? kNan : sum / static_cast<double>(values.size());
 }
 
-double deviation_of(const std::vector<double>& values) {
+double standard_deviation_of(const std::vector<double>& values) {
   if (values.size() < 2) return kNan;
   const double mean = mean_of(values);
   double sum = 0;

@@ -9,7 +9,7 @@
 namespace qkscope {
 
 double mean_of(const std::vector<double>& values);
-double deviation_of(const std::vector<double>& values);  // ddof 1; NaN for one value
+double standard_deviation_of(const std::vector<double>& values);  // ddof 1; NaN for one value
 // Quantile with linear interpolation, like numpy.quantile.
 double quantile_of(std::vector<double> values, double fraction);
 // Sums of products around the means of two lists of equal length.

@@ -98,12 +98,12 @@ void Tridiagonal::reduce(std::int64_t k) {
   v_[at] = 0;
   w_[at] = 0;
   std::copy(row + k + 1, row + size_, v_.begin() + k + 1);
-  rows_times(rows(), k + 1, size_, k + 1, v_.data(), w_.data());
+  multiply_rows_by_vector(rows(), k + 1, size_, k + 1, v_.data(), w_.data());
   double along = 0;
   for (auto j = at + 1; j < v_.size(); ++j) along += v_[j] * w_[j];
   const double half = factor * factor * along / 2;
   for (auto j = at + 1; j < v_.size(); ++j) w_[j] = factor * w_[j] - half * v_[j];
-  subtract_products(rows(), k + 1, size_, k + 1, v_.data(), w_.data());
+  subtract_outer_products(rows(), k + 1, size_, k + 1, v_.data(), w_.data());
 }
 
 std::vector<double> Tridiagonal::make_q_transposed() {
@@ -239,7 +239,7 @@ class InverseIteration {
     for (int round = 0; round < kMostRounds; ++round) {
       solve(x);
       along_.resize(static_cast<std::size_t>(i));
-      dots(vectors.row(0), i, x, along_.data());
+      row_dot_products(vectors.row(0), i, x, along_.data());
       for (std::int64_t j = 0; j < i; ++j)
         add_scaled(-along_[static_cast<std::size_t>(j)], {vectors.row(j), x.size()}, x);
       const double length = norm(x);

@@ -297,21 +297,23 @@ double sum(std::span<const double> x) {
 
 double dot(std::span<const double> x, std::span<const double> y) {
   double result = 0;
-  dots(x.data(), 1, y.first(x.size()), &result);
+  row_dot_products(x.data(), 1, y.first(x.size()), &result);
   return result;
 }
 
 double dot(std::span<const float> x, std::span<const double> y) {
   double result = 0;
-  dots(x.data(), 1, y.first(x.size()), &result);
+  row_dot_products(x.data(), 1, y.first(x.size()), &result);
   return result;
 }
 
-void dots(const double* rows, std::int64_t count, std::span<const double> y, double* out) {
+void row_dot_products(const double* rows, std::int64_t count, std::span<const double> y,
+                      double* out) {
   QKSCOPE_DISPATCH(dots_kernel)(rows, count, y.data(), std::ssize(y), out);
 }
 
-void dots(const float* rows, std::int64_t count, std::span<const double> y, double* out) {
+void row_dot_products(const float* rows, std::int64_t count, std::span<const double> y,
+                      double* out) {
   QKSCOPE_DISPATCH(dots_float_kernel)(rows, count, y.data(), std::ssize(y), out);
 }
 
@@ -332,8 +334,8 @@ void bin_indices(std::span<const double> x, double low, double scale, std::uint1
   QKSCOPE_DISPATCH(bins_kernel)(x.data(), std::ssize(x), low, scale, last, bin);
 }
 
-float distance_bounds(std::span<const std::int32_t> before, std::span<const float> cdf,
-                      std::span<float> bound) {
+float kolmogorov_distance_bounds(std::span<const std::int32_t> before, std::span<const float> cdf,
+                                 std::span<float> bound) {
   const float share = 1 / static_cast<float>(before.back());
   return QKSCOPE_DISPATCH(bounds_kernel)(before.data(), cdf.data(), bound.size(), share,
                                          bound.data());

@@ -11,8 +11,10 @@ double sum(std::span<const double> x);
 double dot(std::span<const double> x, std::span<const double> y);
 double dot(std::span<const float> x, std::span<const double> y);
 // out (count) = rows (count, cols) times y (cols).
-void dots(const double* rows, std::int64_t count, std::span<const double> y, double* out);
-void dots(const float* rows, std::int64_t count, std::span<const double> y, double* out);
+void row_dot_products(const double* rows, std::int64_t count, std::span<const double> y,
+                      double* out);
+void row_dot_products(const float* rows, std::int64_t count, std::span<const double> y,
+                      double* out);
 double norm(std::span<const double> x);
 
 // Sums of the first four powers of x - centre.
@@ -32,8 +34,8 @@ void bin_indices(std::span<const double> x, double low, double scale, std::uint1
 // Bounds of the Kolmogorov distance from a histogram. before (bins + 1): number of values below
 // each edge. cdf (bins + 1): distribution function at the edges. Sets bound (bins, a multiple of
 // 16) to the largest possible distance inside each bin and returns the largest distance at an edge.
-float distance_bounds(std::span<const std::int32_t> before, std::span<const float> cdf,
-                      std::span<float> bound);
+float kolmogorov_distance_bounds(std::span<const std::int32_t> before, std::span<const float> cdf,
+                                 std::span<float> bound);
 
 // sums (3, cols) = sums over the rows of weight x, moment x and weight x^2.
 struct WeightedRow {

@@ -29,7 +29,7 @@ std::shared_ptr<arrow::Array> to_array(const std::vector<Value>& values, const M
   if (!values.empty())  // AppendValues() reads from a null address even for zero values
     check_arrow(builder.AppendValues(values.data(), std::ssize(values), there.data()), kDoing,
                 ErrorKind::failure);
-  return take_arrow(builder.Finish(), kDoing, ErrorKind::failure);
+  return value_or_throw(builder.Finish(), kDoing, ErrorKind::failure);
 }
 
 std::shared_ptr<arrow::Array> booleans_to_array(const std::vector<std::int64_t>& values) {
@@ -61,12 +61,12 @@ std::shared_ptr<arrow::Array> column_to_arrow(const Table::Column& column,
   field = arrow::field(column.name, arrow::utf8());
   arrow::StringBuilder builder(table_memory_pool());
   check_arrow(builder.AppendValues(column.texts), kDoing, ErrorKind::failure);
-  return take_arrow(builder.Finish(), kDoing, ErrorKind::failure);
+  return value_or_throw(builder.Finish(), kDoing, ErrorKind::failure);
 }
 
 // Appends the values of one chunk to the vector of the column's type.
 template <typename Array>
-void append_values(const Array& from, NullIntegers nulls, const std::string& where,
+void append_values(const Array& from, NullIntegerPolicy nulls, const std::string& where,
                    Table::Column& to) {
   if constexpr (std::is_same_v<Array, arrow::DoubleArray>) {
     for (std::int64_t i = 0; i < from.length(); ++i)
@@ -75,7 +75,7 @@ void append_values(const Array& from, NullIntegers nulls, const std::string& whe
     for (std::int64_t i = 0; i < from.length(); ++i)
       to.texts.push_back(from.IsNull(i) ? std::string() : from.GetString(i));
   } else {
-    if (nulls == NullIntegers::refuse && from.null_count() > 0)
+    if (nulls == NullIntegerPolicy::refuse && from.null_count() > 0)
       bad_input("{}: empty fields in a column of {}", where,
                 to.type == Table::Type::boolean ? "booleans" : "integers");
     for (std::int64_t i = 0; i < from.length(); ++i)
@@ -117,7 +117,7 @@ void check_parquet_read(const arrow::Status& status, const std::string& path) {
 
 std::unique_ptr<parquet::arrow::FileReader> open_parquet(const std::string& path) {
   check_regular_file(path);
-  const auto file = take_arrow(arrow::io::ReadableFile::Open(path), path, ErrorKind::bad_input);
+  const auto file = value_or_throw(arrow::io::ReadableFile::Open(path), path, ErrorKind::bad_input);
   parquet::arrow::FileReaderBuilder builder;
   check_parquet_read(builder.Open(file), path);
   std::unique_ptr<parquet::arrow::FileReader> reader;
@@ -126,7 +126,7 @@ std::unique_ptr<parquet::arrow::FileReader> open_parquet(const std::string& path
 }
 
 Table::Column to_table_column(const std::string& name, const arrow::ChunkedArray& column,
-                              NullIntegers nulls, const std::string& where) {
+                              NullIntegerPolicy nulls, const std::string& where) {
   Table::Column result{name, Table::Type::text, {}, {}, {}};
   const auto append_chunks = [&]<typename Array>(Table::Type type, const Array*) {
     result.type = type;

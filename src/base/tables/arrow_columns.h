@@ -34,10 +34,10 @@ std::unique_ptr<parquet::arrow::FileReader> open_parquet(const std::string& path
 // is not OK.
 void check_parquet_read(const arrow::Status& status, const std::string& path);
 
-enum class NullIntegers { refuse, keep };  // treatment of null integers and booleans
+enum class NullIntegerPolicy { refuse, keep };  // treatment of null integers and booleans
 
 // Converts an Arrow column. `where` (file and column) begins every error message.
 Table::Column to_table_column(const std::string& name, const arrow::ChunkedArray& column,
-                              NullIntegers nulls, const std::string& where);
+                              NullIntegerPolicy nulls, const std::string& where);
 
 }  // namespace qkscope

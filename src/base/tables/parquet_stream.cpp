@@ -61,7 +61,7 @@ std::shared_ptr<arrow::Schema> join_columns(const std::string& column,
     }
   };
   for (const auto& file : files)
-    reading_parquet(file.path, [&] {
+    translate_parquet_errors(file.path, [&] {
       std::shared_ptr<arrow::Schema> schema;
       check_parquet_read(open_parquet(file.path)->GetSchema(&schema), file.path);
       for (const auto& field : schema->fields()) add_field(field, file.path);
@@ -75,7 +75,7 @@ std::shared_ptr<arrow::Table> read_stacked_group(parquet::arrow::FileReader& rea
                                                  const TableFile& file,
                                                  const std::shared_ptr<arrow::Schema>& wanted) {
   const auto take = [&](auto result) {
-    return take_arrow(std::move(result), "stacking " + file.path, ErrorKind::failure);
+    return value_or_throw(std::move(result), "stacking " + file.path, ErrorKind::failure);
   };
   std::shared_ptr<arrow::Table> rows;
   check_parquet_read(reader.RowGroup(group)->ReadTable(&rows), file.path);
@@ -173,17 +173,17 @@ Table ParquetTableReader::read(int group) const {
   std::vector<Table::Column> columns;
   for (int i = 0; i < rows->num_columns(); ++i) {
     const auto& name = rows->field(i)->name();
-    columns.push_back(to_table_column(name, *rows->column(i), NullIntegers::keep,
+    columns.push_back(to_table_column(name, *rows->column(i), NullIntegerPolicy::keep,
                                       fmt::format("{}: column '{}'", state_->path, name)));
   }
   return Table(std::move(columns));
 }
 
-GrowingTable::GrowingTable(std::string path, bool csv) : path_(std::move(path)) {
+TableFileAppender::TableFileAppender(std::string path, bool csv) : path_(std::move(path)) {
   if (csv) csv_.emplace(path_ + ".csv");
 }
 
-bool GrowingTable::append(std::vector<Column> part) {
+bool TableFileAppender::append(std::vector<Column> part) {
   const bool first = !std::exchange(begun_, true);
   if (first)
     for (const auto& column : part) waiting_.push_back({column.name, column.type, {}, {}, {}});
@@ -203,7 +203,7 @@ bool GrowingTable::append(std::vector<Column> part) {
 }
 
 // Writes the first `rows` buffered rows as a row group.
-void GrowingTable::write_group(std::int64_t rows) {
+void TableFileAppender::write_group(std::int64_t rows) {
   std::vector<Column> group;
   group.reserve(waiting_.size());
   for (auto& column : waiting_) {
@@ -221,13 +221,13 @@ void GrowingTable::write_group(std::int64_t rows) {
   rows_ -= rows;
 }
 
-void GrowingTable::finish() {
+void TableFileAppender::finish() {
   if (rows_ > 0 || !parquet_) write_group(rows_);
   if (csv_) csv_->commit();
   parquet_->finish();
 }
 
-void check_stack(const std::string& column, const std::vector<TableFile>& files) {
+void check_stackable(const std::string& column, const std::vector<TableFile>& files) {
   join_columns(column, files);
 }
 
@@ -237,7 +237,7 @@ std::int64_t stack_tables(const std::string& column, const std::vector<TableFile
   AtomicParquetFile writer(path, *schema);
   std::int64_t rows = 0;
   for (const auto& file : files)
-    reading_parquet(file.path, [&] {
+    translate_parquet_errors(file.path, [&] {
       const auto reader = open_parquet(file.path);
       for (int group = 0; group < reader->num_row_groups(); ++group) {
         const auto part = read_stacked_group(*reader, group, file, schema);

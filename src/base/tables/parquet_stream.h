@@ -61,10 +61,10 @@ class ParquetTableReader {
 
 // Writes a table incrementally, byte-identical to Table::write_csv() and Table::write_parquet() of
 // the whole table. At most one row group is kept in memory.
-class GrowingTable {
+class TableFileAppender {
  public:
   // Writes PATH.parquet and, if `csv` is set, PATH.csv. Both files appear at finish().
-  GrowingTable(std::string path, bool csv);
+  TableFileAppender(std::string path, bool csv);
 
   // Appends rows. Returns false and appends nothing if names or types differ from the first part.
   bool append(std::vector<Table::Column> part);
@@ -87,7 +87,7 @@ struct TableFile {
 };
 
 // Throws a bad-input error if stack_tables() would reject the columns of the files.
-void check_stack(const std::string& column, const std::vector<TableFile>& files);
+void check_stackable(const std::string& column, const std::vector<TableFile>& files);
 
 // Concatenates the rows of all files into a new Parquet file and returns the number of rows. The
 // first column, named `column`, is text and holds the name of the file that a row comes from. The

@@ -95,7 +95,7 @@ std::vector<int> indices_of(const arrow::Schema& schema, const std::vector<std::
 }
 
 Table read_columns(const std::string& path, const std::vector<std::string>& columns,
-                   NullIntegers nulls) {
+                   NullIntegerPolicy nulls) {
   const auto reader = open_parquet(path);
   std::shared_ptr<arrow::Schema> schema;
   check_parquet_read(reader->GetSchema(&schema), path);
@@ -111,10 +111,10 @@ Table read_columns(const std::string& path, const std::vector<std::string>& colu
 }
 
 Table read_table(const std::string& path, const std::vector<std::string>& columns,
-                 NullIntegers nulls) {
+                 NullIntegerPolicy nulls) {
   return translate_exceptions([&] {
     if (!path_exists(path)) bad_input("{}: there is no such file", path);
-    return reading_parquet(path, [&] { return read_columns(path, columns, nulls); });
+    return translate_parquet_errors(path, [&] { return read_columns(path, columns, nulls); });
   });
 }
 
@@ -193,24 +193,24 @@ void Table::write_parquet(const std::string& path) const {
     const auto doing = fmt::format("writing {}", path);
     const auto table = to_arrow_table(*this);
     const auto stream =
-        take_arrow(arrow::io::BufferOutputStream::Create(kFirstBytes, table_memory_pool()), doing,
-                   ErrorKind::failure);
+        value_or_throw(arrow::io::BufferOutputStream::Create(kFirstBytes, table_memory_pool()),
+                       doing, ErrorKind::failure);
     check_arrow(parquet::arrow::WriteTable(*table, table_memory_pool(), stream, kTableRowGroup,
                                            parquet_writer_properties(*table->schema())),
                 doing, ErrorKind::failure);
-    const auto buffer = take_arrow(stream->Finish(), doing, ErrorKind::failure);
+    const auto buffer = value_or_throw(stream->Finish(), doing, ErrorKind::failure);
     write_file(path, std::string_view(reinterpret_cast<const char*>(buffer->data()),
                                       static_cast<std::size_t>(buffer->size())));
   });
 }
 
 Table read_parquet_table(const std::string& path, const std::vector<std::string>& columns) {
-  return read_table(path, columns, NullIntegers::refuse);
+  return read_table(path, columns, NullIntegerPolicy::refuse);
 }
 
 Table read_parquet_table_with_gaps(const std::string& path,
                                    const std::vector<std::string>& columns) {
-  return read_table(path, columns, NullIntegers::keep);
+  return read_table(path, columns, NullIntegerPolicy::keep);
 }
 
 }  // namespace qkscope

@@ -159,7 +159,7 @@ YAML::Node YamlSection::node(const std::string& key) {
   return found.IsDefined() && !found.IsNull() ? found : YAML::Node(YAML::NodeType::Null);
 }
 
-void YamlSection::expected(const std::string& key, const std::string& what) const {
+void YamlSection::throw_expected(const std::string& key, const std::string& what) const {
   const YAML::Node& node = node_;
   const YAML::Node found = node[key];
   if (!found.IsDefined())
@@ -171,13 +171,13 @@ void YamlSection::expected(const std::string& key, const std::string& what) cons
 std::optional<std::string> YamlSection::text(const std::string& key) {
   const auto found = node(key);
   if (found.IsNull()) return {};
-  if (!found.IsScalar()) expected(key, "a string");
+  if (!found.IsScalar()) throw_expected(key, "a string");
   return found.Scalar();
 }
 
 std::string YamlSection::required_text(const std::string& key) {
   auto value = text(key);
-  if (!value || value->empty()) expected(key, "a string");
+  if (!value || value->empty()) throw_expected(key, "a string");
   return *value;
 }
 
@@ -188,7 +188,7 @@ std::optional<T> YamlSection::scalar(const std::string& key, const std::string& 
   if (found.IsNull()) return {};
   T value{};
   if (!found.IsScalar() || !YAML::convert<T>::decode(found, value) || !valid(value))
-    expected(key, what);
+    throw_expected(key, what);
   return value;
 }
 
@@ -211,7 +211,7 @@ std::optional<std::vector<std::int64_t>> YamlSection::integers(const std::string
   const auto found = node(key);
   if (found.IsNull()) return {};
   std::vector<std::int64_t> values;
-  if (!found.IsSequence()) expected(key, "a list of whole numbers, or null for all");
+  if (!found.IsSequence()) throw_expected(key, "a list of whole numbers, or null for all");
   for (const auto& item : found) {
     std::int64_t value = 0;
     if (!item.IsScalar() || !YAML::convert<std::int64_t>::decode(item, value))
@@ -219,14 +219,14 @@ std::optional<std::vector<std::int64_t>> YamlSection::integers(const std::string
                 document_.where(full_key(key), item), describe(item));
     values.push_back(value);
   }
-  if (values.empty()) expected(key, "at least one entry, or null for all");
+  if (values.empty()) throw_expected(key, "at least one entry, or null for all");
   return values;
 }
 
 Json YamlSection::map(const std::string& key) {
   const auto found = node(key);
   if (found.IsNull()) return nullptr;
-  if (!found.IsMap()) expected(key, "a map");
+  if (!found.IsMap()) throw_expected(key, "a map");
   return yaml_to_json(found);
 }
 
@@ -237,7 +237,7 @@ YamlSection YamlSection::section(const std::string& key) {
 std::vector<YamlSection> YamlSection::sections(const std::string& key) {
   const auto list = node(key);
   if (list.IsNull()) return {};
-  if (!list.IsSequence()) expected(key, "a list");
+  if (!list.IsSequence()) throw_expected(key, "a list");
   std::vector<YamlSection> all;
   for (std::size_t i = 0; i < list.size(); ++i)
     all.emplace_back(document_, list[i], fmt::format("{}[{}]", full_key(key), i));
@@ -261,7 +261,7 @@ void YamlSection::retire(const std::vector<std::string>& keys) {
   }
 }
 
-void YamlSection::finish() const {
+void YamlSection::reject_unknown_keys() const {
   const std::vector<std::string> names(known_.begin(), known_.end());
   for (const auto& entry : node_) {
     const auto key = entry.first.as<std::string>("");

@@ -65,10 +65,10 @@ class YamlSection {
 
   std::string required_text(const std::string& key);
   // Throws a bad-input error for the first key that was neither read nor marked as known.
-  void finish() const;
+  void reject_unknown_keys() const;
 
   // Throws a bad-input error for `key`: "found ..., expected WHAT".
-  [[noreturn]] void expected(const std::string& key, const std::string& what) const;
+  [[noreturn]] void throw_expected(const std::string& key, const std::string& what) const;
 
  private:
   // Throws a bad-input error, "expected WHAT", unless the value has type T and valid(value) is

@@ -91,10 +91,10 @@ void prepare_file(const ExportOptions& options, const std::string& file);
 std::string export_expected_attention(const ExportInput& input);
 std::string export_q_filters(const ExportInput& input);
 std::string export_triattention(const ExportInput& input);
-std::string export_tria(const ExportInput& input);
+std::string export_tria_file(const ExportInput& input);
 std::string export_fp8_kv(const ExportInput& input);
 std::string export_key_ranges(const ExportInput& input);
-std::string export_duo(const ExportInput& input);
+std::string export_duo_attention(const ExportInput& input);
 std::string export_retrieval_heads(const ExportInput& input);
 
 }  // namespace qkscope

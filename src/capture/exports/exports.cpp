@@ -21,10 +21,10 @@ struct Export {
 constexpr Export kExports[] = {{"expected-attention", export_expected_attention},
                                {"q-filters", export_q_filters},
                                {"triattention", export_triattention},
-                               {"tria", export_tria},
+                               {"tria", export_tria_file},
                                {"fp8-kv", export_fp8_kv},
                                {"k-ranges", export_key_ranges},
-                               {"duo", export_duo},
+                               {"duo", export_duo_attention},
                                {"retrieval-heads", export_retrieval_heads}};
 
 // Throws a bad-input error for an option that the chosen export does not have.

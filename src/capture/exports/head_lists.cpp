@@ -61,7 +61,7 @@ std::string export_key_ranges(const ExportInput& input) {
   return input.options().out;
 }
 
-std::string export_duo(const ExportInput& input) {
+std::string export_duo_attention(const ExportInput& input) {
   const Statistics& s = input.statistics();
   if (s.attention.empty())
     bad_input("{}: these statistics have no attention (group B), which duo is about",

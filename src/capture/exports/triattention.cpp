@@ -338,7 +338,7 @@ std::string export_triattention(const ExportInput& input) {
   return path;
 }
 
-std::string export_tria(const ExportInput& input) {
+std::string export_tria_file(const ExportInput& input) {
   input.refuse_interleaved();
   const ExportRope rope = input.common_rope();
   if (rope.type != "default")

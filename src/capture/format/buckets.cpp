@@ -45,7 +45,7 @@ std::optional<SamplerType> sampler_type_from_name(std::string_view name) {
   return {};
 }
 
-Buckets::Buckets(const SamplerOptions& sampler)
+PositionBuckets::PositionBuckets(const SamplerOptions& sampler)
     : type_(sampler.type),
       size_(sampler.min_bucket_size),
       smallest_power_(static_cast<int>(
@@ -53,13 +53,13 @@ Buckets::Buckets(const SamplerOptions& sampler)
   if (size_ < 1) bad_input("min_bucket_size is {}; expected 1 or more", size_);
 }
 
-std::int32_t Buckets::of(std::int64_t position) const {
+std::int32_t PositionBuckets::of(std::int64_t position) const {
   if (type_ == SamplerType::log_uniform)
     return std::max(floor_log2_float32(position + 1), smallest_power_);
   return static_cast<std::int32_t>(position / size_);
 }
 
-PositionRange Buckets::positions(std::int32_t bucket) const {
+PositionRange PositionBuckets::positions(std::int32_t bucket) const {
   const std::int64_t number = bucket;
   if (type_ != SamplerType::log_uniform)
     return number < 0 ? PositionRange{} : PositionRange{number * size_, (number + 1) * size_};
@@ -71,12 +71,12 @@ PositionRange Buckets::positions(std::int32_t bucket) const {
 std::int32_t bucket_of(const SamplerOptions& sampler, std::int64_t position) {
   return translate_exceptions([&] {
     if (position < 0) bad_input("position is {}; expected 0 or more", position);
-    return Buckets(sampler).of(position);
+    return PositionBuckets(sampler).of(position);
   });
 }
 
 PositionRange positions_of_bucket(const SamplerOptions& sampler, std::int32_t bucket) {
-  return translate_exceptions([&] { return Buckets(sampler).positions(bucket); });
+  return translate_exceptions([&] { return PositionBuckets(sampler).positions(bucket); });
 }
 
 }  // namespace qkscope

@@ -13,9 +13,9 @@ namespace qkscope {
 std::optional<SamplerType> sampler_type_from_name(std::string_view name);
 
 // Precomputed form of bucket_of() and positions_of_bucket() (qkscope/captures.h).
-class Buckets {
+class PositionBuckets {
  public:
-  explicit Buckets(const SamplerOptions& sampler);
+  explicit PositionBuckets(const SamplerOptions& sampler);
 
   std::int32_t of(std::int64_t position) const;
   PositionRange positions(std::int32_t bucket) const;

@@ -49,7 +49,7 @@ HeadsByFolder group_heads_by_folder(const std::vector<std::string>& paths,
       "{}: no capture: expected head files such as l00h00q/{}; it holds {}. Captures are often "
       "kept "
       "on branches of their own: name one after the @",
-      where, layout::kHeadFile, list_paths(paths));
+      where, layout::kHeadFile, format_path_list(paths));
 }
 
 void add_if_listed(const std::vector<std::string>& paths, const std::string& path,
@@ -153,7 +153,7 @@ std::optional<HubCapture> parse_hub_capture(const std::string& name) {
     if (capture.folder.empty())
       bad_input("{}: no folder after the ':'; expected REPO@BRANCH or REPO@BRANCH:FOLDER", name);
   }
-  if (!is_repository_id(capture.repo)) no_such_capture(name);
+  if (!is_repository_id(capture.repo)) throw_no_such_capture(name);
   if (!is_revision(capture.branch))
     bad_input("{}: {} is no branch, tag or commit; expected REPO@BRANCH, such as org/name@main",
               name, in_quotes(capture.branch));
@@ -198,7 +198,7 @@ void CaptureSource::open_stored(const StoreAddress& address) {
   if (heads.empty()) refuse_without_heads(stored_->names(), where);
   stored_->fetch({layout::kStateFile}, true);
   index_ = make_index(stored_->local_folder(), "", std::move(heads[""]), where);
-  short_name_ = address.last_name();
+  short_name_ = address.last_path_component();
 }
 
 void CaptureSource::fetch(const std::vector<HeadId>& heads) const {

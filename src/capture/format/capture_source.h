@@ -78,6 +78,6 @@ CaptureIndex make_index(const std::string& root, const std::string& folder,
                         std::vector<HeadId> heads, const std::string& where);
 
 // Throws a bad-input error that explains which capture names are valid.
-[[noreturn]] void no_such_capture(const std::string& name);
+[[noreturn]] void throw_no_such_capture(const std::string& name);
 
 }  // namespace qkscope

@@ -176,7 +176,7 @@ std::optional<SamplerOptions> read_sampler(const Metadata& metadata, const std::
 
 }  // namespace
 
-void no_such_capture(const std::string& name) {
+void throw_no_such_capture(const std::string& name) {
   bad_input(
       "{}: there is no such folder; a capture on the Hugging Face Hub is named REPO@BRANCH, such "
       "as org/name@main",
@@ -212,7 +212,7 @@ CaptureIndex make_index(const std::string& root, const std::string& folder,
 
 CaptureIndex index_capture(const std::string& data_root) {
   return translate_exceptions([&] {
-    if (!fs::is_directory(data_root)) no_such_capture(data_root);
+    if (!fs::is_directory(data_root)) throw_no_such_capture(data_root);
     auto heads = heads_by_folder(data_root);
     const auto folder = require_one_folder(heads, data_root, "/");
     return make_index(data_root, folder, std::move(heads[folder]), data_root);

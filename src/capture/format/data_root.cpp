@@ -134,12 +134,12 @@ DataRootLock DataRoot::lock(const Shard& shard) const {
   lock.made = make_folders(path_);
   refuse_links(shard);
   if (shard.count == 1) {
-    lock.files.push_back(lock_folder(parts(), FileLock::Mode::exclusive));
+    lock.files.push_back(lock_folder(parts_folder(), FileLock::Mode::exclusive));
   } else {
-    lock.files.push_back(lock_folder(parts(), FileLock::Mode::shared));
-    lock.files.push_back(lock_folder(part(shard), FileLock::Mode::exclusive));
+    lock.files.push_back(lock_folder(parts_folder(), FileLock::Mode::shared));
+    lock.files.push_back(lock_folder(part_folder(shard), FileLock::Mode::exclusive));
   }
-  make_folders(part(shard));
+  make_folders(part_folder(shard));
   refuse_links(shard);  // again: a link may have appeared before the lock was held
   return lock;
 }
@@ -147,7 +147,7 @@ DataRootLock DataRoot::lock(const Shard& shard) const {
 DataRootLock DataRoot::lock_whole() const {
   DataRootLock lock;
   refuse_links();
-  lock.files.push_back(lock_folder(parts(), FileLock::Mode::exclusive));
+  lock.files.push_back(lock_folder(parts_folder(), FileLock::Mode::exclusive));
   refuse_links();
   return lock;
 }
@@ -156,7 +156,7 @@ bool DataRoot::finished() const {
   return path_exists(state_file());
 }
 
-bool DataRoot::holds(const Json& effective) const {
+bool DataRoot::is_finished_with(const Json& effective) const {
   if (!finished()) return false;
   const Json state = load_json(state_file());
   return state.is_object() &&
@@ -166,7 +166,8 @@ bool DataRoot::holds(const Json& effective) const {
 bool DataRoot::continues(const Manifest& manifest) const {
   if (finished()) return false;
   for (const auto& shard : shards())
-    if (Journal::has_entries(part(shard))) return belongs_to_run(part(shard), manifest);
+    if (Journal::has_entries(part_folder(shard)))
+      return belongs_to_run(part_folder(shard), manifest);
   return false;
 }
 
@@ -184,8 +185,8 @@ void DataRoot::check_finished(const Json& identity) const {
 
 std::vector<Shard> DataRoot::part_folders() const {
   std::vector<Shard> found;
-  if (!is_folder(parts())) return found;
-  for (const auto& name : names_in(parts()))
+  if (!is_folder(parts_folder())) return found;
+  for (const auto& name : names_in(parts_folder()))
     if (const auto shard = parse_part_name(name)) found.push_back(*shard);
   std::sort(found.begin(), found.end(),
             [](const Shard& a, const Shard& b) { return a.index < b.index; });
@@ -194,16 +195,16 @@ std::vector<Shard> DataRoot::part_folders() const {
 
 std::vector<Shard> DataRoot::shards() const {
   auto found = part_folders();
-  std::erase_if(found, [&](const Shard& shard) { return !Journal::exists(part(shard)); });
+  std::erase_if(found, [&](const Shard& shard) { return !Journal::exists(part_folder(shard)); });
   return found;
 }
 
 Journal DataRoot::open_part(const Manifest& manifest, const Shard& shard) const {
-  const auto folder = part(shard);
+  const auto folder = part_folder(shard);
   if (Journal::exists(folder) && Journal::has_entries(folder)) {
     continue_part(folder, manifest);
   } else {
-    clear_part(OpenFolder(parts()).folder(part_name(shard)));
+    clear_part(OpenFolder(parts_folder()).folder(part_name(shard)));
     Journal::create(folder, manifest);
   }
   // Compare after creating this part: of two runs that start concurrently, at least one sees the
@@ -224,17 +225,18 @@ void DataRoot::continue_part(const std::string& folder, const Manifest& manifest
 }
 
 void DataRoot::check_other_parts(const Manifest& manifest, const Shard& shard) const {
-  const OpenFolder folder(parts());
+  const OpenFolder folder(parts_folder());
   std::size_t others = 0;
   for (const auto& other : part_folders()) {
     if (other == shard) continue;
     if (others >= kComparedParts && other.count == shard.count) continue;
-    if (!Journal::exists(part(other))) continue;
+    if (!Journal::exists(part_folder(other))) continue;
     refuse_link(folder, part_name(other));
     check_other_part(manifest, shard, other);
     ++others;
   }
-  if (others == 0 && !Journal::has_entries(part(shard)) && !head_folders(OpenFolder(path_)).empty())
+  if (others == 0 && !Journal::has_entries(part_folder(shard)) &&
+      !head_folders(OpenFolder(path_)).empty())
     bad_input(
         "{}: holds head files of another capture; choose another output.data_root, or replace "
         "them with --overwrite",
@@ -243,14 +245,14 @@ void DataRoot::check_other_parts(const Manifest& manifest, const Shard& shard) c
 
 void DataRoot::check_other_part(const Manifest& manifest, const Shard& shard,
                                 const Shard& other) const {
-  const auto folder = part(other);
+  const auto folder = part_folder(other);
   const bool same_count = other.count == shard.count;
   if (same_count && belongs_to_run(folder, manifest)) return;
   if (!Journal::has_entries(folder)) {  // an empty part is removed unless a process has locked it
     const FileLock lock(folder + "/" + layout::kLockFile, FileLock::Mode::exclusive,
                         FileLock::Wait::no);
     if (lock.held() && !Journal::has_entries(folder))
-      return remove_part(OpenFolder(parts()), other);
+      return remove_part(OpenFolder(parts_folder()), other);
   }
   if (!same_count)
     bad_input(
@@ -271,7 +273,7 @@ void DataRoot::remove_part(const OpenFolder& parts, const Shard& shard) const {
 }
 
 void DataRoot::remove_unused_part(const Shard& shard, const DataRootLock& lock) const {
-  if (Journal::has_entries(part(shard))) return;
+  if (Journal::has_entries(part_folder(shard))) return;
   {
     const OpenFolder root(path_);
     const auto parts = root.folder(layout::kPartsFolder);
@@ -304,15 +306,15 @@ void DataRoot::remove_run(const Manifest& manifest, const Shard& shard) const {
       clear_part(parts.folder(part_name(other)));
       continue;
     }
-    if (other.count == shard.count && belongs_to_run(part(other), manifest))
+    if (other.count == shard.count && belongs_to_run(part_folder(other), manifest))
       continue;  // a shard of this very run
-    const auto lock = lock_folder(part(other), FileLock::Mode::exclusive);
+    const auto lock = lock_folder(part_folder(other), FileLock::Mode::exclusive);
     remove_part(parts, other);
   }
 }
 
 void DataRoot::make_final_folder() const {
-  OpenFolder(parts()).remove_tree(layout::kFinalFolder);
+  OpenFolder(parts_folder()).remove_tree(layout::kFinalFolder);
   make_folders(final_folder());
 }
 
@@ -348,7 +350,7 @@ void DataRoot::remove_parts() const {
 }
 
 void DataRoot::remove_leftover_parts() const {
-  if (!finished() || !path_exists(parts())) return;
+  if (!finished() || !path_exists(parts_folder())) return;
   const auto lock = lock_whole();
   remove_parts();
 }

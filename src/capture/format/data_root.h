@@ -45,9 +45,11 @@ class DataRoot {
   explicit DataRoot(std::string path, const RunKind& kind = kCaptureRun);
 
   const std::string& path() const { return path_; }
-  std::string parts() const { return path_ + "/" + layout::kPartsFolder; }
-  std::string part(const Shard& shard) const { return parts() + "/" + part_name(shard); }
-  std::string final_folder() const { return parts() + "/" + layout::kFinalFolder; }
+  std::string parts_folder() const { return path_ + "/" + layout::kPartsFolder; }
+  std::string part_folder(const Shard& shard) const {
+    return parts_folder() + "/" + part_name(shard);
+  }
+  std::string final_folder() const { return parts_folder() + "/" + layout::kFinalFolder; }
   std::string state_file() const { return path_ + "/" + kind_->state_file; }
 
   // Locks the part of one shard. Shards of one run may write at the same time; a run without shards
@@ -64,7 +66,7 @@ class DataRoot {
   bool finished() const;
   // Whether the folder is finished and its run had this effective configuration, on any device and
   // from any commit.
-  bool holds(const Json& effective) const;
+  bool is_finished_with(const Json& effective) const;
   // Whether the folder holds an unfinished run that a run with this manifest would resume.
   bool continues(const Manifest& manifest) const;
   // Throws a bad-input error that describes the difference if the finished run has a different

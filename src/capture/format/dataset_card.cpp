@@ -146,7 +146,7 @@ std::string dataset_card(const Manifest& manifest, const CaptureSummary& summary
   return text;
 }
 
-Json saver_state(const Manifest& manifest, const CaptureSummary& summary) {
+Json capture_state_json(const Manifest& manifest, const CaptureSummary& summary) {
   Json buckets = Json::object();
   for (const auto& [bucket, rows] : summary.buckets) buckets[std::to_string(bucket)] = rows;
   Json state = {{metadata::kStateModelName, manifest.model_name},

@@ -23,13 +23,13 @@ std::shared_ptr<const SegmentReader> SegmentCache::open(std::size_t part, std::s
              journal.manifest().groups.size());
 }
 
-ExamplesInOrder::ExamplesInOrder(SegmentCache& segments, std::size_t first_segment)
+OrderedExampleReader::OrderedExampleReader(SegmentCache& segments, std::size_t first_segment)
     : segments_(segments) {
   for (std::size_t part = 0; part < segments.parts().size(); ++part)
     add({.part = part, .segment = first_segment, .example = {}});
 }
 
-bool ExamplesInOrder::next() {
+bool OrderedExampleReader::next() {
   if (order_.empty()) return false;
   auto cursor = order_.take();
   segment_ = segments_.open(cursor.part, cursor.segment);
@@ -39,7 +39,7 @@ bool ExamplesInOrder::next() {
   return true;
 }
 
-void ExamplesInOrder::add(Cursor cursor) {
+void OrderedExampleReader::add(Cursor cursor) {
   const auto segments = segments_.parts()[cursor.part].entries().size();
   for (; cursor.segment < segments; ++cursor.segment, cursor.number = 0, cursor.offset = 0) {
     const auto segment = segments_.open(cursor.part, cursor.segment);
@@ -66,7 +66,7 @@ struct ExamplesWriter::State {
   }
   template <typename T>
   T take(arrow::Result<T> result) const {
-    return take_arrow(std::move(result), fmt::format("writing {}", path), ErrorKind::failure);
+    return value_or_throw(std::move(result), fmt::format("writing {}", path), ErrorKind::failure);
   }
 
   void flush() {

@@ -59,16 +59,16 @@ class SegmentCache {
 
 // A k-way merge over the segments of all parts. Needs about 200 bytes per part and keeps one file
 // open.
-class ExamplesInOrder {
+class OrderedExampleReader {
  public:
   // Starts at segment `first_segment` of every part.
-  explicit ExamplesInOrder(SegmentCache& segments, std::size_t first_segment = 0);
+  explicit OrderedExampleReader(SegmentCache& segments, std::size_t first_segment = 0);
 
   // Advances to the next example. Returns false after the last one.
   bool next();
   const ExampleRecord& example() const { return example_; }
   const std::shared_ptr<const SegmentReader>& segment() const { return segment_; }
-  std::size_t number() const { return number_; }  // index of the example in segment()
+  std::size_t index_in_segment() const { return number_; }  // index of the example in segment()
 
  private:
   // Position in one part.

@@ -369,7 +369,7 @@ void check_distinct(const HeadRows& rows, const std::string& path) {
 
 HeadFile read_head_file(const std::string& path) {
   return translate_exceptions([&] {
-    HeadFile file = reading_parquet(path, [&] {
+    HeadFile file = translate_parquet_errors(path, [&] {
       const auto reader = open(path);
       return HeadFile{HeadFileReader(path, *reader).rows(), metadata_of(*reader->metadata())};
     });
@@ -380,15 +380,16 @@ HeadFile read_head_file(const std::string& path) {
 }
 
 std::vector<std::int64_t> read_head_examples(const std::string& path) {
-  return reading_parquet(path, [&] {
+  return translate_parquet_errors(path, [&] {
     const auto reader = open(path);
     return HeadFileReader(path, *reader).examples();
   });
 }
 
 Metadata read_head_metadata(const std::string& path) {
-  return translate_exceptions(
-      [&] { return reading_parquet(path, [&] { return metadata_of(*open(path)->metadata()); }); });
+  return translate_exceptions([&] {
+    return translate_parquet_errors(path, [&] { return metadata_of(*open(path)->metadata()); });
+  });
 }
 
 }  // namespace qkscope

@@ -98,7 +98,7 @@ struct HeadWriter::State {
   }
   template <typename T>
   T take(arrow::Result<T> result) const {
-    return take_arrow(std::move(result), fmt::format("writing {}", path), ErrorKind::failure);
+    return value_or_throw(std::move(result), fmt::format("writing {}", path), ErrorKind::failure);
   }
 
   // Number of rows of the next block. A block never crosses the end of a row group.

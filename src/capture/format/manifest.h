@@ -75,6 +75,6 @@ std::string dataset_card(const Manifest& manifest, const CaptureSummary& summary
 
 // _saver_state.json: model_name, model_metadata and bucket_counts as qk-sniffer writes them, the
 // identity of the run, and the publishing destination.
-Json saver_state(const Manifest& manifest, const CaptureSummary& summary);
+Json capture_state_json(const Manifest& manifest, const CaptureSummary& summary);
 
 }  // namespace qkscope

@@ -93,7 +93,7 @@ std::uint64_t SegmentWriter::commit() {
   trailer.examples = examples_.size();
   trailer.groups = groups_;
   trailer.index_offset = bytes();
-  trailer.data_checksum = take_checksum();
+  trailer.data_checksum = finish_checksum();
   for (std::size_t group = 0; group < groups_; ++group)
     for (std::size_t example = 0; example < examples_.size(); ++example)
       append_value(index_[example * groups_ + group]);
@@ -106,7 +106,7 @@ std::uint64_t SegmentWriter::commit() {
     append_value(static_cast<std::uint32_t>(example.truncated));
     append_string(example.source_id);
   }
-  trailer.index_checksum = take_checksum();
+  trailer.index_checksum = finish_checksum();
   trailer.checksum = checksum_of_trailer(trailer);
   append_value(trailer);
   write_buffer();
@@ -115,7 +115,7 @@ std::uint64_t SegmentWriter::commit() {
 }
 
 // Returns the checksum of the bytes written since the last call.
-std::uint64_t SegmentWriter::take_checksum() {
+std::uint64_t SegmentWriter::finish_checksum() {
   write_buffer();
   const auto sum = sum_->value();
   sum_ = std::make_unique<Checksum>();
@@ -128,7 +128,7 @@ SegmentReader::SegmentReader(const std::string& path, std::size_t groups)
   struct stat status {};
   if (::fstat(file_.number(), &status) != 0) system_error("read", path, errno);
   size_ = static_cast<std::uint64_t>(status.st_size);
-  if (size_ < sizeof kSegmentMagic + sizeof trailer_) damaged();
+  if (size_ < sizeof kSegmentMagic + sizeof trailer_) throw_damaged();
   read_at(size_ - sizeof trailer_, &trailer_, sizeof trailer_);
   if (std::memcmp(trailer_.magic, kSegmentMagic, sizeof kSegmentMagic) != 0 ||
       trailer_.checksum != checksum_of_trailer(trailer_) || trailer_.groups != groups ||
@@ -136,18 +136,18 @@ SegmentReader::SegmentReader(const std::string& path, std::size_t groups)
       trailer_.table_offset > size_ - sizeof trailer_ ||
       trailer_.index_offset + trailer_.examples * groups * sizeof(BlockEntry) !=
           trailer_.table_offset)
-    damaged();
+    throw_damaged();
 }
 
 void SegmentReader::check_index() const {
   if (checksum_of_bytes(trailer_.index_offset, size_ - sizeof(SegmentTrailer)) !=
       trailer_.index_checksum)
-    damaged();
+    throw_damaged();
 }
 
 void SegmentReader::check_all() const {
   check_index();
-  if (checksum_of_bytes(0, trailer_.index_offset) != trailer_.data_checksum) damaged();
+  if (checksum_of_bytes(0, trailer_.index_offset) != trailer_.data_checksum) throw_damaged();
 }
 
 std::uint64_t SegmentReader::checksum_of_bytes(std::uint64_t begin, std::uint64_t end) const {
@@ -162,18 +162,18 @@ std::uint64_t SegmentReader::checksum_of_bytes(std::uint64_t begin, std::uint64_
   return sum.value();
 }
 
-void SegmentReader::damaged() const {
+void SegmentReader::throw_damaged() const {
   bad_input("{}: damaged: not a whole part of this capture; start again with --overwrite", path_);
 }
 
 void SegmentReader::read_at(std::uint64_t offset, void* into, std::size_t bytes) const {
-  if (offset > size_ || bytes > size_ - offset) damaged();
+  if (offset > size_ || bytes > size_ - offset) throw_damaged();
   auto* destination = static_cast<char*>(into);
   while (bytes > 0) {
     const auto count = ::pread(file_.number(), destination, bytes, static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) system_error("read", path_, errno);
-    if (count == 0) damaged();
+    if (count == 0) throw_damaged();
     destination += count;
     offset += static_cast<std::uint64_t>(count);
     bytes -= static_cast<std::size_t>(count);
@@ -191,14 +191,14 @@ ExampleRecord SegmentReader::example(std::uint64_t& offset) const {
   const auto end = size_ - sizeof(SegmentTrailer);  // of the table in the file
   const auto read_next = [&](std::uint64_t bytes) {
     const auto at = trailer_.table_offset + offset;
-    if (at > end || bytes > end - at) damaged();
+    if (at > end || bytes > end - at) throw_damaged();
     std::string text(bytes, '\0');
     read_at(at, text.data(), text.size());
     offset += bytes;
     return text;
   };
   const auto fixed = read_next(kFixedRecordBytes);
-  ByteReader fields(fixed, [&](const TruncatedRead&) { damaged(); });
+  ByteReader fields(fixed, [&](const TruncatedRead&) { throw_damaged(); });
   ExampleRecord example;
   example.row = fields.take<std::int64_t>();
   example.key = fields.take<std::int64_t>();
@@ -221,7 +221,7 @@ void SegmentReader::read(const BlockEntry& entry, const HeadRange& heads, std::i
                          HeadBlock& block) const {
   const std::size_t rows = entry.rows;
   const auto width = static_cast<std::size_t>(head_dim);
-  if (rows * (sizeof(std::int32_t) + heads.count * width * sizeof(float)) > size_) damaged();
+  if (rows * (sizeof(std::int32_t) + heads.count * width * sizeof(float)) > size_) throw_damaged();
   block.example_key = entry.example_key;
   block.positions.resize(rows);
   block.vectors.resize(heads.count * rows * width);
@@ -232,7 +232,7 @@ void SegmentReader::read(const BlockEntry& entry, const HeadRange& heads, std::i
   if (entry.string_bytes > 0) {
     std::string bytes(entry.string_bytes, '\0');
     read_at(offset, bytes.data(), bytes.size());
-    ByteReader strings(bytes, [&](const TruncatedRead&) { damaged(); });
+    ByteReader strings(bytes, [&](const TruncatedRead&) { throw_damaged(); });
     block.token_strings.resize(rows);
     for (auto& text : block.token_strings) text = strings.take_text(strings.take<std::uint32_t>());
     offset += entry.string_bytes;

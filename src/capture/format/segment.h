@@ -70,7 +70,7 @@ class SegmentWriter {
   void append_value(const T& value);
   void append_string(std::string_view text);
   void write_buffer();
-  std::uint64_t take_checksum();
+  std::uint64_t finish_checksum();
 
   OutputFile file_;
   std::size_t groups_;
@@ -78,7 +78,8 @@ class SegmentWriter {
   std::vector<BlockEntry> index_;  // (examples, groups); transposed on disk
   std::string buffer_;             // bytes not yet written
   std::int64_t rows_ = 0;
-  std::unique_ptr<Checksum> sum_ = std::make_unique<Checksum>();  // of bytes since take_checksum()
+  std::unique_ptr<Checksum> sum_ =
+      std::make_unique<Checksum>();  // of bytes since finish_checksum()
 };
 
 // The rows of one example for a range of heads.
@@ -135,7 +136,7 @@ class SegmentReader {
  private:
   void read_at(std::uint64_t offset, void* into, std::size_t bytes) const;
   std::uint64_t checksum_of_bytes(std::uint64_t begin, std::uint64_t end) const;
-  [[noreturn]] void damaged() const;
+  [[noreturn]] void throw_damaged() const;
 
   std::string path_;
   FileDescriptor file_;

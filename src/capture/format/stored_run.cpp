@@ -165,7 +165,7 @@ void StoredRun::begin(const Manifest& manifest, const Shard& shard, bool overwri
     }
     const auto newest = newest_object(folder_.store(), runs_prefix());
     run_ = {.number = newest ? newest->number + 1 : 0,
-            .run = unique_name(),
+            .run = make_unique_name(),
             .kind = kind_,
             .shards = shard.count,
             .manifest = manifest_file_content(manifest)};
@@ -190,7 +190,7 @@ void StoredRun::begin(const Manifest& manifest, const Shard& shard, bool overwri
   fs::remove_all(local_part(shard));
 }
 
-bool StoredRun::join() {
+bool StoredRun::join_active_run() {
   const auto there = newest_run();
   if (there) run_ = *there;
   return there.has_value();
@@ -201,7 +201,7 @@ std::string StoredRun::local_root() const {
 }
 
 std::string StoredRun::local_part(const Shard& shard) const {
-  return DataRoot(local_root()).part(shard);
+  return DataRoot(local_root()).part_folder(shard);
 }
 
 std::string StoredRun::prefix(const Shard& shard) const {
@@ -218,7 +218,8 @@ std::vector<StoredRun::Record> StoredRun::read_records(const Shard& shard) const
       for (const auto& item : name.ends_with(kComplete) ? json : Json::array({json})) {
         auto& record = records.emplace_back();
         record.line = item.at("line");
-        for (const auto& file : item.at("files")) record.files.push_back(parse_stored_file(file, where));
+        for (const auto& file : item.at("files"))
+          record.files.push_back(parse_stored_file(file, where));
       }
     } catch (const Json::exception& error) {
       damaged(where, error.what());
@@ -313,7 +314,7 @@ void StoredRun::upload_line(const Shard& shard, const JournalLine& line) {
     const fs::path path = name;
     StoredFile file{.name = name,
                     .object = fmt::format("{}/{}-{}{}", prefix(shard), path.stem().string(),
-                                          unique_name(), path.extension().string()),
+                                          make_unique_name(), path.extension().string()),
                     .content = {}};
     file.content = store.put(file.object, part + "/" + name);
     record.files.push_back(std::move(file));

@@ -49,9 +49,9 @@ class StoredRun {
   // finished files.
   void begin(const Manifest& manifest, const Shard& shard, bool overwrite);
   // Joins the active run for a merge. Returns false if there is none.
-  bool join();
+  bool join_active_run();
 
-  // Local working folder of the run; valid after begin() or join().
+  // Local working folder of the run; valid after begin() or join_active_run().
   std::string local_root() const;
 
   // Makes the local part equal to the part in the store. Uploads journal lines that exist only

@@ -116,7 +116,7 @@ std::vector<Upload> request_upload_actions(const HubClient& client, const Reposi
                                                    {"hash_algo", "sha256"},
                                                    {"ref", {{"name", branch}}},
                                                    {"objects", objects}}));
-  if (!response.ok()) throw_refusal(client, response, repository, Access::write);
+  if (!response.ok()) throw_refusal(client, response, repository, RepositoryAccess::write);
   const auto answer = parse_response(response, url);
   if (!answer.is_object() || !answer.contains("objects") || !answer["objects"].is_array())
     failure("{}: expected a list of objects", url.without_query());
@@ -215,7 +215,7 @@ void ensure_repository(const HubClient& client, const Repository& repository, bo
     return;
   }
   if (there.status != 404 && there.status != 401)
-    throw_refusal(client, there, repository, Access::read);
+    throw_refusal(client, there, repository, RepositoryAccess::read);
   const auto slash = repository.id.find('/');
   Json settings = {{"type", "dataset"},
                    {"name", repository.id.substr(slash + 1)}};  // npos + 1 is 0
@@ -223,7 +223,7 @@ void ensure_repository(const HubClient& client, const Repository& repository, bo
   if (private_repo) settings["visibility"] = "private";
   const auto created = client.send(json_post(client.at("/api/repos/create"), settings));
   if (created.status == 409) return;  // another process created the repository, or it is private
-  if (!created.ok()) throw_refusal(client, created, repository, Access::write);
+  if (!created.ok()) throw_refusal(client, created, repository, RepositoryAccess::write);
   log::info("made the {} dataset repository {}", private_repo ? "private" : "public",
             repository.id);
 }
@@ -235,7 +235,8 @@ void ensure_branch(const HubClient& client, const Repository& repository,
   const auto url =
       client.at(fmt::format("{}/branch/{}", repository.api_path(), percent_encode(branch)));
   const auto made = client.send(json_post(url, {{"startingPoint", "main"}}));
-  if (!made.ok() && made.status != 409) throw_refusal(client, made, repository, Access::write);
+  if (!made.ok() && made.status != 409)
+    throw_refusal(client, made, repository, RepositoryAccess::write);
 }
 
 void choose_storage(const HubClient& client, const Repository& repository,
@@ -291,7 +292,7 @@ HttpResponse send_commit(const HubClient& client, const Repository& repository,
   const bool open = is_retryable(response) || response.status == 409 || response.status == 412;
   if (response.ok() || open) return response;
   if (response.status == 0) throw_connection_error(response, url);
-  throw_refusal(client, response, repository, Access::write);
+  throw_refusal(client, response, repository, RepositoryAccess::write);
 }
 
 void upload_large_files(const HubClient& client, const Repository& repository,

@@ -96,7 +96,7 @@ Json load_state(const DataRoot& root) {
     bad_input(
         "{}: the capture is not finished: parts of it are in {}; run the capture again to finish "
         "it, or 'qkscope merge' when it ran in shards",
-        root.path(), root.parts());
+        root.path(), root.parts_folder());
   if (!root.finished())
     bad_input("{}: holds no finished capture: there is no {}; run the capture to its end",
               root.path(), layout::kStateFile);
@@ -226,7 +226,7 @@ class Publication {
   // Sends the commits that `next` returns until `next` returns an empty one. After a lost response,
   // `next` reads the branch to find out whether the commit was accepted.
   void commit_with_retries(const std::string& branch, const std::function<Commit()>& next) const {
-    Backoff backoff(client_.settings(), client_.stop());
+    Backoff backoff(client_.settings(), client_.stop_flag());
     for (int conflicts = 0; conflicts < kMostConflicts;) {
       const auto commit = next();
       if (commit.empty()) return;
@@ -236,7 +236,7 @@ class Publication {
       if (is_retryable(response) && !backoff.wait_after(response)) {
         if (response.status == 0)
           throw_connection_error(response, client_.at(repository_.page_path()));
-        throw_refusal(client_, response, repository_, Access::write);
+        throw_refusal(client_, response, repository_, RepositoryAccess::write);
       }
       if (!is_retryable(response)) ++conflicts;
     }

@@ -103,7 +103,7 @@ class CaptureAssembler::HeadFiles {
   const Manifest* manifest_;
   std::size_t group_;  // index in the manifest
   HeadRange heads_;
-  Buckets bucket_;
+  PositionBuckets bucket_;
   std::vector<std::unique_ptr<HeadWriter>> writers_;  // (heads), empty before create()
   std::size_t segments_ = 0;                          // appended so far
   std::int64_t rows_ = 0;
@@ -130,13 +130,13 @@ void CaptureAssembler::HeadFiles::append_new(const std::string& folder, SegmentC
   std::shared_ptr<const SegmentReader> segment;
   std::vector<BlockEntry> index;  // (examples of the segment)
   HeadBlock block;
-  ExamplesInOrder examples(segments, segments_);
+  OrderedExampleReader examples(segments, segments_);
   while (examples.next()) {
     if (segment != examples.segment()) {
       segment = examples.segment();
       index = segment->index(group_);
     }
-    segment->read(index[examples.number()], heads_, manifest_->head_dim, block);
+    segment->read(index[examples.index_in_segment()], heads_, manifest_->head_dim, block);
     if (!block.positions.empty()) append(block);
   }
   segments_ = segments.parts().front().entries().size();
@@ -177,10 +177,10 @@ CaptureAssembler::CaptureAssembler(const DataRoot& root, std::vector<Journal> pa
 }
 
 CaptureAssembler::~CaptureAssembler() {
-  stop_background_work();
+  stop_background_assembly();
 }
 
-void CaptureAssembler::start_background_work() {
+void CaptureAssembler::start_background_assembly() {
   QKSCOPE_ASSERT(parts_.size() == 1 && !ahead_.valid());
   const auto& manifest = parts_.front().manifest();
   const auto most = max_background_heads(manifest);
@@ -196,7 +196,7 @@ void CaptureAssembler::start_background_work() {
   const auto& entries = parts_.front().entries();
   waiting_.assign(entries.begin(), entries.end());
   parts_.front() = parts_.front().copy_without_entries();
-  ahead_ = std::async(std::launch::async, [this] { run_background_work(); });
+  ahead_ = std::async(std::launch::async, [this] { run_background_assembly(); });
 }
 
 void CaptureAssembler::announce(const JournalEntry& entry) {
@@ -208,7 +208,7 @@ void CaptureAssembler::announce(const JournalEntry& entry) {
 }
 
 // Threads started here inherit the low priority, so that threads that feed the device run first.
-void CaptureAssembler::run_background_work() {
+void CaptureAssembler::run_background_assembly() {
   (void)::setpriority(PRIO_PROCESS, 0, 19);  // on Linux affects only the calling thread
   try {
     while (wait_for_segment()) {
@@ -252,7 +252,7 @@ void CaptureAssembler::append_newest_segment() {
   for (auto& other : others) other.get();
 }
 
-void CaptureAssembler::stop_background_work() {
+void CaptureAssembler::stop_background_assembly() {
   if (!ahead_.valid()) return;
   {
     const std::lock_guard lock(mutex_);
@@ -274,7 +274,7 @@ void CaptureAssembler::finish(bool quiet) {
   const auto log_step = [&](const char* what) {
     log::debug("assembly, {:.3f} s: {}", seconds_since(start), what);
   };
-  stop_background_work();
+  stop_background_assembly();
   for (const auto& entry : waiting_) parts_.front().add_in_memory(entry);
   log_step("the work ahead has ended");
   verify_new_segments(verified_);
@@ -290,7 +290,8 @@ void CaptureAssembler::finish(bool quiet) {
     summary.examples = write_examples(segments);
   }
   write_file(folder_ + "/" + layout::kCardFile, dataset_card(manifest, summary));
-  write_file(folder_ + "/" + layout::kStateFile, saver_state(manifest, summary).dump(2) + "\n");
+  write_file(folder_ + "/" + layout::kStateFile,
+             capture_state_json(manifest, summary).dump(2) + "\n");
 }
 
 // Starts with the last jobs: they had no background work, so they take longest.
@@ -326,7 +327,7 @@ std::int64_t CaptureAssembler::write_examples(SegmentCache& segments) const {
   ExamplesWriter writer(folder_ + "/" + layout::kExamplesFile,
                         parts_.front().manifest().row_group_size);
   std::int64_t count = 0;
-  ExamplesInOrder examples(segments);
+  OrderedExampleReader examples(segments);
   for (; examples.next(); ++count) writer.append(examples.example());
   writer.finish();
   return count;

@@ -29,7 +29,7 @@ class CaptureAssembler {
 
   // Starts converting the segments of the only part on threads of low priority: existing segments
   // and those passed to announce().
-  void start_background_work();
+  void start_background_assembly();
   // Announces a segment that was added to the part's journal. Does not block.
   void announce(const JournalEntry& entry);
 
@@ -40,10 +40,10 @@ class CaptureAssembler {
  private:
   class HeadFiles;
 
-  void run_background_work();
+  void run_background_assembly();
   bool wait_for_segment();
   void append_newest_segment();
-  void stop_background_work();
+  void stop_background_assembly();
   void make_folder();
   BucketCounts write_heads(SegmentCache& segments, std::size_t threads, bool quiet);
   std::int64_t write_examples(SegmentCache& segments) const;

@@ -95,7 +95,7 @@ bool BatchReader::at_end() const {
   return finished_ && queue_.empty();
 }
 
-std::size_t BatchReader::ready() const {
+std::size_t BatchReader::queued_batches() const {
   const std::lock_guard lock(mutex_);
   return queue_.size();
 }

@@ -50,8 +50,8 @@ class BatchReader {
   // Rethrows an exception of the reading thread after all earlier batches were taken.
   std::optional<PreparedBatch> next();
 
-  bool at_end() const;        // every example of the source was taken
-  std::size_t ready() const;  // number of queued batches
+  bool at_end() const;                 // every example of the source was taken
+  std::size_t queued_batches() const;  // number of queued batches
   double seconds_waited() const { return seconds_waited_; }
 
  private:

@@ -84,7 +84,7 @@ class BatchWorkers {
   void run(std::size_t worker) {
     try {
       const auto work = make_(worker);
-      while (auto taken = take()) {
+      while (auto taken = take_next_batch()) {
         auto& [number, batch] = *taken;
         Item item;
         try {
@@ -109,7 +109,7 @@ class BatchWorkers {
 
   // Returns the next batch and its number; nullopt at the end. reading_ serializes workers, so that
   // numbers follow the order of the reader.
-  std::optional<std::pair<std::int64_t, PreparedBatch>> take() {
+  std::optional<std::pair<std::int64_t, PreparedBatch>> take_next_batch() {
     const std::lock_guard one_at_a_time(reading_);
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] {

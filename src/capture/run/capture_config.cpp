@@ -21,14 +21,15 @@ DatasetConfig read_dataset(YamlSection section) {
   dataset.text_column = section.text("text_column").value_or(dataset.text_column);
   dataset.id_column = section.text("id_column");
   const auto ids = section.text("ids").value_or("column");
-  if (ids != "column" && ids != "row") section.expected("ids", "column or row");
+  if (ids != "column" && ids != "row") section.throw_expected("ids", "column or row");
   dataset.number_rows = ids == "row";
   dataset.max_samples = section.integer("max_samples", 1);
   const auto errors = section.text("errors").value_or("strict");
-  if (errors != "strict" && errors != "replace") section.expected("errors", "strict or replace");
+  if (errors != "strict" && errors != "replace")
+    section.throw_expected("errors", "strict or replace");
   dataset.replace_invalid = errors == "replace";
   section.boolean("streaming");  // reading always streams
-  section.finish();
+  section.reject_unknown_keys();
   return dataset;
 }
 
@@ -36,7 +37,7 @@ std::optional<DType> read_dtype(YamlSection& section, const std::string& key) {
   const auto name = section.text(key);
   if (!name) return {};
   const auto dtype = compute_dtype_from_name(*name);
-  if (!dtype) section.expected(key, "float16, fp16, bfloat16, bf16, float32 or fp32");
+  if (!dtype) section.throw_expected(key, "float16, fp16, bfloat16, bf16, float32 or fp32");
   return dtype;
 }
 
@@ -70,12 +71,12 @@ ModelSource read_model(YamlSection section, RemoteCodeWarning& code) {
   model.dtype = read_dtype(section, "dtype").value_or(model.dtype);
   model.device_map = section.text("device_map").value_or(model.device_map);
   if (!is_device(model.device_map))
-    section.expected("device_map", "auto, cpu, cuda, cuda:N or null");
+    section.throw_expected("device_map", "auto, cpu, cuda, cuda:N or null");
   code.read(section, "model");
   section.text("attn_implementation");  // accepted for compatibility with transformers, ignored
   if (const auto overrides = section.map("config_overrides"); !overrides.is_null())
     model.config_overrides = overrides.dump();
-  section.finish();
+  section.reject_unknown_keys();
   return model;
 }
 
@@ -90,9 +91,9 @@ TokenizerConfig read_tokenizer(YamlSection section, const ModelSource& model,
   section.accept({"padding"});  // sequences are never padded
   code.read(section, "tokenizer");
   if (section.text("padding_side").value_or("right") != "right")
-    section.expected("padding_side",
-                     "right: sequences are never padded, positions count from the first token");
-  section.finish();
+    section.throw_expected(
+        "padding_side", "right: sequences are never padded, positions count from the first token");
+  section.reject_unknown_keys();
   return tokenizer;
 }
 
@@ -103,17 +104,17 @@ InferenceConfig read_inference(YamlSection section) {
   inference.debug_logging = section.boolean("debug_logging").value_or(false);
   inference.debug_log_every_n_batches = section.integer("debug_log_every_n_batches", 1).value_or(1);
   section.retire({"distributed", "backend", "mps_cleanup_every_batches"});
-  section.finish();
+  section.reject_unknown_keys();
   return inference;
 }
 
 void read_sampler(YamlSection section, SamplerOptions& sampler) {
   const auto type = section.text("type").value_or("log_uniform");
   const auto found = sampler_type_from_name(type);
-  if (!found) section.expected("type", "log_uniform, uniform or all");
+  if (!found) section.throw_expected("type", "log_uniform, uniform or all");
   sampler.type = *found;
   sampler.base_rate = section.positive_number("base_rate").value_or(sampler.base_rate);
-  section.finish();
+  section.reject_unknown_keys();
 }
 
 HeadFilter read_heads(YamlSection& section) {
@@ -121,8 +122,9 @@ HeadFilter read_heads(YamlSection& section) {
   filter.layers = section.integers("layers");
   const auto heads = section.node("heads");
   if (heads.IsSequence() && heads.size() > 0 && heads[0].IsSequence()) {
-    filter.pairs = read_pairs(section, "heads", "pairs [layer, head] only, as [[3, 5], [3, 6]]");
-    if (filter.layers) section.expected("layers", "null where heads are pairs [layer, head]");
+    filter.pairs =
+        read_layer_head_pairs(section, "heads", "pairs [layer, head] only, as [[3, 5], [3, 6]]");
+    if (filter.layers) section.throw_expected("layers", "null where heads are pairs [layer, head]");
   } else {
     filter.heads = section.integers("heads");
   }
@@ -130,9 +132,9 @@ HeadFilter read_heads(YamlSection& section) {
   if (!section.has("head_sampling")) return filter;
   auto sampling = section.section("head_sampling");
   const auto count = sampling.integer("count", 1);
-  if (!count) sampling.expected("count", "the number of query heads to draw");
+  if (!count) sampling.throw_expected("count", "the number of query heads to draw");
   filter.sampling = HeadSampling{*count, sampling.integer("seed", kAnyInteger).value_or(0)};
-  sampling.finish();
+  sampling.reject_unknown_keys();
   return filter;
 }
 
@@ -141,7 +143,8 @@ CaptureSettings read_capture(YamlSection section) {
   capture.queries = section.boolean("capture_queries").value_or(true);
   capture.keys = section.boolean("capture_keys").value_or(true);
   if (!capture.queries && !capture.keys)
-    section.expected("capture_queries", "true, or capture_keys true: one of them is captured");
+    section.throw_expected("capture_queries",
+                           "true, or capture_keys true: one of them is captured");
   capture.heads = read_heads(section);
   read_sampler(section.section("sampler"), capture.sampler);
   capture.sampler.min_bucket_size =
@@ -151,16 +154,16 @@ CaptureSettings read_capture(YamlSection section) {
   capture.token_strings = section.boolean("capture_token_strings").value_or(false);
   const auto non_finite = section.text("non_finite").value_or("refuse");
   if (non_finite != "refuse" && non_finite != "keep")
-    section.expected("non_finite", "refuse or keep");
+    section.throw_expected("non_finite", "refuse or keep");
   capture.keep_non_finite = non_finite == "keep";
-  section.finish();
+  section.reject_unknown_keys();
   return capture;
 }
 
 OutputConfig read_output(YamlSection section) {
   OutputConfig output;
   output.data_root = section.text("data_root").value_or(output.data_root);
-  if (output.data_root.empty()) section.expected("data_root", "a folder");
+  if (output.data_root.empty()) section.throw_expected("data_root", "a folder");
   section.text("readme_path");  // the dataset card is always data_root/README.md
   output.hf_repo_id = section.text("hf_repo_id");
   output.hf_branch = section.text("hf_branch");
@@ -168,7 +171,7 @@ OutputConfig read_output(YamlSection section) {
   output.write_batch_size =
       section.integer("write_batch_size", 1).value_or(output.write_batch_size);
   output.assemble_ahead = section.boolean("assemble_ahead");
-  section.finish();
+  section.reject_unknown_keys();
   return output;
 }
 
@@ -204,18 +207,18 @@ Json capture_json(const CaptureSettings& capture) {
 
 }  // namespace
 
-std::vector<LayerHead> read_pairs(YamlSection& section, const std::string& key,
-                                  const std::string& expected) {
+std::vector<LayerHead> read_layer_head_pairs(YamlSection& section, const std::string& key,
+                                             const std::string& expected) {
   std::vector<LayerHead> pairs;
   const auto list = section.node(key);
   if (list.IsNull() || !list.IsDefined()) return pairs;
-  if (!list.IsSequence()) section.expected(key, expected);
+  if (!list.IsSequence()) section.throw_expected(key, expected);
   for (const auto& item : list) {
     LayerHead pair;
     if (!item.IsSequence() || item.size() != 2 ||
         !YAML::convert<std::int64_t>::decode(item[0], pair.layer) ||
         !YAML::convert<std::int64_t>::decode(item[1], pair.head))
-      section.expected(key, expected);
+      section.throw_expected(key, expected);
     pairs.push_back(pair);
   }
   return pairs;
@@ -232,7 +235,7 @@ CaptureConfig read_capture_config(const YamlDocument& document) {
   config.capture = read_capture(root.section("capture"));
   config.output = read_output(root.section("output"));
   root.accept({"stats"});  // read by `qkscope stats`, which takes the same file
-  root.finish();
+  root.reject_unknown_keys();
   code.warn();
   return config;
 }

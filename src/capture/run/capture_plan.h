@@ -27,8 +27,8 @@ CaptureConfig read_capture_config(const YamlDocument& document);
 
 // Reads pairs [layer, head] such as [[3, 5], [3, 6]]; none if the key is missing. Throws a
 // bad-input error for other values; `expected` describes the valid format in the message.
-std::vector<LayerHead> read_pairs(YamlSection& section, const std::string& key,
-                                  const std::string& expected);
+std::vector<LayerHead> read_layer_head_pairs(YamlSection& section, const std::string& key,
+                                             const std::string& expected);
 
 // Returns model.config_overrides as JSON; null if there are none.
 Json config_overrides(const ModelSource& model);
@@ -38,7 +38,7 @@ Json config_overrides(const ModelSource& model);
 Json effective_config(const CaptureConfig& config);
 
 // Rule for packing consecutive examples into one batch.
-struct Packing {
+struct BatchPacking {
   std::int64_t examples = 1;  // minimal number of examples
   std::int64_t tokens = 0;    // beyond the minimum, pack up to this many tokens; 0: do not pack
 
@@ -77,7 +77,7 @@ struct RunPlan {
   BackendOptions backend;
   std::vector<BackendOptions> workers;  // one per device; the first equals `backend`
   MemoryPlan memory;                    // per worker
-  Packing packing;
+  BatchPacking packing;
   ModelConfig model;
   HeadSelection selection;
   Manifest manifest;

@@ -65,7 +65,7 @@ class CaptureRun {
         .shard = options_.shard,
         .overwrite = options_.overwrite,
         .quiet = options_.quiet,
-        .check_inputs = [&] { source_.emplace(plan_, options_.shard).wait(); },
+        .check_inputs = [&] { source_.emplace(plan_, options_.shard).wait_until_open(); },
         .write_part = [&](const DataRoot& root, Journal& journal) { capture(root, journal); },
         .assemble =
             [&](const DataRoot& root, std::vector<Journal> parts) {
@@ -88,7 +88,8 @@ class CaptureRun {
     auto& source = *source_;
     const bool begins = journal.entries().empty();
     // Ids are checked for duplicates when a run begins; a resumed run skips this check.
-    auto counting = source.count(begins && source.has_foreign_ids(), shows_progress());
+    auto counting =
+        source.start_counting_documents(begins && source.has_dataset_ids(), shows_progress());
     if (journal.examples() > 0)
       log::info("continuing after {} examples", format_count(count(journal.examples())));
     most_examples_ = shared_examples_ = journal.examples();
@@ -103,12 +104,12 @@ class CaptureRun {
         Engine{.model = load_model(plan_.model_folder, config_overrides(plan_.config.model))});
     const auto& model = engine->model;
     log_milestone("the model is mapped");
-    if (assembles_ahead()) assembler->start_background_work();
+    if (assembles_ahead()) assembler->start_background_assembly();
     PartWriter writer(plan_, journal,
                       [&assembler](const JournalEntry& entry) { assembler->announce(entry); });
     const auto begin = [&] {
       log_memory();
-      source.wait();
+      source.wait_until_open();
       total_ = counting.get();  // throws when two rows share an id, before any forward pass
       result_.load_seconds = seconds_since(start_);
       log_milestone("the first pass can begin");

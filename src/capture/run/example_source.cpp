@@ -205,7 +205,8 @@ std::int64_t ExampleSource::check_ids() const {
   return count;
 }
 
-std::future<std::int64_t> ExampleSource::count(bool checks_ids, bool wanted) const {
+std::future<std::int64_t> ExampleSource::start_counting_documents(bool checks_ids,
+                                                                  bool wanted) const {
   return std::async(std::launch::async, [this, checks_ids, wanted]() -> std::int64_t {
     if (checks_ids) return check_ids();
     return wanted ? count_documents() : 0;

@@ -30,7 +30,7 @@ class ExampleSource {
   ExampleSource(const RunPlan& plan, const Shard& shard);
   // Blocks until the tokenizer is loaded. Throws a bad-input error if it cannot be read, as next()
   // does.
-  void wait() const { tokenizer_.get(); }
+  void wait_until_open() const { tokenizer_.get(); }
 
   // Reads the next example. Returns false after the last one.
   bool next(Example& example);
@@ -43,13 +43,13 @@ class ExampleSource {
   std::int64_t count_documents() const;
 
   // Whether ids come from a dataset column, which may contain duplicates.
-  bool has_foreign_ids() const { return options_.id_column && !options_.number_rows; }
+  bool has_dataset_ids() const { return options_.id_column && !options_.number_rows; }
   // Reads the whole dataset and throws a bad-input error if two rows have the same id. Returns the
   // number of documents of this shard.
   std::int64_t check_ids() const;
   // Counts the documents in the background: by check_ids() if `checks_ids`, else by
   // count_documents() if `wanted`, else returns 0.
-  std::future<std::int64_t> count(bool checks_ids, bool wanted) const;
+  std::future<std::int64_t> start_counting_documents(bool checks_ids, bool wanted) const;
 
  private:
   // Tokenizes document_. Error messages name its dataset row.

@@ -61,11 +61,11 @@ std::vector<Journal> complete_parts(const DataRoot& root, const RunKind& kind) {
   std::vector<std::string> missing;
   for (std::int64_t index = 0; index < count; ++index) {
     const Shard shard{index, count};
-    if (!Journal::exists(root.part(shard))) {
+    if (!Journal::exists(root.part_folder(shard))) {
       missing.push_back(fmt::format("{}/{} (not started)", index, count));
       continue;
     }
-    Journal part(root.part(shard));
+    Journal part(root.part_folder(shard));
     if (!part.complete())
       missing.push_back(
           fmt::format("{}/{} (unfinished, {} {})", index, count, part.examples(), kind.unit));
@@ -175,7 +175,7 @@ PartRunResult merge_all_parts(const RunKind& kind, const std::string& data_root,
   const auto address = parse_store_address(data_root);
   if (!address) return merge_in_folder(DataRoot(data_root, kind), kind, assemble);
   StoredRun stored(*address, kind.name);
-  if (!stored.join()) {
+  if (!stored.join_active_run()) {
     if (!stored.finished())
       bad_input("{}: no parts of a run are there; run them with --shard i/n first",
                 stored.address());

@@ -221,11 +221,11 @@ void PartWriter::finish_batch(const PreparedBatch& prepared, const CapturedBatch
   forward_seconds_ += count.forward_seconds;
   if (segment_->bytes() >= kSegmentBytes || segment_->examples() >= kSegmentExamples ||
       Clock::now() - opened_ >= kSegmentTime)
-    begin_closing();
+    begin_closing_segment();
 }
 
-void PartWriter::begin_closing() {
-  finish_closing();
+void PartWriter::begin_closing_segment() {
+  finish_closing_segment();
   closing_ = std::async(std::launch::async,
                         [this, entry = open_, segment = std::move(segment_)]() mutable {
                           entry.checksum = segment->commit();
@@ -234,13 +234,13 @@ void PartWriter::begin_closing() {
                         });
 }
 
-void PartWriter::finish_closing() {
+void PartWriter::finish_closing_segment() {
   if (closing_.valid()) closing_.get();
 }
 
 void PartWriter::flush() {
-  if (segment_) begin_closing();
-  finish_closing();
+  if (segment_) begin_closing_segment();
+  finish_closing_segment();
 }
 
 }  // namespace qkscope

@@ -75,8 +75,8 @@ class PartWriter {
   void begin_batch(const PreparedBatch& prepared);
   void add_rows(const PreparedBatch& prepared, const SampledRows& rows, ConstTensorView vectors);
   void finish_batch(const PreparedBatch& prepared, const CapturedBatch::Count& count);
-  void begin_closing();
-  void finish_closing();
+  void begin_closing_segment();
+  void finish_closing_segment();
 
   const RunPlan& plan_;
   Journal& journal_;

@@ -47,7 +47,7 @@ class PositionSampler {
 
  private:
   SamplerOptions options_;
-  Buckets buckets_;
+  PositionBuckets buckets_;
 };
 
 }  // namespace qkscope

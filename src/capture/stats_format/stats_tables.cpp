@@ -117,15 +117,16 @@ void add_attention_row(Table& table, const Statistics& s, std::int64_t layer, st
     cells.emplace_back(bucket);
   cells.emplace_back(count_rows(a, bucket));
   for (std::size_t c = 0; c < a.columns.size(); ++c)
-    if (is_row_column(a.columns[c]))
+    if (is_per_row_column(a.columns[c]))
       add_statistic(cells, summarize_column(a, layer, head, bucket, static_cast<std::int64_t>(c)));
   cells.emplace_back(largest_logit(a, layer, head, bucket));
   if (!a.key_mass.empty())
     for (const auto* sums : {&a.key_mass, &a.key_observed})
       cells.emplace_back(key_mean(a, *sums, layer, head, bucket));
   for (std::size_t c = 0; c < a.document_columns.size(); ++c)
-    add_statistic(cells, bucket < 0 ? summarize_document_column(a, layer, head, static_cast<std::int64_t>(c))
-                                    : ColumnSummary{kNan, kNan, kNan});
+    add_statistic(
+        cells, bucket < 0 ? summarize_document_column(a, layer, head, static_cast<std::int64_t>(c))
+                          : ColumnSummary{kNan, kNan, kNan});
   table.add(std::move(cells));
 }
 
@@ -170,7 +171,7 @@ Table attention_table(const Statistics& s) {
   Table table = declare_head();
   table.column("bucket", Type::integer).column("rows", Type::integer);
   for (const auto& name : a.columns)
-    if (is_row_column(name)) declare_statistic(table, name);
+    if (is_per_row_column(name)) declare_statistic(table, name);
   table.column("max_logit_largest", Type::real);
   if (!a.key_mass.empty()) table.column("key_mass", Type::real).column("key_observed", Type::real);
   for (const auto& name : a.document_columns) declare_statistic(table, name);
@@ -197,7 +198,7 @@ Table distance_table(const Statistics& s) {
       for (std::int64_t bucket = -1; bucket < a.buckets; ++bucket)
         for (std::int64_t width = 0; width < kDistances; ++width) {
           if (count_rows(a, bucket) == 0) continue;
-          const auto value = summarize_column(a, layer, head, bucket, layout.dist(width));
+          const auto value = summarize_column(a, layer, head, bucket, layout.distance_mass(width));
           auto cells = head_cells(s, layer, head);
           cells.push_back(bucket < 0 ? Table::Cell(kNan) : Table::Cell(bucket));
           const auto [low, high] = distances_of(width);

@@ -62,7 +62,8 @@ std::vector<std::vector<double>> exact_row_means(Backend& backend, const Sequenc
   return means;
 }
 
-MeanArea::MeanArea(const ModelConfig& model, std::int64_t layer, std::int64_t max_length)
+MeanAttentionArea::MeanAttentionArea(const ModelConfig& model, std::int64_t layer,
+                                     std::int64_t max_length)
     : scale_(model.score_scale(layer)), interleaved_(model.rope_interleaved) {
   const auto* rope = model.rope(layer);
   if (rope == nullptr) return;
@@ -78,7 +79,7 @@ MeanArea::MeanArea(const ModelConfig& model, std::int64_t layer, std::int64_t ma
     }
 }
 
-double MeanArea::of(std::span<const double> query, std::span<const double> key) const {
+double MeanAttentionArea::of(std::span<const double> query, std::span<const double> key) const {
   const auto half = as_index(rotary_ / 2);
   // The dot product of q rotated by position m and k rotated by n is
   // along * cos(m - n) + across * sin(m - n) per rotary pair.

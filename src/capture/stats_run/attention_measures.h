@@ -26,10 +26,10 @@ std::vector<std::vector<double>> exact_row_means(Backend& backend, const Sequenc
 // Repeats a head's mean query and mean key at 500 positions, applies RoPE, and returns the area
 // under the cumulative attention of the last query: 1 if all attention goes to the first key, near
 // 0 if the query attends to itself.
-class MeanArea {
+class MeanAttentionArea {
  public:
   // For a layer without RoPE the vectors are not rotated.
-  MeanArea(const ModelConfig& model, std::int64_t layer, std::int64_t max_length);
+  MeanAttentionArea(const ModelConfig& model, std::int64_t layer, std::int64_t max_length);
 
   // query and key: shape (d), before RoPE.
   double of(std::span<const double> query, std::span<const double> key) const;

@@ -126,7 +126,7 @@ class HeadSums : public LayerStatistics {
         for (std::size_t text = 0; text < as_index(part.documents); ++text) {
           const auto from =
               std::span(part.sum).subspan((text * as_index(part.heads) + head) * columns, columns);
-          document_values(all.request_.layout, all.pairs_[text], from, {}, of_text);
+          fill_document_values(all.request_.layout, all.pairs_[text], from, {}, of_text);
           for (std::size_t c = 0; c < columns; ++c) sums[head * columns + c] += from[c];
           for (std::size_t c = 0; c < of_text.size(); ++c)
             values[head * of_text.size() + c] += of_text[c];

@@ -159,7 +159,7 @@ class RetrievalObserver : public Observer {
     for (std::int64_t head = 0; head < heads_; ++head)
       for (std::int64_t step = 0; step < trial_.steps(); ++step) {
         const float* row = scores.data<float>() + (head * trial_.steps() + step) * scores.dim(2);
-        score_[static_cast<std::size_t>(place * heads_ + head)] += retrieval_step(
+        score_[static_cast<std::size_t>(place * heads_ + head)] += score_retrieval_step(
             {row, keys},
             {trial_.tokens, trial_.needle_begin, trial_.needle_end, trial_.answer(step)});
       }
@@ -182,7 +182,7 @@ class RetrievalObserver : public Observer {
 
 }  // namespace
 
-double retrieval_step(std::span<const float> scores, const NeedleStep& step) {
+double score_retrieval_step(std::span<const float> scores, const NeedleStep& step) {
   const auto best = std::max_element(scores.begin(), scores.end()) - scores.begin();
   if (best < step.needle_begin || best >= step.needle_end) return 0.0;
   if (step.tokens[static_cast<std::size_t>(best)] != step.answer) return 0.0;

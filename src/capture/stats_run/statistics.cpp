@@ -180,7 +180,7 @@ bool holds_statistics(const std::string& folder) {
     if (statistics.finished()) return true;
     const auto shards = statistics.shards();
     return !shards.empty() &&
-           Journal(statistics.part(shards.front())).manifest().identity.contains("stats");
+           Journal(statistics.part_folder(shards.front())).manifest().identity.contains("stats");
   });
 }
 

@@ -103,9 +103,9 @@ std::vector<std::string> read_names(YamlSection& section, const std::string& key
   const auto node = section.node(key);
   if (node.IsNull() || !node.IsDefined()) return list;
   if (node.IsScalar()) return {node.Scalar()};
-  if (!node.IsSequence()) section.expected(key, what);
+  if (!node.IsSequence()) section.throw_expected(key, what);
   for (const auto& item : node) {
-    if (!item.IsScalar()) section.expected(key, what);
+    if (!item.IsScalar()) section.throw_expected(key, what);
     list.push_back(item.Scalar());
   }
   return list;
@@ -117,7 +117,7 @@ std::vector<T> named_values(YamlSection& section, const std::string& key, const 
   std::vector<T> values;
   for (const auto& name : read_names(section, key, what)) {
     const auto value = parse(name);
-    if (!value) section.expected(key, what);
+    if (!value) section.throw_expected(key, what);
     values.push_back(*value);
   }
   return values;
@@ -127,7 +127,7 @@ void read_stream(YamlSection& section, StatisticsSettings& settings) {
   const auto stream = section.integers("stream");
   if (!stream) return;
   if (stream->size() != 2 || (*stream)[0] < 0 || (*stream)[1] < 1)
-    section.expected("stream", "[first, last]: how many first and last keys, as [128, 256]");
+    section.throw_expected("stream", "[first, last]: how many first and last keys, as [128, 256]");
   settings.stream_first = (*stream)[0];
   settings.stream_last = (*stream)[1];
 }
@@ -136,12 +136,13 @@ void read_window(YamlSection& section, StatisticsSettings& settings) {
   settings.window = section.integer("window", 1).value_or(settings.window);
   if (!std::has_single_bit(static_cast<std::uint64_t>(settings.window)) ||
       settings.window > kLargestWindow)
-    section.expected("window", "a power of two up to 4096");
+    section.throw_expected("window", "a power of two up to 4096");
 }
 
 void require_group_c(YamlSection& section, const char* key, bool asked,
                      const StatisticsSettings& settings) {
-  if (asked && !settings.all_keys) section.expected(key, "group C as well: stats.groups: [A, C]");
+  if (asked && !settings.all_keys)
+    section.throw_expected(key, "group C as well: stats.groups: [A, C]");
 }
 
 // Reads the paths of exports and checks that each path is used by a setting and vice versa.
@@ -155,9 +156,11 @@ void read_exports(YamlSection& section, StatisticsSettings& settings) {
     return k.rule == KeptKeys::Rule::filtered_keys;
   });
   if (scaled != !settings.fp8_scales.empty())
-    section.expected("fp8_scales", "an fp8-kv export, together with fp8_exported in stats.kl");
+    section.throw_expected("fp8_scales",
+                           "an fp8-kv export, together with fp8_exported in stats.kl");
   if (filtered != !settings.q_filters.empty())
-    section.expected("q_filters", "a q-filters export, together with qfilter_P in stats.keep");
+    section.throw_expected("q_filters",
+                           "a q-filters export, together with qfilter_P in stats.keep");
 }
 
 // Parses the group letters A, B and C, in a list or separated by commas; C implies B.
@@ -191,7 +194,8 @@ StatisticsSettings read_stats(YamlSection section) {
       named_values<VectorKind>(section, "bucket_covariance", "a list of q and k", kind_from_name);
   read_window(section, settings);
   read_stream(section, settings);
-  settings.columns = read_pairs(section, "columns", "pairs [layer, head], as [[3, 5], [3, 6]]");
+  settings.columns =
+      read_layer_head_pairs(section, "columns", "pairs [layer, head], as [[3, 5], [3, 6]]");
   settings.kl = named_values<KeyReplacement>(
       section, "kl", "names as fp8, fp8_exported, int8_channel, int4_token or int4_group_32",
       replacement_from_name);
@@ -205,7 +209,7 @@ StatisticsSettings read_stats(YamlSection section) {
   require_group_c(section, "kl", !settings.kl.empty(), settings);
   require_group_c(section, "keep", !settings.keep.empty(), settings);
   require_group_c(section, "exact_rows", settings.exact_rows > 0, settings);
-  section.finish();
+  section.reject_unknown_keys();
   return settings;
 }
 

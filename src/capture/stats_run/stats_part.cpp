@@ -78,7 +78,7 @@ class PartDocumentReader : public DocumentSource {
 }  // namespace
 
 StatsPart::StatsPart(Journal& journal, StatsRunState fresh)
-    : journal_(journal), state_(begins() ? std::move(fresh) : last_state(journal)) {
+    : journal_(journal), state_(is_new() ? std::move(fresh) : last_state(journal)) {
   done_.examples = journal.examples();
   done_.tokens = journal.tokens();
 }
@@ -125,7 +125,7 @@ void for_each_example(const std::vector<Journal>& parts,
     for (const auto& entry : part.entries())
       SegmentReader(part.segment_path(entry.segment), part.manifest().groups.size()).check_index();
   SegmentCache segments(parts, std::min(open_files_left() / 2, kMaxOpenSegments));
-  ExamplesInOrder examples(segments);
+  OrderedExampleReader examples(segments);
   while (examples.next()) take(examples.example());
 }
 

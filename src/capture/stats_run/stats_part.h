@@ -24,7 +24,7 @@ class StatsPart {
   StatsPart(Journal& journal, StatsRunState fresh);
 
   StatsRunState& state() { return state_; }
-  bool begins() const { return journal_.entries().empty(); }
+  bool is_new() const { return journal_.entries().empty(); }
 
   // Records the examples of a batch whose sums are already part of state().
   void add(const PreparedBatch& prepared, std::vector<DocumentRecord> documents);

@@ -16,8 +16,10 @@ namespace {
 
 constexpr double kKeyUnit = 1.0 / 1099511627776.0;  // 2^-40, unit of the fixed-point key sums
 
-Buffer buffer_of(VectorKind kind) {
-  return kind == VectorKind::query ? Buffer::q : kind == VectorKind::key ? Buffer::k : Buffer::v;
+ActivationBuffer buffer_of(VectorKind kind) {
+  return kind == VectorKind::query ? ActivationBuffer::q
+         : kind == VectorKind::key ? ActivationBuffer::k
+                                   : ActivationBuffer::v;
 }
 
 }  // namespace
@@ -51,7 +53,7 @@ class StatsPass::Moments : public MomentConsumer {
     if (!pass_.areas_.empty() && stage_ == VectorStage::pre) keep_means(part);
   }
 
-  void refuse(const NonFinite& found) override {
+  void refuse(const NonFiniteLocation& found) override {
     constexpr std::string_view kWords[] = {"query", "key", "value"};
     const auto& prepared = *pass_.prepared_;
     const auto& record = prepared.examples[prepared.sequence[as_index(found.sequence)]].record;
@@ -164,8 +166,8 @@ class StatsPass::Attention : public AttentionConsumer {
     const auto keys = key_sums(part, document, head);
     const auto count = a.document_columns.size();
     const std::span values(record.values.data() + as_index(cell) * count, count);
-    document_values(pass_.attention_request_.layout, pass_.pairs_[as_index(document)], whole, keys,
-                    values);
+    fill_document_values(pass_.attention_request_.layout, pass_.pairs_[as_index(document)], whole,
+                         keys, values);
     for (std::size_t c = 0; c < count; ++c) {
       if (std::isnan(values[c])) continue;
       a.document_sum[as_index(cell) * count + c] += values[c];

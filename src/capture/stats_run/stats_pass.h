@@ -83,7 +83,7 @@ class StatsPass : public LayerStatistics {
   std::vector<std::unique_ptr<Moments>> moments_;
   std::vector<std::unique_ptr<Attention>> attention_;  // (layers)
   AttentionRequest attention_request_;
-  std::vector<MeanArea> areas_;  // (layers); empty if the settings do not ask for it
+  std::vector<MeanAttentionArea> areas_;  // (layers); empty if the settings do not ask for it
   // Means before RoPE of the batch's documents in the current layer.
   std::vector<std::vector<double>> query_means_;  // (documents), each (heads, d)
   std::vector<std::vector<double>> key_means_;    // (documents), each (key heads, d)

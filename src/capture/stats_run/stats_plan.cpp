@@ -312,7 +312,7 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
   return plan;
 }
 
-void copy_unrotated(Statistics& statistics) {
+void copy_unrotated_moments(Statistics& statistics) {
   for (const auto kind : {VectorKind::query, VectorKind::key}) {
     const auto pre = statistics.moments.find({kind, VectorStage::pre});
     const auto post = statistics.moments.find({kind, VectorStage::post});
@@ -332,7 +332,7 @@ void copy_unrotated(Statistics& statistics) {
 StatsDryRun dry_run(const StatsRunPlan& plan, const Shard& shard) {
   StatsDryRun dry;
   ExampleSource source(plan.run, shard);
-  if (source.has_foreign_ids()) source.check_ids();
+  if (source.has_dataset_ids()) source.check_ids();
   Example example;
   while (source.next(example)) {
     ++dry.examples;

@@ -68,7 +68,7 @@ Statistics merge_part_sums(const std::vector<Journal>& parts) {
     if (example.tokens > 0) statistics.lengths.push_back(example.tokens);
   });
   update_position_sums(statistics);
-  copy_unrotated(statistics);
+  copy_unrotated_moments(statistics);
   return statistics;
 }
 
@@ -94,7 +94,7 @@ class CaptureStatistics : public CompanionStatistics {
 
   std::int64_t examples() const override { return part_.examples(); }
   void start(Backend& backend) override {
-    if (part_.begins() && shard_.index == 0)
+    if (part_.is_new() && shard_.index == 0)
       part_.state().statistics.retrieval = run_trials(plan_, backend);
     backend_ = &backend;
     pass_.emplace(plan_, part_.state());
@@ -126,18 +126,19 @@ class StatisticsRun {
   StatisticsRun(const StatsRunPlan& plan, const StatsOptions& options, const JointCapture* capture)
       : plan_(plan), options_(options), capture_(capture) {}
 
-  JointResult run() {
+  StatsAndCaptureResult run() {
     const auto& data_root = plan_.config.run.output.data_root;
     if (!parse_store_address(data_root)) refuse_capture(data_root);
-    const PartRun run{.kind = kStatisticsRun,
-                      .data_root = data_root,
-                      .manifest = manifest_of(plan_),
-                      .shard = options_.shard,
-                      .overwrite = options_.overwrite,
-                      .quiet = options_.quiet,
-                      .check_inputs = [&] { ExampleSource(plan_.run, options_.shard).wait(); },
-                      .write_part = [&](const DataRoot&, Journal& journal) { write_part(journal); },
-                      .assemble = assemble_statistics};
+    const PartRun run{
+        .kind = kStatisticsRun,
+        .data_root = data_root,
+        .manifest = manifest_of(plan_),
+        .shard = options_.shard,
+        .overwrite = options_.overwrite,
+        .quiet = options_.quiet,
+        .check_inputs = [&] { ExampleSource(plan_.run, options_.shard).wait_until_open(); },
+        .write_part = [&](const DataRoot&, Journal& journal) { write_part(journal); },
+        .assemble = assemble_statistics};
     set_totals(result_, run.run());
     result_.seconds = seconds_since(start_);
     return {result_, captured_};
@@ -159,8 +160,9 @@ class StatisticsRun {
     ExampleSource source(plan_.run, options_.shard);
     StatsPart part(journal, {plan_.statistics, {}});
     // Ids are checked for duplicates when a run begins; a resumed run skips this check.
-    auto counting = source.count(part.begins() && source.has_foreign_ids(), shows_progress());
-    if (!part.begins()) {
+    auto counting = source.start_counting_documents(part.is_new() && source.has_dataset_ids(),
+                                                    shows_progress());
+    if (!part.is_new()) {
       log::info("continuing after {} documents",
                 format_count(static_cast<std::uint64_t>(journal.examples())));
       for_each_example({journal}, [&](const ExampleRecord& example) { source.skip({example}); });
@@ -169,10 +171,10 @@ class StatisticsRun {
     const auto model = load_model(plan_.run.model_folder, config_overrides(plan_.run.config.model));
     const bool alone = plan_.run.workers.size() == 1;
     const bool runs_trials =
-        part.begins() && options_.shard.index == 0 && !plan_.config.stats.retrieval.empty();
+        part.is_new() && options_.shard.index == 0 && !plan_.config.stats.retrieval.empty();
     std::unique_ptr<Backend> backend;
     if (alone || runs_trials) backend = make_backend(model, plan_.run.backend);
-    source.wait();
+    source.wait_until_open();
     total_ = counting.get();
     result_.load_seconds = seconds_since(start);
     if (runs_trials) part.state().statistics.retrieval = run_trials(plan_, *backend);
@@ -277,8 +279,8 @@ StatsResult run_stats(const StatsRunPlan& plan, const StatsOptions& options) {
   return StatisticsRun(plan, options, nullptr).run().statistics;
 }
 
-JointResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
-                      const JointCapture& capture) {
+StatsAndCaptureResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
+                                const JointCapture& capture) {
   return StatisticsRun(plan, options, &capture).run();
 }
 

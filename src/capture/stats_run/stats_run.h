@@ -18,7 +18,7 @@ StatsResult run_stats(const StatsRunPlan& plan, const StatsOptions& options);
 
 // Statistics and a capture of the same texts and model from the same forward passes. Each output is
 // byte-identical to a separate run, and each resumes from its own journal.
-struct JointResult {
+struct StatsAndCaptureResult {
   StatsResult statistics;
   std::optional<CaptureResult> capture;  // nullopt if the statistics needed no forward pass
 };
@@ -26,8 +26,8 @@ struct JointCapture {
   const RunPlan& plan;
   CaptureOptions options;
 };
-JointResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
-                      const JointCapture& capture);
+StatsAndCaptureResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
+                                const JointCapture& capture);
 
 // Implements merge_stats_shards() of qkscope/statistics.h.
 StatsResult merge_shards(const std::string& folder);

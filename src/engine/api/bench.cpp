@@ -116,7 +116,7 @@ class TimedBackend : public Backend {
     time("start and end", 0.0, &Backend::begin_layer, layer);
   }
   void keep_layer_input() override { time("norms", 0.0, &Backend::keep_layer_input); }
-  void normalize(Norm norm) override { time("norms", 0.0, &Backend::normalize, norm); }
+  void normalize(NormSite norm) override { time("norms", 0.0, &Backend::normalize, norm); }
   void project_qkv(bool values) override {
     const auto heads = config().n_heads + (values ? 2 : 1) * config().n_kv_heads;
     time("q, k, v", product_flop(running_rows(), config().d_model, heads * config().d_head),
@@ -128,7 +128,7 @@ class TimedBackend : public Backend {
     time("attention", attention_flop(), &Backend::attend);
     ++named(kernels_, timed_.attention_kernel()).layers;
   }
-  void project_output(Addition addition) override {
+  void project_output(ResidualAddition addition) override {
     time("output",
          product_flop(running_rows(), config().n_heads * config().d_head, config().d_model),
          &Backend::project_output, addition);
@@ -148,7 +148,7 @@ class TimedBackend : public Backend {
          &Backend::project_gate_up, begin, count);
   }
   void gate(std::int64_t count) override { time("gate, up", 0.0, &Backend::gate, count); }
-  void project_down(std::int64_t begin, std::int64_t count, Addition addition) override {
+  void project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) override {
     time("down", product_flop(count, mlp_width(), config().d_model), &Backend::project_down, begin,
          count, addition);
   }
@@ -161,18 +161,18 @@ class TimedBackend : public Backend {
     time("captured rows", 0.0, &Backend::keep_rows, rows);
   }
   std::int64_t running_rows() const override { return timed_.running_rows(); }
-  void read(Buffer buffer, const Selection& selection, Show show) override {
+  void read(ActivationBuffer buffer, const Selection& selection, Show show) override {
     time("captured rows", 0.0, &Backend::read, buffer, selection, std::move(show));
   }
-  void edit(Buffer buffer, const std::function<void(TensorView)>& change) override {
+  void edit(ActivationBuffer buffer, const std::function<void(TensorView)>& change) override {
     time("captured rows", 0.0, &Backend::edit, buffer, change);
   }
-  ActivationCopy copy(Buffer buffer, const Selection& selection) override {
+  ActivationCopy copy(ActivationBuffer buffer, const Selection& selection) override {
     ActivationCopy copied;
     time("captured rows", 0.0, [&](Backend& timed) { copied = timed.copy(buffer, selection); });
     return copied;
   }
-  void put(Buffer buffer, const ActivationCopy& values) override {
+  void put(ActivationBuffer buffer, const ActivationCopy& values) override {
     time("captured rows", 0.0, &Backend::put, buffer, values);
   }
   void score_rows(const RowScores& out) override { time("scores", 0.0, &Backend::score_rows, out); }
@@ -182,7 +182,8 @@ class TimedBackend : public Backend {
   void attend_edited_rows(const RowScores& edited) override {
     time("scores", 0.0, &Backend::attend_edited_rows, edited);
   }
-  void add_moments(Buffer buffer, const MomentRequest& request, MomentConsumer& sink) override {
+  void add_moments(ActivationBuffer buffer, const MomentRequest& request,
+                   MomentConsumer& sink) override {
     time("statistics", 0.0, &Backend::add_moments, buffer, request, sink);
   }
   void keep_row_sums(bool keep) override { timed_.keep_row_sums(keep); }

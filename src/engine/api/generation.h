@@ -148,7 +148,7 @@ class TextStream {
   // stop string are held back.
   std::string add(std::int32_t id) {
     ids_.push_back(id);
-    held_ += read(false);
+    held_ += decode_pending(false);
     return release(false);
   }
   // Returns true once a stop string has been found; all text before it has been returned.
@@ -156,7 +156,7 @@ class TextStream {
   // Returns the text held back so far; call after the last token.
   std::string finish() {
     if (stopped_) return {};
-    held_ += read(true);
+    held_ += decode_pending(true);
     return release(true);
   }
 
@@ -177,7 +177,7 @@ class TextStream {
   }
 
   // Decodes the ids that were not decoded yet, in the context of the ids before them.
-  std::string read(bool last) {
+  std::string decode_pending(bool last) {
     const std::span ids(ids_);
     const auto before = tokenizer_.decode(ids.first(read_), true);
     const auto whole = tokenizer_.decode(ids, true);

@@ -19,7 +19,7 @@
 namespace qkscope {
 
 // Activation buffers of a pass.
-enum class Buffer : std::uint8_t {
+enum class ActivationBuffer : std::uint8_t {
   residual,        // (rows, d_model)
   normalized,      // (rows, d_model)
   q,               // (rows, n_heads, d_head)
@@ -36,12 +36,12 @@ enum class Buffer : std::uint8_t {
   logits,  // (rows, vocab_size)
 };
 
-enum class Norm : std::uint8_t { before_attention, before_mlp, after_layers };
+enum class NormSite : std::uint8_t { before_attention, before_mlp, after_layers };
 
 // When the output of attention or of the MLP is added to the residual: immediately (at_once);
-// immediately, with a copy in Buffer::update for observers (shown); or by add_update(), after an
-// observer has edited Buffer::update (deferred).
-enum class Addition : std::uint8_t { at_once, shown, deferred };
+// immediately, with a copy in ActivationBuffer::update for observers (shown); or by add_update(),
+// after an observer has edited ActivationBuffer::update (deferred).
+enum class ResidualAddition : std::uint8_t { at_once, shown, deferred };
 
 // Scores and patterns of selected queries, float32 on the host.
 struct RowScores {
@@ -52,7 +52,7 @@ struct RowScores {
 };
 
 // Location of a NaN or infinity in q, k or v.
-struct NonFinite {
+struct NonFiniteLocation {
   std::int64_t head = 0;
   std::int64_t sequence = 0;  // index in the batch
 };
@@ -64,7 +64,8 @@ class MomentConsumer {
   // Adds the float64 moments of the next documents. The CPU calls this once per document; CUDA may
   // merge the documents of a batch first, always in the same order.
   virtual void add(const LayerMoments& part) = 0;
-  virtual void refuse(const NonFinite& found) = 0;  // throws an error that names the position
+  virtual void refuse(
+      const NonFiniteLocation& found) = 0;  // throws an error that names the position
 };
 
 // Receives the attention statistics of a layer.
@@ -100,20 +101,21 @@ class Backend {
   // to its earlier positions. The store must outlive the pass.
   virtual void use_store(KeyValueStore& store) = 0;
   virtual void embed() = 0;
-  virtual void embed_positions() = 0;  // writes Buffer::update; learned positions only
+  virtual void embed_positions() = 0;  // writes ActivationBuffer::update; learned positions only
   // Sets the residual instead of embedding tokens: (rows, d_model) float32 on host or device.
   virtual void put_residual(ConstTensorView residual) = 0;
   // Selects the layer whose weights the following steps use.
   virtual void begin_layer(std::int64_t layer) = 0;
   // Saves the residual for the MLP norm of models with parallel residuals.
   virtual void keep_layer_input() = 0;
-  // Writes Buffer::normalized from the residual; a plain copy if the model has no such norm.
-  virtual void normalize(Norm norm) = 0;
+  // Writes ActivationBuffer::normalized from the residual; a plain copy if the model has no such
+  // norm.
+  virtual void normalize(NormSite norm) = 0;
   virtual void project_qkv(bool values) = 0;
   virtual void normalize_heads() = 0;  // norms of q and k
   virtual void rotate() = 0;           // RoPE and query scaling, if the layer has them
-  virtual void attend() = 0;           // writes Buffer::z
-  virtual void project_output(Addition addition) = 0;
+  virtual void attend() = 0;           // writes ActivationBuffer::z
+  virtual void project_output(ResidualAddition addition) = 0;
   virtual void add_update() = 0;
 
   // Only in layers with experts, before the MLP: project_router() computes router_logits,
@@ -125,7 +127,7 @@ class Backend {
   virtual std::int64_t mlp_rows() const = 0;
   virtual void project_gate_up(std::int64_t begin, std::int64_t count) = 0;
   virtual void gate(std::int64_t count) = 0;
-  virtual void project_down(std::int64_t begin, std::int64_t count, Addition addition) = 0;
+  virtual void project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) = 0;
 
   virtual void project_logits() = 0;
 
@@ -137,15 +139,15 @@ class Backend {
   // Passes the selected part of a buffer, float32 on the host, to `show`: now or later, in call
   // order, before finish() returns. `selection` must stay valid until then.
   using Show = std::function<void(ConstTensorView)>;
-  virtual void read(Buffer buffer, const Selection& selection, Show show) = 0;
+  virtual void read(ActivationBuffer buffer, const Selection& selection, Show show) = 0;
   // Lets `change` modify a buffer; the pass continues with the modified values.
-  virtual void edit(Buffer buffer, const std::function<void(TensorView)>& change) = 0;
+  virtual void edit(ActivationBuffer buffer, const std::function<void(TensorView)>& change) = 0;
 
   // Copies the selected part to new device memory; the copy is complete when wait() or finish()
   // returns.
-  virtual ActivationCopy copy(Buffer buffer, const Selection& selection) = 0;
+  virtual ActivationCopy copy(ActivationBuffer buffer, const Selection& selection) = 0;
   // Overwrites a whole buffer.
-  virtual void put(Buffer buffer, const ActivationCopy& values) = 0;
+  virtual void put(ActivationBuffer buffer, const ActivationCopy& values) = 0;
 
   // Computes scores and patterns of selected queries.
   virtual void score_rows(const RowScores& out) = 0;
@@ -158,7 +160,8 @@ class Backend {
   // on the calling thread, in call order, before finish() returns.
 
   // Accumulates the moments of all rows of q, k or v. Reports NaN and infinity to sink.refuse().
-  virtual void add_moments(Buffer buffer, const MomentRequest& request, MomentConsumer& sink) = 0;
+  virtual void add_moments(ActivationBuffer buffer, const MomentRequest& request,
+                           MomentConsumer& sink) = 0;
   // Sets whether attend() keeps the log-sum-exp and maximum of each row until the next layer. Does
   // not affect z.
   virtual void keep_row_sums(bool keep) = 0;
@@ -208,7 +211,7 @@ void check_batch(const Batch& batch, const ModelConfig& model);
 
 // Returns the index of batch row `row` among the active rows `kept` (ascending; empty means all
 // rows).
-inline std::int64_t running_row(std::span<const std::int64_t> kept, std::int64_t row) {
+inline std::int64_t index_among_kept_rows(std::span<const std::int64_t> kept, std::int64_t row) {
   if (kept.empty()) return row;
   const auto found = std::lower_bound(kept.begin(), kept.end(), row);
   QKSCOPE_ASSERT(found != kept.end() && *found == row);

@@ -23,8 +23,8 @@ constexpr const char* kDriver = "libcuda.so.1";
 constexpr const char* kModule = "libqkscope_cuda.so";
 constexpr int kOldestGpu = 8;  // Ampere, whose instructions the kernels need
 
-const CudaHost kHost{
-    .log_wanted = log::wanted,
+const CudaHostFunctions kHost{
+    .log_wanted = log::is_enabled,
     .log_write = log::write,
     .parallel_ranges = parallel_ranges,
     .check_rows = [](const DeviceBudget& budget, std::int64_t rows) { budget.check_rows(rows); },

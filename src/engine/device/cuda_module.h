@@ -26,7 +26,7 @@ namespace qkscope {
 // Functions of the library that the module calls: functions with state, and operations whose
 // results must be bit-identical to the CPU backend. device/cuda/module.cpp wraps them under their
 // usual names.
-struct CudaHost {
+struct CudaHostFunctions {
   bool (*log_wanted)(LogLevel level);
   void (*log_write)(LogLevel level, const std::string& message);
   void (*parallel_ranges)(std::int64_t count, std::int64_t grain,
@@ -61,7 +61,7 @@ struct CudaModule {
 // of the shared headers; it must match before the entry point is called.
 inline constexpr const char* kCudaModuleStamp = "qkscope_cuda_stamp";  // const char[]
 inline constexpr const char* kCudaModuleEntry = "qkscope_cuda_module";
-using CudaModuleEntry = const CudaModule*(const CudaHost* host);
+using CudaModuleEntry = const CudaModule*(const CudaHostFunctions* host);
 
 // Loader of the module. No function below throws: a missing GPU is reported as a reason in one
 // line.

@@ -49,10 +49,10 @@ class ForwardPass {
  private:
   void embed() {
     backend_.embed();
-    show({Stage::embed}, Buffer::residual);
+    show({Stage::embed}, ActivationBuffer::residual);
     if (!config_.learned_positions()) return;
     backend_.embed_positions();
-    show({Stage::pos_embed}, Buffer::update);
+    show({Stage::pos_embed}, ActivationBuffer::update);
     backend_.add_update();
   }
 
@@ -67,13 +67,13 @@ class ForwardPass {
   }
 
   void run_layer(std::int64_t layer) {
-    show({Stage::resid_pre, layer}, Buffer::residual);
+    show({Stage::resid_pre, layer}, ActivationBuffer::residual);
     show_inputs(layer);
     if (config_.parallel_residual) backend_.keep_layer_input();
 
     show_scale({Stage::ln1_scale, layer});
-    backend_.normalize(Norm::before_attention);
-    show({Stage::ln1_normalized, layer}, Buffer::normalized);
+    backend_.normalize(NormSite::before_attention);
+    show({Stage::ln1_normalized, layer}, ActivationBuffer::normalized);
     if (plan_.ends_before({Stage::q, layer})) return;
     queries_and_keys(layer);
     if (plan_.ends_before({Stage::attn_scores, layer})) return;
@@ -82,22 +82,22 @@ class ForwardPass {
     if (plan_.ends_before({Stage::attn_out, layer})) return;
     const auto attention = addition({Stage::attn_out, layer});
     backend_.project_output(attention);
-    show({Stage::attn_out, layer}, Buffer::update);
-    if (attention == Addition::deferred) backend_.add_update();
-    show({Stage::resid_mid, layer}, Buffer::residual);
+    show({Stage::attn_out, layer}, ActivationBuffer::update);
+    if (attention == ResidualAddition::deferred) backend_.add_update();
+    show({Stage::resid_mid, layer}, ActivationBuffer::residual);
     if (plan_.ends_before({Stage::mlp_in, layer})) return;
 
     normalize_mlp_input(layer);
-    show({Stage::ln2_normalized, layer}, Buffer::normalized);
+    show({Stage::ln2_normalized, layer}, ActivationBuffer::normalized);
     if (plan_.ends_before({Stage::router_logits, layer})) return;
     if (config_.layers[as_index(layer)].experts) route(layer);
     if (plan_.ends_before({Stage::mlp_pre, layer})) return;
     const auto mlp = addition({Stage::mlp_out, layer});
     run_mlp(layer, mlp);
     if (plan_.ends_before({Stage::mlp_out, layer})) return;
-    show({Stage::mlp_out, layer}, Buffer::update);
-    if (mlp == Addition::deferred) backend_.add_update();
-    show({Stage::resid_post, layer}, Buffer::residual);
+    show({Stage::mlp_out, layer}, ActivationBuffer::update);
+    if (mlp == ResidualAddition::deferred) backend_.add_update();
+    show({Stage::resid_post, layer}, ActivationBuffer::residual);
   }
 
   // Computes q and k together, stage by stage: projection, norm, rotation.
@@ -107,16 +107,16 @@ class ForwardPass {
     for (const auto& [buffer, heads] : projected_)
       backend_.edit(buffer, [&](TensorView all) { replace_heads(heads, all); });
     projected_.clear();
-    show({Stage::q, layer}, Buffer::q);
-    show({Stage::k, layer}, Buffer::k);
-    show({Stage::v, layer}, Buffer::v);
+    show({Stage::q, layer}, ActivationBuffer::q);
+    show({Stage::k, layer}, ActivationBuffer::k);
+    show({Stage::v, layer}, ActivationBuffer::v);
     if (config_.qk_norm) backend_.normalize_heads();
-    show({Stage::q_normed, layer}, Buffer::q);
-    show({Stage::k_normed, layer}, Buffer::k);
+    show({Stage::q_normed, layer}, ActivationBuffer::q);
+    show({Stage::k_normed, layer}, ActivationBuffer::k);
     if (statistics_ != nullptr) statistics_->before_rotation(backend_, layer);
     backend_.rotate();
-    show({Stage::rot_q, layer}, Buffer::q);
-    show({Stage::rot_k, layer}, Buffer::k);
+    show({Stage::rot_q, layer}, ActivationBuffer::q);
+    show({Stage::rot_k, layer}, ActivationBuffer::k);
     if (statistics_ != nullptr) statistics_->after_rotation(backend_, layer);
   }
 
@@ -129,7 +129,7 @@ class ForwardPass {
     backend_.attend();
     if (adds_attention()) statistics_->after_attention(backend_, layer);
     if (edits(scores) || edits(pattern)) backend_.attend_edited_rows(shown_.views());
-    show({Stage::z, layer}, Buffer::z);
+    show({Stage::z, layer}, ActivationBuffer::z);
   }
 
   void show_scores(HookPoint scores, HookPoint pattern) {
@@ -157,27 +157,27 @@ class ForwardPass {
   // Chooses the experts of each row.
   void route(std::int64_t layer) {
     backend_.project_router();
-    show({Stage::router_logits, layer}, Buffer::router_logits);
+    show({Stage::router_logits, layer}, ActivationBuffer::router_logits);
     backend_.choose_experts();
-    show({Stage::expert_weights, layer}, Buffer::expert_weights);
-    show({Stage::expert_indices, layer}, Buffer::expert_indices);
+    show({Stage::expert_weights, layer}, ActivationBuffer::expert_weights);
+    show({Stage::expert_indices, layer}, ActivationBuffer::expert_indices);
   }
 
   // Runs the MLP in chunks of rows; all rows at once if an observer wants or edits them.
-  void run_mlp(std::int64_t layer, Addition addition) {
+  void run_mlp(std::int64_t layer, ResidualAddition addition) {
     const bool wanted = observer_.wants({Stage::mlp_pre, layer}) ||
                         observer_.wants({Stage::mlp_pre_linear, layer}) ||
                         observer_.wants({Stage::mlp_post, layer});
     const auto rows = backend_.running_rows();
-    const bool whole = wanted || addition == Addition::deferred;
+    const bool whole = wanted || addition == ResidualAddition::deferred;
     const auto chunk = whole ? rows : std::min(rows, backend_.mlp_rows());
     for (std::int64_t begin = 0; begin < rows; begin += chunk) {
       const auto count = std::min(chunk, rows - begin);
       backend_.project_gate_up(begin, count);
-      show({Stage::mlp_pre, layer}, Buffer::gate);
-      show({Stage::mlp_pre_linear, layer}, Buffer::up);
+      show({Stage::mlp_pre, layer}, ActivationBuffer::gate);
+      show({Stage::mlp_pre_linear, layer}, ActivationBuffer::up);
       backend_.gate(count);
-      show({Stage::mlp_post, layer}, Buffer::gate);
+      show({Stage::mlp_post, layer}, ActivationBuffer::gate);
       if (!plan_.ends_before({Stage::mlp_out, layer}))
         backend_.project_down(begin, count, addition);
     }
@@ -187,11 +187,11 @@ class ForwardPass {
     if (plan_.ends_before({Stage::final_scale})) return;
     drop_rows(config_.n_layers);
     show_scale({Stage::final_scale});
-    backend_.normalize(Norm::after_layers);
-    show({Stage::final_normalized}, Buffer::normalized);
+    backend_.normalize(NormSite::after_layers);
+    show({Stage::final_normalized}, ActivationBuffer::normalized);
     if (plan_.ends_before({Stage::logits})) return;
     backend_.project_logits();
-    show({Stage::logits}, Buffer::logits);
+    show({Stage::logits}, ActivationBuffer::logits);
   }
 
   bool wants_derived(HookPoint point) const {
@@ -200,19 +200,19 @@ class ForwardPass {
 
   // Shows the observer compute(x) at a derived hook point; x is the selected part of the buffer.
   template <typename Compute>
-  void show_derived(HookPoint point, Buffer buffer, Compute compute) {
+  void show_derived(HookPoint point, ActivationBuffer buffer, Compute compute) {
     if (!wants_derived(point)) return;
     backend_.read(buffer, observer_.selection(point),
                   [=, this](ConstTensorView x) { observer_.see(point, compute(x)); });
   }
 
   void show_scale(HookPoint point) {
-    show_derived(point, Buffer::residual,
+    show_derived(point, ActivationBuffer::residual,
                  [this](ConstTensorView x) { return norm_scales(x, config_); });
   }
 
   void show_results(HookPoint point) {
-    show_derived(point, Buffer::z, [=, this](ConstTensorView z) {
+    show_derived(point, ActivationBuffer::z, [=, this](ConstTensorView z) {
       return head_results(z, layer_weights(point.layer).o.weight);
     });
   }
@@ -222,12 +222,13 @@ class ForwardPass {
   void show_inputs(std::int64_t layer) {
     const auto& weights = layer_weights(layer);
     const auto shared = head_inputs({Stage::attn_in, layer}, config_.n_heads, Tensor());
-    project_inputs({Stage::q_input, layer}, shared, Buffer::q, weights.q);
-    project_inputs({Stage::k_input, layer}, shared, Buffer::k, weights.k);
-    project_inputs({Stage::v_input, layer}, shared, Buffer::v, weights.v);
+    project_inputs({Stage::q_input, layer}, shared, ActivationBuffer::q, weights.q);
+    project_inputs({Stage::k_input, layer}, shared, ActivationBuffer::k, weights.k);
+    project_inputs({Stage::v_input, layer}, shared, ActivationBuffer::v, weights.v);
   }
 
-  void project_inputs(HookPoint point, const Tensor& shared, Buffer buffer, const Linear& linear) {
+  void project_inputs(HookPoint point, const Tensor& shared, ActivationBuffer buffer,
+                      const Linear& linear) {
     const auto heads = point.stage == Stage::q_input ? config_.n_heads : config_.n_kv_heads;
     const auto inputs = head_inputs(point, heads, shared);
     if (inputs.empty()) return;
@@ -244,7 +245,7 @@ class ForwardPass {
     const bool wanted = wants_derived(point);
     const bool edits = wanted && observer_.edits(point);
     if (shared.empty() && !edits) {
-      show_derived(point, Buffer::residual,
+      show_derived(point, ActivationBuffer::residual,
                    [=](ConstTensorView x) { return repeat_per_head(x, heads); });
       return {};
     }
@@ -258,7 +259,7 @@ class ForwardPass {
   }
 
   Tensor residual() {  // (rows, d_model) on the host
-    const auto copy = backend_.copy(Buffer::residual, {});
+    const auto copy = backend_.copy(ActivationBuffer::residual, {});
     Tensor x(copy.view.shape());
     copy_values(x, copy.view);
     return x;
@@ -268,14 +269,15 @@ class ForwardPass {
   void normalize_mlp_input(std::int64_t layer) {
     const HookPoint point{Stage::mlp_in, layer};
     const bool edits = wants_derived(point) && observer_.edits(point);
-    const auto residual = edits ? backend_.copy(Buffer::residual, {}) : ActivationCopy();
+    const auto residual = edits ? backend_.copy(ActivationBuffer::residual, {}) : ActivationCopy();
     if (edits)
-      backend_.edit(Buffer::residual, [=, this](TensorView x) { observer_.edit(point, x); });
+      backend_.edit(ActivationBuffer::residual,
+                    [=, this](TensorView x) { observer_.edit(point, x); });
     else
-      show_derived(point, Buffer::residual, [](ConstTensorView x) { return x; });
+      show_derived(point, ActivationBuffer::residual, [](ConstTensorView x) { return x; });
     show_scale({Stage::ln2_scale, layer});
-    backend_.normalize(Norm::before_mlp);
-    if (edits) backend_.put(Buffer::residual, residual);
+    backend_.normalize(NormSite::before_mlp);
+    if (edits) backend_.put(ActivationBuffer::residual, residual);
   }
 
   const LayerWeights& layer_weights(std::int64_t layer) const {
@@ -286,16 +288,16 @@ class ForwardPass {
     if (plan_.drops_rows_in(layer)) backend_.keep_rows(plan_.last_rows());
   }
 
-  Addition addition(HookPoint update) const {
-    if (edits(update)) return Addition::deferred;
-    return observer_.wants(update) ? Addition::shown : Addition::at_once;
+  ResidualAddition addition(HookPoint update) const {
+    if (edits(update)) return ResidualAddition::deferred;
+    return observer_.wants(update) ? ResidualAddition::shown : ResidualAddition::at_once;
   }
 
   bool adds_attention() const { return statistics_ != nullptr && statistics_->wants_attention(); }
 
   bool edits(HookPoint point) const { return observer_.wants(point) && observer_.edits(point); }
 
-  void show(HookPoint point, Buffer buffer) {
+  void show(HookPoint point, ActivationBuffer buffer) {
     if (!has_stage(config_, point) || !observer_.wants(point)) return;
     if (observer_.keeps_on_device())
       keep(point, buffer);
@@ -306,7 +308,7 @@ class ForwardPass {
                     [=, this](ConstTensorView tensor) { observer_.see(point, tensor); });
   }
 
-  void keep(HookPoint point, Buffer buffer) {
+  void keep(HookPoint point, ActivationBuffer buffer) {
     const auto copy = backend_.copy(buffer, observer_.selection(point));
     if (observer_.edits(point)) backend_.wait();  // keep() reads the values immediately
     if (observer_.keep(point, copy)) {
@@ -342,7 +344,7 @@ class ForwardPass {
   KeyValueStore* store_ = nullptr;
   PassPlan plan_;
   ShownScores shown_;
-  std::vector<std::pair<Buffer, std::vector<ProjectedHead>>>
+  std::vector<std::pair<ActivationBuffer, std::vector<ProjectedHead>>>
       projected_;  // heads with edited inputs
 };
 

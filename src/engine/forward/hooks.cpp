@@ -260,7 +260,7 @@ PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int6
   if (empty()) return;
   for (const auto point : wanted_) check_selection(model, observer, point, rows);
   const auto attention = std::max(drop_layer(model), start.layer - 1);
-  if (!drop_rows_in(attention, observer, rows)) drop_rows_in(n_layers_, observer, rows);
+  if (!try_drop_rows_in(attention, observer, rows)) try_drop_rows_in(n_layers_, observer, rows);
 }
 
 PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows,
@@ -298,7 +298,7 @@ std::int64_t PassPlan::drop_layer(const ModelConfig& model) const {
   return std::max<std::int64_t>(layer, -1);
 }
 
-bool PassPlan::drop_rows_in(std::int64_t layer, const Observer& observer, std::int64_t rows) {
+bool PassPlan::try_drop_rows_in(std::int64_t layer, const Observer& observer, std::int64_t rows) {
   std::vector<bool> needed(as_index(rows));
   for (const auto point : wanted_) {
     const bool edits = observer.edits(point);

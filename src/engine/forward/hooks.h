@@ -50,7 +50,7 @@ class PassPlan {
       HookPoint point) const;  // layer number; -1 for the embedding, n_layers after the layers
   std::int64_t drop_layer(const ModelConfig& model) const;
   // Tries to drop rows at a layer; returns false if all rows are needed after its attention.
-  bool drop_rows_in(std::int64_t layer, const Observer& observer, std::int64_t rows);
+  bool try_drop_rows_in(std::int64_t layer, const Observer& observer, std::int64_t rows);
 
   std::int64_t n_layers_;
   std::vector<HookPoint> wanted_;  // in firing order; the last one ends the pass

@@ -50,32 +50,32 @@ void read_longrope(RopeConfig& rope, const ConfigReader& parameters) {
 
 }  // namespace
 
-std::span<const Family> families() {
+std::span<const FamilySpec> supported_families() {
   static constexpr std::array kFamilies = {
-      Family{"llama", "Llama 1 to 3, SmolLM2", read_llama},
-      Family{"mistral", "Mistral", read_mistral},
-      Family{"ministral", "Ministral", read_ministral},
-      Family{"ministral3", "Ministral 3", read_ministral3},
-      Family{"qwen2", "Qwen2, Qwen2.5", read_qwen2},
-      Family{"qwen3", "Qwen3", read_qwen3},
-      Family{"smollm3", "SmolLM3", read_smollm3},
-      Family{"mllama_text_model", "the language model of Llama-3.2-Vision", read_mllama},
-      Family{"gemma2", "Gemma 2", read_gemma2},
-      Family{"gemma3_text", "Gemma 3", read_gemma3},
-      Family{"glm", "GLM-4", read_glm},
-      Family{"glm4", "GLM-4-0414", read_glm4},
-      Family{"gpt_neox", "GPT-NeoX, Pythia", read_gpt_neox},
-      Family{"gpt2", "GPT-2", read_gpt2},
-      Family{"olmo", "OLMo", read_olmo},
-      Family{"olmo2", "OLMo 2", read_olmo2},
-      Family{"olmo3", "OLMo 3", read_olmo3},
-      Family{"phi3", "Phi-3, Phi-4", read_phi3},
-      Family{"granite", "Granite 3", read_granite},
-      Family{"starcoder2", "StarCoder2", read_starcoder2},
-      Family{"apertus", "Apertus", read_apertus},
-      Family{"qwen3_moe", "Qwen3-MoE", read_qwen3_moe},
-      Family{"mixtral", "Mixtral", read_mixtral},
-      Family{"gpt_oss", "gpt-oss", read_gpt_oss},
+      FamilySpec{"llama", "Llama 1 to 3, SmolLM2", read_llama},
+      FamilySpec{"mistral", "Mistral", read_mistral},
+      FamilySpec{"ministral", "Ministral", read_ministral},
+      FamilySpec{"ministral3", "Ministral 3", read_ministral3},
+      FamilySpec{"qwen2", "Qwen2, Qwen2.5", read_qwen2},
+      FamilySpec{"qwen3", "Qwen3", read_qwen3},
+      FamilySpec{"smollm3", "SmolLM3", read_smollm3},
+      FamilySpec{"mllama_text_model", "the language model of Llama-3.2-Vision", read_mllama},
+      FamilySpec{"gemma2", "Gemma 2", read_gemma2},
+      FamilySpec{"gemma3_text", "Gemma 3", read_gemma3},
+      FamilySpec{"glm", "GLM-4", read_glm},
+      FamilySpec{"glm4", "GLM-4-0414", read_glm4},
+      FamilySpec{"gpt_neox", "GPT-NeoX, Pythia", read_gpt_neox},
+      FamilySpec{"gpt2", "GPT-2", read_gpt2},
+      FamilySpec{"olmo", "OLMo", read_olmo},
+      FamilySpec{"olmo2", "OLMo 2", read_olmo2},
+      FamilySpec{"olmo3", "OLMo 3", read_olmo3},
+      FamilySpec{"phi3", "Phi-3, Phi-4", read_phi3},
+      FamilySpec{"granite", "Granite 3", read_granite},
+      FamilySpec{"starcoder2", "StarCoder2", read_starcoder2},
+      FamilySpec{"apertus", "Apertus", read_apertus},
+      FamilySpec{"qwen3_moe", "Qwen3-MoE", read_qwen3_moe},
+      FamilySpec{"mixtral", "Mixtral", read_mixtral},
+      FamilySpec{"gpt_oss", "gpt-oss", read_gpt_oss},
   };
   return kFamilies;
 }
@@ -83,32 +83,33 @@ std::span<const Family> families() {
 std::vector<ModelFamily> model_families() {
   return translate_exceptions([] {
     std::vector<ModelFamily> list;
-    for (const auto& family : families()) list.push_back({family.model_type, family.models});
+    for (const auto& family : supported_families())
+      list.push_back({family.model_type, family.models});
     return list;
   });
 }
 
 void read_llama_base(ModelConfig& model, const ConfigReader& config,
                      const LlamaDefaults& defaults) {
-  read_llama_body(model, config, defaults);
+  read_llama_without_rope(model, config, defaults);
   model.ropes = {read_llama_rope(model, config, defaults)};
 }
 
-void read_llama_body(ModelConfig& model, const ConfigReader& config,
-                     const LlamaDefaults& defaults) {
+void read_llama_without_rope(ModelConfig& model, const ConfigReader& config,
+                             const LlamaDefaults& defaults) {
   model.n_layers = read_layer_count(config);
-  model.d_model = config.count("hidden_size");
-  model.n_heads = config.count("num_attention_heads");
-  model.n_kv_heads = config.count("num_key_value_heads", model.n_heads);
+  model.d_model = config.positive_integer("hidden_size");
+  model.n_heads = config.positive_integer("num_attention_heads");
+  model.n_kv_heads = config.positive_integer("num_key_value_heads", model.n_heads);
   if (!config.has("head_dim") && defaults.d_head == 0 && model.d_model % model.n_heads != 0)
     bad_input("{}: hidden_size {} is not a multiple of {} heads and head_dim is not given",
               config.where(), model.d_model, model.n_heads);
-  model.d_head = config.count(
+  model.d_head = config.positive_integer(
       "head_dim", defaults.d_head > 0 ? defaults.d_head : model.d_model / model.n_heads);
-  model.d_mlp = config.count("intermediate_size");
-  model.vocab_size = config.count("vocab_size");
+  model.d_mlp = config.positive_integer("intermediate_size");
+  model.vocab_size = config.positive_integer("vocab_size");
   model.embedding_rows = model.vocab_size;
-  model.max_positions = config.count("max_position_embeddings", defaults.max_positions);
+  model.max_positions = config.positive_integer("max_position_embeddings", defaults.max_positions);
   model.norm_eps = config.number(defaults.norm_eps_key, defaults.norm_eps, kNormEps);
   model.activation = read_activation(config, defaults.activation);
   model.attention_scale = 1.0 / std::sqrt(static_cast<double>(model.d_head));
@@ -131,7 +132,7 @@ RopeConfig read_llama_rope(const ModelConfig& model, const ConfigReader& config,
   rope.theta = config.number("rope_theta", defaults.rope_theta, kRopeTheta);
   rope.dim = static_cast<std::int64_t>(static_cast<double>(model.d_head) * partial);
   rope.max_positions = model.max_positions;
-  rope.original_max = config.count("original_max_position_embeddings", 0);
+  rope.original_max = config.positive_integer("original_max_position_embeddings", 0);
   if (config.has(key)) return read_rope(rope, config.section(key));
   rope.original_max = model.max_positions;
   return rope;
@@ -139,7 +140,8 @@ RopeConfig read_llama_rope(const ModelConfig& model, const ConfigReader& config,
 
 std::int64_t read_layer_count(const ConfigReader& config, std::int64_t fallback, const char* key) {
   constexpr std::int64_t kMostLayers = 4096;  // limits the memory of LayerConfig
-  const auto layers = fallback > 0 ? config.count(key, fallback) : config.count(key);
+  const auto layers =
+      fallback > 0 ? config.positive_integer(key, fallback) : config.positive_integer(key);
   if (layers > kMostLayers) config.fail(key, fmt::format("at most {} layers", kMostLayers));
   return layers;
 }
@@ -189,13 +191,13 @@ void read_attention_bias(ModelConfig& model, const ConfigReader& config, bool fa
 }
 
 void read_alternating_windows(ModelConfig& model, const ConfigReader& config, std::int64_t window) {
-  window = config.count("sliding_window", window);
+  window = config.positive_integer("sliding_window", window);
   if (config.has("layer_types")) return read_layer_types(model, config, window);
   for (std::size_t i = 0; i < model.layers.size(); i += 2) model.layers[i].window = window;
 }
 
 void read_periodic_windows(ModelConfig& model, const ConfigReader& config, std::int64_t period) {
-  const auto window = config.count("sliding_window", 4096);
+  const auto window = config.positive_integer("sliding_window", 4096);
   if (config.has("layer_types")) return read_layer_types(model, config, window);
   for (std::int64_t i = 0; i < model.n_layers; ++i)
     model.layers[as_index(i)].window = (i + 1) % period == 0 ? 0 : window;
@@ -203,7 +205,7 @@ void read_periodic_windows(ModelConfig& model, const ConfigReader& config, std::
 
 void read_shared_window(ModelConfig& model, const ConfigReader& config) {
   if (!config.has("sliding_window")) return;
-  for (auto& layer : model.layers) layer.window = config.count("sliding_window");
+  for (auto& layer : model.layers) layer.window = config.positive_integer("sliding_window");
 }
 
 void read_ropes_by_kind(ModelConfig& model, const ConfigReader& config, double full_theta,
@@ -229,24 +231,24 @@ void read_ropes_by_kind(ModelConfig& model, const ConfigReader& config, double f
 void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsDefaults& defaults) {
   constexpr std::int64_t kMostExperts = 4096;  // limits the memory of tensor names
   auto& experts = model.experts;
-  experts.count = config.count(defaults.count_key, defaults.count);
+  experts.count = config.positive_integer(defaults.count_key, defaults.count);
   if (experts.count > kMostExperts)
     config.fail(defaults.count_key, fmt::format("at most {} experts", kMostExperts));
-  experts.per_token = config.count("num_experts_per_tok", defaults.per_token);
+  experts.per_token = config.positive_integer("num_experts_per_tok", defaults.per_token);
   if (experts.per_token > experts.count)
     config.fail("num_experts_per_tok",
                 fmt::format("at most the {} experts of a layer", experts.count));
   experts.d_mlp = defaults.d_mlp;
 }
 
-ExpertNames experts_in_one_tensor() {
+ExpertNames stacked_expert_names() {
   return {
       .router = "mlp.gate", .gate_up = "mlp.experts.gate_up_proj", .down = "mlp.experts.down_proj"};
 }
 
-void read_upper_windows(ModelConfig& model, const ConfigReader& config) {
+void read_windows_of_upper_layers(ModelConfig& model, const ConfigReader& config) {
   const bool slides = config.flag("use_sliding_window", false);
-  const std::int64_t window = slides ? config.count("sliding_window", 4096) : 0;
+  const std::int64_t window = slides ? config.positive_integer("sliding_window", 4096) : 0;
   if (config.has("layer_types")) return read_layer_types(model, config, window);
   if (!slides) return;
   for (auto i = config.non_negative("max_window_layers", 28); i < model.n_layers; ++i)
@@ -264,8 +266,8 @@ RopeConfig read_rope(RopeConfig base, const ConfigReader& parameters) {
   rope.type = read_rope_type(parameters);
   rope.theta = parameters.number("rope_theta", rope.theta, kRopeTheta);
   rope.original_max =
-      parameters.count("original_max_position_embeddings",
-                       rope.original_max > 0 ? rope.original_max : rope.max_positions);
+      parameters.positive_integer("original_max_position_embeddings",
+                                  rope.original_max > 0 ? rope.original_max : rope.max_positions);
   if (rope.type == RopeType::standard) return rope;
   const bool may_be_derived = rope.type == RopeType::longrope || rope.type == RopeType::yarn;
   rope.factor =

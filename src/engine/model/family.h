@@ -10,14 +10,14 @@
 namespace qkscope {
 
 // One supported model_type.
-struct Family {
+struct FamilySpec {
   std::string_view model_type;  // value of model_type in config.json
   std::string_view models;      // common names of the models
   void (*read)(ModelConfig& model, const ConfigReader& config);
 };
 
 // Returns all supported families.
-std::span<const Family> families();
+std::span<const FamilySpec> supported_families();
 
 // Defaults of the Llama configuration that most families start from.
 struct LlamaDefaults {
@@ -35,7 +35,8 @@ void read_llama_base(ModelConfig& model, const ConfigReader& config, const Llama
 
 // The two parts of read_llama_base: everything but RoPE, and the single RoPE of all layers, spelled
 // as rope_parameters or as rope_theta with rope_scaling.
-void read_llama_body(ModelConfig& model, const ConfigReader& config, const LlamaDefaults& defaults);
+void read_llama_without_rope(ModelConfig& model, const ConfigReader& config,
+                             const LlamaDefaults& defaults);
 RopeConfig read_llama_rope(const ModelConfig& model, const ConfigReader& config,
                            const LlamaDefaults& defaults);
 
@@ -70,7 +71,7 @@ void read_ropes_by_kind(ModelConfig& model, const ConfigReader& config, double f
                         double sliding_theta);
 
 // Qwen: sliding_window applies only with use_sliding_window, to layers from max_window_layers on.
-void read_upper_windows(ModelConfig& model, const ConfigReader& config);
+void read_windows_of_upper_layers(ModelConfig& model, const ConfigReader& config);
 
 // Reads the number of experts under `count_key`, and num_experts_per_tok.
 struct ExpertsDefaults {
@@ -82,9 +83,9 @@ struct ExpertsDefaults {
 void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsDefaults& defaults);
 
 // Returns tensor names of checkpoints that store all experts of a layer in one tensor.
-ExpertNames experts_in_one_tensor();
+ExpertNames stacked_expert_names();
 
-// One reader per family, each with the parameters of Family::read.
+// One reader per family, each with the parameters of FamilySpec::read.
 using FamilyReader = void(ModelConfig& model, const ConfigReader& config);
 FamilyReader read_apertus, read_gemma2, read_gemma3, read_glm, read_glm4, read_gpt2, read_gpt_neox,
     read_gpt_oss, read_granite, read_llama, read_ministral, read_ministral3, read_mistral,

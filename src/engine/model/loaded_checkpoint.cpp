@@ -39,7 +39,7 @@ class WeightBinder {
   WeightBinder(const ModelConfig& model, const Checkpoint& checkpoint)
       : model_(model),
         checkpoint_(&checkpoint),
-        prefix_(check_names(model, checkpoint.names(), checkpoint.folder())) {
+        prefix_(check_tensor_names(model, checkpoint.names(), checkpoint.folder())) {
     for (const auto& spec : tensor_table(model, prefix_.experts))
       check_shape(prefix_.backbone + spec.name, spec.shape);
     if (!prefix_.head.empty()) check_shape(prefix_.head, {model.vocab_size, model.d_model});

@@ -82,7 +82,7 @@ bool holds_all_experts(const std::string& name);
 
 // Throws a bad-input error unless `names` contains every tensor of the model and no other tensor
 // under the language model's prefix. Returns the naming scheme of the tensors.
-TensorPrefix check_names(const ModelConfig& model, const std::vector<std::string>& names,
-                         const std::string& where);
+TensorPrefix check_tensor_names(const ModelConfig& model, const std::vector<std::string>& names,
+                                const std::string& where);
 
 }  // namespace qkscope

@@ -69,9 +69,9 @@ constexpr std::array kWrappers = {
     Wrapper{"gemma3", "gemma3_text"},
 };
 
-const Family& find_family(const std::string& model_type, const std::string& where) {
+const FamilySpec& find_family(const std::string& model_type, const std::string& where) {
   std::vector<std::string> known;
-  for (const auto& family : families()) {
+  for (const auto& family : supported_families()) {
     if (family.model_type == model_type) return family;
     known.emplace_back(family.model_type);
   }
@@ -178,7 +178,7 @@ ConfigReader ConfigReader::section(const std::string& key) const {
   return {at(key), where_ + ": " + key};
 }
 
-std::int64_t ConfigReader::count(const std::string& key) const {
+std::int64_t ConfigReader::positive_integer(const std::string& key) const {
   return read_integer(*this, key, 1);
 }
 
@@ -277,7 +277,7 @@ CheckpointInfo inspect_checkpoint(const std::string& folder) {
     if (has_weight_files(folder)) {
       inspect_weights(folder, info);
     } else if (const auto indexed = indexed_tensors(folder); !indexed.index.empty()) {
-      check_names(info.config, indexed.names, indexed.index);
+      check_tensor_names(info.config, indexed.names, indexed.index);
       info.indexed_tensors = static_cast<std::int64_t>(indexed.names.size());
     }
     return info;

@@ -31,9 +31,9 @@ class ConfigReader {
   const Json& at(const std::string& key) const;
   ConfigReader section(const std::string& key) const;  // a nested object
 
-  std::int64_t count(const std::string& key) const;  // a required positive integer
-  std::int64_t count(const std::string& key, std::int64_t fallback) const {
-    return has(key) ? count(key) : fallback;
+  std::int64_t positive_integer(const std::string& key) const;  // a required positive integer
+  std::int64_t positive_integer(const std::string& key, std::int64_t fallback) const {
+    return has(key) ? positive_integer(key) : fallback;
   }
   std::int64_t non_negative(const std::string& key, std::int64_t fallback) const;
   double number(const std::string& key, Range range) const;

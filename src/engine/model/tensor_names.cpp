@@ -124,8 +124,8 @@ bool holds_all_experts(const std::string& name) {
   return name.find("{}") == std::string::npos;
 }
 
-TensorPrefix check_names(const ModelConfig& model, const std::vector<std::string>& names,
-                         const std::string& where) {
+TensorPrefix check_tensor_names(const ModelConfig& model, const std::vector<std::string>& names,
+                                const std::string& where) {
   const std::set<std::string> present(names.begin(), names.end());
   auto prefix = find_prefix(model, present, where);
   prefix.experts = find_experts(model, present, prefix.backbone);

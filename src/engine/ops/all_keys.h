@@ -30,14 +30,16 @@ struct HeadInput {
 
   std::int64_t heads() const { return input->q.dim(1); }
   std::int64_t key_head() const { return head / (heads() / input->k.dim(1)); }
-  std::int64_t d() const { return input->q.dim(2); }
-  std::int64_t query_stride() const { return heads() * d(); }
-  std::int64_t key_stride() const { return input->k.dim(1) * d(); }
+  std::int64_t head_width() const { return input->q.dim(2); }
+  std::int64_t query_stride() const { return heads() * head_width(); }
+  std::int64_t key_stride() const { return input->k.dim(1) * head_width(); }
   const float* query(std::int64_t position) const {
-    return input->q.data<float>() + (sequence.begin + position) * query_stride() + head * d();
+    return input->q.data<float>() + (sequence.begin + position) * query_stride() +
+           head * head_width();
   }
   const float* key(std::int64_t position) const {
-    return input->k.data<float>() + (sequence.begin + position) * key_stride() + key_head() * d();
+    return input->k.data<float>() + (sequence.begin + position) * key_stride() +
+           key_head() * head_width();
   }
   std::int64_t first_key(std::int64_t position) const {
     return first_visible_key(position, input->window);
@@ -62,7 +64,7 @@ struct ScoreBlock {
 class QueryTile {
  public:
   void load(const HeadInput& in, std::int64_t begin, std::int64_t count) {
-    d_ = in.d();
+    d_ = in.head_width();
     queries_ = count;
     softcap_ = in.input->softcap;
     packed_.resize(as_index(gemm::round_up(count, gemm::tile_shape().rows) * d_));
@@ -119,8 +121,8 @@ class HistogramBounds {
     }
   }
 
-  Bounds keys_of_share(double share) const {
-    const auto b = first_with(held_, share);
+  Bounds key_count_for_share(double share) const {
+    const auto b = first_bin_reaching(held_, share);
     if (b == keys::kBins) return {keys_[b], keys_[b]};
     const double missing = share - held_[b];
     const double most = keys_[b + 1] - keys_[b];
@@ -128,26 +130,26 @@ class HistogramBounds {
     // keys of the bin are counted first and have at least its average weight.
     const double average = (held_[b + 1] - held_[b]) / most;
     const double high = keys_[b] + std::min(most, std::max(1.0, std::ceil(missing / average)));
-    return {std::min(high, keys_[b] + std::max(1.0, std::ceil(missing / upper(b)))), high};
+    return {std::min(high, keys_[b] + std::max(1.0, std::ceil(missing / upper_edge(b)))), high};
   }
 
   Bounds mass_of_top(std::int64_t top) const {
-    const auto b = first_with(keys_, static_cast<double>(top));
+    const auto b = first_bin_reaching(keys_, static_cast<double>(top));
     if (b == keys::kBins) return {held_[b], held_[b]};
     const double taken = static_cast<double>(top) - keys_[b];
     const double mass = held_[b + 1] - held_[b];
     const double part = mass * taken / (keys_[b + 1] - keys_[b]);
-    return {held_[b] + part, held_[b] + std::max(part, std::min(mass, taken * upper(b)))};
+    return {held_[b] + part, held_[b] + std::max(part, std::min(mass, taken * upper_edge(b)))};
   }
 
  private:
   // Index of the first bin at which the cumulative sums reach a value; kBins if none does.
-  static std::size_t first_with(const double (&sums)[keys::kBins + 1], double value) {
+  static std::size_t first_bin_reaching(const double (&sums)[keys::kBins + 1], double value) {
     std::size_t b = 0;
     while (b < keys::kBins && sums[b + 1] < value) ++b;
     return b;
   }
-  static double upper(std::size_t bin) { return std::exp2(-0.5 * static_cast<double>(bin)); }
+  static double upper_edge(std::size_t bin) { return std::exp2(-0.5 * static_cast<double>(bin)); }
 
   double keys_[keys::kBins + 1] = {};  // cumulative key count
   double held_[keys::kBins + 1] = {};  // cumulative mass
@@ -184,8 +186,8 @@ class AllKeysColumns {
       const auto count = block.end - block.begin;
       queries.multiply(in_.key(first), in_.key_stride(), count, scores_);
       for (std::size_t r = 0; r < keys_.replaced.size(); ++r)
-        queries.multiply(keys_.replaced[r].data() + first * in_.d(), in_.d(), count,
-                         replaced_scores_[r]);
+        queries.multiply(keys_.replaced[r].data() + first * in_.head_width(), in_.head_width(),
+                         count, replaced_scores_[r]);
       add_keys(block, values);
     }
     for (auto i = begin; i < end; ++i) finish(i, values + (i - begin) * layout_.columns());
@@ -221,9 +223,9 @@ class AllKeysColumns {
         if (slot < rows)
           add_row(query + slot, slot, block,
                   values + (query + slot - queries_.begin) * layout_.columns());
-        keys::add_units(p_[slot], width, units_[slot], block_sums_);
+        keys::add_fixed_point_weights(p_[slot], width, units_[slot], block_sums_);
       }
-      count(query - queries_.begin, width);
+      add_to_histograms(query - queries_.begin, width);
     }
     for (auto j = block.begin; j < block.end; ++j)
       key_sums_[j * in_.heads()] += block_sums_[j - block.begin];
@@ -236,7 +238,7 @@ class AllKeysColumns {
     const auto sums =
         keys::weigh_segment({scores_.row(i - queries_.begin) + at, seen.end - seen.begin,
                              static_cast<float>(i - seen.begin)},
-                            keys::LogSum(in_.lse(i)), p_[slot] + at, bin_[slot] + at);
+                            keys::SplitLogSumExp(in_.lse(i)), p_[slot] + at, bin_[slot] + at);
     v[layout_.entropy()] += sums.entropy;
     v[layout_.distance_mean()] += sums.distance;
     // Keys whose distances have the same bit width are contiguous.
@@ -245,12 +247,12 @@ class AllKeysColumns {
       const auto nearest = width == 0 ? 0 : std::int64_t{1} << (width - 1);
       const auto end = std::min(seen.end, i - nearest + 1);
       const bool all = end - j == seen.end - seen.begin;
-      v[layout_.dist(std::min(width, kDistances - 1))] +=
-          all ? sums.mass : keys::short_sum(p_[slot] + j - block.begin, end - j);
+      v[layout_.distance_mass(std::min(width, kDistances - 1))] +=
+          all ? sums.mass : keys::sum_short_range(p_[slot] + j - block.begin, end - j);
       j = end;
     }
     compare_row(i, p_[slot], block, seen);
-    keep_row(i, p_[slot], block, seen, v);
+    add_kept_mass(i, p_[slot], block, seen, v);
   }
 
   void compare_row(std::int64_t i, const float* p, Range block, Range seen) {
@@ -269,7 +271,7 @@ class AllKeysColumns {
     }
   }
 
-  void keep_row(std::int64_t i, const float* p, Range block, Range seen, double* v) const {
+  void add_kept_mass(std::int64_t i, const float* p, Range block, Range seen, double* v) const {
     const auto sum = [&](std::int64_t begin, std::int64_t end) -> double {
       begin = std::max(begin, seen.begin);
       end = std::min(end, seen.end);
@@ -291,7 +293,7 @@ class AllKeysColumns {
   }
 
   // Interleaving the rows hides the latency of dependent additions to one bin.
-  void count(std::int64_t query, std::int64_t width) {
+  void add_to_histograms(std::int64_t query, std::int64_t width) {
     WeightHistogram* const histograms = histograms_.data() + query;
     for (std::int64_t j = 0; j < width; ++j)
       for (std::int64_t slot = 0; slot < kRows; ++slot)
@@ -305,7 +307,7 @@ class AllKeysColumns {
     v[layout_.entropy_relative()] = i == 0 ? 0.0 : entropy / std::log(static_cast<double>(i + 1));
     const HistogramBounds bounds(histograms_[query]);
     for (std::int64_t k = 0; k < kKeyShares; ++k) {
-      const auto [low, high] = bounds.keys_of_share(kKeyShare[k]);
+      const auto [low, high] = bounds.key_count_for_share(kKeyShare[k]);
       v[layout_.keys_low(k)] = low;
       v[layout_.keys_high(k)] = high;
     }
@@ -316,7 +318,8 @@ class AllKeysColumns {
     }
     // Normalise by the actual sum of weights: KL is a small difference of large numbers.
     double mass = 0;
-    for (std::int64_t width = 0; width < kDistances; ++width) mass += v[layout_.dist(width)];
+    for (std::int64_t width = 0; width < kDistances; ++width)
+      mass += v[layout_.distance_mass(width)];
     for (std::size_t r = 0; r < replaced_scores_.size(); ++r) {
       const auto& other = divergences_[query * replaced_scores_.size() + r];
       v[layout_.kl(static_cast<std::int64_t>(r))] = other.difference / mass + other.highest +

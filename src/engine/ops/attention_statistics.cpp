@@ -41,7 +41,7 @@ void gather_keys(const HeadInput& in, std::span<const std::int64_t> positions, s
                  std::vector<float>& keys) {
   keys.clear();
   for (const auto position : positions)
-    keys.insert(keys.end(), in.key(position + offset), in.key(position + offset) + in.d());
+    keys.insert(keys.end(), in.key(position + offset), in.key(position + offset) + in.head_width());
 }
 
 // Returns shape (length): dup and ind mass of each query. The positions of one token form a block;
@@ -55,11 +55,11 @@ std::vector<TokenMass> token_masses(const HeadInput& in,
   std::vector<float> p;
   const auto attend = [&](std::int64_t query, std::int64_t before) -> std::span<const float> {
     scores.resize(as_index(before));
-    rows::dot_products({in.query(query), keys.data(), in.d(), before, in.d()}, in.input->scale,
-                       scores.data());
+    rows::dot_products({in.query(query), keys.data(), in.head_width(), before, in.head_width()},
+                       in.input->scale, scores.data());
     if (in.input->softcap > 0.0f) rows::soft_cap(scores.data(), before, in.input->softcap);
     p.resize(scores.size());
-    keys::attention_weights(scores.data(), before, keys::LogSum(in.lse(query)), p.data());
+    keys::attention_weights(scores.data(), before, keys::SplitLogSumExp(in.lse(query)), p.data());
     return p;
   };
   for (const auto& block : repeated) {
@@ -126,12 +126,12 @@ class HeadStatistics {
     if (count <= 0) return;
     p_.resize(as_index(count));
     keys::attention_weights(scores_.row(i - begin) + (first_ - held), count,
-                            keys::LogSum(in_.lse(i)), p_.data());
+                            keys::SplitLogSumExp(in_.lse(i)), p_.data());
   }
   double p(std::int64_t key) const { return p_[as_index(key - first_)]; }
   // Attention mass on keys [begin, end).
   double mass(std::int64_t begin, std::int64_t end) const {
-    return keys::short_sum(p_.data() + (begin - first_), end - begin);
+    return keys::sum_short_range(p_.data() + (begin - first_), end - begin);
   }
 
   void add_first_keys(std::int64_t begin, std::int64_t end) {
@@ -227,7 +227,7 @@ HeadInput head_input(const AttendedRows& attended, std::int64_t document, std::i
 
 KeyVariants prepare_keys(const HeadInput& in, const AttentionRequest& request) {
   KeyVariants keys;
-  const KeyRows rows{in.key(0), in.key_stride(), in.sequence.length, in.d()};
+  const KeyRows rows{in.key(0), in.key_stride(), in.sequence.length, in.head_width()};
   for (const auto& replacement : request.replacements) {
     const bool exported = replacement.scale == KeyReplacement::Scale::exported;
     keys.replaced.push_back(exported
@@ -236,9 +236,10 @@ KeyVariants prepare_keys(const HeadInput& in, const AttentionRequest& request) {
   }
   for (const auto& set : request.kept) {
     auto& kept = keys.kept.emplace_back();
-    if (set.rule == KeptKeys::Rule::short_keys) kept = shortest_keys(rows, set.share);
+    if (set.rule == KeptKeys::Rule::short_keys) kept = mask_of_shortest_keys(rows, set.share);
     if (set.rule == KeptKeys::Rule::filtered_keys)
-      kept = filtered_keys(rows, request.key_filters.data() + in.key_head() * in.d(), set.share);
+      kept = mask_of_filtered_keys(
+          rows, request.key_filters.data() + in.key_head() * in.head_width(), set.share);
   }
   return keys;
 }

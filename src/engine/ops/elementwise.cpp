@@ -48,8 +48,8 @@ void for_each_norm_range(ConstTensorView x, std::span<const float> weight, doubl
   QKSCOPE_ASSERT(x.dim(x.rank() - 1) == n);
   parallel_ranges(x.size() / n, std::max<std::int64_t>(1, kElementsPerTask / n),
                   [&](std::int64_t begin, std::int64_t end) {
-                    norm_rows(rows::NormRows{x.data<float>() + begin * n, weight.data(),
-                                             end - begin, n, static_cast<float>(eps)},
+                    norm_rows(rows::NormInput{x.data<float>() + begin * n, weight.data(),
+                                              end - begin, n, static_cast<float>(eps)},
                               y.data<float>() + begin * n);
                   });
 }
@@ -84,7 +84,7 @@ void rms_norm(ConstTensorView x, std::span<const float> weight, double eps, Tens
 void layer_norm(ConstTensorView x, const NormWeights& norm, double eps, TensorView y) {
   QKSCOPE_ASSERT(norm.bias.empty() || norm.bias.size() == norm.weight.size());
   const float* bias = norm.bias.empty() ? nullptr : norm.bias.data();
-  for_each_norm_range(x, norm.weight, eps, y, [&](const rows::NormRows& input, float* out) {
+  for_each_norm_range(x, norm.weight, eps, y, [&](const rows::NormInput& input, float* out) {
     rows::layer_norm(input, bias, out);
   });
 }

@@ -112,8 +112,9 @@ ExpertRows rows_by_expert(ConstTensorView indices, std::int64_t experts) {
   return rows;
 }
 
-void experts_gate_up(ConstTensorView x, const ExpertRows& by_expert,
-                     std::span<const ExpertWeights> experts, TensorView gate, TensorView up) {
+void project_experts_gate_up(ConstTensorView x, const ExpertRows& by_expert,
+                             std::span<const ExpertWeights> experts, TensorView gate,
+                             TensorView up) {
   QKSCOPE_ASSERT(gate.is_contiguous() && up.is_contiguous() && gate.shape() == up.shape());
   static thread_local Workspace inputs;
   static thread_local Workspace gates;
@@ -137,8 +138,9 @@ void experts_gate_up(ConstTensorView x, const ExpertRows& by_expert,
   });
 }
 
-void experts_down(ConstTensorView gated, const ExpertRows& by_expert,
-                  std::span<const ExpertWeights> experts, ConstTensorView weights, TensorView y) {
+void project_experts_down(ConstTensorView gated, const ExpertRows& by_expert,
+                          std::span<const ExpertWeights> experts, ConstTensorView weights,
+                          TensorView y) {
   QKSCOPE_ASSERT(gated.is_contiguous() && y.is_contiguous());
   static thread_local Workspace inputs;
   static thread_local Workspace outputs;

@@ -40,11 +40,13 @@ struct ExpertRows {
 ExpertRows rows_by_expert(ConstTensorView indices, std::int64_t experts);
 
 // gate and up (rows, k, d_mlp) of x (rows, d_model) for the chosen experts, row by row.
-void experts_gate_up(ConstTensorView x, const ExpertRows& by_expert,
-                     std::span<const ExpertWeights> experts, TensorView gate, TensorView up);
+void project_experts_gate_up(ConstTensorView x, const ExpertRows& by_expert,
+                             std::span<const ExpertWeights> experts, TensorView gate,
+                             TensorView up);
 
 // y (rows, d_model) = sum over experts of weights (rows, k) times down_e gated (rows, k, d_mlp).
-void experts_down(ConstTensorView gated, const ExpertRows& by_expert,
-                  std::span<const ExpertWeights> experts, ConstTensorView weights, TensorView y);
+void project_experts_down(ConstTensorView gated, const ExpertRows& by_expert,
+                          std::span<const ExpertWeights> experts, ConstTensorView weights,
+                          TensorView y);
 
 }  // namespace qkscope

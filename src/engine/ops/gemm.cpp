@@ -84,7 +84,7 @@ void tile(std::int64_t depth, const float* a, const float* b, bool add, float* c
 }
 
 // Computes an edge tile in a local buffer and copies the valid part.
-void edge_tile(const Product& p, bool add, float* c, std::int64_t c_stride) {
+void edge_tile(const PackedProduct& p, bool add, float* c, std::int64_t c_stride) {
   float whole[kRows * kColumns] = {};
   const auto width = static_cast<std::size_t>(p.columns) * sizeof(float);
   for (std::int64_t row = 0; add && row < p.rows; ++row)
@@ -118,7 +118,7 @@ void pack_panel(const float* source, std::int64_t stride, std::int64_t depth, fl
 
 // Packs vectors into panels of `unit`; the last panel is padded with zeros.
 template <int unit>
-void pack_panels(const Vectors& source, float* packed) {
+void pack_panels(const StridedVectors& source, float* packed) {
   const auto& [values, stride, count, depth] = source;
   std::int64_t first = 0;
   for (; first + unit <= count; first += unit, packed += unit * depth)
@@ -134,15 +134,15 @@ TileShape tile_shape_kernel() {
   return {kRows, kColumns};
 }
 
-void pack_left_kernel(const Vectors& rows, float* packed) {
+void pack_left_kernel(const StridedVectors& rows, float* packed) {
   pack_panels<kRows>(rows, packed);
 }
 
-void pack_right_kernel(const Vectors& columns, float* packed) {
+void pack_right_kernel(const StridedVectors& columns, float* packed) {
   pack_panels<kColumns>(columns, packed);
 }
 
-void pack_left_transposed_kernel(const Vectors& rows, float* packed) {
+void pack_left_transposed_kernel(const StridedVectors& rows, float* packed) {
   for (std::int64_t first = 0; first < rows.count; first += kRows) {
     const auto valid = std::min<std::int64_t>(kRows, rows.count - first);
     for (std::int64_t k = 0; k < rows.depth; ++k, packed += kRows) {
@@ -156,7 +156,7 @@ void pack_left_transposed_kernel(const Vectors& rows, float* packed) {
 }
 
 // A left panel stays in the L1 cache while the right side streams from the L2 cache.
-void multiply_kernel(const Product& p, bool add, float* c, std::int64_t c_stride) {
+void multiply_kernel(const PackedProduct& p, bool add, float* c, std::int64_t c_stride) {
   for (std::int64_t row = 0; row < p.rows; row += kRows) {
     const float* a = p.left + row * p.left_depth;
     const auto rows = std::min<std::int64_t>(kRows, p.rows - row);
@@ -182,12 +182,13 @@ HWY_AFTER_NAMESPACE();
 namespace qkscope::gemm {
 
 QKSCOPE_EXPORT_KERNEL(TileShape, tile_shape, (), ());
-QKSCOPE_EXPORT_KERNEL(void, pack_left, (const Vectors& rows, float* packed), (rows, packed));
-QKSCOPE_EXPORT_KERNEL(void, pack_left_transposed, (const Vectors& rows, float* packed),
+QKSCOPE_EXPORT_KERNEL(void, pack_left, (const StridedVectors& rows, float* packed), (rows, packed));
+QKSCOPE_EXPORT_KERNEL(void, pack_left_transposed, (const StridedVectors& rows, float* packed),
                       (rows, packed));
-QKSCOPE_EXPORT_KERNEL(void, pack_right, (const Vectors& columns, float* packed), (columns, packed));
+QKSCOPE_EXPORT_KERNEL(void, pack_right, (const StridedVectors& columns, float* packed),
+                      (columns, packed));
 QKSCOPE_EXPORT_KERNEL(void, multiply,
-                      (const Product& product, bool add, float* c, std::int64_t c_stride),
+                      (const PackedProduct& product, bool add, float* c, std::int64_t c_stride),
                       (product, add, c, c_stride));
 
 namespace {
@@ -212,7 +213,7 @@ std::int64_t tiles_until(Clock::time_point end) {
 
 }  // namespace
 
-double tile_rate(double seconds) {
+double measure_tile_rate(double seconds) {
   const auto start = Clock::now();
   const auto end =
       start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));

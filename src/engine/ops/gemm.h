@@ -41,7 +41,7 @@ void for_each_depth_block(std::int64_t depth, Body body) {
 }
 
 // `count` vectors of `depth` elements: the rows of a left side or the columns of a right side.
-struct Vectors {
+struct StridedVectors {
   const float* values;
   std::int64_t stride;
   std::int64_t count;
@@ -50,12 +50,12 @@ struct Vectors {
 // Packs vectors stored one after another (element k of vector i at values[i * stride + k]) or
 // transposed (at values[k * stride + i]) into round_up(count, tile size) * depth floats,
 // zero-padded. The tile size is tile_shape().rows for left and .columns for right sides.
-void pack_left(const Vectors& rows, float* packed);
-void pack_left_transposed(const Vectors& rows, float* packed);
-void pack_right(const Vectors& columns, float* packed);
+void pack_left(const StridedVectors& rows, float* packed);
+void pack_left_transposed(const StridedVectors& rows, float* packed);
+void pack_right(const StridedVectors& columns, float* packed);
 
 // Operands of a product of packed blocks.
-struct Product {
+struct PackedProduct {
   const float* left;
   const float* right;
   std::int64_t rows;
@@ -65,10 +65,10 @@ struct Product {
   std::int64_t used = columns;      // only the first columns are needed; others may stay unwritten
 };
 // c (rows, columns), rows c_stride apart, = or += left times right.
-void multiply(const Product& product, bool add, float* c, std::int64_t c_stride);
+void multiply(const PackedProduct& product, bool add, float* c, std::int64_t c_stride);
 
 // Measures the FLOP/s of the register tile on L1 data on all threads, an upper bound for products.
-double tile_rate(double seconds);
+double measure_tile_rate(double seconds);
 
 }  // namespace qkscope::gemm
 
@@ -84,7 +84,7 @@ inline constexpr std::int64_t kMostRows = 8;
 inline constexpr std::int64_t kGroup = 32;
 
 // Operands of y = x weightᵀ.
-struct Product {
+struct WeightProduct {
   const float* x;     // (rows, in), contiguous
   std::int64_t rows;  // at most kMostRows
   const WeightMatrix& weight;
@@ -93,7 +93,7 @@ struct Product {
 };
 
 // Computes outputs [first, first + count) of every row.
-void multiply(const Product& product, std::int64_t first, std::int64_t count);
+void multiply(const WeightProduct& product, std::int64_t first, std::int64_t count);
 
 }  // namespace qkscope::gemv
 

@@ -204,7 +204,7 @@ constexpr std::int64_t kPrefetchBytes = std::int64_t{64} << 10;  // bytes
 // with repeated weights, in a local buffer.
 class TileOutput {
  public:
-  TileOutput(const Product& product, std::int64_t first, std::int64_t count)
+  TileOutput(const WeightProduct& product, std::int64_t first, std::int64_t count)
       : product_(product), first_(first), count_(count) {}
 
   float* y() { return full() ? product_.y + first_ : buffer_; }
@@ -218,7 +218,7 @@ class TileOutput {
  private:
   bool full() const { return count_ == kTile; }
 
-  const Product& product_;
+  const WeightProduct& product_;
   std::int64_t first_;
   std::int64_t count_;
   float buffer_[kMostRows * kTile];
@@ -226,7 +226,7 @@ class TileOutput {
 
 // Multiplies depth block [k, k + depth) of a tile; weights_of(i) returns the weights of output i.
 template <typename WeightsOf>
-void multiply_block(const Product& product, TileOutput& output, DType dtype, std::int64_t k,
+void multiply_block(const WeightProduct& product, TileOutput& output, DType dtype, std::int64_t k,
                     std::int64_t depth, const std::byte* prefetch, WeightsOf weights_of) {
   TileProduct tile{.x = product.x + k,
                    .x_stride = product.weight.in(),
@@ -242,7 +242,7 @@ void multiply_block(const Product& product, TileOutput& output, DType dtype, std
 }
 
 // Multiplies one tile with weights in their stored type; `rest` outputs follow it.
-void multiply_stored(const Product& product, std::int64_t first, std::int64_t count,
+void multiply_stored(const WeightProduct& product, std::int64_t first, std::int64_t count,
                      std::int64_t rest) {
   const auto& weight = product.weight;
   const auto dtype = weight.values.dtype();
@@ -261,7 +261,7 @@ void multiply_stored(const Product& product, std::int64_t first, std::int64_t co
 }
 
 // Up to kGroup outputs whose weights need conversion to float32: FP8, MXFP4, stored as (in, out).
-void multiply_widened(const Product& product, std::int64_t first, std::int64_t count) {
+void multiply_widened(const WeightProduct& product, std::int64_t first, std::int64_t count) {
   thread_local Workspace memory;
   std::vector<TileOutput> outputs;
   outputs.reserve(kGroup / kTile);
@@ -281,7 +281,7 @@ void multiply_widened(const Product& product, std::int64_t first, std::int64_t c
 
 }  // namespace
 
-void multiply(const Product& product, std::int64_t first, std::int64_t count) {
+void multiply(const WeightProduct& product, std::int64_t first, std::int64_t count) {
   const auto& weight = product.weight;
   const auto dtype = weight.values.dtype();
   const bool stored = weight.scale == 1.0f && !weight.transposed() &&

@@ -4,8 +4,8 @@
 // -sum p ln p and the mean distance sum p (i - j). Scores, p, bins and units are contiguous arrays
 // over keys. Each sum uses 16 interleaved lanes (LaneSums), so that bits do not depend on the
 // vector width; lanes beyond the last key add 0. Only the valid lanes of a partial vector are
-// loaded and stored; the arrays of add_units are padded to a multiple of 16 keys. Reference:
-// tests/engine/ops/attention_statistics_test.cpp, plain float64 loops.
+// loaded and stored; the arrays of add_fixed_point_weights are padded to a multiple of 16 keys.
+// Reference: tests/engine/ops/attention_statistics_test.cpp, plain float64 loops.
 //
 // Online softmax of a panel of queries: with m the old and m' the new maximum of a column,
 // p_k = exp(s_k - m'), sum = sum exp(m - m') + sum over k of p_k, z *= exp(m - m'). Scores (keys,
@@ -33,7 +33,7 @@ using namespace qkscope::HWY_NAMESPACE;  // vector_math-inl.h
 
 inline constexpr Floats kTag{};
 
-HWY_INLINE FloatVector log_weight(FloatVector scores, LogSum lse) {
+HWY_INLINE FloatVector log_weight(FloatVector scores, SplitLogSumExp lse) {
   return hn::Sub(hn::Sub(scores, hn::Set(kTag, lse.high)), hn::Set(kTag, lse.low));
 }
 
@@ -45,7 +45,8 @@ HWY_INLINE FloatVector mask_tail(FloatVector values, PartialVector part) {
   return hn::IfThenElseZero(hn::FirstN(kTag, static_cast<std::size_t>(part.count)), values);
 }
 
-void attention_weights_kernel(const float* scores, std::int64_t count, LogSum lse, float* p) {
+void attention_weights_kernel(const float* scores, std::int64_t count, SplitLogSumExp lse,
+                              float* p) {
   for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
     store(exp_approx(kTag, log_weight(load(scores + i, extent), lse)), p + i, extent);
   });
@@ -66,7 +67,8 @@ HWY_INLINE void store_bins(hn::Vec<hn::RebindToSigned<Floats>> bins, std::int32_
   std::memcpy(to, lanes, static_cast<std::size_t>(part.count) * sizeof(std::int32_t));
 }
 
-SegmentSums weigh_segment_kernel(const Segment& segment, LogSum lse, float* p, std::int32_t* bins) {
+SegmentSums weigh_segment_kernel(const ScoreSegment& segment, SplitLogSumExp lse, float* p,
+                                 std::int32_t* bins) {
   LaneSums mass;
   LaneSums entropy;
   LaneSums distance;
@@ -87,7 +89,8 @@ SegmentSums weigh_segment_kernel(const Segment& segment, LogSum lse, float* p, s
   return {mass.total(), entropy.total(), distance.total()};
 }
 
-HWY_INLINE void add_units(DoubleVector p, std::int64_t* units, std::int64_t* key_sums) {
+HWY_INLINE void add_fixed_point_weights(DoubleVector p, std::int64_t* units,
+                                        std::int64_t* key_sums) {
   const hn::RebindToSigned<Doubles> integers;
   // Adding 1.5 * 2^52 rounds to an integer in the low bits of the float64.
   const auto round = hn::Set(Doubles(), 0x1.8p52);
@@ -97,13 +100,13 @@ HWY_INLINE void add_units(DoubleVector p, std::int64_t* units, std::int64_t* key
   hn::StoreU(hn::Add(hn::LoadU(integers, key_sums), whole), integers, key_sums);
 }
 
-void add_units_kernel(const float* p, std::int64_t count, std::int64_t* units,
-                      std::int64_t* key_sums) {
+void add_fixed_point_weights_kernel(const float* p, std::int64_t count, std::int64_t* units,
+                                    std::int64_t* key_sums) {
   constexpr std::int64_t kHalf = kFloats / 2;
   for (std::int64_t i = 0; i < count; i += kFloats) {
     const auto weights = hn::LoadU(kTag, p + i);
-    add_units(lower_doubles(weights), units + i, key_sums + i);
-    add_units(upper_doubles(weights), units + i + kHalf, key_sums + i + kHalf);
+    add_fixed_point_weights(lower_doubles(weights), units + i, key_sums + i);
+    add_fixed_point_weights(upper_doubles(weights), units + i + kHalf, key_sums + i + kHalf);
   }
 }
 
@@ -231,13 +234,14 @@ HWY_AFTER_NAMESPACE();
 namespace qkscope::keys {
 
 QKSCOPE_EXPORT_KERNEL(void, attention_weights,
-                      (const float* scores, std::int64_t keys, LogSum lse, float* p),
+                      (const float* scores, std::int64_t keys, SplitLogSumExp lse, float* p),
                       (scores, keys, lse, p));
 QKSCOPE_EXPORT_KERNEL(float, sum, (const float* x, std::int64_t count), (x, count));
 QKSCOPE_EXPORT_KERNEL(SegmentSums, weigh_segment,
-                      (const Segment& segment, LogSum lse, float* p, std::int32_t* bins),
+                      (const ScoreSegment& segment, SplitLogSumExp lse, float* p,
+                       std::int32_t* bins),
                       (segment, lse, p, bins));
-QKSCOPE_EXPORT_KERNEL(void, add_units,
+QKSCOPE_EXPORT_KERNEL(void, add_fixed_point_weights,
                       (const float* p, std::int64_t keys, std::int64_t* units,
                        std::int64_t* key_sums),
                       (p, keys, units, key_sums));

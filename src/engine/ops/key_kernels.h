@@ -17,21 +17,21 @@ inline constexpr int kUnitBits = 40;  // fixed-point weights have units of 2^-40
 inline constexpr std::int32_t kBins = 64;
 
 // Log-sum-exp of a row as a sum of two floats, so that score - lse is accurate near 0.
-struct LogSum {
-  explicit LogSum(double lse)
+struct SplitLogSumExp {
+  explicit SplitLogSumExp(double lse)
       : high(static_cast<float>(lse)), low(static_cast<float>(lse - static_cast<double>(high))) {}
   float high;
   float low;
 };
 
 // p = exp(score - lse) for each key.
-void attention_weights(const float* scores, std::int64_t keys, LogSum lse, float* p);
+void attention_weights(const float* scores, std::int64_t keys, SplitLogSumExp lse, float* p);
 
 // Returns the sum of `count` values in 16 lanes.
 float sum(const float* x, std::int64_t count);
 
 // Sum that adds short ranges sequentially; most ranges have only a few keys.
-inline float short_sum(const float* x, std::int64_t count) {
+inline float sum_short_range(const float* x, std::int64_t count) {
   if (count >= kPadding) return sum(x, count);
   float total = 0;
   for (std::int64_t i = 0; i < count; ++i) total += x[i];
@@ -39,7 +39,7 @@ inline float short_sum(const float* x, std::int64_t count) {
 }
 
 // A range of consecutive keys of one query.
-struct Segment {
+struct ScoreSegment {
   const float* scores;  // (keys)
   std::int64_t keys;
   float distance;  // distance of the first key to the query; decreases by 1 per key
@@ -51,10 +51,12 @@ struct SegmentSums {
   float distance;  // sum of p (i - j)
 };
 // Computes the sums, p (keys), and the bin of each key: floor(-2 log2 p), at most the last bin.
-SegmentSums weigh_segment(const Segment& segment, LogSum lse, float* p, std::int32_t* bins);
+SegmentSums weigh_segment(const ScoreSegment& segment, SplitLogSumExp lse, float* p,
+                          std::int32_t* bins);
 
 // units = p in units of 2^-40, and key_sums += units. `keys` is a multiple of kPadding.
-void add_units(const float* p, std::int64_t keys, std::int64_t* units, std::int64_t* key_sums);
+void add_fixed_point_weights(const float* p, std::int64_t keys, std::int64_t* units,
+                             std::int64_t* key_sums);
 
 // Sums over keys for the KL divergence from replaced scores.
 struct ReplacedSums {

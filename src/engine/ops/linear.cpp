@@ -140,8 +140,8 @@ class PackedInput {
 };
 
 // Returns rows of W as float32, converted unless the file already has float32.
-gemm::Vectors weight_columns(const WeightMatrix& weight, std::int64_t first, std::int64_t columns,
-                             std::int64_t k, std::int64_t depth) {
+gemm::StridedVectors weight_columns(const WeightMatrix& weight, std::int64_t first,
+                                    std::int64_t columns, std::int64_t k, std::int64_t depth) {
   if (weight.values.dtype() == DType::f32 && weight.scale == 1.0f && weight.values.is_contiguous())
     return {weight.values.data<float>() + weight.row_offset(first) + k, weight.in(), columns,
             depth};

@@ -116,7 +116,7 @@ inline std::vector<float> round_to_fp8(const KeyRows& keys, float scale) {
 }
 
 // Shape (rows). Mask: 1 for the given fraction of keys with the smallest L2 norm.
-inline std::vector<float> shortest_keys(const KeyRows& keys, double share) {
+inline std::vector<float> mask_of_shortest_keys(const KeyRows& keys, double share) {
   return mask_of_smallest(keys, share, [&](const float* key) {
     return std::inner_product(key, key + keys.dim, key, 0.0);
   });
@@ -124,7 +124,8 @@ inline std::vector<float> shortest_keys(const KeyRows& keys, double share) {
 
 // Shape (rows). Mask: 1 for the given fraction of keys with the best Q-filter score, the largest
 // -(filter . key) as in kvpress. filter: (dim).
-inline std::vector<float> filtered_keys(const KeyRows& keys, const float* filter, double share) {
+inline std::vector<float> mask_of_filtered_keys(const KeyRows& keys, const float* filter,
+                                                double share) {
   return mask_of_smallest(keys, share, [&](const float* key) {
     return std::inner_product(key, key + keys.dim, filter, 0.0);
   });

@@ -55,7 +55,7 @@ HWY_INLINE float dot(const float* x, const float* y, std::int64_t count) {
   });
 }
 
-void dot_products_kernel(const DotRows& input, float factor, float* out) {
+void dot_products_kernel(const DotProductInput& input, float factor, float* out) {
   for (std::int64_t row = 0; row < input.rows; ++row)
     out[row] = factor * dot(input.x, input.y + row * input.stride, input.n);
 }
@@ -73,7 +73,7 @@ void softmax_kernel(const float* scores, std::int64_t count, float* pattern) {
   scale_kernel(pattern, count, 1.0f / row_sum(pattern, count));
 }
 
-void rms_norm_kernel(const NormRows& input, float* y) {
+void rms_norm_kernel(const NormInput& input, float* y) {
   for (std::int64_t row = 0; row < input.rows; ++row) {
     const float* x = input.x + row * input.n;
     float* out = y + row * input.n;
@@ -88,7 +88,7 @@ void rms_norm_kernel(const NormRows& input, float* y) {
 }
 
 // Two passes: subtracting the mean first avoids cancellation in rows far from 0.
-void layer_norm_kernel(const NormRows& input, const float* bias, float* y) {
+void layer_norm_kernel(const NormInput& input, const float* bias, float* y) {
   for (std::int64_t row = 0; row < input.rows; ++row) {
     const float* x = input.x + row * input.n;
     float* out = y + row * input.n;
@@ -287,12 +287,12 @@ QKSCOPE_EXPORT_KERNEL(void, add, (float* x, const float* y, std::int64_t count),
 QKSCOPE_EXPORT_KERNEL(void, add_scaled,
                       (float* x, const float* y, std::int64_t count, float factor),
                       (x, y, count, factor));
-QKSCOPE_EXPORT_KERNEL(void, dot_products, (const DotRows& input, float factor, float* out),
+QKSCOPE_EXPORT_KERNEL(void, dot_products, (const DotProductInput& input, float factor, float* out),
                       (input, factor, out));
 QKSCOPE_EXPORT_KERNEL(void, softmax, (const float* scores, std::int64_t count, float* pattern),
                       (scores, count, pattern));
-QKSCOPE_EXPORT_KERNEL(void, rms_norm, (const NormRows& input, float* y), (input, y));
-QKSCOPE_EXPORT_KERNEL(void, layer_norm, (const NormRows& input, const float* bias, float* y),
+QKSCOPE_EXPORT_KERNEL(void, rms_norm, (const NormInput& input, float* y), (input, y));
+QKSCOPE_EXPORT_KERNEL(void, layer_norm, (const NormInput& input, const float* bias, float* y),
                       (input, bias, y));
 QKSCOPE_EXPORT_KERNEL(void, gate,
                       (Activation activation, const float* gates, const float* up,

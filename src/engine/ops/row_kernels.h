@@ -14,14 +14,14 @@ void add(float* x, const float* y, std::int64_t count);  // x += y
 void add_scaled(float* x, const float* y, std::int64_t count, float factor);
 
 // out[r] = factor * sum over i of x[i] y[r][i], in 16 interleaved lanes of fused multiply-adds.
-struct DotRows {
+struct DotProductInput {
   const float* x;  // (n)
   const float* y;  // (rows, n), rows `stride` apart
   std::int64_t stride;
   std::int64_t rows;
   std::int64_t n;
 };
-void dot_products(const DotRows& input, float factor, float* out);
+void dot_products(const DotProductInput& input, float factor, float* out);
 
 // State of an online softmax: maximum so far, and sum of exp(score - highest).
 struct RunningSoftmax {
@@ -33,17 +33,17 @@ struct RunningSoftmax {
 void softmax(const float* scores, std::int64_t count, float* pattern);
 
 // y = x / sqrt(mean(x²) + eps) * weight for each row. x, y: (rows, n).
-struct NormRows {
+struct NormInput {
   const float* x;
   const float* weight;  // (n)
   std::int64_t rows;
   std::int64_t n;
   float eps;
 };
-void rms_norm(const NormRows& input, float* y);
+void rms_norm(const NormInput& input, float* y);
 
 // y = (x - mean) / sqrt(mean((x - mean)²) + eps) * weight + bias for each row; bias may be null.
-void layer_norm(const NormRows& input, const float* bias, float* y);
+void layer_norm(const NormInput& input, const float* bias, float* y);
 
 // out = (clip(up) + 1) * g sigmoid(alpha g) with g = min(gate, limit); see ClampedSwiglu.
 void clamped_gate(const ClampedSwiglu& swiglu, const float* gate, const float* up,

@@ -136,7 +136,7 @@ std::vector<std::string> column_names(const StatisticsSettings& settings) {
   return names;
 }
 
-bool is_row_column(std::string_view name) {
+bool is_per_row_column(std::string_view name) {
   return std::ranges::find(kDocumentOnly, name) == std::end(kDocumentOnly);
 }
 
@@ -193,9 +193,9 @@ bool keeps_mean_area(const StatisticsSettings& settings) {
          chosen(settings.stages, VectorStage::pre);
 }
 
-void document_values(const ColumnLayout& layout, const TokenPairs& pairs,
-                     std::span<const double> sums, std::span<const double> key_sums,
-                     std::span<double> values) {
+void fill_document_values(const ColumnLayout& layout, const TokenPairs& pairs,
+                          std::span<const double> sums, std::span<const double> key_sums,
+                          std::span<double> values) {
   QKSCOPE_ASSERT(std::ssize(sums) == layout.columns());
   constexpr auto kScores = std::size(kExclusions);
   const auto sum = [&](NearColumn column) { return sums[as_index(ColumnLayout::at(column))]; };

@@ -73,8 +73,10 @@ struct ColumnLayout {
   // entropy / ln(i + 1); 0 for i = 0
   constexpr std::int64_t entropy_relative() const { return near_end() + 2; }
   constexpr std::int64_t distance_mean() const { return near_end() + 3; }
-  constexpr std::int64_t dist(std::int64_t width) const { return near_end() + 4 + width; }
-  constexpr std::int64_t keys_low(std::int64_t k) const { return dist(kDistances) + 2 * k; }
+  constexpr std::int64_t distance_mass(std::int64_t width) const { return near_end() + 4 + width; }
+  constexpr std::int64_t keys_low(std::int64_t k) const {
+    return distance_mass(kDistances) + 2 * k;
+  }
   constexpr std::int64_t keys_high(std::int64_t k) const { return keys_low(k) + 1; }
   constexpr std::int64_t top_low(std::int64_t k) const { return keys_low(kKeyShares) + 2 * k; }
   constexpr std::int64_t top_high(std::int64_t k) const { return top_low(k) + 1; }
@@ -90,7 +92,7 @@ ColumnLayout column_layout(const StatisticsSettings& settings);
 std::vector<std::string> column_names(const StatisticsSettings& settings);
 // Returns false for columns that are used only for per-document scores and are not in per-row
 // tables.
-bool is_row_column(std::string_view name);
+bool is_per_row_column(std::string_view name);
 
 // Which attention statistics of a layer to accumulate.
 struct AttentionRequest {
@@ -152,9 +154,9 @@ bool keeps_mean_area(const StatisticsSettings& settings);
 
 // Computes the values of one document and head. sums: (columns) over its rows; key_sums: (tokens)
 // or empty.
-void document_values(const ColumnLayout& layout, const TokenPairs& pairs,
-                     std::span<const double> sums, std::span<const double> key_sums,
-                     std::span<double> values);
+void fill_document_values(const ColumnLayout& layout, const TokenPairs& pairs,
+                          std::span<const double> sums, std::span<const double> key_sums,
+                          std::span<double> values);
 
 // Returns TransformerLens' "abs" score; `difference` is the sum over pairs of |p - pattern|.
 double abs_pattern_score(double difference, double tokens);

@@ -29,7 +29,7 @@ constexpr std::size_t kMaxListed = 12;
   for (const auto& format : kWeightFormats)
     expected += fmt::format("{} or {} with its shards, or ", format.single, format.index);
   bad_input("{}: no weights: expected {}one .gguf file; the folder holds {}", folder, expected,
-            list_names(names_in(folder), kMaxListed));
+            format_name_list(names_in(folder), kMaxListed));
 }
 
 std::map<std::string, std::string> load_weight_index(const std::string& folder,
@@ -46,7 +46,7 @@ void check_shards(const std::string& folder, const std::string& index,
     if (!path_exists(join(folder, shard))) missing.push_back(shard);
   if (!missing.empty())
     bad_input("{}: {} of {} shards named in {} are missing: {}; download them", folder,
-              missing.size(), shards.size(), index, list_names(missing, kMaxListed));
+              missing.size(), shards.size(), index, format_name_list(missing, kMaxListed));
 }
 
 std::set<std::string> shards_of(const std::map<std::string, std::string>& weight_index) {
@@ -64,7 +64,7 @@ bool stays_in_folder(const std::string& shard) {
 
 std::map<std::string, std::string> parse_weight_index(std::string_view text,
                                                       const std::string& where) {
-  const Json json = parse_json(text, where, RepeatedKeys::refuse);
+  const Json json = parse_json(text, where, RepeatedKeyPolicy::refuse);
   if (!json.is_object() || !json.contains("weight_map"))
     bad_input("{}: found no weight_map; expected a map with weight_map: tensor name to shard file",
               where);
@@ -89,7 +89,7 @@ std::map<std::string, std::string> parse_weight_index(std::string_view text,
   return shards;
 }
 
-std::string list_names(const std::vector<std::string>& names, std::size_t most) {
+std::string format_name_list(const std::vector<std::string>& names, std::size_t most) {
   if (names.empty()) return "nothing";
   const auto shown = std::span(names).first(std::min(most, names.size()));
   const auto text = fmt::format("{}", fmt::join(shown, ", "));

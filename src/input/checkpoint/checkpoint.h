@@ -78,7 +78,7 @@ class Checkpoint {
 std::vector<std::string> weight_files(const std::string& folder);
 
 // Lists the first `most` names for an error message: "a, b and 3 more", or "nothing" if empty.
-std::string list_names(const std::vector<std::string>& names, std::size_t most);
+std::string format_name_list(const std::vector<std::string>& names, std::size_t most);
 
 // Reads config.json, which must be a JSON object; weights need not exist. For a GGUF file, returns
 // the equivalent config.json.

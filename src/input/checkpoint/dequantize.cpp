@@ -191,7 +191,7 @@ constexpr std::array kUnsupportedTypes = {
 constexpr const char* kExtension = ".gguf";
 
 // DType of the tensor in memory.
-DType memory_dtype(const GgufSource& source) {
+DType memory_dtype(const GgufTensorSource& source) {
   return source.stored_plus_one ? DType::f32 : source.tensor->type->plain.value_or(DType::f32);
 }
 
@@ -203,7 +203,7 @@ std::int64_t stored_row(std::int64_t row, std::int64_t rows_of_head) {
   return row - within + within % half * 2 + within / half;
 }
 
-Tensor dequantize(const GgufSource& source, std::span<const std::byte> file,
+Tensor dequantize(const GgufTensorSource& source, std::span<const std::byte> file,
                   const std::string& where) {
   const auto& stored = *source.tensor;
   const auto& type = *stored.type;

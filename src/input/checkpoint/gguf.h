@@ -85,7 +85,7 @@ class GgufMetadata {
 };
 
 // A tensor of the checkpoint and the transformation that llama.cpp's converter applied.
-struct GgufSource {
+struct GgufTensorSource {
   const GgufTensor* tensor;
   std::int64_t interleaved_heads = 0;  // heads of q or k rows stored as RoPE pairs; 0: none
   bool stored_plus_one = false;        // Gemma norm: the file stores 1 + weight
@@ -97,8 +97,8 @@ struct GgufSource {
 };
 
 struct GgufModel {
-  Json config;                                // equivalent config.json
-  std::map<std::string, GgufSource> tensors;  // keyed by Hugging Face name
+  Json config;                                      // equivalent config.json
+  std::map<std::string, GgufTensorSource> tensors;  // keyed by Hugging Face name
 };
 
 // Builds the Hugging Face view of a GGUF file. `file` is the whole file, needed for the RoPE

@@ -294,7 +294,7 @@ GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> f
     if (name.empty())
       bad_input("{}: tensor {} is none that a {} model has, so its results would be wrong", where,
                 in_quotes(stored), architecture.name);
-    GgufSource source{.tensor = &tensor};
+    GgufTensorSource source{.tensor = &tensor};
     if (architecture.interleaves_heads && stored.find(".attn_q.") != std::string::npos)
       source.interleaved_heads = model.config["num_attention_heads"].get<std::int64_t>();
     if (architecture.interleaves_heads && stored.find(".attn_k.") != std::string::npos)

@@ -211,7 +211,7 @@ std::string header_json(const std::string& path, std::span<const TensorDeclarati
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
                                            const std::string& where) {
   const auto text = header_text(file, where);
-  const Json json = parse_json(text, where + " (header)", RepeatedKeys::refuse);
+  const Json json = parse_json(text, where + " (header)", RepeatedKeyPolicy::refuse);
   if (!json.is_object())
     bad_input("{}: the header is a JSON {}, expected a map of tensors", where, json.type_name());
   SafetensorsHeader header;

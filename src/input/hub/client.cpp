@@ -158,7 +158,7 @@ Json HubClient::post_json(const Repository& repository, const Url& url, const Js
                               .url = url,
                               .headers = {{"Content-Type", "application/json"}},
                               .body = body.dump(-1, ' ', false, Json::error_handler_t::replace)});
-  if (!response.ok()) throw_refusal(*this, response, repository, Access::write);
+  if (!response.ok()) throw_refusal(*this, response, repository, RepositoryAccess::write);
   return parse_response(response, url);
 }
 
@@ -186,7 +186,7 @@ void throw_connection_error(const HttpResponse& response, const Url& url) {
 }
 
 void throw_refusal(const HubClient& client, const HttpResponse& response,
-                   const Repository& repository, Access access) {
+                   const Repository& repository, RepositoryAccess access) {
   const auto code = response.header("x-error-code");
   const auto name = fmt::format("{} {}", repository.kind_name(), repository.id);
   if (code == "GatedRepo")
@@ -200,7 +200,7 @@ void throw_refusal(const HubClient& client, const HttpResponse& response,
               name, client.at("").without_query(), repository.kind_name(), token_advice(client));
   if (response.status == 401 || response.status == 403)
     bad_input("{}: the Hub does not allow to {} it{}; {}", name,
-              access == Access::read ? "read" : "write to", server_explanation(response),
+              access == RepositoryAccess::read ? "read" : "write to", server_explanation(response),
               token_advice(client));
   if (response.status == 429)
     failure("{}: the Hub limits our requests{}; wait a while and run the same command", name,

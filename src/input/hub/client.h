@@ -40,7 +40,7 @@ class HubClient {
       : settings_(std::move(settings)), stop_(stop) {}
 
   const HubSettings& settings() const { return settings_; }
-  const std::atomic<bool>* stop() const { return stop_; }
+  const std::atomic<bool>* stop_flag() const { return stop_; }
   Url at(const std::string& path) const;  // URL of a path below the endpoint
 
   // Sends a request once. Redirects stay on the endpoint; a GET with may_leave_endpoint may follow
@@ -75,11 +75,11 @@ auto translate_response_errors(const Url& url, const Body& body) {
   }
 }
 
-enum class Access { read, write };
+enum class RepositoryAccess { read, write };
 
 // Throws an error that explains an unsuccessful response and what to do about it.
 [[noreturn]] void throw_refusal(const HubClient& client, const HttpResponse& response,
-                                const Repository& repository, Access access);
+                                const Repository& repository, RepositoryAccess access);
 
 [[noreturn]] void throw_connection_error(const HttpResponse& response, const Url& url);
 
@@ -100,7 +100,7 @@ class Backoff {
   // Sleeps with doubling delays, or as long as Retry-After says. Returns false if no attempt is
   // left.
   bool wait_after(const HttpResponse& response);
-  void made_progress() { tries_ = 0; }
+  void reset_tries() { tries_ = 0; }
 
  private:
   const HubSettings& settings_;

@@ -116,13 +116,13 @@ struct BlobDownload {
   }
 
   void continue_partial(PartialFile& partial) const {
-    Backoff backoff(client.settings(), client.stop());
+    Backoff backoff(client.settings(), client.stop_flag());
     progress(partial.size());
     while (partial.size() < file.size) {
       const auto before = partial.size();
       auto response = fetch_rest(partial);
       if (partial.size() == file.size) return;
-      if (partial.size() > before) backoff.made_progress();
+      if (partial.size() > before) backoff.reset_tries();
       if (response.status == 416) {  // the server rejects the range
         partial.restart();
         response = transient_fault("the server cannot continue the file");
@@ -131,9 +131,10 @@ struct BlobDownload {
             fmt::format("the file ended after {} of {} bytes", partial.size(), file.size));
       }
       if (backoff.wait_after(response)) continue;
-      if (client.stop() != nullptr && client.stop()->load()) failure("the download was stopped");
+      if (client.stop_flag() != nullptr && client.stop_flag()->load())
+        failure("the download was stopped");
       if (response.status == 0) throw_connection_error(response, url);
-      throw_refusal(client, response, repository, Access::read);
+      throw_refusal(client, response, repository, RepositoryAccess::read);
     }
   }
 

@@ -30,7 +30,7 @@ inline bool is_weight_file(const std::string& path) {
 FileChoice dataset_files(const std::string& name, const std::string& split);
 
 // Formats a list for error messages: "a, b and 3 more", or "nothing" if empty.
-std::string list_paths(const std::vector<std::string>& paths);
+std::string format_path_list(const std::vector<std::string>& paths);
 
 struct FetchTarget {
   RepositoryName repository;

@@ -125,7 +125,7 @@ std::string fetch_commit(const HubClient& client, const Repository& repository,
   const auto response = client.send({.url = url});
   if (response.status == 404 && response.header("x-error-code") == "RevisionNotFound")
     no_such_revision(client, repository, revision);
-  if (!response.ok()) throw_refusal(client, response, repository, Access::read);
+  if (!response.ok()) throw_refusal(client, response, repository, RepositoryAccess::read);
   auto commit = string_at(parse_response(response, url), "sha");
   if (!is_commit(commit))
     failure("{}: found {}, expected a commit", url.without_query(), in_quotes(commit));
@@ -145,7 +145,7 @@ RemoteTree fetch_tree(const HubClient& client, const Repository& repository,
       failure("{}: the listing does not end after {} pages with {} files", url.without_query(),
               seen.size() - 1, tree.size());
     const auto response = client.send({.url = url});
-    if (!response.ok()) throw_refusal(client, response, repository, Access::read);
+    if (!response.ok()) throw_refusal(client, response, repository, RepositoryAccess::read);
     translate_response_errors(url, [&] { add_page(parse_response(response, url), url, tree); });
     const auto next = next_page(response);
     if (next.empty()) break;
@@ -160,7 +160,7 @@ RemoteTree fetch_tree(const HubClient& client, const Repository& repository,
 std::vector<std::string> fetch_branches(const HubClient& client, const Repository& repository) {
   const auto url = client.at(repository.api_path() + "/refs");
   const auto response = client.send({.url = url});
-  if (!response.ok()) throw_refusal(client, response, repository, Access::read);
+  if (!response.ok()) throw_refusal(client, response, repository, RepositoryAccess::read);
   const auto refs = parse_response(response, url);
   std::vector<std::string> names;
   if (refs.is_object() && refs.contains("branches") && refs["branches"].is_array())

@@ -31,7 +31,7 @@ class GcsStore : public ObjectStore {
       : ObjectStore(address, std::move(files)) {}
 
   void check_access() {
-    const auto info = take(files().GetFileInfo(address().bucket), address().to_string());
+    const auto info = value_or_throw(files().GetFileInfo(address().bucket), address().to_string());
     if (info.type() == arrow::fs::FileType::NotFound) refuse_bucket();
   }
 
@@ -43,7 +43,7 @@ class GcsStore : public ObjectStore {
  protected:
   bool put_new(const std::string& name, const std::string& content) override {
     const auto write = [this](const std::string& each, const std::string& text) {
-      const auto output = take(files().OpenOutputStream(path_of(each)), where(each));
+      const auto output = value_or_throw(files().OpenOutputStream(path_of(each)), where(each));
       check(output->Write(text), where(each));
       check(output->Close(), where(each));
     };

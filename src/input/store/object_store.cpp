@@ -44,7 +44,7 @@ class LocalStore : public ObjectStore {
   explicit LocalStore(const StoreAddress& address)
       : ObjectStore(address, std::make_shared<arrow::fs::LocalFileSystem>()) {}
 
-  ObjectContent put(const std::string& name, const std::string& file) override {
+  ObjectFingerprint put(const std::string& name, const std::string& file) override {
     const auto content = ObjectStore::put(name, file);
     sync_file(path_of(name));
     sync_folder(parent_folder(path_of(name)));
@@ -112,34 +112,34 @@ std::string ObjectStore::path_of(const std::string& name) const {
 }
 
 std::optional<StoredObject> ObjectStore::find(const std::string& name) {
-  const auto info = take(files_->GetFileInfo(path_of(name)), where(name));
+  const auto info = value_or_throw(files_->GetFileInfo(path_of(name)), where(name));
   if (info.type() != arrow::fs::FileType::File) return {};
   return to_stored_object(info, name);
 }
 
 std::optional<std::string> ObjectStore::read(const std::string& name) {
   const auto doing = where(name);
-  const auto info = take(files_->GetFileInfo(path_of(name)), doing);
+  const auto info = value_or_throw(files_->GetFileInfo(path_of(name)), doing);
   if (info.type() != arrow::fs::FileType::File) return {};
-  const auto input = take(files_->OpenInputFile(info), doing);
-  return take(input->ReadAt(0, info.size()), doing)->ToString();
+  const auto input = value_or_throw(files_->OpenInputFile(info), doing);
+  return value_or_throw(input->ReadAt(0, info.size()), doing)->ToString();
 }
 
 void ObjectStore::get(const std::string& name, const std::string& file,
-                      const std::optional<ObjectContent>& expected) {
+                      const std::optional<ObjectFingerprint>& expected) {
   const auto doing = where(name);
   for (int download = 1;; ++download) {
-    const auto input = take(files_->OpenInputStream(path_of(name)), doing);
+    const auto input = value_or_throw(files_->OpenInputStream(path_of(name)), doing);
     OutputFile output(file);
     Checksum sum;
     while (true) {
-      const auto piece = take(input->Read(kBufferBytes), doing);
+      const auto piece = value_or_throw(input->Read(kBufferBytes), doing);
       if (piece->size() == 0) break;
       const std::string_view bytes(*piece);
       sum.add(bytes);
       output.write(bytes);
     }
-    const ObjectContent found{output.written(), checksum_text(sum.value())};
+    const ObjectFingerprint found{output.written(), checksum_text(sum.value())};
     if (!expected || found == *expected) return output.commit();
     if (download == kMaxDownloads)
       bad_input(
@@ -149,12 +149,12 @@ void ObjectStore::get(const std::string& name, const std::string& file,
   }
 }
 
-ObjectContent ObjectStore::put(const std::string& name, const std::string& file) {
+ObjectFingerprint ObjectStore::put(const std::string& name, const std::string& file) {
   const auto doing = where(name);
   const MappedFile content(file);
   const auto text = content.text();
   make_parent_folders(name);
-  const auto output = take(files_->OpenOutputStream(path_of(name)), doing);
+  const auto output = value_or_throw(files_->OpenOutputStream(path_of(name)), doing);
   Checksum sum;
   for (std::size_t at = 0; at < text.size(); at += kBufferBytes) {
     const auto piece = text.substr(at, kBufferBytes);
@@ -170,7 +170,7 @@ std::vector<StoredObject> ObjectStore::list(const std::string& prefix) {
   selector.base_dir = path_of(prefix);
   selector.recursive = true;
   selector.allow_not_found = true;
-  const auto found = take(files_->GetFileInfo(selector), where(prefix));
+  const auto found = value_or_throw(files_->GetFileInfo(selector), where(prefix));
   const auto base = path_of("") + "/";
   std::vector<StoredObject> objects;
   for (const auto& info : found) {
@@ -227,16 +227,16 @@ void remove_objects(ObjectStore& store, const std::vector<std::string>& names) {
                 [&](std::size_t i, const std::atomic<bool>&) { store.remove(names[i]); });
 }
 
-std::string unique_name() {
+std::string make_unique_name() {
   std::random_device random;
   const auto now = std::time(nullptr);
   return fmt::format("{:%Y%m%dT%H%M%S}-{:08x}{:08x}", fmt::gmtime(now), random(), random());
 }
 
-bool put_with_lease(const LeaseAccess& store, const std::string& name, const std::string& content,
-                    const LeaseTimes& times) {
+bool put_with_lease(const LeaseOperations& store, const std::string& name,
+                    const std::string& content, const LeaseTimes& times) {
   const auto lease_name = name + kLeaseSuffix;
-  const auto owner = unique_name();
+  const auto owner = make_unique_name();
   while (!store.read(name)) {
     const auto there = store.read(lease_name);
     if (there && read_lease(*there).until > unix_seconds()) {

@@ -27,11 +27,11 @@ struct StoredObject {
 };
 
 // Size and checksum of an object.
-struct ObjectContent {
+struct ObjectFingerprint {
   std::uint64_t bytes = 0;
   std::string checksum;  // XXH3-64 as 16 hexadecimal digits
 
-  bool operator==(const ObjectContent&) const = default;
+  bool operator==(const ObjectFingerprint&) const = default;
 };
 
 // Reads, writes and lists through an arrow::fs::FileSystem. Derived classes implement the
@@ -54,8 +54,8 @@ class ObjectStore {
   // Downloads an object to a file, which appears atomically. Retries if size or checksum differ
   // from `expected`, then throws a bad-input error. Without `expected`, any content is accepted.
   void get(const std::string& name, const std::string& file,
-           const std::optional<ObjectContent>& expected);
-  virtual ObjectContent put(const std::string& name, const std::string& file);
+           const std::optional<ObjectFingerprint>& expected);
+  virtual ObjectFingerprint put(const std::string& name, const std::string& file);
   // Conditional put: returns false if an object of this name exists with other content. Identical
   // content counts as success, because an earlier attempt may have lost its response.
   bool put_if_absent(const std::string& name, const std::string& content) {
@@ -78,7 +78,7 @@ class ObjectStore {
   arrow::fs::FileSystem& files() { return *files_; }
   void check(const arrow::Status& status, const std::string& doing);
   template <typename T>
-  T take(arrow::Result<T> result, const std::string& doing) {
+  T value_or_throw(arrow::Result<T> result, const std::string& doing) {
     check(result.status(), doing);
     return std::move(result).ValueUnsafe();
   }
@@ -98,7 +98,7 @@ std::unique_ptr<ObjectStore> open_gcs_store(const StoreAddress& address);
 struct ObjectDownload {
   std::string name;
   std::string path;
-  ObjectContent content;
+  ObjectFingerprint content;
 };
 
 // Downloads objects in parallel with one progress line and verifies their content.
@@ -111,14 +111,14 @@ void verify_conditional_put(ObjectStore& store, const std::string& name);
 void remove_objects(ObjectStore& store, const std::vector<std::string>& names);
 
 // Returns a unique name of the form "20261116T130501-9f3a01c2d4e5f607" (UTC time and random bits).
-std::string unique_name();
+std::string make_unique_name();
 
 // ---- Conditional puts for stores without them, with a lease object that names owner and expiry
 
 inline constexpr char kLeaseSuffix[] = ".lease";
 
 // Store operations used by a lease. Reads must see the last write.
-struct LeaseAccess {
+struct LeaseOperations {
   std::function<std::optional<std::string>(const std::string& name)> read;
   std::function<void(const std::string& name, const std::string& content)> write;
   std::function<void(const std::string& name)> remove;
@@ -131,8 +131,8 @@ struct LeaseTimes {
 
 // Returns false if the object already exists. Safe as long as no write takes longer than `settles`
 // and no owner is suspended for longer than `lasts`.
-bool put_with_lease(const LeaseAccess& store, const std::string& name, const std::string& content,
-                    const LeaseTimes& times = {});
+bool put_with_lease(const LeaseOperations& store, const std::string& name,
+                    const std::string& content, const LeaseTimes& times = {});
 
 // ---- AWS Signature Version 4 (s3_store.cpp)
 

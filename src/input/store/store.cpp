@@ -69,14 +69,14 @@ std::string fetch_plain_objects(const StoreAddress& address, const FetchOptions&
     bad_input("{}: has {} objects; expected those of a checkpoint or a dataset",
               address.to_string(), objects.size());
   if (!objects.empty()) {
-    const auto folder = place + "/" + address.last_name();
+    const auto folder = place + "/" + address.last_path_component();
     fetch_objects(*store, objects, folder, options);
     return folder;
   }
   auto parent = address;
   parent.path.resize(address.path.rfind('/') == std::string::npos ? 0 : address.path.rfind('/'));
   const auto parent_store = open_store(parent);
-  const auto object = parent_store->find(address.last_name());
+  const auto object = parent_store->find(address.last_path_component());
   if (!object) bad_input("{}: nothing is there", address.to_string());
   fetch_objects(*parent_store, {*object}, place, options);
   return place + "/" + object->name;
@@ -84,7 +84,7 @@ std::string fetch_plain_objects(const StoreAddress& address, const FetchOptions&
 
 using store_layout::kFiles, store_layout::kManifests, store_layout::kParts, store_layout::kRuns;
 
-// Matches the names of unique_name(): "20261116T130501-9f3a01c2d4e5f607".
+// Matches the names of make_unique_name(): "20261116T130501-9f3a01c2d4e5f607".
 bool is_unique_name(const std::string& name) {
   constexpr const char* kDecimal = "0123456789";
   return name.size() == 32 && name[8] == 'T' && name[15] == '-' &&
@@ -201,7 +201,7 @@ StoredOutput::StoredOutput(const std::string& path_or_address, const std::string
     if (stored.is_published() && stored.manifest().kind != kind)
       bad_input("{}: what is there is of the kind '{}', not '{}'; choose another address",
                 path_or_address, stored.manifest().kind, kind);
-    state_->folder = output_scratch_folder(*address, unique_name());
+    state_->folder = output_scratch_folder(*address, make_unique_name());
     make_folders(state_->folder);
   });
 }
@@ -217,7 +217,8 @@ const std::string& StoredOutput::folder() const {
 
 void StoredOutput::publish(bool quiet) {
   translate_exceptions([&] {
-    if (state_->stored) state_->stored->publish(state_->folder, state_->kind, unique_name(), quiet);
+    if (state_->stored)
+      state_->stored->publish(state_->folder, state_->kind, make_unique_name(), quiet);
   });
 }
 

@@ -67,7 +67,7 @@ std::string StoreAddress::to_string() const {
   return start + bucket + (path.empty() ? "" : "/" + path);
 }
 
-std::string StoreAddress::last_name() const {
+std::string StoreAddress::last_path_component() const {
   return path.empty() ? bucket : path.substr(path.rfind('/') + 1);  // npos + 1 == 0
 }
 
@@ -120,7 +120,8 @@ std::string output_scratch_folder(const StoreAddress& address, const std::string
 }
 
 std::string sweep_scratch_folder(const StoreAddress& address) {
-  return fmt::format("{}/sweeps/{}/{}", scratch_base(), hash_of(address), address.last_name());
+  return fmt::format("{}/sweeps/{}/{}", scratch_base(), hash_of(address),
+                     address.last_path_component());
 }
 
 }  // namespace qkscope

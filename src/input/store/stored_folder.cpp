@@ -196,7 +196,7 @@ void StoredFolder::put_files(const std::string& folder, const std::string& prefi
 }
 
 bool StoredFolder::try_publish(const FolderUpload& upload) {
-  const auto prefix = fmt::format("{}/{}", store_layout::kFiles, unique_name());
+  const auto prefix = fmt::format("{}/{}", store_layout::kFiles, make_unique_name());
   StoredManifest manifest{.kind = upload.kind, .run = upload.run, .files = {}};
   std::set<std::string> in_store;
   for (const auto& file : upload.in_store) in_store.insert(file.name);

@@ -42,7 +42,7 @@ std::optional<NumberedObject> newest_object(ObjectStore& store, const std::strin
 struct StoredFile {
   std::string name;    // path in the folder
   std::string object;  // name in the store
-  ObjectContent content;
+  ObjectFingerprint content;
 };
 
 Json to_json(const StoredFile& file);

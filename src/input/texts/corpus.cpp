@@ -27,7 +27,7 @@ class CsvReader : public RecordReader {
     if (columns.id) id_ = index_of(*columns.id);
   }
 
-  bool next(Record& record) override {
+  bool next(CorpusRecord& record) override {
     if (!read_row(fields_)) return false;
     record.where = fmt::format("{}: line {}", where_, rows_.row_line());
     if (fields_.size() != names_.size())
@@ -75,7 +75,7 @@ class PlainTextReader : public RecordReader {
   PlainTextReader(std::string_view text, std::string where)
       : text_(text), where_(std::move(where)) {}
 
-  bool next(Record& record) override {
+  bool next(CorpusRecord& record) override {
     if (!text_) return false;
     record = {.text = std::string(*text_), .id = {}, .where = where_};
     text_.reset();
@@ -109,7 +109,7 @@ class FileCorpus : public Corpus {
 
   bool next(Document& document) override {
     return translate_exceptions([&] {
-      Record record;
+      CorpusRecord record;
       while (next_record(record)) {
         const std::int64_t row = row_++;
         if (row % options_.shard_count != options_.shard_index) continue;
@@ -140,7 +140,7 @@ class FileCorpus : public Corpus {
                            {options_.text_column, options_.id_column, options_.replace_invalid});
   }
 
-  bool next_record(Record& record) {
+  bool next_record(CorpusRecord& record) {
     if (options_.max_samples > 0 && row_ >= options_.max_samples) return false;
     while (!reader_->next(record)) {
       if (next_file_ == files_.size()) return false;
@@ -149,7 +149,7 @@ class FileCorpus : public Corpus {
     return true;
   }
 
-  bool move_text(Record& record, Document& document) {
+  bool move_text(CorpusRecord& record, Document& document) {
     if (!record.text || record.text->empty()) {
       ++(record.text ? counts_.empty_texts : counts_.null_texts);
       return false;

@@ -61,7 +61,7 @@ struct ExampleId {
 // BLAKE2b hash of a text id.
 std::int64_t example_key(const ExampleId& id);
 
-struct Record {
+struct CorpusRecord {
   std::optional<std::string> text;  // nullopt for null; may be invalid UTF-8
   ExampleId id;                     // set only if an id column was requested
   std::string where;                // position for error messages, e.g. "file: line 3"
@@ -84,7 +84,7 @@ class RecordReader {
  public:
   virtual ~RecordReader() = default;
   // Reads the next row; returns false after the last one.
-  virtual bool next(Record& record) = 0;
+  virtual bool next(CorpusRecord& record) = 0;
   virtual std::vector<CorpusColumn> columns() const = 0;
 
   std::shared_ptr<const MappedFile> mapped_file;  // text of a reader of text formats

@@ -12,7 +12,8 @@ namespace {
 // text.
 class RowHandler : public nlohmann::json_sax<Json> {
  public:
-  RowHandler(const RecordColumns& columns, Record& record) : columns_(columns), record_(record) {}
+  RowHandler(const RecordColumns& columns, CorpusRecord& record)
+      : columns_(columns), record_(record) {}
 
   bool has_text = false, has_id = false, id_is_nested = false;
 
@@ -83,7 +84,7 @@ class RowHandler : public nlohmann::json_sax<Json> {
   }
 
   const RecordColumns& columns_;
-  Record& record_;
+  CorpusRecord& record_;
   int depth_ = 0;
   bool in_text_ = false, in_id_ = false;
 };
@@ -110,7 +111,7 @@ std::vector<CorpusColumn> json_row_columns(std::string_view text, const std::str
 }
 
 // Extracts the requested columns from one row. Errors start with record.where.
-void parse_json_row(std::string_view text, const RecordColumns& columns, Record& record) {
+void parse_json_row(std::string_view text, const RecordColumns& columns, CorpusRecord& record) {
   record.text.reset();
   std::string replaced;
   if (columns.replace_invalid && find_invalid_utf8(text) != std::string_view::npos) {
@@ -148,7 +149,7 @@ class JsonReader : public RecordReader {
     read_first_columns();
   }
 
-  bool next(Record& record) override {
+  bool next(CorpusRecord& record) override {
     std::string_view row;
     if (!next_row(row)) return false;
     record.where = where();

@@ -139,16 +139,17 @@ class ParquetTextWriter : public TextWriter {
     const auto properties =
         parquet::WriterProperties::Builder().compression(parquet::Compression::ZSTD)->build();
     const auto arrow_properties = parquet::ArrowWriterProperties::Builder().store_schema()->build();
-    writer_ = take_arrow(parquet::arrow::FileWriter::Open(*schema_, arrow::default_memory_pool(),
-                                                          stream_, properties, arrow_properties),
-                         "writing " + path_, ErrorKind::failure);
+    writer_ =
+        value_or_throw(parquet::arrow::FileWriter::Open(*schema_, arrow::default_memory_pool(),
+                                                        stream_, properties, arrow_properties),
+                       "writing " + path_, ErrorKind::failure);
   }
 
   template <typename Builder, typename Of>
   std::shared_ptr<arrow::Array> column(const Of& of) const {
     Builder builder;
     for (const auto& row : rows_) check(builder.Append(of(row)));
-    return take_arrow(builder.Finish(), "writing " + path_, ErrorKind::failure);
+    return value_or_throw(builder.Finish(), "writing " + path_, ErrorKind::failure);
   }
 
   std::shared_ptr<arrow::Array> ids() const {
@@ -195,7 +196,7 @@ constexpr std::size_t kBlockBytes = 32 << 20;  // bytes of text held in memory a
 // Returns the substring of characters [begin, end).
 std::string_view characters(std::string_view text, std::int64_t begin, std::int64_t end) {
   const auto skip = [&](std::size_t at, std::int64_t count) {
-    for (; count > 0 && at < text.size(); --count) at += utf8::length(text[at]);
+    for (; count > 0 && at < text.size(); --count) at += utf8::sequence_length(text[at]);
     return std::min(at, text.size());
   };
   const auto first = skip(0, begin);

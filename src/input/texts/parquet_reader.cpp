@@ -19,8 +19,8 @@ void check(const arrow::Status& status, const std::string& path) {
 
 template <typename T>
 T check(arrow::Result<T> result, const std::string& path) {
-  return take_arrow(std::move(result), path + ": cannot read the Parquet file",
-                    ErrorKind::bad_input);
+  return value_or_throw(std::move(result), path + ": cannot read the Parquet file",
+                        ErrorKind::bad_input);
 }
 
 bool is_text(const arrow::DataType& type) {
@@ -97,9 +97,9 @@ class ParquetReader : public RecordReader {
     open_batches(wanted);
   }
 
-  bool next(Record& record) override {
+  bool next(CorpusRecord& record) override {
     while (batch_ == nullptr || at_ == batch_->num_rows()) {
-      reading_parquet(path_, [&] {
+      translate_parquet_errors(path_, [&] {
         check(batches_->ReadNext(&batch_), path_);
         if (batch_ == nullptr) return;
         // In a corrupt file, offsets and dictionary indices may be out of bounds.
@@ -161,7 +161,8 @@ class ParquetReader : public RecordReader {
 }  // namespace
 
 RecordReaderPointer open_parquet_records(const std::string& path, const RecordColumns& columns) {
-  return reading_parquet(path, [&] { return std::make_unique<ParquetReader>(path, columns); });
+  return translate_parquet_errors(path,
+                                  [&] { return std::make_unique<ParquetReader>(path, columns); });
 }
 
 }  // namespace qkscope

@@ -52,7 +52,7 @@ void BpeModel::collect_initial_ids() {
   divisible_ = file_.continuing_prefix.empty() && (unknown_id_ < 0 || all_fallbacks);
 }
 
-std::uint32_t BpeModel::spelled_size(std::string_view text) const {
+std::uint32_t BpeModel::size_in_vocabulary(std::string_view text) const {
   if (!bytes_) return static_cast<std::uint32_t>(text.size());
   std::uint32_t size = 0;
   for (const char byte : text) size += size_in_byte_alphabet(byte);
@@ -66,9 +66,9 @@ void BpeModel::collect_joined_bytes() {
     char first = 0, last = 0;
     bool begins_with_mark = false;
   };
-  std::vector<Ends> ends(static_cast<std::size_t>(file_.vocabulary.end_id()));
+  std::vector<Ends> ends(static_cast<std::size_t>(file_.vocabulary.id_limit()));
   std::string buffer;
-  for (std::int32_t id = 0; id < file_.vocabulary.end_id(); ++id) {
+  for (std::int32_t id = 0; id < file_.vocabulary.id_limit(); ++id) {
     const auto token = file_.vocabulary.token(id);
     if (!token || token->empty()) continue;
     if (bytes_ && !from_byte_alphabet(*token, buffer)) continue;
@@ -104,7 +104,7 @@ bool BpeModel::never_joins(std::string_view left, std::string_view next) const {
 
 void BpeModel::add_initial_symbol(std::string_view character, bool first,
                                   std::vector<Symbol>& symbols, Symbol& pending) const {
-  const std::uint32_t size = spelled_size(character);
+  const std::uint32_t size = size_in_vocabulary(character);
   std::int32_t id;
   std::string text;  // spelling of the character, if it differs from the character
   if (first || file_.continuing_prefix.empty()) {
@@ -141,7 +141,7 @@ void BpeModel::split_into_symbols(std::string_view word, std::vector<Symbol>& sy
   symbols.clear();
   Symbol pending{unknown_id_, 0};  // unknown characters not yet appended
   for (std::size_t at = 0; at < word.size();) {
-    const std::size_t size = bytes_ ? 1 : utf8::length(word[at]);
+    const std::size_t size = bytes_ ? 1 : utf8::sequence_length(word[at]);
     add_initial_symbol(word.substr(at, size), at == 0, symbols, pending);
     at += size;
   }
@@ -152,7 +152,7 @@ void BpeModel::encode_symbols(std::string_view word, Workspace& work,
                               std::vector<Symbol>& symbols) const {
   if (file_.ignore_merges) {
     if (const std::int32_t id = whole_.find(word); id >= 0) {
-      symbols.assign(1, {id, spelled_size(word)});
+      symbols.assign(1, {id, size_in_vocabulary(word)});
       return;
     }
   }

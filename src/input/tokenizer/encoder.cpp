@@ -11,11 +11,12 @@ namespace qkscope {
 namespace {
 
 bool ends_with(std::string_view text, std::uint16_t flags) {
-  return !text.empty() && unicode::has(utf8::decode_last(text.data() + text.size()).code, flags);
+  return !text.empty() &&
+         unicode::has_property(utf8::decode_last(text.data() + text.size()).code, flags);
 }
 
 bool starts_with(std::string_view text, std::uint16_t flags) {
-  return !text.empty() && unicode::has(utf8::decode(text.data()).code, flags);
+  return !text.empty() && unicode::has_property(utf8::decode(text.data()).code, flags);
 }
 
 }  // namespace
@@ -48,7 +49,7 @@ std::optional<TokenRange> TokenTrie::next(std::string_view text, std::size_t fro
       if (child == children_.end()) break;
       node = child->second;
       if (ids_[node] >= 0) {
-        const Span range{static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(at + 1)};
+        const ByteRange range{static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(at + 1)};
         longest = TokenRange{range, ids_[node]};
       }
     }
@@ -57,7 +58,7 @@ std::optional<TokenRange> TokenTrie::next(std::string_view text, std::size_t fro
   return std::nullopt;
 }
 
-bool TokenTrie::touches(std::string_view text, std::size_t at) const {
+bool TokenTrie::has_occurrence_at(std::string_view text, std::size_t at) const {
   const std::size_t begin = at - std::min(at, longest_);
   const std::string_view window = text.substr(begin, 2 * longest_);
   for (std::size_t from = 0; from <= at - begin; ++from) {
@@ -105,7 +106,7 @@ void AddedTokens::split(std::string_view text, bool normalized,
     while (token.lstrip && begin > done && ends_with(text.substr(0, begin), unicode::kSpace))
       begin -= utf8::decode_last(text.data() + begin).size;
     while (token.rstrip && starts_with(text.substr(end), unicode::kSpace))
-      end += utf8::length(text[end]);
+      end += utf8::sequence_length(text[end]);
     if (done < begin) sections.push_back({{done, begin}, -1});
     sections.push_back({{begin, end}, found->id});
     done = end;
@@ -115,7 +116,7 @@ void AddedTokens::split(std::string_view text, bool normalized,
 
 // The text is split into parts that are searched for normalized tokens one by one; a split is
 // allowed only where no normalized token can span it.
-bool AddedTokens::allows_cuts() const {
+bool AddedTokens::allows_normalized_cuts() const {
   return std::none_of(by_id_.begin(), by_id_.end(), [](const auto& entry) {
     const auto& [token, shown] = entry.second;
     return token.normalized &&
@@ -144,17 +145,18 @@ std::size_t AddedTokens::count_outside(const Vocabulary& vocabulary) const {
 Encoder::Encoder(Parts parts) : parts_(std::move(parts)) {
   const auto& normalizer = parts_.normalizer;
   keeps_alignment_ = normalizer && parts_.pre_tokenizer.needs_alignment();
-  if (!parts_.added_tokens.allows_cuts()) return;
-  const SpaceForm space = normalizer ? normalizer->space_form : SpaceForm::as_space;
-  const CutBehavior at_cut = parts_.pre_tokenizer.at_cut(space);
-  if (space == SpaceForm::uncertain || at_cut == CutBehavior::uncertain) return;
+  if (!parts_.added_tokens.allows_normalized_cuts()) return;
+  const SpaceRepresentation space =
+      normalizer ? normalizer->space_form : SpaceRepresentation::as_space;
+  const CutBehavior at_cut = parts_.pre_tokenizer.cut_behavior(space);
+  if (space == SpaceRepresentation::uncertain || at_cut == CutBehavior::uncertain) return;
   space_form_ = space;
   cut_by_model_ = at_cut == CutBehavior::local;
   cut_after_ideograph_ = parts_.pre_tokenizer.breaks_after_ideograph() &&
                          (!normalizer || normalizer->allows_cut_after_ideograph);
 }
 
-void Encoder::encode(std::string_view document, Span piece, bool with_sources, Workspace& work,
+void Encoder::encode(std::string_view document, ByteRange piece, bool with_sources, Workspace& work,
                      Tokens& tokens) const {
   const std::string_view text = document.substr(piece.begin, piece.end - piece.begin);
   if (const auto at = find_invalid_utf8(text); at != std::string_view::npos)
@@ -163,7 +165,7 @@ void Encoder::encode(std::string_view document, Span piece, bool with_sources, W
   work.sections.clear();
   parts_.added_tokens.split(text, false, work.sections);
   for (const auto& [range, id] : work.sections) {
-    const Span section{piece.begin + range.begin, piece.begin + range.end};
+    const ByteRange section{piece.begin + range.begin, piece.begin + range.end};
     if (id < 0) {
       const bool begins = range.begin > 0 || piece.begin == 0;
       const bool ends = range.end < text.size() || piece.end == document.size();
@@ -174,7 +176,7 @@ void Encoder::encode(std::string_view document, Span piece, bool with_sources, W
   }
 }
 
-void Encoder::add_token(const EncodeJob& job, std::int32_t id, Span source,
+void Encoder::add_token(const EncodeJob& job, std::int32_t id, ByteRange source,
                         std::string_view string) {
   job.tokens.ids.push_back(id);
   if (!job.with_sources) return;
@@ -182,7 +184,7 @@ void Encoder::add_token(const EncodeJob& job, std::int32_t id, Span source,
   job.tokens.strings.emplace_back(string);
 }
 
-void Encoder::encode_section(const EncodeJob& job, Span section, SectionEnds ends) const {
+void Encoder::encode_section(const EncodeJob& job, ByteRange section, SectionEnds ends) const {
   AlignedText text(job.document.substr(section.begin, section.end - section.begin), section.begin,
                    job.with_sources || keeps_alignment_);
   if (parts_.normalizer) parts_.normalizer->apply(text, ends);
@@ -194,12 +196,12 @@ void Encoder::encode_section(const EncodeJob& job, Span section, SectionEnds end
       encode_normalized(job, text, range, ends.begins || range.begin > 0);
       continue;
     }
-    add_token(job, id, job.with_sources ? text.source(range) : Span{},
+    add_token(job, id, job.with_sources ? text.source(range) : ByteRange{},
               text.text().substr(range.begin, range.end - range.begin));
   }
 }
 
-void Encoder::encode_normalized(const EncodeJob& job, const AlignedText& text, Span range,
+void Encoder::encode_normalized(const EncodeJob& job, const AlignedText& text, ByteRange range,
                                 bool begins) const {
   Pieces& pieces = job.work.pieces;
   pieces.text.borrow(text, range);
@@ -207,29 +209,29 @@ void Encoder::encode_normalized(const EncodeJob& job, const AlignedText& text, S
   pieces.begins = begins;
   parts_.pre_tokenizer.apply(pieces);
   if (job.with_sources) {
-    for (const Span word : pieces.ranges) encode_word(job, word);
+    for (const ByteRange word : pieces.ranges) encode_word(job, word);
     return;
   }
   const std::string_view whole = pieces.text.text();
   const char* const end = whole.data() + whole.size();
-  for (const Span word : pieces.ranges)
+  for (const ByteRange word : pieces.ranges)
     parts_.model.encode({whole.substr(word.begin, word.end - word.begin), end}, job.work.model,
                         job.tokens.ids);
 }
 
-void Encoder::encode_word(const EncodeJob& job, Span word) const {
+void Encoder::encode_word(const EncodeJob& job, ByteRange word) const {
   const Pieces& pieces = job.work.pieces;
   const std::string_view text = pieces.text.text().substr(word.begin, word.end - word.begin);
   parts_.model.encode_symbols(text, job.work.model, job.work.symbols);
   // For every byte of the vocabulary's spelling, the byte of the text it encodes.
   std::vector<std::uint32_t> places;
   for (std::uint32_t i = 0; i < text.size(); ++i) {
-    const bool mapped = parts_.pre_tokenizer.gives_bytes();
+    const bool mapped = parts_.pre_tokenizer.maps_bytes();
     places.insert(places.end(), mapped ? size_in_byte_alphabet(text[i]) : 1, word.begin + i);
   }
   std::uint32_t at = 0;
   for (const auto& [id, size] : job.work.symbols) {
-    const Span inside{at, at + size};
+    const ByteRange inside{at, at + size};
     at += size;
     // Token sizes may add up to more than the size of the word if a subword prefix was encoded by
     // byte fallback.
@@ -251,11 +253,11 @@ bool Encoder::is_space_cut(std::string_view document, std::size_t at) const {
     while (lead > 0 && utf8::is_continuation(left[lead])) --lead;
     const std::string_view character = left.substr(lead);
     if (find_invalid_utf8(character) != std::string_view::npos) return false;
-    if (unicode::has(utf8::decode(character.data()).code, unicode::kSpace)) return false;
+    if (unicode::has_property(utf8::decode(character.data()).code, unicode::kSpace)) return false;
   }
   if (!cut_by_model_) return true;
   return parts_.model.never_joins(
-      left, space_form_ == SpaceForm::as_mark ? unicode::kSpaceMarkUtf8 : " ");
+      left, space_form_ == SpaceRepresentation::as_mark ? unicode::kSpaceMarkUtf8 : " ");
 }
 
 bool Encoder::is_cut(std::string_view document, std::size_t at) const {
@@ -276,14 +278,14 @@ bool Encoder::is_cut(std::string_view document, std::size_t at) const {
 }
 
 std::size_t Encoder::next_cut(std::string_view document, std::size_t from) const {
-  if (space_form_ == SpaceForm::uncertain) return document.size();
+  if (space_form_ == SpaceRepresentation::uncertain) return document.size();
   for (std::size_t at = std::max<std::size_t>(from, 1); at < document.size(); ++at)
     if (is_cut(document, at)) return at;
   return document.size();
 }
 
 std::size_t Encoder::previous_cut(std::string_view document, std::size_t from) const {
-  if (space_form_ == SpaceForm::uncertain) return 0;
+  if (space_form_ == SpaceRepresentation::uncertain) return 0;
   for (std::size_t at = std::min(from, document.size() - 1); at > 0; --at)
     if (is_cut(document, at)) return at;
   return 0;

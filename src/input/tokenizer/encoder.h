@@ -38,13 +38,13 @@ class WordCache {
     Key(std::string_view word, const char* readable_end, bool part) {
       if (readable_end - word.data() >= 32) {
         std::memcpy(words.data(), word.data(), 32);
-        for (std::size_t i = 0; i < 4; ++i) words[i] &= mask(word.size(), 8 * i);
+        for (std::size_t i = 0; i < 4; ++i) words[i] &= byte_mask(word.size(), 8 * i);
       } else {
         std::memcpy(words.data(), word.data(), word.size());
       }
       words[3] |= std::uint64_t{word.size() | (part ? 0x80u : 0u)} << 56;
     }
-    static std::uint64_t mask(std::size_t size, std::size_t before) {
+    static std::uint64_t byte_mask(std::size_t size, std::size_t before) {
       if (size <= before) return 0;
       return size >= before + 8 ? ~std::uint64_t{0} : ~(~std::uint64_t{0} << 8 * (size - before));
     }
@@ -123,7 +123,7 @@ class BpeModel {
   bool is_boundary(const char* at) const;
   void collect_joined_bytes();
   void collect_initial_ids();
-  std::uint32_t spelled_size(std::string_view text) const;
+  std::uint32_t size_in_vocabulary(std::string_view text) const;
 
   BpeFile file_;
   bool bytes_ = false;
@@ -139,7 +139,7 @@ class BpeModel {
 
 // A section of text: an added token (id >= 0) or ordinary text (id -1).
 struct TokenRange {
-  Span range;
+  ByteRange range;
   std::int32_t id;
 };
 
@@ -150,7 +150,7 @@ class TokenTrie {
 
   std::optional<TokenRange> next(std::string_view text, std::size_t from) const;
   // Returns true if an occurrence of any string touches or contains position `at`.
-  bool touches(std::string_view text, std::size_t at) const;
+  bool has_occurrence_at(std::string_view text, std::size_t at) const;
   bool empty() const { return longest_ == 0; }
 
  private:
@@ -170,8 +170,10 @@ class AddedTokens {
   void split(std::string_view text, bool normalized, std::vector<TokenRange>& sections) const;
 
   // Returns true if no raw added token can span a cut before position `at`.
-  bool allows_cut(std::string_view text, std::size_t at) const { return !raw_.touches(text, at); }
-  bool allows_cuts() const;
+  bool allows_cut(std::string_view text, std::size_t at) const {
+    return !raw_.has_occurrence_at(text, at);
+  }
+  bool allows_normalized_cuts() const;
 
   // Returns the token's string as the decoder uses it.
   std::optional<std::string_view> token(std::int32_t id) const;
@@ -210,13 +212,13 @@ class Encoder {
 
   struct Tokens {
     std::vector<std::int32_t> ids;
-    std::vector<Span> sources;         // byte ranges in the document; only if requested
+    std::vector<ByteRange> sources;    // byte ranges in the document; only if requested
     std::vector<std::string> strings;  // token strings; only together with sources
   };
 
   // Appends the tokens of document[piece]. The piece must start and end at a cut or at an end of
   // the document. Throws a bad-input error if the piece is not valid UTF-8.
-  void encode(std::string_view document, Span piece, bool with_sources, Workspace& work,
+  void encode(std::string_view document, ByteRange piece, bool with_sources, Workspace& work,
               Tokens& tokens) const;
 
   // Returns the first cut at or after `from`, or the size of the document if there is none.
@@ -235,18 +237,18 @@ class Encoder {
     Tokens& tokens;
   };
   // Appends an added token. `string` is its text in the document or after normalization.
-  static void add_token(const EncodeJob& job, std::int32_t id, Span source,
+  static void add_token(const EncodeJob& job, std::int32_t id, ByteRange source,
                         std::string_view string);
-  void encode_section(const EncodeJob& job, Span section, SectionEnds ends) const;
-  void encode_normalized(const EncodeJob& job, const AlignedText& text, Span range,
+  void encode_section(const EncodeJob& job, ByteRange section, SectionEnds ends) const;
+  void encode_normalized(const EncodeJob& job, const AlignedText& text, ByteRange range,
                          bool begins) const;
-  void encode_word(const EncodeJob& job, Span word) const;
+  void encode_word(const EncodeJob& job, ByteRange word) const;
   bool is_cut(std::string_view document, std::size_t at) const;
   bool is_space_cut(std::string_view document, std::size_t at) const;
 
   Parts parts_;
   bool keeps_alignment_ = false;  // track alignment even if sources are not requested
-  SpaceForm space_form_ = SpaceForm::uncertain;
+  SpaceRepresentation space_form_ = SpaceRepresentation::uncertain;
   bool cut_by_model_ = false;  // a cut also requires BpeModel::never_joins()
   bool cut_after_ideograph_ = false;
 };

@@ -17,8 +17,8 @@ std::size_t most_bytes(std::size_t size) {
 
 void lowercase(AlignedText& text, SectionEnds) {
   AlignedText::Rewrite rewrite(text);
-  while (rewrite.position() < rewrite.old().size()) {
-    const auto [code, size] = utf8::decode(rewrite.old().data() + rewrite.position());
+  while (rewrite.position() < rewrite.old_text().size()) {
+    const auto [code, size] = utf8::decode(rewrite.old_text().data() + rewrite.position());
     const auto lower = unicode::lowercase(code);
     if (lower.empty()) rewrite.keep(size);
     for (std::size_t i = 0; i < lower.size(); ++i) rewrite.put(lower[i], i == 0 ? size : 0);
@@ -32,12 +32,12 @@ void strip(AlignedText& text, bool left, bool right) {
   std::size_t begin = 0, end = old.size();
   while (left && begin < end) {
     const auto [code, size] = utf8::decode(old.data() + begin);
-    if (!unicode::has(code, unicode::kSpace)) break;
+    if (!unicode::has_property(code, unicode::kSpace)) break;
     begin += size;
   }
   while (right && end > begin) {
     const auto [code, size] = utf8::decode_last(old.data() + end);
-    if (!unicode::has(code, unicode::kSpace)) break;
+    if (!unicode::has_property(code, unicode::kSpace)) break;
     end -= size;
   }
   if (begin == 0 && end == old.size()) return;
@@ -66,21 +66,22 @@ void replace(AlignedText& text, const Pattern& pattern, const std::string& conte
   rewrite.finish();
 }
 
-// Returns SpaceForm::uncertain except for two kinds of replacement: a space by U+2581, or one
-// character by other characters, where neither side contains white space or U+2581.
-SpaceForm space_form_of_replace(const std::string& literal, const std::string& content) {
+// Returns SpaceRepresentation::uncertain except for two kinds of replacement: a space by U+2581, or
+// one character by other characters, where neither side contains white space or U+2581.
+SpaceRepresentation space_form_of_replace(const std::string& literal, const std::string& content) {
   if (literal == " ")
-    return content == unicode::kSpaceMarkUtf8 ? SpaceForm::as_mark : SpaceForm::uncertain;
+    return content == unicode::kSpaceMarkUtf8 ? SpaceRepresentation::as_mark
+                                              : SpaceRepresentation::uncertain;
   const auto harmless = [&](const std::string& text) {
     for (std::size_t at = 0; at < text.size();) {
       const auto [code, size] = utf8::decode(text.data() + at);
-      if (code == unicode::kSpaceMark || unicode::has(code, unicode::kSpace)) return false;
+      if (code == unicode::kSpaceMark || unicode::has_property(code, unicode::kSpace)) return false;
       at += size;
     }
     return !text.empty();
   };
   const bool plain = harmless(literal) && harmless(content) && utf8::count_characters(literal) == 1;
-  return plain ? SpaceForm::as_space : SpaceForm::uncertain;
+  return plain ? SpaceRepresentation::as_space : SpaceRepresentation::uncertain;
 }
 
 void prepend(AlignedText& text, const std::string& prefix) {
@@ -103,14 +104,14 @@ AlignedText::AlignedText(std::string_view text, std::uint32_t offset, bool align
   if (!aligned) return;
   spans_.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
-    const std::uint32_t size = utf8::length(text[at]);
+    const std::uint32_t size = utf8::sequence_length(text[at]);
     const auto begin = offset + static_cast<std::uint32_t>(at);
-    spans_.insert(spans_.end(), size, Span{begin, begin + size});
+    spans_.insert(spans_.end(), size, ByteRange{begin, begin + size});
     at += size;
   }
 }
 
-void AlignedText::borrow(const AlignedText& whole, Span range) {
+void AlignedText::borrow(const AlignedText& whole, ByteRange range) {
   text_ = whole.text_.substr(range.begin, range.end - range.begin);
   offset_ = whole.offset_ + range.begin;
   most_ = most_bytes(text_.size());
@@ -137,9 +138,9 @@ void AlignedText::Rewrite::put(char32_t code, std::size_t consumed) {
   const std::size_t before = text_.size();
   utf8::append_code_point(text_, code);
   if (target_.aligned_) {
-    const Span source = consumed > 0 ? target_.spans_[at_]
-                        : at_ > 0    ? target_.spans_[at_ - 1]
-                                     : Span{};
+    const ByteRange source = consumed > 0 ? target_.spans_[at_]
+                             : at_ > 0    ? target_.spans_[at_ - 1]
+                                          : ByteRange{};
     spans_.insert(spans_.end(), text_.size() - before, source);
   }
   at_ += consumed;
@@ -203,12 +204,13 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
   if (type == "Sequence") {
     spec.allow({"normalizers"});
     std::vector<Normalizer> parts;
-    SpaceForm space_form = SpaceForm::as_space;
+    SpaceRepresentation space_form = SpaceRepresentation::as_space;
     for (const Json& part_json : spec.list("normalizers")) {
       const auto part = make_normalizer(part_json, where);
       if (!part) continue;
       parts.push_back(*part);
-      if (space_form != SpaceForm::uncertain && part->space_form != SpaceForm::as_space)
+      if (space_form != SpaceRepresentation::uncertain &&
+          part->space_form != SpaceRepresentation::as_space)
         space_form = part->space_form;
     }
     const auto apply = [parts](AlignedText& text, SectionEnds ends) {

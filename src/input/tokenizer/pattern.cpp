@@ -38,7 +38,7 @@ template <typename Family>
 class Scanner {
  public:
   explicit Scanner(std::string_view text)
-      : end_(text.data() + text.size()), properties_(unicode::properties()) {}
+      : end_(text.data() + text.size()), properties_(unicode::character_properties()) {}
 
   // Returns the end of the piece that starts at `at`, which must be before the end of the text.
   const char* piece(const char* at) const {
@@ -219,14 +219,14 @@ class MatchCollector {
 enum class CharacterKind { space, word, other };
 
 CharacterKind kind_at(std::string_view text, std::size_t at) {
-  const std::uint16_t flags = unicode::properties()[utf8::decode(text.data() + at).code];
+  const std::uint16_t flags = unicode::character_properties()[utf8::decode(text.data() + at).code];
   if (flags & unicode::kWord) return CharacterKind::word;
   return flags & unicode::kSpace ? CharacterKind::space : CharacterKind::other;
 }
 
 }  // namespace
 
-std::optional<Pattern> make_family_pattern(std::string_view expression) {
+std::optional<Pattern> make_builtin_pattern(std::string_view expression) {
   const auto pattern = [](auto* find) { return Pattern{find, true, true}; };
   if (expression == kGpt2Expression) return pattern(find_pieces<Gpt2>);
   if (expression == kLlama3Expression) return pattern(find_pieces<Llama3>);
@@ -249,7 +249,7 @@ Pattern make_string_pattern(std::string literal) {
 Pattern make_property_pattern(std::uint16_t flags) {
   const auto find = [flags](std::string_view text, std::vector<Match>& out) {
     MatchCollector matches(out);
-    const std::uint16_t* properties = unicode::properties();
+    const std::uint16_t* properties = unicode::character_properties();
     for (std::size_t at = 0; at < text.size();) {
       const auto [code, size] = utf8::decode(text.data() + at);
       if (properties[code] & flags) matches.add(at, at + size);
@@ -266,7 +266,8 @@ Pattern make_words_pattern() {
     for (std::size_t at = 0; at < text.size();) {
       const auto kind = kind_at(text, at);
       std::size_t end = at;
-      while (end < text.size() && kind_at(text, end) == kind) end += utf8::length(text[end]);
+      while (end < text.size() && kind_at(text, end) == kind)
+        end += utf8::sequence_length(text[end]);
       if (kind != CharacterKind::space) matches.add(at, end);
       at = end;
     }
@@ -276,7 +277,7 @@ Pattern make_words_pattern() {
 }
 
 Pattern make_regex_pattern(const std::string& expression, const std::string& where) {
-  if (auto family = make_family_pattern(expression)) return *family;
+  if (auto family = make_builtin_pattern(expression)) return *family;
   return make_pcre2_pattern(expression, where);
 }
 

@@ -86,7 +86,7 @@ std::string extend_class(const std::string& basis, std::uint16_t flag) {
   std::string inside = basis;
   constexpr char32_t kEnd = 0x110000;
   const auto lacks = [&](char32_t c) {
-    if ((c >= 0xD800 && c < 0xE000) || !unicode::has(c, flag)) return false;
+    if ((c >= 0xD800 && c < 0xE000) || !unicode::has_property(c, flag)) return false;
     return work.match(code.get(), utf8::encode_code_point(c), 0) < 0;
   };
   for (char32_t c = 0; c < kEnd; ++c) {
@@ -156,7 +156,7 @@ void find_matches(const pcre2_code* code, std::string_view text, const std::stri
       bad_input("{}: the pattern gave up at byte {} of a text: {}", where, from, message(found));
     const std::size_t begin = work.begin(), end = work.end();
     if (begin == end && any && last_end == end) {  // an empty match directly after another match
-      from = end + (end < text.size() ? utf8::length(text[end]) : 1);
+      from = end + (end < text.size() ? utf8::sequence_length(text[end]) : 1);
       continue;
     }
     if (last_end < begin) push(last_end, begin, false);

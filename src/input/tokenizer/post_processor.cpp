@@ -23,7 +23,7 @@ std::int32_t parse_id(const ComponentSpec& spec, const Json& json) {
 
 bool is_space(const char* at) {
   const char32_t code = utf8::decode(at).code;
-  return code == byte_to_character(' ') || unicode::has(code, unicode::kSpace);
+  return code == byte_to_character(' ') || unicode::has_property(code, unicode::kSpace);
 }
 
 // Excludes leading and trailing white space of each token from its offsets.
@@ -33,7 +33,7 @@ void trim(PostProcessor::Tokens& tokens, bool prefix_space) {
     auto& [begin, end] = tokens.offsets[i];
     std::int64_t leading = 0, trailing = 0;
     for (auto at = text.data(); at < text.data() + text.size() && is_space(at); ++leading)
-      at += utf8::length(*at);
+      at += utf8::sequence_length(*at);
     for (auto at = text.data() + text.size(); at > text.data(); ++trailing) {
       const auto size = utf8::decode_last(at).size;
       if (!is_space(at - size)) break;
@@ -231,7 +231,7 @@ std::vector<PostProcessor::Piece> PostProcessor::read_template(const ComponentSp
   return pieces;
 }
 
-std::int64_t PostProcessor::added() const {
+std::int64_t PostProcessor::added_token_count() const {
   std::int64_t count = 0;
   for (const Step& step : steps_)
     for (const Piece& piece : step.pieces) count += std::ssize(piece.ids);

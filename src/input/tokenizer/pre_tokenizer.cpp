@@ -21,7 +21,7 @@ struct SplitRule {
   bool by_character = false;  // the pattern matches single characters only
 };
 
-void merge_with_next(const std::vector<Match>& matches, std::vector<Span>& ranges) {
+void merge_with_next(const std::vector<Match>& matches, std::vector<ByteRange>& ranges) {
   const auto first = static_cast<std::ptrdiff_t>(ranges.size());
   bool following = false;
   for (auto at = matches.rbegin(); at != matches.rend(); ++at) {
@@ -36,7 +36,7 @@ void merge_with_next(const std::vector<Match>& matches, std::vector<Span>& range
 
 // Appends the ranges of one piece.
 void add_ranges(const std::vector<Match>& matches, Delimiters delimiters,
-                std::vector<Span>& ranges) {
+                std::vector<ByteRange>& ranges) {
   if (delimiters == Delimiters::merged_with_next) return merge_with_next(matches, ranges);
   const std::size_t first = ranges.size();
   bool previous = false;
@@ -56,10 +56,10 @@ void add_ranges(const std::vector<Match>& matches, Delimiters delimiters,
 void split_pieces(const Pattern& pattern, SplitRule rule, Pieces& pieces) {
   const std::string_view text = pieces.text.text();
   std::vector<Match> matches;
-  std::vector<Span> ranges;
+  std::vector<ByteRange> ranges;
   matches.reserve(text.size() / 4);
   ranges.reserve(text.size() / 4);
-  for (const Span piece : pieces.ranges) {
+  for (const ByteRange piece : pieces.ranges) {
     matches.clear();
     pattern.find(text.substr(piece.begin, piece.end - piece.begin), matches);
     for (Match& match : matches) {
@@ -69,7 +69,7 @@ void split_pieces(const Pattern& pattern, SplitRule rule, Pieces& pieces) {
     }
     add_ranges(matches, rule.delimiters, ranges);
   }
-  std::erase_if(ranges, [](const Span& range) { return range.begin == range.end; });
+  std::erase_if(ranges, [](const ByteRange& range) { return range.begin == range.end; });
   pieces.ranges = std::move(ranges);
 }
 
@@ -88,7 +88,7 @@ template <typename Change>
 void rewrite_pieces(Pieces& pieces, Change change) {
   AlignedText::Rewrite rewrite(pieces.text);
   std::uint32_t written = 0;
-  for (Span& piece : pieces.ranges) {
+  for (ByteRange& piece : pieces.ranges) {
     rewrite.drop(piece.begin - rewrite.position());
     change(rewrite, piece);
     piece = {written, static_cast<std::uint32_t>(rewrite.written())};
@@ -99,7 +99,7 @@ void rewrite_pieces(Pieces& pieces, Change change) {
 
 // Inserts `prefix` before the first character of the piece.
 void insert_before_piece(AlignedText::Rewrite& rewrite, char32_t prefix) {
-  const auto [first, size] = utf8::decode(rewrite.old().data() + rewrite.position());
+  const auto [first, size] = utf8::decode(rewrite.old_text().data() + rewrite.position());
   rewrite.put(prefix, size);
   rewrite.put(first, 0);
 }
@@ -107,7 +107,7 @@ void insert_before_piece(AlignedText::Rewrite& rewrite, char32_t prefix) {
 // Copies the text up to the next space and replaces that space by the mark.
 void replace_space(AlignedText::Rewrite& rewrite, std::size_t end, char32_t mark) {
   const std::size_t at = rewrite.position();
-  const std::size_t space = rewrite.old().substr(0, end).find(' ', at);
+  const std::size_t space = rewrite.old_text().substr(0, end).find(' ', at);
   if (space == std::string_view::npos) return rewrite.keep(end - at);
   rewrite.keep(space - at);
   rewrite.put(mark, 1);
@@ -125,14 +125,14 @@ PreTokenizerStage make_metaspace(const ComponentSpec& spec) {
     spec.fail("says add_prefix_space false and a prepend_scheme other than \"never\"");
   const bool split = spec.flag("split", true);
   const char32_t mark = utf8::decode(replacement.data()).code;
-  const auto wants_mark = [=](const Pieces& pieces, Span piece) {
+  const auto wants_mark = [=](const Pieces& pieces, ByteRange piece) {
     if (never || (piece.begin == 0 && !pieces.begins)) return false;
     if (only_first && !pieces.text.starts_document(piece.begin)) return false;
     const char32_t first = utf8::decode(pieces.text.text().data() + piece.begin).code;
     return first != U' ' && first != mark;
   };
   const auto apply = [=, pattern = make_string_pattern(replacement)](Pieces& pieces) {
-    rewrite_pieces(pieces, [&](AlignedText::Rewrite& rewrite, Span piece) {
+    rewrite_pieces(pieces, [&](AlignedText::Rewrite& rewrite, ByteRange piece) {
       if (wants_mark(pieces, piece)) insert_before_piece(rewrite, mark);
       while (rewrite.position() < piece.end) replace_space(rewrite, piece.end, mark);
     });
@@ -146,11 +146,11 @@ PreTokenizerStage make_metaspace(const ComponentSpec& spec) {
 }
 
 void add_prefix_spaces(Pieces& pieces) {
-  const auto wants_space = [&](Span piece) {
+  const auto wants_space = [&](ByteRange piece) {
     return pieces.text.text()[piece.begin] != ' ' && (piece.begin > 0 || pieces.begins);
   };
   if (std::none_of(pieces.ranges.begin(), pieces.ranges.end(), wants_space)) return;
-  rewrite_pieces(pieces, [&](AlignedText::Rewrite& rewrite, Span piece) {
+  rewrite_pieces(pieces, [&](AlignedText::Rewrite& rewrite, ByteRange piece) {
     if (wants_space(piece)) insert_before_piece(rewrite, U' ');
     rewrite.keep(piece.end - rewrite.position());
   });
@@ -158,10 +158,10 @@ void add_prefix_spaces(Pieces& pieces) {
 
 // Replaces every byte by its character in the byte-level alphabet.
 void map_bytes(Pieces& pieces) {
-  rewrite_pieces(pieces, [](AlignedText::Rewrite& rewrite, Span piece) {
+  rewrite_pieces(pieces, [](AlignedText::Rewrite& rewrite, ByteRange piece) {
     while (rewrite.position() < piece.end) {
-      const char* at = rewrite.old().data() + rewrite.position();
-      const std::uint32_t size = utf8::length(*at);
+      const char* at = rewrite.old_text().data() + rewrite.position();
+      const std::uint32_t size = utf8::sequence_length(*at);
       for (std::uint32_t i = 0; i < size; ++i)
         rewrite.put(byte_to_character(at[i]), i == 0 ? size : 0);
     }
@@ -174,7 +174,7 @@ PreTokenizerStage make_byte_level(const ComponentSpec& spec, bool last) {
   const bool prefix_space = spec.flag("add_prefix_space");
   PreTokenizerStage stage;
   if (spec.flag("use_regex", true))
-    stage = make_split_stage(*make_family_pattern(kGpt2Expression), {});
+    stage = make_split_stage(*make_builtin_pattern(kGpt2Expression), {});
   stage.apply = [=, split = stage.apply](Pieces& pieces) {
     if (prefix_space) add_prefix_spaces(pieces);
     if (split) split(pieces);
@@ -240,7 +240,7 @@ PreTokenizer::PreTokenizer(const Json& json, const std::string& where) {
   for (const Json* part : specs) {
     const ComponentSpec spec(*part, "pre_tokenizer", where);
     const bool last = part == specs.back();
-    gives_bytes_ = last && spec.type() == "ByteLevel";
+    maps_bytes_ = last && spec.type() == "ByteLevel";
     stages_.push_back(make_stage(spec, last));
   }
 }
@@ -249,9 +249,9 @@ bool PreTokenizer::needs_alignment() const {
   return std::ranges::any_of(stages_, &PreTokenizerStage::needs_alignment);
 }
 
-CutBehavior PreTokenizer::at_cut(SpaceForm space) const {
+CutBehavior PreTokenizer::cut_behavior(SpaceRepresentation space) const {
   for (const auto& stage : stages_) {
-    const CutBehavior one = space == SpaceForm::as_mark ? stage.at_mark : stage.at_space;
+    const CutBehavior one = space == SpaceRepresentation::as_mark ? stage.at_mark : stage.at_space;
     if (one != CutBehavior::local) return one;
   }
   return CutBehavior::local;

@@ -25,7 +25,7 @@ Encoder::Parts make_parts(TokenizerFile& file) {
   Encoder::Parts parts;
   parts.normalizer = make_normalizer(file.normalizer, file.path);
   parts.pre_tokenizer = PreTokenizer(file.pre_tokenizer, file.path);
-  parts.model = BpeModel(std::move(file.model), parts.pre_tokenizer.gives_bytes(), file.path);
+  parts.model = BpeModel(std::move(file.model), parts.pre_tokenizer.maps_bytes(), file.path);
   const auto add = [&](const AddedToken& token) {
     parts.added_tokens.add(token, parts.model.vocabulary(), parts.normalizer);
   };
@@ -75,7 +75,7 @@ void truncate(Encoder::Tokens& tokens, std::size_t count, bool keep_last) {
 // if a subword prefix was encoded by byte fallback; the results then match those of the Hugging
 // Face library.
 std::vector<TokenOffset> to_character_offsets(std::string_view text,
-                                              const std::vector<Span>& sources) {
+                                              const std::vector<ByteRange>& sources) {
   std::vector<std::int64_t> characters(text.size() + 1);
   std::int64_t count = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -83,7 +83,7 @@ std::vector<TokenOffset> to_character_offsets(std::string_view text,
     characters[i] = count - 1;
   }
   characters[text.size()] = count;
-  const auto to_offset = [&](Span source) -> TokenOffset {
+  const auto to_offset = [&](ByteRange source) -> TokenOffset {
     if (source.begin >= text.size()) return {source.begin, source.end};
     const std::int64_t begin = characters[source.begin];
     if (source.end > text.size()) return {begin, begin + 2};
@@ -133,7 +133,7 @@ struct Tokenizer::State {
   Encoding encode(std::string_view text, const EncodeOptions& options) {
     if (text.size() > std::numeric_limits<std::uint32_t>::max() / 4)
       bad_input("a text of {} bytes is too long; the limit is 1 GiB", text.size());
-    const std::int64_t added = options.add_special_tokens ? post_processor.added() : 0;
+    const std::int64_t added = options.add_special_tokens ? post_processor.added_token_count() : 0;
     if (options.max_length < 0 || (options.max_length > 0 && options.max_length < added))
       bad_input("max_length is {}, but the tokenizer adds {} special tokens to every text",
                 options.max_length, added);

@@ -16,16 +16,16 @@
 namespace qkscope {
 
 // A half-open range of bytes.
-struct Span {
+struct ByteRange {
   std::uint32_t begin = 0;
   std::uint32_t end = 0;
 
-  bool operator==(const Span&) const = default;
+  bool operator==(const ByteRange&) const = default;
 };
 
 // A range of text that either matched the pattern or lies between two matches.
 struct Match {
-  Span range;
+  ByteRange range;
   bool matched;
 };
 
@@ -53,11 +53,11 @@ inline constexpr const char* kTekkenExpression =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 // Returns a hand-written matcher for the expression of a known model family, else nullopt.
-std::optional<Pattern> make_family_pattern(std::string_view expression);
+std::optional<Pattern> make_builtin_pattern(std::string_view expression);
 // Compiles any expression with PCRE2. Throws a bad-input error in builds without PCRE2
 // (pcre2_absent.cpp). Error messages start with `where`.
 Pattern make_pcre2_pattern(const std::string& expression, const std::string& where);
-// Uses make_family_pattern() if possible, else make_pcre2_pattern().
+// Uses make_builtin_pattern() if possible, else make_pcre2_pattern().
 Pattern make_regex_pattern(const std::string& expression, const std::string& where);
 
 Pattern make_string_pattern(std::string literal);
@@ -81,13 +81,15 @@ class AlignedText {
   AlignedText& operator=(const AlignedText&) = delete;
 
   // Makes this text a view of a part of another text.
-  void borrow(const AlignedText& whole, Span range);
+  void borrow(const AlignedText& whole, ByteRange range);
 
   std::string_view text() const { return text_; }
   bool empty() const { return text_.empty(); }
 
   // Returns the bytes of the document that produced text()[range]. Requires alignment.
-  Span source(Span range) const { return {spans_[range.begin].begin, spans_[range.end - 1].end}; }
+  ByteRange source(ByteRange range) const {
+    return {spans_[range.begin].begin, spans_[range.end - 1].end};
+  }
 
   // Returns true if byte `at` is the first byte of the document. Without alignment, the result is
   // only valid while the text is unmodified.
@@ -108,7 +110,7 @@ class AlignedText {
     void drop(std::size_t size) { at_ += size; }
     std::size_t position() const { return at_; }          // read position in the old text
     std::size_t written() const { return text_.size(); }  // size of the new text in bytes
-    std::string_view old() const { return target_.text_; }
+    std::string_view old_text() const { return target_.text_; }
     void finish();
 
    private:
@@ -116,14 +118,14 @@ class AlignedText {
 
     AlignedText& target_;
     std::string text_;
-    std::vector<Span> spans_;
+    std::vector<ByteRange> spans_;
     std::size_t at_ = 0;
   };
 
  private:
   std::string_view text_;
   std::string storage_;
-  std::vector<Span> spans_;  // per byte: the source character in the document
+  std::vector<ByteRange> spans_;  // per byte: the source character in the document
   std::uint32_t offset_ = 0;
   std::size_t most_ = 0;  // size limit in bytes after rewriting
   bool aligned_ = false;
@@ -139,11 +141,11 @@ struct SectionEnds {
 // Effect of normalization on a cut before a space (U+0020) that follows a non-space character.
 // as_space: normalizing the two pieces separately gives the same text, and the second piece starts
 // with a space. as_mark: the same, but the space becomes U+2581. uncertain: no cut is allowed.
-enum class SpaceForm { as_space, as_mark, uncertain };
+enum class SpaceRepresentation { as_space, as_mark, uncertain };
 
 struct Normalizer {
   std::function<void(AlignedText& text, SectionEnds ends)> apply;
-  SpaceForm space_form = SpaceForm::as_space;
+  SpaceRepresentation space_form = SpaceRepresentation::as_space;
   // True if a section may also be cut between an ideograph and punctuation.
   bool allows_cut_after_ideograph = false;
 };
@@ -156,11 +158,11 @@ std::optional<Normalizer> make_normalizer(const Json& spec, const std::string& w
 // A section of text and its current pieces: non-empty ranges of the text.
 struct Pieces {
   AlignedText text;
-  std::vector<Span> ranges;
+  std::vector<ByteRange> ranges;
   bool begins = true;  // the text is the start of its section
 };
 
-// Behaviour of a stage at a cut before a space (see SpaceForm).
+// Behaviour of a stage at a cut before a space (see SpaceRepresentation).
 enum class CutBehavior {
   breaks,     // always places a piece boundary at the cut
   local,      // treats both sides independently but may leave them in one piece
@@ -169,8 +171,8 @@ enum class CutBehavior {
 
 struct PreTokenizerStage {
   std::function<void(Pieces& pieces)> apply;
-  CutBehavior at_space = CutBehavior::local;  // for SpaceForm::as_space
-  CutBehavior at_mark = CutBehavior::local;   // for SpaceForm::as_mark
+  CutBehavior at_space = CutBehavior::local;  // for SpaceRepresentation::as_space
+  CutBehavior at_mark = CutBehavior::local;   // for SpaceRepresentation::as_mark
   // True if the stage always separates an ideograph from following punctuation.
   bool breaks_after_ideograph = false;
   // True if the stage must know which piece starts the document, even after normalization.
@@ -187,16 +189,16 @@ class PreTokenizer {
   }
   // Returns true if the last stage is ByteLevel. Words are then raw bytes; BpeModel applies the
   // byte-level alphabet.
-  bool gives_bytes() const { return gives_bytes_; }
+  bool maps_bytes() const { return maps_bytes_; }
   bool needs_alignment() const;
-  CutBehavior at_cut(SpaceForm space) const;
+  CutBehavior cut_behavior(SpaceRepresentation space) const;
   bool breaks_after_ideograph() const {
     return !stages_.empty() && stages_.front().breaks_after_ideograph;
   }
 
  private:
   std::vector<PreTokenizerStage> stages_;
-  bool gives_bytes_ = false;
+  bool maps_bytes_ = false;
 };
 
 // ---- Post-processor: adds special tokens and trims offsets
@@ -212,7 +214,7 @@ class PostProcessor {
   static PostProcessor around(std::int32_t first, std::int32_t last);
 
   // Returns the number of special tokens added to a text.
-  std::int64_t added() const;
+  std::int64_t added_token_count() const;
 
   struct Tokens {
     std::vector<std::int32_t> ids;

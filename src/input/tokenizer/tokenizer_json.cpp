@@ -83,7 +83,7 @@ std::string_view JsonCursor::escaped_string(std::size_t begin) {
     }
     if (static_cast<unsigned char>(c) < 0x20) fail("a string holds a control character");
     if (c == '\\') {
-      escape();
+      read_escape();
     } else {
       buffer_.push_back(c);
     }
@@ -102,7 +102,7 @@ char32_t JsonCursor::hex4() {
 }
 
 // The cursor is at the backslash; on return it is at the last byte of the escape sequence.
-void JsonCursor::escape() {
+void JsonCursor::read_escape() {
   ++at_;
   if (at_ == text_.size()) fail("a string has no end");
   constexpr std::string_view kEscapes = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";

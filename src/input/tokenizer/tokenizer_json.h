@@ -45,7 +45,7 @@ class JsonCursor {
   void skip_white_space();
   void expect(char c);
   std::string_view escaped_string(std::size_t begin);
-  void escape();
+  void read_escape();
   char32_t hex4();
 
   std::string_view text_;

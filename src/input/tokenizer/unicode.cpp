@@ -170,7 +170,7 @@ class Normalization {
   Normalization(AlignedText& text, Form form) : rewrite_(text), form_(form) {}
 
   void run() {
-    const std::string_view old = rewrite_.old();
+    const std::string_view old = rewrite_.old_text();
     while (rewrite_.position() + pending_bytes_ < old.size()) {
       const std::size_t at = rewrite_.position() + pending_bytes_;
       if (parts_.empty()) {
@@ -280,7 +280,7 @@ class Normalization {
 
 }  // namespace
 
-const std::uint16_t* properties() {
+const std::uint16_t* character_properties() {
   const auto& table = fork_safe_static([] { return expand_runs<std::uint16_t>(kProperties); });
   return table.data();
 }

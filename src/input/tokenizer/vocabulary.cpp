@@ -19,7 +19,7 @@ void merge_short(const MergeTable& merges, std::vector<Symbol>& symbols,
     const auto best = std::min_element(ranks.begin(), ranks.begin() + count - 1);
     if (*best == kNone) break;
     const auto at = static_cast<std::size_t>(best - ranks.begin());
-    symbols[at] = {merges.into(*best), symbols[at].size + symbols[at + 1].size};
+    symbols[at] = {merges.merged_id(*best), symbols[at].size + symbols[at + 1].size};
     std::copy(symbols.begin() + at + 2, symbols.begin() + count, symbols.begin() + at + 1);
     std::copy(ranks.begin() + at + 1, ranks.begin() + count, ranks.begin() + at);
     --count;
@@ -60,7 +60,7 @@ void merge_long(const MergeTable& merges, std::vector<Symbol>& symbols, MergeScr
     const auto at = static_cast<std::uint32_t>(top);
     if (ranks[at] != static_cast<std::uint32_t>(top >> 32)) continue;
     const std::uint32_t right = next[at];
-    symbols[at] = {merges.into(ranks[at]), symbols[at].size + symbols[right].size};
+    symbols[at] = {merges.merged_id(ranks[at]), symbols[at].size + symbols[right].size};
     ranks[right] = kNone;
     next[at] = next[right];
     if (next[at] < count) previous[next[at]] = at;
@@ -86,7 +86,7 @@ std::size_t Vocabulary::slot(std::string_view token, std::uint32_t hash) const {
 }
 
 void Vocabulary::grow() {
-  slots_.assign(table_size(2 * entries_.size() + 8), 0);
+  slots_.assign(hash_table_size(2 * entries_.size() + 8), 0);
   const std::size_t mask = slots_.size() - 1;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     std::size_t at = entries_[i].hash & mask;
@@ -107,7 +107,7 @@ void Vocabulary::add(std::string_view token, std::int32_t id) {
   }
   const std::uint32_t entry = slots_[at] - 1;
   entries_[entry].id = id;
-  if (id >= end_id()) by_id_.resize(static_cast<std::size_t>(id) + 1, -1);
+  if (id >= id_limit()) by_id_.resize(static_cast<std::size_t>(id) + 1, -1);
   by_id_[static_cast<std::size_t>(id)] = static_cast<std::int32_t>(entry);
 }
 
@@ -118,7 +118,7 @@ std::int32_t Vocabulary::find(std::string_view token) const {
 }
 
 std::optional<std::string_view> Vocabulary::token(std::int32_t id) const {
-  if (id < 0 || id >= end_id()) return std::nullopt;
+  if (id < 0 || id >= id_limit()) return std::nullopt;
   const std::int32_t entry = by_id_[static_cast<std::size_t>(id)];
   if (entry < 0) return std::nullopt;
   return text(entries_[static_cast<std::size_t>(entry)]);

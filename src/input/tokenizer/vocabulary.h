@@ -34,7 +34,7 @@ inline std::uint64_t hash_string(std::string_view text) {
 }
 
 // Returns the smallest power of two that keeps a hash table of `count` entries at most half full.
-inline std::size_t table_size(std::size_t count) {
+inline std::size_t hash_table_size(std::size_t count) {
   std::size_t size = 16;
   while (size < 2 * count) size *= 2;
   return size;
@@ -52,7 +52,7 @@ class Vocabulary {
   // Returns the token with this id, or nullopt.
   std::optional<std::string_view> token(std::int32_t id) const;
   std::size_t size() const { return entries_.size(); }
-  std::int32_t end_id() const { return static_cast<std::int32_t>(by_id_.size()); }
+  std::int32_t id_limit() const { return static_cast<std::int32_t>(by_id_.size()); }
 
  private:
   struct Entry {
@@ -78,7 +78,7 @@ class MergeTable {
   static constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
   void reserve(std::size_t count) {
-    slots_.assign(table_size(count), Slot{});
+    slots_.assign(hash_table_size(count), Slot{});
     into_.reserve(count);
   }
   // Merges must be added in order of rank. A duplicate pair keeps its last rank.
@@ -92,7 +92,7 @@ class MergeTable {
   std::uint32_t rank(std::int32_t left, std::int32_t right) const {
     return slots_[find(left, right)].rank;
   }
-  std::int32_t into(std::uint32_t rank) const { return into_[rank]; }
+  std::int32_t merged_id(std::uint32_t rank) const { return into_[rank]; }
 
  private:
   struct Slot {

@@ -157,23 +157,23 @@ SlurmOptions read_slurm(YamlSection section) {
   for (const auto& number : kSlurmNumbers) {
     const auto found = section.integer(number.key, number.least);
     if (found && *found > number.most)
-      section.expected(number.key, fmt::format("at most {}", number.most));
+      section.throw_expected(number.key, fmt::format("at most {}", number.most));
     if (found) options.*number.value = *found;
   }
   for (const auto& text : kSlurmTexts) {
     const auto found = section.text(text.key);
-    if (found && !text.valid(*found)) section.expected(text.key, text.expected);
+    if (found && !text.valid(*found)) section.throw_expected(text.key, text.expected);
     if (found) options.*text.value = *found;
   }
   const auto lines = section.node("environment");
   if (!lines.IsNull() && !lines.IsSequence())
-    section.expected("environment", "a list of lines of shell");
+    section.throw_expected("environment", "a list of lines of shell");
   for (const auto& line : lines) {
     if (!line.IsScalar() || !is_single_line(line.Scalar()))
-      section.expected("environment", "one line of shell");
+      section.throw_expected("environment", "one line of shell");
     options.environment.push_back(line.Scalar());
   }
-  section.finish();
+  section.reject_unknown_keys();
   return options;
 }
 

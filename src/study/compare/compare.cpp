@@ -64,7 +64,7 @@ std::string known_subject(const std::string& name, const Names& subjects, const 
             near.empty() ? "" : fmt::format("; did you mean {}?", near), join_some(subjects));
 }
 
-std::vector<Match> match_by_order(const PublishedSet& set, const std::vector<RunFolder>& runs) {
+std::vector<Match> match_by_order(const PublishedNumbers& set, const std::vector<RunFolder>& runs) {
   const auto subjects = set.subjects();
   if (runs.size() != subjects.size())
     bad_input(
@@ -80,7 +80,7 @@ std::vector<Match> match_by_order(const PublishedSet& set, const std::vector<Run
   return matches;
 }
 
-std::vector<Match> match_runs(const PublishedSet& set, const std::vector<RunFolder>& runs,
+std::vector<Match> match_runs(const PublishedNumbers& set, const std::vector<RunFolder>& runs,
                               const CompareOptions& options) {
   if (set.pooled && options.as.empty())
     bad_input(
@@ -131,7 +131,7 @@ void add_published(Table& table, const PublishedNumber& number, Match& match) {
 }
 
 // Rows are ordered by quantity as in the file, then by checkpoint.
-Table compare_numbers(const PublishedSet& set, std::vector<Match> matches, bool every_source) {
+Table compare_numbers(const PublishedNumbers& set, std::vector<Match> matches, bool every_source) {
   Names quantities;
   std::map<std::pair<std::string, std::string>, std::vector<const PublishedNumber*>> numbers;
   for (const auto& number : set.numbers) {
@@ -153,7 +153,7 @@ Table compare_numbers(const PublishedSet& set, std::vector<Match> matches, bool 
 }
 
 // Throws a bad-input error if no number could be compared.
-void refuse_empty(const Table& table, const PublishedSet& set) {
+void refuse_empty(const Table& table, const PublishedNumbers& set) {
   const auto& ours = table.find("ours")->reals;
   if (std::ranges::any_of(ours, [](double value) { return !std::isnan(value); })) return;
   const auto& notes = table.find("note")->texts;
@@ -206,7 +206,7 @@ void warn_about_options(Pair& pair) {
 
 Table compare_with_published(const std::string& results, const CompareOptions& options) {
   return translate_exceptions([&] {
-    const auto set = read_published(options.published);
+    const auto set = read_published_numbers(options.published);
     const auto runs = finished_runs(results, options.only);
     auto table = compare_numbers(set, match_runs(set, runs, options), options.every_source);
     refuse_empty(table, set);

@@ -223,7 +223,7 @@ Table pooled_table(const std::vector<PooledHead>& heads) {
         if (values.empty()) continue;
         const auto [least, most] = std::ranges::minmax(values);
         table.add({model, std::string(layers), quantity, std::ssize(values), mean_of(values),
-                   quantile_of(values, 0.5), deviation_of(values), least, most});
+                   quantile_of(values, 0.5), standard_deviation_of(values), least, most});
       }
     }
   return table;
@@ -315,7 +315,7 @@ Table score_table(const std::vector<RunFolder>& folders, const PoolOptions& opti
 
 }  // namespace
 
-std::vector<Score> read_scores(const std::string& file, const std::string& by) {
+std::vector<BenchmarkScore> read_scores(const std::string& file, const std::string& by) {
   const auto header = read_csv_header(file);
   const auto has = [&](const std::string& name) { return std::ranges::count(header, name) > 0; };
   if (!has(by))
@@ -325,11 +325,11 @@ std::vector<Score> read_scores(const std::string& file, const std::string& by) {
   for (const auto& name : header) columns.push_back({name, Table::Type::text});
   const Table table = read_csv_table(file, columns);
   const auto& models = table.find(by)->texts;
-  std::vector<Score> scores;  // in the order of the file
+  std::vector<BenchmarkScore> scores;  // in the order of the file
   const auto add = [&](const std::string& name, std::size_t row, const std::string& field) {
     const double value = parse_number(field);
     if (models[row].empty() || std::isnan(value)) return;
-    auto found = std::ranges::find(scores, name, &Score::name);
+    auto found = std::ranges::find(scores, name, &BenchmarkScore::name);
     if (found == scores.end()) found = scores.insert(scores.end(), {name, {}});
     if (!found->models.emplace(models[row], value).second)
       bad_input("{}: row {}: {} of {} is there twice", file, row + 2, name, models[row]);

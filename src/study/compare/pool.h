@@ -7,13 +7,13 @@
 
 namespace qkscope {
 
-struct Score {
+struct BenchmarkScore {
   std::string name;                      // "LongBench-Pro / non-thinking / all / Overall"
   std::map<std::string, double> models;  // score by label
 };
 
 // Reads a CSV file of scores: long format (columns metric and value) or one column per score. The
 // column `by` holds the labels of the models.
-std::vector<Score> read_scores(const std::string& file, const std::string& by);
+std::vector<BenchmarkScore> read_scores(const std::string& file, const std::string& by);
 
 }  // namespace qkscope

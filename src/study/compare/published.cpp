@@ -130,7 +130,7 @@ PublishedNumber read_common_fields(const PublishedRows& rows, std::size_t row) {
 
 // Reads files with one quantity per row: smollm3.csv, models.csv, pooled.csv.
 void read_quantities(const PublishedRows& rows, const std::string& subject,
-                     const std::string& quantity, PublishedSet& set) {
+                     const std::string& quantity, PublishedNumbers& set) {
   for (std::size_t row = 0; row < rows.count(); ++row) {
     auto number = read_common_fields(rows, row);
     number.subject = rows.required_text(row, subject);
@@ -197,7 +197,7 @@ PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
 }
 
 // Reads PCA components of single heads: small_models.csv.
-void read_components(const PublishedRows& rows, PublishedSet& set) {
+void read_components(const PublishedRows& rows, PublishedNumbers& set) {
   for (std::size_t row = 0; row < rows.count(); ++row) {
     PublishedNumber number;
     number.form = PublishedNumber::Form::components;
@@ -223,7 +223,7 @@ void read_components(const PublishedRows& rows, PublishedSet& set) {
 }
 
 // Throws a bad-input error if a source gives the same number twice.
-void refuse_repetitions(const PublishedSet& set) {
+void refuse_repetitions(const PublishedNumbers& set) {
   std::set<std::tuple<std::string, std::string, std::string, std::string>> seen;
   for (const auto& number : set.numbers)
     if (!seen.emplace(number.subject, number.quantity, number.source, number.text).second)
@@ -233,16 +233,16 @@ void refuse_repetitions(const PublishedSet& set) {
 
 }  // namespace
 
-std::vector<std::string> PublishedSet::subjects() const {
+std::vector<std::string> PublishedNumbers::subjects() const {
   std::vector<std::string> names;
   for (const auto& number : numbers)
     if (std::ranges::find(names, number.subject) == names.end()) names.push_back(number.subject);
   return names;
 }
 
-PublishedSet read_published(const std::string& name) {
+PublishedNumbers read_published_numbers(const std::string& name) {
   const PublishedRows rows(find_published_file(name));
-  PublishedSet set;
+  PublishedNumbers set;
   set.file = rows.file();
   const auto quantity = rows.first_of({"quantity", "measure"});
   const auto subject = rows.first_of({"checkpoint", "model", "subject"});

@@ -46,7 +46,7 @@ struct PublishedNumber {
   std::int64_t index = 0;
 };
 
-struct PublishedSet {
+struct PublishedNumbers {
   std::string file;
   bool pooled = false;  // numbers over several runs; subjects are scopes ("11 models, 3239 heads")
   std::vector<PublishedNumber> numbers;  // in file order
@@ -58,7 +58,7 @@ struct PublishedSet {
 // that has it) or the path of a CSV file (ends in .csv or contains a slash).
 // share/published/README.md describes the columns. Throws a bad-input error for an unknown name,
 // with the known names, and for a bad row, with file and row.
-PublishedSet read_published(const std::string& name);
+PublishedNumbers read_published_numbers(const std::string& name);
 
 // Returns the rounding error of a number as a paper prints it: half a unit of the last printed
 // digit, in the unit of `value`. Examples: 0.0005 for "0.585", 0.005 for "34%" (value 0.34),

@@ -121,11 +121,11 @@ MeasuredValue evaluate_on_heads(const Quantity& quantity, const std::string& own
   const auto kind = quantity.statistic.kind;
   auto heads = run.heads(column);
   if (!heads)
-    return unavailable(
+    return unavailable_value(
         fmt::format("the results have no {} in a table {}", column.column, column.table));
   if (layer) std::erase_if(*heads, [&](const HeadValue& head) { return head.layer != *layer; });
   const auto [description, value] = compute_statistic(*heads, quantity.statistic);
-  if (std::isnan(value)) return unavailable("no head of ours has this number");
+  if (std::isnan(value)) return unavailable_value("no head of ours has this number");
   MeasuredValue ours{.value = value, .column = description + column.describe()};
   if (layer) {
     ours.column += fmt::format(", layer {}", *layer);
@@ -148,13 +148,13 @@ MeasuredValue evaluate_on_heads(const Quantity& quantity, const std::string& own
 MeasuredValue evaluate_column_of_head(std::int64_t layer, std::int64_t head,
                                       const HeadColumn& column, RunTables& run) {
   const auto heads = run.heads(column);
-  if (!heads) return unavailable(fmt::format("the results have no {}", column.describe()));
+  if (!heads) return unavailable_value(fmt::format("the results have no {}", column.describe()));
   for (const auto& found : *heads)
     if (found.layer == layer && found.head == head)
       return {.value = found.value,
               .column = fmt::format("{} of layer {} head {}", column.describe(), layer, head),
               .sign_arbitrary = column.absolute};
-  return unavailable(fmt::format("layer {} head {} was not analysed", layer, head));
+  return unavailable_value(fmt::format("layer {} head {} was not analysed", layer, head));
 }
 
 // Evaluates a quantity of a single head, for example "head_L05H13_pc0_r_q"; nullopt for any other
@@ -176,7 +176,7 @@ std::optional<MeasuredValue> evaluate_head(const std::string& name, RunTables& r
   }
   if (int pair = 0; std::sscanf(what.c_str(), "complement_pair_%d", &pair) == 1)
     return evaluate_complement_share(run, layer, head, pair);
-  return unavailable("not computed by qkscope");
+  return unavailable_value("not computed by qkscope");
 }
 
 // Converts a published quantity that is a mean over profile bins, such as "ap_drop", to a number of
@@ -218,16 +218,19 @@ MeasuredValue evaluate_by_name(const PublishedNumber& published, RunTables& run)
   if (const auto profile = as_profile(published, run)) return evaluate_profile(*profile, run);
   if (const auto quantity = parse_quantity(name, run)) {
     if (!quantity->column.equals.empty() && has_other_thresholds(run))
-      return unavailable("our classes have other thresholds than the published ones, 0.7 and 0.3");
+      return unavailable_value(
+          "our classes have other thresholds than the published ones, 0.7 and 0.3");
     return evaluate_on_heads(*quantity, name, run);
   }
-  if (published.kind == "setting") return unavailable("a setting of the study, nothing measured");
+  if (published.kind == "setting")
+    return unavailable_value("a setting of the study, nothing measured");
   std::vector<std::string> names;
   if (published.kind.empty())  // a user's file may contain a typo
     for (const auto& column : named_columns()) names.push_back(column.quantity);
   const auto near = nearest(name, names);
-  return unavailable(near.empty() ? "not computed by qkscope"
-                                  : fmt::format("not computed by qkscope; is {} meant?", near));
+  return unavailable_value(near.empty()
+                               ? "not computed by qkscope"
+                               : fmt::format("not computed by qkscope; is {} meant?", near));
 }
 
 }  // namespace
@@ -269,13 +272,14 @@ const std::vector<HeadColumn>& named_columns() {
   return columns;
 }
 
-MeasuredValue unavailable(std::string why) {
+MeasuredValue unavailable_value(std::string why) {
   return {.missing = std::move(why)};
 }
 
 MeasuredValue evaluate_published(const PublishedNumber& published, RunTables& run) {
   if (std::isnan(published.value) && published.kind != "setting")
-    return unavailable(fmt::format("no number was printed but {}", in_quotes(published.text)));
+    return unavailable_value(
+        fmt::format("no number was printed but {}", in_quotes(published.text)));
   return published.form == PublishedNumber::Form::quantity ? evaluate_by_name(published, run)
                                                            : evaluate_table_value(published, run);
 }
@@ -283,7 +287,7 @@ MeasuredValue evaluate_published(const PublishedNumber& published, RunTables& ru
 MeasuredValue evaluate_quantity(const std::string& quantity, RunTables& run) {
   const auto parsed = parse_quantity(quantity, run);
   return parsed ? evaluate_on_heads(*parsed, quantity, run)
-                : unavailable("not computed by qkscope");
+                : unavailable_value("not computed by qkscope");
 }
 
 std::vector<std::string> compared_quantities() {

@@ -24,7 +24,7 @@ struct MeasuredValue {
 };
 
 // Returns an unavailable value with the given reason.
-MeasuredValue unavailable(std::string why);
+MeasuredValue unavailable_value(std::string why);
 
 // Computes our value of a published number from the tables of a run.
 MeasuredValue evaluate_published(const PublishedNumber& published, RunTables& run);

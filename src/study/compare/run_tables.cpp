@@ -212,7 +212,7 @@ StatisticResult compute_statistic(const std::vector<HeadValue>& heads, const Sta
     case Statistic::Kind::mean:
       return {"mean of ", mean_of(values)};
     case Statistic::Kind::deviation:
-      return {"standard deviation of ", deviation_of(values)};
+      return {"standard deviation of ", standard_deviation_of(values)};
     case Statistic::Kind::quantile:
       return {fmt::format("{:g} % quantile of ", 100 * at), quantile_of(values, at)};
     case Statistic::Kind::maximum:

@@ -37,7 +37,7 @@ ShardMap read_shards(const std::string& folder, const Json& effective) {
   if (parse_store_address(folder)) return found;  // runs in a store have no shards
   const DataRoot root(folder);
   for (const auto& shard : root.shards()) {
-    const auto part = root.part(shard);
+    const auto part = root.part_folder(shard);
     if (!Journal::has_entries(part)) continue;
     const Journal journal(part);
     if (!has_configuration(journal.manifest().identity, effective)) continue;
@@ -75,9 +75,9 @@ std::int64_t begun_shards(const SweepFolder& folder, const SweepRun& run) {
   return shards.empty() ? 0 : shards.begin()->second.count;
 }
 
-RunDataMaker::RunDataMaker(const SweepConfig& config, const SweepFolder& folder,
-                           const SweepOptions& options, std::vector<const SweepRun*> runs,
-                           bool quiet)
+RunDataProducer::RunDataProducer(const SweepConfig& config, const SweepFolder& folder,
+                                 const SweepOptions& options, std::vector<const SweepRun*> runs,
+                                 bool quiet)
     : config_(config),
       folder_(folder),
       options_(options),
@@ -85,15 +85,15 @@ RunDataMaker::RunDataMaker(const SweepConfig& config, const SweepFolder& folder,
       quiet_(quiet),
       released_(runs_.size()) {}
 
-RunReport::Outcome RunDataMaker::make_shard(std::size_t i) {
+RunReport::Outcome RunDataProducer::make_shard(std::size_t i) {
   const auto missing = missing_data(*runs_[i]);
   if (!missing.any()) return RunReport::Outcome::already_done;
   fetch_inputs(i);
-  return make(*runs_[i], missing, options_.texts) ? RunReport::Outcome::done
-                                                  : RunReport::Outcome::interrupted;
+  return make_missing(*runs_[i], missing, options_.texts) ? RunReport::Outcome::done
+                                                          : RunReport::Outcome::interrupted;
 }
 
-RunReport::Outcome RunDataMaker::make_all(std::size_t i) {
+RunReport::Outcome RunDataProducer::make_run_data(std::size_t i) {
   const auto& run = *runs_[i];
   if (options_.part == SweepPart::merge)
     for (const auto& folder : {folder_.capture(run.label), folder_.statistics(run.label)})
@@ -105,14 +105,14 @@ RunReport::Outcome RunDataMaker::make_all(std::size_t i) {
     const auto begun = begun_shards(folder_, run);
     const auto count = begun > 0 ? begun : options_.texts.count;
     if (count == 1) fetch_inputs(i);
-    if (!(count == 1 ? make(run, missing, {}) : make_in_shards(i, missing, count)))
+    if (!(count == 1 ? make_missing(run, missing, {}) : make_in_shards(i, missing, count)))
       return RunReport::Outcome::interrupted;
   }
-  release(i);
+  release_weights(i);
   return missing.any() ? RunReport::Outcome::done : RunReport::Outcome::already_done;
 }
 
-void RunDataMaker::release(std::size_t i) {
+void RunDataProducer::release_weights(std::size_t i) {
   const bool evict = options_.evict && options_.part == SweepPart::all;
   if (!evict || !runs_[i]->data.empty()) return;
   const std::lock_guard lock(mutex_);
@@ -124,14 +124,15 @@ void RunDataMaker::release(std::size_t i) {
   if (freed > 0) log::info("{}: {} of weights evicted", runs_[i]->label, format_bytes(freed));
 }
 
-RunDataMaker::Missing RunDataMaker::missing_data(const SweepRun& run) const {
+RunDataProducer::Missing RunDataProducer::missing_data(const SweepRun& run) const {
   return {.capture = !folder_.has_complete_capture(run),
           .statistics = !folder_.has_complete_statistics(run)};
 }
 
 // Computes the missing capture and statistics of a shard. A single device computes both in the same
 // forward passes. Returns false if stopped.
-bool RunDataMaker::make(const SweepRun& run, const Missing& missing, const Shard& texts) const {
+bool RunDataProducer::make_missing(const SweepRun& run, const Missing& missing,
+                                   const Shard& texts) const {
   const auto finished = [](const auto& result) {
     return result.outcome != CaptureResult::Outcome::interrupted;
   };
@@ -167,7 +168,7 @@ bool RunDataMaker::make(const SweepRun& run, const Missing& missing, const Shard
 
 // Completes unfinished shards, then merges all. Loads the model only if a shard is unfinished, so
 // a pure merge needs no GPU. Returns false if stopped.
-bool RunDataMaker::make_in_shards(std::size_t i, const Missing& missing, std::int64_t count) {
+bool RunDataProducer::make_in_shards(std::size_t i, const Missing& missing, std::int64_t count) {
   const auto& run = *runs_[i];
   const auto captured = capture_shards(folder_, run);
   const auto measured = statistics_shards(folder_, run);
@@ -177,7 +178,7 @@ bool RunDataMaker::make_in_shards(std::size_t i, const Missing& missing, std::in
                        .statistics = missing.statistics && !is_complete(measured, index)};
     if (!here.any()) continue;
     if (!std::exchange(fetched, true)) fetch_inputs(i);
-    if (!make(run, here, {index, count})) return false;
+    if (!make_missing(run, here, {index, count})) return false;
   }
   if (missing.capture) merge_parts(folder_.capture(run.label), quiet_);
   if (missing.statistics) merge_shards(folder_.statistics(run.label));
@@ -185,9 +186,9 @@ bool RunDataMaker::make_in_shards(std::size_t i, const Missing& missing, std::in
 }
 
 // Waits for the lock of a shard: a task whose script was killed may still be shutting down.
-void RunDataMaker::wait_for_tasks(const std::string& data_root) const {
+void RunDataProducer::wait_for_tasks(const std::string& data_root) const {
   constexpr std::chrono::milliseconds kLockPollInterval(500);
-  const auto lock_file = DataRoot(data_root).parts() + "/" + layout::kLockFile;
+  const auto lock_file = DataRoot(data_root).parts_folder() + "/" + layout::kLockFile;
   bool told = false;
   while (path_exists(lock_file) && !stopped()) {
     const FileLock lock(lock_file, FileLock::Mode::exclusive, FileLock::Wait::no);
@@ -199,7 +200,7 @@ void RunDataMaker::wait_for_tasks(const std::string& data_root) const {
 
 // Downloads checkpoint, tokenizer and dataset of run i. A sweep without parallel jobs then starts
 // to download the next checkpoint in the background.
-void RunDataMaker::fetch_inputs(std::size_t i) {
+void RunDataProducer::fetch_inputs(std::size_t i) {
   if (ahead_.valid()) ahead_.wait();
   fetch_capture_inputs(runs_[i]->capture, {.quiet = quiet_, .stop = options_.stop});
   if (options_.jobs > 1) return;

@@ -36,19 +36,19 @@ std::int64_t begun_shards(const SweepFolder& folder, const SweepRun& run);
 
 // Computes captures and statistics, downloads their inputs from the Hub, and evicts weights after
 // their last use. Runs are numbered by their position in `runs`, the execution order.
-class RunDataMaker {
+class RunDataProducer {
  public:
-  RunDataMaker(const SweepConfig& config, const SweepFolder& folder, const SweepOptions& options,
-               std::vector<const SweepRun*> runs, bool quiet);
+  RunDataProducer(const SweepConfig& config, const SweepFolder& folder, const SweepOptions& options,
+                  std::vector<const SweepRun*> runs, bool quiet);
 
   // Computes the shard options.texts of the missing capture and statistics of run i.
   RunReport::Outcome make_shard(std::size_t i);
   // Computes the missing capture and statistics of run i, and merges shards written by cluster
   // tasks. With SweepPart::merge, first waits until no task is writing shards of the run.
-  RunReport::Outcome make_all(std::size_t i);
+  RunReport::Outcome make_run_data(std::size_t i);
   // Marks run i as finished with its weights. With options.evict, the weights of a checkpoint are
   // deleted from the Hub cache when all runs of the checkpoint are released. Thread-safe.
-  void release(std::size_t i);
+  void release_weights(std::size_t i);
 
  private:
   struct Missing {
@@ -59,7 +59,7 @@ class RunDataMaker {
   };
 
   Missing missing_data(const SweepRun& run) const;
-  bool make(const SweepRun& run, const Missing& missing, const Shard& texts) const;
+  bool make_missing(const SweepRun& run, const Missing& missing, const Shard& texts) const;
   bool make_in_shards(std::size_t i, const Missing& missing, std::int64_t count);
   void wait_for_tasks(const std::string& data_root) const;
   void fetch_inputs(std::size_t i);

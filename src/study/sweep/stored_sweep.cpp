@@ -53,7 +53,7 @@ bool is_run_file(const std::string& name) {
   return name.starts_with(kRuns);
 }
 
-bool matches_content(const std::string& path, const ObjectContent& content) {
+bool matches_content(const std::string& path, const ObjectFingerprint& content) {
   std::error_code none;
   if (fs::file_size(path, none) != content.bytes) return false;
   return checksum_text(checksum_of(MappedFile(path).text())) == content.checksum;
@@ -106,7 +106,7 @@ void StoredSweep::upload_run(const std::string& label, bool quiet) {
   if (has_run(label)) return;
   StoredFolder stored(run_address(label));
   if (!stored.try_publish(
-          {.folder = folder, .kind = kResultsKind, .run = unique_name(), .quiet = quiet})) {
+          {.folder = folder, .kind = kResultsKind, .run = make_unique_name(), .quiet = quiet})) {
     download_run(label);
     return;
   }
@@ -127,7 +127,7 @@ bool StoredSweep::upload_files(const std::vector<std::string>& labels, bool quie
   if (stored.hash() != read_stored_hash(folder_)) return false;
   FolderUpload upload{.folder = folder_,
                       .kind = kSweepKind,
-                      .run = unique_name(),
+                      .run = make_unique_name(),
                       .quiet = quiet,
                       .without = "runs",
                       .in_store = {}};

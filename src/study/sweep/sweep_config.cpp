@@ -29,10 +29,10 @@ PublishTarget read_publish(YamlSection section) {
   PublishTarget publish;
   publish.repo = section.text("repo").value_or("");
   if (!publish.repo.empty() && !is_repository_id(publish.repo))
-    section.expected("repo", "the name of a dataset repository, org/name");
+    section.throw_expected("repo", "the name of a dataset repository, org/name");
   publish.branch = section.text("branch").value_or("");
   publish.private_repo = section.boolean("private").value_or(false);
-  section.finish();
+  section.reject_unknown_keys();
   return publish;
 }
 
@@ -96,7 +96,7 @@ bool is_folder_name(const std::string& name) {
 std::string read_name(YamlSection& section, const std::string& key) {
   auto name = section.required_text(key);
   if (!is_folder_name(name))
-    section.expected(key, "a name for a folder: letters, digits, '.', '_', '+' and '-'");
+    section.throw_expected(key, "a name for a folder: letters, digits, '.', '_', '+' and '-'");
   return name;
 }
 
@@ -137,7 +137,7 @@ class SweepReader {
     config.name = read_name(root, "name");
     base_ = root.node("base");
     if (!base_.IsNull() && !base_.IsMap() && !base_.IsScalar())
-      root.expected("base", "a capture configuration, or the path of one");
+      root.throw_expected("base", "a capture configuration, or the path of one");
     data_folder_ = source_.data_folder;
     if (const auto folder = root.text("data_folder"); folder && data_folder_.empty())
       data_folder_ = resolve_beside(source_.file, *folder);
@@ -146,17 +146,18 @@ class SweepReader {
     config.slurm = read_slurm(root.section("slurm"));
     captures_of_all_ = root.boolean("capture").value_or(true);
     stats_ = root.node("stats");
-    if (!stats_.IsNull() && !stats_.IsMap()) root.expected("stats", "a map, as in a configuration");
+    if (!stats_.IsNull() && !stats_.IsMap())
+      root.throw_expected("stats", "a map, as in a configuration");
     statistics_of_all_ = root.boolean("statistics").value_or(!stats_.IsNull());
     if (!captures_of_all_ && !statistics_of_all_)
-      root.expected("capture", "true, or statistics: true: a run has one of them");
+      root.throw_expected("capture", "true, or statistics: true: a run has one of them");
     std::optional<PublishTarget> publish;
     if (root.has("publish")) publish = read_publish(root.section("publish"));
     auto runs = root.sections("runs");
     auto rules = root.sections("checkpoints");
     if (runs.empty() && rules.empty())
-      root.expected("runs", "a list of at least one run, or `checkpoints`");
-    root.finish();
+      root.throw_expected("runs", "a list of at least one run, or `checkpoints`");
+    root.reject_unknown_keys();
     if (rules.empty() && (source_.every > 0 || source_.log > 0))
       bad_input("--{}: {} has no `checkpoints` to choose from; --only chooses among its runs",
                 source_.log > 0 ? "log" : "every", source_.file);
@@ -181,7 +182,7 @@ class SweepReader {
     SweepRun run;
     run.label = read_name(section, "label");
     if (!labels_.insert(run.label).second)
-      section.expected("label", "another name: an earlier run has this one");
+      section.throw_expected("label", "another name: an earlier run has this one");
     run.phase = section.text("phase").value_or("");
     run.family = section.text("family").value_or("");
     run.order = section.integer("order", INT64_MIN).value_or(index);
@@ -192,11 +193,11 @@ class SweepReader {
     const bool statistics = section.boolean("statistics").value_or(statistics_of_all_);
     run.captures = captures_of_all_;
     if (!run.captures && !statistics)
-      section.expected("statistics", "true: the sweep has capture: false");
+      section.throw_expected("statistics", "true: the sweep has capture: false");
     const auto own = section.text("config");
     const auto overrides = section.node("overrides");
-    if (!overrides.IsNull() && !overrides.IsMap()) section.expected("overrides", "a map");
-    section.finish();
+    if (!overrides.IsNull() && !overrides.IsMap()) section.throw_expected("overrides", "a map");
+    section.reject_unknown_keys();
     read_configuration(
         {.own = own.value_or(""), .overrides = {overrides}, .statistics = statistics}, run);
     return run;
@@ -246,19 +247,19 @@ class SweepReader {
     const auto queries = section.integer("q_heads", 1);
     const auto keys = section.integer("k_heads", 1);
     if (queries.has_value() != keys.has_value())
-      section.expected("q_heads", "k_heads too: both or neither");
+      section.throw_expected("q_heads", "k_heads too: both or neither");
     if (queries && (*queries > kMost || *keys > kMost))
-      section.expected("q_heads", fmt::format("at most {}", kMost));
+      section.throw_expected("q_heads", fmt::format("at most {}", kMost));
     if (queries) run.head_counts = HeadCounts{static_cast<int>(*queries), static_cast<int>(*keys)};
     for (const auto layer : section.integers("nope_layers").value_or(std::vector<std::int64_t>{})) {
       if (layer < 0 || layer > kMost)
-        section.expected("nope_layers", "numbers of layers, from 0 on");
+        section.throw_expected("nope_layers", "numbers of layers, from 0 on");
       run.nope_layers.push_back(static_cast<int>(layer));
     }
     for (const char* key : {"config", "overrides"})
       if (section.has(key))
-        section.expected(key, "nothing: the run has data, so that nothing is captured");
-    section.finish();
+        section.throw_expected(key, "nothing: the run has data, so that nothing is captured");
+    section.reject_unknown_keys();
   }
 
   // Sources of the configuration of a run.

@@ -58,11 +58,11 @@ Json without_folders(const CaptureConfig& capture) {
 // effective configuration.
 bool holds_run(const std::string& place, const RunKind& kind, const Json& effective) {
   const auto address = parse_store_address(place);
-  if (!address) return DataRoot(place, kind).holds(effective);
+  if (!address) return DataRoot(place, kind).is_finished_with(effective);
   const StoredFolder stored(*address);
   if (!stored.is_published() || stored.manifest().find(kind.state_file) == nullptr) return false;
   stored.fetch({kind.state_file}, true);
-  return DataRoot(stored.local_folder(), kind).holds(effective);
+  return DataRoot(stored.local_folder(), kind).is_finished_with(effective);
 }
 
 // Returns true if the results were made with these options, this version and the present capture.
@@ -148,7 +148,8 @@ bool SweepFolder::upload(const SweepConfig& config, bool quiet) const {
   return stored_->upload_files(labels, quiet);
 }
 
-AnalyzeOptions SweepFolder::analysis(const SweepConfig& config, const SweepRun& run) const {
+AnalyzeOptions SweepFolder::options_of_analysis(const SweepConfig& config,
+                                                const SweepRun& run) const {
   auto options = config.analysis;
   options.label = run.label;
   options.data_root = !run.data.empty() ? run.data
@@ -160,8 +161,8 @@ AnalyzeOptions SweepFolder::analysis(const SweepConfig& config, const SweepRun& 
   return options;
 }
 
-std::optional<AnalyzeOptions> SweepFolder::exact_analysis(const SweepConfig& config,
-                                                          const SweepRun& run) const {
+std::optional<AnalyzeOptions> SweepFolder::options_of_exact_analysis(const SweepConfig& config,
+                                                                     const SweepRun& run) const {
   if (!run.captures || !run.statistics) return {};
   auto options = config.analysis;
   options.label = run.label;
@@ -196,8 +197,8 @@ void SweepFolder::remove_leftover_parts(const SweepRun& run) const {
 }
 
 bool SweepFolder::has_current_analysis(const SweepConfig& config, const SweepRun& run) const {
-  const auto exact = exact_analysis(config, run);
-  return up_to_date(analysis(config, run), results(run.label)) &&
+  const auto exact = options_of_exact_analysis(config, run);
+  return up_to_date(options_of_analysis(config, run), results(run.label)) &&
          (!exact || up_to_date(*exact, exact_results(run.label)));
 }
 

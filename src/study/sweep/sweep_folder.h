@@ -143,11 +143,11 @@ class SweepFolder {
   }
 
   // Returns the options for the analysis of a run.
-  AnalyzeOptions analysis(const SweepConfig& config, const SweepRun& run) const;
+  AnalyzeOptions options_of_analysis(const SweepConfig& config, const SweepRun& run) const;
   // Returns the options for the analysis of the statistics of a run that also has a capture;
   // nullopt for any other run.
-  std::optional<AnalyzeOptions> exact_analysis(const SweepConfig& config,
-                                               const SweepRun& run) const;
+  std::optional<AnalyzeOptions> options_of_exact_analysis(const SweepConfig& config,
+                                                          const SweepRun& run) const;
   // Returns true if the capture is complete or the run needs none. Throws a bad-input error for a
   // damaged state file.
   bool has_complete_capture(const SweepRun& run) const;

@@ -115,7 +115,7 @@ class SweepRunner {
       record_failure(*runs_[i], report, Error(ErrorKind::failure, error.what()));
     }
     // Evict the weights of a failed run, or failures would fill the disk; a stopped run keeps them.
-    if (report.outcome == Outcome::failed && !stopped()) data_.release(i);
+    if (report.outcome == Outcome::failed && !stopped()) data_.release_weights(i);
     report_end(report);
   }
 
@@ -129,7 +129,7 @@ class SweepRunner {
     if (options_.part == SweepPart::analyse) check_captured(run);
     folder_.delete_failure(run.label);
     auto outcome = Outcome::already_done;
-    if (options_.part != SweepPart::analyse) outcome = data_.make_all(i);
+    if (options_.part != SweepPart::analyse) outcome = data_.make_run_data(i);
     if (outcome == Outcome::interrupted || options_.part == SweepPart::merge) return outcome;
     if (outcome == Outcome::done || !folder_.has_current_analysis(config_, run)) {
       if (!analyse(run)) return Outcome::interrupted;
@@ -152,8 +152,9 @@ class SweepRunner {
   // Analyses the capture, and the statistics of a run that has both. Returns false if stopped.
   bool analyse(const SweepRun& run) const {
     folder_.mark_changed(run.label);
-    const auto exact = folder_.exact_analysis(config_, run);
-    return !stopped() && analyse_into(folder_.analysis(config_, run), folder_.results(run.label)) &&
+    const auto exact = folder_.options_of_exact_analysis(config_, run);
+    return !stopped() &&
+           analyse_into(folder_.options_of_analysis(config_, run), folder_.results(run.label)) &&
            (!exact || analyse_into(*exact, folder_.exact_results(run.label)));
   }
 
@@ -283,7 +284,7 @@ class SweepRunner {
   std::vector<const SweepRun*> runs_;
   bool counting_;  // progress counts runs
   bool quiet_;     // no progress messages of single runs
-  RunDataMaker data_;
+  RunDataProducer data_;
   Progress progress_;
   bool publishes_;
   std::mutex publishing_;

@@ -70,7 +70,7 @@ using Names = std::vector<std::string>;
 void expand_pattern(const YamlSection& section, const std::string& pattern, const YAML::Node& steps,
                     Names& names) {
   const auto complain = [&](const std::string& what) {
-    section.expected("branches", fmt::format("of '{}' {}", printable(pattern), what));
+    section.throw_expected("branches", fmt::format("of '{}' {}", printable(pattern), what));
   };
   const auto add = [&](const std::string& name) {
     if (!is_revision(name)) complain(in_quotes(name) + " to be the name of a branch");
@@ -116,13 +116,13 @@ Names read_branch_names(YamlSection& section) {
   const auto branches = section.node("branches");
   if (branches.IsNull()) return names;
   if (!branches.IsMap() || branches.size() == 0)
-    section.expected("branches", "a map of names with {step} and their steps");
+    section.throw_expected("branches", "a map of names with {step} and their steps");
   for (const auto& entry : branches)
     expand_pattern(section, entry.first.as<std::string>(""), entry.second, names);
   auto sorted = names;
   std::ranges::sort(sorted);
   if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end())
-    section.expected("branches", fmt::format("each once; {} is there twice", *twice));
+    section.throw_expected("branches", fmt::format("each once; {} is there twice", *twice));
   return names;
 }
 
@@ -133,7 +133,7 @@ Names read_globs(YamlSection& section) {
   if (match.IsSequence())
     for (const auto& item : match) globs.push_back(item.as<std::string>(""));
   if (!match.IsNull() && (globs.empty() || std::ranges::count(globs, "") > 0))
-    section.expected("match", "a pattern like 'stage1-*', or a list of them");
+    section.throw_expected("match", "a pattern like 'stage1-*', or a list of them");
   return globs;
 }
 
@@ -142,9 +142,9 @@ std::map<std::string, YAML::Node> read_phases(YamlSection& section) {
   const auto node = section.node("phases");
   if (node.IsNull()) return phases;
   constexpr auto kExpected = "a map: overrides for each phase";
-  if (!node.IsMap()) section.expected("phases", kExpected);
+  if (!node.IsMap()) section.throw_expected("phases", kExpected);
   for (const auto& entry : node) {
-    if (!entry.second.IsMap()) section.expected("phases", kExpected);
+    if (!entry.second.IsMap()) section.throw_expected("phases", kExpected);
     phases[entry.first.as<std::string>("")] = entry.second;
   }
   return phases;
@@ -158,17 +158,17 @@ AnalyzeOptions read_analysis(YamlSection section) {
   options.rotation = section.boolean("rotation").value_or(true);
   options.plasticity = section.boolean("plasticity").value_or(true);
   if (!options.pca && !options.rotation && !options.plasticity)
-    section.expected("pca", "true, or rotation or plasticity true: one of them is run");
+    section.throw_expected("pca", "true, or rotation or plasticity true: one of them is run");
   for (const auto& option : analysis_options()) {
     if (option.group == OptionGroup::capture || option.group == OptionGroup::statistics) continue;
     const std::string key(option.name);
     const auto node = section.node(key);
     if (!node || node.IsNull()) continue;
     const auto value = decode(option, node);
-    if (!value || !option.allows(*value)) section.expected(key, option.expected());
+    if (!value || !option.allows(*value)) section.throw_expected(key, option.expected());
     option.store(options, *value);
   }
-  section.finish();
+  section.reject_unknown_keys();
   return options;
 }
 
@@ -176,21 +176,21 @@ ComputeOptions read_compute(YamlSection section, const ComputeOptions& command_l
   ComputeOptions compute;
   compute.device = section.text("device").value_or("");
   if (const auto devices = section.text("devices")) {
-    if (!compute.device.empty()) section.expected("devices", "nothing beside `device`");
+    if (!compute.device.empty()) section.throw_expected("devices", "nothing beside `device`");
     compute.devices = split(*devices, ',');
   }
   if (const auto dtype = section.text("dtype")) {
     compute.dtype = compute_dtype_from_name(*dtype);
-    if (!compute.dtype) section.expected("dtype", "float32, float16 or bfloat16");
+    if (!compute.dtype) section.throw_expected("dtype", "float32, float16 or bfloat16");
   }
   if (const auto memory = section.text("device_memory")) try {
       compute.device_memory = parse_bytes(*memory, "device_memory");
     } catch (const Error&) {
-      section.expected("device_memory", "a size like 8GiB");
+      section.throw_expected("device_memory", "a size like 8GiB");
     }
   compute.batch_tokens = section.integer("batch_tokens", 1).value_or(compute.batch_tokens);
   compute.deterministic = section.boolean("deterministic").value_or(false);
-  section.finish();
+  section.reject_unknown_keys();
   if (!command_line.device.empty() || !command_line.devices.empty()) {
     compute.device = command_line.device;
     compute.devices = command_line.devices;
@@ -206,12 +206,12 @@ CheckpointRule read_checkpoint_rule(YamlSection& section, std::int64_t every, st
   CheckpointRule rule;
   rule.repository = section.required_text("repository");
   if (!is_repository_id(rule.repository))
-    section.expected("repository", "the name of a repository, org/name");
+    section.throw_expected("repository", "the name of a repository, org/name");
   rule.names = read_branch_names(section);
   rule.choice.match = read_globs(section);
   const auto own_every = section.integer("every", 1);
   const auto own_log = section.integer("log", 1);
-  if (own_every && own_log) section.expected("log", "nothing beside `every`");
+  if (own_every && own_log) section.throw_expected("log", "nothing beside `every`");
   rule.choice.every = own_every.value_or(1);
   rule.choice.log = own_log.value_or(0);
   if (every > 0 || log > 0) {
@@ -222,9 +222,10 @@ CheckpointRule read_checkpoint_rule(YamlSection& section, std::int64_t every, st
   rule.family = section.text("family").value_or("");
   rule.config = section.text("config").value_or("");
   rule.overrides.reset(section.node("overrides"));
-  if (!rule.overrides.IsNull() && !rule.overrides.IsMap()) section.expected("overrides", "a map");
+  if (!rule.overrides.IsNull() && !rule.overrides.IsMap())
+    section.throw_expected("overrides", "a map");
   rule.phases = read_phases(section);
-  section.finish();
+  section.reject_unknown_keys();
   return rule;
 }
 

@@ -70,7 +70,7 @@ void combine_runs(const SweepFolder& folder, const std::vector<RunEntry>& runs,
     if (path_exists(file)) files.emplace_back(&run, file);
     csv = csv || path_exists(path + ".csv");
   }
-  GrowingTable table(folder.path() + "/" + name, csv);
+  TableFileAppender table(folder.path() + "/" + name, csv);
   for (const auto& [run, file] : files)
     if (!table.append(with_run_columns(read_parquet_table_with_gaps(file), *run)))
       bad_input("{}: its columns are not those of the runs before it; analyse it again", file);
@@ -212,7 +212,7 @@ std::vector<CombinedTable> combine_sweeps(const std::vector<std::string>& sweeps
     const auto opened = open_sweeps(sweeps, out);
     const auto tables = find_tables(opened);
     // Check everything before the first file is written.
-    for (const auto& [name, files] : tables) check_stack("sweep", files);
+    for (const auto& [name, files] : tables) check_stackable("sweep", files);
     make_folders(out);
     std::vector<CombinedTable> combined;
     std::set<std::string> names = {kRunsTable};

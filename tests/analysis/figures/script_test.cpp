@@ -25,10 +25,10 @@ TEST(Script, LongNamesAreShortenedInTheMiddle) {
 }
 
 TEST(Script, TickStepsAreOneTwoOrFiveTimesAPowerOfTen) {
-  EXPECT_DOUBLE_EQ(round_step(10, 3), 5);
-  EXPECT_DOUBLE_EQ(round_step(1, 5), 0.2);
-  EXPECT_DOUBLE_EQ(round_step(131072, 2), 100000);
-  EXPECT_DOUBLE_EQ(round_step(0, 2), 1);
+  EXPECT_DOUBLE_EQ(nice_tick_step(10, 3), 5);
+  EXPECT_DOUBLE_EQ(nice_tick_step(1, 5), 0.2);
+  EXPECT_DOUBLE_EQ(nice_tick_step(131072, 2), 100000);
+  EXPECT_DOUBLE_EQ(nice_tick_step(0, 2), 1);
 }
 
 TEST(Script, SmallValuesGetAPowerOfTenInTheirUnit) {
@@ -40,11 +40,11 @@ TEST(Script, SmallValuesGetAPowerOfTenInTheirUnit) {
 
 TEST(SampleStatistics, AgreeWithNumpy) {
   EXPECT_DOUBLE_EQ(mean_of({1, 2, 6}), 3);
-  EXPECT_DOUBLE_EQ(deviation_of({1, 2, 6}), std::sqrt(7.0));
+  EXPECT_DOUBLE_EQ(standard_deviation_of({1, 2, 6}), std::sqrt(7.0));
   EXPECT_DOUBLE_EQ(quantile_of({4, 1, 2, 3}, 0.25), 1.75);
   EXPECT_DOUBLE_EQ(quantile_of({5}, 0.75), 5);
   EXPECT_TRUE(std::isnan(mean_of({})));
-  EXPECT_TRUE(std::isnan(deviation_of({1})));
+  EXPECT_TRUE(std::isnan(standard_deviation_of({1})));
   EXPECT_TRUE(std::isnan(quantile_of({}, 0.5)));
 }
 

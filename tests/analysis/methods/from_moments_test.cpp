@@ -143,14 +143,14 @@ TEST(FromMoments, PlasticityWithKeysOfACapture) {
     bucket.push_back(bucket_of(*options.sampler, t));
     times.push_back(count);
   }
-  const Rows& keys = head.keys.source;
+  const RowsView& keys = head.keys.source;
   options.text_groups =
       TextGroups::of_texts({keys.example_id.begin(), keys.example_id.end()}).first();
   const auto model =
       fit_moments(head.queries, sums.log_positions,
                   fit_queries(head.queries, key_signs(head.keys)).sign, sums.buckets);
   const auto found = plasticity_with_keys(
-      {model, Rows{8, {}, position, {}, bucket, {}}, times, head.queries.size()}, head.keys,
+      {model, RowsView{8, {}, position, {}, bucket, {}}, times, head.queries.size()}, head.keys,
       options);
   EXPECT_NEAR(found.ap_overall, rows.ap_overall, 1e-10);
   EXPECT_NEAR(found.ap_profile_overall, rows.ap_profile_overall, 1e-10);
@@ -163,7 +163,7 @@ TEST(FromMoments, PlasticityWithKeysOfACapture) {
   options.profile_bins = 32;
   const auto from_rows = attention_plasticity(head.queries, head.keys, options);
   const auto interpolated = plasticity_with_keys(
-      {model, Rows{8, {}, position, {}, bucket, {}}, times, head.queries.size()}, head.keys,
+      {model, RowsView{8, {}, position, {}, bucket, {}}, times, head.queries.size()}, head.keys,
       options);
   ASSERT_EQ(interpolated.profile.size(), from_rows.profile.size());
   EXPECT_NEAR(interpolated.ap_profile_overall, from_rows.ap_profile_overall, 0.02);

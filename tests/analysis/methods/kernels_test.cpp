@@ -40,7 +40,7 @@ TEST(PlaneUnits, PointWhereTheRowsDo) {
   for (std::int64_t i = count - 1; i >= 0; --i)
     backwards.push_back(head.query_rows.vectors.data() + 8 * i);
   const std::vector<double> line = waves(8, 0.3);
-  PlaneUnits units;
+  PlaneUnitVectors units;
   // What was there before must not matter.
   units.project(other_axes(40), line, backwards, head.queries.mean);
   units.project(axes, line, backwards, head.pooled.mean);
@@ -66,7 +66,7 @@ TEST(PlaneUnits, PointWhereTheRowsDo) {
       along +=
           (head.query_rows.vectors[static_cast<std::size_t>(8 * i) + j] - head.pooled.mean[j]) *
           line[j];
-    EXPECT_NEAR(units.on_line()[place], along, 1e-12 * std::fabs(along) + 1e-12);
+    EXPECT_NEAR(units.line_projections()[place], along, 1e-12 * std::fabs(along) + 1e-12);
   }
 }
 
@@ -104,7 +104,7 @@ TEST(TurnedRows, AreSignedAndReflectedInTheOrderAskedFor) {
     auto model = fit_queries(head.queries, key_signs(head.keys));
     if (dim == 5) model.reflection = {};
     const std::vector<std::int64_t> order = {6, 0, 3, 3, 1};
-    const FloatMatrix found = turned_rows<float>(head.keys, model, order);
+    const FloatMatrix found = rotated_rows<float>(head.keys, model, order);
     ASSERT_EQ(found.rows, 5);
     for (std::int64_t i = 0; i < 5; ++i) {
       std::vector<double> x(static_cast<std::size_t>(options.dim));
@@ -151,7 +151,7 @@ TEST(PairEvaluator, GivesOneLanePerPairAndCertainChoicesBehindThem) {
   for (double& x : queries.mean.data) x = random.uniform();
   for (double& x : queries.variance.data) x = 0.1 + random.uniform();
   std::vector<Pair> seen;
-  PairEvaluator evaluator(queries, [&](const PairLines& lines) {
+  PairEvaluator evaluator(queries, [&](const PairScoreLines& lines) {
     EXPECT_EQ(lines.first_column, 1);
     EXPECT_EQ(lines.columns, 3);
     EXPECT_EQ(lines.lanes % kLaneStep, 0);

@@ -26,8 +26,8 @@ PlasticityOptions with_bins(int bins) {
 }
 
 ProfileGrid grid_of(const PlantedHead& head, std::int64_t used, const PlasticityOptions& options) {
-  const Rows queries = rows_of(head.query_rows);
-  const Rows keys = rows_of(head.key_rows);
+  const RowsView queries = rows_of(head.query_rows);
+  const RowsView keys = rows_of(head.key_rows);
   return profile_grid(queries, keys, BucketRanges(queries, keys), used, options);
 }
 

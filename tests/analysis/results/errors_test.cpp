@@ -102,8 +102,8 @@ std::map<std::string, int> coverage(const std::vector<std::string>& quantities, 
   for (int seed = 0; seed < seeds; ++seed) {
     const auto run = run_of_seed(static_cast<std::uint64_t>(seed));
     for (const auto& quantity : quantities) {
-      const auto* error = find_error(run, quantity, "all");
-      const auto* expected = find_error(truth, quantity, "all");
+      const auto* error = find_mean_error(run, quantity, "all");
+      const auto* expected = find_mean_error(truth, quantity, "all");
       if (error == nullptr || expected == nullptr) {
         ADD_FAILURE() << quantity << " has no error";
         return covered;
@@ -191,7 +191,7 @@ TEST(MeanErrors, AreThoseOfTheJackknife) {
   AnalyzeOptions options;
   options.pca = options.plasticity = false;
   run.errors = mean_errors(run, options);
-  const auto* error = find_error(run, "alpha_k", "all");
+  const auto* error = find_mean_error(run, "alpha_k", "all");
   ASSERT_NE(error, nullptr);
   EXPECT_DOUBLE_EQ(error->mean, 2);
   // Means without a group: 2.25, 2, 1.5.
@@ -205,7 +205,7 @@ TEST(MeanErrors, AreThoseOfTheJackknife) {
   // A head that does not exist without some group does not make the mean jump.
   run.heads[1].without_group[1].rotation.reset();
   run.errors = mean_errors(run, options);
-  error = find_error(run, "alpha_k", "all");
+  error = find_mean_error(run, "alpha_k", "all");
   EXPECT_DOUBLE_EQ(error->mean, 2);
   EXPECT_NEAR(error->se, std::sqrt((0.25 + 0.25) * 2 / 3), 1e-14);  // 1.5, 0.5, 1
 }
@@ -239,7 +239,7 @@ TEST_F(AnalysedCapture, HasErrorsForEveryMeanAndGroupOfHeads) {
   for (const char* quantity : {"r_q", "pc0_variance", "mixed", "bias_strength", "abs_alpha_k",
                                "slope_ratio_median", "share_positive_bias"})
     for (const char* heads : {"all", "rope", "nope"}) {
-      const auto* error = find_error(run, quantity, heads);
+      const auto* error = find_mean_error(run, quantity, heads);
       ASSERT_NE(error, nullptr) << quantity << " " << heads;
       EXPECT_GE(error->se, 0) << quantity;
       EXPECT_LE(error->low, error->mean);
@@ -250,7 +250,7 @@ TEST_F(AnalysedCapture, HasErrorsForEveryMeanAndGroupOfHeads) {
 
 TEST_F(AnalysedCapture, OfOneTextHasNoErrors) {
   const auto run = analyse(small(1));
-  const auto* error = find_error(run, "r_q", "all");
+  const auto* error = find_mean_error(run, "r_q", "all");
   ASSERT_NE(error, nullptr);
   EXPECT_TRUE(std::isnan(error->se));
   EXPECT_EQ(error->texts, 1);

@@ -45,14 +45,14 @@ TEST(Log, AForkedChildOfABusyProcessCanLog) {
   std::vector<std::thread> busy;
   for (int i = 0; i < 3; ++i)
     busy.emplace_back([&] {
-      while (!stop) log::wanted(LogLevel::error);
+      while (!stop) log::is_enabled(LogLevel::error);
     });
   int failed = 0;
   for (int i = 0; i < 200 && failed == 0; ++i) {
     const pid_t child = fork();
     if (child == 0) {
       alarm(5);
-      _exit(log::wanted(LogLevel::error) ? 0 : 1);
+      _exit(log::is_enabled(LogLevel::error) ? 0 : 1);
     }
     int status = 0;
     waitpid(child, &status, 0);

@@ -24,9 +24,9 @@ TEST(DataFolder, TheInstallationComesBeforeTheSourceTree) {
 }
 
 TEST(DataFolder, HelpersAreInLibexecOfTheInstallation) {
-  for (const auto& folder : helper_folders())
+  for (const auto& folder : helper_program_folders())
     EXPECT_TRUE(folder.ends_with("/libexec/qkscope")) << folder;
-  EXPECT_FALSE(helper_folders().empty());
+  EXPECT_FALSE(helper_program_folders().empty());
 }
 
 }  // namespace

@@ -23,9 +23,9 @@ TEST(Json, ErrorsNameFileAndPlace) {
 TEST(Json, RepeatedKeysAreRefusedOnRequest) {
   const std::string text = R"({"a": {"x": 1}, "b": {"x": 2}, "a": 3})";
   EXPECT_EQ(parse_json(text, "f.json")["a"], 3);
-  EXPECT_EQ(parse_json(R"({"a": {"x": 1}, "x": 2})", "f.json", RepeatedKeys::refuse)["x"], 2);
+  EXPECT_EQ(parse_json(R"({"a": {"x": 1}, "x": 2})", "f.json", RepeatedKeyPolicy::refuse)["x"], 2);
   try {
-    parse_json(text, "f.json", RepeatedKeys::refuse);
+    parse_json(text, "f.json", RepeatedKeyPolicy::refuse);
     FAIL() << "a repeated key was accepted";
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "f.json: the key \"a\" appears twice in one object");

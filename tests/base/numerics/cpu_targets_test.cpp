@@ -83,7 +83,7 @@ std::uint64_t digest_of_kernels() {
     digest.add<double>(gram.data);
     digest.add<double>(weighted);
     std::vector<double> along(static_cast<std::size_t>(x.rows));
-    dots(floats.data(), x.rows, mean, along.data());
+    row_dot_products(floats.data(), x.rows, mean, along.data());
     digest.add<double>(along);
   }
   for (const std::size_t count : {1U, 15U, 16U, 1003U}) {
@@ -135,7 +135,7 @@ std::uint64_t digest_of_fourier_kernels() {
   spectrum.compute(signal);
   for (std::int64_t half = 0; half < 50; ++half) digest.add(spectrum.power(half));
   std::vector<PeakCandidate> found;
-  spectrum.find_above(0.5F * spectrum.highest(), 0.4F * spectrum.highest(), found);
+  spectrum.find_above(0.5F * spectrum.highest_power(), 0.4F * spectrum.highest_power(), found);
   for (const auto& [half, power] : found) {
     digest.add(static_cast<double>(half));
     digest.add(power);
@@ -242,8 +242,8 @@ TEST(CpuTargets, PlasticityAlongLinesAgreesWithNormalCdf) {
         }
         std::vector<std::uint32_t> running(static_cast<std::size_t>((end - first + 1) * lanes));
         std::vector<std::uint32_t> total(static_cast<std::size_t>(end - first));
-        plasticity_along({z.data(), 4, lanes, 3, column.data(), fraction.data()}, points,
-                         running.data(), total.data());
+        sum_plasticity({z.data(), 4, lanes, 3, column.data(), fraction.data()}, points,
+                       running.data(), total.data());
         for (auto i = first; i < end; ++i) {
           const auto at = static_cast<std::size_t>(i);
           std::uint32_t sum = 0;
@@ -273,7 +273,7 @@ TEST(CpuTargets, PlasticityOfLargeZIsZero) {
   for_each_cpu_target([&](const std::string&) {
     std::uint32_t running[8] = {};
     std::uint32_t total = 0;
-    plasticity_along({z, 1, 4, 0, &column, &fraction}, points, running, &total);
+    sum_plasticity({z, 1, 4, 0, &column, &fraction}, points, running, &total);
     EXPECT_EQ(total, 1U << 24);
     EXPECT_EQ(running[7], 1U << 24);
   });

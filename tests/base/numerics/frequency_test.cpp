@@ -50,10 +50,10 @@ TEST(Fft, AgreesWithTheDirectSum) {
             values[n] * std::polar(1.0, -2 * std::numbers::pi * static_cast<double>(k * n % size) /
                                             static_cast<double>(size));
       // Single precision over 13 radix-2 levels.
-      const auto [vector, lane] = fft->find(k);
+      const auto [vector, lane] = fft->locate_frequency(k);
       EXPECT_NEAR(signal[vector].re[lane], sum.real(), 1e-5 * static_cast<double>(size));
       EXPECT_NEAR(signal[vector].im[lane], sum.imag(), 1e-5 * static_cast<double>(size));
-      EXPECT_EQ(fft->residues()[fft->place(k % fft->blocks())], k % fft->blocks());
+      EXPECT_EQ(fft->residues()[fft->block_index(k % fft->blocks())], k % fft->blocks());
     }
   }
 }
@@ -86,7 +86,7 @@ TEST(PhaseSumSeries, AgreesWithDirectSumsWithinItsReach) {
     const auto sums = phase_sum_series(omega, order, values);
     const double middle = 0.5 * static_cast<double>(order.length() - 1);
     for (const double share : {0.0, 0.2, -1.0, 1.0}) {
-      const double move = share * PhaseSumSeries::exact_reach(order);
+      const double move = share * PhaseSumSeries::largest_exact_move(order);
       std::complex<long double> sum;
       std::complex<long double> slope;
       for (std::size_t i = 0; i < values.size(); ++i) {
@@ -166,14 +166,14 @@ TEST(Nufft, FindsAllPointsAboveTheThreshold) {
       Nufft spectrum(offsets, length, band);
       spectrum.compute(noise(offsets.size(), random));
       std::vector<PeakCandidate> found;
-      const float least = 0.5F * spectrum.highest();
+      const float least = 0.5F * spectrum.highest_power();
       spectrum.find_above(least, 0, found);
       std::set<std::int64_t> halves;
       for (const auto& [half, power] : found) {
         halves.insert(half > spectrum.size() ? half - 2 * spectrum.size() : half);
         EXPECT_NEAR(power, spectrum.power(half), 0.02 * power) << length << " " << half;
       }
-      for (auto half = spectrum.first_half(); half <= spectrum.last_half(); ++half)
+      for (auto half = spectrum.first_half_point(); half <= spectrum.last_half_point(); ++half)
         for (const auto of_either_sign : {half, -half})
           EXPECT_TRUE(halves.contains(of_either_sign) ||
                       spectrum.power(of_either_sign) <= 1.02 * least)
@@ -186,13 +186,14 @@ RotationPeak strongest_rotation(FrequencySearch& search, const std::vector<doubl
                                 const std::vector<double>& sine) {
   std::vector<std::complex<double>> units(cosine.size());
   for (std::size_t i = 0; i < cosine.size(); ++i)
-    units[search.order().places()[i]] = {cosine[i], sine[i]};
+    units[search.order().sorted_ranks()[i]] = {cosine[i], sine[i]};
   return search.strongest_rotation(units);
 }
 
 SinusoidFit best_sinusoid(FrequencySearch& search, const std::vector<double>& values) {
   std::vector<double> ordered(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) ordered[search.order().places()[i]] = values[i];
+  for (std::size_t i = 0; i < values.size(); ++i)
+    ordered[search.order().sorted_ranks()[i]] = values[i];
   return search.best_sinusoid(ordered);
 }
 

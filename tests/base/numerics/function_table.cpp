@@ -51,8 +51,8 @@ void print_normal() {
   for (float z = -9; z <= 9; z += 0.0311F) {
     std::uint32_t running[2 * qkscope::kLaneStep];
     std::uint32_t total = 0;
-    qkscope::plasticity_along({columns, 2, qkscope::kLaneStep, 0, &column, &z},
-                              {0, 1, {}, {1, 1, 1, 1}}, running, &total);
+    qkscope::sum_plasticity({columns, 2, qkscope::kLaneStep, 0, &column, &z},
+                            {0, 1, {}, {1, 1, 1, 1}}, running, &total);
     std::printf("plasticity,0,%.17g,%.17g\n", double{z},
                 total * qkscope::kPlasticityUnit / qkscope::kLaneStep);
   }
@@ -74,10 +74,10 @@ void print_normality() {
       std::printf("sample,%d,%d", n, shape);
       for (const double value : values) std::printf(",%.17g", value);
       const auto found = qkscope::normality_of(values, qkscope::powers_around(values, 0));
-      std::printf("\nnormality,%.17g,%.17g,%.17g,%.17g\n", found.skew, found.excess_kurtosis,
-                  found.ks_p,
-                  qkscope::kolmogorov_distance_to_normal(values, qkscope::mean_of(values),
-                                                         1 / qkscope::deviation_of(values)));
+      std::printf(
+          "\nnormality,%.17g,%.17g,%.17g,%.17g\n", found.skew, found.excess_kurtosis, found.ks_p,
+          qkscope::kolmogorov_distance_to_normal(values, qkscope::mean_of(values),
+                                                 1 / qkscope::standard_deviation_of(values)));
     }
 }
 

@@ -177,7 +177,7 @@ void check_dots() {
       const std::vector<float> rows(x.data.begin(), x.data.end());
       const Matrix y = random_matrix(1, cols, 11);
       std::vector<double> found(static_cast<std::size_t>(count));
-      dots(rows.data(), count, y.data, found.data());
+      row_dot_products(rows.data(), count, y.data, found.data());
       const auto width = static_cast<std::size_t>(cols);
       for (std::size_t i = 0; i < found.size(); ++i)
         EXPECT_EQ(found[i], dot(std::span(rows).subspan(i * width, width), y.data));

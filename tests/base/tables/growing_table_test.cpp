@@ -32,7 +32,7 @@ class GrowingTables : public testing::Test {
     whole.write_csv(folder_.file("whole.csv"));
     whole.write_parquet(folder_.file("whole.parquet"));
     std::filesystem::remove(folder_.file("parts.csv"));
-    GrowingTable table(folder_.file("parts"), true);
+    TableFileAppender table(folder_.file("parts"), true);
     std::int64_t begin = 0;
     for (const auto end : ends) {
       EXPECT_TRUE(table.append(numbered(begin, end).columns()));
@@ -55,7 +55,7 @@ TEST_F(GrowingTables, AreByteIdenticalToWholeTables) {
 
 TEST_F(GrowingTables, OtherColumnsAreRefusedAndNoFileIsLeft) {
   {
-    GrowingTable table(folder_.file("parts"), true);
+    TableFileAppender table(folder_.file("parts"), true);
     EXPECT_TRUE(table.append(numbered(0, 3).columns()));
     Table other;
     other.column("row", Type::real).column("half", Type::real).column("text", Type::text);

@@ -42,7 +42,9 @@ class AssemblyAhead : public CaptureFixture {
   void write_part(const std::string& name) const {
     write_planted_part(DataRoot(file(name)), kParts, PlantedRows(kParts), {});
   }
-  Journal part(const std::string& name) const { return Journal(DataRoot(file(name)).part({})); }
+  Journal part(const std::string& name) const {
+    return Journal(DataRoot(file(name)).part_folder({}));
+  }
   // The part after its first `segments` segments.
   Journal begun(const std::string& name, std::size_t segments) const {
     const auto all = part(name);
@@ -77,7 +79,7 @@ TEST_F(AssemblyAhead, BytesDoNotDependOnSegmentTiming) {
       const auto all = part("out");
       ASSERT_EQ(all.entries().size(), 13u);
       CaptureAssembler assembly(DataRoot(file("out")), {begun("out", before)});
-      assembly.start_background_work();
+      assembly.start_background_assembly();
       for (auto i = before; i < all.entries().size(); ++i) {
         assembly.announce(all.entries()[i]);
         std::this_thread::sleep_for(pause);
@@ -96,7 +98,7 @@ TEST_F(AssemblyAhead, RespectsTheOpenFileLimit) {
   few.rlim_cur = 80;  // fewer than two per head
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
   CaptureAssembler assembly(DataRoot(file("out")), {part("out")});
-  assembly.start_background_work();
+  assembly.start_background_assembly();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_NO_THROW(assembly.finish(true));
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
@@ -108,7 +110,7 @@ TEST_F(AssemblyAhead, LeavesNoFileWhenTheRunIsInterrupted) {
   write_part("out");
   {
     CaptureAssembler assembly(DataRoot(file("out")), {part("out")});
-    assembly.start_background_work();
+    assembly.start_background_assembly();
     wait_for_files("out", kHeads);
   }
   EXPECT_TRUE(contents("out/.parts/final").empty());
@@ -125,7 +127,7 @@ TEST_F(AssemblyAhead, IgnoresLeftoversOfAKilledAssembly) {
   write_text(file("out/.parts/final/l00h00q/data.parquet.partial"), "half of a file");
   write_text(file("out/.parts/final/l00h00q/data.parquet"), "of another version");
   CaptureAssembler assembly(DataRoot(file("out")), {part("out")});
-  assembly.start_background_work();
+  assembly.start_background_assembly();
   assembly.finish(true);
   DataRoot(file("out")).publish();
   expect_same("out", expected_);
@@ -142,7 +144,7 @@ TEST_F(AssemblyAhead, RefusesADamagedSegment) {
     segment << "other bytes";
     segment.close();
     CaptureAssembler assembly(DataRoot(file("out")), {all});
-    assembly.start_background_work();
+    assembly.start_background_assembly();
     std::this_thread::sleep_for(std::chrono::milliseconds(3));
     try {
       assembly.finish(true);

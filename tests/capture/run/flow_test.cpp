@@ -35,10 +35,10 @@ class CaptureFlow : public CaptureFixture {
 };
 
 TEST(Packing, PacksBeyondTheMinimumWhileTokensFit) {
-  const Packing by_number{.examples = 2, .tokens = 0};
+  const BatchPacking by_number{.examples = 2, .tokens = 0};
   EXPECT_TRUE(by_number.accepts(1, 1'000'000, 1'000'000));
   EXPECT_FALSE(by_number.accepts(2, 0, 0));
-  const Packing by_tokens{.examples = 1, .tokens = 100};
+  const BatchPacking by_tokens{.examples = 1, .tokens = 100};
   EXPECT_TRUE(by_tokens.accepts(0, 0, 500));  // a batch holds at least one example
   EXPECT_TRUE(by_tokens.accepts(3, 60, 40));
   EXPECT_FALSE(by_tokens.accepts(3, 60, 41));
@@ -115,9 +115,9 @@ TEST_F(CaptureFlow, ReadsAtMostTwoBatchesAhead) {
   ExampleSource source(unpacked, {});
   BatchReader reader(unpacked, source);
   for (int taken = 0; taken < 3; ++taken) {
-    while (reader.ready() < 2) std::this_thread::yield();  // no batch is taken meanwhile
+    while (reader.queued_batches() < 2) std::this_thread::yield();  // no batch is taken meanwhile
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    EXPECT_EQ(reader.ready(), 2u);
+    EXPECT_EQ(reader.queued_batches(), 2u);
     ASSERT_TRUE(reader.next());
   }
 }

@@ -102,8 +102,8 @@ class PowerCut : public CaptureFixture {
     write_tree(parts, file("cut"));
     const DataRoot root(file("cut/out"));
     for (const auto& shard : root.shards()) {
-      if (!Journal::has_entries(root.part(shard))) continue;
-      EXPECT_NO_THROW(verify_part(Journal(root.part(shard))));
+      if (!Journal::has_entries(root.part_folder(shard))) continue;
+      EXPECT_NO_THROW(verify_part(Journal(root.part_folder(shard))));
     }
   }
 

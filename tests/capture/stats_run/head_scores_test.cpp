@@ -60,8 +60,9 @@ class Scores : public LayerStatistics, public AttentionConsumer {
     const auto columns = as_index(part.columns);
     for (std::int64_t head = 0; head < part.heads; ++head) {
       std::vector<double> values(document_column_names(settings()).size());
-      document_values(request_.layout, pairs_,
-                      std::span(part.sum).subspan(as_index(head) * columns, columns), {}, values);
+      fill_document_values(request_.layout, pairs_,
+                           std::span(part.sum).subspan(as_index(head) * columns, columns), {},
+                           values);
       values_.back().push_back(values);
     }
   }

@@ -19,9 +19,9 @@ TEST(Retrieval, ACopyHeadScoresOne) {
     const NeedleStep needle{tokens, 100, 110, tokens[static_cast<std::size_t>(100 + step)]};
     std::vector<float> scores(kTokens);
     for (auto& score : scores) score = static_cast<float>(random() % 1000);
-    other += retrieval_step(scores, needle);
+    other += score_retrieval_step(scores, needle);
     scores[static_cast<std::size_t>(100 + step)] = 1e6f;
-    copy += retrieval_step(scores, needle);
+    copy += score_retrieval_step(scores, needle);
   }
   EXPECT_DOUBLE_EQ(copy, 1.0);
   EXPECT_LT(other, 0.05);

@@ -59,14 +59,15 @@ struct PlantedRows {
 };
 
 struct Refused : std::runtime_error {
-  explicit Refused(const NonFinite& found_) : std::runtime_error("refused"), found(found_) {}
-  NonFinite found;
+  explicit Refused(const NonFiniteLocation& found_)
+      : std::runtime_error("refused"), found(found_) {}
+  NonFiniteLocation found;
 };
 
 class KeptMoments : public MomentConsumer {
  public:
   void add(const LayerMoments& part) override { parts.push_back(part); }
-  void refuse(const NonFinite& found) override { throw Refused(found); }
+  void refuse(const NonFiniteLocation& found) override { throw Refused(found); }
   std::vector<LayerMoments> parts;
 };
 

@@ -123,7 +123,7 @@ ExpectedRow expected_row(const FusedRows& rows, const Batch& batch, const Sequen
     if (!layout.all_keys) continue;
     column(layout.entropy()) -= p * (scores[k] - most - std::log(sum));
     column(layout.distance_mean()) += p * static_cast<double>(distance);
-    column(layout.dist(std::min<std::int64_t>(width, kDistances - 1))) += p;
+    column(layout.distance_mass(std::min<std::int64_t>(width, kDistances - 1))) += p;
   }
   if (!layout.all_keys) return row;
   column(layout.perplexity()) = std::exp(column(layout.entropy()));

@@ -33,13 +33,13 @@ class CollectedStatistics : public LayerStatistics, public AttentionConsumer {
 
   bool wants_attention() const override { return true; }
   void before_rotation(Backend& backend, std::int64_t layer) override {
-    add(backend, Buffer::q, layer, true);
-    add(backend, Buffer::k, layer, true);
-    add(backend, Buffer::v, layer, false);
+    add(backend, ActivationBuffer::q, layer, true);
+    add(backend, ActivationBuffer::k, layer, true);
+    add(backend, ActivationBuffer::v, layer, false);
   }
   void after_rotation(Backend& backend, std::int64_t layer) override {
-    add(backend, Buffer::q, layer, false);
-    add(backend, Buffer::k, layer, false);
+    add(backend, ActivationBuffer::q, layer, false);
+    add(backend, ActivationBuffer::k, layer, false);
   }
   void after_attention(Backend& backend, std::int64_t) override {
     if (adds_) backend.add_attention(request_, *this);
@@ -56,18 +56,18 @@ class CollectedStatistics : public LayerStatistics, public AttentionConsumer {
  private:
   struct Sums : MomentConsumer {
     void add(const LayerMoments& part) override { merge(moments, part); }
-    void refuse(const NonFinite&) override { throw std::runtime_error("not finite"); }
+    void refuse(const NonFiniteLocation&) override { throw std::runtime_error("not finite"); }
     MomentRequest request;
     std::vector<float> shift;
     LayerMoments moments;
   };
 
-  void add(Backend& backend, Buffer buffer, std::int64_t layer, bool pairs) {
+  void add(Backend& backend, ActivationBuffer buffer, std::int64_t layer, bool pairs) {
     if (!adds_) return;
     const auto rope = model_.layers[static_cast<std::size_t>(layer)].rope;
     auto sums = std::make_unique<Sums>();
     auto& shape = sums->request.shape;
-    shape.heads = buffer == Buffer::q ? model_.n_heads : model_.n_kv_heads;
+    shape.heads = buffer == ActivationBuffer::q ? model_.n_heads : model_.n_kv_heads;
     shape.dim = model_.d_head;
     shape.pairs = pairs && rope >= 0 ? model_.ropes[static_cast<std::size_t>(rope)].dim / 2 : 0;
     shape.buckets = kBuckets;

@@ -138,7 +138,7 @@ std::vector<double> plain_columns(const Pass& pass, const Sequence& sequence, st
     if (!layout.all_keys || p == 0) continue;
     v[as_index(layout.entropy())] += p * (row.lse - row.s[as_index(j)]);
     v[as_index(layout.distance_mean())] += p * static_cast<double>(i - j);
-    v[as_index(layout.dist(std::min<std::int64_t>(width, 17)))] += p;
+    v[as_index(layout.distance_mass(std::min<std::int64_t>(width, 17)))] += p;
   }
   near(NearColumn::max_logit) = row.largest;
   near(NearColumn::lse) = row.lse;
@@ -196,8 +196,8 @@ void compare_all_keys(const ColumnLayout& layout, const double* found,
        2e-5 * expected[as_index(layout.distance_mean())] + 1e-9);
   double mass = 0;
   for (std::int64_t width = 0; width < kDistances; ++width) {
-    grow(worst.dist, difference(layout.dist(width)), row.size < 20 ? 1e-6 : tau);
-    mass += found[layout.dist(width)];
+    grow(worst.dist, difference(layout.distance_mass(width)), row.size < 20 ? 1e-6 : tau);
+    mass += found[layout.distance_mass(width)];
   }
   grow(worst.total, mass - 1.0, tau);
   auto sorted = row.p;
@@ -360,7 +360,7 @@ TEST_P(AttentionStatisticsTest, ScoresHaveTheBitsOfAttention) {
     const double* sum = found.sum.data() + cell * r.layout.columns();
     EXPECT_EQ(sum[ColumnLayout::at(NearColumn::self)], 1.0);
     EXPECT_EQ(sum[ColumnLayout::at(NearColumn::sink_0)], 1.0);
-    EXPECT_EQ(sum[r.layout.dist(0)], 1.0);
+    EXPECT_EQ(sum[r.layout.distance_mass(0)], 1.0);
     EXPECT_EQ(sum[r.layout.entropy()], 0.0);
   }
 }
@@ -491,7 +491,8 @@ TEST_P(AttentionStatisticsTest, KeptMassIsTheSumOverKeptKeys) {
   r.bucket_size = 1;
   r.buckets = 120;
   const auto found = pass.statistics(r);
-  const auto shortest = shortest_keys({pass.k.data<float>(), kKeyHeads * kDim, 120, kDim}, 0.5);
+  const auto shortest =
+      mask_of_shortest_keys({pass.k.data<float>(), kKeyHeads * kDim, 120, kDim}, 0.5);
   EXPECT_EQ(std::count(shortest.begin(), shortest.end(), 1), 60);
   // kvpress keeps the keys with the largest -(filter . key).
   std::vector<std::pair<double, std::int64_t>> scores;

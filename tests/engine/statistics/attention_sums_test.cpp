@@ -30,13 +30,13 @@ TEST(AttentionColumns, NamesFollowTheColumnLayout) {
   EXPECT_EQ(names[as_index(ColumnLayout::at(NearColumn::alpha_3))], "alpha_3");
   EXPECT_EQ(names[as_index(layout.near(8))], "near_8");
   EXPECT_EQ(names[as_index(layout.entropy())], "entropy");
-  EXPECT_EQ(names[as_index(layout.dist(17))], "dist_17");
+  EXPECT_EQ(names[as_index(layout.distance_mass(17))], "dist_17");
   EXPECT_EQ(names[as_index(layout.keys_high(2))], "keys_99_high");
   EXPECT_EQ(names[as_index(layout.top_low(4))], "top_1024_low");
   EXPECT_EQ(names[as_index(layout.kl(0))], "kl_fp8");
   EXPECT_EQ(names.back(), "kl_evicted_first_4_last_16");
-  EXPECT_TRUE(is_row_column("near_8"));
-  EXPECT_FALSE(is_row_column("prev_first"));
+  EXPECT_TRUE(is_per_row_column("near_8"));
+  EXPECT_FALSE(is_per_row_column("prev_first"));
 }
 
 // A random attention pattern over tokens with many repetitions, and its sums.
@@ -113,7 +113,7 @@ TEST_F(PatternScores, MatchTheTransformerLensFormulas) {
     }
   const auto names = document_column_names(settings());
   std::vector<double> values(names.size());
-  document_values(layout, count_pairs(tokens), sums, {}, values);
+  fill_document_values(layout, count_pairs(tokens), sums, {}, values);
   const auto value = [&](const std::string& name) {
     const auto found = std::find(names.begin(), names.end(), name);
     EXPECT_NE(found, names.end()) << name;
@@ -136,7 +136,7 @@ TEST_F(PatternScores, MatchTheTransformerLensFormulas) {
 TEST_F(PatternScores, SinkAlphaAveragesTheFirst64Rows) {
   const auto names = document_column_names(settings());
   std::vector<double> values(names.size());
-  document_values(layout, count_pairs(tokens), sums, {}, values);
+  fill_document_values(layout, count_pairs(tokens), sums, {}, values);
   const auto at = std::find(names.begin(), names.end(), "sink_alpha_64_0") - names.begin();
   for (std::size_t k = 0; k < 4; ++k) {
     double expected = 0;
@@ -144,7 +144,7 @@ TEST_F(PatternScores, SinkAlphaAveragesTheFirst64Rows) {
     EXPECT_NEAR(values[static_cast<std::size_t>(at) + k], expected, 1e-12);
   }
   const auto short_text = std::span(tokens).first(63);
-  document_values(layout, count_pairs(short_text), sums, {}, values);
+  fill_document_values(layout, count_pairs(short_text), sums, {}, values);
   EXPECT_TRUE(std::isnan(values[static_cast<std::size_t>(at)]));
 }
 
@@ -159,10 +159,10 @@ TEST(KeyShares, AreSharesOfTheKeysWithMostMass) {
   };
   std::vector<double> keys(100, 0.0);
   keys[17] = 3.0;
-  document_values(layout, {.tokens = 100}, sums, keys, values);
+  fill_document_values(layout, {.tokens = 100}, sums, keys, values);
   EXPECT_DOUBLE_EQ(value("key_share_1"), 1.0);
   EXPECT_NEAR(value("key_gini"), 0.99, 1e-12);  // Gini of one that has all
-  document_values(layout, {.tokens = 100}, sums, std::vector<double>(100, 2.0), values);
+  fill_document_values(layout, {.tokens = 100}, sums, std::vector<double>(100, 2.0), values);
   EXPECT_NEAR(value("key_share_20"), 0.2, 1e-12);
   EXPECT_NEAR(value("key_gini"), 0.0, 1e-12);
 }

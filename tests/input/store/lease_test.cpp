@@ -15,7 +15,7 @@ namespace {
 // In-memory store without conditional puts.
 class Objects {
  public:
-  LeaseAccess access() {
+  LeaseOperations access() {
     return {.read = [this](const std::string& name) -> std::optional<std::string> {
               const std::lock_guard lock(mutex_);
               const auto found = objects_.find(name);

@@ -19,9 +19,9 @@ TEST(StoreAddress, AreParsedIntoParts) {
   EXPECT_EQ(address->path, "a/b");
   EXPECT_EQ(address->to_string(), "s3://bucket/a/b");
   EXPECT_EQ(address->arrow_path(), "bucket/a/b");
-  EXPECT_EQ(address->last_name(), "b");
+  EXPECT_EQ(address->last_path_component(), "b");
   EXPECT_EQ(parse_store_address("gs://bucket")->to_string(), "gs://bucket");
-  EXPECT_EQ(parse_store_address("gs://bucket")->last_name(), "bucket");
+  EXPECT_EQ(parse_store_address("gs://bucket")->last_path_component(), "bucket");
   EXPECT_EQ(parse_store_address("file:///tmp/x")->arrow_path(), "/tmp/x");
 }
 

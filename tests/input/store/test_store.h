@@ -18,7 +18,7 @@ class TestStore {
   TestStore() {
     ::setenv("QKSCOPE_SCRATCH", folder_.file("scratch").c_str(), 1);
     const auto server = environment_variable("QKSCOPE_TEST_STORE");
-    text_ = server.empty() ? "file://" + folder_.file("store") : server + "/" + unique_name();
+    text_ = server.empty() ? "file://" + folder_.file("store") : server + "/" + make_unique_name();
   }
 
   const std::string& text() const { return text_; }

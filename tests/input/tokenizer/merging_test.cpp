@@ -20,7 +20,7 @@ std::vector<Symbol> merge_plainly(const MergeTable& merges, std::vector<Symbol> 
       }
     }
     if (best == MergeTable::kNone) return symbols;
-    symbols[at] = {merges.into(best), symbols[at].size + symbols[at + 1].size};
+    symbols[at] = {merges.merged_id(best), symbols[at].size + symbols[at + 1].size};
     symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(at) + 1);
   }
 }
@@ -57,7 +57,7 @@ TEST(Merging, ADuplicatePairKeepsItsLastRank) {
   merges.add(2, 3, 11);
   merges.add(1, 2, 12);
   EXPECT_EQ(merges.rank(1, 2), 2u);
-  EXPECT_EQ(merges.into(2), 12);
+  EXPECT_EQ(merges.merged_id(2), 12);
   EXPECT_EQ(merges.rank(3, 1), MergeTable::kNone);
 }
 

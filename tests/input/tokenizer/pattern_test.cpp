@@ -26,22 +26,22 @@ std::vector<std::string> pieces(const Pattern& pattern, const std::string& text)
 }
 
 TEST(FamilyPattern, SplitsLikeTheRegularExpression) {
-  const auto llama3 = make_family_pattern(kLlama3);
+  const auto llama3 = make_builtin_pattern(kLlama3);
   ASSERT_TRUE(llama3);
   using Pieces = std::vector<std::string>;
   EXPECT_EQ(pieces(*llama3, "I'LL see 12345  x\n\n y!\n"),
             (Pieces{"I", "'LL", " see", " ", "123", "45", " ", " x", "\n\n", " y", "!\n"}));
-  const auto tekken = make_family_pattern(kTekken);
+  const auto tekken = make_builtin_pattern(kTekken);
   ASSERT_TRUE(tekken);
   EXPECT_EQ(pieces(*tekken, "HTTPServer don't 42 a//\n"),
             (Pieces{"HTTPServer", " don", "'t", " ", "4", "2", " a", "//\n"}));
-  EXPECT_FALSE(make_family_pattern("a+"));
+  EXPECT_FALSE(make_builtin_pattern("a+"));
 }
 
 class AgainstPcre2 : public testing::TestWithParam<std::string> {};
 
 TEST_P(AgainstPcre2, HandWrittenMatcherGivesTheSamePieces) {
-  const auto by_hand = make_family_pattern(GetParam());
+  const auto by_hand = make_builtin_pattern(GetParam());
   Pattern by_engine;
   try {
     by_engine = make_pcre2_pattern(GetParam(), "test");

@@ -17,7 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const PublishedNumber* find(const PublishedSet& set, const std::string& subject,
+const PublishedNumber* find(const PublishedNumbers& set, const std::string& subject,
                             const std::string& quantity) {
   for (const auto& number : set.numbers)
     if (number.subject == subject && number.quantity == quantity && number.preferred)
@@ -28,7 +28,7 @@ const PublishedNumber* find(const PublishedSet& set, const std::string& subject,
 TEST(PublishedSets, InstalledSetsCanBeRead) {
   EXPECT_THAT(published_sets(), testing::ElementsAre("benchmarks", "models", "pooled", "profiles",
                                                      "small_models", "smollm3"));
-  const auto training = read_published("smollm3");
+  const auto training = read_published_numbers("smollm3");
   EXPECT_EQ(training.numbers.size(), 782u);
   EXPECT_EQ(training.subjects().size(), 10u);
   EXPECT_EQ(training.subjects().back(), "LC2-20K");
@@ -37,20 +37,21 @@ TEST(PublishedSets, InstalledSetsCanBeRead) {
   EXPECT_EQ(ap->value, 0.585);
   EXPECT_DOUBLE_EQ(ap->se, 0.0005 / std::sqrt(3.0));
   EXPECT_DOUBLE_EQ(find(training, "S1-40K", "r_q")->se, 0.002);  // read off a figure
-  const auto models = read_published("models");
+  const auto models = read_published_numbers("models");
   EXPECT_EQ(models.numbers.size(), 1122u);
   EXPECT_EQ(find(models, "qwen3-4b", "ap_drop")->value, 0.186);
-  EXPECT_EQ(read_published("profiles").numbers.size(), 1489u);
-  EXPECT_TRUE(read_published("pooled").pooled);
-  EXPECT_EQ(read_published("small_models").numbers.size(), 210u);  // two numbers a row
-  EXPECT_THAT(bad_input_message([] { read_published("benchmarks"); }), HasSubstr("benchmarks"));
+  EXPECT_EQ(read_published_numbers("profiles").numbers.size(), 1489u);
+  EXPECT_TRUE(read_published_numbers("pooled").pooled);
+  EXPECT_EQ(read_published_numbers("small_models").numbers.size(), 210u);  // two numbers a row
+  EXPECT_THAT(bad_input_message([] { read_published_numbers("benchmarks"); }),
+              HasSubstr("benchmarks"));
 }
 
 // Each checkpoint and quantity has exactly one preferred number.
 TEST(PublishedSets, EachNumberHasOnePreferredSource) {
   for (const char* name : {"smollm3", "models"}) {
     std::set<std::pair<std::string, std::string>> seen;
-    for (const auto& number : read_published(name).numbers)
+    for (const auto& number : read_published_numbers(name).numbers)
       if (number.preferred) {
         EXPECT_TRUE(seen.emplace(number.subject, number.quantity).second)
             << number.subject << " " << number.quantity;
@@ -60,7 +61,7 @@ TEST(PublishedSets, EachNumberHasOnePreferredSource) {
 
 TEST(PublishedSets, EveryNumberHasAStandardError) {
   for (const char* name : {"smollm3", "models", "profiles", "pooled", "small_models"})
-    for (const auto& number : read_published(name).numbers)
+    for (const auto& number : read_published_numbers(name).numbers)
       if (!std::isnan(number.value) && number.kind != "setting") {
         EXPECT_GT(number.se, 0) << name << " " << number.subject << " " << number.quantity;
       }
@@ -68,7 +69,7 @@ TEST(PublishedSets, EveryNumberHasAStandardError) {
 
 TEST(PublishedSets, ProfileRowsHaveTheirBins) {
   using Form = PublishedNumber::Form;
-  const auto set = read_published("profiles");
+  const auto set = read_published_numbers("profiles");
   const auto* length = find(set, "qwen3-4b", "length_bins 8K-16K");
   ASSERT_NE(length, nullptr);
   EXPECT_EQ(length->form, Form::profile);
@@ -100,7 +101,7 @@ class PublishedFiles : public testing::Test {
   std::string complaint(const std::string& rows,
                         const std::string& header = "model,quantity,value\n") const {
     write_file(file(), header + rows);
-    return bad_input_message([&] { read_published(file()); });
+    return bad_input_message([&] { read_published_numbers(file()); });
   }
   std::string file() const { return folder_.file("published/mine.csv"); }
 
@@ -109,22 +110,22 @@ class PublishedFiles : public testing::Test {
 
 TEST_F(PublishedFiles, AreListedBySetName) {
   EXPECT_TRUE(published_sets().empty());
-  EXPECT_EQ(bad_input_message([] { read_published("smollm3"); }),
+  EXPECT_EQ(bad_input_message([] { read_published_numbers("smollm3"); }),
             "the published numbers are not there; looked in " + folder_.path() +
                 ". Set QKSCOPE_DATA to the folder share/qkscope of an installation");
   write_file(file(), "model,phase,measure,value\nb,late,r_q,0.5\na,early,r_k,1e-3\nb,late,r_k,1\n");
   write_file(folder_.file("published/README.md"), "");
   EXPECT_EQ(published_sets(), std::vector<std::string>{"mine"});
-  EXPECT_EQ(bad_input_message([] { read_published("yours"); }),
+  EXPECT_EQ(bad_input_message([] { read_published_numbers("yours"); }),
             "--published \"yours\": known is mine, and files of your own, whose names end in .csv");
-  EXPECT_THROW(read_published("../mine"), Error);
-  const auto set = read_published("mine");
+  EXPECT_THROW(read_published_numbers("../mine"), Error);
+  const auto set = read_published_numbers("mine");
   EXPECT_EQ(set.subjects(), (std::vector<std::string>{"b", "a"}));
   ASSERT_EQ(set.numbers.size(), 3u);
   EXPECT_EQ(set.numbers[1].quantity, "r_k");
   EXPECT_EQ(set.numbers[1].value, 1e-3);
   EXPECT_DOUBLE_EQ(set.numbers[0].se, 0.05 / std::sqrt(3.0));  // 0.5 as it is written
-  EXPECT_EQ(read_published(file()).numbers.size(), 3u);
+  EXPECT_EQ(read_published_numbers(file()).numbers.size(), 3u);
 }
 
 TEST_F(PublishedFiles, ErrorsNameFileAndRow) {
@@ -149,7 +150,7 @@ TEST_F(PublishedFiles, ErrorsNameFileAndRow) {
   EXPECT_THAT(complaint("x,0,0,z,0,0.5,0.1\n",
                         "run,layer,head,kind,pca_dim,correlation,explained_variance_ratio\n"),
               HasSubstr("row 2: kind: found \"z\", expected q or k"));
-  EXPECT_THAT(bad_input_message([&] { read_published(folder_.file("none.csv")); }),
+  EXPECT_THAT(bad_input_message([&] { read_published_numbers(folder_.file("none.csv")); }),
               HasSubstr("none.csv"));
 }
 

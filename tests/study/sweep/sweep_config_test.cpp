@@ -5,8 +5,8 @@
 
 #include "base/core/error.h"
 #include "base/io/folder.h"
-#include "capture/run/capture_plan.h"
 #include "capture/run/capture_fixture.h"
+#include "capture/run/capture_plan.h"
 #include "paths.h"
 #include "study/compare/published.h"
 
@@ -298,7 +298,7 @@ TEST_F(SweepFile, InstalledSweepFilesAreValid) {
   // The labels are the names of the published models, so that `compare` finds them.
   const auto models = read_sweep({configs + "sweeps/attention-plasticity.yaml", {}, ""});
   ASSERT_EQ(models.runs.size(), 13u);
-  const auto published = read_published("models");
+  const auto published = read_published_numbers("models");
   for (const auto& run : models.runs)
     EXPECT_TRUE(std::any_of(published.numbers.begin(), published.numbers.end(),
                             [&](const PublishedNumber& number) {

@@ -31,11 +31,11 @@ DistinctNumbers::DistinctNumbers(std::span<const std::int32_t> all) : place(all.
     place[i] = place_of[static_cast<std::size_t>(all[i] - low)];
 }
 
-BucketRanges::BucketRanges(const Rows& queries, const Rows& keys) {
+BucketRanges::BucketRanges(const RowsView& queries, const RowsView& keys) {
   std::int64_t smallest = 1;
   std::int64_t largest = std::numeric_limits<std::int64_t>::max();
   first_bucket_ = std::numeric_limits<std::int32_t>::max();
-  for (const Rows* rows : {&queries, &keys}) {
+  for (const RowsView* rows : {&queries, &keys}) {
     for (std::size_t i = 0; i < rows->position.size(); ++i) {
       const std::int64_t position = rows->position[i];
       const std::int64_t bucket = rows->bucket[i];

@@ -25,7 +25,7 @@ class BucketRanges {
   explicit BucketRanges(const SamplerOptions& sampler) : known_(sampler) {}
   // Buckets inferred from rows of a capture without metadata: equal buckets if floor(position /
   // size) explains every row, else doubling buckets floor(log2(position + 1)).
-  BucketRanges(const Rows& queries, const Rows& keys);
+  BucketRanges(const RowsView& queries, const RowsView& keys);
 
   PositionRange range(std::int32_t bucket) const;
   // Returns the tokens per bucket, or 0 if buckets double in size.
@@ -36,7 +36,7 @@ class BucketRanges {
   bool reaches(std::int32_t query_bucket, std::int32_t key_bucket, std::int64_t window) const;
 
  private:
-  std::optional<Buckets> known_;
+  std::optional<PositionBuckets> known_;
   std::int64_t size_ = 0;          // inferred tokens per bucket; 0: doubling buckets
   std::int32_t first_bucket_ = 0;  // first doubling bucket, which starts at position 0
 };

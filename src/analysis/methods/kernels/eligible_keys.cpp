@@ -17,11 +17,12 @@ EligibleKeys::EligibleKeys(const SortedKeys& keys, const QueryPoints& points,
     : points_(points.size()), ranges_(static_cast<std::size_t>(keys.examples() * points.size())) {
   first_.reserve(keys.bin.size());
   end_.reserve(keys.bin.size());
-  for (std::int64_t e = 0; e < keys.examples(); ++e) take_example(keys, e, points, window);
+  for (std::int64_t e = 0; e < keys.examples(); ++e) add_keys_of_example(keys, e, points, window);
 }
 
-void EligibleKeys::take_example(const SortedKeys& keys, std::int64_t example,
-                                const QueryPoints& points, std::optional<std::int32_t> window) {
+void EligibleKeys::add_keys_of_example(const SortedKeys& keys, std::int64_t example,
+                                       const QueryPoints& points,
+                                       std::optional<std::int32_t> window) {
   const auto begin = keys.begin[static_cast<std::size_t>(example)];
   const auto last = keys.begin[static_cast<std::size_t>(example) + 1];
   Range* const ranges = ranges_.data() + example * points_;

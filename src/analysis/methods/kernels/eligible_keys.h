@@ -40,8 +40,8 @@ class EligibleKeys {
     std::int32_t end = 0;
   };
 
-  void take_example(const SortedKeys& keys, std::int64_t example, const QueryPoints& points,
-                    std::optional<std::int32_t> window);
+  void add_keys_of_example(const SortedKeys& keys, std::int64_t example, const QueryPoints& points,
+                           std::optional<std::int32_t> window);
 
   std::int64_t points_;
   std::vector<Range> ranges_;        // (examples, points)

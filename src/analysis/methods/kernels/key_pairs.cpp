@@ -12,7 +12,7 @@ namespace qkscope {
 namespace {
 
 // Row numbers sorted by text, bin and position.
-std::vector<std::int64_t> sorted_order(const Rows& source, std::span<const std::int32_t> bin) {
+std::vector<std::int64_t> sorted_order(const RowsView& source, std::span<const std::int32_t> bin) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(source.size()));
   std::iota(order.begin(), order.end(), std::int64_t{0});
   const auto before = [&](std::int64_t x, std::int64_t y) {
@@ -45,7 +45,7 @@ FloatMatrix padded(const Matrix& rows) {
 
 }  // namespace
 
-SortedKeys sort_keys(const Rows& keys, std::span<const std::int32_t> bin) {
+SortedKeys sort_keys(const RowsView& keys, std::span<const std::int32_t> bin) {
   SortedKeys sorted;
   sorted.row = sorted_order(keys, bin);
   const auto count = sorted.row.size();
@@ -74,7 +74,7 @@ void QueryPoints::add(std::int32_t bin_number, double mean_position, std::int32_
   fraction.push_back(column_fraction);
 }
 
-std::int64_t QueryPoints::after(std::int32_t key_bin) const {
+std::int64_t QueryPoints::first_point_after(std::int32_t key_bin) const {
   return std::upper_bound(bin.begin(), bin.end(), key_bin) - bin.begin();
 }
 
@@ -110,7 +110,7 @@ void PairEvaluator::set_keys(const KeyTile& keys) {
 }
 
 // v = delta^T L L^T delta = |L^T delta|^2.
-void PairEvaluator::z_of_full_covariance() {
+void PairEvaluator::compute_z_with_full_covariance() {
   float* z = by_pair_.data();
   for (const Pair& pair : waiting_) {
     const auto first = pair.first - keys_.first;
@@ -135,9 +135,8 @@ void PairEvaluator::flush() {
   if (whitened_.empty()) {
     stride = (columns + 3) / 4 * 4;  // whole vectors
     z_scores({keys_, scores_, variances_}, waiting_, tile_first_, stride, by_pair_.data());
-  }
-  else {
-    z_of_full_covariance();
+  } else {
+    compute_z_with_full_covariance();
   }
   const auto pairs = std::ssize(waiting_);
   const auto lanes = (pairs + kLaneStep - 1) / kLaneStep * kLaneStep;

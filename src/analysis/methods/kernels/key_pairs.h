@@ -29,13 +29,13 @@ struct SortedKeys {
   std::vector<std::int32_t> position;  // (keys)
   std::vector<std::int32_t> example;   // (keys): text number 0, 1, ... in order
   std::vector<std::int64_t> begin;     // (examples + 1): first key of each example
-  std::vector<std::int64_t> text;      // (examples): text key (Rows::example)
+  std::vector<std::int64_t> text;      // (examples): text key (RowsView::example)
 
   std::int64_t examples() const { return std::ssize(begin) - 1; }
 };
 
 // `bin` (rows): the position bin of each key.
-SortedKeys sort_keys(const Rows& keys, std::span<const std::int32_t> bin);
+SortedKeys sort_keys(const RowsView& keys, std::span<const std::int32_t> bin);
 
 // Borrows consecutive sorted keys in rotated coordinates, centred. Pairs are compared in float32
 // and summed in float64: the rounding of one pair is far below the spread over pairs.
@@ -80,7 +80,7 @@ struct QueryPoints {
            double column_fraction);
   std::int64_t size() const { return std::ssize(bin); }
   // The first point whose queries all come after keys of `key_bin`.
-  std::int64_t after(std::int32_t key_bin) const;
+  std::int64_t first_point_after(std::int32_t key_bin) const;
 };
 
 struct Pair {
@@ -92,7 +92,7 @@ inline constexpr std::int64_t kTilePairs = kMostLanes;
 
 // z of up to kTilePairs pairs at a range of columns, one lane per pair. Unused lanes after the last
 // pair contain a large z, whose plasticity is 0.
-struct PairLines {
+struct PairScoreLines {
   std::span<const Pair> pairs;
   std::int64_t first_column = 0;
   std::int64_t columns = 0;
@@ -102,7 +102,7 @@ struct PairLines {
 
 class PairEvaluator {
  public:
-  using Consumer = std::function<void(const PairLines&)>;
+  using Consumer = std::function<void(const PairScoreLines&)>;
 
   PairEvaluator(const QueryColumns& columns, Consumer consumer);
 
@@ -126,7 +126,7 @@ class PairEvaluator {
   bool empty() const { return waiting_.empty(); }
 
  private:
-  void z_of_full_covariance();  // of the waiting pairs
+  void compute_z_with_full_covariance();  // of the waiting pairs
 
   const QueryColumns& queries_;
   KeyTile keys_;

@@ -47,7 +47,7 @@ class PlasticityAtPoints {
   // computing running() and the totals of the part. range_of(pair) returns the points at which a
   // pair is counted.
   template <typename RangeOf, typename Body>
-  void evaluate(const PairLines& lines, std::int64_t first, std::int64_t end,
+  void evaluate(const PairScoreLines& lines, std::int64_t first, std::int64_t end,
                 const RangeOf& range_of, const Body& body) {
     for (; first < end; first += kMostPoints) {
       LanePoints part{static_cast<std::int32_t>(first),
@@ -59,7 +59,7 @@ class PlasticityAtPoints {
         part.lane_first[p] = std::clamp(static_cast<std::int32_t>(from), part.first, part.end);
         part.lane_end[p] = std::clamp(static_cast<std::int32_t>(to), part.first, part.end);
       }
-      plasticity_along(
+      sum_plasticity(
           {lines.z, lines.columns, lines.lanes, static_cast<std::int32_t>(lines.first_column),
            column_.data(), fraction_.data()},
           part, running_.data(), total_.data());
@@ -103,8 +103,8 @@ class ProfileSums {
     return eligible_[static_cast<std::size_t>(point)] > options_.max_pairs;
   }
   std::vector<KeyRange> ranges_at(std::int64_t point) const;
-  void take(const PairLines& lines);
-  void take_part(const PairLines& lines, const LanePoints& part);
+  void take(const PairScoreLines& lines);
+  void take_part(const PairScoreLines& lines, const LanePoints& part);
   PointRange points_of(const Pair& pair) const;
   void add_example(std::int64_t example);
 
@@ -134,7 +134,7 @@ ProfileSums::ProfileSums(const PairSource& source, const PlasticityOptions& opti
       plasticity_(points_),
       sums_(keys_.examples(), points_.size()),
       heatmap_(source.extent, options.heatmap_bins, points_.position),
-      evaluator_(source.at_bins.columns, [this](const PairLines& lines) { take(lines); }) {
+      evaluator_(source.at_bins.columns, [this](const PairScoreLines& lines) { take(lines); }) {
   const auto columns = static_cast<std::int32_t>(source.at_bins.columns.size());
   first_column_.push_back(columns);
   last_column_.insert(last_column_.begin(), -1);
@@ -163,7 +163,7 @@ ProfileSums::PointRange ProfileSums::points_of(const Pair& pair) const {
   return {keys_before_.first(pair.second), keys_before_.end(pair.first)};
 }
 
-void ProfileSums::take(const PairLines& lines) {
+void ProfileSums::take(const PairScoreLines& lines) {
   PointRange all = points_of(lines.pairs.front());
   for (const auto& pair : lines.pairs) {
     all.first = std::min(all.first, points_of(pair).first);
@@ -176,7 +176,7 @@ void ProfileSums::take(const PairLines& lines) {
         [&](const LanePoints& part) { take_part(lines, part); });
 }
 
-void ProfileSums::take_part(const PairLines& lines, const LanePoints& part) {
+void ProfileSums::take_part(const PairScoreLines& lines, const LanePoints& part) {
   const auto example = keys_.example[static_cast<std::size_t>(lines.pairs.front().first)];
   for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
     const Pair& pair = lines.pairs[p];
@@ -187,7 +187,7 @@ void ProfileSums::take_part(const PairLines& lines, const LanePoints& part) {
                   running + (part.lane_first[p] - part.first) * lines.lanes, lines.lanes});
   }
   plasticity_.add_totals(part, sums_.sums(example));
-  if (drawing_) sums_.count(example, part.first, std::ssize(lines.pairs));
+  if (drawing_) sums_.add_pair_count(example, part.first, std::ssize(lines.pairs));
 }
 
 // Queues the pairs of one text in the order of their later key, because consecutive pairs share
@@ -218,7 +218,7 @@ void ProfileSums::add_texts(const KeyTile& block, std::int64_t first, std::int64
   evaluator_.set_keys(block);
   for (auto e = first; e < end; ++e) {
     for (std::int64_t c = 0; c < points_.size(); ++c)
-      if (!is_sampled(c)) sums_.count(e, c, keys_before_.at(e, c).pairs());
+      if (!is_sampled(c)) sums_.add_pair_count(e, c, keys_before_.at(e, c).pairs());
     add_example(e);
   }
 }
@@ -272,7 +272,8 @@ std::vector<BucketRun> runs_of(const SortedKeys& keys, const DistinctNumbers& bu
 // Sums over pairs within one key bucket, for every later query bucket.
 class BucketPairs {
  public:
-  BucketPairs(const SortedKeys& keys, const QuerySide& queries, const PlasticityOptions& options);
+  BucketPairs(const SortedKeys& keys, const QueryModelPoints& queries,
+              const PlasticityOptions& options);
 
   // Adds all pairs of the tile's keys in buckets with at most max_pairs pairs. Tiles must come in
   // order.
@@ -291,7 +292,7 @@ class BucketPairs {
     ExampleSums sums{0, 0};  // one row per text that has pairs
   };
 
-  void take(const PairLines& lines);
+  void take(const PairScoreLines& lines);
 
   const QueryPoints& points_;
   const PlasticityOptions& options_;
@@ -304,7 +305,7 @@ class BucketPairs {
   PairEvaluator evaluator_;
 };
 
-BucketPairs::BucketPairs(const SortedKeys& keys, const QuerySide& queries,
+BucketPairs::BucketPairs(const SortedKeys& keys, const QueryModelPoints& queries,
                          const PlasticityOptions& options)
     : points_(queries.points),
       options_(options),
@@ -312,11 +313,11 @@ BucketPairs::BucketPairs(const SortedKeys& keys, const QuerySide& queries,
       runs_(runs_of(keys, numbers_)),
       row_(keys.bin.size()),
       plasticity_(points_),
-      evaluator_(queries.columns, [this](const PairLines& lines) { take(lines); }) {
+      evaluator_(queries.columns, [this](const PairScoreLines& lines) { take(lines); }) {
   for (const auto number : numbers_.numbers) {
     buckets_.emplace_back();
     buckets_.back().number = number;
-    buckets_.back().first = points_.after(number);
+    buckets_.back().first = points_.first_point_after(number);
   }
   for (const auto& run : runs_) {
     Bucket& bucket = buckets_[run.bucket];
@@ -331,7 +332,7 @@ BucketPairs::BucketPairs(const SortedKeys& keys, const QuerySide& queries,
   }
 }
 
-void BucketPairs::take(const PairLines& lines) {
+void BucketPairs::take(const PairScoreLines& lines) {
   const auto bucket_of = [this](const Pair& pair) -> Bucket& {
     return buckets_[static_cast<std::size_t>(numbers_.place[static_cast<std::size_t>(pair.first)])];
   };
@@ -347,7 +348,7 @@ void BucketPairs::take(const PairLines& lines) {
           const std::uint32_t* running = plasticity_.running() + p;
           for (auto c = part.first; c < part.end; ++c, running += lines.lanes) {
             sums.sums(row)[c] += kPlasticityUnit * (running[lines.lanes] - running[0]);
-            if (c >= part.lane_first[p]) sums.count(row, c, 1);
+            if (c >= part.lane_first[p]) sums.add_pair_count(row, c, 1);
           }
         }
       });
@@ -451,7 +452,7 @@ PairTables pair_tables(const PairSource& source, const PlasticityOptions& option
   profile.add_samples(source.keys);
   const bool same_order = source.by_bucket.row == source.by_bin.row;
   FloatMatrix other;
-  if (!same_order) other = turned_rows<float>(source.rows, source.model, source.by_bucket.row);
+  if (!same_order) other = rotated_rows<float>(source.rows, source.model, source.by_bucket.row);
   const KeyTile by_bucket = same_order ? source.keys : KeyTile(other);
   for_each_tile(by_bucket, source.by_bucket,
                 [&](const KeyTile& tile, auto, auto) { buckets.add_texts(tile); });

@@ -9,7 +9,7 @@
 namespace qkscope {
 
 // Query models and the points (bins or buckets) at which they are evaluated.
-struct QuerySide {
+struct QueryModelPoints {
   QueryColumns columns;
   QueryPoints points;
 };
@@ -29,7 +29,7 @@ class ExampleSums {
       : sum_(examples, points), count_(examples, points) {}
 
   double* sums(std::int64_t example) { return sum_.row(example); }
-  void count(std::int64_t example, std::int64_t point, std::int64_t pairs) {
+  void add_pair_count(std::int64_t example, std::int64_t point, std::int64_t pairs) {
     count_(example, point) += static_cast<double>(pairs);
   }
   // Mean over the pairs of one text; `otherwise` if none was evaluated.
@@ -37,7 +37,8 @@ class ExampleSums {
     return count_(example, point) > 0 ? sum_(example, point) / count_(example, point) : otherwise;
   }
   MeanPlasticity mean(std::int64_t point, std::int64_t eligible) const;
-  // Returns the sums over groups of texts. `texts` (examples): the id of each text (Rows::example).
+  // Returns the sums over groups of texts. `texts` (examples): the id of each text
+  // (RowsView::example).
   PairGroups grouped(const TextGroups& groups, std::span<const std::int64_t> texts) const;
 
  private:
@@ -58,9 +59,9 @@ struct PairSource {
   const QueryModel& model;
   const SortedKeys& by_bucket;  // keys by text and bucket: mostly the order of by_bin
   const SortedKeys& by_bin;
-  const QuerySide& at_buckets;   // query models of the bucket table
-  const QuerySide& at_bins;      // query models of the profile
-  const EligibleKeys& eligible;  // keys of by_bin at the points of at_bins
+  const QueryModelPoints& at_buckets;  // query models of the bucket table
+  const QueryModelPoints& at_bins;     // query models of the profile
+  const EligibleKeys& eligible;        // keys of by_bin at the points of at_bins
   const BucketRanges& ranges;
   const TextGroups& groups;
   double extent;  // tokens: length of the heatmap's axes

@@ -20,8 +20,8 @@ void fetch(std::span<const float* const> rows, std::int64_t dim) {
 
 }  // namespace
 
-CacheAlignedVector<double> PlaneUnits::group_axes(const Matrix& axes,
-                                                  std::span<const double> line) {
+CacheAlignedVector<double> PlaneUnitVectors::group_axes(const Matrix& axes,
+                                                        std::span<const double> line) {
   const auto dim = std::ssize(line);
   const auto planes = axes.rows / 2;
   const auto groups = planes / kPlanes + 1;
@@ -35,8 +35,8 @@ CacheAlignedVector<double> PlaneUnits::group_axes(const Matrix& axes,
   return grouped;
 }
 
-void PlaneUnits::project(const Matrix& axes, std::span<const double> line,
-                         std::span<const float* const> rows, std::span<const double> centre) {
+void PlaneUnitVectors::project(const Matrix& axes, std::span<const double> line,
+                               std::span<const float* const> rows, std::span<const double> centre) {
   const auto dim = std::ssize(line);
   const auto count = std::ssize(rows);
   const auto grouped = group_axes(axes, line);

@@ -10,7 +10,7 @@
 namespace qkscope {
 
 // Computes unit vectors of rows in every plane and their projections on a line in one pass.
-class PlaneUnits {
+class PlaneUnitVectors {
  public:
   // Projects rows minus `centre`, reusing the buffers of the previous call. Rows 2i and 2i+1 of
   // `axes` span plane i. A row equal to the centre gets direction (1, 0).
@@ -22,7 +22,7 @@ class PlaneUnits {
     return std::span(units_).subspan(static_cast<std::size_t>(plane) * on_line_.size(),
                                      on_line_.size());
   }
-  std::span<const double> on_line() const { return on_line_; }
+  std::span<const double> line_projections() const { return on_line_; }
 
  private:
   // Interleaved axes (groups, dim, 8): the first axes of four planes, then their second axes. The

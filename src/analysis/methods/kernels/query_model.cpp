@@ -111,7 +111,7 @@ QueryBucket rotated_bucket(const QueryBucketMoments& from, const QueryModel& mod
 }
 
 // log2(position + 1) of every row.
-std::vector<double> log_positions(const Rows& rows) {
+std::vector<double> log_positions(const RowsView& rows) {
   std::vector<double> logs;
   logs.reserve(rows.position.size());
   for (const auto position : rows.position) logs.push_back(std::log2(position + 1.0));
@@ -155,7 +155,7 @@ void describe_buckets(const CentredRows& queries, const Matrix& turned, QueryMod
 // coordinates at a time, so that residuals of a coordinate are contiguous.
 void describe_coordinates(const CentredRows& queries, QueryModel& model) {
   constexpr std::int64_t kLines = 16;
-  const Matrix turned = turned_rows<double>(queries, model);
+  const Matrix turned = rotated_rows<double>(queries, model);
   describe_buckets(queries, turned, model);
   const auto n = queries.size();
   std::vector<double> time;
@@ -194,8 +194,8 @@ std::vector<double> rotate(std::span<const double> x, const QueryModel& model) {
 }
 
 template <typename T>
-BasicMatrix<T> turned_rows(const CentredRows& rows, const QueryModel& model,
-                           std::span<const std::int64_t> order) {
+BasicMatrix<T> rotated_rows(const CentredRows& rows, const QueryModel& model,
+                            std::span<const std::int64_t> order) {
   constexpr std::size_t kSums = 8;  // running sums, so that the compiler vectorises the dot product
   constexpr std::int64_t kAhead = 4;  // rows that are prefetched: `order` scatters them
   constexpr std::size_t kLine = 16;   // floats per cache line
@@ -225,8 +225,8 @@ BasicMatrix<T> turned_rows(const CentredRows& rows, const QueryModel& model,
   }
   return turned;
 }
-template FloatMatrix turned_rows(const CentredRows&, const QueryModel&,
-                                 std::span<const std::int64_t>);
+template FloatMatrix rotated_rows(const CentredRows&, const QueryModel&,
+                                  std::span<const std::int64_t>);
 
 std::vector<double> signs_of(const Matrix& means) {
   std::vector<double> signs(static_cast<std::size_t>(means.cols));

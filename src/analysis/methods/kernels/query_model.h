@@ -75,10 +75,10 @@ std::vector<double> signs_of(const Matrix& means);
 // Returns the centred rows in the rotated coordinates of the model, shape (rows, dim). `order`
 // lists the row numbers of the output in order; an empty list selects all rows.
 template <typename T>
-BasicMatrix<T> turned_rows(const CentredRows& rows, const QueryModel& model,
-                           std::span<const std::int64_t> order = {});
-extern template FloatMatrix turned_rows(const CentredRows&, const QueryModel&,
-                                        std::span<const std::int64_t>);
+BasicMatrix<T> rotated_rows(const CentredRows& rows, const QueryModel& model,
+                            std::span<const std::int64_t> order = {});
+extern template FloatMatrix rotated_rows(const CentredRows&, const QueryModel&,
+                                         std::span<const std::int64_t>);
 
 // Returns x with the model's signs and reflection applied.
 std::vector<double> rotate(std::span<const double> x, const QueryModel& model);

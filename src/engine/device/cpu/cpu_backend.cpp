@@ -72,11 +72,11 @@ void CpuBackend::begin_layer(std::int64_t layer) {
   if (k_.dim(0) != running_rows()) allocate();  // an earlier layer dropped rows
 }
 
-void CpuBackend::normalize(Norm norm) {
-  const auto& weights = norm == Norm::before_attention ? weights_->input_norm
-                        : norm == Norm::before_mlp     ? weights_->mlp_norm
-                                                       : model().weights.final_norm;
-  const bool beside = config().parallel_residual && norm == Norm::before_mlp;
+void CpuBackend::normalize(NormSite norm) {
+  const auto& weights = norm == NormSite::before_attention ? weights_->input_norm
+                        : norm == NormSite::before_mlp     ? weights_->mlp_norm
+                                                           : model().weights.final_norm;
+  const bool beside = config().parallel_residual && norm == NormSite::before_mlp;
   normalize_rows(beside ? layer_input_ : residual_, weights, normalized_);
 }
 
@@ -166,47 +166,50 @@ void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
   if (has_experts()) {
     by_expert_ =
         rows_by_expert(expert_indices_.view().rows(begin, begin + count), config().experts.count);
-    experts_gate_up(x, by_expert_, weights_->experts, tensor(Buffer::gate), tensor(Buffer::up));
+    project_experts_gate_up(x, by_expert_, weights_->experts, tensor(ActivationBuffer::gate),
+                            tensor(ActivationBuffer::up));
   } else if (config().gated_mlp()) {
-    linear(x, {{weights_->gate, tensor(Buffer::gate)}, {weights_->up, tensor(Buffer::up)}});
+    linear(x, {{weights_->gate, tensor(ActivationBuffer::gate)},
+               {weights_->up, tensor(ActivationBuffer::up)}});
   } else {
-    linear(x, weights_->up, tensor(Buffer::gate));
+    linear(x, weights_->up, tensor(ActivationBuffer::gate));
   }
 }
 
 void CpuBackend::gate(std::int64_t count) {
   QKSCOPE_ASSERT(count == chunk_rows_);
-  const auto gate = tensor(Buffer::gate);
+  const auto gate = tensor(ActivationBuffer::gate);
   if (config().activation == Activation::clamped_swiglu)
-    clamped_swiglu(config().swiglu, gate, tensor(Buffer::up), gate);
+    clamped_swiglu(config().swiglu, gate, tensor(ActivationBuffer::up), gate);
   else if (config().gated_mlp())
-    gated_activation(config().activation, gate, tensor(Buffer::up), gate);
+    gated_activation(config().activation, gate, tensor(ActivationBuffer::up), gate);
   else
     apply_activation(config().activation, weights_->xielu, gate);
 }
 
-void CpuBackend::project_down(std::int64_t begin, std::int64_t count, Addition addition) {
+void CpuBackend::project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) {
   if (has_experts()) {
-    experts_down(tensor(Buffer::gate), by_expert_, weights_->experts,
-                 expert_weights_.view().rows(begin, begin + count),
-                 update_.view().rows(begin, begin + count));
+    project_experts_down(tensor(ActivationBuffer::gate), by_expert_, weights_->experts,
+                         expert_weights_.view().rows(begin, begin + count),
+                         update_.view().rows(begin, begin + count));
     return add_rows(begin, count, weights_->post_mlp_norm, addition);
   }
   // At most kCpuMlpRows rows at a time: the packed input is as wide as the MLP.
   for (std::int64_t row = 0; row < count; row += kCpuMlpRows) {
     const auto end = std::min(row + kCpuMlpRows, count);
-    linear(tensor(Buffer::gate).rows(row, end), weights_->down,
+    linear(tensor(ActivationBuffer::gate).rows(row, end), weights_->down,
            update_.view().rows(begin + row, begin + end));
   }
   add_rows(begin, count, weights_->post_mlp_norm, addition);
 }
 
 void CpuBackend::add_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
-                          Addition addition) {
+                          ResidualAddition addition) {
   const auto update = update_.view().rows(begin, begin + count);
   if (config().residual_scale != 1.0) scale_by(update, config().residual_scale);
   if (!post_norm.empty()) normalize_rows(update, post_norm, update);
-  if (addition != Addition::deferred) add_to(residual_.view().rows(begin, begin + count), update);
+  if (addition != ResidualAddition::deferred)
+    add_to(residual_.view().rows(begin, begin + count), update);
 }
 
 void CpuBackend::project_logits() {
@@ -231,12 +234,14 @@ void CpuBackend::keep_rows(std::span<const std::int64_t> rows) {
   z_ = Tensor(q_.shape());
 }
 
-TensorView CpuBackend::tensor(Buffer buffer) {
+TensorView CpuBackend::tensor(ActivationBuffer buffer) {
   Tensor* const tensors[] = {
       &residual_,       &normalized_,     &q_,    &k_,  &v_,     &z_, &update_, &router_logits_,
-      &expert_weights_, &expert_indices_, &gate_, &up_, &logits_};  // in the order of Buffer
+      &expert_weights_, &expert_indices_, &gate_, &up_, &logits_};  // in the order of
+                                                                    // ActivationBuffer
   auto& chosen = *tensors[static_cast<std::size_t>(buffer)];
-  return buffer == Buffer::gate || buffer == Buffer::up ? mlp_view(chosen) : chosen.view();
+  return buffer == ActivationBuffer::gate || buffer == ActivationBuffer::up ? mlp_view(chosen)
+                                                                            : chosen.view();
 }
 
 Tensor CpuBackend::selected_part(ConstTensorView whole, const Selection& selection) const {
@@ -250,7 +255,7 @@ Tensor CpuBackend::selected_part(ConstTensorView whole, const Selection& selecti
   const auto width = part.size() / std::max<std::int64_t>(1, shape[0] * pieces);
   float* out = part.data<float>();
   for (const auto row : selection.rows) {
-    const float* from = whole.data<float>() + running_row(kept_, row) * whole.stride(0);
+    const float* from = whole.data<float>() + index_among_kept_rows(kept_, row) * whole.stride(0);
     for (std::int64_t piece = 0; piece < pieces; ++piece, out += width)
       std::memcpy(out, from + (by_head ? selection.heads[as_index(piece)] * width : 0),
                   as_index(width) * sizeof(float));
@@ -258,14 +263,14 @@ Tensor CpuBackend::selected_part(ConstTensorView whole, const Selection& selecti
   return part;
 }
 
-void CpuBackend::read(Buffer buffer, const Selection& selection, Show show) {
+void CpuBackend::read(ActivationBuffer buffer, const Selection& selection, Show show) {
   if (selection.rows.empty())
     show(tensor(buffer));
   else
     show(selected_part(tensor(buffer), selection));
 }
 
-ActivationCopy CpuBackend::copy(Buffer buffer, const Selection& selection) {
+ActivationCopy CpuBackend::copy(ActivationBuffer buffer, const Selection& selection) {
   auto copy = std::make_shared<Tensor>();
   read(buffer, selection, [&](ConstTensorView values) {
     *copy = Tensor(values.shape());
@@ -274,7 +279,8 @@ ActivationCopy CpuBackend::copy(Buffer buffer, const Selection& selection) {
   return {copy, copy->view()};
 }
 
-void CpuBackend::add_moments(Buffer buffer, const MomentRequest& request, MomentConsumer& sink) {
+void CpuBackend::add_moments(ActivationBuffer buffer, const MomentRequest& request,
+                             MomentConsumer& sink) {
   const auto x = tensor(buffer);
   for (std::size_t i = 0; i < batch_->sequences.size(); ++i) {
     const auto document = document_moments(x, batch_->sequences[i], request);

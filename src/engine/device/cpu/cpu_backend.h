@@ -46,12 +46,12 @@ class CpuBackend : public Backend {
     layer_input_ = Tensor(residual_.shape());
     copy_rows(layer_input_, residual_);
   }
-  void normalize(Norm norm) override;
+  void normalize(NormSite norm) override;
   void project_qkv(bool values) override;
   void normalize_heads() override;
   void rotate() override;
   void attend() override;
-  void project_output(Addition addition) override {
+  void project_output(ResidualAddition addition) override {
     linear(as_matrix(z_), weights_->o, update_);
     add_rows(0, running_rows(), weights_->post_attention_norm, addition);
   }
@@ -71,16 +71,16 @@ class CpuBackend : public Backend {
   }
   void project_gate_up(std::int64_t begin, std::int64_t count) override;
   void gate(std::int64_t count) override;
-  void project_down(std::int64_t begin, std::int64_t count, Addition addition) override;
+  void project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) override;
   void project_logits() override;
   void keep_rows(std::span<const std::int64_t> rows) override;
   std::int64_t running_rows() const override { return residual_.dim(0); }
-  void read(Buffer buffer, const Selection& selection, Show show) override;
-  void edit(Buffer buffer, const std::function<void(TensorView)>& change) override {
+  void read(ActivationBuffer buffer, const Selection& selection, Show show) override;
+  void edit(ActivationBuffer buffer, const std::function<void(TensorView)>& change) override {
     change(tensor(buffer));
   }
-  ActivationCopy copy(Buffer buffer, const Selection& selection) override;
-  void put(Buffer buffer, const ActivationCopy& values) override {
+  ActivationCopy copy(ActivationBuffer buffer, const Selection& selection) override;
+  void put(ActivationBuffer buffer, const ActivationCopy& values) override {
     const auto whole = tensor(buffer);
     QKSCOPE_ASSERT(values.view.shape() == whole.shape());
     copy_rows(whole, values.view);
@@ -95,7 +95,8 @@ class CpuBackend : public Backend {
   void attend_edited_rows(const RowScores& edited) override {
     qkscope::attend_edited_rows(input_with_cache(), edited.rows, edited.scores, edited.pattern, z_);
   }
-  void add_moments(Buffer buffer, const MomentRequest& request, MomentConsumer& sink) override;
+  void add_moments(ActivationBuffer buffer, const MomentRequest& request,
+                   MomentConsumer& sink) override;
   void keep_row_sums(bool keep) override { keeps_row_sums_ = keep; }
   void add_attention(const AttentionRequest& request, AttentionConsumer& sink) override;
   void finish() override {}
@@ -108,7 +109,7 @@ class CpuBackend : public Backend {
     const auto tile = gemm::tile_shape();
     return fmt::format("tiles of {} x {}", tile.rows, tile.columns);
   }
-  double product_rate(double seconds) override { return gemm::tile_rate(seconds); }
+  double product_rate(double seconds) override { return gemm::measure_tile_rate(seconds); }
 
  private:
   static void copy_rows(TensorView to, ConstTensorView from) {
@@ -126,11 +127,11 @@ class CpuBackend : public Backend {
     qkscope::normalize(config().norm, x, norm, config().norm_eps, y);
   }
   void add_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
-                Addition addition);
+                ResidualAddition addition);
   bool has_experts() const { return !weights_->experts.empty(); }
   // View of the current chunk of gate_ or up_.
   TensorView mlp_view(Tensor& values) const;
-  TensorView tensor(Buffer buffer);
+  TensorView tensor(ActivationBuffer buffer);
   Tensor selected_part(ConstTensorView whole, const Selection& selection) const;
 
   const Batch* batch_ = nullptr;

@@ -43,13 +43,14 @@ class CudaBackend : public Backend {
       : Backend(model),
         dtype_(options.dtype),
         device_(use_device(options.device.index)),
-        capability_(capability(device_)),
+        capability_(compute_capability(device_)),
         budget_(budget),
         products_(dtype_, stream_),
         hopper_attention_(model.config, dtype_, device_, stream_),
-        cudnn_attention_(hopper_attention_.serves() ? nullptr
-                                                    : std::make_unique<CudnnAttention>(
-                                                          model.config, dtype_, device_, stream_)),
+        cudnn_attention_(
+            hopper_attention_.has_kernel()
+                ? nullptr
+                : std::make_unique<CudnnAttention>(model.config, dtype_, device_, stream_)),
         has_gated_product_(has_gated_product(model.config, dtype_, device_)),
         weights_(model, {.dtype = dtype_,
                          .device = device_,
@@ -86,11 +87,11 @@ class CudaBackend : public Backend {
   std::unique_ptr<KeyValueStore> make_store(std::int64_t sequences,
                                             std::int64_t positions) override {
     use_device(device_);
-    return std::make_unique<CudaStore>(config(), dtype_, budget_, sequences, positions);
+    return std::make_unique<CudaKeyValueStore>(config(), dtype_, budget_, sequences, positions);
   }
 
   void use_store(KeyValueStore& store) override {
-    store_ = static_cast<CudaStore*>(&store);
+    store_ = static_cast<CudaKeyValueStore*>(&store);
     stored_rows_.upload(store_->new_rows(batch_->sequences), "row numbers", stream_);
     if (continues_) rows_.set_key_rows(store_->first_rows(batch_->sequences));
   }
@@ -118,7 +119,7 @@ class CudaBackend : public Backend {
   }
 
   void put_residual(ConstTensorView residual) override {
-    const auto whole = view(Buffer::residual);
+    const auto whole = view(ActivationBuffer::residual);
     if (residual.device().kind == Device::Kind::cuda)
       copies_.put(residual.data<float>(), whole);
     else
@@ -140,12 +141,12 @@ class CudaBackend : public Backend {
           "keep the layer's input");
   }
 
-  void normalize(Norm which) override {
-    const bool beside = config().parallel_residual && which == Norm::before_mlp;
+  void normalize(NormSite which) override {
+    const bool beside = config().parallel_residual && which == NormSite::before_mlp;
     normalize_rows({.x = beside ? a_.layer_input() : a_.residual(),
-                    .norm = which == Norm::before_attention ? layer_->input_norm
-                            : which == Norm::before_mlp     ? layer_->mlp_norm
-                                                            : weights_.final_norm(),
+                    .norm = which == NormSite::before_attention ? layer_->input_norm
+                            : which == NormSite::before_mlp     ? layer_->mlp_norm
+                                                                : weights_.final_norm(),
                     .kind = config().norm,
                     .y = a_.normalized(),
                     .rows = running_rows(),
@@ -199,7 +200,7 @@ class CudaBackend : public Backend {
                                           .sinks = config().has_sinks(),
                                           .own_scale = layer_config_.score_scale != 1.0,
                                           .chosen_rows = rows_.has_dropped_rows() || continues_},
-                                         {.flash_infer = hopper_attention_.serves()});
+                                         {.flash_infer = hopper_attention_.has_kernel()});
     if (kernel == AttentionKernel::flash_infer) {
       hopper_attention_.attend(heads, row_sums);
       attention_kernel_ = "FlashInfer (Hopper)";
@@ -222,7 +223,7 @@ class CudaBackend : public Backend {
                   stream_);
   }
 
-  void project_output(Addition addition) override {
+  void project_output(ResidualAddition addition) override {
     updates_.add_product({.x = a_.z(), .linear = layer_->o, .rows = running_rows()},
                          {.running = running_rows(),
                           .post_norm = layer_->post_attention_norm,
@@ -271,7 +272,7 @@ class CudaBackend : public Backend {
                stream_);
   }
 
-  void project_down(std::int64_t begin, std::int64_t count, Addition addition) override {
+  void project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) override {
     const UpdateTarget target{.begin = begin,
                               .running = running_rows(),
                               .post_norm = layer_->post_mlp_norm,
@@ -288,7 +289,7 @@ class CudaBackend : public Backend {
     const auto rows = running_rows();
     void* logits = a_.begin_logits(rows);
     products_.multiply({.x = a_.normalized(),
-                        .linear = weights_.head(),
+                        .linear = weights_.output_head(),
                         .y = logits,
                         .rows = rows,
                         .factor = static_cast<float>(config().logit_scale)});
@@ -314,7 +315,7 @@ class CudaBackend : public Backend {
     };
     const auto width = config().d_model;
     const void* residual = a_.residual();
-    a_.begin_kept(count);
+    a_.begin_kept_rows(count);
     take(residual, width, a_.residual(), width);
     take(a_.qkv(), a_.qkv_width(), a_.queries(), a_.q_width());
     if (const void* input = a_.layer_input(); input != nullptr)
@@ -323,14 +324,14 @@ class CudaBackend : public Backend {
 
   std::int64_t running_rows() const override { return rows_.count(); }
 
-  void read(Buffer buffer, const Selection& selection, Show show) override {
+  void read(ActivationBuffer buffer, const Selection& selection, Show show) override {
     apply_pending_for(buffer);
     copies_.copy_to_host(view(buffer), indices_of(selection), std::move(show));
   }
 
-  void edit(Buffer buffer, const std::function<void(TensorView)>& change) override {
+  void edit(ActivationBuffer buffer, const std::function<void(TensorView)>& change) override {
     apply_pending_for(buffer);
-    copies_.show_all();
+    copies_.deliver_copies();
     const auto whole = view(buffer);
     const auto before = copies_.fetch(whole);
     Tensor values(before.shape());
@@ -339,10 +340,10 @@ class CudaBackend : public Backend {
     if (std::memcmp(values.view().bytes(), before.view().bytes(), before.view().size_bytes()) == 0)
       return;
     copies_.put(values, whole);
-    if (buffer == Buffer::update) updates_.mark_edited();
+    if (buffer == ActivationBuffer::update) updates_.mark_edited();
   }
 
-  ActivationCopy copy(Buffer buffer, const Selection& selection) override {
+  ActivationCopy copy(ActivationBuffer buffer, const Selection& selection) override {
     apply_pending_for(buffer);
     Shape shape;
     auto memory = copies_.copy_on_device(view(buffer), indices_of(selection), shape);
@@ -351,16 +352,16 @@ class CudaBackend : public Backend {
     return {std::move(memory), copied};
   }
 
-  void put(Buffer buffer, const ActivationCopy& values) override {
+  void put(ActivationBuffer buffer, const ActivationCopy& values) override {
     apply_pending_for(buffer);
     const bool changed = copies_.put(values.view.data<float>(), view(buffer));
-    if (changed && buffer == Buffer::update) updates_.mark_edited();
+    if (changed && buffer == ActivationBuffer::update) updates_.mark_edited();
   }
 
   void score_rows(const RowScores& out) override {
     apply_pending();
     append_to_cache();
-    copies_.show_all();
+    copies_.deliver_copies();
     if (!out.edited) return copy_scores_to_host(out, score_source(), rows_, stream_);
     edited_heads_ = fetch_heads();
     qkscope::score_rows(host_input(edited_heads_), out.rows, out.scores, out.pattern);
@@ -372,7 +373,7 @@ class CudaBackend : public Backend {
   }
 
   void attend_edited_rows(const RowScores& edited) override {
-    const auto z = view(Buffer::z);
+    const auto z = view(ActivationBuffer::z);
     auto values = copies_.fetch(z);
     qkscope::attend_edited_rows(host_input(edited_heads_), edited.rows, edited.scores,
                                 edited.pattern, values);
@@ -380,7 +381,8 @@ class CudaBackend : public Backend {
     edited_heads_ = {};
   }
 
-  void add_moments(Buffer buffer, const MomentRequest& request, MomentConsumer& sink) override {
+  void add_moments(ActivationBuffer buffer, const MomentRequest& request,
+                   MomentConsumer& sink) override {
     QKSCOPE_ASSERT(!rows_.has_dropped_rows());
     apply_pending_for(buffer);
     moments_.add(view(buffer), request, sink);
@@ -401,7 +403,7 @@ class CudaBackend : public Backend {
   }
 
   void finish() override {
-    copies_.show_all();
+    copies_.deliver_copies();
     results_.deliver_all();
     check(cudaStreamSynchronize(stream_), "finish the forward pass");
   }
@@ -418,13 +420,13 @@ class CudaBackend : public Backend {
   double product_rate(double seconds) override {
     use_device(device_);
     weights_.wait();  // wait: both compete for PCIe bandwidth and device memory
-    return products_.measure_rate(seconds);
+    return products_.measure_flop_rate(seconds);
   }
 
  private:
   // Plans FlashInfer's or cuDNN's attention. A pass with a KV cache uses our own kernel instead.
   void begin_attention(std::span<const Sequence> sequences) {
-    if (hopper_attention_.serves())
+    if (hopper_attention_.has_kernel())
       hopper_attention_.begin(sequences);
     else
       cudnn_attention_->begin(sequences);
@@ -432,17 +434,18 @@ class CudaBackend : public Backend {
 
   float scale() const { return static_cast<float>(config().score_scale(layer_number_)); }
   float softcap() const { return static_cast<float>(config().attention_softcap); }
-  DeviceView view(Buffer buffer) const {
-    const bool wide = buffer == Buffer::gate || buffer == Buffer::up;
-    const bool routed = buffer == Buffer::router_logits || buffer == Buffer::expert_weights ||
-                        buffer == Buffer::expert_indices;
+  DeviceView view(ActivationBuffer buffer) const {
+    const bool wide = buffer == ActivationBuffer::gate || buffer == ActivationBuffer::up;
+    const bool routed = buffer == ActivationBuffer::router_logits ||
+                        buffer == ActivationBuffer::expert_weights ||
+                        buffer == ActivationBuffer::expert_indices;
     return routed || (wide && layer_config_.experts) ? mixture_.view(buffer, running_rows())
                                                      : a_.view(buffer, running_rows());
   }
 
   SelectedIndices indices_of(const Selection& selection) const {
     SelectedIndices selected;
-    for (const auto row : selection.rows) selected.rows.push_back(rows_.running_index(row));
+    for (const auto row : selection.rows) selected.rows.push_back(rows_.kept_row_index(row));
     selected.heads.assign(selection.heads.begin(), selection.heads.end());
     return selected;
   }
@@ -470,9 +473,9 @@ class CudaBackend : public Backend {
     pending_.norm = pending_.rotation = false;
   }
 
-  void apply_pending_for(Buffer buffer) {
-    if (buffer == Buffer::q || buffer == Buffer::k) apply_pending();
-    if (buffer == Buffer::gate || buffer == Buffer::up) compute_gate_up();
+  void apply_pending_for(ActivationBuffer buffer) {
+    if (buffer == ActivationBuffer::q || buffer == ActivationBuffer::k) apply_pending();
+    if (buffer == ActivationBuffer::gate || buffer == ActivationBuffer::up) compute_gate_up();
   }
 
   // Computes gate and up separately; the values are bit-identical to those inside the gated
@@ -568,7 +571,7 @@ class CudaBackend : public Backend {
 
   // Copies the keys or values of all positions to the host, sequence after sequence.
   Tensor fetch_cached(bool keys) {
-    if (!continues_) return copies_.fetch(view(keys ? Buffer::k : Buffer::v));
+    if (!continues_) return copies_.fetch(view(keys ? ActivationBuffer::k : ActivationBuffer::v));
     std::int64_t rows = 0;
     for (const auto& sequence : batch_->sequences) rows += sequence.end();
     Tensor all({rows, config().n_kv_heads, config().d_head});
@@ -590,7 +593,7 @@ class CudaBackend : public Backend {
     Tensor v;  // (rows, n_kv_heads, d_head)
   };
   HostHeads fetch_heads() {
-    return {copies_.fetch(view(Buffer::q)), fetch_cached(true), fetch_cached(false)};
+    return {copies_.fetch(view(ActivationBuffer::q)), fetch_cached(true), fetch_cached(false)};
   }
   AttentionInput host_input(const HostHeads& heads) const {
     return {.q = heads.q,
@@ -614,7 +617,7 @@ class CudaBackend : public Backend {
   int capability_;  // 90: compute capability 9.0
   DeviceBudget budget_;
   Stream stream_;
-  Products products_;
+  MatrixMultiplier products_;
   HopperAttention hopper_attention_;
   std::unique_ptr<CudnnAttention> cudnn_attention_;  // used where hopper_attention_ has no kernel
   bool has_gated_product_;
@@ -628,10 +631,10 @@ class CudaBackend : public Backend {
   MomentStatistics moments_;
   ScoreStatistics scores_;
   bool keeps_row_sums_ = false;
-  CudaStore* store_ = nullptr;  // KV cache of the pass, or null
-  UploadBuffer stored_rows_;    // (rows of the batch) their rows in the cache
-  bool continues_ = false;      // some sequence continues a cached one
-  bool keys_kept_ = false;      // keys of this layer are in the cache
+  CudaKeyValueStore* store_ = nullptr;  // KV cache of the pass, or null
+  UploadBuffer stored_rows_;            // (rows of the batch) their rows in the cache
+  bool continues_ = false;              // some sequence continues a cached one
+  bool keys_kept_ = false;              // keys of this layer are in the cache
 
   const Batch* batch_ = nullptr;
   const DeviceLayer* layer_ = nullptr;

@@ -38,10 +38,10 @@ std::string why_unusable(int device) {
 }
 
 bool is_hopper(int device) {
-  return capability(device) == 90;
+  return compute_capability(device) == 90;
 }
 
-int capability(int device) {
+int compute_capability(int device) {
   return 10 * device_attribute(cudaDevAttrComputeCapabilityMajor, device) +
          device_attribute(cudaDevAttrComputeCapabilityMinor, device);
 }

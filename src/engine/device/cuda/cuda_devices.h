@@ -30,7 +30,7 @@ std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model, const Backe
                                       const DeviceBudget& budget);
 
 bool is_hopper(int device);
-int capability(int device);  // 90: compute capability 9.0
+int compute_capability(int device);  // 90: compute capability 9.0
 int multiprocessors(int device);
 
 }  // namespace qkscope::cuda

@@ -16,7 +16,7 @@ bool gated_kernel_is_built() {
   return false;
 }
 
-cudaError_t launch_gated_kernel(const GatedArguments&, cudaStream_t) {
+cudaError_t launch_gated_kernel(const GatedProductArguments&, cudaStream_t) {
   return cudaErrorNotSupported;
 }
 

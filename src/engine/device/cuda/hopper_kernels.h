@@ -44,7 +44,7 @@ int hopper_tile_rows(std::int64_t d_head, bool softcap, std::int64_t longest);
 cudaError_t hopper_attention(const HopperAttentionArguments& arguments, cudaStream_t stream);
 
 // An instance of the kernel template for one head size.
-struct HopperInstance {
+struct HopperKernelInstance {
   std::int64_t d_head = 0;
   bool softcap = false;
   int tile_rows = 0;  // query rows of a tile
@@ -54,11 +54,11 @@ struct HopperInstance {
 // Heads of kHead elements in tiles of kRows queries and kKeys keys. Each head size is instantiated
 // in its own file (hopper_64.cu, ...), because an instance takes minutes to compile.
 template <bool kCapped, int kHead, int kRows, int kKeys>
-HopperInstance hopper_instance();
+HopperKernelInstance hopper_instance();
 
 // Gate/up product with SwiGLU in the epilogue of a CUTLASS GEMM: the (rows, 2 d_mlp) intermediate
 // is never written to memory.
-struct GatedArguments {
+struct GatedProductArguments {
   const void* x = nullptr;       // (rows, in)
   const void* weight = nullptr;  // (2 n, in) interleaved by interleave_gate_up()
   void* y = nullptr;             // (rows, n) silu(gate) * up, or (rows, 2 n) gate and up
@@ -72,6 +72,6 @@ struct GatedArguments {
 };
 
 bool gated_kernel_is_built();
-cudaError_t launch_gated_kernel(const GatedArguments& arguments, cudaStream_t stream);
+cudaError_t launch_gated_kernel(const GatedProductArguments& arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

@@ -13,11 +13,11 @@
 namespace qkscope {
 namespace {
 
-const CudaHost* host = nullptr;
+const CudaHostFunctions* host = nullptr;
 
 }  // namespace
 
-bool log::wanted(LogLevel level) {
+bool log::is_enabled(LogLevel level) {
   return host->log_wanted(level);
 }
 
@@ -78,7 +78,8 @@ extern "C" {
 [[gnu::visibility("default")]] extern const char qkscope_cuda_stamp[];
 const char qkscope_cuda_stamp[] = QKSCOPE_MODULE_STAMP;
 
-[[gnu::visibility("default")]] const CudaModule* qkscope_cuda_module(const CudaHost* table) {
+[[gnu::visibility("default")]] const CudaModule* qkscope_cuda_module(
+    const CudaHostFunctions* table) {
   static constexpr CudaModule kModule{
       .cuda_version = CUDART_VERSION,
       .why_unusable = cuda::why_unusable,

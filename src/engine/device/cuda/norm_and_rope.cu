@@ -172,7 +172,7 @@ struct PairGroup {
 
 // One block per row; each warp processes one head at a time.
 template <typename T, int P>
-__global__ void heads_kernel(HeadsArguments a) {
+__global__ void heads_kernel(NormalizeAndRotateArguments a) {
   constexpr int kGroups = kMostPairs / 32 / P;  // groups per lane
   const std::int64_t row = blockIdx.x;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -255,7 +255,7 @@ void normalize_rows(const NormArguments& arguments, cudaStream_t stream) {
   });
 }
 
-void normalize_and_rotate(const HeadsArguments& a, cudaStream_t stream) {
+void normalize_and_rotate(const NormalizeAndRotateArguments& a, cudaStream_t stream) {
   const bool in_twos = a.d_head % 4 == 0 && a.rotary.dim % 4 == 0 && a.row_stride % 2 == 0;
   launch_typed(a.dtype, a.rows, "normalise and rotate q and k", [&](auto type, unsigned blocks) {
     using T = decltype(type);

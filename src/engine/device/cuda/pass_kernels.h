@@ -44,7 +44,7 @@ struct RotaryView {
 };
 
 // Per-head norm, rotation and query scaling of q and k, fused into one kernel.
-struct HeadsArguments {
+struct NormalizeAndRotateArguments {
   void* q = nullptr;            // (rows, n_heads, d_head)
   void* k = nullptr;            // (rows, n_kv_heads, d_head)
   std::int64_t row_stride = 0;  // elements from one row of q and k to the next
@@ -65,7 +65,7 @@ struct HeadsArguments {
 
 // Applies norm, rotation and query scaling in place; steps that are not requested are skipped. The
 // result of the norm is rounded to the element type before rotation, as an observer would see it.
-void normalize_and_rotate(const HeadsArguments& arguments, cudaStream_t stream);
+void normalize_and_rotate(const NormalizeAndRotateArguments& arguments, cudaStream_t stream);
 
 struct RotaryTableArguments {
   const std::int32_t* positions = nullptr;  // (rows)

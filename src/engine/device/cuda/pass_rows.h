@@ -58,8 +58,8 @@ class PassRows {
   const std::int32_t* kept_rows() const { return device_kept_.as<std::int32_t>(); }
   const std::int32_t* positions() const { return device_positions_.as<std::int32_t>(); }  // (count)
   // Returns the index of a batch row among the active rows.
-  std::int32_t running_index(std::int64_t row) const {
-    return static_cast<std::int32_t>(running_row(kept_, row));
+  std::int32_t kept_row_index(std::int64_t row) const {
+    return static_cast<std::int32_t>(index_among_kept_rows(kept_, row));
   }
   const float* query_scale() const {  // (count) or null
     return model_.query_scaling ? query_scale_.as<float>() : nullptr;
@@ -89,7 +89,7 @@ class PassRows {
     const auto count = rows.size();
     std::vector<std::int32_t> numbers(4 * count);
     for (std::size_t i = 0; i < count; ++i) {
-      const auto number = running_index(rows[i]);
+      const auto number = kept_row_index(rows[i]);
       const auto at = static_cast<std::size_t>(number);
       const auto begin = first_key(sequences_[at]);
       numbers[i] = number;

@@ -21,12 +21,12 @@ struct UpdateTarget {
   std::int64_t begin = 0;    // first row of the update among the active rows
   std::int64_t running = 0;  // number of active rows
   DeviceNorm post_norm;      // norm of the update before the addition; (d_model) or none
-  Addition addition = Addition::at_once;
+  ResidualAddition addition = ResidualAddition::at_once;
 };
 
 class ResidualUpdates {
  public:
-  ResidualUpdates(const ModelConfig& model, DType dtype, Products& products,
+  ResidualUpdates(const ModelConfig& model, DType dtype, MatrixMultiplier& products,
                   Activations& activations, cudaStream_t stream)
       : model_(model),
         dtype_(dtype),
@@ -39,11 +39,11 @@ class ResidualUpdates {
   // Adds the product to the residual rows from target.begin on; product.y is ignored. If the update
   // is observed, it is computed a second time for the observer, so that the residual stays
   // bit-identical to a run without observer.
-  void add_product(Product product, const UpdateTarget& target) {
+  void add_product(MatrixProduct product, const UpdateTarget& target) {
     const bool normalized = target.post_norm.weight != nullptr;
-    const bool deferred = target.addition == Addition::deferred;
+    const bool deferred = target.addition == ResidualAddition::deferred;
     product.factor = static_cast<float>(model_.residual_scale);
-    if (normalized || target.addition != Addition::at_once) {
+    if (normalized || target.addition != ResidualAddition::at_once) {
       activations_.reserve_update(target.running);
       product.y = activations_.update(target.begin);
       products_.multiply(product);
@@ -57,7 +57,7 @@ class ResidualUpdates {
 
   // Like add_product() for an update that is already in Activations::update(), not yet normalised.
   void add_computed(std::int64_t count, const UpdateTarget& target) {
-    const bool deferred = target.addition == Addition::deferred;
+    const bool deferred = target.addition == ResidualAddition::deferred;
     if (!deferred || target.post_norm.weight != nullptr)
       finish_rows(target.begin, count, target.post_norm, !deferred);
   }
@@ -78,12 +78,12 @@ class ResidualUpdates {
 
  private:
   struct Deferred {
-    Product product;  // product of all rows that computed the update
+    MatrixProduct product;  // product of all rows that computed the update
     bool normalized = false;
     bool edited = false;
   };
 
-  void add_directly(Product product, std::int64_t begin) {
+  void add_directly(MatrixProduct product, std::int64_t begin) {
     product.y = activations_.residual(begin);
     product.accumulate = true;
     products_.multiply(product);
@@ -107,7 +107,7 @@ class ResidualUpdates {
 
   const ModelConfig& model_;
   DType dtype_;
-  Products& products_;
+  MatrixMultiplier& products_;
   Activations& activations_;
   cudaStream_t stream_;
   std::optional<Deferred> deferred_;

@@ -21,14 +21,14 @@ double read_cap(const ConfigReader& config, const char* key, double fallback) {
 void read_gemma_base(ModelConfig& model, const ConfigReader& config, std::int64_t vocab_size,
                      std::int64_t max_positions) {
   model.n_layers = read_layer_count(config, 26);
-  model.d_model = config.count("hidden_size", 2304);
-  model.n_heads = config.count("num_attention_heads", 8);
-  model.n_kv_heads = config.count("num_key_value_heads", 4);
-  model.d_head = config.count("head_dim", 256);
-  model.d_mlp = config.count("intermediate_size", 9216);
-  model.vocab_size = config.count("vocab_size", vocab_size);
+  model.d_model = config.positive_integer("hidden_size", 2304);
+  model.n_heads = config.positive_integer("num_attention_heads", 8);
+  model.n_kv_heads = config.positive_integer("num_key_value_heads", 4);
+  model.d_head = config.positive_integer("head_dim", 256);
+  model.d_mlp = config.positive_integer("intermediate_size", 9216);
+  model.vocab_size = config.positive_integer("vocab_size", vocab_size);
   model.embedding_rows = model.vocab_size;
-  model.max_positions = config.count("max_position_embeddings", max_positions);
+  model.max_positions = config.positive_integer("max_position_embeddings", max_positions);
   model.norm_eps = config.number("rms_norm_eps", 1e-6, kNormEps);
   model.activation = read_activation(config, "gelu_pytorch_tanh");
   model.tied = config.flag("tie_word_embeddings", true);
@@ -67,7 +67,8 @@ void read_gemma3(ModelConfig& model, const ConfigReader& config) {
   // Published files spell the period of full layers in two ways.
   read_periodic_windows(
       model, config,
-      config.count("sliding_window_pattern", config.count("_sliding_window_pattern", 6)));
+      config.positive_integer("sliding_window_pattern",
+                              config.positive_integer("_sliding_window_pattern", 6)));
   read_ropes_by_kind(model, config, config.number("rope_theta", 1e6, kRopeTheta),
                      config.number("rope_local_base_freq", 1e4, kRopeTheta));
 }

@@ -11,17 +11,19 @@ namespace {
 void read_gpt2_sizes(ModelConfig& model, const ConfigReader& config) {
   model.n_layers =
       read_layer_count(config, 12, config.has("n_layer") ? "n_layer" : "num_hidden_layers");
-  model.d_model = config.count("n_embd", config.count("hidden_size", 768));
-  model.n_heads = config.count("n_head", config.count("num_attention_heads", 12));
+  model.d_model = config.positive_integer("n_embd", config.positive_integer("hidden_size", 768));
+  model.n_heads =
+      config.positive_integer("n_head", config.positive_integer("num_attention_heads", 12));
   model.n_kv_heads = model.n_heads;
   if (model.d_model % model.n_heads != 0)
     bad_input("{}: n_embd {} is not a multiple of {} heads", config.where(), model.d_model,
               model.n_heads);
   model.d_head = model.d_model / model.n_heads;
-  model.d_mlp = config.count("n_inner", 4 * model.d_model);
-  model.vocab_size = config.count("vocab_size", 50257);
+  model.d_mlp = config.positive_integer("n_inner", 4 * model.d_model);
+  model.vocab_size = config.positive_integer("vocab_size", 50257);
   model.embedding_rows = model.vocab_size;
-  model.max_positions = config.count("n_positions", config.count("max_position_embeddings", 1024));
+  model.max_positions = config.positive_integer(
+      "n_positions", config.positive_integer("max_position_embeddings", 1024));
 }
 
 // Some models divide the scores of layer i by i + 1.
@@ -109,7 +111,7 @@ void read_gpt_neox(ModelConfig& model, const ConfigReader& config) {
 void read_gpt_oss(ModelConfig& model, const ConfigReader& config) {
   const LlamaDefaults defaults{
       .rope_theta = 150000.0, .norm_eps = 1e-5, .d_head = 64, .max_positions = 131072};
-  read_llama_body(model, config, defaults);
+  read_llama_without_rope(model, config, defaults);
   model.ropes = {read_gpt_oss_rope(model, config, defaults)};
   read_attention_bias(model, config, true);
   read_alternating_windows(model, config, 128);
@@ -124,7 +126,7 @@ void read_gpt_oss(ModelConfig& model, const ConfigReader& config) {
   model.experts.normalized = model.experts.bias = model.experts.router_bias = true;
   for (auto& layer : model.layers) layer.experts = true;
   model.names.sinks = "self_attn.sinks";
-  ExpertNames plain = experts_in_one_tensor();
+  ExpertNames plain = stacked_expert_names();
   plain.router = "mlp.router";
   plain.transposed = plain.interleaved = true;
   ExpertNames mxfp4 = plain;

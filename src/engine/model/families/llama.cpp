@@ -9,7 +9,7 @@ namespace {
 // Despite the name, no_rope_layers is 1 for a layer with RoPE and 0 for a NoPE layer.
 void read_nope_layers(ModelConfig& model, const ConfigReader& config) {
   if (!config.has("no_rope_layers")) {
-    const auto interval = config.count("no_rope_layer_interval", 4);
+    const auto interval = config.positive_integer("no_rope_layer_interval", 4);
     for (std::int64_t i = 0; i < model.n_layers; ++i)
       if ((i + 1) % interval == 0) model.layers[static_cast<std::size_t>(i)].rope = -1;
     return;
@@ -25,7 +25,8 @@ void read_nope_layers(ModelConfig& model, const ConfigReader& config) {
 // Without layer_types only NoPE layers get the sliding window, if use_sliding_window is set.
 void read_smollm3_windows(ModelConfig& model, const ConfigReader& config) {
   const bool slides = config.flag("use_sliding_window", false) && config.has("sliding_window");
-  const std::int64_t window = config.has("sliding_window") ? config.count("sliding_window") : 0;
+  const std::int64_t window =
+      config.has("sliding_window") ? config.positive_integer("sliding_window") : 0;
   if (config.has("layer_types")) return read_layer_types(model, config, window);
   for (auto& layer : model.layers)
     if (slides && layer.rope < 0) layer.window = window;
@@ -33,7 +34,7 @@ void read_smollm3_windows(ModelConfig& model, const ConfigReader& config) {
 
 // Reads the settings of OLMo 2 and 3 other than RoPE.
 void read_olmo2_body(ModelConfig& model, const ConfigReader& config) {
-  read_llama_body(model, config, {.norm_eps = 1e-5});
+  read_llama_without_rope(model, config, {.norm_eps = 1e-5});
   model.qk_norm = true;
   model.qk_norm_whole = true;
   read_attention_bias(model, config, false);
@@ -155,7 +156,8 @@ void read_starcoder2(ModelConfig& model, const ConfigReader& config) {
 void read_mistral(ModelConfig& model, const ConfigReader& config) {
   read_llama_base(model, config, {.max_positions = 4096 * 32});
   const std::int64_t fallback = config.contains("sliding_window") ? 0 : 4096;
-  for (auto& layer : model.layers) layer.window = config.count("sliding_window", fallback);
+  for (auto& layer : model.layers)
+    layer.window = config.positive_integer("sliding_window", fallback);
 }
 
 // Ministral: layer_types lists the layers that use a sliding window.
@@ -192,7 +194,7 @@ void read_mixtral(ModelConfig& model, const ConfigReader& config) {
                           .gate = "block_sparse_moe.experts.{}.w1",
                           .up = "block_sparse_moe.experts.{}.w3",
                           .down = "block_sparse_moe.experts.{}.w2"},
-                         experts_in_one_tensor()};
+                         stacked_expert_names()};
 }
 
 // OLMo: Llama with a LayerNorm without weights; some models clip q, k and v.

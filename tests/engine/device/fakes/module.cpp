@@ -13,7 +13,7 @@
 namespace qkscope {
 namespace {
 
-const CudaHost* host = nullptr;
+const CudaHostFunctions* host = nullptr;
 
 std::string fake_reason(int gpu) {
   host->log_write(LogLevel::debug, fmt::format("asked for GPU {}", gpu));
@@ -45,7 +45,7 @@ extern "C" {
 const char qkscope_cuda_stamp[] = FAKE_STAMP;
 
 [[gnu::visibility("default")]] const qkscope::CudaModule* qkscope_cuda_module(
-    const qkscope::CudaHost* table) {
+    const qkscope::CudaHostFunctions* table) {
   static constexpr qkscope::CudaModule kModule{.cuda_version = 13000,
                                                .why_unusable = qkscope::fake_reason,
                                                .free_memory = qkscope::fake_memory,

@@ -217,8 +217,9 @@ __device__ __forceinline__ void store_row_sums(const AttentionArguments& a,
 
 // Writes values / sum, rounded to T, into the warp's rows of a tile.
 template <typename T, int kWidth, int kBands>
-__device__ __forceinline__ void write_quotients(char* tile, const RunningSoftmax<kBands>& softmax,
-                                                const Fragments<kBands, kWidth>& values) {
+__device__ __forceinline__ void write_normalized_values(char* tile,
+                                                        const RunningSoftmax<kBands>& softmax,
+                                                        const Fragments<kBands, kWidth>& values) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int band = 0; band < kBands; ++band)
@@ -257,8 +258,9 @@ struct AttentionShape {
 enum class Visibility { none, some, all };
 
 template <typename Shape>
-__device__ __forceinline__ Visibility visible_keys(KeyTile tile,
-                                                   const KeyRanges<Shape::kRows>& ranges, int row) {
+__device__ __forceinline__ Visibility tile_visibility(KeyTile tile,
+                                                      const KeyRanges<Shape::kRows>& ranges,
+                                                      int row) {
   const int query = row + static_cast<int>(threadIdx.x) % Shape::kWarpRows;
   const auto first = ranges.first[query], last = ranges.last[query];
   if (!__any_sync(kAllLanes, first < tile.end && last >= tile.begin)) return Visibility::none;
@@ -318,7 +320,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   load_keys(k_tile, k_rows, tile);
   while (tile.exists()) {
     Fragments<kBands, kKeys> scores;
-    const auto visible = visible_keys<Shape>(tile, ranges, row);
+    const auto visible = tile_visibility<Shape>(tile, ranges, row);
     wait_for_copies();
     __syncthreads();  // k has arrived, and every warp is done with the previous v
     load_keys(v_tile, v_rows, tile);
@@ -340,7 +342,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   if (a.row_sums.lse != nullptr)
     store_row_sums(a, softmax, block.head, block.query + row, block.queries - row, scale);
   __syncwarp();  // the warp alone read its rows of q; they are reused for z
-  write_quotients<T, kWidth, kBands>(q_warp, softmax, values);
+  write_normalized_values<T, kWidth, kBands>(q_warp, softmax, values);
   __syncwarp();
   const HeadRows<std::uint16_t, kVectors> z_rows{
       static_cast<std::uint16_t*>(a.z) + block.head * d_head, a.z_stride, d_head};

@@ -1,3 +1,3 @@
 #include "engine/device/cuda/attention/hopper_kernel.cuh"
 
-template qkscope::cuda::HopperInstance qkscope::cuda::hopper_instance<false, 128, 128, 128>();
+template qkscope::cuda::HopperKernelInstance qkscope::cuda::hopper_instance<false, 128, 128, 128>();

@@ -61,7 +61,7 @@ HopperAttention::HopperAttention(const ModelConfig& model, DType dtype, int devi
                                  cudaStream_t stream)
     : model_(model), dtype_(dtype), stream_(stream), multiprocessors_(multiprocessors(device)) {
   const bool softcap = model.attention_softcap > 0.0;
-  const AttentionCase any_layer{.capability = capability(device),
+  const AttentionCase any_layer{.capability = compute_capability(device),
                                 .dtype = dtype,
                                 .d_head = model.d_head,
                                 .softcap = softcap,

@@ -41,7 +41,7 @@ class HopperAttention {
   HopperAttention(const ModelConfig& model, DType dtype, int device, cudaStream_t stream);
 
   // Returns whether a kernel exists for the GPU, the model's head size and the type.
-  bool serves() const { return serves_; }
+  bool has_kernel() const { return serves_; }
 
   // Declares the sequences of the pass; they occupy consecutive rows.
   void begin(std::span<const Sequence> sequences);

@@ -8,9 +8,9 @@ namespace {
 // tile is masked.
 constexpr std::int64_t kLongText = 8192;
 
-const HopperInstance* kernel_for(std::int64_t d_head, bool softcap, std::int64_t longest) {
+const HopperKernelInstance* kernel_for(std::int64_t d_head, bool softcap, std::int64_t longest) {
   static const auto long_texts = hopper_instance<false, 64, 192, 128>();
-  static const HopperInstance kernels[] = {
+  static const HopperKernelInstance kernels[] = {
       hopper_instance<false, 64, 128, 128>(),  hopper_instance<false, 96, 192, 96>(),
       hopper_instance<false, 128, 128, 128>(), hopper_instance<false, 256, 128, 64>(),
       hopper_instance<true, 128, 128, 128>(),  hopper_instance<true, 256, 128, 64>()};

@@ -150,12 +150,12 @@ struct TileQueue {
     extern __shared__ char shared_memory[];
     return *reinterpret_cast<int*>(shared_memory + kNextAt);
   }
-  CUTLASS_DEVICE static WorkTileInfo work(const Params& params, int index) {
+  CUTLASS_DEVICE static WorkTileInfo tile_at(const Params& params, int index) {
     return {index, index < params.count ? __ldg(params.tiles + index) : int4{}};
   }
 
   CUTLASS_DEVICE WorkTileInfo get_initial_work(const Params& params) const {
-    return work(params, blockIdx.x);
+    return tile_at(params, blockIdx.x);
   }
   CUTLASS_DEVICE void init_consumer() const {
     cutlass::arch::NamedBarrier::arrive(kThreads, kEmpty);
@@ -172,12 +172,12 @@ struct TileQueue {
   CUTLASS_DEVICE WorkTileInfo get_next_work(const Params& params,
                                             const WorkTileInfo& current) const {
     if constexpr (is_producer) {
-      return work(params, __shfl_sync(0xffffffff, current.index, 0));
+      return tile_at(params, __shfl_sync(0xffffffff, current.index, 0));
     } else {
       cutlass::arch::NamedBarrier::sync(kThreads, kFull);
       const int index = next();
       cutlass::arch::NamedBarrier::arrive(kThreads, kEmpty);
-      return work(params, index);
+      return tile_at(params, index);
     }
   }
 };
@@ -217,7 +217,7 @@ cudaError_t launch(const HopperAttentionArguments& a, cudaStream_t stream) {
 }
 
 template <typename Scores, int kHead, int kRows, int kKeys, typename Element>
-cudaError_t launch_type(const HopperAttentionArguments& a, cudaStream_t stream) {
+cudaError_t launch_element(const HopperAttentionArguments& a, cudaStream_t stream) {
   using Traits = flashinfer::AttentionKernelTraits</*USE_TMA_LOAD_KV=*/true, kHead, kHead, kRows,
                                                    kKeys, /*NUM_STAGES=*/2, Element, Element,
                                                    Element, std::int32_t, Scores>;
@@ -225,11 +225,12 @@ cudaError_t launch_type(const HopperAttentionArguments& a, cudaStream_t stream) 
 }
 
 template <bool kCapped, int kHead, int kRows, int kKeys>
-HopperInstance hopper_instance() {
+HopperKernelInstance hopper_instance() {
   using Scores = std::conditional_t<kCapped, CappedScores, PlainScores>;
   return {kHead, kCapped, kRows, [](const HopperAttentionArguments& a, cudaStream_t stream) {
-            return a.bf16 ? launch_type<Scores, kHead, kRows, kKeys, cutlass::bfloat16_t>(a, stream)
-                          : launch_type<Scores, kHead, kRows, kKeys, cutlass::half_t>(a, stream);
+            return a.bf16
+                       ? launch_element<Scores, kHead, kRows, kKeys, cutlass::bfloat16_t>(a, stream)
+                       : launch_element<Scores, kHead, kRows, kKeys, cutlass::half_t>(a, stream);
           }};
 }
 

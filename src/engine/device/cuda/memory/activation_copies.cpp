@@ -61,7 +61,7 @@ void ActivationCopies::copy_to_host(const DeviceView& view, const SelectedIndice
   const auto shape = selected_shape(view, selected);
   const auto bytes = shape.count() * kFloat;
   if (selected.empty() && bytes > kMostPendingBytes) {
-    show_all();
+    deliver_copies();
     show(fetch(view));
     return;
   }
@@ -89,14 +89,14 @@ std::shared_ptr<void> ActivationCopies::copy_on_device(const DeviceView& view,
 bool ActivationCopies::put(const float* values, const DeviceView& view) {
   // The observer wrote the values on a stream of its own.
   check(cudaDeviceSynchronize(), "wait for an edited activation");
-  if (has_values(values, view)) return false;
+  if (equals_values(values, view)) return false;
   scatter_floats(values, view.data, view.rows, view.heads * view.width, view.row_stride, view.dtype,
                  compute_);
   check(cudaStreamSynchronize(compute_), "take an edited activation");
   return true;
 }
 
-bool ActivationCopies::has_values(const float* values, const DeviceView& view) {
+bool ActivationCopies::equals_values(const float* values, const DeviceView& view) {
   const auto row = view.heads * view.width;
   const auto step = rows_per_piece(view);
   for (std::int64_t begin = 0; begin < view.rows; begin += step) {

@@ -41,7 +41,7 @@ class ActivationCopies {
   // Copies the selected part to the host as float32 and passes it to `show`, immediately or later,
   // in call order.
   void copy_to_host(const DeviceView& view, const SelectedIndices& selected, Show show);
-  void show_all() { transfers_.deliver_all(); }
+  void deliver_copies() { transfers_.deliver_all(); }
   void drop_all() { transfers_.drop_all(); }  // waits for the copies and discards them
 
   // Copies the selected part into new GPU memory and waits for it. `shape` receives the shape of
@@ -61,7 +61,7 @@ class ActivationCopies {
                        UploadBuffer& indices, float* to);
   // Gathers rows [begin, begin + count) as float32 into piece_.
   const float* gather_piece(const DeviceView& view, std::int64_t begin, std::int64_t count);
-  bool has_values(const float* values, const DeviceView& view);
+  bool equals_values(const float* values, const DeviceView& view);
 
   cudaStream_t compute_;
   HostTransfers transfers_;

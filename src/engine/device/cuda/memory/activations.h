@@ -32,9 +32,9 @@ class Activations {
     residual_kept_ = queries_kept_ = has_layer_input_ = false;
   }
   // From now on residual and queries hold only `rows` kept rows, in buffers of their own.
-  void begin_kept(std::int64_t rows) {
-    kept_residual_.reserve_roomy(rows * model_.d_model * element_, "kept rows");
-    kept_queries_.reserve_roomy(rows * q_width_ * element_, "kept queries");
+  void begin_kept_rows(std::int64_t rows) {
+    kept_residual_.reserve_with_slack(rows * model_.d_model * element_, "kept rows");
+    kept_queries_.reserve_with_slack(rows * q_width_ * element_, "kept queries");
     residual_kept_ = queries_kept_ = true;
   }
   // The next projection writes its queries into qkv.
@@ -49,7 +49,7 @@ class Activations {
   }
   void* begin_kept_layer_input(std::int64_t rows) {
     layer_input_kept_ = true;
-    return kept_layer_input_.reserve_roomy(rows * model_.d_model * element_, "kept rows");
+    return kept_layer_input_.reserve_with_slack(rows * model_.d_model * element_, "kept rows");
   }
 
   // Pointers to the given row of each buffer.
@@ -100,7 +100,7 @@ class Activations {
   }
 
   // Returns the view of a buffer that observers see, with `rows` active rows.
-  DeviceView view(Buffer buffer, std::int64_t rows) const {
+  DeviceView view(ActivationBuffer buffer, std::int64_t rows) const {
     const auto& m = model_;
     const auto plain = [&](void* data, std::int64_t width, std::int64_t stride,
                            std::int64_t count) {
@@ -110,30 +110,30 @@ class Activations {
       return DeviceView{data, stride, rows, count, m.d_head, true, dtype_};
     };
     switch (buffer) {
-      case Buffer::residual:
+      case ActivationBuffer::residual:
         return plain(residual(), m.d_model, m.d_model, rows);
-      case Buffer::normalized:
+      case ActivationBuffer::normalized:
         return plain(normalized(), m.d_model, m.d_model, rows);
-      case Buffer::q:
+      case ActivationBuffer::q:
         return heads(qkv(), m.n_heads, qkv_width());
-      case Buffer::k:
+      case ActivationBuffer::k:
         return heads(k(), m.n_kv_heads, qkv_width());
-      case Buffer::v:
+      case ActivationBuffer::v:
         return heads(v(), m.n_kv_heads, qkv_width());
-      case Buffer::z:
+      case ActivationBuffer::z:
         return heads(z(), m.n_heads, q_width_);
-      case Buffer::update:
+      case ActivationBuffer::update:
         return plain(update(), m.d_model, m.d_model, rows);
-      case Buffer::gate:
+      case ActivationBuffer::gate:
         if (is_gated_) return plain(gated(), m.d_mlp, m.d_mlp, mlp_rows_);
         return plain(gate_up(), m.d_mlp, mlp_width(), mlp_rows_);
-      case Buffer::up:
+      case ActivationBuffer::up:
         return plain(at(gate_up_, m.d_mlp), m.d_mlp, mlp_width(), mlp_rows_);
-      case Buffer::router_logits:
-      case Buffer::expert_weights:
-      case Buffer::expert_indices:
+      case ActivationBuffer::router_logits:
+      case ActivationBuffer::expert_weights:
+      case ActivationBuffer::expert_indices:
         QKSCOPE_ASSERT(false);  // these buffers belong to expert_mixture.h
-      case Buffer::logits:
+      case ActivationBuffer::logits:
         break;
     }
     return plain(logits_.data(), m.vocab_size, m.vocab_size, rows);

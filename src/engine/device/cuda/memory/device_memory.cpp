@@ -22,7 +22,7 @@ void check(cudaError_t status, const char* operation) {
 }
 
 template <>
-void GrowingMemory<FreeDevice>::allocate(std::int64_t bytes, const char* what) {
+void GrowingMemory<DeviceMemoryDeleter>::allocate(std::int64_t bytes, const char* what) {
   reset();
   void* memory = nullptr;
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
@@ -43,7 +43,7 @@ void GrowingMemory<FreeDevice>::allocate(std::int64_t bytes, const char* what) {
 }
 
 template <>
-void GrowingMemory<FreePinned>::allocate(std::int64_t bytes, const char* what) {
+void GrowingMemory<PinnedMemoryDeleter>::allocate(std::int64_t bytes, const char* what) {
   reset();
   void* memory = nullptr;
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
@@ -106,9 +106,9 @@ void UploadBuffer::copy(std::span<const std::byte> values, const char* what, cud
   else
     copied_.emplace();
   const auto room = std::max(bytes, kLeastUploadBytes);
-  device_.reserve_roomy(room, what);
+  device_.reserve_with_slack(room, what);
   if (values.empty()) return;
-  std::memcpy(host_.reserve_roomy(room, what), values.data(), values.size());
+  std::memcpy(host_.reserve_with_slack(room, what), values.data(), values.size());
   check(
       cudaMemcpyAsync(device_.data(), host_.data(), values.size(), cudaMemcpyHostToDevice, stream),
       "copy row numbers to the GPU");

@@ -22,10 +22,10 @@ inline void check_launch(const char* operation) {
   check(cudaGetLastError(), operation);
 }
 
-struct FreeDevice {
+struct DeviceMemoryDeleter {
   void operator()(void* memory) const { cudaFree(memory); }
 };
-struct FreePinned {
+struct PinnedMemoryDeleter {
   void operator()(void* memory) const { cudaFreeHost(memory); }
 };
 
@@ -41,7 +41,7 @@ class GrowingMemory {
   }
   // Same with 25 % headroom, for buffers that grow slightly from batch to batch: allocation
   // synchronizes the GPU.
-  void* reserve_roomy(std::int64_t bytes, const char* what) {
+  void* reserve_with_slack(std::int64_t bytes, const char* what) {
     if (bytes > bytes_ || !memory_) allocate(bytes + bytes / 4, what);
     return memory_.get();
   }
@@ -63,9 +63,9 @@ class GrowingMemory {
   std::int64_t bytes_ = 0;
 };
 
-using DeviceMemory = GrowingMemory<FreeDevice>;
+using DeviceMemory = GrowingMemory<DeviceMemoryDeleter>;
 using PinnedMemory =
-    GrowingMemory<FreePinned>;  // page-locked host memory that the GPU can read and write
+    GrowingMemory<PinnedMemoryDeleter>;  // page-locked host memory that the GPU can read and write
 
 // Largest amount of shared memory, in bytes, that one block can request.
 std::size_t shared_memory_limit();

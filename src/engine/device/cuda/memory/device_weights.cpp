@@ -178,7 +178,7 @@ void DeviceWeights::upload(std::int64_t layer, Slot& slot) {
   slot.arrived.record(copies_);
 }
 
-DeviceLinear DeviceWeights::head() {
+DeviceLinear DeviceWeights::output_head() {
   const auto& from = model_.weights.head;
   const auto& config = model_.config;
   DeviceLinear head{.out = config.vocab_size, .in = config.d_model};

@@ -60,8 +60,8 @@ class DeviceWeights {
   const void* embedding() const { return embedding_.data(); }
   const void* positions() const { return positions_.data(); }
   DeviceNorm final_norm() const { return final_norm_; }
-  DeviceLinear head();  // uploaded on first use
-  void wait();          // blocks until all resident layers are uploaded
+  DeviceLinear output_head();  // uploaded on first use
+  void wait();                 // blocks until all resident layers are uploaded
 
  private:
   struct Slot {

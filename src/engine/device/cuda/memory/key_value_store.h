@@ -14,11 +14,11 @@
 
 namespace qkscope::cuda {
 
-class CudaStore : public KeyValueStore {
+class CudaKeyValueStore : public KeyValueStore {
  public:
   // The allocation is charged to `budget`, which must outlive the cache.
-  CudaStore(const ModelConfig& model, DType dtype, DeviceBudget& budget, std::int64_t sequences,
-            std::int64_t positions)
+  CudaKeyValueStore(const ModelConfig& model, DType dtype, DeviceBudget& budget,
+                    std::int64_t sequences, std::int64_t positions)
       : model_(model),
         dtype_(dtype),
         budget_(budget),
@@ -29,7 +29,7 @@ class CudaStore : public KeyValueStore {
       bad_input("a cache of {} texts of {} tokens on CUDA: expected at most {} tokens together",
                 sequences, positions, INT32_MAX);
     bytes_ = budget_.take_cache(sequences, positions);
-    const auto bytes = sequences * positions * row_stride() * element();
+    const auto bytes = sequences * positions * row_stride() * element_bytes();
     try {
       for (std::size_t i = 0; i < layers_.size(); ++i)
         if (!model.layers[i].cross_attention) layers_[i].reserve(bytes, "cached keys and values");
@@ -38,15 +38,15 @@ class CudaStore : public KeyValueStore {
       throw;
     }
   }
-  ~CudaStore() override { budget_.give_back(bytes_); }
-  CudaStore(const CudaStore&) = delete;
-  CudaStore& operator=(const CudaStore&) = delete;
+  ~CudaKeyValueStore() override { budget_.give_back(bytes_); }
+  CudaKeyValueStore(const CudaKeyValueStore&) = delete;
+  CudaKeyValueStore& operator=(const CudaKeyValueStore&) = delete;
 
   // Keys or values of a layer, shape (sequences * positions, n_kv_heads, d_head), rows row_stride
   // elements apart.
   void* k(std::int64_t layer) const { return layers_[static_cast<std::size_t>(layer)].data(); }
   void* v(std::int64_t layer) const {
-    return static_cast<std::byte*>(k(layer)) + width_ * element();
+    return static_cast<std::byte*>(k(layer)) + width_ * element_bytes();
   }
   std::int64_t row_stride() const { return 2 * width_; }
 
@@ -68,12 +68,12 @@ class CudaStore : public KeyValueStore {
   // View of all cached positions of a sequence. `data` is k() or v() of a layer.
   DeviceView rows_of(void* data, const Sequence& sequence) const {
     auto* first =
-        static_cast<std::byte*>(data) + sequence.slot * positions_ * row_stride() * element();
+        static_cast<std::byte*>(data) + sequence.slot * positions_ * row_stride() * element_bytes();
     return {first, row_stride(), sequence.end(), model_.n_kv_heads, model_.d_head, true, dtype_};
   }
 
  private:
-  std::int64_t element() const { return static_cast<std::int64_t>(dtype_size(dtype_)); }
+  std::int64_t element_bytes() const { return static_cast<std::int64_t>(dtype_size(dtype_)); }
 
   const ModelConfig& model_;
   DType dtype_;

@@ -23,8 +23,8 @@ namespace qkscope::cuda {
 
 class ExpertMixture {
  public:
-  ExpertMixture(const ModelConfig& model, DType dtype, Products& products, ActivationCopies& copies,
-                cudaStream_t stream)
+  ExpertMixture(const ModelConfig& model, DType dtype, MatrixMultiplier& products,
+                ActivationCopies& copies, cudaStream_t stream)
       : model_(model),
         dtype_(dtype),
         element_(static_cast<std::int64_t>(dtype_size(dtype))),
@@ -57,19 +57,20 @@ class ExpertMixture {
   // Computes gate and up of the selected experts for rows [begin, begin + count) of x.
   void project_gate_up(const void* x, std::int64_t begin, std::int64_t count,
                        const std::vector<DeviceLinear>& weights) {
-    if (begin == 0) chosen_ = copies_.fetch(view(Buffer::expert_indices, rows_));
+    if (begin == 0) chosen_ = copies_.fetch(view(ActivationBuffer::expert_indices, rows_));
     group_rows(begin, count);
     const auto width = model_.experts.d_mlp;
     const auto* rows = numbers_.as<std::int32_t>();
     const auto* places = rows + 2 * padded_;
-    take(x, model_.d_model, rows,
-         sorted_.reserve_roomy(padded_ * model_.d_model * element_, "the experts"), padded_,
-         model_.d_model);
+    gather_rows(x, model_.d_model, rows,
+                sorted_.reserve_with_slack(padded_ * model_.d_model * element_, "the experts"),
+                padded_, model_.d_model);
     multiply(weights);
-    take(made_.data(), 2 * width, places,
-         gate_.reserve_roomy(slots() * width * element_, "the experts"), slots(), width);
-    take(at(made_, width), 2 * width, places,
-         up_.reserve_roomy(slots() * width * element_, "the experts"), slots(), width);
+    gather_rows(made_.data(), 2 * width, places,
+                gate_.reserve_with_slack(slots() * width * element_, "the experts"), slots(),
+                width);
+    gather_rows(at(made_, width), 2 * width, places,
+                up_.reserve_with_slack(slots() * width * element_, "the experts"), slots(), width);
   }
   void gate() {
     cuda::gate({.activation = model_.activation,
@@ -86,8 +87,9 @@ class ExpertMixture {
   void project_down(const std::vector<DeviceLinear>& weights, void* y) {
     const auto width = model_.experts.d_mlp;
     const auto* slots_of_rows = numbers_.as<std::int32_t>() + padded_;
-    take(gate_.data(), width, slots_of_rows,
-         sorted_.reserve_roomy(padded_ * width * element_, "the experts"), padded_, width);
+    gather_rows(gate_.data(), width, slots_of_rows,
+                sorted_.reserve_with_slack(padded_ * width * element_, "the experts"), padded_,
+                width);
     multiply(weights);
     combine_experts({.x = made_.data(),
                      .weights = weights_.as<float>() + begin_ * model_.experts.per_token,
@@ -101,7 +103,7 @@ class ExpertMixture {
                     stream_);
   }
 
-  DeviceView view(Buffer buffer, std::int64_t rows) const {
+  DeviceView view(ActivationBuffer buffer, std::int64_t rows) const {
     const auto& experts = model_.experts;
     const auto plain = [&](const DeviceMemory& block, std::int64_t width, DType dtype) {
       return DeviceView{block.data(), width, rows, 1, width, false, dtype};
@@ -113,13 +115,13 @@ class ExpertMixture {
                         dtype_};
     };
     switch (buffer) {
-      case Buffer::router_logits:
+      case ActivationBuffer::router_logits:
         return plain(logits_, experts.count, dtype_);
-      case Buffer::expert_weights:
+      case ActivationBuffer::expert_weights:
         return plain(weights_, experts.per_token, DType::f32);
-      case Buffer::expert_indices:
+      case ActivationBuffer::expert_indices:
         return plain(indices_, experts.per_token, DType::f32);
-      case Buffer::gate:
+      case ActivationBuffer::gate:
         return wide(gate_);
       default:
         return wide(up_);
@@ -163,8 +165,8 @@ class ExpertMixture {
   }
 
   // to (count, n) = from[rows], the first n elements of each row.
-  void take(const void* from, std::int64_t stride, const std::int32_t* rows, void* to,
-            std::int64_t count, std::int64_t n) {
+  void gather_rows(const void* from, std::int64_t stride, const std::int32_t* rows, void* to,
+                   std::int64_t count, std::int64_t n) {
     copy_rows({.x = from,
                .x_stride = stride,
                .x_rows = rows,
@@ -179,7 +181,7 @@ class ExpertMixture {
   // Multiplies each expert's rows in sorted_ with its matrix (out, in); the results go to made_.
   void multiply(const std::vector<DeviceLinear>& weights) {
     const auto [in, out] = std::pair(weights.front().in, weights.front().out);
-    made_.reserve_roomy(padded_ * out * element_, "the experts");
+    made_.reserve_with_slack(padded_ * out * element_, "the experts");
     for (std::size_t expert = 0; expert < spans_.size(); ++expert) {
       const auto [begin, rows] = spans_[expert];
       products_.multiply({.x = at(sorted_, begin * in),
@@ -196,7 +198,7 @@ class ExpertMixture {
   const ModelConfig& model_;
   DType dtype_;
   std::int64_t element_;  // bytes
-  Products& products_;
+  MatrixMultiplier& products_;
   ActivationCopies& copies_;
   cudaStream_t stream_;
 

@@ -127,7 +127,7 @@ struct GateEpilogue {
 };
 
 template <typename Element>
-cudaError_t run(const GatedArguments& a, cudaStream_t stream) {
+cudaError_t run(const GatedProductArguments& a, cudaStream_t stream) {
   using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, cutlass::layout::RowMajor, 8,
       Element, cutlass::layout::ColumnMajor, 8, float, Tile, Cluster,
@@ -166,7 +166,7 @@ bool gated_kernel_is_built() {
   return true;
 }
 
-cudaError_t launch_gated_kernel(const GatedArguments& arguments, cudaStream_t stream) {
+cudaError_t launch_gated_kernel(const GatedProductArguments& arguments, cudaStream_t stream) {
   return arguments.bf16 ? run<cutlass::bfloat16_t>(arguments, stream)
                         : run<cutlass::half_t>(arguments, stream);
 }

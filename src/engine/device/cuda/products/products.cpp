@@ -25,7 +25,7 @@ constexpr std::int64_t kMostMeasuredRows = 16384;
 constexpr std::size_t kMostShapes = 256;  // size of the algorithm cache
 // Number of rows that are compared to see whether two algorithms sum in the same order.
 constexpr std::int64_t kComparedRows = 512;
-// Matrix sizes of measure_rate().
+// Matrix sizes of measure_flop_rate().
 constexpr std::int64_t kLargestMeasured = 8192;
 constexpr std::int64_t kSmallestMeasured = 512;
 constexpr int kProductsPerReading = 8;  // products between two readings of the clock
@@ -72,7 +72,7 @@ std::int64_t size_that_fits(std::int64_t element) {
   return size;
 }
 
-std::int64_t y_stride(const Product& product) {
+std::int64_t y_stride(const MatrixProduct& product) {
   return product.y_stride > 0 ? product.y_stride : product.linear.out;
 }
 
@@ -92,8 +92,8 @@ struct MatrixLayout {
 
 // cuBLASLt is column-major: its matrices are ours transposed, so y (rows, out) is the (out x rows)
 // product of the transposed weight and x.
-struct Products::Call {
-  Call(DType dtype, const Product& p)
+struct MatrixMultiplier::Call {
+  Call(DType dtype, const MatrixProduct& p)
       : weight(type_of(dtype), p.linear.in, p.linear.out, p.linear.in),
         x(type_of(dtype), p.linear.in, p.rows, p.linear.in),
         y(type_of(dtype), p.linear.out, p.rows, y_stride(p)) {
@@ -122,16 +122,17 @@ struct Products::Call {
   Algorithm algorithm{};
 };
 
-Products::Products(DType dtype, cudaStream_t stream) : dtype_(dtype), stream_(stream) {
+MatrixMultiplier::MatrixMultiplier(DType dtype, cudaStream_t stream)
+    : dtype_(dtype), stream_(stream) {
   workspace_.reserve(kWorkspace, "matrix products");
   check(cublasLtCreate(&handle_), "start");
 }
 
-Products::~Products() {
+MatrixMultiplier::~MatrixMultiplier() {
   cublasLtDestroy(handle_);
 }
 
-void Products::multiply(const Product& product) {
+void MatrixMultiplier::multiply(const MatrixProduct& product) {
   if (product.rows == 0) return;
   auto& call = call_for(product);
   const auto* bias = product.linear.bias;
@@ -139,11 +140,11 @@ void Products::multiply(const Product& product) {
   run(call, product);
 }
 
-Products::Key Products::key_of(const Product& p) {
+MatrixMultiplier::Key MatrixMultiplier::key_of(const MatrixProduct& p) {
   return {p.rows, p.linear.in, p.linear.out, y_stride(p), p.linear.bias != nullptr, p.accumulate};
 }
 
-Products::Call& Products::call_for(const Product& product) {
+MatrixMultiplier::Call& MatrixMultiplier::call_for(const MatrixProduct& product) {
   const auto key = key_of(product);
   const auto found = calls_.find(key);
   if (found != calls_.end()) return *found->second;
@@ -153,9 +154,10 @@ Products::Call& Products::call_for(const Product& product) {
   return *(calls_[key] = std::move(call));
 }
 
-Products::Algorithm Products::algorithm_for(const Product& product, const Call& call) {
+MatrixMultiplier::Algorithm MatrixMultiplier::algorithm_for(const MatrixProduct& product,
+                                                            const Call& call) {
   if (product.rows >= kFewestMeasuredRows) {
-    Product rounded = product;
+    MatrixProduct rounded = product;
     rounded.rows = std::min(
         kMostMeasuredRows,
         static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(product.rows))));
@@ -166,7 +168,7 @@ Products::Algorithm Products::algorithm_for(const Product& product, const Call& 
   return candidates(call).front();
 }
 
-std::vector<Products::Algorithm> Products::candidates(const Call& call) {
+std::vector<MatrixMultiplier::Algorithm> MatrixMultiplier::candidates(const Call& call) {
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublasLtMatmulPreferenceCreate(&preference), "look for algorithms");
   const auto bytes = static_cast<std::size_t>(kWorkspace);
@@ -190,8 +192,8 @@ std::vector<Products::Algorithm> Products::candidates(const Call& call) {
 
 // Discards candidates whose summation order differs from the first candidate's. Timing noise may
 // then change which algorithm wins, but never a bit of the result.
-Products::Algorithm Products::fastest_algorithm(const Product& product) {
-  Product trial = product;  // writes to scratch: y may be an accumulation target
+MatrixMultiplier::Algorithm MatrixMultiplier::fastest_algorithm(const MatrixProduct& product) {
+  MatrixProduct trial = product;  // writes to scratch: y may be an accumulation target
   trial.accumulate = false;
   trial.y_stride = 0;
   const auto row_bytes = product.linear.out * static_cast<std::int64_t>(dtype_size(dtype_));
@@ -221,7 +223,7 @@ Products::Algorithm Products::fastest_algorithm(const Product& product) {
   return best;
 }
 
-bool Products::is_supported(const Call& call, const Algorithm& algorithm) const {
+bool MatrixMultiplier::is_supported(const Call& call, const Algorithm& algorithm) const {
   cublasLtMatmulHeuristicResult_t result{};
   return cublasLtMatmulAlgoCheck(handle_, call.description, call.weight.layout, call.x.layout,
                                  call.y.layout, call.y.layout, &algorithm,
@@ -229,7 +231,7 @@ bool Products::is_supported(const Call& call, const Algorithm& algorithm) const 
          result.workspaceSize <= static_cast<std::size_t>(kWorkspace);
 }
 
-void Products::run(const Call& call, const Product& product) {
+void MatrixMultiplier::run(const Call& call, const MatrixProduct& product) {
   const float beta = product.accumulate ? 1.0f : 0.0f;
   check(cublasLtMatmul(handle_, call.description, &product.factor, product.linear.weight,
                        call.weight.layout, product.x, call.x.layout, &beta, product.y,
@@ -238,7 +240,7 @@ void Products::run(const Call& call, const Product& product) {
         "multiply matrices");
 }
 
-double Products::shortest_seconds(const Call& call, const Product& product) {
+double MatrixMultiplier::shortest_seconds(const Call& call, const MatrixProduct& product) {
   Event begin(cudaEventDefault);
   Event end(cudaEventDefault);
   double shortest = std::numeric_limits<double>::infinity();
@@ -252,7 +254,7 @@ double Products::shortest_seconds(const Call& call, const Product& product) {
   return shortest;
 }
 
-double Products::measure_rate(double seconds) {
+double MatrixMultiplier::measure_flop_rate(double seconds) {
   const auto element = static_cast<std::int64_t>(dtype_size(dtype_));
   const auto n = size_that_fits(element);
   const auto bytes = static_cast<std::size_t>(n * n * element);
@@ -265,10 +267,10 @@ double Products::measure_rate(double seconds) {
                            bytes, cudaMemcpyHostToDevice),
                 "copy values");
   y.reserve(n * n * element, "products to measure");
-  const Product product{.x = x.data(),
-                        .linear = {.weight = weight.data(), .out = n, .in = n},
-                        .y = y.data(),
-                        .rows = n};
+  const MatrixProduct product{.x = x.data(),
+                              .linear = {.weight = weight.data(), .out = n, .in = n},
+                              .y = y.data(),
+                              .rows = n};
   multiply(product);  // triggers the algorithm search
   cuda::check(cudaStreamSynchronize(stream_), "multiply matrices");
   const auto start = Clock::now();
@@ -287,7 +289,7 @@ bool has_gated_product(const ModelConfig& model, DType dtype, int device) {
          model.experts.count == 0 && model.d_mlp % 32 == 0 && model.d_model % 8 == 0;
 }
 
-void multiply_gated(GatedArguments arguments, cudaStream_t stream) {
+void multiply_gated(GatedProductArguments arguments, cudaStream_t stream) {
   if (arguments.rows == 0) return;
   arguments.multiprocessors = multiprocessors(arguments.device);
   cuda::check(launch_gated_kernel(arguments, stream), "multiply by the MLP's weights");

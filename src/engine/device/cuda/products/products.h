@@ -27,7 +27,7 @@ struct DeviceLinear {
 };
 
 // y = factor x Wᵀ + bias, or y += factor x Wᵀ + bias; the sum is rounded once.
-struct Product {
+struct MatrixProduct {
   const void* x = nullptr;  // (rows, in) dense
   DeviceLinear linear;
   void* y = nullptr;  // (rows, out)
@@ -37,18 +37,18 @@ struct Product {
   bool accumulate = false;
 };
 
-class Products {
+class MatrixMultiplier {
  public:
-  Products(DType dtype, cudaStream_t stream);
-  ~Products();
-  Products(const Products&) = delete;
-  Products& operator=(const Products&) = delete;
+  MatrixMultiplier(DType dtype, cudaStream_t stream);
+  ~MatrixMultiplier();
+  MatrixMultiplier(const MatrixMultiplier&) = delete;
+  MatrixMultiplier& operator=(const MatrixMultiplier&) = delete;
 
-  void multiply(const Product& product);
+  void multiply(const MatrixProduct& product);
 
   // Returns the sustained FLOP/s: multiplies square random matrices (up to 8192, less if memory is
   // short) for about `seconds` seconds, so that the GPU settles at its power limit.
-  double measure_rate(double seconds);
+  double measure_flop_rate(double seconds);
 
  private:
   struct Call;  // cuBLASLt descriptors of one shape and its algorithm
@@ -59,16 +59,16 @@ class Products {
     auto operator<=>(const Key&) const = default;
   };
 
-  static Key key_of(const Product& product);
-  Call& call_for(const Product& product);
-  Algorithm algorithm_for(const Product& product, const Call& call);
+  static Key key_of(const MatrixProduct& product);
+  Call& call_for(const MatrixProduct& product);
+  Algorithm algorithm_for(const MatrixProduct& product, const Call& call);
   // Times the candidate algorithms and returns the fastest.
-  Algorithm fastest_algorithm(const Product& product);
+  Algorithm fastest_algorithm(const MatrixProduct& product);
   std::vector<Algorithm> candidates(const Call& call);
   bool is_supported(const Call& call, const Algorithm& algorithm) const;
-  void run(const Call& call, const Product& product);
+  void run(const Call& call, const MatrixProduct& product);
   // Returns the shortest wall-clock time of a few runs.
-  double shortest_seconds(const Call& call, const Product& product);
+  double shortest_seconds(const Call& call, const MatrixProduct& product);
 
   DType dtype_;
   cudaStream_t stream_;
@@ -81,6 +81,6 @@ class Products {
 // Returns whether gated_kernel.cu supports this GPU, model and type. If so, the rows of gate and up
 // must be interleaved on the GPU (interleave_gate_up).
 bool has_gated_product(const ModelConfig& model, DType dtype, int device);
-void multiply_gated(GatedArguments arguments, cudaStream_t stream);
+void multiply_gated(GatedProductArguments arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

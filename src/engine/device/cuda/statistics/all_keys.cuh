@@ -77,13 +77,13 @@ class AllKeyPass {
       add_rows<false>(scores, key);
     add_masses(scores, key, max(nearest, 0), farthest);
     store_columns(scores);
-    if (++tiles_ % kSumTiles == 0) end_sums();
-    if (tiles_ % WeightHistogram<Shape>::kTiles == 0) end_bins();
+    if (++tiles_ % kSumTiles == 0) flush_sums();
+    if (tiles_ % WeightHistogram<Shape>::kTiles == 0) flush_bins();
   }
 
   __device__ void finish() {
-    end_sums();
-    end_bins();
+    flush_sums();
+    flush_bins();
     __syncthreads();
     add_columns();
     if (lane_ < 16 && block_.row + lane_ < block_.tile.length) store_row(lane_);
@@ -128,13 +128,13 @@ class AllKeyPass {
     const int least = min(bit_width(nearest), kWidths - 1);
     const int most = min(bit_width(farthest), kWidths - 1);
     if (least == most) {
-      if (least != width_) end_masses();
+      if (least != width_) flush_masses();
       width_ = least;
 #pragma unroll
       for (int half = 0; half < 2; ++half) mass_[half] += tile_mass_[half];
       return;
     }
-    end_masses();
+    flush_masses();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float left = tile_mass_[half];
@@ -153,7 +153,7 @@ class AllKeyPass {
     if (lane_ % 4 == 0) memory_.masses[row_ + half * 8 + lane_ / 4][width] += sum;
   }
 
-  __device__ __forceinline__ void end_masses() {
+  __device__ __forceinline__ void flush_masses() {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       add_mass(half, width_, mass_[half]);
@@ -161,8 +161,8 @@ class AllKeyPass {
     }
   }
 
-  __device__ __forceinline__ void end_sums() {
-    end_masses();
+  __device__ __forceinline__ void flush_sums() {
+    flush_masses();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float entropy = quad_sum(entropy_[half]), distance = quad_sum(distance_[half]);
@@ -175,12 +175,12 @@ class AllKeyPass {
 
   // Adds the bins of a tile to the bins of whole rows. Truncated low bits of a weight are accounted
   // for by half a unit, their mean.
-  __device__ void end_bins() {
+  __device__ void flush_bins() {
     __syncwarp();
 #pragma unroll 8
     for (int i = lane_; i < 16 * kBins; i += 32) {
       const int bin = i % kBins;
-      const auto taken = bins_.take(i / kBins, bin);
+      const auto taken = bins_.read_and_clear(i / kBins, bin);
       const float units = taken.mass + 0.5f * static_cast<float>(taken.count);
       const auto before = is_kept_ ? kept_[i] : MassBin{0, 0.0f};
       kept_[i] = {before.count + taken.count,
@@ -197,9 +197,9 @@ class AllKeyPass {
     float v[kValues];
 #pragma unroll
     for (int i = 0; i < kValues; ++i) v[i] = p[0][i / 2][i % 2] + p[0][i / 2][2 + i % 2];
-    add_halves<kValues / 2, 16>(v);
-    add_halves<kValues / 4, 8>(v);
-    add_halves<kValues / 8, 4>(v);
+    reduce_across_lanes<kValues / 2, 16>(v);
+    reduce_across_lanes<kValues / 4, 8>(v);
+    reduce_across_lanes<kValues / 8, 4>(v);
     // First of the values that this lane still holds after the reduction.
     const int first = (lane_ & 16 ? kValues / 2 : 0) + (lane_ & 8 ? kValues / 4 : 0) +
                       (lane_ & 4 ? kValues / 8 : 0);
@@ -238,7 +238,7 @@ class AllKeyPass {
           (memory_.entropy[row_ + row] / total + log2(total)) * static_cast<double>(kLn2));
     store(row, layout.distance_mean(), memory_.distance[row_ + row]);
     for (int width = 0; width < kWidths; ++width)
-      store(row, layout.dist(width), memory_.masses[row_ + row][width]);
+      store(row, layout.distance_mass(width), memory_.masses[row_ + row][width]);
   }
 
   // Called by the whole warp.
@@ -253,7 +253,7 @@ class AllKeyPass {
       constexpr std::int64_t kTops[] = {kTopKey[0], kTopKey[1], kTopKey[2], kTopKey[3], kTopKey[4]};
       const bool is_share = number < kKeyShares;
       const int k = is_share ? number : number - static_cast<int>(kKeyShares);
-      const auto bracket = is_share ? concentration.keys_of_share(row, kShares[k])
+      const auto bracket = is_share ? concentration.key_count_for_share(row, kShares[k])
                                     : concentration.mass_of_top(row, static_cast<int>(kTops[k]));
       store(first + row, is_share ? layout.keys_low(k) : layout.top_low(k), bracket.low);
       store(first + row, is_share ? layout.keys_high(k) : layout.top_high(k), bracket.high);

@@ -187,8 +187,8 @@ bool all_keys_fit_hopper(const ScoreArguments& a) {
          a.vectors;
 }
 
-void compute_all_keys_on_hopper(const ScoreArguments& a, const AllKeysArguments& more,
-                                cudaStream_t stream) {
+void compute_all_key_statistics_on_hopper(const ScoreArguments& a, const AllKeysArguments& more,
+                                          cudaStream_t stream) {
   with_16bit_type(a.dtype, [&](auto type) {
     using T = decltype(type);
     with_width<64, 128>(a.d_head, [&](auto width) {

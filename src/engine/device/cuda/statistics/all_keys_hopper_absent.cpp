@@ -8,7 +8,8 @@ bool all_keys_fit_hopper(const ScoreArguments&) {
   return false;
 }
 
-void compute_all_keys_on_hopper(const ScoreArguments&, const AllKeysArguments&, cudaStream_t) {
+void compute_all_key_statistics_on_hopper(const ScoreArguments&, const AllKeysArguments&,
+                                          cudaStream_t) {
   QKSCOPE_ASSERT(false);
 }
 

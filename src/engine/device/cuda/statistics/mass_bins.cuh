@@ -42,7 +42,7 @@ struct BinnedWeight {
         : "r"(static_cast<unsigned>(bits) >> (23 - kMassBits)), "n"(kMask), "r"(kOne));
   }
   // Bins are stored in exponent order, at index exponent % kBins; this is the index of bin b.
-  __device__ static int place(int bin) { return (126 - bin) % kBins; }
+  __device__ static int word_index(int bin) { return (126 - bin) % kBins; }
 
   __device__ __forceinline__ void add_at(std::uint32_t address) const {
     asm volatile("red.shared.add.u32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
@@ -72,8 +72,8 @@ class WeightHistogram {
     weight.add_at((weight.square >> 21 & 4 * (kBins - 1)) ^ first_[half]);
   }
   // Returns and clears a bin; the mass is in units of the last kept bit.
-  __device__ MassBin take(int row, int bin) {
-    auto& word = words_[row][BinnedWeight::place(bin) ^ skew(row)];
+  __device__ MassBin read_and_clear(int row, int bin) {
+    auto& word = words_[row][BinnedWeight::word_index(bin) ^ skew(row)];
     const MassBin taken{word >> kCountShift, static_cast<float>(word & kMassMask)};
     word = 0;
     return taken;
@@ -138,7 +138,7 @@ class Concentration {
     double low, high;
   };
   // Brackets the number of keys that hold a given share of the mass.
-  __device__ Bracket keys_of_share(int row, double share) const {
+  __device__ Bracket key_count_for_share(int row, double share) const {
     const auto& held = memory_.held[row];
     const auto& keys = memory_.keys[row];
     const int bin = first_bin([&](int b) { return held[b + 1] >= share; });
@@ -147,7 +147,7 @@ class Concentration {
     const double missing = share - held[bin], count = keys[bin + 1] - keys[bin];
     const double mass = held[bin + 1] - held[bin];
     const double high = before + fmin(count, fmax(1.0, ceil(missing * count / mass)));
-    return {fmin(high, before + fmax(1.0, ceil(missing / largest(bin)))), high};
+    return {fmin(high, before + fmax(1.0, ceil(missing / largest_weight(bin)))), high};
   }
   // Brackets the mass of the `top` largest weights.
   __device__ Bracket mass_of_top(int row, int top) const {
@@ -157,7 +157,7 @@ class Concentration {
     if (bin == kBins) return {held[bin], held[bin]};
     const double missing = top - keys[bin], count = keys[bin + 1] - keys[bin];
     const double mass = held[bin + 1] - held[bin], part = mass * missing / count;
-    return {held[bin] + part, held[bin] + fmax(part, fmin(mass, missing * largest(bin)))};
+    return {held[bin] + part, held[bin] + fmax(part, fmin(mass, missing * largest_weight(bin)))};
   }
 
  private:
@@ -174,7 +174,7 @@ class Concentration {
     }
     return begin;
   }
-  __device__ static double largest(int bin) {  // 2^(-bin / 2)
+  __device__ static double largest_weight(int bin) {  // 2^(-bin / 2)
     const double power = __hiloint2double((1023 - bin / 2) << 20, 0);
     return bin % 2 == 0 ? power : 0.70710678118654752440 * power;
   }

@@ -114,7 +114,7 @@ struct PairOf<__half> {
 template <typename T>
 struct PairRange {
   using Pair = typename PairOf<T>::Type;
-  Pair least = both(INFINITY), largest = both(-INFINITY);
+  Pair least = broadcast_to_pair(INFINITY), largest = broadcast_to_pair(-INFINITY);
 
   __device__ __forceinline__ void add(Pack<T, 2> pair) {
     const Pair x(pair.values[0], pair.values[1]);
@@ -127,7 +127,9 @@ struct PairRange {
   __device__ float largest_of(int channel) const {
     return to_float(channel == 0 ? largest.x : largest.y);
   }
-  __device__ static Pair both(float x) { return Pair(from_float<T>(x), from_float<T>(x)); }
+  __device__ static Pair broadcast_to_pair(float x) {
+    return Pair(from_float<T>(x), from_float<T>(x));
+  }
 };
 
 // Sum over the four lanes that share a channel; every lane receives it.
@@ -161,7 +163,7 @@ class ChannelMoments {
   __device__ void add(const char* tile, const TileWalk<Tile>& walk) {
     const auto position = walk.chunk.position;
     const float row_u =
-        log2f(static_cast<float>(position + walk.offset + lane_ + 1)) - begin_u(position);
+        log2f(static_cast<float>(position + walk.offset + lane_ + 1)) - log2_of_position(position);
     const bool has_outliers = walk.rows() == Tile::kRows ? add_rows<true>(tile, walk, row_u)
                                                          : add_rows<false>(tile, walk, row_u);
     if (has_outliers) add_outliers(tile, walk.rows());
@@ -210,7 +212,7 @@ class ChannelMoments {
   __device__ void end_chunk(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
                             const TileWalk<Tile>& walk) {
     const double begin_t = walk.chunk.position;
-    const double u = begin_u(walk.chunk.position);
+    const double u = log2_of_position(walk.chunk.position);
     const auto dim = a.record.dim;
     float* to = a.chunk_sums + (walk.index * a.heads + head) * 2 * dim;
 #pragma unroll
@@ -300,7 +302,7 @@ class ChannelMoments {
   }
   // u = log2(position + 1) of the chunk's first row; within the chunk, u is summed relative to this
   // value.
-  __device__ static float begin_u(std::int32_t position) {
+  __device__ static float log2_of_position(std::int32_t position) {
     return log2f(static_cast<float>(position + 1));
   }
 

@@ -244,9 +244,9 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
                           .centre = shifts + shape.heads * shape.dim,
                           .limit = shifts + 2 * shape.heads * shape.dim};
   auto* records = static_cast<double*>(
-      records_.reserve_roomy(segments * shape.heads * layout.record.size() * 8, "statistics"));
+      records_.reserve_with_slack(segments * shape.heads * layout.record.size() * 8, "statistics"));
   auto* chunk_sums = static_cast<float*>(
-      chunk_sums_.reserve_roomy(chunks * shape.heads * 2 * shape.dim * 4, "statistics"));
+      chunk_sums_.reserve_with_slack(chunks * shape.heads * 2 * shape.dim * 4, "statistics"));
   const MomentArguments sums{.x = x.data,
                              .row_stride = x.row_stride,
                              .heads = shape.heads,

@@ -25,7 +25,7 @@ struct ResultLayout {
   std::int64_t bytes() const { return max_logit() + cells * heads * 4; }
 };
 
-LayerAttention read_result(const ResultLayout& layout, const std::vector<RowCell>& cells,
+LayerAttention read_result(const ResultLayout& layout, const std::vector<RowBucketCell>& cells,
                            std::int64_t documents, std::int64_t buckets, const std::byte* bytes) {
   auto attention = empty_attention(documents, layout.heads, buckets, layout.columns);
   const auto* sum = reinterpret_cast<const double*>(bytes);
@@ -92,9 +92,9 @@ TokenRows list_repeated_tokens(const Batch& batch) {
   return out;
 }
 
-std::vector<RowCell> list_row_cells(std::span<const Sequence> sequences, std::int64_t bucket_size,
-                                    std::int64_t buckets) {
-  std::vector<RowCell> cells;
+std::vector<RowBucketCell> list_row_cells(std::span<const Sequence> sequences,
+                                          std::int64_t bucket_size, std::int64_t buckets) {
+  std::vector<RowBucketCell> cells;
   std::int32_t document = 0;
   for (const auto& sequence : sequences) {
     for (std::int64_t bucket = 0; bucket < buckets; ++bucket) {
@@ -141,7 +141,7 @@ void ScoreStatistics::prepare(const ScoreSource& source) {
 
 void ScoreStatistics::prepare_cells(const AttentionRequest& request) {
   if (cells_) return;  // one partition of the rows per pass
-  auto cells = std::make_shared<std::vector<RowCell>>(
+  auto cells = std::make_shared<std::vector<RowBucketCell>>(
       list_row_cells(batch_->sequences, request.bucket_size, request.buckets));
   device_cells_.upload(*cells, "statistics", stream_);
   cells_ = std::move(cells);
@@ -208,7 +208,7 @@ void ScoreStatistics::add(const ScoreSource& source, const AttentionRequest& req
   const auto head_bytes = columns * rows * static_cast<std::int64_t>(sizeof(float));
   const auto step = std::clamp<std::int64_t>(kMostValueBytes / head_bytes, 1, source.n_heads);
   scores.values =
-      static_cast<float*>(values_.reserve_roomy(step * head_bytes, "statistics of rows"));
+      static_cast<float*>(values_.reserve_with_slack(step * head_bytes, "statistics of rows"));
   for (scores.first_head = 0; scores.first_head < source.n_heads; scores.first_head += step) {
     scores.heads = std::min(step, source.n_heads - scores.first_head);
     constexpr auto kTokenColumns = 4;  // dup, dup_first, ind, ind_self
@@ -217,20 +217,20 @@ void ScoreStatistics::add(const ScoreSource& source, const AttentionRequest& req
             scores.values + ColumnLayout::at(NearColumn::dup) * scores.heads * rows, 0,
             static_cast<std::size_t>(kTokenColumns * scores.heads * rows) * sizeof(float), stream_),
         "clear statistics of rows");
-    compute_near_keys(scores, stream_);
-    compute_equal_tokens(scores, token_rows_.as<TokenRow>(), token_tiles_.as<TokenTile>(),
-                         token_tiles_.count(), stream_);
+    compute_near_key_statistics(scores, stream_);
+    compute_equal_token_statistics(scores, token_rows_.as<TokenRow>(), token_tiles_.as<TokenTile>(),
+                                   token_tiles_.count(), stream_);
     if (layout.all_keys) {
       auto all = scores;
       all.tiles = key_tiles_.as<RowTile>();
       all.tile_count = key_tiles_.count();
-      compute_all_keys(
+      compute_all_key_statistics(
           all,
           {.key_sums = key_sums, .bins = bins_.reserve(all_keys_scratch_bytes(), "statistics")},
           stream_);
     }
     sum_cells({.scores = scores,
-               .cells = device_cells_.as<RowCell>(),
+               .cells = device_cells_.as<RowBucketCell>(),
                .cell_count = layout.cells,
                .sum = reinterpret_cast<double*>(result),
                .square = reinterpret_cast<double*>(result + layout.square()),

@@ -49,7 +49,7 @@ class ScoreStatistics {
   UploadBuffer token_rows_;   // TokenRow
   UploadBuffer token_tiles_;  // TokenTile
   // Null: not built yet. Pending results keep a reference.
-  std::shared_ptr<const std::vector<RowCell>> cells_;
+  std::shared_ptr<const std::vector<RowBucketCell>> cells_;
   UploadBuffer device_cells_;
 
   DeviceMemory lse_, largest_;  // float (rows, heads)

@@ -37,15 +37,15 @@ std::int64_t all_keys_scratch_bytes() {
          static_cast<std::int64_t>(sizeof(MassBin));
 }
 
-void compute_all_keys(const ScoreArguments& arguments, const AllKeysArguments& more,
-                      cudaStream_t stream) {
+void compute_all_key_statistics(const ScoreArguments& arguments, const AllKeysArguments& more,
+                                cudaStream_t stream) {
   const auto step = std::max<std::int64_t>(1, kLaunchBlocks / arguments.heads);
   auto part = arguments;
   for (std::int64_t tile = 0; tile < arguments.tile_count; tile += step) {
     part.tiles = arguments.tiles + tile;
     part.tile_count = std::min(step, arguments.tile_count - tile);
     if (all_keys_fit_hopper(part))
-      compute_all_keys_on_hopper(part, more, stream);
+      compute_all_key_statistics_on_hopper(part, more, stream);
     else if (!is_large(part.dtype, part.d_head))
       launch_pass<SmallShape, AllKeyPass>(part, more, stream);
     else

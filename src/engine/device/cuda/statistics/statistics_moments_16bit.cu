@@ -91,9 +91,9 @@ class RowNorms {
     float sums[kWarpRows];
 #pragma unroll
     for (int i = 0; i < kWarpRows; ++i) sums[i] = of_lane[i];
-    add_halves<kWarpRows / 2, 16>(sums);
-    add_halves<kWarpRows / 4, 8>(sums);
-    if constexpr (kWarpRows > 4) add_halves<kWarpRows / 8, 4>(sums);
+    reduce_across_lanes<kWarpRows / 2, 16>(sums);
+    reduce_across_lanes<kWarpRows / 4, 8>(sums);
+    if constexpr (kWarpRows > 4) reduce_across_lanes<kWarpRows / 8, 4>(sums);
     static_assert(kWarpRows == 4 || kWarpRows == 8);
     float sum = sums[0];
 #pragma unroll

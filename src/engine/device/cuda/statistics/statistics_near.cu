@@ -63,7 +63,7 @@ class NearKeyPass {
 
   __device__ void finish() {
     const int lane = threadIdx.x % 32;
-    each_row<Shape>(block_, [&](int band, int half, int position) {
+    for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
       const float stream = quad_sum(stream_[band][half]);
       if (lane % 4 != 0) return;
       store(ColumnLayout::at(NearColumn::stream), position, stream);
@@ -82,7 +82,7 @@ class NearKeyPass {
   // Replaces scores by weights.
   template <bool kAllSeenAndStream>
   __device__ __forceinline__ void weigh(ScoreFragments<Shape>& p, RowMasses& masses, int key) {
-    each_row<Shape>(block_, [&](int band, int half, int position) {
+    for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
       float mass = 0, streamed = 0;
 #pragma unroll
       for (int n = 0; n < Shape::kKeys / 8; ++n)
@@ -115,7 +115,7 @@ class NearKeyPass {
                             int nearest, int farthest) {
     const int first = bit_width(max(nearest, 0));
     const int last = min(bit_width(farthest), options_.bands - 1);
-    each_row<Shape>(block_, [&](int band, int half, int position) {
+    for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
       float left = masses[band][half];
       for (int width = first; width <= last; ++width) {
         const int end = 1 << width;  // first distance after the band
@@ -131,7 +131,7 @@ class NearKeyPass {
   __device__ void store_sinks(const ScoreFragments<Shape>& p) const {
     const int pair = threadIdx.x % 4;
     if (pair >= kSinks / 2) return;
-    each_row<Shape>(block_, [&](int band, int half, int position) {
+    for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
 #pragma unroll
       for (int i = 0; i < 2; ++i)
         store(ColumnLayout::at(NearColumn::sink_0) + 2 * pair + i, position,
@@ -140,7 +140,7 @@ class NearKeyPass {
   }
 
   __device__ void store_last(const ScoreFragments<Shape>& p, int key) const {
-    each_row<Shape>(block_, [&](int band, int half, int position) {
+    for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
 #pragma unroll
       for (int n = 0; n < Shape::kKeys / 8; ++n)
 #pragma unroll
@@ -173,7 +173,7 @@ class RowSumPass {
 
   __device__ RowSumPass(const ScoreArguments& a, const Options&, const ScoreBlock& block, Memory&)
       : a_(a), block_(block), scale_(a.scale * kLog2E) {
-    each_row<Shape>(block, [&](int band, int half, int) {
+    for_each_block_row<Shape>(block, [&](int band, int half, int) {
       largest_[band][half] = -INFINITY;
       sum_[band][half] = 0;
     });
@@ -185,7 +185,7 @@ class RowSumPass {
   __device__ int next_key(int key) const { return key + Shape::kKeys; }
 
   __device__ void add(ScoreFragments<Shape>& scores, int key) {
-    each_row<Shape>(block_, [&](int band, int half, int position) {
+    for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
       float largest = largest_[band][half];
 #pragma unroll
       for (int n = 0; n < Shape::kKeys / 8; ++n)
@@ -215,7 +215,7 @@ class RowSumPass {
   __device__ void skip(int) {}
 
   __device__ void finish() {
-    each_row<Shape>(block_, [&](int band, int half, int position) {
+    for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
       const float sum = quad_sum(sum_[band][half]);
       if (threadIdx.x % 4 != 0 || position >= block_.tile.length) return;
       const auto at = block_.batch_row(position) * a_.n_heads + block_.head;
@@ -239,7 +239,7 @@ std::int64_t score_tile_rows(DType dtype, std::int64_t d_head) {
   return d_head <= 128 ? ScoreShape<__half, 128>::kRows : ScoreShape<__half, 256>::kRows;
 }
 
-void compute_near_keys(const ScoreArguments& a, cudaStream_t stream) {
+void compute_near_key_statistics(const ScoreArguments& a, cudaStream_t stream) {
   const auto& layout = a.layout;
   const NearOptions options{.bands = static_cast<int>(layout.near_bands()),
                             .stream_first = static_cast<int>(layout.stream_first),

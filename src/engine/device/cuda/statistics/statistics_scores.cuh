@@ -171,7 +171,7 @@ __device__ __forceinline__ ScoreBlock this_score_block(const ScoreArguments& a) 
 
 // Calls use(band, half, position) for each row of a lane; some rows lie beyond the document.
 template <typename Shape, typename Use>
-__device__ __forceinline__ void each_row(const ScoreBlock& block, Use use) {
+__device__ __forceinline__ void for_each_block_row(const ScoreBlock& block, Use use) {
 #pragma unroll
   for (int band = 0; band < Shape::kBands; ++band)
 #pragma unroll
@@ -209,7 +209,7 @@ struct RowWeights {
 
   __device__ RowWeights(const ScoreArguments& a, const ScoreBlock& block)
       : scale(a.scale * kLog2E) {
-    each_row<Shape>(block, [&](int band, int half, int position) {
+    for_each_block_row<Shape>(block, [&](int band, int half, int position) {
       lse[band][half] = position < block.tile.length
                             ? a.row_sums.lse[block.batch_row(position) * a.n_heads + block.head]
                             : kBeyond;

@@ -40,7 +40,7 @@ std::int64_t score_tile_rows(DType dtype, std::int64_t d_head);
 void compute_row_sums(const ScoreArguments& arguments, cudaStream_t stream);
 
 // Computes the columns sink_0 to sink_3, self, prev, stream and the near bands.
-void compute_near_keys(const ScoreArguments& arguments, cudaStream_t stream);
+void compute_near_key_statistics(const ScoreArguments& arguments, cudaStream_t stream);
 
 // Rows of tokens that occur more than once in their document, sorted by document, token and
 // position.
@@ -55,8 +55,9 @@ struct TokenTile {
 
 // Computes dup, dup_first, ind and ind_self of the listed rows; the values of all other rows must
 // already be 0.
-void compute_equal_tokens(const ScoreArguments& arguments, const TokenRow* rows,
-                          const TokenTile* tiles, std::int64_t tile_count, cudaStream_t stream);
+void compute_equal_token_statistics(const ScoreArguments& arguments, const TokenRow* rows,
+                                    const TokenTile* tiles, std::int64_t tile_count,
+                                    cudaStream_t stream);
 
 // Computes the all-key columns except derived ones, and sums over queries. The pass has a tile size
 // of its own.
@@ -66,17 +67,17 @@ struct AllKeysArguments {
 };
 std::int64_t all_keys_tile_rows(DType dtype, std::int64_t d_head);
 std::int64_t all_keys_scratch_bytes();
-void compute_all_keys(const ScoreArguments& arguments, const AllKeysArguments& more,
-                      cudaStream_t stream);
+void compute_all_key_statistics(const ScoreArguments& arguments, const AllKeysArguments& more,
+                                cudaStream_t stream);
 
 // All-key pass with Hopper's wgmma instructions, for 16-bit types and heads of 64 and 128. The
 // first function returns whether the arguments qualify and this build contains the kernel.
 bool all_keys_fit_hopper(const ScoreArguments& arguments);
-void compute_all_keys_on_hopper(const ScoreArguments& arguments, const AllKeysArguments& more,
-                                cudaStream_t stream);
+void compute_all_key_statistics_on_hopper(const ScoreArguments& arguments,
+                                          const AllKeysArguments& more, cudaStream_t stream);
 
 // Consecutive rows of one document and bucket.
-struct RowCell {
+struct RowBucketCell {
   std::int32_t begin;  // row of the batch
   std::int32_t end;
   std::int32_t position;  // position of row `begin` in its document
@@ -86,7 +87,7 @@ struct RowCell {
 
 struct CellArguments {
   ScoreArguments scores;
-  const RowCell* cells = nullptr;
+  const RowBucketCell* cells = nullptr;
   std::int64_t cell_count = 0;
   double* sum = nullptr;       // (cells, n_heads, columns)
   double* square = nullptr;    // (cells, n_heads, columns)

@@ -112,8 +112,9 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
 
 }  // namespace
 
-void compute_equal_tokens(const ScoreArguments& a, const TokenRow* rows, const TokenTile* tiles,
-                          std::int64_t tile_count, cudaStream_t stream) {
+void compute_equal_token_statistics(const ScoreArguments& a, const TokenRow* rows,
+                                    const TokenTile* tiles, std::int64_t tile_count,
+                                    cudaStream_t stream) {
   if (tile_count == 0) return;
   const TokenList list{rows, tiles};
   with_type(a.dtype, [&](auto type) {
