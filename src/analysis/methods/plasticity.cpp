@@ -129,7 +129,7 @@ PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const Cent
       profile_model(model, bins, buckets, rows ? &*rows : nullptr, texts.size(), options);
   const SortedKeys by_bucket = sort_keys(keys.source, keys.source.bucket);
   const SortedKeys by_bin = sort_by_bin(keys.source, grid, by_bucket);
-  const FloatMatrix turned_keys = rotated_rows<float>(keys, model, by_bin.row);
+  const FloatMatrix turned_keys = scaled_keys(keys, model, by_bin.row);
   const KeyTile all_keys(turned_keys);
   const EligibleKeys eligible(by_bin, profile.side.points, options.sliding_window);
   auto tables =

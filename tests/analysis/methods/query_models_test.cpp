@@ -9,6 +9,7 @@
 #include "analysis/methods/rotation.h"
 #include "base/numerics/normal.h"
 #include "planted_rows.h"
+#include "qkscope/error.h"
 
 namespace qkscope {
 namespace {
@@ -158,6 +159,23 @@ TEST(LocalModel, HasNoStepsAtBucketBorders) {
   };
   EXPECT_LT(border_ratio(Kind::local), 1.5);
   EXPECT_GT(border_ratio(Kind::bucket), 3);
+}
+
+// Comparisons of keys do not depend on the unit of queries and keys; float32 bounds their size.
+TEST(QueryModels, DoNotDependOnTheScaleAndRefuseHugeComponents) {
+  const auto queries = curved_rows(40, nullptr, 5);
+  const auto keys = curved_rows(40, nullptr, 6);
+  const auto scaled = [](HeadRows rows, float factor) {
+    for (float& x : rows.vectors) x *= factor;
+    return rows;
+  };
+  const PlantedHead plain(queries, keys);
+  const PlantedHead tiny(queries, scaled(keys, 0x1p-60F));
+  const auto expected = attention_plasticity(plain.queries, plain.keys, {});
+  const auto found = attention_plasticity(tiny.queries, tiny.keys, {});
+  EXPECT_EQ(found.ap_profile_overall, expected.ap_profile_overall);
+  const PlantedHead huge(queries, scaled(keys, 1e18F));
+  EXPECT_THROW(attention_plasticity(huge.queries, huge.keys, {}), Error);
 }
 
 TEST(FreePlasticity, IsUnbiased) {

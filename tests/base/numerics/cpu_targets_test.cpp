@@ -6,7 +6,6 @@
 #include <cmath>
 #include <complex>
 #include <cstring>
-#include <limits>
 #include <numbers>
 
 #include <gtest/gtest.h>
@@ -265,7 +264,7 @@ TEST(CpuTargets, PlasticityAlongLinesAgreesWithNormalCdf) {
 }
 
 TEST(CpuTargets, PlasticityOfLargeZIsZero) {
-  const float z[] = {1e4F, -1e4F, std::numeric_limits<float>::infinity(), 0};
+  const float z[] = {1e4F, -1e4F, 1e20F, 0};
   const std::int32_t column = 0;
   const float fraction = 0;
   LanePoints points{0, 1};

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "analysis/methods/kernels/pair_kernels.h"
+#include "base/core/error.h"
 #include "base/numerics/products.h"
 
 namespace qkscope {
@@ -43,7 +44,27 @@ FloatMatrix padded(const Matrix& rows) {
   return copy;
 }
 
+void check_magnitude(const char* what, double largest) {
+  constexpr double kMost = 1e15;  // its fourth power would leave the range of float32
+  if (!(largest <= kMost))
+    bad_input(
+        "a {} has a component of {:.3g}; plasticity compares keys in float32, with components "
+        "up to {:.0e}",
+        what, largest, kMost);
+}
+
 }  // namespace
+
+FloatMatrix scaled_keys(const CentredRows& keys, const QueryModel& model,
+                        std::span<const std::int64_t> order) {
+  FloatMatrix rows = rotated_rows<float>(keys, model, order);
+  float largest = 0;
+  for (const float x : rows.data) largest = std::max(largest, std::fabs(x));
+  check_magnitude("key", largest);
+  const float scale = largest > 0 ? std::ldexp(1.0F, -std::ilogb(largest) - 1) : 1;
+  for (float& x : rows.data) x *= scale;
+  return rows;
+}
 
 SortedKeys sort_keys(const RowsView& keys, std::span<const std::int32_t> bin) {
   SortedKeys sorted;
@@ -89,6 +110,10 @@ PairEvaluator::PairEvaluator(const QueryColumns& columns, Consumer consumer)
       by_pair_(static_cast<std::size_t>(kTilePairs * (columns.size() + 3) + kNarrowPadding)),
       by_lane_(static_cast<std::size_t>(kTilePairs * columns.size())) {
   waiting_.reserve(kTilePairs);
+  double largest = 0;
+  for (const double x : columns.mean.data) largest = std::max(largest, std::fabs(x));
+  for (const double x : columns.variance.data) largest = std::max(largest, std::sqrt(x));
+  check_magnitude("query", largest);
   for (const auto& factor : columns.cholesky) factors_.push_back(padded(factor));
 }
 

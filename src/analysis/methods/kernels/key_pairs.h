@@ -59,6 +59,12 @@ struct KeyTile {
   }
 };
 
+// Returns the keys in rotated coordinates in the given order, scaled by a power of two to at most
+// 1: squared differences stay within the range of float32, and no comparison depends on the scale.
+// Throws a bad-input error for a component above 1e15.
+FloatMatrix scaled_keys(const CentredRows& keys, const QueryModel& model,
+                        std::span<const std::int64_t> order);
+
 // Gaussian models of a query, one per column, in rotated coordinates.
 struct QueryColumns {
   Matrix mean;      // (columns, dim)

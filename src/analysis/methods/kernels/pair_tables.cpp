@@ -452,7 +452,7 @@ PairTables pair_tables(const PairSource& source, const PlasticityOptions& option
   profile.add_samples(source.keys);
   const bool same_order = source.by_bucket.row == source.by_bin.row;
   FloatMatrix other;
-  if (!same_order) other = rotated_rows<float>(source.rows, source.model, source.by_bucket.row);
+  if (!same_order) other = scaled_keys(source.rows, source.model, source.by_bucket.row);
   const KeyTile by_bucket = same_order ? source.keys : KeyTile(other);
   for_each_tile(by_bucket, source.by_bucket,
                 [&](const KeyTile& tile, auto, auto) { buckets.add_texts(tile); });
