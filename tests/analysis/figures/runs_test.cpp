@@ -1,7 +1,7 @@
 // Display labels and model families of runs.
-#include "analysis/figures/results.h"
-
 #include <gtest/gtest.h>
+
+#include "analysis/figures/results.h"
 
 namespace qkscope {
 namespace {
