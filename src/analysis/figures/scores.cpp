@@ -52,7 +52,8 @@ std::optional<std::size_t> find_run_named(const AnalysisResults& results,
   return std::nullopt;
 }
 
-// Reads the scores of the runs whose drop is known. Sets with fewer than kFewestRuns are dropped.
+// Reads the benchmark scores of runs with a known plasticity drop. Sets of scores of fewer than
+// kFewestRuns runs are left out.
 std::vector<BenchmarkScores> read_benchmark_scores(const AnalysisResults& results,
                                                    const std::string& path,
                                                    const std::vector<double>& drops) {

@@ -7,8 +7,9 @@
 
 namespace qkscope {
 
-// Shuffles positions among queries and among keys, refits a and computes the correlations along a,
-// options.null_draws times with options.seed. The result does not depend on row order.
+// Permutation null: options.null_draws times, shuffles positions among queries and among keys,
+// refits the drift axis `a` and computes the correlations along it. Seeded by options.seed; the
+// result does not depend on row order.
 PositionNull sample_position_null(const CentredRows& queries, const CentredRows& keys,
                                   const PooledMoments& pooled, const RotationResult& observed,
                                   const RotationOptions& options);

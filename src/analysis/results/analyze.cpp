@@ -57,8 +57,8 @@ ModelConfig read_config(const std::string& name, bool quiet) {
   return read_model_config(fetch_config(name.substr(0, at), revision, {.quiet = quiet}));
 }
 
-// Groups of all texts of the capture. Heads of a layer share their sampled positions, so one file
-// of each layer and kind lists the texts of all its heads.
+// Returns the jackknife groups of the texts of the capture. Heads of a layer share their sampled
+// positions, so one file of each layer and kind lists the texts of all its heads.
 TextGroups group_texts(const AnalyzeOptions& options, const std::vector<KeyGroup>& groups,
                        AnalysisRun& run) {
   std::map<std::pair<int, HeadKind>, HeadId> files;

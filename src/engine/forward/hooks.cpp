@@ -288,7 +288,8 @@ bool PassPlan::ends_before(HookPoint point) const {
   return depth(last) < depth(point) || (depth(last) == depth(point) && last.stage < point.stage);
 }
 
-// Returns the last layer whose attention is needed: keys and values of all rows are used there.
+// Returns the last layer whose attention has to be computed; layers up to it need the keys and
+// values of every row.
 std::int64_t PassPlan::drop_layer(const ModelConfig& model) const {
   const auto last = wanted_.back();
   auto layer = depth(last);

@@ -34,7 +34,8 @@ void gated_activation(Activation activation, ConstTensorView gate, ConstTensorVi
 void clamped_swiglu(const ClampedSwiglu& swiglu, ConstTensorView gate, ConstTensorView up,
                     TensorView out);
 
-// Ungated MLP: x = activation(x). `xielu` applies to that activation only.
+// Ungated MLP: x = activation(x), in place. `xielu` holds the parameters of xIELU; other
+// activations ignore it.
 void apply_activation(Activation activation, const XieluWeights& xielu, TensorView x);
 
 // x = min(max(x, -limit), limit); limit > 0.

@@ -1,5 +1,5 @@
-// Keys and values packed for attention as left sides of products, in blocks of keys. Scores are k
-// qᵀ and z is vᵀ p, so that the softmax uses whole vectors of queries and p needs no packing.
+// Keys and values packed as the left operands of the attention products, in blocks of keys. Scores
+// are k qᵀ and z is vᵀ p, so that the softmax uses whole vectors of queries and p needs no packing.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Implements the class Sweep, except plan() and run(), and demo_sweep().
+// Implements demo_sweep() and the class Sweep, except Sweep::plan() and Sweep::run().
 #include "study/sweep/sweep.h"
 
 #include <algorithm>

@@ -48,7 +48,8 @@ inline constexpr double kVarianceFloor = 1e-12;
 std::vector<double> key_signs(const CentredRows& keys);
 QueryModel fit_queries(const CentredRows& queries, std::vector<double> signs);
 
-// Sums of u = log2(position + 1) over all queries, for a model without rows.
+// Sums of u = log2(position + 1) over all queries, for models that are fitted from statistics
+// instead of stored rows.
 struct LogPositions {
   double scatter = 0;                 // sum of (u - mean)^2
   double mean_deviation = 0;          // mean of |u - mean|

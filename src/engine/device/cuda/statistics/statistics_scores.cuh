@@ -184,7 +184,7 @@ __device__ __forceinline__ int key_column(int n, int i) {
   return n * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i;
 }
 
-// Sums a lane's weights of a row in the columns up to `last` of a tile.
+// Returns this lane's part of the sum of one row's weights over the tile's columns [0, last].
 template <typename Shape>
 __device__ __forceinline__ float mass_up_to(const ScoreFragments<Shape>& p, int band, int half,
                                             int last) {
