@@ -62,8 +62,8 @@ struct PcaResult {
   // of texts is fitted on the other groups. NaN for a single text.
   double r_q_axis = std::numeric_limits<double>::quiet_NaN();
   double r_k_axis = std::numeric_limits<double>::quiet_NaN();
-  // Shape (groups of texts): r_q_axis and r_k_axis without the rows of each group; the axes are not
-  // refitted.
+  // Shape (groups of texts): jackknife replicates of r_q_axis and r_k_axis, each without the rows
+  // of one group. The axes are not fitted again.
   std::vector<double> r_q_axis_without;
   std::vector<double> r_k_axis_without;
 };

@@ -20,10 +20,10 @@ PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
 PcaResult first_component(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
                           std::span<const double> near, const PcaOptions& options);
 
-// Sets r_q_axis and r_k_axis and their replicates. The drift axis of each group of texts is fitted
-// on the other groups; projections of the held-out rows, relative to the mean of all queries or of
-// all keys, are pooled over the groups and correlated with position. `queries_without` and
-// `keys_without` are leave-one-group-out moments.
+// Sets r_q_axis and r_k_axis and their jackknife replicates by cross-fitting: the rows of each
+// group of texts are projected on the drift axis of the other groups. Queries are centred by their
+// common mean, keys by theirs. The pooled projections are correlated with position.
+// `queries_without` and `keys_without` are leave-one-group-out moments.
 void correlate_along_axis(const GroupedRows& queries, const GroupedRows& keys,
                           std::span<const Moments> queries_without,
                           std::span<const Moments> keys_without, PcaResult& result);

@@ -25,7 +25,7 @@ struct AttendedRows {
 // float64 in a fixed order.
 LayerAttention attention_statistics(const AttendedRows& attended, const AttentionRequest& request);
 
-// Moments of all rows of q, k or v of one document (group A).
+// Moments of one of q, k and v over all rows of one document.
 struct DocumentMoments {
   LayerMoments moments;
   std::optional<std::int64_t> bad_head;  // first head with NaN or infinity, if any

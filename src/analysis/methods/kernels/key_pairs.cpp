@@ -146,8 +146,7 @@ void PairEvaluator::compute_z_with_full_covariance() {
       const float* const y = keys.row(second);
       float variance = 0;
       for (std::int64_t j = 0; j < keys.cols; ++j) variance += (x[j] - y[j]) * (x[j] - y[j]);
-      *z++ = variance > 0 ? (scores_(first, column) - scores_(second, column)) / std::sqrt(variance)
-                          : 0;
+      *z++ = z_score(scores_(first, column) - scores_(second, column), variance);
     }
   }
 }

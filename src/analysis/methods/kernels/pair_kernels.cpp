@@ -1,18 +1,11 @@
 #include "analysis/methods/kernels/pair_kernels.h"
 
-#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "base/numerics/products.h"
 
 namespace qkscope {
-namespace {
-
-constexpr float kMostZ = 1e4;  // the plasticity is 0 far below; differences of z stay finite
-
-}  // namespace
-
 void z_scores(const PairModel& model, std::span<const Pair> pairs, std::int64_t column,
               std::int64_t columns, float* z) {
   const auto dim = model.keys.dim;
@@ -30,10 +23,7 @@ void z_scores(const PairModel& model, std::span<const Pair> pairs, std::int64_t 
   for (const Pair& pair : pairs) {
     const float* const x = model.scores.row(pair.first - model.keys.first) + column;
     const float* const y = model.scores.row(pair.second - model.keys.first) + column;
-    for (std::int64_t c = 0; c < columns; ++c) {
-      const float score = z[c] > 0 ? (x[c] - y[c]) / std::sqrt(z[c]) : 0;
-      z[c] = std::clamp(score, -kMostZ, kMostZ);
-    }
+    for (std::int64_t c = 0; c < columns; ++c) z[c] = z_score(x[c] - y[c], z[c]);
     z += columns;
   }
 }
@@ -49,8 +39,7 @@ void z_scores_reference(const PairModel& model, std::span<const Pair> pairs, std
         variance += model.variances(j, c) * std::pow(double{x[j]} - y[j], 2);
       const double mean = double{model.scores(pair.first - model.keys.first, c)} -
                           model.scores(pair.second - model.keys.first, c);
-      const double score = variance > 0 ? mean / std::sqrt(variance) : 0;
-      *z++ = std::clamp(static_cast<float>(score), -kMostZ, kMostZ);
+      *z++ = z_score(static_cast<float>(mean), static_cast<float>(variance));
     }
   }
 }

@@ -12,12 +12,21 @@
 // A key pair with v = 0 (equal keys) has z = 0: the query has no preference.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 
 #include "analysis/methods/kernels/key_pairs.h"
 
 namespace qkscope {
+
+// mean / sqrt(variance), and 0 without variance. Bounded: the plasticity is 0 far below the bound,
+// and differences of z scores stay finite.
+inline float z_score(float mean, float variance) {
+  constexpr float kMost = 1e4;
+  return variance > 0 ? std::clamp(mean / std::sqrt(variance), -kMost, kMost) : 0;
+}
 
 struct PairModel {
   KeyTile keys;

@@ -174,7 +174,8 @@ class WeightUploader {
     });
   }
 
-  // Returns block `block` of a matrix whose blocks of rows alternate with those of other matrices.
+  // Returns block number `block` of a matrix (blocks, rows, columns) that shares its memory with
+  // other matrices: their blocks alternate, as the q, k and v rows of one head in a fused weight.
   static ConstTensorView block_of(const WeightMatrix& matrix, std::int64_t block) {
     const auto& values = matrix.values;
     const auto bytes =
