@@ -14,6 +14,10 @@
 
 namespace qkscope::cuda {
 
+__device__ __forceinline__ std::uint32_t shared_address(const char* tile) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(tile));
+}
+
 // Matrix multiply-accumulate: c += a b.
 template <typename T>
 __device__ __forceinline__ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4],
@@ -151,7 +155,7 @@ __device__ __forceinline__ void load_rows(char* tile,
   const bool inside = column < source.d_head;
   const auto* from = source.data + (begin + first) * source.stride + column;
   tile += first * kPitch<kWidth> + column * 2;
-  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(tile));
+  const auto address = shared_address(tile);
 #pragma unroll
   for (int row = 0; row < kRows; row += kStep, from += kStep * source.stride) {
     const bool valid = inside && first + row < count;  // otherwise `from` is not read

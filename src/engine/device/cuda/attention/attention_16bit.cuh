@@ -19,6 +19,14 @@ using Fragments = float[kBands][kColumns / 8][4];  // (16 kBands, kColumns) over
 
 template <int kBands>
 struct RunningSoftmax {
+  __device__ RunningSoftmax() {
+#pragma unroll
+    for (int i = 0; i < 2 * kBands; ++i) {
+      maximum[i / 2][i % 2] = -INFINITY;
+      sum[i / 2][i % 2] = 0.0f;
+    }
+  }
+
   float maximum[kBands][2];  // largest unscaled score so far
   float sum[kBands][2];      // this lane's share of the sum of weights relative to the maximum
 };
@@ -277,6 +285,22 @@ __device__ HeadRows<const std::uint16_t, kVectors> source_rows(const void* data,
   return {static_cast<const std::uint16_t*>(data) + head * d_head, stride, d_head};
 }
 
+// Stores z of the warp's rows through the shared memory of its queries, which no other warp reads.
+template <typename T, typename Shape, bool kVectors, typename Block>
+__device__ __forceinline__ void store_output(
+    char* q_warp, const AttentionArguments& a, const Block& block, int row,
+    const RunningSoftmax<Shape::kBands>& softmax,
+    const Fragments<Shape::kBands, Shape::kWidth>& values) {
+  const auto d_head = static_cast<int>(a.d_head);
+  __syncwarp();
+  write_normalized_values<T, Shape::kWidth, Shape::kBands>(q_warp, softmax, values);
+  __syncwarp();
+  const HeadRows<std::uint16_t, kVectors> z_rows{
+      static_cast<std::uint16_t*>(a.z) + block.head * d_head, a.z_stride, d_head};
+  store_rows<Shape::kWarpRows, Shape::kWidth>(q_warp, z_rows, block.query + row,
+                                              block.queries - row);
+}
+
 template <typename T, typename Shape, bool kVectors>
 __global__ void __launch_bounds__(Shape::kThreads, 2)
     attention_16bit_kernel(const AttentionArguments a, float scale) {
@@ -301,20 +325,12 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
 
   const int row = static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows;  // the warp's first
   char* const q_warp = q_tile + row * kPitch<kWidth>;
-  const auto address = [](char* tile, int offset) {
-    return static_cast<std::uint32_t>(__cvta_generic_to_shared(tile)) + offset;
-  };
-  const auto q_lane = address(q_warp, lane_offset<kWidth>());
-  const auto k_lane = address(k_tile, lane_offset_of_keys<kWidth>());
-  const auto v_lane = address(v_tile, lane_offset<kWidth>());
+  const auto q_lane = shared_address(q_warp) + lane_offset<kWidth>();
+  const auto k_lane = shared_address(k_tile) + lane_offset_of_keys<kWidth>();
+  const auto v_lane = shared_address(v_tile) + lane_offset<kWidth>();
 
   Fragments<kBands, kWidth> values = {};
   RunningSoftmax<kBands> softmax;
-#pragma unroll
-  for (int i = 0; i < 2 * kBands; ++i) {
-    softmax.maximum[i / 2][i % 2] = -INFINITY;
-    softmax.sum[i / 2][i % 2] = 0.0f;
-  }
   const KeyTileWalk<Shape::kRows, kKeys> walk(ranges);
   auto tile = walk.next(0);
   load_keys(k_tile, k_rows, tile);
@@ -341,12 +357,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
 
   if (a.row_sums.lse != nullptr)
     store_row_sums(a, softmax, block.head, block.query + row, block.queries - row, scale);
-  __syncwarp();  // the warp alone read its rows of q; they are reused for z
-  write_normalized_values<T, kWidth, kBands>(q_warp, softmax, values);
-  __syncwarp();
-  const HeadRows<std::uint16_t, kVectors> z_rows{
-      static_cast<std::uint16_t*>(a.z) + block.head * d_head, a.z_stride, d_head};
-  store_rows<Shape::kWarpRows, kWidth>(q_warp, z_rows, block.query + row, block.queries - row);
+  store_output<T, Shape, kVectors>(q_warp, a, block, row, softmax, values);
 }
 
 template <typename T, int kWidth>

@@ -223,73 +223,85 @@ __device__ double shifted_sum(const MomentShift& shift, std::int64_t at, double 
   return sum + n * (static_cast<double>(shift.centre[at]) - shift.product[at]);
 }
 
+// One set of segments and the place of one head's moments.
+struct CenteredMoments {
+  const MomentSet& set;
+  int head;
+  double* moments;
+};
+
 constexpr int kTriangleRows = 2;  // rows of the triangle per block
+
+// Centres rows [row_begin, row_begin + kTriangleRows) of the triangle of products.
+__device__ void center_products(const MomentArguments& a, const CenteredMoments& to,
+                                int row_begin) {
+  __shared__ double means[kMostChannels];  // mean of x - c per channel
+  const auto dim = static_cast<int>(a.record.dim);
+  const double n = to.set.rows.n;
+  for (int channel = threadIdx.x; channel < dim; channel += kThreads) {
+    const double sum =
+        record_sum(a, to.set.segments, to.head, a.record.sums() + kSumY * dim + channel);
+    means[channel] = shifted_sum(a.shift, to.head * dim + channel, sum, n) / n;
+  }
+  __syncthreads();
+  const int row_end = min(row_begin + kTriangleRows, dim);
+  const auto diagonal = [&](int row) { return row * dim - row * (row - 1) / 2; };
+  for (int at = diagonal(row_begin) + threadIdx.x; at < diagonal(row_end); at += kThreads) {
+    int row = row_begin;
+    while (at >= diagonal(row + 1)) ++row;
+    const int column = row + at - diagonal(row);
+    const double m2 = record_sum(a, to.set.segments, to.head, at) - n * means[row] * means[column];
+    to.moments[at] = row == column ? fmax(m2, 0.0) : m2;
+  }
+}
+
+// Centres the power sums and position sums of one channel, and combines the ranges.
+__device__ void center_channel(const MomentArguments& a, const CenteredMoments& to, int channel) {
+  const auto dim = a.record.dim;
+  const double n = to.set.rows.n;
+  const auto sum = [&](int which) {
+    return record_sum(a, to.set.segments, to.head, a.record.sums() + which * dim + channel);
+  };
+  const double y = sum(kSumY), y2 = sum(kSumY2), y3 = sum(kSumY3), y4 = sum(kSumY4);
+  const double m = y / n;
+  double* centered = to.moments + a.record.sums() + channel;
+  centered[kSumY * dim] = a.shift.centre[to.head * dim + channel] + m;
+  centered[kSumY2 * dim] = 0;
+  centered[kSumYT * dim] = sum(kSumYT) - y * to.set.rows.t_mean;
+  centered[kSumYU * dim] = sum(kSumYU) - y * to.set.rows.u_mean;
+  centered[kSumY3 * dim] = y3 - 3 * m * y2 + 2 * n * m * m * m;
+  centered[kSumY4 * dim] = y4 - 4 * m * y3 + 6 * m * m * y2 - 3 * n * m * m * m * m;
+  double least = INFINITY, largest = -INFINITY;
+#pragma unroll 8
+  for (int i = to.set.segments.begin; i < to.set.segments.end; ++i) {
+    const double* record = a.records + (i * a.heads + to.head) * a.record.size();
+    least = fmin(least, record[a.record.least() + channel]);
+    largest = fmax(largest, record[a.record.largest() + channel]);
+  }
+  to.moments[a.record.least() + channel] = least;
+  to.moments[a.record.largest() + channel] = largest;
+}
 
 // Grid x: rows of the triangle, then one block for everything else; y: heads; z: sets.
 __global__ void __launch_bounds__(kThreads)
     center_kernel(const MomentArguments a, const MomentSets sets) {
-  __shared__ double means[kMostChannels];  // mean of x - c per channel
-  const int head = blockIdx.y;
   const auto& set = sets.sets[blockIdx.z];
+  if (set.rows.n == 0) return;
+  const int head = blockIdx.y, row_begin = static_cast<int>(blockIdx.x) * kTriangleRows;
+  const CenteredMoments to{set, head, set.moments + head * a.record.size()};
   const auto dim = static_cast<int>(a.record.dim);
-  const double n = set.rows.n;
-  if (n == 0) return;
-  double* moments = set.moments + head * a.record.size();
-  const int row_begin = static_cast<int>(blockIdx.x) * kTriangleRows;
-  if (row_begin < dim) {
-    for (int channel = threadIdx.x; channel < dim; channel += kThreads)
-      means[channel] =
-          shifted_sum(a.shift, head * dim + channel,
-                      record_sum(a, set.segments, head, a.record.sums() + kSumY * dim + channel),
-                      n) /
-          n;
-    __syncthreads();
-    const int row_end = min(row_begin + kTriangleRows, dim);
-    const auto place = [&](int row) {
-      return row * dim - row * (row - 1) / 2;
-    };  // index of (row, row)
-    for (int at = place(row_begin) + threadIdx.x; at < place(row_end); at += kThreads) {
-      int row = row_begin;
-      while (at >= place(row + 1)) ++row;
-      const int column = row + at - place(row);
-      const double m2 = record_sum(a, set.segments, head, at) - n * means[row] * means[column];
-      moments[at] = row == column ? fmax(m2, 0.0) : m2;
-    }
-    return;
-  }
-  for (int channel = threadIdx.x; channel < dim; channel += kThreads) {
-    const auto sum = [&](int which) {
-      return record_sum(a, set.segments, head, a.record.sums() + which * dim + channel);
-    };
-    const double y = sum(kSumY), y2 = sum(kSumY2), y3 = sum(kSumY3), y4 = sum(kSumY4);
-    const double m = y / n;
-    double* to = moments + a.record.sums() + channel;
-    to[kSumY * dim] = a.shift.centre[head * dim + channel] + m;
-    to[kSumY2 * dim] = 0;
-    to[kSumYT * dim] = sum(kSumYT) - y * set.rows.t_mean;
-    to[kSumYU * dim] = sum(kSumYU) - y * set.rows.u_mean;
-    to[kSumY3 * dim] = y3 - 3 * m * y2 + 2 * n * m * m * m;
-    to[kSumY4 * dim] = y4 - 4 * m * y3 + 6 * m * m * y2 - 3 * n * m * m * m * m;
-    double least = INFINITY, largest = -INFINITY;
-#pragma unroll 8
-    for (int i = set.segments.begin; i < set.segments.end; ++i) {
-      const double* record = a.records + (i * a.heads + head) * a.record.size();
-      least = fmin(least, record[a.record.least() + channel]);
-      largest = fmax(largest, record[a.record.largest() + channel]);
-    }
-    moments[a.record.least() + channel] = least;
-    moments[a.record.largest() + channel] = largest;
-  }
-  for (int i = threadIdx.x; i < a.record.pairs + 1;
-       i += kThreads)  // the mean norm follows the pairs
-    moments[a.record.pair_abs() + i] =
-        record_sum(a, set.segments, head, a.record.pair_abs() + i) / n;
+  if (row_begin < dim) return center_products(a, to, row_begin);
+  for (int channel = threadIdx.x; channel < dim; channel += kThreads)
+    center_channel(a, to, channel);
+  for (int i = threadIdx.x; i < a.record.pairs + 1; i += kThreads)  // mean norm after the pairs
+    to.moments[a.record.pair_abs() + i] =
+        record_sum(a, set.segments, head, a.record.pair_abs() + i) / set.rows.n;
   if (threadIdx.x != 0) return;
   double most = 0;
 #pragma unroll 8
   for (int i = set.segments.begin; i < set.segments.end; ++i)
     most = fmax(most, a.records[(i * a.heads + head) * a.record.size() + a.record.norm_max()]);
-  moments[a.record.norm_max()] = most;
+  to.moments[a.record.norm_max()] = most;
 }
 
 // One block per head and bucket, one thread per channel.

@@ -273,6 +273,15 @@ __device__ __forceinline__ void fold_products(GramFragments<Tile>& products,
   }
 }
 
+// Writes the float64 sums of products into the triangle of the block's record.
+template <typename Tile>
+__device__ __forceinline__ void store_products(const MomentMemory<Tile>& memory, double* record,
+                                               int dim) {
+  each_product<Tile>(dim, [&](int i, int row, int column) {
+    record[row * dim - row * (row - 1) / 2 + column - row] = memory.products[i][threadIdx.x];
+  });
+}
+
 template <typename Tile>
 __device__ __forceinline__ void clear(MomentMemory<Tile>& memory) {
   for (auto& products : memory.products) products[threadIdx.x] = 0;
@@ -327,7 +336,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
       channels.shift(tile, walk.rows());
       __syncthreads();
     }
-    multiply_tile<T, Tile>(products, static_cast<std::uint32_t>(__cvta_generic_to_shared(tile)));
+    multiply_tile<T, Tile>(products, shared_address(tile));
     if (!walk.ends_chunk()) continue;
     channels.end_chunk(memory, a, head, walk);
     lengths.end_chunk();
@@ -335,10 +344,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
   }
 
   double* record = a.records + static_cast<std::int64_t>(blockIdx.x) * a.record.size();
-  const auto dim = static_cast<int>(a.record.dim);
-  each_product<Tile>(dim, [&](int i, int row, int column) {
-    record[row * dim - row * (row - 1) / 2 + column - row] = memory.products[i][threadIdx.x];
-  });
+  store_products(memory, record, rows.d_head);
   channels.store(memory, a, record);
   lengths.store(memory, a, record);
 }

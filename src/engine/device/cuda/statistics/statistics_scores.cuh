@@ -64,7 +64,7 @@ __device__ void load_tile(char* tile, const HeadSource<T>& source, int count, At
     const T* from = valid ? source.data + at(row) * source.stride + column : source.data;
     char* to = tile + row * Shape::kRowBytes + column * static_cast<int>(sizeof(T));
     if (source.vectors) {
-      copy_async(static_cast<std::uint32_t>(__cvta_generic_to_shared(to)), from, valid);
+      copy_async(shared_address(to), from, valid);
     } else {
 #pragma unroll
       for (int i = 0; i < kElements; ++i)
@@ -76,10 +76,6 @@ __device__ void load_tile(char* tile, const HeadSource<T>& source, int count, At
 
 template <typename Shape>
 using ScoreFragments = Fragments<Shape::kBands, Shape::kKeys>;
-
-__device__ __forceinline__ std::uint32_t shared_address(const char* tile) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(tile));
-}
 
 // The warp's rows of q, which are multiplied with one key tile after another. For 16-bit types and
 // one band they are held in registers, which frees their shared memory for keys.

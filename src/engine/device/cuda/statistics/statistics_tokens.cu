@@ -15,6 +15,69 @@ struct TokenList {
   const TokenTile* tiles;
 };
 
+// One of the two queries of a lane and its sums of attention weights.
+struct TokenQuery {
+  int entry, row, block;
+  float lse;
+  float dup = 0, dup_first = 0, ind = 0, ind_self = 0;
+};
+
+// Lists the lane's queries; `warp_entry` is the first list entry of the warp.
+__device__ __forceinline__ void load_queries(TokenQuery (&queries)[2], const ScoreArguments& a,
+                                             const TokenList& list, const TokenTile& tile,
+                                             int warp_entry, int head) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    auto& query = queries[half];
+    query.entry = warp_entry + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
+    const auto from = list.rows[min(query.entry, tile.last - 1)];
+    query.row = from.row;
+    query.block = from.block;
+    query.lse = a.row_sums.lse[from.row * a.n_heads + head];
+  }
+}
+
+// A tile of keys: `count` entries of the list, starting at `entry`, and their rows in the text.
+struct ListedKeys {
+  int entry, count;
+  const std::int32_t* rows;
+};
+
+// Adds attention weights of equal tokens (kShift 0: dup) or of the keys after them (kShift 1: ind).
+template <int kShift, typename Shape>
+__device__ __forceinline__ void add_weights(TokenQuery& query, int half, const ListedKeys& keys,
+                                            const ScoreFragments<Shape>& scores,
+                                            const ScoreArguments& a, int first_row) {
+  const int window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff;
+#pragma unroll
+  for (int n = 0; n < Shape::kKeys / 8; ++n)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int column = key_column(n, i), key_entry = keys.entry + column;
+      if (key_entry < query.block || key_entry >= query.entry || column >= keys.count) continue;
+      const int key = keys.rows[column] + kShift;
+      if (query.row - key >= window) continue;
+      const float p = exp2_fast(fmaf(scores[0][n][2 * half + i], a.scale * kLog2E, -query.lse));
+      (kShift == 0 ? query.dup : query.ind) += p;
+      if (key == (kShift == 0 ? first_row : query.row))
+        (kShift == 0 ? query.dup_first : query.ind_self) += p;
+    }
+}
+
+__device__ __forceinline__ void store_sums(const TokenQuery (&queries)[2], const ScoreArguments& a,
+                                           int last, int head) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const auto& query = queries[half];
+    const float values[] = {quad_sum(query.dup), quad_sum(query.dup_first), quad_sum(query.ind),
+                            quad_sum(query.ind_self)};
+    if (threadIdx.x % 4 != 0 || query.entry >= last) continue;
+    for (int i = 0; i < 4; ++i)
+      a.values[((ColumnLayout::at(NearColumn::dup) + i) * a.heads + head - a.first_head) * a.rows +
+               query.row] = values[i];
+  }
+}
+
 template <typename T, typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
     tokens_kernel(const ScoreArguments a, const TokenList list) {
@@ -29,7 +92,6 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
   const int head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.x) % heads;
   const int kv_head = head / static_cast<int>(a.n_heads / a.n_kv_heads);
   const auto q = head_source<T>(a, a.q, head), k = head_source<T>(a, a.k, kv_head);
-  const int window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff;
   load_tile<T, Shape, Shape::kRows>(
       shared, q, tile.last - tile.first,
       [&](int row) -> std::int64_t { return list.rows[tile.first + row].row; });
@@ -38,24 +100,9 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
   const int warp_row = static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows;
   const WarpQueries<T, Shape> warp_queries(shared + warp_row * Shape::kRowBytes);
 
-  const int lane = threadIdx.x % 32;
   const int warp_entry = tile.first + warp_row;
-  struct Query {
-    int entry, row, block;
-    float lse;
-    float dup = 0, dup_first = 0, ind = 0, ind_self = 0;
-  };
-  Query queries[2];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    auto& query = queries[half];
-    query.entry = warp_entry + half * 8 + lane / 4;
-    const auto from = list.rows[min(query.entry, tile.last - 1)];
-    query.row = from.row;
-    query.block = from.block;
-    query.lse = a.row_sums.lse[from.row * a.n_heads + head];
-  }
-  const float scale = a.scale * kLog2E;
+  TokenQuery queries[2];
+  load_queries(queries, a, list, tile, warp_entry, head);
 
   for (int entry = list.rows[tile.first].block; entry < tile.last; entry += Shape::kKeys) {
     const int count = min(tile.last - entry, Shape::kKeys);
@@ -70,44 +117,20 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
     wait_for_copies();
     __syncthreads();
     if (entry >= warp_entry + Shape::kWarpRows) continue;  // all of its entries come later
-#pragma unroll
-    for (int which = 0; which < 2; ++which) {
+    const ListedKeys keys{entry, count, key_rows};
+    const auto add = [&](auto shift, char* key_tile) {
       ScoreFragments<Shape> scores;
-      warp_queries.multiply(scores, which == 0 ? same : after);
+      warp_queries.multiply(scores, key_tile);
       cap_scores<Shape>(scores, a);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        auto& query = queries[half];
-#pragma unroll
-        for (int n = 0; n < Shape::kKeys / 8; ++n)
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            const int column = key_column(n, i), key_entry = entry + column;
-            if (key_entry < query.block || key_entry >= query.entry || column >= count) continue;
-            const int key = key_rows[column] + which;
-            if (query.row - key >= window) continue;
-            const float p = exp2_fast(fmaf(scores[0][n][2 * half + i], scale, -query.lse));
-            if (which == 0) {
-              query.dup += p;
-              if (key == tile.begin) query.dup_first += p;
-            } else {
-              query.ind += p;
-              if (key == query.row) query.ind_self += p;
-            }
-          }
-      }
-    }
+      for (int half = 0; half < 2; ++half)
+        add_weights<decltype(shift)::value, Shape>(queries[half], half, keys, scores, a,
+                                                   tile.begin);
+    };
+    add(std::integral_constant<int, 0>(), same);
+    add(std::integral_constant<int, 1>(), after);
   }
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const auto& query = queries[half];
-    const float values[] = {quad_sum(query.dup), quad_sum(query.dup_first), quad_sum(query.ind),
-                            quad_sum(query.ind_self)};
-    if (lane % 4 != 0 || query.entry >= tile.last) continue;
-    for (int i = 0; i < 4; ++i)
-      a.values[((ColumnLayout::at(NearColumn::dup) + i) * a.heads + head - a.first_head) * a.rows +
-               query.row] = values[i];
-  }
+  store_sums(queries, a, tile.last, head);
 }
 
 }  // namespace
