@@ -1,6 +1,7 @@
 #include "cli/program.h"
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -83,6 +84,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv) {
 void guarded(const std::function<int()>& program) {
   occupy_closed_streams();
   std::set_terminate(end_without_exception);
+  (void)std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` then fails with EFBIG
   report_truncated_mappings();
   set_up_logging(Verbosity::normal);
   int code = run(program);

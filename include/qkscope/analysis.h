@@ -382,6 +382,7 @@ struct AnalyzeOptions {
   std::vector<int> nope_layers;  // for captures without metadata: layers without RoPE
   std::int64_t max_tokens = 0;   // rows sampled per head file; 0: every row
   std::uint64_t seed = 0;        // seed of every random sample
+  bool partial = false;          // analyse the heads that are there if the capture is not whole
   std::vector<int> layers;       // layers to analyse; empty: all
   std::vector<HeadId> heads;     // query heads to analyse; empty: all
   AttentionKind attention = AttentionKind::any;  // layers to analyse, by their attention

@@ -86,12 +86,16 @@ struct CaptureIndex {
   std::optional<HeadCounts> counts;  // from _saver_state.json
   // From _saver_state.json, for head files without sampler metadata; base_rate is unknown.
   std::optional<SamplerOptions> sampler;
+  std::string config_hash;  // of the run that wrote the capture; "" if unknown
+  bool partial = false;     // files of the finished run are missing, or the run is not finished
 };
 
 // Lists the folders l{LL}h{HH}{q|k} under `data_root`. If there are none, lists the head folders
 // under the only subfolder that has some, because older versions of qk-sniffer wrote one folder per
-// model. Throws a bad-input error if no subfolder or more than one subfolder has heads.
-QKSCOPE_API CaptureIndex index_capture(const std::string& data_root);
+// model. Throws a bad-input error if no subfolder or more than one subfolder has heads, or if the
+// capture is not whole: the run is not finished, or a head file is missing, foreign, or of a
+// different size than the state file says. With `allow_partial`, indexes the heads that are there.
+QKSCOPE_API CaptureIndex index_capture(const std::string& data_root, bool allow_partial = false);
 
 // Returns true if `name` is a valid capture argument: a folder with head folders, or a name
 // REPO@BRANCH on the Hugging Face Hub. Does not contact the Hub.

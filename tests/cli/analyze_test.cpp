@@ -1,4 +1,6 @@
 // Commands analyze and pool: selected heads, few rows, several results.
+#include <filesystem>
+
 #include <gmock/gmock.h>
 
 #include "base/io/json.h"
@@ -60,6 +62,63 @@ TEST_F(Analyze, WarnsOnceAboutFewRows) {
   EXPECT_EQ(load_json(folder_.file("results") + "/summary.json").at("warnings").size(), 1);
   ASSERT_EQ(synth("many", "--dim 4 --examples 20 --set drift_q=0.01 --set drift_k=0.01").status, 0);
   EXPECT_THAT(run("analyze", "many", "enough", "").err, Not(HasSubstr("warning")));
+}
+
+TEST_F(Analyze, APartialCaptureIsRefusedOrMarksEveryTable) {
+  ASSERT_EQ(synth("capture", "--dim 8 --examples 12").status, 0);
+  std::filesystem::create_directory(folder_.file("capture") + "/.parts");
+  std::filesystem::remove(folder_.file("capture") + "/_saver_state.json");
+  auto outcome = run("analyze", "capture", "results", "--quiet --head-counts 4,2");
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("not a whole capture: its run has not finished"));
+  outcome = run("analyze", "capture", "results", "--quiet --head-counts 4,2 --partial --label m");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  for (const char* table : {"qk", "taxonomy", "rotated", "head_metrics", "errors"})
+    EXPECT_THAT(text(std::string("results/") + table + ".csv"), HasSubstr("\nm (partial),"))
+        << table;
+}
+
+TEST_F(Analyze, HeadFilesOfAnotherRunAreRefused) {
+  ASSERT_EQ(synth("capture", "--dim 8 --examples 12").status, 0);
+  run_program("cp " + folder_.file("capture") + "/l01h02q/data.parquet " + folder_.file("capture") +
+              "/l02h02q/data.parquet");
+  const auto outcome = run("analyze", "capture", "results", "--quiet");
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("l02h02q/data.parquet"));
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("results") + "/summary.json"));
+}
+
+TEST_F(Analyze, OnlyOneAnalysisWritesIntoAFolder) {
+  ASSERT_EQ(synth("capture", "--dim 8 --examples 12").status, 0);
+  const auto lock = folder_.file("results") + "/.analyze.lock";
+  auto outcome =
+      run_program("mkdir " + folder_.file("results") + "; flock " + lock + " qkscope analyze " +
+                  folder_.file("capture") + " --quiet --out " + folder_.file("results"));
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("another analysis is writing into this folder"));
+  EXPECT_EQ(run_program("qkscope figures " + folder_.file("results") + " --out " +
+                        folder_.file("figures"))
+                .status,
+            2);
+  outcome = run("analyze", "capture", "results", "--quiet");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_FALSE(std::filesystem::exists(lock));
+}
+
+TEST_F(Analyze, ATruncatedTableIsNotDrawn) {
+  ASSERT_EQ(synth("capture", "--dim 8 --examples 12").status, 0);
+  ASSERT_EQ(run("analyze", "capture", "results", "--quiet").status, 0);
+  run_program("truncate -s -1 " + folder_.file("results") + "/qk.parquet");
+  const auto outcome = run("figures", "results", "figures", "--quiet");
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("qk.parquet: has "));
+}
+
+TEST_F(Analyze, AFileSizeLimitIsAnErrorMessage) {
+  const auto outcome = run_program("ulimit -f 8; qkscope synth " + folder_.file("large") +
+                                   " --dim 64 --examples 50 --quiet");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("File too large"));
 }
 
 TEST_F(Analyze, OptionsTurnOffErrorsAndNullDistributions) {

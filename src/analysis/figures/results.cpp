@@ -125,6 +125,8 @@ RunGroups ResultFrame::group_by_run(const std::vector<double>& values,
 AnalysisResults::AnalysisResults(std::string folder, FigureChoices choices)
     : folder_(std::move(folder)), choices_(std::move(choices)) {
   if (!is_folder(folder_)) bad_input("{}: there is no such folder", folder_);
+  summary_.add(folder_ + "/" + results_layout::kSummaryFile);
+  check_whole_results(folder_);
   bool any = false;
   for (const char* name :
        {"qk", "taxonomy", "rotated", "complement", "head_metrics", "head_profile", "pair_heatmap",

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/io/file_list.h"
 #include "base/io/json.h"
 #include "base/numerics/sample_statistics.h"
 #include "qkscope/tables.h"
@@ -144,6 +145,8 @@ class AnalysisResults {
   explicit AnalysisResults(std::string folder, FigureChoices choices = {});
 
   const std::string& folder() const { return folder_; }
+  // Throws a bad-input error if another analysis has replaced the tables since the constructor.
+  void check_unchanged() const { summary_.check_unchanged(); }
   const FigureChoices& choices() const { return choices_; }
   const std::string& name() const { return metadata_.name; }
   const std::vector<ResultRun>& runs() const { return runs_; }  // sorted by ResultRun::order
@@ -168,6 +171,7 @@ class AnalysisResults {
   void read_intervals();
 
   std::string folder_;
+  FileSnapshot summary_;
   FigureChoices choices_;
   SweepMetadata metadata_;
   std::vector<ResultRun> runs_;

@@ -207,6 +207,7 @@ Drawn draw_results(const DrawOptions& options) {
   }
   Drawn drawn;
   const auto figures = make_figures(options, results, drawn);
+  results.check_unchanged();
   if (!figures.empty()) require_gnuplot();
   make_folders(options.out);
   std::error_code error;
@@ -219,7 +220,9 @@ Drawn draw_results(const DrawOptions& options) {
   draw_all(figures, drawing.path(), formats, options.quiet);
   if (report) {
     drawn.report = options.out + "/report.html";
-    write_file(drawn.report, report_page(results, figures, drawn, drawing.path()));
+    const auto page = report_page(results, figures, drawn, drawing.path());
+    results.check_unchanged();  // the page reads more tables than the figures
+    write_file(drawn.report, page);
   }
   for (const auto& [name, figure] : figures) {
     // The gnuplot script in the output folder draws only the requested formats.

@@ -95,6 +95,8 @@ const std::vector<AnalysisOption> kRows = {
   row({"nope_layers", Group::capture, layers, "Layers without RoPE, for captures that do not state them"},
       FIELD(nope_layers)),
 
+  row({"partial", Group::rows, flag, "Analyse the heads that are there if the capture is not whole; the model column "
+       "of every table then ends with (partial)"}, FIELD(partial)),
   row({"layers", Group::rows, layers, "Only these layers: 0,4-7 (default: all)"}, FIELD(layers)),
   row({"heads", Group::rows, heads, "Only these query heads, LAYER.HEAD: 3.5,3.6 (default: all)"}, FIELD(heads)),
   row({.name = "attention", .group = Group::rows, .kind = choice, .help = "Only layers with full attention, or with "

@@ -12,6 +12,7 @@
 #include "analysis/results/measures.h"
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
+#include "base/io/file_list.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
 #include "capture/format/capture_source.h"
@@ -201,10 +202,30 @@ std::vector<HeadId> select_queries(const AnalyzeOptions& options, const CaptureS
   return queries;
 }
 
+// Throws a bad-input error when a head file is of another run or another head. Returns the state of
+// all files, to detect changes during the analysis.
+FileSnapshot check_head_files(const CaptureIndex& index, const std::vector<HeadId>& heads) {
+  parallel_for(std::ssize(heads), [&](std::int64_t i) {
+    const auto& head = heads[static_cast<std::size_t>(i)];
+    Metadata metadata;
+    try {
+      metadata = read_head_metadata(head_file_path(index.data_root, head));
+    } catch (const Error&) {
+      // The error is stored in the report of the head when the head is analysed.
+    }
+    check_head_metadata(index, head, metadata);
+  });
+  FileSnapshot files;
+  files.add(index.data_root + "/" + layout::kStateFile);
+  for (const auto& head : heads) files.add(head_file_path(index.data_root, head));
+  return files;
+}
+
 AnalysisRun analyze_rows(const AnalyzeOptions& given) {
   if (!given.keys.empty() || given.pre_rope)
     bad_input("{}: not a folder of statistics; --keys and --stage are for those", given.data_root);
-  const CaptureSource source(given.data_root, {.quiet = given.quiet, .stop = given.stop});
+  const CaptureSource source(given.data_root, {.quiet = given.quiet, .stop = given.stop},
+                             given.partial);
   const CaptureIndex& index = source.index();
   std::optional<ModelFacts> model;
   if (!given.model.empty()) model.emplace(given.model, given.quiet);
@@ -216,15 +237,19 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
   if (const auto state = options.data_root + "/" + layout::kStateFile; path_exists(state))
     run.state = MappedFile(state).text();
   run.label = options.label.empty() ? default_label(source, run.capture) : options.label;
+  if (index.partial) run.label += " (partial)";
   check_planes_of(options, queries);
   const auto groups = group_by_key(options, index, queries, run);
-  std::vector<HeadId> keys;
-  for (const auto& group : groups) keys.push_back(group.key);
-  source.fetch(keys);
+  std::vector<HeadId> heads;
+  for (const auto& group : groups) heads.push_back(group.key);
+  source.fetch(heads);
+  heads.insert(heads.end(), queries.begin(), queries.end());
+  const auto files = check_head_files(index, heads);
   Stopwatch watch;  // excludes downloads
   const TextGroups texts = group_texts(options, groups, run);
   if (options.plasticity) options.plasticity_options = with_shared_profile_bins(options, run.heads);
   analyze_groups(options, index, facts, texts, groups, run);
+  files.check_unchanged();
   if (options.errors) run.errors = mean_errors(run, options);
   add_warnings_and_notes(run, options);
   run.seconds = watch.lap();

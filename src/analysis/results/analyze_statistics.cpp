@@ -149,7 +149,7 @@ QueryModel query_model(const SharedInputs& shared, const QueryKeyMoments& layer,
 
 // Reads a key head of the --keys capture and assigns its rows to the buckets of the statistics.
 HeadFile read_key_head(const SharedInputs& shared, const HeadId& key) {
-  HeadFile file = read_head_file(head_file_path(shared.capture->index().data_root, key));
+  HeadFile file = read_capture_head(shared.capture->index(), key);
   if (file.rows.head_dim != shared.statistics.dim)
     bad_input("--keys {}: vectors have {} numbers, those of the statistics {}", shared.options.keys,
               file.rows.head_dim, shared.statistics.dim);

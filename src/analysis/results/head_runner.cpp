@@ -13,6 +13,7 @@
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
 #include "base/numerics/random.h"
+#include "capture/format/capture_source.h"
 #include "qkscope/experimental/log.h"
 
 namespace qkscope {
@@ -123,7 +124,7 @@ class HeadRunner {
  private:
   HeadFile read(const HeadId& id) const {
     const std::string path = head_file_path(options_.data_root, id);
-    HeadFile file = read_head_file(path);
+    HeadFile file = read_capture_head(index_, id);
     if (file.rows.size() == 0) bad_input("{}: no rows", path);
     if (model_ != nullptr) model_->check_head(id, file.rows.head_dim, path);
     file.rows.sliding_window = window_of_layer(file.rows, id.layer, model_);

@@ -307,6 +307,7 @@ Json options_json(const AnalyzeOptions& options) {
       {"scatter", options.scatter},
       {"planes_of", heads_json(options.planes_of)},
       {"seed", options.seed}};
+  if (options.partial) json["partial"] = true;
   if (options.head_counts)
     json["head_counts"] = {options.head_counts->query_heads, options.head_counts->key_heads};
   if (options.pre_rope) json["stage"] = "pre";

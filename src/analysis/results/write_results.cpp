@@ -16,6 +16,7 @@
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/thread_pool.h"
+#include "base/io/file_list.h"
 #include "base/io/folder.h"
 #include "base/io/output_file.h"
 #include "capture/format/capture_source.h"
@@ -26,7 +27,7 @@
 namespace qkscope {
 namespace {
 
-constexpr char kSummary[] = "summary.json";
+using results_layout::kSummaryFile;
 
 // Every table that an analysis can write.
 constexpr const char* kTableNames[] = {
@@ -57,9 +58,9 @@ Json timings(const AnalysisRun& run, double write_seconds) {
 // Analysis that an option belongs to; "" for options that all analyses share. Options that are not
 // listed belong to the plasticity analysis.
 std::string analysis_of_option(const std::string& option) {
-  static const std::set<std::string> shared = {"layers",     "heads",       "attention",  "errors",
-                                               "max_tokens", "scatter",     "seed",       "stage",
-                                               "model",      "nope_layers", "head_counts"};
+  static const std::set<std::string> shared = {
+      "layers", "heads", "attention", "errors",      "max_tokens",  "scatter",
+      "seed",   "stage", "model",     "nope_layers", "head_counts", "partial"};
   static const std::set<std::string> pca = {"components", "separate_components", "taxonomy_high",
                                             "taxonomy_low"};
   static const std::set<std::string> rotation = {"separation", "pairs",      "active_angle_r",
@@ -96,7 +97,7 @@ void compare_options(const Json& there, const Json& here, std::vector<std::strin
 
 // The summary of the results in the folder; null without results.
 Json existing_summary(const std::string& folder) {
-  const auto file = folder + "/" + kSummary;
+  const auto file = folder + "/" + kSummaryFile;
   return path_exists(file) ? load_json(file) : Json();
 }
 
@@ -116,7 +117,7 @@ void check_same_results(const std::string& folder, const Json& there, const Anal
     bad_input(
         "{}/{}: not a summary as an analysis writes it ({}); choose another folder with --out, or "
         "replace what is there with --overwrite",
-        folder, kSummary, error.what());
+        folder, kSummaryFile, error.what());
   }
   if (!differences.empty())
     bad_input(
@@ -133,6 +134,58 @@ void remove_results(const std::string& folder) {
   for (const char* name : kTableNames)
     for (const char* ending : {".csv", ".parquet"})
       std::filesystem::remove(folder + "/" + name + ending);
+}
+
+// Writes tables into a hidden folder and moves them into place together. Other commands refuse a
+// folder of results whose summary is missing or lists other files.
+class StagedTables {
+ public:
+  explicit StagedTables(const std::string& folder)
+      : target_(folder),
+        name_(".new"),
+        lock_(folder + "/" + results_layout::kLockFile, FileLock::Mode::exclusive,
+              FileLock::Wait::no) {
+    if (!lock_.held())
+      bad_input("{}: another analysis is writing into this folder; wait until it ends", folder);
+    OpenFolder(folder).remove_tree(name_);  // left by a process that was killed
+    make_folders(path());
+  }
+  ~StagedTables() {
+    try {
+      OpenFolder(target_).remove_tree(name_);
+      OpenFolder(target_).remove_file(results_layout::kLockFile);
+    } catch (const Error& error) {
+      log::debug("{}", error.what());
+    }
+  }
+  StagedTables(const StagedTables&) = delete;
+  StagedTables& operator=(const StagedTables&) = delete;
+
+  std::string path() const { return target_ + "/" + name_; }
+
+  // The folder has no summary until the caller writes it.
+  void move_into_place() const {
+    remove_summary(target_);
+    const OpenFolder to(target_);
+    const auto from = to.folder(name_);
+    for (const auto& name : from.names()) from.move(name, to);
+    to.sync();
+  }
+
+ private:
+  std::string target_;
+  std::string name_;
+  FileLock lock_;
+};
+
+// Sizes and checksums of the result tables in the folder.
+FileList list_tables(const std::string& folder) {
+  FileList files = list_files(folder);
+  std::erase_if(files, [](const auto& file) {
+    const std::filesystem::path path = file.first;
+    return path.has_parent_path() || std::ranges::count(kTableNames, path.stem()) == 0;
+  });
+  return files;
 }
 
 // ---- Adds analyses to a folder that already has others with the same options.
@@ -242,7 +295,7 @@ std::string error_without_path(const std::string& error) {
 
 void remove_summary(const std::string& folder) {
   if (!is_folder(folder)) return;
-  OpenFolder(folder).remove_file(kSummary);
+  OpenFolder(folder).remove_file(kSummaryFile);
   sync_folder(folder);
 }
 
@@ -260,17 +313,20 @@ void write_results(const std::string& path_or_address, const AnalysisRun& run,
     StoredOutput output(path_or_address, "results");
     const auto& folder = output.folder();
     make_folders(folder);
+    const StagedTables staged(folder);
     const Json earlier = overwrite ? Json() : existing_summary(folder);
     check_same_results(folder, earlier, options, run.label);
-    if (earlier.is_null()) remove_results(folder);
     ResultTables results = result_tables(run, options);
-    merge_tables(folder, run, results);
-    write_tables(folder, results.tables);
+    if (!earlier.is_null()) merge_tables(folder, run, results);
+    write_tables(staged.path(), results.tables);
     Json summary = summarise(run, results.undefined, options);
     merge_summary(earlier, summary);
+    if (earlier.is_null()) remove_results(folder);
+    staged.move_into_place();
+    summary["files"] = to_json(list_tables(folder));
     const std::chrono::duration<double> writing = std::chrono::steady_clock::now() - begun;
     write_file(folder + "/timings.json", timings(run, writing.count()).dump(2) + "\n");
-    write_file(folder + "/" + kSummary,
+    write_file(folder + "/" + kSummaryFile,
                summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     output.publish(options.quiet);
   });

@@ -1,12 +1,14 @@
 #include "base/io/output_file.h"
 
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,12 +32,32 @@ bool names_open_file(int file, const std::string& path) {
          opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }
 
-bool lock_file(int file, int operation) {
-  int result = 0;
-  do {
-    result = ::flock(file, operation);
-  } while (result != 0 && errno == EINTR);
-  return result == 0;
+// Returns false if another process holds the lock. Throws when the file system cannot lock.
+bool lock_file(int file, int operation, const std::string& path) {
+  while (::flock(file, operation) != 0) {
+    if (errno == EWOULDBLOCK) return false;
+    if (errno != EINTR)
+      failure(
+          "{}: cannot lock: {}; two writers could mix their files here. Choose a folder on a "
+          "file system with locks (flock), or set QKSCOPE_NO_LOCK=1 if nothing else writes "
+          "into it",
+          path, std::strerror(errno));
+  }
+  return true;
+}
+
+bool locks_are_off() {
+  const char* value = std::getenv("QKSCOPE_NO_LOCK");
+  return value != nullptr && std::string_view(value) == "1";
+}
+
+// Returns 64 random bits in hexadecimal. Processes in different containers may have equal process
+// ids, so a process id does not make a name unique.
+std::string random_suffix() {
+  std::uint64_t bits = 0;
+  if (::getrandom(&bits, sizeof bits, 0) != sizeof bits)
+    failure("cannot read random bytes: {}", std::strerror(errno));
+  return fmt::format("{:016x}", bits);
 }
 
 }  // namespace
@@ -57,8 +79,7 @@ void move_into_place(const std::string& from, const std::string& to) {
 }
 
 std::string temporary_name(const std::string& path) {
-  static std::atomic<std::uint64_t> count = 0;
-  return fmt::format("{}.{}-{}.tmp", path, ::getpid(), count++);
+  return fmt::format("{}.{}.tmp", path, random_suffix());
 }
 
 OutputFile::OutputFile(const std::string& path) : path_(path), temporary_(temporary_name(path)) {
@@ -68,7 +89,7 @@ OutputFile::OutputFile(const std::string& path) : path_(path), temporary_(tempor
               folder.string());
   if (std::filesystem::is_directory(path)) bad_input("{}: cannot write: it is a folder", path);
   file_ = FileDescriptor(
-      ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
+      ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
   if (!file_.is_open()) system_error("write", path, errno);
 }
 
@@ -113,7 +134,7 @@ FileLock::FileLock(const std::string& file, Mode mode, Wait wait) {
       continue;
     }
     if (!file_.is_open()) system_error("lock", file, errno);
-    const bool locked = lock_file(file_.number(), operation);
+    const bool locked = locks_are_off() || lock_file(file_.number(), operation, file);
     if (locked && names_open_file(file_.number(), file)) return;
     file_.close();
     if (!locked) return;
@@ -121,7 +142,7 @@ FileLock::FileLock(const std::string& file, Mode mode, Wait wait) {
 }
 
 bool FileLock::try_upgrade() const {
-  return lock_file(file_.number(), LOCK_EX | LOCK_NB);
+  return locks_are_off() || lock_file(file_.number(), LOCK_EX | LOCK_NB, "the lock file");
 }
 
 }  // namespace qkscope

@@ -160,14 +160,15 @@ std::optional<HubCapture> parse_hub_capture(const std::string& name) {
   return capture;
 }
 
-CaptureSource::CaptureSource(const std::string& name, const FetchOptions& options)
-    : options_(options) {
+CaptureSource::CaptureSource(const std::string& name, const FetchOptions& options,
+                             bool allow_partial)
+    : options_(options), allow_partial_(allow_partial) {
   if (const auto address = parse_store_address(name)) {
     open_stored(*address);
   } else if ((remote_ = parse_hub_capture(name))) {
     open_remote(*remote_);
   } else {
-    index_ = index_capture(name);
+    index_ = index_capture(name, allow_partial_);
     short_name_ = fs::weakly_canonical(index_.data_root).filename().string();
   }
 }
@@ -181,14 +182,15 @@ void CaptureSource::open_remote(const HubCapture& remote) {
   const auto paths = listed_files(repository_of(remote), snapshot);
   listed_ = paths.has_value();
   if (!paths) {  // offline and the cache has no listing: index the cached files
-    index_ = index_capture(remote.folder.empty() ? snapshot : snapshot + "/" + remote.folder);
+    index_ = index_capture(remote.folder.empty() ? snapshot : snapshot + "/" + remote.folder,
+                           allow_partial_);
     return;
   }
   auto heads = group_heads_by_folder(*paths, remote.folder);
   const auto where = remote.repo + "@" + remote.branch;
   const auto folder = require_one_folder(heads, where, ":");
   prefix_ = folder.empty() ? "" : folder + "/";
-  index_ = make_index(snapshot, folder, std::move(heads[folder]), where);
+  index_ = make_index(snapshot, folder, std::move(heads[folder]), where, allow_partial_);
 }
 
 void CaptureSource::open_stored(const StoreAddress& address) {
@@ -197,7 +199,7 @@ void CaptureSource::open_stored(const StoreAddress& address) {
   auto heads = group_heads_by_folder(stored_->names(), "");
   if (heads.empty()) refuse_without_heads(stored_->names(), where);
   stored_->fetch({layout::kStateFile}, true);
-  index_ = make_index(stored_->local_folder(), "", std::move(heads[""]), where);
+  index_ = make_index(stored_->local_folder(), "", std::move(heads[""]), where, allow_partial_);
   short_name_ = address.last_path_component();
 }
 
@@ -217,7 +219,7 @@ bool names_capture(const std::string& name) {
     try {
       if (const auto address = parse_store_address(name))
         return stored_kind(*address) == StoredRun::kCapture;
-      if (!parse_hub_capture(name)) index_capture(name);
+      if (!parse_hub_capture(name)) index_capture(name, true);
       return true;
     } catch (const Error&) {
       return false;
@@ -231,7 +233,7 @@ std::string capture_hash(const std::string& name) {
     return cached_commit(RepositoryKind::dataset, remote->repo, remote->branch);
   for (const char* state : {layout::kStateFile, stats_layout::kStateFile})
     if (const auto file = name + "/" + state; path_exists(file)) return hash_of_file(file);
-  return is_folder(name) ? hash_of_files(index_capture(name)) : "";
+  return is_folder(name) ? hash_of_files(index_capture(name, true)) : "";
 }
 
 std::string fetch_dataset_revision(const std::string& id, const std::string& revision,

@@ -29,7 +29,8 @@ std::optional<HubCapture> parse_hub_capture(const std::string& name);
 class CaptureSource {
  public:
   // Downloads only the listing and the state file of a remote capture.
-  explicit CaptureSource(const std::string& name, const FetchOptions& options = {});
+  explicit CaptureSource(const std::string& name, const FetchOptions& options = {},
+                         bool allow_partial = false);
 
   const CaptureIndex& index() const { return index_; }
 
@@ -44,6 +45,7 @@ class CaptureSource {
   void open_stored(const StoreAddress& address);
 
   FetchOptions options_;
+  bool allow_partial_ = false;
   std::optional<HubCapture> remote_;
   std::shared_ptr<const StoredFolder> stored_;
   std::string commit_;   // head of the branch when the listing was downloaded
@@ -73,9 +75,17 @@ std::string require_one_folder(const HeadsByFolder& heads, const std::string& wh
                                const std::string& separator);
 
 // Builds the index of a capture from its head folders and from _saver_state.json of the folder, or
-// of the root if the folder has none.
+// of the root if the folder has none. Throws a bad-input error for a capture that is not whole,
+// unless `allow_partial`; sizes of files that are not downloaded yet are not compared.
 CaptureIndex make_index(const std::string& root, const std::string& folder,
-                        std::vector<HeadId> heads, const std::string& where);
+                        std::vector<HeadId> heads, const std::string& where, bool allow_partial);
+
+// Throws a bad-input error when the metadata of a head file name a different head or run than its
+// folder and the state file. Files of other programs have no such metadata.
+void check_head_metadata(const CaptureIndex& index, const HeadId& id, const Metadata& metadata);
+
+// Reads a head file of the capture and checks its metadata.
+HeadFile read_capture_head(const CaptureIndex& index, const HeadId& id);
 
 // Throws a bad-input error that explains which capture names are valid.
 [[noreturn]] void throw_no_such_capture(const std::string& name);

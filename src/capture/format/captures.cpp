@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/io/file_list.h"
 #include "base/io/json.h"
 #include "capture/format/buckets.h"
 #include "capture/format/capture_source.h"
@@ -57,11 +59,50 @@ std::optional<SamplerOptions> sampler_from_state(const Json& details) {
   return sampler;
 }
 
-void read_state(CaptureIndex& index, const std::string& folder) {
+// Describes why the heads are not those that the finished run wrote; "" if they are. Captures of
+// older versions and of other programs have no list of files.
+std::string missing_part(const CaptureIndex& index, const Json& state, const std::string& where) {
+  const auto files = read_file_list(state, where);
+  if (!files) return "";
+  std::set<std::string> present;
+  for (const auto* heads : {&index.queries, &index.keys})
+    for (const auto& head : *heads) {
+      const auto name = folder_name(head) + "/" + layout::kHeadFile;
+      const auto listed = files->find(name);
+      if (listed == files->end()) return name + " is of another run";
+      std::error_code not_downloaded;
+      const auto size = fs::file_size(fs::path(index.data_root) / name, not_downloaded);
+      if (!not_downloaded && size != listed->second.size)
+        return fmt::format("{} has {} bytes, expected {}", name, size, listed->second.size);
+      present.insert(name);
+    }
+  for (const auto& [name, record] : *files)
+    if (name.ends_with(layout::kHeadFile) && !present.contains(name)) return name + " is missing";
+  return "";
+}
+
+void check_whole(CaptureIndex& index, const std::string& problem, bool allow_partial) {
+  if (problem.empty()) return;
+  if (!allow_partial)
+    bad_input(
+        "{}: not a whole capture: {}; run the capture again, or add --partial to take the "
+        "heads that are there",
+        index.data_root, problem);
+  index.partial = true;
+}
+
+void read_state(CaptureIndex& index, const std::string& folder, bool allow_partial) {
   const std::string path = folder + "/" + layout::kStateFile;
-  if (!fs::exists(path)) return;
+  if (!fs::exists(path)) {
+    const bool unfinished = fs::exists(folder + "/" + layout::kPartsFolder);
+    return check_whole(index, unfinished ? "its run has not finished" : "", allow_partial);
+  }
   const Json state = load_json(path);
   if (!state.is_object()) bad_input("{}: not a JSON object", path);
+  if (const auto hash = state.find(metadata::kStateConfigurationHash);
+      hash != state.end() && hash->is_string())
+    index.config_hash = hash->get<std::string>();
+  check_whole(index, missing_part(index, state, path), allow_partial);
   if (const auto name = state.find(metadata::kStateModelName);
       name != state.end() && name->is_string())
     index.model = name->get<std::string>();
@@ -196,7 +237,7 @@ std::string require_one_folder(const HeadsByFolder& heads, const std::string& wh
 }
 
 CaptureIndex make_index(const std::string& root, const std::string& folder,
-                        std::vector<HeadId> heads, const std::string& where) {
+                        std::vector<HeadId> heads, const std::string& where, bool allow_partial) {
   CaptureIndex index;
   index.data_root = folder.empty() ? root : root + "/" + folder;
   std::sort(heads.begin(), heads.end());
@@ -206,16 +247,35 @@ CaptureIndex make_index(const std::string& root, const std::string& folder,
     bad_input("{}: no query heads here; expected folders such as l00h00q with {}", where,
               layout::kHeadFile);
   const bool own = fs::exists(index.data_root + "/" + layout::kStateFile);
-  read_state(index, own ? index.data_root : root);
+  read_state(index, own ? index.data_root : root, allow_partial);
   return index;
 }
 
-CaptureIndex index_capture(const std::string& data_root) {
+void check_head_metadata(const CaptureIndex& index, const HeadId& id, const Metadata& metadata) {
+  const auto expect = [&](const char* key, const std::string& expected) {
+    const auto found = metadata.find(key);
+    if (found != metadata.end() && !expected.empty() && found->second != expected)
+      bad_input("{}: its metadata say {} {}, expected {}: the file is of another head or run",
+                head_file_path(index.data_root, id), key, in_quotes(found->second), expected);
+  };
+  expect(metadata::kLayer, std::to_string(id.layer));
+  expect(metadata::kHead, std::to_string(id.head));
+  expect(metadata::kKind, std::string(1, static_cast<char>(id.kind)));
+  expect(metadata::kConfigHash, index.config_hash);
+}
+
+HeadFile read_capture_head(const CaptureIndex& index, const HeadId& id) {
+  HeadFile file = read_head_file(head_file_path(index.data_root, id));
+  check_head_metadata(index, id, file.metadata);
+  return file;
+}
+
+CaptureIndex index_capture(const std::string& data_root, bool allow_partial) {
   return translate_exceptions([&] {
     if (!fs::is_directory(data_root)) throw_no_such_capture(data_root);
     auto heads = heads_by_folder(data_root);
     const auto folder = require_one_folder(heads, data_root, "/");
-    return make_index(data_root, folder, std::move(heads[folder]), data_root);
+    return make_index(data_root, folder, std::move(heads[folder]), data_root, allow_partial);
   });
 }
 

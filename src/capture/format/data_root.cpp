@@ -10,6 +10,7 @@
 #include "base/core/thread_pool.h"
 #include "base/io/folder.h"
 #include "capture/format/metadata.h"
+#include "input/hub/fetch.h"
 
 namespace qkscope {
 namespace {
@@ -235,12 +236,6 @@ void DataRoot::check_other_parts(const Manifest& manifest, const Shard& shard) c
     check_other_part(manifest, shard, other);
     ++others;
   }
-  if (others == 0 && !Journal::has_entries(part_folder(shard)) &&
-      !head_folders(OpenFolder(path_)).empty())
-    bad_input(
-        "{}: holds head files of another capture; choose another output.data_root, or replace "
-        "them with --overwrite",
-        path_);
 }
 
 void DataRoot::check_other_part(const Manifest& manifest, const Shard& shard,
@@ -290,9 +285,29 @@ void DataRoot::remove_unused_part(const Shard& shard, const DataRootLock& lock) 
   }
 }
 
+void DataRoot::refuse_foreign_files() const {
+  if (finished() || path_exists(parts_folder() + "/" + kind_->state_file)) return;
+  for (const auto& shard : shards())
+    if (Journal::has_entries(part_folder(shard))) return;
+  const OpenFolder root(path_);
+  auto names = head_folders(root);
+  for (const auto* name : kind_->files)
+    if (root.has(name)) names.emplace_back(name);
+  for (const auto* name : kind_->folders)
+    if (root.has(name)) names.emplace_back(name);
+  if (names.empty()) return;
+  bad_input(
+      "{}: holds {} that qkscope did not write ({}); choose another output.data_root, or move "
+      "them away",
+      path_, names.size() == 1 ? "a file" : "files", format_path_list(names));
+}
+
 void DataRoot::remove_run(const Manifest& manifest, const Shard& shard) const {
   const OpenFolder root(path_);
-  root.remove_file(kind_->state_file);  // first, so that a half removed folder is not finished
+  const auto parts = root.folder(layout::kPartsFolder);
+  // First, so that a half removed folder is not finished. Among the parts, the state file tells the
+  // next run that the remaining files are not foreign.
+  if (root.has(kind_->state_file)) root.move(kind_->state_file, parts);
   root.sync();
   for (const auto& name : head_folders(root)) {
     root.folder(name).remove_file(layout::kHeadFile);
@@ -300,7 +315,7 @@ void DataRoot::remove_run(const Manifest& manifest, const Shard& shard) const {
   }
   for (const auto* name : kind_->files) root.remove_file(name);
   for (const auto* name : kind_->folders) root.remove_tree(name);
-  const auto parts = root.folder(layout::kPartsFolder);
+  parts.remove_file(kind_->state_file);
   for (const auto& other : shards()) {
     if (other == shard) {
       clear_part(parts.folder(part_name(other)));

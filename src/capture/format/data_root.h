@@ -84,6 +84,9 @@ class DataRoot {
   // Removes the shard's part if its journal is empty, then the empty folders that `lock` created.
   void remove_unused_part(const Shard& shard, const DataRootLock& lock) const;
 
+  // Throws a bad-input error that names files at the paths of this run which no run of this program
+  // wrote: neither a state file nor a part with entries claims them. Such files are never replaced.
+  void refuse_foreign_files() const;
   // Removes the finished files, the shard's own part, and parts of other runs that no process has
   // locked. Files with unrecognized names are kept.
   void remove_run(const Manifest& manifest, const Shard& shard) const;

@@ -153,7 +153,8 @@ Json capture_state_json(const Manifest& manifest, const CaptureSummary& summary)
                 {metadata::kStateModelMetadata, state_details(manifest)},
                 {metadata::kStateBucketCounts, buckets},
                 {metadata::kStateConfiguration, manifest.identity},
-                {metadata::kStateConfigurationHash, manifest.config_hash}};
+                {metadata::kStateConfigurationHash, manifest.config_hash},
+                {metadata::kStateFiles, to_json(summary.files)}};
   if (summary.non_finite > 0) state[metadata::kStateNonFinite] = summary.non_finite;
   if (!manifest.repo.empty())
     state[metadata::kStatePublish] = {

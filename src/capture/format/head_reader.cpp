@@ -51,8 +51,10 @@ std::unique_ptr<parquet::ParquetFileReader> open(const std::string& path) {
   if (!path_exists(path)) bad_input("{}: there is no such file", path);
   const auto buffer = std::make_shared<MappedBuffer>(MappedFile(path));
   // The system allocator lets other allocations reuse the memory of Parquet pages.
+  parquet::ReaderProperties properties(arrow::system_memory_pool());
+  properties.set_page_checksum_verification(true);
   return parquet::ParquetFileReader::Open(std::make_shared<arrow::io::BufferReader>(buffer),
-                                          parquet::ReaderProperties(arrow::system_memory_pool()));
+                                          properties);
 }
 
 Metadata metadata_of(const parquet::FileMetaData& file) {

@@ -49,6 +49,7 @@ std::shared_ptr<parquet::WriterProperties> writer_properties(std::int64_t row_gr
       ->disable_statistics("vector.list.element")
       ->data_pagesize(kPageBytes)
       ->max_row_group_length(row_group_size)
+      ->enable_page_checksum()
       ->build();
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/io/file_list.h"
 #include "base/io/json.h"
 #include "qkscope/captures.h"
 
@@ -68,6 +69,7 @@ struct CaptureSummary {
   std::int64_t examples = 0;
   std::int64_t non_finite = 0;  // rows whose vector holds NaN or infinity
   BucketCounts buckets;
+  FileList files;  // head files and examples.parquet
 };
 
 // README.md with YAML front matter for the Hub: one dataset configuration per head file.

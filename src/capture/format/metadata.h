@@ -36,6 +36,7 @@ inline constexpr char kStateModelMetadata[] = "model_metadata";
 inline constexpr char kStateBucketCounts[] = "bucket_counts";
 inline constexpr char kStateConfiguration[] = "configuration";
 inline constexpr char kStateConfigurationHash[] = "configuration_hash";
+inline constexpr char kStateFiles[] = "files";  // base/io/file_list.h
 inline constexpr char kStatePublish[] = "publish";
 inline constexpr char kStateNonFinite[] = "non_finite_rows";  // missing when zero
 // Keys of the state file under "model_metadata".

@@ -289,6 +289,8 @@ void CaptureAssembler::finish(bool quiet) {
     summary.buckets = write_heads(segments, open.threads, quiet);
     summary.examples = write_examples(segments);
   }
+  summary.files = list_files(folder_);
+  log_step("all files are listed");
   write_file(folder_ + "/" + layout::kCardFile, dataset_card(manifest, summary));
   write_file(folder_ + "/" + layout::kStateFile,
              capture_state_json(manifest, summary).dump(2) + "\n");

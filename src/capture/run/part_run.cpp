@@ -131,6 +131,7 @@ PartRunResult PartRun::run_in_folder(const DataRoot& root, StoredRun* stored) co
   const auto lock = root.lock(shard);
   const auto remove_unused_part = [&] { root.remove_unused_part(shard, lock); };
   try {
+    root.refuse_foreign_files();
     if (replace) {
       check_inputs();
       root.remove_run(manifest, shard);

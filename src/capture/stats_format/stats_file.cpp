@@ -1,12 +1,12 @@
 #include "capture/stats_format/stats_file.h"
 
 #include <array>
-#include <filesystem>
 #include <numeric>
 #include <utility>
 
 #include "base/core/error.h"
 #include "base/core/text.h"
+#include "base/io/file_list.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "base/io/output_file.h"
@@ -106,17 +106,6 @@ StatisticsSettings parse_settings(const Json& json, const std::string& where) {
   return settings;
 }
 
-// Returns path and size of every file below the folder; read_statistics() compares them to detect
-// damage.
-Json file_sizes(const std::string& folder) {
-  namespace fs = std::filesystem;
-  Json sizes = Json::object();
-  for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (entry.is_regular_file())
-      sizes[fs::relative(entry.path(), folder).generic_string()] = entry.file_size();
-  return sizes;
-}
-
 void write_state(const std::string& folder, const Statistics& s) {
   const Json state = {
       {"format", stats_layout::kFormatName},
@@ -125,7 +114,7 @@ void write_state(const std::string& folder, const Statistics& s) {
       {"metadata", s.metadata},
       {"settings", settings_json(s.settings)},
       {"configuration", parse_json(s.configuration, "configuration")},
-      {"files", file_sizes(folder)}};
+      {"files", to_json(list_files(folder))}};
   write_file(folder + "/" + stats_layout::kStateFile,
              state.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
@@ -138,16 +127,12 @@ void check_files(const std::string& folder) {
         "folder of a finished `qkscope stats`",
         folder, stats_layout::kStateFile);
   const Json state = load_json(file);
-  if (!state.is_object() || !state.contains("files") || !state["files"].is_object())
-    bad_input("{}: has no list of files; it is damaged", file);
-  for (const auto& [name, size] : state["files"].items()) {
-    std::error_code error;
-    const auto found = std::filesystem::file_size(std::filesystem::path(folder) / name, error);
-    if (error) bad_input("{}/{}: is missing; make the statistics again", folder, name);
-    if (size != found)
-      bad_input("{}/{}: has {} bytes, but {} says {}; make the statistics again", folder, name,
-                found, stats_layout::kStateFile, size.dump());
-  }
+  const auto files = state.is_object() ? read_file_list(state, file) : std::nullopt;
+  if (!files) bad_input("{}: has no list of files; it is damaged", file);
+  constexpr char kAdvice[] = "make the statistics again";
+  check_file_sizes(folder, *files, kAdvice);
+  if (const auto sums = files->find(stats_layout::kSumsFile); sums != files->end())
+    check_file_content(folder, sums->first, sums->second, kAdvice);
 }
 
 }  // namespace

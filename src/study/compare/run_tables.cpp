@@ -99,6 +99,7 @@ std::vector<RunFolder> runs_in(const std::string& folder) {
         "{}: there is no runs.json and no summary.json; expected the folder of a sweep "
         "(RESULTS/NAME) or the results of 'qkscope analyze'",
         folder);
+  check_whole_results(folder);
   const Json summary = load_json(file);
   if (!summary.is_object() || !summary.value("model", Json()).is_string())
     bad_input("{}: not a summary as an analysis writes it", file);
@@ -124,8 +125,10 @@ const std::vector<Table>* RunTables::tables(const std::string& name) {
     std::vector<Table> all;
     for (const auto& run : runs_) {
       const auto file = run.folder + "/" + name + ".parquet";
+      summaries_.add(run.folder + "/" + results_layout::kSummaryFile);
       if (path_exists(file)) all.push_back(read_parquet_table_with_gaps(file));
     }
+    summaries_.check_unchanged();
     if (all.size() == runs_.size()) found->second = std::move(all);
   }
   return found->second ? &*found->second : nullptr;

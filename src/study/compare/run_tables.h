@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/io/file_list.h"
 #include "base/io/json.h"
 #include "qkscope/tables.h"
 
@@ -88,6 +89,7 @@ class RunTables {
   const std::vector<Table>* tables(const std::string& name);
 
   std::vector<RunFolder> runs_;
+  FileSnapshot summaries_;  // summary.json of every run
   std::map<std::string, std::optional<std::vector<Table>>> tables_;
   std::optional<std::vector<HeadProfile>> profiles_;
   std::optional<std::map<std::string, double>> errors_;

@@ -91,7 +91,12 @@ TEST_F(CaptureInput, Folders) {
   std::filesystem::create_directories(file("foreign/l00h00q"));
   const auto foreign = capture("foreign");
   EXPECT_EQ(foreign.status, 2);
-  EXPECT_THAT(foreign.err, HasSubstr("head files of another capture"));
+  EXPECT_THAT(foreign.err, HasSubstr("a file that qkscope did not write (l00h00q)"));
+  EXPECT_EQ(capture("foreign", "--overwrite").status, 2);
+  EXPECT_TRUE(std::filesystem::exists(file("foreign/l00h00q")));
+  write_text(file("own/README.md"), "notes of the user");
+  EXPECT_THAT(capture("own").err, HasSubstr("did not write (README.md)"));
+  EXPECT_EQ(MappedFile(file("own/README.md")).text(), "notes of the user");
   write_text(file("foreign/_saver_state.json"), "{\"model_name\": \"x\"}");
   EXPECT_THAT(capture("foreign").err, HasSubstr("another program made"));
 }

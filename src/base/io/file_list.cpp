@@ -1,0 +1,126 @@
+#include "base/io/file_list.h"
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <sys/stat.h>
+
+#include "base/core/error.h"
+#include "base/core/thread_pool.h"
+#include "base/io/checksum.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kSize[] = "bytes";
+constexpr char kChecksum[] = "xxh3";
+
+// Reads the file in blocks, because the pages of a mapped file count as memory of the process.
+std::string content_checksum(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) system_error("read", path, errno);
+  Checksum checksum;
+  std::string block(std::size_t{1} << 20, '\0');
+  while (file.read(block.data(), std::ssize(block)) || file.gcount() > 0)
+    checksum.add(std::string_view(block).substr(0, static_cast<std::size_t>(file.gcount())));
+  if (file.bad()) system_error("read", path, errno);
+  return checksum_text(checksum.value());
+}
+
+}  // namespace
+
+FileList list_files(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) names.push_back(entry.path().lexically_relative(folder).string());
+  std::vector<FileRecord> records(names.size());
+  parallel_for(std::ssize(names), [&](std::int64_t i) {
+    const auto at = static_cast<std::size_t>(i);
+    const auto path = folder + "/" + names[at];
+    records[at] = {fs::file_size(path), content_checksum(path)};
+  });
+  FileList files;
+  for (std::size_t i = 0; i < names.size(); ++i) files[names[i]] = std::move(records[i]);
+  return files;
+}
+
+Json to_json(const FileList& files) {
+  Json json = Json::object();
+  for (const auto& [name, record] : files)
+    json[name] = {{kSize, record.size}, {kChecksum, record.checksum}};
+  return json;
+}
+
+std::optional<FileList> read_file_list(const Json& state, const std::string& where) {
+  const auto list = state.find("files");
+  if (list == state.end()) return {};
+  FileList files;
+  try {
+    for (const auto& [name, item] : list->get<Json::object_t>())
+      files[name] = item.is_number_integer()  // statistics of version 0.1 list sizes only
+                        ? FileRecord{item.get<std::uint64_t>(), ""}
+                        : FileRecord{item.at(kSize).get<std::uint64_t>(),
+                                     item.at(kChecksum).get<std::string>()};
+  } catch (const Json::exception& error) {
+    bad_input("{}: the list of files is damaged ({})", where, error.what());
+  }
+  return files;
+}
+
+void check_file_sizes(const std::string& folder, const FileList& files, const std::string& advice) {
+  for (const auto& [name, record] : files) {
+    std::error_code error;
+    const auto size = fs::file_size(fs::path(folder) / name, error);
+    if (error) bad_input("{}/{}: is missing; {}", folder, name, advice);
+    if (size != record.size)
+      bad_input("{}/{}: has {} bytes, expected {}; {}", folder, name, size, record.size, advice);
+  }
+}
+
+void check_file_content(const std::string& folder, const std::string& name,
+                        const FileRecord& record, const std::string& advice) {
+  check_file_sizes(folder, {{name, record}}, advice);
+  if (record.checksum.empty() || content_checksum(folder + "/" + name) == record.checksum) return;
+  bad_input("{}/{}: damaged: its checksum differs from the one written with it; {}", folder, name,
+            advice);
+}
+
+FileSnapshot::Stamp FileSnapshot::stamp_of(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return {};
+  return {status.st_dev, status.st_ino, static_cast<std::uint64_t>(status.st_size),
+          status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec};
+}
+
+void FileSnapshot::add(const std::string& path) {
+  stamps_.try_emplace(path, stamp_of(path));
+}
+
+void FileSnapshot::check_unchanged() const {
+  for (const auto& [path, stamp] : stamps_)
+    if (stamp_of(path) != stamp)
+      bad_input("{}: changed while it was read; run the same command again", path);
+}
+
+void check_whole_results(const std::string& folder) {
+  constexpr char kAdvice[] = "run 'qkscope analyze' again with --overwrite";
+  const auto summary = folder + "/" + results_layout::kSummaryFile;
+  if (!fs::exists(summary)) {
+    if (fs::exists(folder + "/" + results_layout::kLockFile))
+      bad_input(
+          "{}: an analysis is writing these results, or was killed; wait until it ends, or {}",
+          folder, kAdvice);
+    return;
+  }
+  const Json content = load_json(summary);
+  if (const auto files = content.is_object() ? read_file_list(content, summary) : std::nullopt)
+    check_file_sizes(folder, *files, kAdvice);
+}
+
+}  // namespace qkscope

@@ -1,0 +1,70 @@
+// Sizes and checksums of the files of a finished folder, stored in the folder's state file under
+// the key "files". Readers compare them to detect missing, foreign, truncated and damaged files.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "base/io/json.h"
+
+namespace qkscope {
+
+struct FileRecord {
+  std::uint64_t size = 0;  // bytes
+  std::string checksum;    // checksum_text() of the content; "" in folders of older versions
+};
+
+using FileList = std::map<std::string, FileRecord>;  // keys: paths relative to the folder
+
+// Reads all regular files below the folder.
+FileList list_files(const std::string& folder);
+
+Json to_json(const FileList& files);
+
+// Parses the key "files" of a state file. Returns nullopt when the key is missing. Throws a
+// bad-input error for a damaged list; `where` names the state file.
+std::optional<FileList> read_file_list(const Json& state, const std::string& where);
+
+// Throws a bad-input error that ends with `advice` when a listed file is missing or has a different
+// size.
+void check_file_sizes(const std::string& folder, const FileList& files, const std::string& advice);
+// Also compares the checksum of one listed file. A file without a checksum passes.
+void check_file_content(const std::string& folder, const std::string& name,
+                        const FileRecord& record, const std::string& advice);
+
+// Identity of files at one moment (device, inode, size and modification time), to detect that
+// another process replaced or changed them during a long read.
+class FileSnapshot {
+ public:
+  void add(const std::string& path);
+  // Throws a bad-input error that names the first file that has changed since add().
+  void check_unchanged() const;
+
+ private:
+  struct Stamp {
+    std::uint64_t device = 0, inode = 0, size = 0;
+    std::int64_t modified_ns = 0;
+    bool operator==(const Stamp&) const = default;
+  };
+  static Stamp stamp_of(const std::string& path);
+
+  std::map<std::string, Stamp> stamps_;
+};
+
+// ---- Folders of analysis results
+
+namespace results_layout {
+
+inline constexpr char kSummaryFile[] = "summary.json";  // written last, lists the tables
+inline constexpr char kLockFile[] = ".analyze.lock";    // exists while tables are written
+
+}  // namespace results_layout
+
+// Throws a bad-input error when an analysis of this folder has not finished, or when a table is
+// missing or has a different size than summary.json says. Accepts tables without a summary that
+// another program wrote.
+void check_whole_results(const std::string& folder);
+
+}  // namespace qkscope
