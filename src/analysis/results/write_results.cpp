@@ -319,7 +319,7 @@ void write_results(const std::string& path_or_address, const AnalysisRun& run,
     ResultTables results = result_tables(run, options);
     if (!earlier.is_null()) merge_tables(folder, run, results);
     write_tables(staged.path(), results.tables);
-    Json summary = summarise(run, results.undefined, options);
+    Json summary = summary_json(run, results.undefined, options);
     merge_summary(earlier, summary);
     if (earlier.is_null()) remove_results(folder);
     staged.move_into_place();

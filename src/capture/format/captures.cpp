@@ -67,7 +67,7 @@ std::string missing_part(const CaptureIndex& index, const Json& state, const std
   std::set<std::string> present;
   for (const auto* heads : {&index.queries, &index.keys})
     for (const auto& head : *heads) {
-      const auto name = folder_name(head) + "/" + layout::kHeadFile;
+      const auto name = head_folder_name(head) + "/" + layout::kHeadFile;
       const auto listed = files->find(name);
       if (listed == files->end()) return name + " is of another run";
       std::error_code not_downloaded;
@@ -131,7 +131,7 @@ std::vector<HeadId> heads_in(const fs::path& folder, fs::directory_options optio
   std::vector<HeadId> heads;
   for (const auto& entry : fs::directory_iterator(folder, options)) {
     if (!entry.is_directory()) continue;
-    const auto id = parse_folder_name(entry.path().filename().string());
+    const auto id = parse_head_folder_name(entry.path().filename().string());
     if (id && fs::exists(entry.path() / layout::kHeadFile)) heads.push_back(*id);
   }
   return heads;
@@ -224,8 +224,8 @@ void throw_no_such_capture(const std::string& name) {
       name);
 }
 
-std::string require_one_folder(const HeadsByFolder& heads, const std::string& where,
-                               const std::string& separator) {
+std::string require_single_head_folder(const HeadsByFolder& heads, const std::string& where,
+                                       const std::string& separator) {
   if (heads.empty())
     bad_input("{}: no query heads here; expected folders such as l00h00q with {}", where,
               layout::kHeadFile);
@@ -236,8 +236,9 @@ std::string require_one_folder(const HeadsByFolder& heads, const std::string& wh
             names.size(), fmt::join(names, ", "), where, separator, names.front());
 }
 
-CaptureIndex make_index(const std::string& root, const std::string& folder,
-                        std::vector<HeadId> heads, const std::string& where, bool allow_partial) {
+CaptureIndex make_capture_index(const std::string& root, const std::string& folder,
+                                std::vector<HeadId> heads, const std::string& where,
+                                bool allow_partial) {
   CaptureIndex index;
   index.data_root = folder.empty() ? root : root + "/" + folder;
   std::sort(heads.begin(), heads.end());
@@ -274,8 +275,9 @@ CaptureIndex index_capture(const std::string& data_root, bool allow_partial) {
   return translate_exceptions([&] {
     if (!fs::is_directory(data_root)) throw_no_such_capture(data_root);
     auto heads = heads_by_folder(data_root);
-    const auto folder = require_one_folder(heads, data_root, "/");
-    return make_index(data_root, folder, std::move(heads[folder]), data_root, allow_partial);
+    const auto folder = require_single_head_folder(heads, data_root, "/");
+    return make_capture_index(data_root, folder, std::move(heads[folder]), data_root,
+                              allow_partial);
   });
 }
 
@@ -326,7 +328,7 @@ std::optional<SamplerOptions> sampler_options(const Metadata& metadata, const st
   return translate_exceptions([&] { return read_sampler(metadata, where); });
 }
 
-void put_sampler(Metadata& metadata, const SamplerOptions& sampler) {
+void add_sampler_metadata(Metadata& metadata, const SamplerOptions& sampler) {
   metadata[metadata::kSampler] = sampler_type_name(sampler.type);
   metadata[metadata::kBaseRate] = fmt::format("{}", sampler.base_rate);
   metadata[metadata::kMinBucketSize] = std::to_string(sampler.min_bucket_size);

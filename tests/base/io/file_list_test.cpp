@@ -103,9 +103,9 @@ TEST_F(FileListTest, ResultsWithoutASummaryAreRefusedWhileTheyAreWritten) {
 }
 
 // Process ids are equal in different containers, so names must not depend on them.
-TEST(TemporaryName, IsRandom) {
+TEST(TemporaryPath, IsRandom) {
   std::set<std::string> names;
-  for (int i = 0; i < 1000; ++i) names.insert(temporary_name("out.txt"));
+  for (int i = 0; i < 1000; ++i) names.insert(temporary_path("out.txt"));
   EXPECT_EQ(names.size(), 1000u);
   EXPECT_TRUE(std::regex_match(*names.begin(), std::regex(R"(out\.txt\.[0-9a-f]{16}\.tmp)")));
 }

@@ -94,6 +94,7 @@ TEST_F(CaptureInput, Folders) {
   EXPECT_THAT(foreign.err, HasSubstr("a file that qkscope did not write (l00h00q)"));
   EXPECT_EQ(capture("foreign", "--overwrite").status, 2);
   EXPECT_TRUE(std::filesystem::exists(file("foreign/l00h00q")));
+  std::filesystem::create_directory(file("own"));
   write_text(file("own/README.md"), "notes of the user");
   EXPECT_THAT(capture("own").err, HasSubstr("did not write (README.md)"));
   EXPECT_EQ(MappedFile(file("own/README.md")).text(), "notes of the user");
