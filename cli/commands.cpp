@@ -44,6 +44,7 @@ constexpr Command kCommands[] = {
     {"combine", "Study", add_combine, "qkscope combine results/a results/b --out tables"},
     {"demo", "Study", add_demo, "qkscope demo --out results"},
     {"hub", "Store", add_hub, "qkscope hub download Qwen/Qwen3-0.6B"},
+    {"check", "Store", add_check, "qkscope check data"},
     {"gc", "Store", add_gc, "qkscope gc s3://bucket/path --older-than 2d"},
     {"bench", "Tools", add_bench, "qkscope bench --model Qwen/Qwen3-0.6B --batch 512"},
     {"synth", "Tools", add_synth, "qkscope synth data --layers 2 --head-counts 4,2"},

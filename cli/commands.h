@@ -15,6 +15,7 @@ void add_analyze(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_branches(CLI::App& hub);  // a subcommand of `hub`
 void add_capture(CLI::App& app);
+void add_check(CLI::App& app);
 void add_combine(CLI::App& app);
 void add_compare(CLI::App& app);
 void add_dataset(CLI::App& app);

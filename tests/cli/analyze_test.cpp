@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "base/io/json.h"
+#include "base/io/output_file.h"
 #include "run_program.h"
 
 namespace qkscope {
@@ -111,6 +112,26 @@ TEST_F(Analyze, ATruncatedTableIsNotDrawn) {
   const auto outcome = run("figures", "results", "figures", "--quiet");
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.err, HasSubstr("qk.parquet: has "));
+}
+
+TEST_F(Analyze, CheckNamesDamagedFiles) {
+  ASSERT_EQ(synth("capture", "--dim 8 --examples 12").status, 0);
+  ASSERT_EQ(run("analyze", "capture", "results", "--quiet").status, 0);
+  const auto check = [&](const std::string& name) {
+    return run_program("qkscope check " + folder_.file(name));
+  };
+  EXPECT_THAT(check("capture").out, HasSubstr("capture, 18 files"));
+  EXPECT_THAT(check("results").out, HasSubstr("all intact"));
+  for (const std::string file : {"capture/l01h02q/data.parquet", "results/qk.csv"}) {
+    std::string text(MappedFile(folder_.file(file)).text());
+    text[text.size() / 2] ^= 1;
+    write_file(folder_.file(file), text);
+    const auto outcome = check(file.substr(0, file.find('/')));
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.out, HasSubstr(file));
+    EXPECT_THAT(outcome.err, HasSubstr("1 of "));
+  }
+  EXPECT_EQ(check("none").status, 2);
 }
 
 TEST_F(Analyze, AFileSizeLimitIsAnErrorMessage) {

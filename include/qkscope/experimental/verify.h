@@ -1,0 +1,24 @@
+// Verification of finished folders: captures, statistics and results of analyses.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "qkscope/version.h"
+
+namespace qkscope {
+
+struct FolderVerification {
+  std::string kind;        // "capture", "statistics" or "results"
+  std::int64_t files = 0;  // verified files
+  std::uint64_t bytes = 0;
+  std::vector<std::string> problems;  // one sentence per missing, foreign or damaged file
+};
+
+// Compares every file of a finished folder with the sizes and checksums in its state file. Folders
+// of other programs and of version 0.1 have no checksums: their head files are read instead. Throws
+// a bad-input error for a folder that holds none of the three kinds, or is not finished.
+QKSCOPE_API FolderVerification verify_folder(const std::string& folder);
+
+}  // namespace qkscope

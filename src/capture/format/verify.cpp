@@ -1,0 +1,85 @@
+#include "qkscope/experimental/verify.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "base/core/error.h"
+#include "base/core/thread_pool.h"
+#include "base/io/file_list.h"
+#include "base/io/folder.h"
+#include "capture/format/capture_source.h"
+#include "capture/format/layout.h"
+#include "capture/stats_format/stats_file.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::pair<const char*, const char*> kStateFiles[] = {
+    {"capture", layout::kStateFile},
+    {"statistics", stats_layout::kStateFile},
+    {"results", results_layout::kSummaryFile}};
+
+// Runs `check` for all items on all cores; an Error becomes a sentence of `found.problems`.
+template <typename Items, typename Check>
+void check_each(const Items& items, FolderVerification& found, Check check) {
+  std::vector<typename Items::const_pointer> all;
+  for (const auto& item : items) all.push_back(&item);
+  std::mutex mutex;
+  parallel_for(std::ssize(all), [&](std::int64_t i) {
+    std::string problem;
+    try {
+      check(*all[static_cast<std::size_t>(i)]);
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+    const std::lock_guard lock(mutex);
+    ++found.files;
+    if (!problem.empty()) found.problems.push_back(problem);
+  });
+  std::sort(found.problems.begin(), found.problems.end());
+}
+
+void verify_head_files(const std::string& folder, FolderVerification& found) {
+  const auto index = index_capture(folder);
+  auto heads = index.queries;
+  heads.insert(heads.end(), index.keys.begin(), index.keys.end());
+  for (const auto& head : heads)
+    found.bytes += std::filesystem::file_size(head_file_path(index.data_root, head));
+  check_each(heads, found, [&](const HeadId& head) { read_capture_head(index, head); });
+}
+
+}  // namespace
+
+FolderVerification verify_folder(const std::string& folder) {
+  return translate_exceptions([&] {
+    FolderVerification found;
+    std::optional<FileList> files;
+    for (const auto& [kind, state_file] : kStateFiles) {
+      const auto path = folder + "/" + state_file;
+      if (!path_exists(path)) continue;
+      found.kind = kind;
+      const Json state = load_json(path);
+      files = state.is_object() ? read_file_list(state, path) : std::nullopt;
+      break;
+    }
+    if (found.kind.empty() || (found.kind == "capture" && !files)) {
+      found.kind = "capture";
+      verify_head_files(folder, found);
+      return found;
+    }
+    if (!files)
+      bad_input("{}: its state file lists no files; nothing to compare: made by version 0.1",
+                folder);
+    for (const auto& [name, record] : *files) found.bytes += record.size;
+    check_each(*files, found, [&](const auto& file) {
+      check_file_content(folder, file.first, file.second, "make it again");
+    });
+    if (found.kind == "capture" && found.problems.empty()) index_capture(folder);  // foreign heads
+    return found;
+  });
+}
+
+}  // namespace qkscope
