@@ -61,6 +61,7 @@ class CaptureRun {
     const PartRun run{
         .kind = kCaptureRun,
         .data_root = plan_.config.output.data_root,
+        .inputs = snapshot_inputs(plan_),
         .manifest = manifest_with_inputs(plan_),
         .shard = options_.shard,
         .overwrite = options_.overwrite,

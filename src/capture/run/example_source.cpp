@@ -98,6 +98,13 @@ FilesByKind small_files(const RunPlan& plan) {
           {"tokenizer", tokenizer_files(plan.tokenizer_folder)}};
 }
 
+FilesByKind all_files(const RunPlan& plan) {
+  auto kinds = small_files(plan);
+  kinds["weights"] = files_below(plan.model_folder, weight_files(plan.model_folder));
+  kinds["dataset"] = dataset_files(plan);
+  return kinds;
+}
+
 Json fingerprints_of(const FilesByKind& kinds) {
   Json inputs = Json::object();
   for (const auto& [kind, files] : kinds)
@@ -217,11 +224,15 @@ Json fingerprint_small_inputs(const RunPlan& plan) {
   return fingerprints_of(small_files(plan));
 }
 
+FileSnapshot snapshot_inputs(const RunPlan& plan) {
+  FileSnapshot snapshot;
+  for (const auto& [kind, files] : all_files(plan))
+    for (const auto& [name, path] : files) snapshot.add(path);
+  return snapshot;
+}
+
 Json fingerprint_inputs(const RunPlan& plan) {
-  auto kinds = small_files(plan);
-  kinds["weights"] = files_below(plan.model_folder, weight_files(plan.model_folder));
-  kinds["dataset"] = dataset_files(plan);
-  return fingerprints_of(kinds);
+  return fingerprints_of(all_files(plan));
 }
 
 Manifest manifest_with_inputs(const RunPlan& plan) {

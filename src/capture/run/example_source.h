@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/io/file_list.h"
 #include "capture/format/manifest.h"
 #include "capture/format/segment.h"
 #include "capture/run/capture_plan.h"
@@ -65,6 +66,9 @@ class ExampleSource {
 
 // Fingerprints of the input files are part of the identity of a run, so that a run is not resumed
 // with other texts, weights or tokenizers.
+
+// Returns the current state of all input files, to detect changes during the run.
+FileSnapshot snapshot_inputs(const RunPlan& plan);
 
 // Returns {"config": {file: fingerprint}, "tokenizer": ..., "weights": ..., "dataset": ...}. A kind
 // without existing files is left out.

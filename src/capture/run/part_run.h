@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/io/file_list.h"
 #include "capture/format/data_root.h"
 #include "capture/format/journal.h"
 #include "qkscope/captures.h"
@@ -34,6 +35,7 @@ using AssembleParts = std::function<void(const DataRoot& root, std::vector<Journ
 struct PartRun {
   const RunKind& kind;
   std::string data_root;  // a folder or the address of an object store
+  FileSnapshot inputs;    // files that the run reads, as they were before the manifest was made
   Manifest manifest;      // identifies the run: a part with another manifest is not resumed
   Shard shard = {};
   bool overwrite = false;
@@ -52,6 +54,7 @@ struct PartRun {
   PartRunResult run_in_store(const StoreAddress& address) const;
   PartRunResult run_in_folder(const DataRoot& root, StoredRun* stored) const;
   PartRunResult run_locked(const DataRoot& root, StoredRun* stored) const;
+  void check_inputs_unchanged(const Journal& journal) const;
 };
 
 // Assembles and publishes the parts of a sharded run. Throws a bad-input error that names the

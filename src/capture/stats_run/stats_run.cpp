@@ -133,6 +133,7 @@ class StatisticsRun {
     const PartRun run{
         .kind = kStatisticsRun,
         .data_root = data_root,
+        .inputs = snapshot_inputs(plan_.run),
         .manifest = manifest_of(plan_),
         .shard = options_.shard,
         .overwrite = options_.overwrite,

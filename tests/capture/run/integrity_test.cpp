@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 
 #include "base/io/checksum.h"
+#include "base/io/file_list.h"
+#include "base/io/output_file.h"
+#include "capture/run/part_run.h"
 #include "capture_fixture.h"
+#include "error_message.h"
 #include "qkscope/captures.h"
 
 namespace qkscope {
@@ -82,6 +86,29 @@ TEST_F(CaptureIntegrity, FingerprintCoversTheWholeGgufFile) {
   expect_refused(run("out", "--shard 0/2"), "changed since this run began (small.gguf)");
   write_text(file("model/small.gguf"), before);
   EXPECT_EQ(run("out", "--shard 0/2").status, 0);
+}
+
+TEST(PartRun, InputsThatChangeDuringTheRunEndItAndDropItsSegments) {
+  const TemporaryFolder folder;
+  const auto weights = folder.file("weights");
+  write_file(weights, "a");
+  FileSnapshot inputs;
+  inputs.add(weights);
+  Manifest manifest;
+  manifest.identity = Json::object();
+  manifest.head_dim = manifest.heads_per_key_head = manifest.row_group_size = 1;
+  manifest.groups.emplace_back();
+  const PartRun run{.kind = kCaptureRun,
+                    .data_root = folder.file("out"),
+                    .inputs = inputs,
+                    .manifest = manifest,
+                    .quiet = true,
+                    .check_inputs = [] {},
+                    .write_part = [&](const DataRoot&, Journal&) { write_file(weights, "b"); },
+                    .assemble = [](const DataRoot&, const std::vector<Journal>&) { FAIL(); }};
+  EXPECT_THAT(bad_input_message([&] { run.run(); }),
+              HasSubstr("weights: changed while it was read"));
+  EXPECT_FALSE(std::filesystem::exists(folder.file("out")));
 }
 
 TEST_F(CaptureIntegrity, RefusesAFinishedCaptureOfChangedInputs) {
