@@ -4,12 +4,17 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstddef>
 #include <exception>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <new>
+#include <sstream>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -25,11 +30,26 @@ namespace {
 
 thread_local bool inside_parallel_for = false;
 
+std::string read_text(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Cores of the affinity mask, at most those of the cgroup's quota.
 int cores_available() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  if (sched_getaffinity(0, sizeof set, &set) == 0) cores = std::max(1, CPU_COUNT(&set));
+  const int quota = cgroup_cores(read_text("/proc/self/cgroup"), "/sys/fs/cgroup");
+  return quota > 0 ? std::min(cores, quota) : cores;
+}
+
+// More threads than this only wait for each other.
+int limit_threads(int wanted) {
+  const int most = std::max(64, 8 * cores_available());
+  if (wanted > most) log::warn("{} threads are too many for this machine; taking {}", wanted, most);
+  return std::min(wanted, most);
 }
 
 constexpr std::chrono::microseconds kSpinTime{50};
@@ -178,8 +198,28 @@ std::shared_ptr<Pool> pool() {
 
 }  // namespace
 
+int cgroup_cores(const std::string& membership, const std::string& root) {
+  constexpr std::string_view kVersion2 = "0::";
+  const auto line = membership.starts_with(kVersion2) ? 0 : membership.find("\n0::") + 1;
+  if (line == 0 && !membership.starts_with(kVersion2)) return 0;
+  const auto begin = line + kVersion2.size();
+  auto group = membership.substr(begin, membership.find('\n', begin) - begin);
+  int least = 0;
+  while (true) {
+    std::istringstream limit(read_text(root + group + "/cpu.max"));
+    double quota = 0, period = 0;  // microseconds; "max" is no quota
+    if (limit >> quota >> period && quota > 0 && period > 0) {
+      const int cores = static_cast<int>(std::ceil(std::min(quota / period, 1e6)));
+      least = least == 0 ? cores : std::min(least, cores);
+    }
+    if (!group.starts_with('/') || group == "/") return least;
+    group.resize(group.rfind('/'));
+  }
+}
+
 void set_thread_count(int count) {
   translate_exceptions([&] {
+    count = count > 0 ? limit_threads(count) : 0;
     auto replacement = std::make_shared<Pool>(count > 0 ? count : cores_available());
     auto& current = pool_holder();
     const std::lock_guard lock(current.mutex);

@@ -1,6 +1,8 @@
 // Additions to the thread pool of qkscope/experimental/threads.h.
 #pragma once
 
+#include <string>
+
 #include "qkscope/experimental/threads.h"
 
 namespace qkscope {
@@ -8,6 +10,10 @@ namespace qkscope {
 // Calls body(begin, end) in parallel for consecutive ranges of at most `grain` indices.
 void parallel_for_ranges(std::int64_t count, std::int64_t grain,
                          const std::function<void(std::int64_t, std::int64_t)>& body);
+
+// Returns the CPU quota (cpu.max) of a cgroup of version 2 and its parents in cores, rounded up; 0
+// without a quota. `membership` is the content of /proc/self/cgroup, `root` is /sys/fs/cgroup.
+int cgroup_cores(const std::string& membership, const std::string& root);
 
 // Marks about 60 MiB of the calling thread's heap for transparent huge pages. Later allocations
 // reuse that memory if malloc keeps freed blocks (mallopt M_TRIM_THRESHOLD); otherwise, or without

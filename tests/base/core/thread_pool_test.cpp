@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -12,6 +14,7 @@
 #include <unistd.h>
 
 #include "sanitized.h"
+#include "temporary_folder.h"
 
 namespace qkscope {
 namespace {
@@ -77,6 +80,34 @@ TEST(ThreadPool, ExceptionsReachTheCallerAndThePoolSurvives) {
 
 // Runs in a child process because the limit cannot be raised again. RLIMIT_AS instead of
 // RLIMIT_NPROC, which does not apply to root.
+TEST(CgroupCores, TakesTheSmallestQuotaOfTheGroupAndItsParents) {
+  const TemporaryFolder root;
+  std::filesystem::create_directories(root.file("slice/job"));
+  const auto set = [&](const std::string& group, const std::string& limit) {
+    std::ofstream(root.path() + group + "/cpu.max") << limit << "\n";
+  };
+  const auto cores = [&](const std::string& membership) {
+    return cgroup_cores(membership, root.path());
+  };
+  EXPECT_EQ(cores("0::/slice/job\n"), 0);
+  set("/slice/job", "max 100000");
+  EXPECT_EQ(cores("0::/slice/job\n"), 0);
+  set("/slice", "350000 100000");
+  EXPECT_EQ(cores("12:cpu:/old\n0::/slice/job\n"), 4);
+  set("/slice/job", "50000 100000");
+  EXPECT_EQ(cores("0::/slice/job\n"), 1);
+  set("", "200000 100000");
+  EXPECT_EQ(cores("0::/\n"), 2);
+  for (const char* damaged : {"", "0::", "0::x", "1:cpu:/", "garbage"})
+    EXPECT_LE(cores(damaged), 2) << damaged;
+}
+
+TEST(ThreadPool, LimitsTheNumberOfThreads) {
+  set_thread_count(100'000);
+  EXPECT_LT(thread_count(), 10'000);
+  set_thread_count(0);
+}
+
 TEST(ThreadPool, WorksWithFewerThreadsThanRequested) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer itself needs more memory than that";
   const pid_t child = fork();
