@@ -10,11 +10,15 @@
 
 namespace qkscope {
 
-void system_error(const std::string& operation, const std::string& path, int error) {
+ErrorKind kind_of_errno(int error) {
   constexpr int kUserErrors[] = {ENOENT, EACCES, EISDIR,       ENOTDIR,
                                  EROFS,  EPERM,  ENAMETOOLONG, ELOOP};
   const bool by_user = std::ranges::find(kUserErrors, error) != std::end(kUserErrors);
-  throw Error(by_user ? ErrorKind::bad_input : ErrorKind::failure,
+  return by_user ? ErrorKind::bad_input : ErrorKind::failure;
+}
+
+void system_error(const std::string& operation, const std::string& path, int error) {
+  throw Error(kind_of_errno(error),
               fmt::format("{}: cannot {}: {}", path, operation, std::strerror(error)));
 }
 

@@ -21,8 +21,11 @@ template <typename... Args>
   throw Error(ErrorKind::failure, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Throws for a failed system call on `path` with errno `error`. A missing or inaccessible path is
-// reported as bad input, any other errno as a failure.
+// Returns bad_input for an errno that a wrong path or missing permission causes (ENOENT, EACCES
+// ...) and failure for every other errno: the same command may succeed later.
+ErrorKind kind_of_errno(int error);
+
+// Throws for a failed system call on `path` with errno `error`.
 [[noreturn]] void system_error(const std::string& operation, const std::string& path, int error);
 
 // For internal errors (bugs) only, never for conditions that a user can cause.

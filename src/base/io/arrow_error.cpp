@@ -3,6 +3,7 @@
 #include <new>
 #include <stdexcept>
 
+#include <arrow/util/io_util.h>
 #include <parquet/exception.h>
 
 namespace qkscope {
@@ -20,6 +21,9 @@ std::string describe_status(const arrow::Status& status) {
 
 void check_arrow(const arrow::Status& status, const std::string& doing, ErrorKind kind) {
   if (status.ok()) return;
+  if (const int error = arrow::internal::ErrnoFromStatus(status); error != 0)
+    kind = kind_of_errno(error);
+  if (status.IsOutOfMemory()) kind = ErrorKind::failure;
   throw Error(kind, fmt::format("{}: {}", doing, describe_status(status)));
 }
 
@@ -29,7 +33,7 @@ void rethrow_parquet_error(const std::string& path) {
   } catch (const parquet::ParquetException& error) {
     bad_input("{}: not a readable Parquet file: {}", path, error.what());
   } catch (const std::bad_alloc&) {
-    bad_input("{}: not a readable Parquet file: it claims more rows than fit into memory", path);
+    failure("{}: out of memory", path);
   } catch (const std::length_error&) {
     bad_input("{}: not a readable Parquet file: it claims an impossible number of rows", path);
   }

@@ -113,7 +113,9 @@ void OutputFile::write(std::string_view text) {
 
 void OutputFile::commit() {
   if (::fsync(file_.number()) != 0) system_error("sync", path_, errno);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) system_error("rename to", path_, errno);
+  // A missing temporary file means that another process removed it: worth another try.
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0)
+    system_error("rename to", path_, errno == ENOENT ? EAGAIN : errno);
   file_.close();
   sync_folder(parent_folder(path_));
 }

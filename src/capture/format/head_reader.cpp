@@ -113,6 +113,13 @@ class HeadFileReader {
  private:
   std::int64_t row_count() const { return file_.metadata()->num_rows(); }
 
+  // Limits a reservation: numbers that a damaged file claims must not take more memory than a small
+  // multiple of the file. Files that compress better grow their vectors while values arrive.
+  std::size_t bounded_by_file(std::int64_t claimed) const {
+    return std::min(static_cast<std::size_t>(std::max<std::int64_t>(claimed, 0)),
+                    static_cast<std::size_t>(std::filesystem::file_size(path_)));
+  }
+
   // Prevents huge allocations for corrupt row counts: a valid file has at least one byte per 64
   // rows.
   void check_row_count() const {
@@ -190,7 +197,7 @@ class HeadFileReader {
   std::vector<typename Type::c_type> numbers(int leaf,
                                              std::vector<std::int16_t>* defined = nullptr) {
     std::vector<typename Type::c_type> all;
-    all.reserve(static_cast<std::size_t>(row_count()));
+    all.reserve(bounded_by_file(row_count()));
     const auto max_level = schema_.Column(leaf)->max_definition_level();
     std::int64_t row = 0;
     read_batches<Type>(leaf, [&](auto levels, auto, auto values) {
@@ -219,7 +226,7 @@ class HeadFileReader {
     std::int64_t count = 0;
     for (int group = 0; group < metadata.num_row_groups(); ++group)
       count += metadata.RowGroup(group)->ColumnChunk(leaf)->num_values();
-    rows.vectors.reserve(static_cast<std::size_t>(count));
+    rows.vectors.reserve(bounded_by_file(count));
     const auto max_level = schema_.Column(leaf)->max_definition_level();
     std::int64_t row = -1;
     std::int64_t length = 0;
