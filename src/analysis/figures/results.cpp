@@ -164,11 +164,10 @@ void AnalysisResults::read_intervals() {
   }
 }
 
-std::optional<Interval> AnalysisResults::interval(std::size_t run, const std::string& quantity,
-                                                  const std::string& heads) const {
+Interval AnalysisResults::interval(std::size_t run, const std::string& quantity,
+                                   const std::string& heads) const {
   const auto found = intervals_.find({run, quantity, heads});
-  if (found == intervals_.end()) return std::nullopt;
-  return found->second;
+  return found == intervals_.end() ? Interval{kNan, kNan} : found->second;
 }
 
 std::string AnalysisResults::label(std::size_t run) const {

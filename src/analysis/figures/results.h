@@ -157,10 +157,10 @@ class AnalysisResults {
   // if the table does not exist.
   const ResultFrame& frame(const std::string& table) const;
 
-  // Returns the 95 % confidence interval of a mean over heads from errors.parquet, or nullopt.
-  // `heads` is "all", "rope" or "nope".
-  std::optional<Interval> interval(std::size_t run, const std::string& quantity,
-                                   const std::string& heads = "all") const;
+  // Returns the 95 % confidence interval of a mean over heads from errors.parquet, NaN if it is
+  // unknown. `heads` is "all", "rope" or "nope".
+  Interval interval(std::size_t run, const std::string& quantity,
+                    const std::string& heads = "all") const;
 
  private:
   std::string path(const std::string& table) const { return folder_ + "/" + table + ".parquet"; }
