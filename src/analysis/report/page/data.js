@@ -78,7 +78,8 @@ const others = report.other && readHeads(report.other.heads, document.getElement
 const matchOf = (() => {
   const places = new Map();
   for (let head = 0; others && head < others.count; ++head) places.set(`${others.layer[head]}.${others.head[head]}`, head);
-  return (head) => places.get(`${heads.layer[head]}.${heads.head[head]}`) ?? -1;
+  const matches = Array.from(heads.layer, (layer, head) => places.get(`${layer}.${heads.head[head]}`) ?? -1);
+  return (head) => matches[head];
 })();
 
 // Returns the points of one head as [{key, position, shade, token, pc0, pc1, a, b, c0, c1}], or null
