@@ -85,7 +85,8 @@ Json runs_json(const AnalysisResults& results) {
     for (const std::string quantity : {"r_q", "r_k", "pc0_variance", "abs_r_k_a", "alpha_k",
                                        "bias_strength", "separation_strength", "plane_var_fraction",
                                        "ap_profile_overall", "ap_first20", "ap_last20", "ap_drop"})
-      if (const auto found = results.interval(runs.size(), quantity); !std::isnan(found.low))
+      if (const auto found = results.confidence_interval(runs.size(), quantity);
+          !std::isnan(found.low))
         known["intervals"][quantity == "pc0_variance" ? "explained_variance" : quantity] = {
             found.low, found.high};
     runs.push_back(std::move(known));
@@ -120,8 +121,8 @@ std::string fill_placeholders(std::string_view page,
   return text.append(page);
 }
 
-Json part_json(const ReportPart& part, const ReportHeads& heads) {
-  return {{"name", part.results.name()},
+Json part_json(const ReportPart& part, const ReportHeadData& heads) {
+  return {{"name", part.results.sweep_name()},
           {"folder", std::filesystem::weakly_canonical(part.results.folder()).filename().string()},
           {"runs", runs_json(part.results)},
           {"figures", figures_json(part.figures, part.pictures)},
@@ -133,8 +134,8 @@ Json part_json(const ReportPart& part, const ReportHeads& heads) {
 }  // namespace
 
 std::string report_page(const ReportPart& part, const ReportPart* other) {
-  const ReportHeads heads = collect_report_heads(part.results);
-  const ReportHeads others = other ? collect_report_heads(other->results) : ReportHeads();
+  const ReportHeadData heads = collect_report_head_data(part.results);
+  const ReportHeadData others = other ? collect_report_head_data(other->results) : ReportHeadData();
   Json data = part_json(part, heads);
   data["other"] = other ? part_json(*other, others) : Json();
   data["version"] = version_string();

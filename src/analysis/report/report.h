@@ -17,7 +17,7 @@ struct NamedFigure {
 };
 
 // Data of all heads that the JavaScript of the page reads.
-struct ReportHeads {
+struct ReportHeadData {
   // Columns are little-endian arrays in base64 with one entry per head:
   // {"count", "run", "layer", "head", "classes", "measures": [{"name", "data"}],
   //  text columns {"names", "codes"}: "rope", "attention", "class", "class_axis", "gaussian",
@@ -28,7 +28,7 @@ struct ReportHeads {
   std::string points;  // points of all heads in base64, see PackedPoints
 };
 
-ReportHeads collect_report_heads(const AnalysisResults& results);
+ReportHeadData collect_report_head_data(const AnalysisResults& results);
 
 // Results of one analysis or sweep in the report.
 struct ReportPart {

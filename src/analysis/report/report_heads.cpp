@@ -75,7 +75,8 @@ class HeadIndex {
 
  private:
   static Key key(const ResultFrame& frame, std::size_t row) {
-    return {as_cell(frame.run_indices()[row]), frame.integers("layer")[row], frame.heads()[row]};
+    return {as_cell(frame.run_indices()[row]), frame.integer_column("layer")[row],
+            frame.head_column()[row]};
   }
 
   std::map<Key, std::size_t> places_;
@@ -107,7 +108,7 @@ Json measures_json(const AnalysisResults& results, const HeadIndex& heads) {
       const bool optional = column.ends_with('?');
       if (optional) column.pop_back();
       if (optional && !frame.has(column)) continue;
-      const auto numbers = frame.numbers(column);
+      const auto numbers = frame.numeric_column(column);
       std::vector<float> values(heads.size(), kNan);
       heads.for_each_head_row(frame, [&](std::size_t row, std::size_t place) {
         if (frame.is_first_component(row)) values[place] = static_cast<float>(numbers[row]);
@@ -127,7 +128,7 @@ Json text_column(const AnalysisResults& results, const HeadIndex& heads,
   std::vector<std::uint8_t> codes(heads.size(), kNone);
   for (const char* table : tables) {
     if (!results.has(table) || !results.frame(table).has(column)) continue;
-    const auto& texts = results.frame(table).texts(column);
+    const auto& texts = results.frame(table).text_column(column);
     heads.for_each_head_row(results.frame(table), [&](std::size_t row, std::size_t place) {
       const auto code = std::ranges::find(names, texts[row]) - names.begin();
       if (texts[row].empty() || code == kNone) return;
@@ -150,7 +151,7 @@ Json profiles_json(const AnalysisResults& results, const HeadIndex& heads) {
   const auto packed = [&](const std::string& column) {
     std::vector<float> values(order.size(), kNan);
     for (std::size_t i = 0; i < order.size() && frame.has(column); ++i)
-      values[i] = static_cast<float>(frame.reals(column)[order[i]]);
+      values[i] = static_cast<float>(frame.real_column(column)[order[i]]);
     return pack_base64(values);
   };
   return {{"start", pack_base64(start)},
@@ -182,7 +183,7 @@ std::uint8_t quantised(double value, double low, double high) {
 // Appends the points of one head, queries before keys. An axis is null if its column is missing.
 void pack_points(const ResultFrame& frame, const std::vector<const std::vector<double>*>& axes,
                  std::vector<std::size_t> rows, PackedPoints& points) {
-  const auto& sides = frame.texts("side");
+  const auto& sides = frame.text_column("side");
   const auto keys = std::stable_partition(rows.begin(), rows.end(),
                                           [&](std::size_t row) { return sides[row] == "q"; });
   points.queries.push_back(static_cast<std::uint16_t>(keys - rows.begin()));
@@ -200,7 +201,7 @@ void pack_points(const ResultFrame& frame, const std::vector<const std::vector<d
   }
   for (const auto row : rows) {
     constexpr std::int64_t kMost = 0xFFFFFF;
-    const auto position = std::clamp<std::int64_t>(frame.integers("position")[row], 0, kMost);
+    const auto position = std::clamp<std::int64_t>(frame.integer_column("position")[row], 0, kMost);
     for (const int shift : {0, 8, 16})
       points.bytes.push_back(static_cast<std::uint8_t>(position >> shift));
     for (std::size_t i = 0; i < axes.size(); ++i)
@@ -227,7 +228,7 @@ void add_tokens(const std::vector<std::string>& texts, const PackedPoints& point
   scatter["token"] = pack_base64(token_of_point);
 }
 
-void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportHeads& report) {
+void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportHeadData& report) {
   report.json["scatter"] = nullptr;
   if (!results.has("head_scatter")) return;
   const ResultFrame& frame = results.frame("head_scatter");
@@ -236,11 +237,11 @@ void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportH
   for (const std::string& name :
        {fmt::format("pc{}", components[0]), fmt::format("pc{}", components[1]), std::string("a"),
         std::string("b"), std::string("c0"), std::string("c1")})
-    axes.push_back(frame.has(name) ? &frame.reals(name) : nullptr);
+    axes.push_back(frame.has(name) ? &frame.real_column(name) : nullptr);
   PackedPoints points;
   for (auto& rows : heads.rows_by_head(frame)) pack_points(frame, axes, std::move(rows), points);
   std::vector<std::int64_t> last_positions(results.runs().size(), 1);
-  const auto& positions = frame.integers("position");
+  const auto& positions = frame.integer_column("position");
   for (std::size_t row = 0; row < positions.size(); ++row) {
     auto& last = last_positions[frame.run_indices()[row]];
     last = std::max(last, positions[row]);
@@ -249,7 +250,7 @@ void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportH
   scatter = {{"start", pack_base64(points.start)}, {"queries", pack_base64(points.queries)},
              {"low", pack_base64(points.lows)},    {"high", pack_base64(points.highs)},
              {"last_positions", last_positions},   {"components", components}};
-  if (frame.has("token")) add_tokens(frame.texts("token"), points, scatter);
+  if (frame.has("token")) add_tokens(frame.text_column("token"), points, scatter);
   report.points = pack_base64(points.bytes);
 }
 
@@ -272,12 +273,12 @@ std::int64_t model_size(const AnalysisResults& results, const HeadIndex& heads, 
 
 }  // namespace
 
-ReportHeads collect_report_heads(const AnalysisResults& results) {
+ReportHeadData collect_report_head_data(const AnalysisResults& results) {
   const HeadIndex heads(results);
   Json classes = Json::array();
   for (const auto& c : style::kClasses)
     classes.push_back({{"name", c.name}, {"title", c.title}, {"colour", c.colour}});
-  ReportHeads report;
+  ReportHeadData report;
   report.json = {{"count", heads.size()},
                  {"run", heads.packed_part(0)},
                  {"layer", heads.packed_part(1)},
