@@ -169,4 +169,15 @@ void add_analysis_options(CLI::App& command, AnalyzeOptions& options,
     if (std::ranges::count(groups, option.group) > 0) add(command, option, options);
 }
 
+std::array<int, 2> parse_components(const std::string& text) {
+  const auto parts = split(text, ',');
+  const auto digits = [](const std::string& part) {
+    return !part.empty() && part.size() < 6 &&
+           part.find_first_not_of("0123456789") == std::string::npos;
+  };
+  if (parts.size() != 2 || !digits(parts[0]) || !digits(parts[1]))
+    bad_input("--components: found '{}'; expected two numbers from 0 on, such as 2,3", text);
+  return {std::stoi(parts[0]), std::stoi(parts[1])};
+}
+
 }  // namespace qkscope::cli

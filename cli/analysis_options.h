@@ -1,7 +1,9 @@
 // Command-line options of the analyses, generated from the table in experimental/options.h.
 #pragma once
 
+#include <array>
 #include <initializer_list>
+#include <string>
 
 #include <CLI/CLI.hpp>
 
@@ -13,5 +15,8 @@ namespace qkscope::cli {
 // in `options`, which must outlive the parse.
 void add_analysis_options(CLI::App& command, AnalyzeOptions& options,
                           std::initializer_list<OptionGroup> groups);
+
+// Parses the two principal components of --components: "2,3".
+std::array<int, 2> parse_components(const std::string& text);
 
 }  // namespace qkscope::cli

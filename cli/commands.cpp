@@ -35,6 +35,7 @@ constexpr Command kCommands[] = {
     {"dataset", "Capture", add_dataset, "qkscope dataset texts.jsonl --tokenizer Qwen/Qwen3-0.6B"},
     {"analyze", "Analyse", add_analyze, "qkscope analyze data --out results --only pca,rotation"},
     {"figures", "Analyse", add_figures, "qkscope figures results --out figures"},
+    {"report", "Analyse", add_report, "qkscope report results/a --compare results/b"},
     {"compare", "Analyse", add_compare, "qkscope compare results/smollm3 --published smollm3"},
     {"pool", "Analyse", add_pool, "qkscope pool results/a results/b --out pooled"},
     {"export", "Analyse", add_export, "qkscope export stats --to q-filters --out filters"},

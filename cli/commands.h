@@ -29,6 +29,7 @@ void add_hub(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_merge(CLI::App& app);
 void add_pool(CLI::App& app);
+void add_report(CLI::App& app);
 void add_stats(CLI::App& app);
 void add_submit(CLI::App& app);
 void add_sweep(CLI::App& app);

@@ -1,8 +1,6 @@
 // qkscope figures: draws the figures and the report of results.
 #include "qkscope/figures.h"
 
-#include <array>
-
 #include <fmt/ranges.h>
 
 #include "cli/analysis_options.h"
@@ -33,18 +31,6 @@ struct FiguresCommand {
  private:
   void analyze_first();
 };
-
-// Parses two component numbers: "2,3".
-std::array<int, 2> parse_components(const std::string& text) {
-  const auto parts = split(text, ',');
-  const auto digits = [](const std::string& part) {
-    return !part.empty() && part.size() < 6 &&
-           part.find_first_not_of("0123456789") == std::string::npos;
-  };
-  if (parts.size() != 2 || !digits(parts[0]) || !digits(parts[1]))
-    bad_input("--components: found '{}'; expected two numbers from 0 on, such as 2,3", text);
-  return {std::stoi(parts[0]), std::stoi(parts[1])};
-}
 
 void FiguresCommand::add_to(CLI::App& command) {
   command

@@ -42,6 +42,21 @@ struct Drawn {
 // gnuplot is not installed or the results cannot be read.
 QKSCOPE_API Drawn draw_figures(const DrawOptions& options);
 
+// Options of write_report().
+struct ReportOptions {
+  std::string results;              // folder of an analysis or a sweep
+  std::string compare = "";         // second folder, shown beside the first; empty: no comparison
+  std::string out = "report.html";  // file to write
+  std::array<int, 2> components = {0, 1};  // principal components of the points of a head
+  std::string attention = "";              // as in DrawOptions
+  bool quiet = false;                      // no progress messages
+};
+
+// Writes the report alone: one HTML file with the figures of the results and a table of all heads.
+// A comparison shows both values of every head and their difference. Throws a bad-input error if
+// the two models have different layers or heads, or if either folder has several runs.
+QKSCOPE_API Drawn write_report(const ReportOptions& options);
+
 // Returns the names of all figures, in the order of the report.
 QKSCOPE_API std::vector<std::string> figure_names();
 

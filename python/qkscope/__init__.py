@@ -29,7 +29,7 @@ from ._engine import (
 from ._factored import FactoredMatrix
 from ._hooks import HookPoint
 from ._progress import show_progress
-from ._runs import analyze, capture, demo_folder, figures, merge, stats
+from ._runs import analyze, capture, demo_folder, figures, merge, report, stats
 from ._statistics import Statistics, open_stats
 from ._studies import SweepResult, compare, export, publish, sweep
 from .ablation import ablate
@@ -45,7 +45,7 @@ __all__ = [
     "SVDInterpreter", "Statistics", "StatsProgress", "StatsResult", "SweepResult", "TransformerBridge", "__version__",
     "ablate", "analyze", "capture", "compare", "demo_folder", "detect_head", "direct_logit_attribution", "export",
     "figures", "get_act_name", "heads", "load", "logit_lens", "merge", "open_stats", "patching", "path_patch", "plot",
-    "publish", "set_threads", "show_progress", "stats", "sweep", "threads", "utils",
+    "publish", "report", "set_threads", "show_progress", "stats", "sweep", "threads", "utils",
 ]
 
 logging.getLogger("qkscope").addHandler(logging.NullHandler())  # no output unless the program configures logging

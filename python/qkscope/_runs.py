@@ -204,10 +204,7 @@ def figures(
     options.only = _options.text("only", only)
     options.formats = [formats] if isinstance(formats, str) else [_options.text("formats", one) for one in formats]
     options.report = _options.flag("report", report)
-    shown = _options.wholes("components", components, 0)
-    if len(shown) != 2:
-        raise InputError(f"components={components!r}: expected two numbers from 0 on, such as (2, 3)")
-    options.components = shown
+    options.components = _two_components(components)
     options.head = _options.text("head", head)
     options.scores = _options.path("scores", scores)
     options.attention = _options.text("attention", attention)
@@ -220,6 +217,37 @@ def figures(
         options.results = options.out + "/results"
         _run(analysis, options.results, overwrite=True)
     return _engine.draw_figures(options)
+
+
+def report(
+    results: str | PathLike[str],
+    *,
+    compare: str | PathLike[str] = "",
+    out: str | PathLike[str] = "report.html",
+    components: tuple[int, int] = (0, 1),
+    attention: str = "",
+) -> Drawn:
+    """Writes the report of results alone, one HTML file; docs/reference/figures.md.
+
+    results: folder of analyze(out=...) or of a sweep. compare: results of another run of a model with the same layers
+    and heads; the report shows both values of every head and their difference. components: the two principal
+    components of a head's points. attention: only heads of this kind of attention, "full" or "sliding:512".
+    """
+    options = _engine.ReportOptions()
+    options.results = _options.path("results", results)
+    options.compare = _options.path("compare", compare)
+    options.out = _options.path("out", out)
+    options.components = _two_components(components)
+    options.attention = _options.text("attention", attention)
+    options.quiet = True
+    return _engine.write_report(options)
+
+
+def _two_components(components: tuple[int, int]) -> tuple[int, int]:
+    shown = _options.wholes("components", components, 0)
+    if len(shown) != 2:
+        raise InputError(f"components={components!r}: expected two numbers from 0 on, such as (2, 3)")
+    return shown[0], shown[1]
 
 
 def demo_folder() -> Path:

@@ -24,6 +24,14 @@ void bind_figures(nb::module_& module) {
       .def_rw("head", &DrawOptions::head)
       .def_rw("scores", &DrawOptions::scores)
       .def_rw("attention", &DrawOptions::attention);
+  nb::class_<ReportOptions>(module, "ReportOptions")
+      .def(nb::init<>())
+      .def_rw("results", &ReportOptions::results)
+      .def_rw("compare", &ReportOptions::compare)
+      .def_rw("out", &ReportOptions::out)
+      .def_rw("components", &ReportOptions::components)
+      .def_rw("attention", &ReportOptions::attention)
+      .def_rw("quiet", &ReportOptions::quiet);
   nb::class_<Drawn>(module, "Drawn", "What figures() drew.")
       .def_ro("figures", &Drawn::figures, "Names of the figures drawn.")
       .def_ro("left_out", &Drawn::left_out, "(name, why) of those that have no data.")
@@ -32,6 +40,9 @@ void bind_figures(nb::module_& module) {
       .def_ro("report", &Drawn::report, "Path of report.html; empty when it was not asked for.");
   module.def(
       "draw_figures", [](const DrawOptions& options) { return draw_figures(options); },
+      nb::arg("options"), nb::call_guard<nb::gil_scoped_release>());
+  module.def(
+      "write_report", [](const ReportOptions& options) { return write_report(options); },
       nb::arg("options"), nb::call_guard<nb::gil_scoped_release>());
 }
 

@@ -65,6 +65,12 @@ TEST(Edge, BadPathsThrowErrors) {
       options.out = folder.path() + "/figures";
       draw_figures(options);
     });
+    expect_error("write_report " + path, [&] {
+      ReportOptions options;
+      options.results = options.compare = path;
+      options.out = folder.path() + "/report.html";
+      write_report(options);
+    });
     expect_error("compare_with_published " + path, [&] { compare_with_published(path); });
     expect_error("compare_runs " + path, [&] { compare_runs(path, path); });
     expect_error("list_branches " + path, [&] { list_branches({RepositoryKind::model, path}); });

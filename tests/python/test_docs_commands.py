@@ -32,7 +32,7 @@ NOT_RUN = {
 
 # Commands that make what a page assumes, before its own commands.
 BEFORE = {
-    "../README.md": ["qkscope capture --config my-run.yaml"],
+    "../README.md": ["qkscope capture --config my-run.yaml", "qkscope analyze data --out other"],
     "how-to/atlas.md": [f"qkscope sweep {name}.yaml --out results --no-figures" for name in ("pythia-70m", "smollm3-atlas")],
     "how-to/reproducing.md": [f"qkscope sweep smollm3-{name}.yaml --out results --no-figures" for name in ("training", "published")],
     "how-to/other-engines.md": ["qkscope capture --config run.yaml --set output.data_root=DATA_ROOT --shard 0/1"],

@@ -185,6 +185,18 @@ def test_captures_without_metadata_need_a_model_or_head_counts(captured, tmp_pat
     assert counted["qk"]["r_q"].equals(told["qk"]["r_q"])
 
 
+def test_a_report_compares_two_results(captured, tmp_path):
+    for name in ("a", "b"):
+        qkscope.analyze(captured[0], only="pca", out=tmp_path / name, label=name)
+    page = tmp_path / "both.html"
+    drawn = qkscope.report(tmp_path / "a", compare=tmp_path / "b", out=page)
+    assert drawn.report == str(page) and '"other":{' in page.read_text()
+    with pytest.raises(qkscope.InputError, match="there is no such folder"):
+        qkscope.report(tmp_path / "a", compare=tmp_path / "none", out=page)
+    with pytest.raises(qkscope.InputError, match="components="):
+        qkscope.report(tmp_path / "a", components=(1, 2, 3))
+
+
 def test_one_figure_is_drawn(captured, tmp_path):
     qkscope.analyze(captured[0], out=tmp_path / "results")
     drawn = qkscope.figures(tmp_path / "results", tmp_path / "figures", only="rq_rk_scatter", formats=["svg"])

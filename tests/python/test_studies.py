@@ -22,7 +22,7 @@ RENAMED = {
 }
 
 
-COMMANDS = ("analyze", "capture", "compare", "export", "figures", "merge", "publish", "stats", "sweep")
+COMMANDS = ("analyze", "capture", "compare", "export", "figures", "merge", "publish", "report", "stats", "sweep")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

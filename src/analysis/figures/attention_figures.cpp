@@ -13,16 +13,6 @@
 namespace qkscope {
 namespace {
 
-// Shape (runs). Fraction of heads with the taxonomy class `name`.
-std::vector<double> class_share(const AnalysisResults& results, const std::string& name) {
-  const ResultFrame& frame = results.frame("taxonomy");
-  const auto& classes = frame.text_column("class");
-  std::vector<double> is(frame.rows(), kNan);
-  for (std::size_t row = 0; row < frame.rows(); ++row)
-    if (!classes[row].empty()) is[row] = classes[row] == name ? 1 : 0;
-  return run_means(frame.group_by_run(is));
-}
-
 using LayerHead = std::pair<std::int64_t, std::int64_t>;  // layer, head
 
 // Mean attention mass of the heads of each class, by distance band (bit width of the distance).
@@ -106,7 +96,7 @@ Figure attention_onset(const AnalysisResults& results) {
       {"strongest induction head", style::kKey, style::kDiamond});
   add("sink_rate", run_means(frame.group_by_run("sink_rate_64")),
       {"sinks", style::kNope, style::kSquare});
-  add("position_dominated", class_share(results, "position_dominated"),
+  add("position_dominated", run_means(group_class_members(results, "position_dominated")),
       {"position-dominated heads", style::kQuery, style::kCircle});
   Figure figure;
   figure.title = "When induction, sinks and position-dominance appear";
@@ -151,7 +141,6 @@ Figure distance_by_class(const AnalysisResults& results) {
   }
   const Legend legend(entries, style::kColumn);
   figure.title = "How far classes of heads look back";
-  figure.width = style::kColumn;
   figure.height = style::kHeight + legend.height();
   figure.script =
       margin_commands(0.55, style::kColumn - 0.1, 0.45 + legend.height(), figure.height - 0.1) +

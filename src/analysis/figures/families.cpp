@@ -192,7 +192,6 @@ Figure family_scatter(const AnalysisResults& results) {
   Figure figure;
   figure.title = "Bias against separation by family";
   figure.data = std::move(table);
-  figure.width = style::kColumn;
   figure.height = 0.4 + 2.0 + legend.height() + 0.06;
   figure.script =
       margin_commands(0.52, style::kColumn - 0.08, 0.36 + legend.height(), figure.height - 0.06) +

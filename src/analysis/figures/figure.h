@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/figures/style.h"
 #include "qkscope/tables.h"
 
 namespace qkscope {
@@ -29,9 +30,9 @@ struct HoverCell {
 
 struct Figure {
   std::string title;
-  std::string caption;  // what the figure shows and how it was computed, in sentences
-  double width = 0;     // inches
-  double height = 0;
+  std::string caption;            // what the figure shows and how it was computed, in sentences
+  double width = style::kColumn;  // inches
+  double height = style::kHeight;
   Table data;           // NAME.csv: numeric columns first, then text columns
   std::string script;   // gnuplot commands; the gnuplot variable `data` is the CSV's file name
   std::string missing;  // why the figure cannot be drawn; empty if it can

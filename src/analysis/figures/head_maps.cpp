@@ -309,7 +309,6 @@ Figure head_map(const AnalysisResults& results, const MapMeasure& measure) {
                                                           unit.empty() ? "" : " " + unit)));
   }
   const auto colours = map_colours(measure.scale, values, scaled.scale);
-  figure.width = style::kColumn;
   figure.height = layout.height();
   figure.script =
       layout.axes() + colours.script +
@@ -348,7 +347,6 @@ Figure class_map(const AnalysisResults& results, const ClassMap& map) {
     figure.hover.push_back(layout.hover(cell, c.title));
   }
   figure.title = map.title;
-  figure.width = style::kColumn;
   figure.height = layout.height();
   figure.script = layout.axes() + legend.label_commands() + "plot \\\n";
   for (std::size_t code = 0; code < std::size(style::kClasses); ++code)

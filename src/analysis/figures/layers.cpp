@@ -99,7 +99,6 @@ Figure layer_heatmap(const AnalysisResults& results, const DepthMeasure& measure
   figure.data = depth_means(results, measure);
   if (figure.data.rows() == 0) return {};
   figure.title = measure.title;
-  figure.width = style::kColumn;
   figure.height = height_of(results) + (measure.to_one ? 0 : 0.16);
   figure.script = palette_command(measure.colours) + run_axis_commands(results) +
                   "unset colorbox\nunset grid\nunset border\nset xrange [-0.5:9.5]\n"
@@ -147,9 +146,7 @@ Figure component_weights(const AnalysisResults& results) {
     if (!std::isnan(values[row]))
       cells[{weights.run_indices()[row], components[row]}].push_back(values[row]);
   figure.data = mean_table(results, cells, "dimension", "mean_share");
-  figure.width = style::kColumn;
   if (results.has_single_run()) {
-    figure.height = style::kHeight;
     figure.script = fmt::format(
         "set xlabel 'dimension of the head'\nset ylabel 'mean share'\nset yrange [0:*]\n"
         "set xrange [-1:{}]\nset boxwidth 1\nplot data using 1:3 with boxes lc rgb '{}'\n",

@@ -30,8 +30,6 @@ Figure explained_variance_of_one(const AnalysisResults& results) {
     figure.data.add({pc, mean_of(values), standard_deviation_of(values), std::ssize(values)});
   }
   figure.title = "Explained variance";
-  figure.width = style::kColumn;
-  figure.height = style::kHeight;
   figure.script = fmt::format(
       "set xlabel 'principal component'\n"
       "set ylabel 'share of variance'\n"
@@ -97,26 +95,17 @@ std::string plot_class_bars(bool nope) {
 }  // namespace
 
 Figure taxonomy_evolution(const AnalysisResults& results) {
-  const ResultFrame& heads = results.frame("taxonomy");
-  const auto& classes = heads.text_column("class");
-  const std::vector<double> ones(heads.rows(), 1.0);
-  const auto count_if = [&](const ResultFrame::RowFilter& filter) {
-    std::vector<double> counts;
-    for (const auto& group : heads.group_by_run(ones, filter))
-      counts.push_back(static_cast<double>(group.size()));
-    return counts;
-  };
-  const auto total = count_if([&](std::size_t row) { return !classes[row].empty(); });
   TrajectoryTable table(results);
   std::string plots = "plot \\\n";
   std::vector<LegendEntry> legend;
+  std::vector<double> total;  // heads with a class in each run
   for (const auto& c : style::kClasses) {
-    auto fractions = count_if([&](std::size_t row) { return classes[row] == c.name; });
-    for (std::size_t i = 0; i < total.size(); ++i) fractions[i] /= total[i];
-    const int place = table.add(c.name, std::move(fractions));
+    const auto members = group_class_members(results, c.name);
+    total.clear();
+    for (const auto& run : members) total.push_back(static_cast<double>(run.size()));
     legend.push_back({c.title, c.colour, style::kSquare});
-    plots += fmt::format("  data using {} lc rgb '{}'{}\n", place, c.colour,
-                         &c == std::end(style::kClasses) - 1 ? "" : ", \\");
+    plots += fmt::format("  data using {} lc rgb '{}'{}\n", table.add(c.name, run_means(members)),
+                         c.colour, &c == std::end(style::kClasses) - 1 ? "" : ", \\");
   }
   table.add("all_heads", total);
   Figure figure;
@@ -142,7 +131,6 @@ Figure class_counts(const AnalysisResults& results) {
     ++row;
   }
   figure.title = "Classes of heads";
-  figure.width = style::kColumn;
   figure.height = 1.5;
   figure.script =
       margin_commands(1.15, style::kColumn - 0.1, 0.36, 1.44) +

@@ -166,11 +166,11 @@ void AnalysisResults::read_intervals() {
   }
 }
 
-std::optional<ConfidenceInterval> AnalysisResults::confidence_interval(
-    std::size_t run, const std::string& quantity, const std::string& heads) const {
+ConfidenceInterval AnalysisResults::confidence_interval(std::size_t run,
+                                                        const std::string& quantity,
+                                                        const std::string& heads) const {
   const auto found = intervals_.find({run, quantity, heads});
-  if (found == intervals_.end()) return std::nullopt;
-  return found->second;
+  return found == intervals_.end() ? ConfidenceInterval{kNan, kNan} : found->second;
 }
 
 std::string AnalysisResults::run_label(std::size_t run) const {

@@ -160,11 +160,10 @@ class AnalysisResults {
   // if the table does not exist.
   const ResultFrame& frame(const std::string& table) const;
 
-  // Returns the 95 % confidence interval of a mean over heads from errors.parquet, or nullopt.
-  // `heads` is "all", "rope" or "nope".
-  std::optional<ConfidenceInterval> confidence_interval(std::size_t run,
-                                                        const std::string& quantity,
-                                                        const std::string& heads = "all") const;
+  // Returns the 95 % confidence interval of a mean over heads from errors.parquet, NaN if it is
+  // unknown. `heads` is "all", "rope" or "nope".
+  ConfidenceInterval confidence_interval(std::size_t run, const std::string& quantity,
+                                         const std::string& heads = "all") const;
 
  private:
   std::string table_path(const std::string& table) const {

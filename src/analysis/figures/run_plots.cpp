@@ -212,6 +212,15 @@ std::vector<LegendEntry> legend_entries(const std::vector<PlotSeries>& series) {
   return entries;
 }
 
+RunGroups group_class_members(const AnalysisResults& results, const std::string& name) {
+  const ResultFrame& frame = results.frame("taxonomy");
+  const auto& classes = frame.text_column("class");
+  std::vector<double> is(frame.rows(), kNan);
+  for (std::size_t row = 0; row < frame.rows(); ++row)
+    if (!classes[row].empty()) is[row] = classes[row] == name ? 1 : 0;
+  return frame.group_by_run(is);
+}
+
 std::vector<double> run_means(const RunGroups& groups) {
   return of_each(groups, mean_of);
 }
@@ -254,8 +263,8 @@ void TrajectoryTable::add_interval(const TrajectoryMeasure& measure, PlotSeries&
   std::vector<double> high;
   for (std::size_t i = 0; i < results_.runs().size(); ++i) {
     const auto interval = results_.confidence_interval(i, measure.quantity, measure.heads);
-    low.push_back(interval ? interval->low : kNan);
-    high.push_back(interval ? interval->high : kNan);
+    low.push_back(interval.low);
+    high.push_back(interval.high);
   }
   if (std::ranges::all_of(low, [](double value) { return std::isnan(value); })) return;
   bars_ = true;

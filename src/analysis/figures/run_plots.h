@@ -44,6 +44,9 @@ std::string plot_whiskers(const std::vector<PlotSeries>& series, double scale = 
 // Returns the legend entries of all series with a title.
 std::vector<LegendEntry> legend_entries(const std::vector<PlotSeries>& series);
 
+// Groups the heads that have a taxonomy class by run: 1 for a head of the class `name`, else 0.
+RunGroups group_class_members(const AnalysisResults& results, const std::string& name);
+
 // Shape (runs). Mean of each run; NaN for a run without values.
 std::vector<double> run_means(const RunGroups& groups);
 

@@ -9,7 +9,6 @@
 #include "analysis/figures/run_plots.h"
 #include "analysis/figures/style.h"
 #include "base/core/error.h"
-#include "base/core/numbers.h"
 #include "base/tables/csv.h"
 
 namespace qkscope {
@@ -116,14 +115,14 @@ ScorePoints score_points(const AnalysisResults& results, const std::vector<Bench
     for (const auto& [run, score] : set.of_run) {
       const auto& who = results.runs()[run];
       const auto interval = results.confidence_interval(run, "ap_drop");
-      points.bars = points.bars || interval;
+      points.bars = points.bars || !std::isnan(interval.low);
       const auto family = std::ranges::find(points.families, who.family);
       const std::int64_t family_index = family - points.families.begin();
       if (family == points.families.end()) points.families.push_back(who.family);
-      points.table.add(
-          {std::ssize(points.titles), drops[run], score, interval ? interval->low : kNan,
-           interval ? interval->high : kNan, family_index, r, shorten_text(who.title, 18),
-           replace_control_characters(who.label), replace_control_characters(set.name)});
+      points.table.add({std::ssize(points.titles), drops[run], score, interval.low, interval.high,
+                        family_index, r, shorten_text(who.title, 18),
+                        replace_control_characters(who.label),
+                        replace_control_characters(set.name)});
     }
     points.titles.push_back(score_title(set, r));
   }

@@ -23,6 +23,9 @@
 #include "qkscope/figures.h"
 
 namespace qkscope {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Drawn, figures, left_out, of_several, report)
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -31,24 +34,18 @@ const std::vector<std::string> kFormats = {"svg", "png", "pdf"};
 
 // A temporary folder inside the output folder, so that rename() moves finished files. The
 // destructor removes it.
-class DrawingFolder {
- public:
-  explicit DrawingFolder(const std::string& out) {
-    std::string name = out + "/.drawing-XXXXXX";
-    if (!::mkdtemp(name.data())) system_error("make a folder in", out, errno);
-    path_ = name;
+struct DrawingFolder {
+  explicit DrawingFolder(const std::string& out) : path(out + "/.drawing-XXXXXX") {
+    if (!::mkdtemp(path.data())) system_error("make a folder in", out, errno);
   }
   ~DrawingFolder() {
     std::error_code ignored;
-    fs::remove_all(path_, ignored);
+    fs::remove_all(path, ignored);
   }
   DrawingFolder(const DrawingFolder&) = delete;
   DrawingFolder& operator=(const DrawingFolder&) = delete;
 
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
+  std::string path;
 };
 
 void check_draw_options(const DrawOptions& options) {
@@ -56,9 +53,8 @@ void check_draw_options(const DrawOptions& options) {
   for (const auto& format : options.formats)
     if (std::ranges::find(kFormats, format) == kFormats.end())
       bad_input("--format: '{}' is not a format; expected some of svg,png,pdf", format);
-  for (const int component : options.components)
-    if (component < 0)
-      bad_input("--components: {} is no component; expected two from 0 on, such as 0,1", component);
+  if (const int least = std::ranges::min(options.components); least < 0)
+    bad_input("--components: {} is no component; expected two from 0 on, such as 0,1", least);
   if (options.only.empty()) return;
   const auto names = figure_names();
   if (std::ranges::find(names, options.only) != names.end()) return;
@@ -139,11 +135,7 @@ std::optional<Drawn> find_earlier_drawing(const DrawOptions& options, const Json
   try {
     const Json record = load_json(record_file(options));
     if (record.at("inputs") != inputs) return std::nullopt;
-    Drawn drawn;
-    drawn.figures = record.at("figures").get<std::vector<std::string>>();
-    drawn.left_out = record.at("left_out").get<std::vector<std::pair<std::string, std::string>>>();
-    drawn.of_several = record.at("of_several").get<std::vector<std::string>>();
-    drawn.report = record.at("report").get<std::string>();
+    auto drawn = record.at("drawn").get<Drawn>();
     drawn.up_to_date = true;
     if (all_files_exist(options, drawn)) return drawn;
   } catch (const Error&) {  // an unreadable record counts as missing
@@ -152,13 +144,13 @@ std::optional<Drawn> find_earlier_drawing(const DrawOptions& options, const Json
   return std::nullopt;
 }
 
-// Makes every figure that the options ask for; figures without data go to drawn.left_out.
-std::vector<NamedFigure> make_figures(const DrawOptions& options, const AnalysisResults& results,
-                                      Drawn& drawn) {
-  std::vector<NamedFigure> figures;
+// Makes every figure, or the one named `only`; figures without data go to part.drawn.left_out.
+void make_figures(const std::string& only, ReportPart& part) {
+  const auto& results = part.results;
+  Drawn& drawn = part.drawn;
   for (const auto& kind : figure_kinds()) {
-    const bool asked_for = options.only == kind.name;
-    if (!options.only.empty() && !asked_for) continue;
+    const bool asked_for = only == kind.name;
+    if (!only.empty() && !asked_for) continue;
     if (!asked_for && kind.runs == RunRequirement::several && results.has_single_run()) {
       drawn.of_several.push_back(kind.name);
       continue;
@@ -166,7 +158,7 @@ std::vector<NamedFigure> make_figures(const DrawOptions& options, const Analysis
     if (kind.runs == RunRequirement::one && !results.has_single_run()) {
       if (!asked_for) continue;
       bad_input("no figure '{}': it is of one run, and {} has {}; give the folder of one of them",
-                kind.name, options.results, results.runs().size());
+                kind.name, results.folder(), results.runs().size());
     }
     Figure figure = make_figure(kind, results);
     if (!figure.missing.empty()) {
@@ -175,9 +167,9 @@ std::vector<NamedFigure> make_figures(const DrawOptions& options, const Analysis
       continue;
     }
     drawn.figures.push_back(kind.name);
-    figures.push_back({kind.name, std::move(figure)});
+    part.figures.push_back({kind.name, std::move(figure)});
   }
-  return figures;
+  if (!part.figures.empty()) require_gnuplot();
 }
 
 void draw_all(const std::vector<NamedFigure>& figures, const std::string& folder,
@@ -197,18 +189,16 @@ void draw_all(const std::vector<NamedFigure>& figures, const std::string& folder
 
 Drawn draw_results(const DrawOptions& options) {
   check_draw_options(options);
-  const AnalysisResults results(
-      options.results, {options.components, options.head, options.scores, options.attention});
+  ReportPart part{AnalysisResults(
+      options.results, {options.components, options.head, options.scores, options.attention})};
   const bool record = options.only.empty() && !options.again;
   Json inputs;
   if (record) {
-    inputs = drawing_inputs(options, results);
+    inputs = drawing_inputs(options, part.results);
     if (auto before = find_earlier_drawing(options, inputs)) return *before;
   }
-  Drawn drawn;
-  const auto figures = make_figures(options, results, drawn);
-  results.check_unchanged();
-  if (!figures.empty()) require_gnuplot();
+  make_figures(options.only, part);
+  part.results.check_unchanged();
   make_folders(options.out);
   std::error_code error;
   fs::remove(record_file(options), error);  // before a figure is overwritten
@@ -217,38 +207,58 @@ Drawn draw_results(const DrawOptions& options) {
   const bool report = options.report && options.only.empty();
   std::vector<std::string> formats = options.formats;
   if (report) formats.insert(formats.end(), {"svg", "png"});  // the report embeds one of the two
-  draw_all(figures, drawing.path(), formats, options.quiet);
+  part.pictures = drawing.path;
+  draw_all(part.figures, part.pictures, formats, options.quiet);
+  Drawn& drawn = part.drawn;
   if (report) {
     drawn.report = options.out + "/report.html";
-    const auto page = report_page(results, figures, drawn, drawing.path());
-    results.check_unchanged();  // the page reads more tables than the figures
+    const auto page = report_page(part);
+    part.results.check_unchanged();  // the page reads more tables than the figures
     write_file(drawn.report, page);
   }
-  for (const auto& [name, figure] : figures) {
+  for (const auto& [name, figure] : part.figures) {
     // The gnuplot script in the output folder draws only the requested formats.
     if (report)
-      write_file(drawing.path() + "/" + name + ".gp",
-                 gnuplot_script(name, figure, options.formats));
+      write_file(drawing.path + "/" + name + ".gp", gnuplot_script(name, figure, options.formats));
     for (const auto& file : files_of(name, options)) {
-      fs::rename(drawing.path() + file, options.out + file, error);
+      fs::rename(drawing.path + file, options.out + file, error);
       if (error) system_error("move a figure to", options.out + file, error.value());
     }
   }
   if (record)
-    write_file(record_file(options), Json{{"inputs", inputs},
-                                          {"figures", drawn.figures},
-                                          {"left_out", drawn.left_out},
-                                          {"of_several", drawn.of_several},
-                                          {"report", drawn.report}}
-                                             .dump() +
-                                         "\n");
+    write_file(record_file(options), Json{{"inputs", inputs}, {"drawn", drawn}}.dump() + "\n");
   return drawn;
+}
+
+Drawn write_report_alone(const ReportOptions& options) {
+  const FigureChoices choices = {options.components, "", "", options.attention};
+  std::vector<ReportPart> parts;
+  parts.push_back({AnalysisResults(options.results, choices)});
+  if (!options.compare.empty()) {
+    parts.push_back({AnalysisResults(options.compare, choices)});
+    check_same_heads(parts[0].results, parts[1].results);
+  }
+  make_folders(parent_folder(options.out));
+  const DrawingFolder drawing(parent_folder(options.out));
+  for (auto& part : parts) {
+    make_figures("", part);
+    part.pictures = fmt::format("{}/{}", drawing.path, &part - parts.data());
+    make_folders(part.pictures);
+    draw_all(part.figures, part.pictures, {"svg", "png"}, options.quiet);
+  }
+  write_file(options.out, report_page(parts[0], parts.size() > 1 ? &parts[1] : nullptr));
+  parts[0].drawn.report = options.out;
+  return parts[0].drawn;
 }
 
 }  // namespace
 
 Drawn draw_figures(const DrawOptions& options) {
   return translate_exceptions([&] { return draw_results(options); });
+}
+
+Drawn write_report(const ReportOptions& options) {
+  return translate_exceptions([&] { return write_report_alone(options); });
 }
 
 std::vector<std::string> figure_names() {

@@ -1,6 +1,5 @@
 #include "analysis/report/report.h"
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <string_view>
@@ -18,10 +17,7 @@ namespace qkscope {
 namespace embedded {
 extern const char page_html[];
 extern const char page_css[];
-extern const char data_js[];
-extern const char heads_js[];
-extern const char head_view_js[];
-extern const char page_js[];
+extern const char page_script[];
 }  // namespace embedded
 
 namespace {
@@ -37,21 +33,17 @@ std::string embed_picture(const std::string& folder, const std::string& name) {
   return "data:image/png;base64," + encode_base64(MappedFile(folder + "/" + name + ".png").bytes());
 }
 
-Json cell_json(const Table::Column& column, std::size_t row) {
-  if (column.type == Table::Type::text) return column.texts[row];
-  if (column.type != Table::Type::real) return column.integers[row];
-  return std::isnan(column.reals[row]) ? Json() : Json(column.reals[row]);
-}
-
 // Array of rows, where the first row has the column names; null for a table above kMostTableCells.
+// NaN is written as null.
 Json table_json(const Table& table) {
   if (table.rows() * std::ssize(table.columns()) > kMostTableCells) return nullptr;
-  Json rows = Json::array({Json::array()});
-  for (const auto& column : table.columns()) rows[0].push_back(column.name);
-  for (std::size_t row = 0; row < static_cast<std::size_t>(table.rows()); ++row) {
-    Json cells = Json::array();
-    for (const auto& column : table.columns()) cells.push_back(cell_json(column, row));
-    rows.push_back(std::move(cells));
+  std::vector<Json> rows(1 + static_cast<std::size_t>(table.rows()), Json::array());
+  for (const auto& column : table.columns()) {
+    rows[0].push_back(column.name);
+    for (std::size_t row = 0; row + 1 < rows.size(); ++row)
+      rows[row + 1].push_back(column.type == Table::Type::text   ? Json(column.texts[row])
+                              : column.type == Table::Type::real ? Json(column.reals[row])
+                                                                 : Json(column.integers[row]));
   }
   return rows;
 }
@@ -83,12 +75,6 @@ Json figures_json(const std::vector<NamedFigure>& figures, const std::string& pi
   return list;
 }
 
-std::string report_title(const AnalysisResults& results) {
-  if (!results.sweep_name().empty()) return results.sweep_name();
-  if (results.has_single_run()) return results.runs().front().title;
-  return std::filesystem::weakly_canonical(results.folder()).filename().string();
-}
-
 // Metadata of all runs. Runs with rows come first, because heads refer to runs by index.
 Json runs_json(const AnalysisResults& results) {
   Json runs = Json::array();
@@ -99,9 +85,10 @@ Json runs_json(const AnalysisResults& results) {
     for (const std::string quantity : {"r_q", "r_k", "pc0_variance", "abs_r_k_a", "alpha_k",
                                        "bias_strength", "separation_strength", "plane_var_fraction",
                                        "ap_profile_overall", "ap_first20", "ap_last20", "ap_drop"})
-      if (const auto found = results.confidence_interval(runs.size(), quantity))
+      if (const auto found = results.confidence_interval(runs.size(), quantity);
+          !std::isnan(found.low))
         known["intervals"][quantity == "pc0_variance" ? "explained_variance" : quantity] = {
-            found->low, found->high};
+            found.low, found.high};
     runs.push_back(std::move(known));
   }
   for (const auto& entry : results.runs_without_rows()) runs.push_back(entry);
@@ -134,28 +121,32 @@ std::string fill_placeholders(std::string_view page,
   return text.append(page);
 }
 
+Json part_json(const ReportPart& part, const ReportHeadData& heads) {
+  return {{"name", part.results.sweep_name()},
+          {"folder", std::filesystem::weakly_canonical(part.results.folder()).filename().string()},
+          {"runs", runs_json(part.results)},
+          {"figures", figures_json(part.figures, part.pictures)},
+          {"left_out", part.drawn.left_out},
+          {"of_several", part.drawn.of_several},
+          {"heads", heads.json}};
+}
+
 }  // namespace
 
-std::string report_page(const AnalysisResults& results, const std::vector<NamedFigure>& figures,
-                        const Drawn& drawn, const std::string& pictures) {
-  ReportHeadData heads = collect_report_head_data(results);
-  const Json data = {{"title", report_title(results)},
-                     {"version", version_string()},
-                     {"runs", runs_json(results)},
-                     {"figures", figures_json(figures, pictures)},
-                     {"left_out", drawn.left_out},
-                     {"of_several", drawn.of_several},
-                     {"heads", std::move(heads.json)},
-                     {"shades",
-                      {{"query", {style::kQueryEarly, style::kQueryLate}},
-                       {"key", {style::kKeyEarly, style::kKeyLate}},
-                       {"accent", style::kKey}}}};
-  const std::string script = std::string(embedded::data_js) + embedded::heads_js +
-                             embedded::head_view_js + embedded::page_js;
+std::string report_page(const ReportPart& part, const ReportPart* other) {
+  const ReportHeadData heads = collect_report_head_data(part.results);
+  const ReportHeadData others = other ? collect_report_head_data(other->results) : ReportHeadData();
+  Json data = part_json(part, heads);
+  data["other"] = other ? part_json(*other, others) : Json();
+  data["version"] = version_string();
+  data["shades"] = {{"query", {style::kQueryEarly, style::kQueryLate}},
+                    {"key", {style::kKeyEarly, style::kKeyLate}},
+                    {"accent", style::kKey}};
   return fill_placeholders(embedded::page_html, {{"style", embedded::page_css},
                                                  {"data", escape_for_script(data)},
                                                  {"points", heads.points},
-                                                 {"script", script}});
+                                                 {"other_points", others.points},
+                                                 {"script", embedded::page_script}});
 }
 
 }  // namespace qkscope

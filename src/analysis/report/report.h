@@ -16,16 +16,11 @@ struct NamedFigure {
   Figure figure;
 };
 
-// Returns the HTML of the report. `pictures` is a folder with NAME.svg and NAME.png of every
-// figure.
-std::string report_page(const AnalysisResults& results, const std::vector<NamedFigure>& figures,
-                        const Drawn& drawn, const std::string& pictures);
-
 // Data of all heads that the JavaScript of the page reads.
 struct ReportHeadData {
   // Columns are little-endian arrays in base64 with one entry per head:
-  // {"count", "run", "layer", "head", "ropes", "rope", "attentions", "attention", "classes",
-  //  "class", "class_axis" (null in older results), "measures": [{"name", "data"}],
+  // {"count", "run", "layer", "head", "classes", "measures": [{"name", "data"}],
+  //  text columns {"names", "codes"}: "rope", "attention", "class", "class_axis", "gaussian",
   //  "profile": {"start", "position", "ap", "ap_free", "error"},
   //  "scatter": {"start", "queries", "low", "high", "last_positions", "components", and "tokens"
   //  and "token" in results with token texts}}.
@@ -34,5 +29,20 @@ struct ReportHeadData {
 };
 
 ReportHeadData collect_report_head_data(const AnalysisResults& results);
+
+// Results of one analysis or sweep in the report.
+struct ReportPart {
+  AnalysisResults results;
+  Drawn drawn = {};
+  std::vector<NamedFigure> figures = {};
+  std::string pictures = "";  // folder with NAME.svg and NAME.png of every figure
+};
+
+// Returns the HTML of the report. `other` is compared with `part` and passed check_same_heads().
+std::string report_page(const ReportPart& part, const ReportPart* other = nullptr);
+
+// Throws a bad-input error unless both results have a single run, their models have equal numbers
+// of layers and query heads, and some head is in both.
+void check_same_heads(const AnalysisResults& first, const AnalysisResults& second);
 
 }  // namespace qkscope

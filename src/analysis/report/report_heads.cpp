@@ -1,19 +1,19 @@
 // Data of all heads for the report, packed into arrays.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <set>
 #include <span>
-#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "analysis/figures/style.h"
 #include "analysis/report/report.h"
+#include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/text.h"
 
@@ -34,23 +34,26 @@ const std::vector<const char*> kHeadTables = {"qk", "rotated", "head_metrics"};
 // Index of all heads that occur in a table, sorted by run, layer and head.
 class HeadIndex {
  public:
+  using Key = std::array<std::int64_t, 3>;  // run, layer, head
+
   explicit HeadIndex(const AnalysisResults& results) {
     for (const char* name : kHeadTables) {
       if (!results.has(name)) continue;
       const ResultFrame& frame = results.frame(name);
-      for (std::size_t row = 0; row < frame.rows(); ++row) heads_.insert({key(frame, row), 0});
+      for (std::size_t row = 0; row < frame.rows(); ++row) places_.insert({key(frame, row), 0});
     }
     std::size_t next = 0;
-    for (auto& [key, place] : heads_) place = next++;
+    for (auto& [key, place] : places_) place = next++;
   }
 
-  std::size_t size() const { return heads_.size(); }
+  std::size_t size() const { return places_.size(); }
+  const std::map<Key, std::size_t>& places() const { return places_; }
 
   // Calls body(row, index of its head) for every row of the table.
   template <typename Body>
   void for_each_head_row(const ResultFrame& frame, const Body& body) const {
     for (std::size_t row = 0; row < frame.rows(); ++row)
-      if (const auto found = heads_.find(key(frame, row)); found != heads_.end())
+      if (const auto found = places_.find(key(frame, row)); found != places_.end())
         body(row, found->second);
   }
 
@@ -62,31 +65,26 @@ class HeadIndex {
     return rows;
   }
 
-  // Shape (heads), packed: run index (part 0), layer (part 1) or head number within the layer (part
-  // 2).
-  template <std::size_t Part>
-  std::string packed_part() const {
+  // Shape (heads), packed: one element of each key.
+  std::string packed_part(std::size_t part) const {
     std::vector<std::uint16_t> numbers;
-    for (const auto& [key, place] : heads_)
-      numbers.push_back(static_cast<std::uint16_t>(std::get<Part>(key)));
+    for (const auto& [key, place] : places_)
+      numbers.push_back(static_cast<std::uint16_t>(key[part]));
     return pack_base64(numbers);
   }
 
  private:
-  using Key = std::tuple<std::size_t, std::int64_t, std::int64_t>;  // run, layer, head
   static Key key(const ResultFrame& frame, std::size_t row) {
-    return {frame.run_indices()[row], frame.integer_column("layer")[row], frame.head_column()[row]};
+    return {as_cell(frame.run_indices()[row]), frame.integer_column("layer")[row],
+            frame.head_column()[row]};
   }
 
-  std::map<Key, std::size_t> heads_;
+  std::map<Key, std::size_t> places_;
 };
 
-// Columns of a table that the page shows for every head, in the order of the page.
-struct HeadMeasures {
-  const char* table;
-  const char* columns;  // a question mark: older results do not have the column
-};
-constexpr HeadMeasures kHeadMeasures[] = {
+// Tables and their columns that the page shows for every head, in the order of the page. A question
+// mark: older results do not have the column.
+constexpr std::pair<const char*, const char*> kHeadMeasures[] = {
     {"qk",
      "r_q r_q_null? r_k r_k_null? explained_variance fisher positional_variance_q "
      "positional_variance_k"},
@@ -96,16 +94,10 @@ constexpr HeadMeasures kHeadMeasures[] = {
      "var_frac_b plane_var_fraction omega omega_r_squared"},
     {"head_metrics",
      "q_R2_pos q_beta_norm ap_profile_overall ap_overall ap_first20 ap_last20 ap_drop "
-     "ap_free_overall? ap_free_first20? ap_free_last20? ap_free_drop? gaussian?"},
+     "ap_free_overall? ap_free_first20? ap_free_last20? ap_free_drop?"},
     {"taxonomy", "r_q_axis? r_k_axis? pc_position? pc_position_variance?"},
     {"attention",
      "sink_0? previous_token_head? induction_head? stream? entropy? distance_mean? perplexity?"}};
-
-std::vector<double> yes_no_numbers(const std::vector<std::string>& texts) {
-  std::vector<double> numbers;
-  for (const auto& text : texts) numbers.push_back(text == "yes" ? 1.0 : text == "no" ? 0.0 : kNan);
-  return numbers;
-}
 
 Json measures_json(const AnalysisResults& results, const HeadIndex& heads) {
   Json list = Json::array();
@@ -116,8 +108,7 @@ Json measures_json(const AnalysisResults& results, const HeadIndex& heads) {
       const bool optional = column.ends_with('?');
       if (optional) column.pop_back();
       if (optional && !frame.has(column)) continue;
-      const auto numbers = column == "gaussian" ? yes_no_numbers(frame.text_column(column))
-                                                : frame.numeric_column(column);
+      const auto numbers = frame.numeric_column(column);
       std::vector<float> values(heads.size(), kNan);
       heads.for_each_head_row(frame, [&](std::size_t row, std::size_t place) {
         if (frame.is_first_component(row)) values[place] = static_cast<float>(numbers[row]);
@@ -128,51 +119,46 @@ Json measures_json(const AnalysisResults& results, const HeadIndex& heads) {
   return list;
 }
 
-// Encodes a text column: for each head the index of its text in `names`, 255 for any other text.
-std::string text_codes(const AnalysisResults& results, const HeadIndex& heads,
-                       const std::vector<const char*>& tables, const char* column,
-                       const std::vector<std::string>& names) {
-  std::vector<std::uint8_t> codes(heads.size(), 255);
+// Encodes a text column of the heads: {"names": the different texts, "codes": the index into names
+// of each head, 255 without a text}.
+Json text_column(const AnalysisResults& results, const HeadIndex& heads,
+                 const std::vector<const char*>& tables, const char* column) {
+  constexpr std::uint8_t kNone = 255;
+  std::vector<std::string> names;
+  std::vector<std::uint8_t> codes(heads.size(), kNone);
   for (const char* table : tables) {
-    if (!results.has(table)) continue;
-    const ResultFrame& frame = results.frame(table);
-    if (!frame.has(column)) continue;
-    const auto& texts = frame.text_column(column);
-    heads.for_each_head_row(frame, [&](std::size_t row, std::size_t place) {
-      const auto found = std::ranges::find(names, texts[row]);
-      if (found != names.end()) codes[place] = static_cast<std::uint8_t>(found - names.begin());
+    if (!results.has(table) || !results.frame(table).has(column)) continue;
+    const auto& texts = results.frame(table).text_column(column);
+    heads.for_each_head_row(results.frame(table), [&](std::size_t row, std::size_t place) {
+      const auto code = std::ranges::find(names, texts[row]) - names.begin();
+      if (texts[row].empty() || code == kNone) return;
+      if (code == std::ssize(names)) names.push_back(texts[row]);
+      codes[place] = static_cast<std::uint8_t>(code);
     });
   }
-  return pack_base64(codes);
+  return {{"names", names}, {"codes", pack_base64(codes)}};
 }
 
 Json profiles_json(const AnalysisResults& results, const HeadIndex& heads) {
   if (!results.has("head_profile")) return nullptr;
   const ResultFrame& frame = results.frame("head_profile");
   std::vector<std::uint32_t> start = {0};
-  std::vector<float> positions;
-  std::vector<float> values;
-  std::vector<float> free_values;
-  std::vector<float> errors;
-  const auto at = [&](const std::string& column, std::size_t row) {
-    return frame.has(column) ? static_cast<float>(frame.real_column(column)[row])
-                             : std::numeric_limits<float>::quiet_NaN();
-  };
-  const std::string error = profile_error_column(frame);
+  std::vector<std::size_t> order;  // rows of the first head, then of the next
   for (const auto& rows : heads.rows_by_head(frame)) {
-    for (const auto row : rows) {
-      positions.push_back(static_cast<float>(frame.real_column("position")[row]));
-      values.push_back(static_cast<float>(frame.real_column("ap")[row]));
-      free_values.push_back(at("ap_free", row));
-      errors.push_back(at(error, row));
-    }
-    start.push_back(static_cast<std::uint32_t>(values.size()));
+    order.insert(order.end(), rows.begin(), rows.end());
+    start.push_back(static_cast<std::uint32_t>(order.size()));
   }
+  const auto packed = [&](const std::string& column) {
+    std::vector<float> values(order.size(), kNan);
+    for (std::size_t i = 0; i < order.size() && frame.has(column); ++i)
+      values[i] = static_cast<float>(frame.real_column(column)[order[i]]);
+    return pack_base64(values);
+  };
   return {{"start", pack_base64(start)},
-          {"position", pack_base64(positions)},
-          {"ap", pack_base64(values)},
-          {"ap_free", frame.has("ap_free") ? Json(pack_base64(free_values)) : Json()},
-          {"error", pack_base64(errors)}};
+          {"position", packed("position")},
+          {"ap", packed("ap")},
+          {"ap_free", frame.has("ap_free") ? Json(packed("ap_free")) : Json()},
+          {"error", packed(profile_error_column(frame))}};
 }
 
 // Points of all heads, 9 bytes each: the position (3 bytes, little-endian) and the coordinates on
@@ -268,47 +254,69 @@ void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportH
   report.points = pack_base64(points.bytes);
 }
 
-// The different attention kinds of all heads, sorted; empty for older results.
-std::vector<std::string> attention_kinds(const AnalysisResults& results) {
-  std::set<std::string> kinds;
-  for (const char* table : kHeadTables)
-    if (results.has(table) && results.frame(table).has("attention"))
-      for (const auto& kind : results.frame(table).text_column("attention")) kinds.insert(kind);
-  kinds.erase("");
-  return {kinds.begin(), kinds.end()};
+// Number of layers (part 1 of a key) or of query heads per layer (part 2) of the model: as the
+// capture recorded it, else one more than the highest number of a head; 0 if the analysis left out
+// some.
+std::int64_t model_size(const AnalysisResults& results, const HeadIndex& heads, std::size_t part) {
+  const Json& facts = results.runs().front().facts;
+  const auto recorded = facts.value(
+      Json::json_pointer(fmt::format("/summary/capture_state/model_metadata/head_sampling_num_{}",
+                                     part == 1 ? "layers" : "query_heads")),
+      Json());
+  if (recorded.is_number_integer()) return recorded;
+  const char* selected = part == 1 ? "/summary/options/layers" : "/summary/options/heads";
+  if (!facts.value(Json::json_pointer(selected), Json()).empty()) return 0;
+  std::int64_t size = 0;
+  for (const auto& [key, place] : heads.places()) size = std::max(size, key[part] + 1);
+  return size;
 }
 
 }  // namespace
 
 ReportHeadData collect_report_head_data(const AnalysisResults& results) {
   const HeadIndex heads(results);
-  const std::vector<std::string> ropes = {"rope", "nope", "unknown"};
-  std::vector<std::string> classes;
-  Json class_styles = Json::array();
-  for (const auto& c : style::kClasses) {
-    classes.emplace_back(c.name);
-    class_styles.push_back({{"title", c.title}, {"colour", c.colour}});
-  }
-  const auto attentions = attention_kinds(results);
-  const bool both_classes = results.has("taxonomy") && results.frame("taxonomy").has("class_axis");
+  Json classes = Json::array();
+  for (const auto& c : style::kClasses)
+    classes.push_back({{"name", c.name}, {"title", c.title}, {"colour", c.colour}});
   ReportHeadData report;
   report.json = {{"count", heads.size()},
-                 {"run", heads.packed_part<0>()},
-                 {"layer", heads.packed_part<1>()},
-                 {"head", heads.packed_part<2>()},
-                 {"ropes", ropes},
-                 {"rope", text_codes(results, heads, kHeadTables, "rope", ropes)},
-                 {"attentions", attentions},
-                 {"attention", text_codes(results, heads, kHeadTables, "attention", attentions)},
-                 {"classes", class_styles},
-                 {"class", text_codes(results, heads, {"taxonomy"}, "class", classes)},
-                 {"class_axis", both_classes ? Json(text_codes(results, heads, {"taxonomy"},
-                                                               "class_axis", classes))
-                                             : Json()},
+                 {"run", heads.packed_part(0)},
+                 {"layer", heads.packed_part(1)},
+                 {"head", heads.packed_part(2)},
+                 {"rope", text_column(results, heads, kHeadTables, "rope")},
+                 {"attention", text_column(results, heads, kHeadTables, "attention")},
+                 {"classes", classes},
+                 {"class", text_column(results, heads, {"taxonomy"}, "class")},
+                 {"class_axis", text_column(results, heads, {"taxonomy"}, "class_axis")},
+                 {"gaussian", text_column(results, heads, {"head_metrics"}, "gaussian")},
                  {"measures", measures_json(results, heads)},
                  {"profile", profiles_json(results, heads)}};
   add_scatter(results, heads, report);
   return report;
+}
+
+void check_same_heads(const AnalysisResults& first, const AnalysisResults& second) {
+  for (const auto* one : {&first, &second})
+    if (!one->has_single_run())
+      bad_input(
+          "--compare: {} has {} runs; expected one run on both sides, such as a folder under "
+          "runs/ of a sweep",
+          one->folder(), one->runs().size());
+  const HeadIndex heads(first);
+  const HeadIndex others(second);
+  for (const std::size_t part : {1, 2}) {
+    const auto size = model_size(first, heads, part);
+    const auto other = model_size(second, others, part);
+    if (size != other && size != 0 && other != 0)
+      bad_input(
+          "--compare: the model of {} has {} {}, that of {} has {}; expected two models with "
+          "the same layers and heads",
+          first.folder(), size, part == 1 ? "layers" : "heads", second.folder(), other);
+  }
+  const auto matches = [&](const auto& head) { return others.places().contains(head.first); };
+  if (std::ranges::none_of(heads.places(), matches))
+    bad_input("--compare: no head is in both {} and {}; analyse the same layers and heads of both",
+              first.folder(), second.folder());
 }
 
 }  // namespace qkscope

@@ -24,12 +24,13 @@ class Figures : public ::testing::Test {
  protected:
   Figures() { write_capture(4); }
 
-  void write_capture(int nope_every) const {
+  void write_capture(int nope_every, const std::string& name = "capture",
+                     int query_heads = 2) const {
     PlantedCaptureOptions options;
-    options.data_root = folder_.file("capture");
+    options.data_root = folder_.file(name);
     options.nope_every = nope_every;
     options.layers = 4;
-    options.query_heads = 2;
+    options.query_heads = query_heads;
     options.key_heads = 1;
     options.active_planes = 1;
     options.head.dim = 8;
@@ -114,6 +115,73 @@ TEST_F(Figures, ASingleRunGetsHeadMapsInsteadOfTrajectories) {
   EXPECT_THAT(done.err, HasSubstr("compare runs, and this is one: position_signal, "));
   EXPECT_THAT(done.err, Not(HasSubstr("position_signal left out")));
   EXPECT_THAT(csv("head_map_rq"), HasSubstr("layer,head,r_q,nope"));
+}
+
+TEST_F(Figures, TheReportAloneIsOneFile) {
+  analyze("--only pca");
+  const auto path = folder_.file("reports/one.html");
+  const auto done = run_program("qkscope report " + results() + " --out " + path);
+  EXPECT_EQ(done.status, 0) << done.err;
+  EXPECT_THAT(names_in(folder_.file("reports")), ::testing::ElementsAre("one.html"));
+  EXPECT_THAT(std::string(MappedFile(path).text()), HasSubstr("\"other\":null"));
+}
+
+class Comparison : public Figures {
+ protected:
+  Comparison() { analyze("--only pca --layers 0,1"); }
+
+  Outcome compare(const std::string& with) const {
+    return run_program("qkscope report " + results() + " --compare " + folder_.file(with) +
+                       " --out " + page());
+  }
+  void analyze_into(const std::string& name, const std::string& more,
+                    const std::string& capture = "capture") const {
+    const auto done = run_program("qkscope analyze " + folder_.file(capture) + " --out " +
+                                  folder_.file(name) + " --only pca --quiet " + more);
+    ASSERT_EQ(done.status, 0) << done.err;
+  }
+  std::string page() const { return folder_.file("both.html"); }
+};
+
+TEST_F(Comparison, HasTheHeadsOfBothResults) {
+  analyze_into("other", "--layers 1,2");
+  const auto done = compare("other");
+  EXPECT_EQ(done.status, 0) << done.err;
+  EXPECT_THAT(std::string(MappedFile(page()).text()), HasSubstr(R"("other":{"figures":)"));
+}
+
+TEST_F(Comparison, RefusesModelsWithDifferentLayersOrHeads) {
+  write_capture(4, "larger", 4);
+  analyze_into("other", "", "larger");
+  const auto done = compare("other");
+  EXPECT_EQ(done.status, 2);
+  EXPECT_THAT(done.err, AllOf(HasSubstr("results has 2 heads, that of "),
+                              HasSubstr("other has 4; expected two models with the same layers")));
+  EXPECT_FALSE(path_exists(page()));
+}
+
+TEST_F(Comparison, LabelsCannotEndTheScriptThatHoldsTheData) {
+  analyze_into("other", "--layers 1 --label '</script><script>alert(1)'");
+  const auto done = compare("other");
+  EXPECT_EQ(done.status, 0) << done.err;
+  const std::string html(MappedFile(page()).text());
+  EXPECT_THAT(html, Not(HasSubstr("<script>alert")));
+  EXPECT_THAT(html, HasSubstr("\\u003c/script>\\u003cscript>alert(1)"));
+}
+
+TEST_F(Comparison, RefusesResultsWithoutACommonHead) {
+  analyze_into("other", "--layers 2,3");
+  const auto done = compare("other");
+  EXPECT_EQ(done.status, 2);
+  EXPECT_THAT(done.err, HasSubstr("no head is in both"));
+  EXPECT_FALSE(path_exists(page()));
+}
+
+TEST_F(Comparison, RefusesAFolderWithoutResults) {
+  const auto done = compare("capture");
+  EXPECT_EQ(done.status, 2);
+  EXPECT_THAT(done.err, HasSubstr("no result tables"));
+  EXPECT_FALSE(path_exists(page()));
 }
 
 TEST_F(Figures, WithoutNopeLayersNoFigureMentionsThem) {

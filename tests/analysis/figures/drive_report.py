@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from browser import Browser
+from report_page import ReportPage
 
 QKSCOPE = sys.argv[1]
 SCREENSHOTS = Path(sys.argv[2]) if len(sys.argv) > 2 else None
@@ -39,34 +39,6 @@ def rename_last_run(results):
         table = pq.read_table(path)
         labels = [HOSTILE if label == old else label for label in table["model"].to_pylist()]
         pq.write_table(table.set_column(0, "model", pa.array(labels)), path)
-
-
-class Page(Browser):
-    def rows(self):
-        """Returns the cells of the visible rows."""
-        return self.run("""[...document.querySelectorAll(".head-row")].map(
-            (row) => [...row.children].map((cell) => cell.textContent))""")
-
-    def column(self, title):
-        titles = self.run("""[...document.querySelectorAll("#head-header button")].map(
-            (button) => button.textContent.replace(/ [▲▼]$/, ""))""")
-        return titles.index(title)
-
-    def count(self):
-        return self.run("document.getElementById('head-count').textContent")
-
-    def ink(self, canvas):
-        """Returns the number of different colours on a canvas of the head view."""
-        return self.run(f"""(() => {{
-          const canvas = document.querySelectorAll("#head-view canvas")[{canvas}];
-          const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-          return new Set(new Uint32Array(data.buffer)).size;
-        }})()""")
-
-    def shot(self, name):
-        if SCREENSHOTS:
-            SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-            self.screenshot(SCREENSHOTS / f"{name}.png")
 
 
 def check_contents(page, heads):
@@ -94,7 +66,7 @@ def check_contents(page, heads):
 def check_sorting(page, table):
     at = page.column("plasticity")
     for click, down in ((1, True), (2, False)):
-        page.click(f"#head-header button:nth-child({at + 1})")
+        page.sort_by("plasticity")
         page.settle()
         found = [float(row[at]) for row in page.rows()]
         values = np.sort(table.ap_profile_overall.to_numpy())[::-1 if down else 1]
@@ -103,36 +75,59 @@ def check_sorting(page, table):
 
 
 def check_filters(page, table):
-    page.choose("#filter-rope", 1)
-    expect("NoPE", page.count(), f"{(table.rope == 'nope').sum()} of {len(table)} heads")
-    page.choose("#filter-run", 0)
+    def expect_count(what, rows):
+        expect(what, page.count(), f"{len(rows)} of {len(table)} heads")
+
+    page.choose_text("position", "NoPE")
+    expect_count("NoPE", table[table.rope == "nope"])
     label = table.model.iloc[0]
-    both = table[(table.rope == "nope") & (table.model == label)]
-    expect("NoPE of one run", page.count(), f"{len(both)} of {len(table)} heads")
+    page.choose_text("run", label)
+    expect_count("NoPE of one run", table[(table.rope == "nope") & (table.model == label)])
     expect("its rows", {row[page.column("run")] for row in page.rows()}, {label})
-    page.click("#filters button[type=reset]")
-    page.settle()
-    expect("cleared", page.count(), f"{len(table)} of {len(table)} heads")
-    page.choose("#filter-layer-low", 1)
-    page.choose("#filter-layer-high", 2)
-    expect("layers", page.count(), f"{table.layer.between(1, 2).sum()} of {len(table)} heads")
-    page.click("#filters button[type=reset]")
+    page.clear_filters()
+    expect_count("cleared", table)
+    expect("no field keeps a value", page.run("document.querySelectorAll('.filter input:not(:placeholder-shown)').length"), 0)
+    page.bound("layer", 1, 2)
+    expect_count("layers", table[table.layer.between(1, 2)])
+    page.clear_filters()
     middle = round(float(table.ap_profile_overall.median()), 3) + 0.0005
-    page.choose("#filter-ap-low", middle)
-    expect("plasticity", page.count(), f"{(table.ap_profile_overall >= middle).sum()} of {len(table)} heads")
-    page.click("#filters button[type=reset]")
+    page.bound("ap_profile_overall", low=middle)
+    expect_count("plasticity", table[table.ap_profile_overall >= middle])
+    page.bound("r_q", high=0.5)
+    expect_count("plasticity and r_q", table[(table.ap_profile_overall >= middle) & (table.r_q <= 0.5)])
+    page.bound("ap_profile_overall", 2, 3)
+    expect("no head left", page.run("document.getElementById('head-body').textContent"), "No head passes the filters.")
+    page.clear_filters()
+    titles = {"position_dominated": "position-dominated", "content_focused": "content-focused", "mixed": "mixed"}
+    for name, title in titles.items():
+        if (table["class"] == name).any():
+            page.choose_text("class", title)
+            expect_count(name, table[table["class"] == name])
+    page.clear_filters()
+
+
+def check_columns(page):
+    """Every column has a filter and a sentence that explains it, also when all measures are shown."""
+    page.click("#all-columns")
     page.settle()
-    for code, name in enumerate(["position_dominated", "q_positional", "k_positional", "content_focused", "mixed"]):
-        page.choose("#filter-class", code)
-        expect(name, page.count(), f"{(table['class'] == name).sum()} of {len(table)} heads")
-    page.click("#filters button[type=reset]")
+    columns = page.run("""[...document.querySelectorAll("#head-header > div")].map((cell) => [
+        cell.querySelector("button").textContent, cell.querySelectorAll(".filter input, .filter select").length])""")
+    expect("columns without a filter", [title for title, fields in columns if fields == 0], [])
+    meanings = page.run("headTable.columns().map((column) => [column.name, column.meaning])")
+    expect("columns", len(meanings) > 40, True)
+    vague = [name for name, meaning in meanings if not meaning.endswith(".") or "Column " in meaning or len(meaning) < 20]
+    expect("columns without an explanation", vague, [])
+    expect("glossary", page.run("document.querySelectorAll('#glossary dd').length"), len(meanings))
+    page.hover("#head-header > div:nth-child(2) button", 0.5, 0.5)
+    expect("tooltip of a column", page.told(), meanings[1][1])
+    page.click("#all-columns")
     page.settle()
 
 
 def check_head_view(page, table):
-    page.click("#head-header button:nth-child(1)")
+    page.sort_by("run")
     page.settle()
-    page.click(".head-row:nth-child(3)")
+    page.click(".head-row:nth-child(3) span")
     page.settle()
     chosen = page.run("document.querySelector('.head-row.chosen').dataset.head")
     head = table.iloc[int(chosen)]
@@ -144,7 +139,7 @@ def check_head_view(page, table):
             failures.append(f"canvas {i} of the head's view is empty")
     numbers = dict(page.run("""[...document.querySelectorAll("#head-view .numbers div")].map(
         (row) => [...row.children].map((cell) => cell.textContent))"""))
-    expect("its r_q", float(numbers["r_q"]), float(f"{head.r_q:.4f}"))
+    expect("its r_q", abs(float(numbers["r_q"]) - head.r_q) < 1e-4, True)  # four decimals are shown
     page.shot("head")
     page.press("ArrowDown")
     page.settle()
@@ -155,20 +150,19 @@ def check_head_view(page, table):
 
 def check_hints(page):
     """Tooltips show the values of cells and the positions of points."""
-    told = "document.querySelector('.hint').hidden ? '' : document.querySelector('.hint').textContent"
     cell = page.run("report.figures.find((figure) => figure.name === 'bucket_heatmap').hover[0]")
     page.hover("#figure-bucket_heatmap img", 0.5 * (cell[0] + cell[2]), 0.5 * (cell[1] + cell[3]))
-    expect("hint of a cell", page.run(told), cell[4])
+    expect("hint of a cell", page.told(), cell[4])
     if "pairs" not in cell[4]:
         failures.append(f"the hint does not say how many pairs: {cell[4]}")
     page.hover("#figure-bucket_heatmap img", 0.999, 0.999)
-    expect("no hint beside the cells", page.run(told), "")
+    expect("no hint beside the cells", page.told(), "")
     canvas = "#head-view .plots canvas"
     found = ""
     for x in np.linspace(0.2, 0.9, 15):
         for y in np.linspace(0.1, 0.8, 12):
             page.hover(canvas, x, y)
-            found = found or page.run(told)
+            found = found or page.told()
     if " at position " not in found:
         failures.append(f"no point of the head says its position: {found!r}")
 
@@ -230,10 +224,9 @@ def check_new_columns(page, results, out):
     expect("rows by attention kind", page.run(
         "[...document.querySelectorAll('#run-table tr.part td.name')].map((cell) => cell.textContent)"),
         ["full attention", "sliding:64 attention"])
-    page.choose("#filter-attention", 0)
-    page.settle()
-    expect("heads with full attention", page.run("document.getElementById('head-count').textContent"),
-           f"{sum(layer % 2 for layer in layers)} of {len(layers)} heads")
+    page.choose_text("attention", "full")
+    expect("heads with full attention", page.count(), f"{sum(layer % 2 for layer in layers)} of {len(layers)} heads")
+    expect("column of attention", {row[page.column("attention")] for row in page.rows()}, {"full"})
     profile = page.run("profileOf(0)[0]")
     expect("model-free plasticity", round(profile["y"] - profile["free"], 5), 0.01)
     page.shot("attention kinds")
@@ -277,11 +270,12 @@ def main():
         table = metrics[["order", "model", "layer", "head", "rope", "ap_profile_overall"]].merge(
             read("taxonomy")[["model", "layer", "head", "r_q", "class"]], on=["model", "layer", "head"])
         table = table.sort_values(["order", "layer", "head"], ignore_index=True)
-        with Page() as page:
+        with ReportPage(SCREENSHOTS) as page:
             page.open(out / "report.html")
             check_contents(page, len(table))
             check_sorting(page, table)
             check_filters(page, table)
+            check_columns(page)
             check_head_view(page, table)
             check_points(page, results)
             check_hints(page)

@@ -189,8 +189,8 @@ TEST_F(MadeTables, TheReportHasBothClassesAndAttentionKinds) {
   write("head_metrics", metrics);
   draw("");
   const auto page = drawn("report.html");
-  EXPECT_THAT(page, HasSubstr(R"("attentions":["full","sliding:512"])"));
-  EXPECT_THAT(page, Not(HasSubstr(R"("class_axis":null)")));
+  EXPECT_THAT(page, HasSubstr(R"("names":["sliding:512","full"]})"));
+  EXPECT_THAT(page, HasSubstr(R"("names":["position_dominated"]})"));
   EXPECT_THAT(page, HasSubstr(R"({"data":)"));
   EXPECT_THAT(page, HasSubstr(R"("name":"ap_free_overall")"));
 }

@@ -1,9 +1,8 @@
 "use strict";
 
 // Data of the page: JSON with base64-encoded arrays, and the points of all heads in a separate
-// base64 text that is decoded one head at a time.
+// base64 text that is decoded one head at a time. A comparison has a second set of heads, "B".
 const report = JSON.parse(document.getElementById("report-data").textContent);
-const points = document.getElementById("report-points").textContent;
 
 function bytesOf(text) {
   const raw = atob(text);
@@ -26,10 +25,22 @@ function sliceOf(text, first, last) {
 const kComponents = (report.heads.scatter ? report.heads.scatter.components : [0, 1]).map((i) => `pc${i}`);
 const kAxes = [...kComponents, "a", "b", "c0", "c1"];
 
-const heads = (() => {
-  const packed = report.heads;
+// Decodes a text column as indices into `names`, 255 for any other text.
+function readTexts(packed, names) {
+  const places = packed.names.map((name) => names.indexOf(name));
+  return unpack(packed.codes, Uint8Array).map((code) => places[code] ?? 255);
+}
+
+const kRopes = { rope: "RoPE", nope: "NoPE", unknown: "unknown" };
+const kNoClass = { title: "", colour: "transparent" };
+
+function readHeads(packed, points) {
+  const classes = report.heads.classes.map((kind) => kind.name);
+  const attentions = [...packed.attention.names].sort();
   const measures = new Map();
   for (const measure of packed.measures) measures.set(measure.name, unpack(measure.data, Float32Array));
+  if (packed.gaussian.names.length > 0)  // 0: no, 1: yes
+    measures.set("gaussian", Float32Array.from(readTexts(packed.gaussian, ["no", "yes"]), (code) => (code === 255 ? NaN : code)));
   const profile = packed.profile && {
     start: unpack(packed.profile.start, Uint32Array),
     position: unpack(packed.profile.position, Float32Array),
@@ -51,26 +62,38 @@ const heads = (() => {
     run: unpack(packed.run, Uint16Array),
     layer: unpack(packed.layer, Uint16Array),
     head: unpack(packed.head, Uint16Array),
-    rope: unpack(packed.rope, Uint8Array),
-    attention: unpack(packed.attention, Uint8Array),
-    kind: unpack(packed.class, Uint8Array),
-    axisKind: packed.class_axis && unpack(packed.class_axis, Uint8Array),
-    measures, profile, scatter,
+    rope: readTexts(packed.rope, Object.keys(kRopes)),
+    attention: readTexts(packed.attention, attentions),
+    attentions,
+    kind: readTexts(packed.class, classes),
+    axisKind: packed.class_axis.names.length > 0 ? readTexts(packed.class_axis, classes) : null,
+    measures, profile, scatter, points,
   };
+}
+
+const heads = readHeads(report.heads, document.getElementById("report-points").textContent);
+const others = report.other && readHeads(report.other.heads, document.getElementById("report-other-points").textContent);
+
+// Returns the index in `others` of the head with the same layer and number; -1 without a match.
+const matchOf = (() => {
+  const places = new Map();
+  for (let head = 0; others && head < others.count; ++head) places.set(`${others.layer[head]}.${others.head[head]}`, head);
+  const matches = Array.from(heads.layer, (layer, head) => places.get(`${layer}.${heads.head[head]}`) ?? -1);
+  return (head) => matches[head];
 })();
 
 // Returns the points of one head as [{key, position, shade, token, pc0, pc1, a, b, c0, c1}], or null
 // if none were stored. The shade is the position over the last position of the run.
-function pointsOf(head) {
-  const scatter = heads.scatter;
-  if (!scatter || scatter.start[head] === scatter.start[head + 1]) return null;
+function pointsOf(head, set = heads) {
+  const scatter = set.scatter;
+  if (head < 0 || !scatter || scatter.start[head] === scatter.start[head + 1]) return null;
   const width = 3 + kAxes.length;
-  const bytes = sliceOf(points, width * scatter.start[head], width * scatter.start[head + 1]);
+  const bytes = sliceOf(set.points, width * scatter.start[head], width * scatter.start[head + 1]);
   const list = [];
   for (let i = 0; i < bytes.length / width; ++i) {
     const at = width * i;
     const position = bytes[at] + 256 * bytes[at + 1] + 65536 * bytes[at + 2];
-    const point = { key: i >= scatter.queries[head], position, shade: position / scatter.lastPositions[heads.run[head]] };
+    const point = { key: i >= scatter.queries[head], position, shade: position / scatter.lastPositions[set.run[head]] };
     if (scatter.tokens) point.token = scatter.tokens[scatter.token[scatter.start[head] + i]];
     kAxes.forEach((axis, j) => {
       const code = bytes[at + 3 + j];
@@ -84,37 +107,28 @@ function pointsOf(head) {
 }
 
 // Returns the plasticity profile of one head as [{x, y, free, error}], or null if it has none.
-function profileOf(head) {
-  const profile = heads.profile;
-  if (!profile) return null;
+function profileOf(head, set = heads) {
+  const profile = set.profile;
+  if (head < 0 || !profile) return null;
   const list = [];
   for (let i = profile.start[head]; i < profile.start[head + 1]; ++i)
     if (!Number.isNaN(profile.ap[i])) list.push({ x: profile.position[i], y: profile.ap[i], free: profile.free ? profile.free[i] : NaN, error: profile.error[i] });
   return list.length > 0 ? list : null;
 }
 
-const kRopes = { rope: "RoPE", nope: "NoPE", unknown: "unknown" };
+const classOf = (head, set = heads) => report.heads.classes[set.kind[head]] || kNoClass;
+const axisClassOf = (head, set = heads) => (set.axisKind && report.heads.classes[set.axisKind[head]]) || kNoClass;
+const attentionOf = (head, set = heads) => set.attentions[set.attention[head]] || "";
+const ropeOf = (head) => Object.values(kRopes)[heads.rope[head]] || "";
+const measureOf = (name, head, set = heads) => (set.measures.has(name) && head >= 0 ? set.measures.get(name)[head] : NaN);
 
-const kNoClass = { title: "", colour: "transparent" };
-const classOf = (head) => report.heads.classes[heads.kind[head]] || kNoClass;
-const axisClassOf = (head) => (heads.axisKind && report.heads.classes[heads.axisKind[head]]) || kNoClass;
-const attentionOf = (head) => report.heads.attentions[heads.attention[head]] || "";
-const ropeOf = (head) => kRopes[report.heads.ropes[heads.rope[head]]] || "";
-const measureOf = (name, head) => (heads.measures.has(name) ? heads.measures.get(name)[head] : NaN);
-
-// Short titles of measures for table headers.
-const kTitles = {
-  explained_variance: "PC0 var.", ap_profile_overall: "plasticity", ap_first20: "first 20 %", ap_last20: "last 20 %", ap_drop: "drop",
-  ap_free_overall: "free plast.", ap_free_drop: "free drop",
-  bias_strength: "bias", separation_strength: "separation", plane_var_fraction: "plane var.", q_R2_pos: "R² on pos.",
-};
-const titleOf = (name) => kTitles[name] || name;
 const labelOf = (run) => run.title || run.label;
 
 function shown(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "";
   if (Number.isInteger(value)) return String(value);
   if (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5) return value.toExponential(2);
+  if (Math.abs(value) < 1e-2) return value.toPrecision(3);
   return Math.abs(value) < 10 ? value.toFixed(4) : value.toPrecision(5);
 }
 
@@ -125,19 +139,3 @@ function element(tag, text, className) {
   if (className) made.className = className;
   return made;
 }
-
-// The tooltip beside the mouse, shared by the whole page.
-const hint = (() => {
-  const box = element("div", undefined, "hint");
-  box.hidden = true;
-  document.body.append(box);
-  function show(event, text) {
-    box.textContent = text;
-    box.hidden = false;
-    const left = Math.min(event.clientX + 14, window.innerWidth - box.offsetWidth - 6);
-    const below = event.clientY + 18 + box.offsetHeight < window.innerHeight;
-    box.style.left = `${Math.max(4, left)}px`;
-    box.style.top = `${below ? event.clientY + 18 : event.clientY - box.offsetHeight - 10}px`;
-  }
-  return { show, hide: () => { box.hidden = true; } };
-})();

@@ -5,58 +5,43 @@ const headTable = (() => {
   const kRowHeight = 26;
   const kMargin = 10;  // rows rendered above and below the visible ones
 
-  const measure = (name) => ({ title: titleOf(name), hint: name, width: 68, value: (head) => measureOf(name, head) });
-  // `only: false` hides a column that has the same value for every head.
-  const columns = [
-    { title: "run", width: 106, text: true, value: (head) => heads.run[head], show: (head) => labelOf(report.runs[heads.run[head]]), only: new Set(heads.run).size > 1 },
-    { title: "layer", width: 50, value: (head) => heads.layer[head] },
-    { title: "head", width: 50, value: (head) => heads.head[head] },
-    { title: "position", width: 64, text: true, value: (head) => heads.rope[head], show: ropeOf, only: new Set(heads.rope).size > 1 },
-    { title: "attention", width: 86, text: true, value: (head) => heads.attention[head], show: attentionOf, only: new Set(heads.attention).size > 1 },
-    { title: "class", dot: classOf, width: 138, text: true, value: (head) => heads.kind[head], show: (head) => classOf(head).title },
-    { title: "class, axis", dot: axisClassOf, width: 138, text: true, value: (head) => heads.axisKind[head], show: (head) => axisClassOf(head).title, only: Boolean(heads.axisKind) },
-    ...["r_q", "r_k", "explained_variance", "ap_profile_overall", "ap_last20", "ap_drop", "ap_free_overall", "bias_strength",
-      "separation_strength", "plane_var_fraction", "sink_0", "previous_token_head", "induction_head", "entropy", "distance_mean"].map(measure),
-  ].filter((column) => column.only !== false && (!column.hint || heads.measures.has(column.hint)));
+  const at = (id) => document.getElementById(id);
+  const scroll = at("head-scroll"), header = at("head-header"), body = at("head-body");
 
-  const scroll = document.getElementById("head-scroll");
-  const header = document.getElementById("head-header");
-  const body = document.getElementById("head-body");
-  const count = document.getElementById("head-count");
-  const grid = columns.map((column) => `${column.width}px`).join(" ");
-
-  let order = [];  // heads that pass the filter, sorted
-  let sorted = { column: 0, down: false };
+  let columns = [];
+  let order = [];  // heads that pass the filters, sorted
+  let sorted = { name: "", down: false };
   let chosen = -1;
   let onChoose = () => {};
 
-  function passes(head, filter) {
-    const ap = measureOf("ap_profile_overall", head);
-    return (filter.run < 0 || heads.run[head] === filter.run) &&
-      !(heads.layer[head] < filter.layerLow) && !(heads.layer[head] > filter.layerHigh) &&
-      (filter.kind < 0 || heads.kind[head] === filter.kind) &&
-      (filter.axisKind < 0 || heads.axisKind[head] === filter.axisKind) &&
-      (filter.rope < 0 || heads.rope[head] === filter.rope) &&
-      (filter.attention < 0 || heads.attention[head] === filter.attention) &&
-      (Number.isNaN(filter.apLow) || ap >= filter.apLow) && (Number.isNaN(filter.apHigh) || ap <= filter.apHigh);
-  }
-
   // Heads without a value come last in both directions; ties are ordered by run, layer and head.
-  function compare(x, y) {
-    const value = columns[sorted.column].value;
-    const a = value(x), b = value(y);
-    if (Number.isNaN(a) || Number.isNaN(b)) return Number.isNaN(a) - Number.isNaN(b) || x - y;
-    return (sorted.down ? b - a : a - b) || x - y;
+  function sortOrder() {
+    const value = (columns.find((column) => column.name === sorted.name) || columns[0]).value;
+    order.sort((x, y) => {
+      const a = value(x), b = value(y);
+      if (Number.isNaN(a) || Number.isNaN(b)) return Number.isNaN(a) - Number.isNaN(b) || x - y;
+      return (sorted.down ? b - a : a - b) || x - y;
+    });
   }
 
-  function makeRow(place) {
-    const head = order[place];
+  // Keeps the columns that name a head in sight while the table scrolls sideways.
+  function place(cell, column) {
+    if (!column.fixed) return;
+    cell.classList.add("fixed");
+    cell.style.left = `${column.left}px`;
+  }
+
+  function makeRow(index) {
+    const head = order[index];
     const row = element("div", undefined, head === chosen ? "head-row chosen" : "head-row");
-    row.style.top = `${place * kRowHeight}px`;
-    row.style.gridTemplateColumns = grid;
+    row.setAttribute("role", "row");
+    row.setAttribute("aria-rowindex", index + 2);
+    row.style.top = `${index * kRowHeight}px`;
     row.dataset.head = head;
     for (const column of columns) {
-      const cell = element("span", undefined, column.text ? "text" : "");
+      const cell = element("span", undefined, column.text ? "text" : column.difference ? "difference" : "");
+      cell.setAttribute("role", "cell");
+      place(cell, column);
       if (column.dot && column.dot(head).title) {
         const dot = element("i", undefined, "dot");
         dot.style.background = column.dot(head).colour;
@@ -72,17 +57,17 @@ const headTable = (() => {
     const first = Math.max(0, Math.floor(scroll.scrollTop / kRowHeight) - kMargin);
     const last = Math.min(order.length, Math.ceil((scroll.scrollTop + scroll.clientHeight) / kRowHeight) + kMargin);
     const rows = [];
-    for (let place = first; place < last; ++place) rows.push(makeRow(place));
+    for (let index = first; index < last; ++index) rows.push(makeRow(index));
+    if (order.length === 0) rows.push(element("p", "No head passes the filters.", "note"));
     body.replaceChildren(...rows);
   }
 
-  function refresh(filter) {
-    order = [];
-    for (let head = 0; head < heads.count; ++head) if (passes(head, filter)) order.push(head);
-    order.sort(compare);
-    body.style.height = `${order.length * kRowHeight}px`;
-    body.style.minWidth = `${columns.reduce((sum, column) => sum + column.width, 0)}px`;
-    count.textContent = `${order.length.toLocaleString("en")} of ${heads.count.toLocaleString("en")} heads`;
+  function refresh() {
+    order = filters.passing(columns);
+    sortOrder();
+    body.style.height = `${Math.max(2, order.length) * kRowHeight}px`;
+    scroll.setAttribute("aria-rowcount", order.length + 1);
+    at("head-count").textContent = `${order.length.toLocaleString("en")} of ${heads.count.toLocaleString("en")} heads`;
     draw();
   }
 
@@ -92,60 +77,87 @@ const headTable = (() => {
     onChoose(head);
   }
 
-  function walk(step) {
-    if (order.length > 0) choosePlace(Math.min(order.length - 1, Math.max(0, order.indexOf(chosen) + step)));
-  }
-
-  // Selects a head. Returns false if the filter hides it.
-  function chooseHead(head) {
-    const place = order.indexOf(head);
-    if (place >= 0) choosePlace(place);
-    return place >= 0;
-  }
-
-  function choosePlace(place) {
-    const top = place * kRowHeight;
-    const visible = scroll.clientHeight - 2 * kRowHeight;
+  function chooseIndex(index) {
+    const top = index * kRowHeight;
+    const visible = scroll.clientHeight - header.offsetHeight - kRowHeight;
     if (top < scroll.scrollTop) scroll.scrollTop = top;
     if (top > scroll.scrollTop + visible) scroll.scrollTop = top - visible;
-    choose(order[place]);
+    choose(order[index]);
   }
 
-  function drawHeader(sortBy) {
-    header.style.gridTemplateColumns = grid;
-    header.replaceChildren(...columns.map((column, i) => {
-      const mark = sorted.column === i ? (sorted.down ? " ▼" : " ▲") : "";
-      const button = element("button", column.title + mark, column.text ? "text" : "");
+  // Selects a head. Returns false if the filters hide it.
+  function chooseHead(head) {
+    const index = order.indexOf(head);
+    if (index >= 0) chooseIndex(index);
+    return index >= 0;
+  }
+
+  function walk(event) {
+    if (event.target !== scroll || order.length === 0) return;
+    const page = Math.floor((scroll.clientHeight - header.offsetHeight) / kRowHeight);
+    const step = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -order.length, End: order.length }[event.key];
+    if (event.key === "Enter" && chosen >= 0) at("head-view").focus();
+    if (!step) return;
+    event.preventDefault();
+    chooseIndex(Math.min(order.length - 1, Math.max(0, order.indexOf(chosen) + step)));
+  }
+
+  function sortBy(column) {
+    const number = !column.text && !column.fixed;
+    sorted = { name: column.name, down: sorted.name === column.name ? !sorted.down : number };
+    scroll.scrollTop = 0;
+    markSorted();
+    refresh();
+  }
+
+  function markSorted() {
+    columns.forEach((column, i) => {
+      const title = header.children[i].firstChild;
+      const mine = sorted.name === column.name;
+      title.textContent = column.title + (mine ? (sorted.down ? " ▼" : " ▲") : "");
+      header.children[i].setAttribute("aria-sort", mine ? (sorted.down ? "descending" : "ascending") : "none");
+    });
+  }
+
+  // Shows these columns, and their filters.
+  function setColumns(list) {
+    columns = list;
+    let width = 0;
+    for (const column of columns) {
+      column.left = width;
+      width += column.width;
+    }
+    if (!columns.some((column) => column.name === sorted.name)) sorted = { name: columns[0].name, down: false };
+    scroll.style.setProperty("--grid", columns.map((column) => `${column.width}px`).join(" "));
+    scroll.style.setProperty("--width", `${width}px`);
+    header.replaceChildren(...columns.map((column) => {
+      const cell = element("div");
+      cell.setAttribute("role", "columnheader");
+      place(cell, column);
+      const button = element("button", column.title, column.text ? "text" : "");
       button.type = "button";
-      if (column.hint) button.title = column.hint;
-      button.setAttribute("aria-pressed", sorted.column === i);
-      button.addEventListener("click", () => sortBy(i));
-      return button;
+      explain(button, column.meaning);
+      button.addEventListener("click", () => sortBy(column));
+      cell.append(button, filters.cellOf(column));
+      return cell;
     }));
+    markSorted();
+    refresh();
   }
 
-  function start(currentFilter, chosenHandler) {
+  function start(chosenHandler) {
     onChoose = chosenHandler;
-    const sortBy = (column) => {
-      sorted = { column, down: sorted.column === column ? !sorted.down : !columns[column].text && column > 2 };
-      drawHeader(sortBy);
+    filters.onChange(() => {
       scroll.scrollTop = 0;
-      refresh(currentFilter());
-    };
-    drawHeader(sortBy);
+      refresh();
+    });
     scroll.addEventListener("scroll", draw);
     body.addEventListener("click", (event) => {
       const row = event.target.closest(".head-row");
       if (row) choose(Number(row.dataset.head));
     });
-    scroll.addEventListener("keydown", (event) => {
-      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-      if (!step) return;
-      event.preventDefault();
-      walk(step);
-    });
-    refresh(currentFilter());
+    scroll.addEventListener("keydown", walk);
   }
 
-  return { start, refresh, chooseHead, toTop: () => { scroll.scrollTop = 0; } };
+  return { start, setColumns, chooseHead, csv: () => csvOf(columns, order), columns: () => columns };
 })();

@@ -1,0 +1,28 @@
+"use strict";
+
+// CSV (RFC 4180) of the rows that the table of heads shows.
+
+// Spreadsheets run a cell that begins with one of these characters as a formula, also within quotes.
+const kFormulaStart = /^[\s\u0000]*[=+\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r\n]/;
+
+// Numbers have the nine digits that identify a float32; text is quoted, and an apostrophe in front
+// makes a formula plain text.
+function csvCell(value) {
+  if (typeof value === "number") return Number.isFinite(value) ? String(Number(value.toPrecision(9))) : "";
+  const text = kFormulaStart.test(value) ? `'${value}` : value;
+  return `"${text.replaceAll('"', '""')}"`;
+}
+
+function csvOf(columns, rows) {
+  const lines = [columns.map((column) => csvCell(column.name))];
+  for (const head of rows) lines.push(columns.map((column) => csvCell(column.show ? column.show(head) : column.value(head))));
+  return lines.map((cells) => `${cells.join(",")}\r\n`).join("");
+}
+
+function downloadCsv(name, text) {
+  const link = element("a");
+  link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+}
