@@ -44,11 +44,10 @@ class CircuitMethods(TextMethods, WeightMethods):
             raise InputError(f"all_composition_scores: found mode {mode!r}, expected 'Q', 'K' or 'V'")
         layers, heads = self.cfg.n_layers, self.cfg.n_heads
         scores = np.zeros((layers, heads, layers, heads), dtype=np.float32)
-        writes = [_writing_factors(block.attn) for block in self.blocks]
-        for later, block in enumerate(self.blocks):
-            inner, roots = _reading_factors(block.attn, mode)
-            for earlier in range(later):
-                scores[earlier, :, later] = _norms(writes[earlier], inner, roots)
+        writes = np.concatenate([_writing_factors(block.attn) for block in self.blocks])
+        for later in range(1, layers):
+            inner, roots = _reading_factors(self.blocks[later].attn, mode)
+            scores[:later, :, later] = _norms(writes[: later * heads], inner, roots).reshape(later, heads, heads)
         return weights_as_kind(scores, self.arrays)
 
     @_options.checked
@@ -179,7 +178,7 @@ def _scaled(root: np.ndarray, gram: np.ndarray, other: np.ndarray) -> np.ndarray
 
 
 def _norms(writes: np.ndarray, inner: np.ndarray, roots: np.ndarray) -> np.ndarray:
-    """Returns Frobenius norms of writes[i] F R[j]^T for all pairs of heads, [head, head]."""
+    """Returns Frobenius norms of writes[i] F R[j]^T for all pairs, [earlier head, head]."""
     heads, middle, width = writes.shape
     product = writes.reshape(heads * middle, width) @ np.moveaxis(inner, 1, 0).reshape(width, -1)
     by_inner = np.moveaxis(product.reshape(heads * middle, len(inner), -1), 1, 0)  # [inner head, row, d_head]

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import is_torch, on_host
+from ._arrays import on_host
 
 # Attributes that depend on the shape and type alone.
-_OF_SHAPE = ("shape", "ndim", "dtype", "device", "size", "dim", "is_cuda")
+_OF_SHAPE = ("shape", "ndim", "dtype", "size")
 
 _OPERATORS = (
     *(f"__{side}{name}__" for side in ("", "r") for name in
@@ -22,19 +22,19 @@ _OPERATORS = (
 
 
 class LazyLogits:
-    """Logits [..., pos, d_vocab] in place of an array. An index computes its positions, any other use all positions.
+    """Logits [..., pos, d_vocab] in place of a NumPy array. An index computes its positions, any other use all.
 
     The unembedding of a large vocabulary costs as much as several layers, and most metrics read the last position:
     logits[..., -1, token] computes that one.
     """
 
-    def __init__(self, shape: Sequence[int], reference: Any, compute: Callable[[list[int], Any], None]):
-        """reference: an array of the library and device. compute(positions, array) fills these positions."""
+    def __init__(self, shape: Sequence[int], compute: Callable[[list[int], np.ndarray], None]):
+        """compute(positions, array) fills these positions of the array."""
         self._compute = compute
         self._missing = set(range(shape[-2]))
-        self._array = reference.new_empty(tuple(shape)) if is_torch(reference) else np.empty(shape, reference.dtype)
+        self._array = np.empty(shape, np.float32)
 
-    def _filled(self, positions: Sequence[int] | None = None) -> Any:
+    def filled(self, positions: Sequence[int] | None = None) -> np.ndarray:
         """Returns the array after computing the positions; None: all."""
         wanted = self._missing if positions is None else self._missing.intersection(positions)
         if wanted:
@@ -43,44 +43,27 @@ class LazyLogits:
         return self._array
 
     def __getitem__(self, index: Any) -> Any:
-        return self._filled(_positions_read(index, self._array.shape))[index]
+        return self.filled(_positions_read(index, self._array.shape))[index]
 
     def __len__(self) -> int:
         return len(self._array)
 
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
-        return np.array(on_host(self._filled()), *args, **kwargs)
+        return np.array(self.filled(), *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name == "_array" or not hasattr(self._array, name):
             raise AttributeError(name)
-        return getattr(self._array if name in _OF_SHAPE else self._filled(), name)
-
-    @property
-    def __class__(self) -> Any:  # makes isinstance(logits, torch.Tensor) true where the array is a tensor
-        return type(self._array)
-
-    @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return function(*_computed(args), **_computed(kwargs or {}))
+        return getattr(self._array if name in _OF_SHAPE else self.filled(), name)
 
 
 def _add_operators() -> None:
     # Python looks operators up in the type, not through __getattr__.
     for name in _OPERATORS:
-        setattr(LazyLogits, name, lambda self, *args, name=name: getattr(self._filled(), name)(*_computed(args)))
+        setattr(LazyLogits, name, lambda self, *args, name=name: getattr(self.filled(), name)(*args))
 
 
 _add_operators()
-
-
-def _computed(values: Any) -> Any:
-    """Replaces lazy logits, also in nested tuples, lists and dictionaries, by computed arrays."""
-    if type(values) is LazyLogits:
-        return values._filled()
-    if type(values) in (tuple, list):
-        return type(values)(_computed(value) for value in values)
-    return {key: _computed(value) for key, value in values.items()} if type(values) is dict else values
 
 
 def _positions_read(index: Any, shape: Sequence[int]) -> list[int] | None:

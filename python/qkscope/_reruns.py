@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _options
-from ._arrays import as_kind, concatenate, on_host, stack
+from ._arrays import as_kind, concatenate, is_torch, on_host, stack
 from ._batch import Batch, Positions, is_square
 from ._engine import DeviceArray, InputError
 from ._lazy_logits import LazyLogits
@@ -101,16 +101,18 @@ class Copies:
     def logits(self) -> list[Any]:
         """Returns the logits of each copy, with a batch dimension if the tokens have one."""
         batch, length = self.base.ids.shape
-        if self.base.positions is not None:
-            return [self._chosen(copy, self.base.positions) for copy in range(self._count)]
+        positions = self.base.positions
+        if positions is None and is_torch(self.base.residuals[self.base.layers[0]]):
+            positions = list(range(length))  # functions of torch accept nothing but tensors
+        if positions is not None:
+            return [self._chosen(copy, positions) for copy in range(self._count)]
         shape = [batch, length, self.base.model.cfg.d_vocab][0 if self.base.batched else 1 :]
-        reference = self.base.residuals[self.base.layers[0]]
 
         def lazy(copy: int) -> LazyLogits:
-            def fill(positions: list[int], array: Any) -> None:
+            def fill(positions: list[int], array: np.ndarray) -> None:
                 array[..., positions, :] = self._chosen(copy, positions)
 
-            return LazyLogits(shape, reference, fill)
+            return LazyLogits(shape, fill)
 
         return [lazy(copy) for copy in range(self._count)]
 

@@ -18,6 +18,7 @@ from . import _options
 from ._arrays import Array, like, on_host
 from ._batch import Positions
 from ._engine import InputError
+from ._lazy_logits import LazyLogits
 from ._progress import Bar
 from ._reruns import BaseRun, clean_activations, hooks_by_layer
 
@@ -91,9 +92,9 @@ def generic_activation_patch(
 
     corrupted_tokens: a text, [pos] or [batch, pos]. clean_cache: cache of a run of tokens of the same
     shape, or those tokens. patching_metric: f(logits) -> number, with logits [batch, pos, d_vocab], or [pos, d_vocab]
-    for one sequence; positions: compute only these logits. patch_setter: f(corrupted, index, clean), with activations
-    [batch, pos, ...] (patterns [batch, head, query, key]), copies a part of `clean` into `corrupted`. activation_name:
-    "resid_pre", "attn_out", "z", "q", "pattern", ...
+    for one sequence, computed when the metric reads them; positions: only these logits. patch_setter:
+    f(corrupted, index, clean), with activations [batch, pos, ...] (patterns [batch, head, query, key]), copies a part of
+    `clean` into `corrupted`. activation_name: "resid_pre", "attn_out", "z", "q", "pattern", ...
 
     index_axis_names: some of "layer" (first), "pos", "head", "head_index", "src_pos", "dest_pos"; all combinations are
     patched. Or index_df: rows of indices, as a table or an array; the result is then flat. return_index_df: also return
@@ -192,7 +193,12 @@ def _put(activation: Any, patched: Any) -> None:
 def measured(metric: Metric, logits: Any) -> float:
     if not callable(metric):
         raise InputError(f"metric: found {metric!r}, expected a function of the logits")
-    value = metric(logits)
+    try:
+        value = metric(logits)
+    except Exception:
+        if type(logits) is not LazyLogits:
+            raise
+        value = metric(logits.filled())  # the metric needs an array, for example for torch.from_numpy
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError):

@@ -19,7 +19,7 @@ def lazy(values=VALUES):
         computed.extend(positions)
         array[..., positions, :] = values[..., positions, :]
 
-    return LazyLogits(values.shape, values, compute), computed
+    return LazyLogits(values.shape, compute), computed
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_positions_are_computed_once():
         lambda x: np.einsum("bpv->bv", x), lambda x: x.T, lambda x: x.astype(np.float64), lambda x: list(x)[1],
         lambda x: np.asarray(x, dtype=np.float64), lambda x: copy.deepcopy(x), lambda x: pickle.loads(pickle.dumps(x)),
         lambda x: x.tolist(), lambda x: str(x), lambda x: repr(x), lambda x: VALUES[0, 0, 0] in x,
-        lambda x: float(x[0, 0, 0]), lambda x: len(x), lambda x: isinstance(x, np.ndarray),
+        lambda x: float(x[0, 0, 0]), lambda x: len(x),
     ],
 )
 def test_every_use_of_an_array_gives_its_result(use):

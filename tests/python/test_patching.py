@@ -214,6 +214,18 @@ def test_wrong_arguments_raise_input_errors(pair, call, message):
         call(*pair)
 
 
+def test_metrics_that_need_an_array_get_one(pair):
+    model, clean, corrupted = pair
+
+    def needs_array(logits):
+        if type(logits) is not np.ndarray:
+            raise TypeError("expected np.ndarray")
+        return metric(logits)
+
+    found = patching.get_act_patch_resid_pre(model, corrupted, clean, needs_array)
+    np.testing.assert_array_equal(found, patching.get_act_patch_resid_pre(model, corrupted, clean, metric))
+
+
 # Path patching
 
 
