@@ -144,7 +144,7 @@ def _stacked(layers: list[FactoredMatrix]) -> FactoredMatrix:
 
 def _writing_factors(attn: Attention) -> np.ndarray:
     """Returns R W_O with R^T R = W_V^T W_V, [head, d_head, d_model], scaled to norm 1."""
-    outer = attn._repeated(_gram(attn.W_V))
+    outer = _repeated(_gram(attn.W_V), attn)
     return _scaled(_root(outer), outer, _gram(_transposed(attn.W_O))) @ on_host(attn.W_O)
 
 
@@ -153,11 +153,17 @@ def _reading_factors(attn: Attention, mode: str) -> tuple[np.ndarray, np.ndarray
 
     With GQA, several heads share an inner factor in the modes K and V.
     """
+    inner: Array
+    outer: Array
     inner, outer = {"Q": (attn.W_Q, attn.W_K), "K": (attn.W_K, attn.W_Q), "V": (attn.W_V, attn.W_O)}[mode]
     gram = _gram(_transposed(outer) if mode == "V" else outer)
-    gram = attn._repeated(gram) if mode == "Q" else gram
-    inner_gram = _gram(inner) if mode == "Q" else attn._repeated(_gram(inner))
-    return on_host(inner), _scaled(_root(gram), gram, inner_gram)
+    gram = _repeated(gram, attn)
+    return on_host(inner), _scaled(_root(gram), gram, _repeated(_gram(inner), attn))
+
+
+def _repeated(matrices: np.ndarray, attn: Attention) -> np.ndarray:
+    """Repeats matrices of key heads for their groups of query heads (GQA)."""
+    return np.repeat(matrices, attn.W_Q.shape[0] // len(matrices), axis=0)
 
 
 def _gram(factor: Array) -> np.ndarray:

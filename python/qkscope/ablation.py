@@ -16,7 +16,8 @@ from ._arrays import on_host
 from ._engine import InputError
 from ._progress import Bar
 from .heads import text_ids
-from .patching import copies, hooks_by_layer
+from ._reruns import hooks_by_layer
+from .patching import copies
 
 if TYPE_CHECKING:
     from .model import Model

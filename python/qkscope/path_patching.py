@@ -92,8 +92,8 @@ class _Paths(BaseRun):
                 found.append((np.full(len(sequence), copy), sequence, position))
         if not sum(len(copy) for copy, _, _ in found):
             return None
-        copy, sequence, position = (np.concatenate(part) for part in zip(*found))
-        return _Rows(copy, (sequence, position), self.residuals[layer][sequence, position])
+        numbers, sequence, position = (np.concatenate(part) for part in zip(*found))
+        return _Rows(numbers, (sequence, position), self.residuals[layer][sequence, position])
 
     def _run_frozen(self, rows: _Rows, senders: list[Head], layer: int) -> Any:
         """Runs a layer with frozen heads, except the senders of this layer."""

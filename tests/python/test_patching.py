@@ -6,6 +6,7 @@ from conftest import GOLDEN, some_ids
 
 import qkscope
 from qkscope import patching
+from qkscope._reruns import hooks_by_layer
 from qkscope.path_patching import get_act_patch_direct_path
 
 SWEEPS = {
@@ -58,7 +59,7 @@ def test_batched_patches_equal_single_patches(pair, case):
     found = sweep(model, corrupted, clean, metric)
     assert found.dtype == np.float64 and found.ndim == len(axes.split())
     activation = case.split()[0]
-    name = patching.hooks_by_layer(model, activation)[1]
+    name = hooks_by_layer(model, activation)[1]
     for index in [tuple(0 if i else 1 for i in range(0, found.ndim)), (1, *(n - 1 for n in found.shape[1:]))]:
         index = (1, *index[1:])
         place = {
@@ -87,7 +88,7 @@ def test_patches_equal_whole_runs_at_every_position(family):
         found = []
         getattr(patching, f"get_act_patch_{activation}")(
             model, corrupted, clean, lambda logits: found.append(np.array(logits)) or 0)
-        names = patching.hooks_by_layer(model, activation)
+        names = hooks_by_layer(model, activation)
         cache = model.cache(clean, list(names.values()))
         patches = [(name, position) for name in names.values() for position in range(6)]
         for logits, (name, position) in zip(found, patches, strict=True):
