@@ -15,8 +15,8 @@ from . import _options
 from ._arrays import on_host
 from ._engine import InputError
 from ._progress import Bar
-from .heads import text_ids
 from ._reruns import hooks_by_layer
+from .heads import text_ids
 from .patching import copies
 
 if TYPE_CHECKING:
