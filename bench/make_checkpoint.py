@@ -53,6 +53,18 @@ QWEN3 = LLAMA | {
 }
 
 
+QWEN2 = LLAMA | {
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "rms_norm_eps": 1e-06,
+    "sliding_window": None,
+    "use_sliding_window": False,
+    "rope_theta": 1000000.0,
+    "max_position_embeddings": 32768,
+    "vocab_size": 151936,
+}
+
+
 def sizes(layers, hidden, mlp, heads, key_heads, head_dim):
     return {"num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": mlp, "num_attention_heads": heads,
             "num_key_value_heads": key_heads, "head_dim": head_dim}
@@ -72,6 +84,7 @@ SHAPES = {
         "vocab_size": 128256, "max_position_embeddings": 131072, "rope_theta": 500000.0, "tie_word_embeddings": False,
         "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                          "original_max_position_embeddings": 8192}},
+    "qwen2.5-0.5b": QWEN2 | sizes(24, 896, 4864, 14, 2, 64),
     "qwen3-8b": QWEN3 | sizes(36, 4096, 12288, 32, 8, 128),
     "qwen3-14b": QWEN3 | sizes(40, 5120, 17408, 40, 8, 128),
     "qwen3-30b-a3b": QWEN3 | sizes(48, 2048, 6144, 32, 4, 128) | {
@@ -113,6 +126,10 @@ def tensor_shapes(config):
         yield prefix + "self_attn.q_proj.weight", (queries, hidden)
         yield prefix + "self_attn.k_proj.weight", (keys, hidden)
         yield prefix + "self_attn.v_proj.weight", (keys, hidden)
+        if config["model_type"] == "qwen2":
+            yield prefix + "self_attn.q_proj.bias", (queries,)
+            yield prefix + "self_attn.k_proj.bias", (keys,)
+            yield prefix + "self_attn.v_proj.bias", (keys,)
         if config["model_type"].startswith("qwen3"):
             yield prefix + "self_attn.q_norm.weight", (head_dim,)
             yield prefix + "self_attn.k_norm.weight", (head_dim,)

@@ -4,19 +4,22 @@
     python3 bench/make_checkpoint.py shape --dtype float32 --tokenizer share/demo/checkpoints/S3-4720
     PYTHONPATH=build/python python bench/transformer_lens_table.py shape [--peer-python PYTHON]
                                                                    [--task cache patch heads] [--runs 2]
+    PYTHONPATH=build/python python bench/transformer_lens_table.py shape --task resid path compose --patch-tokens 14
     PYTHONPATH=build/python python bench/transformer_lens_table.py shape --device cuda --dtype bfloat16 [--runs 2]
 
 cache: all queries and keys after RoPE of one text of --tokens (nnsight: before RoPE). patch: the output of every head,
 one after another, patched into another text of --patch-tokens; the metric is the difference of two logits at its end.
-heads: the three scores of TransformerLens' detector for every head over --texts texts of --text-tokens. Peers compute no
-gradients and cache only the requested activations. --peer-logits last: TransformerLens passes on an option of
+heads: the three scores of TransformerLens' detector for every head over --texts texts of --text-tokens. resid: the residual
+stream before every layer at every position, patched likewise. path: paths from every head to the queries of two heads of
+the last two layers; TransformerLens runs two passes with hooks for each sender. compose: all Q-composition scores. Peers
+compute no gradients and cache only the requested activations. --peer-logits last: TransformerLens passes on an option of
 transformers that skips the KV cache and the logits of all positions but the last, for tasks that do not need them.
 
 Each side and task runs in its own process. Wall and processor seconds (all threads; independent of other load) are those
-of the fastest run after a warm-up, on CUDA until the GPU is idle. Memory is the peak of the process; on CUDA, for a peer
+of the fastest run after a warm-up (--runs 0: of the first run), on CUDA until the GPU is idle. Memory is the peak of the process; on CUDA, for a peer
 the peak of torch's tensors ("taken": the memory reserved by torch), for qkscope all memory in use on the GPU during the
 run. The check is a number that both sides computed: the root mean square of the cached arrays, the sum of the metric, the
-sum of the induction scores. A peer that is not installed is reported and skipped; peers run in the environment of
+sum of the induction or composition scores. A peer that is not installed is reported and skipped; peers run in the environment of
 --peer-python (tools/requirements-torch.txt).
 """
 
@@ -42,6 +45,10 @@ def repeated(options):
     """Returns texts whose second half repeats the first."""
     halves = [ids_of(options.text_tokens // 2, seed) for seed in range(options.texts)]
     return [np.concatenate([half, half]) for half in halves]
+
+
+def receivers_of(n_layers):
+    return [(n_layers - 2, 3), (n_layers - 1, 0)]
 
 
 def difference(logits):
@@ -74,6 +81,18 @@ class Qkscope:
         clean, corrupted = (ids_of(self.options.patch_tokens, seed) for seed in (0, 1))
         sweep = self.qkscope.patching.get_act_patch_attn_head_out_all_pos
         return float(sweep(self.model, corrupted, clean, difference, positions=-1).sum())
+
+    def resid(self):
+        clean, corrupted = (ids_of(self.options.patch_tokens, seed) for seed in (0, 1))
+        return float(self.qkscope.patching.get_act_patch_resid_pre(self.model, corrupted, clean, difference).sum())
+
+    def path(self):
+        source, base = (ids_of(self.options.patch_tokens, seed) for seed in (0, 1))
+        receivers = receivers_of(self.model.cfg.n_layers)
+        return float(np.nansum(self.qkscope.path_patch(self.model, base, source, difference, receivers, "q")))
+
+    def compose(self):
+        return float(np.asarray(self.model.all_composition_scores("Q"), np.float64).sum())
 
     def heads(self):
         table = self.qkscope.heads(self.model, repeated(self.options), all_keys=False)
@@ -126,6 +145,52 @@ class TransformerLens(Peer):
         metric = lambda logits: difference(logits)[0]  # noqa: E731
         return float(sweep(self.model, self.tokens(corrupted), self.kept(clean, "hook_z"), metric).sum())
 
+    def resid(self):
+        from transformer_lens import patching
+
+        clean, corrupted = (ids_of(self.options.patch_tokens, seed) for seed in (0, 1))
+        metric = lambda logits: difference(logits)[0]  # noqa: E731
+        cache = self.kept(clean, "hook_resid_pre")
+        return float(patching.get_act_patch_resid_pre(self.model, self.tokens(corrupted), cache, metric).sum())
+
+    def path(self):
+        source, base = (ids_of(self.options.patch_tokens, seed) for seed in (0, 1))
+        theirs, ours = (self.kept(ids, "hook_z") for ids in (source, base))
+        n_layers = self.model.cfg.n_layers
+        senders = [(layer, head) for layer in range(n_layers - 1) for head in range(self.model.cfg.n_heads)]
+        return sum(self.path_from(self.tokens(base), theirs, ours, sender, receivers_of(n_layers)) for sender in senders)
+
+    def path_from(self, tokens, theirs, ours, sender, receivers):
+        """Returns the metric after patching the paths from one sender to the receivers."""
+        reached = {}
+
+        def freeze(z, hook):
+            name = f"blocks.{hook.layer()}.attn.hook_z"  # hook.name is an alias
+            z = ours[name].clone()
+            if hook.layer() == sender[0]:
+                z[:, :, sender[1]] = theirs[name][:, :, sender[1]]
+            return z
+
+        def keep(q, hook):
+            reached[hook.layer()] = q.clone()
+
+        def put(q, hook):
+            for layer, head in receivers:
+                if hook.layer() == layer:
+                    q[:, :, head] = reached[hook.layer()][:, :, head]
+            return q
+
+        queries = [f"blocks.{layer}.attn.hook_q" for layer in sorted({layer for layer, _ in receivers})]
+        last = max(layer for layer, _ in receivers)
+        frozen = [(f"blocks.{layer}.attn.hook_z", freeze) for layer in range(last)]
+        self.model.run_with_hooks(tokens, fwd_hooks=[*frozen, *((name, keep) for name in queries)], **self.left_out)
+        hooks = [(name, put) for name in queries]
+        return float(difference(self.model.run_with_hooks(tokens, fwd_hooks=hooks, **self.left_out))[0])
+
+    def compose(self):
+        scores = self.model.all_composition_scores("Q")
+        return float((scores.scores if hasattr(scores, "scores") else scores).double().sum())
+
     def heads(self):
         from transformer_lens import head_detector
 
@@ -171,7 +236,7 @@ class Nnsight(Peer):
                 total += float(logits[0, 3] - logits[0, 7])
         return total
 
-    heads = None  # nnsight has no head detector
+    heads = resid = path = compose = None  # nnsight has no head detector; the rest is not compared
 
 
 SIDES = {"qkscope": Qkscope, "transformer_lens": TransformerLens, "nnsight": Nnsight}
@@ -231,7 +296,7 @@ def measure(options):
     check = kept if isinstance(kept, float) else root_mean_square(list(kept.values()))
     kept = None
     mib, taken = peak.mib(run)
-    print(json.dumps({"seconds": min(seconds[1:]), "processor": min(processor[1:]), "peak_mib": mib,
+    print(json.dumps({"seconds": min(seconds[1:] or seconds), "processor": min(processor[1:] or processor), "peak_mib": mib,
                       "taken_mib": taken, "check": check}))
 
 
@@ -263,7 +328,8 @@ def print_line(task, side, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
-    parser.add_argument("--task", nargs="+", choices=("cache", "patch", "heads"), default=["cache", "patch", "heads"])
+    parser.add_argument("--task", nargs="+",
+                        choices=("cache", "patch", "heads", "resid", "path", "compose"), default=["cache", "patch", "heads"])
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--patch-tokens", type=int, default=32)
     parser.add_argument("--texts", type=int, default=100)

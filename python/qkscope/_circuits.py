@@ -9,9 +9,9 @@ import numpy as np
 from . import _options
 from ._arrays import Array, like, on_host, stack, weights_as_kind
 from ._engine import InputError
-from ._factored import FactoredMatrix
+from ._factored import FactoredMatrix, _transposed
 from ._tokens import TextMethods
-from ._weights import Block, WeightMethods
+from ._weights import Attention, WeightMethods
 
 
 class CircuitMethods(TextMethods, WeightMethods):
@@ -42,13 +42,12 @@ class CircuitMethods(TextMethods, WeightMethods):
         """
         if not isinstance(mode, str) or mode not in ("Q", "K", "V"):
             raise InputError(f"all_composition_scores: found mode {mode!r}, expected 'Q', 'K' or 'V'")
-        writes = [_left_collapsed(block.attn.OV) for block in self.blocks]
-        reads = [_right_collapsed(_of(block, mode)) for block in self.blocks]
         layers, heads = self.cfg.n_layers, self.cfg.n_heads
         scores = np.zeros((layers, heads, layers, heads), dtype=np.float32)
-        for later in range(layers):
-            for earlier in range(later):
-                scores[earlier, :, later] = _norms(writes[earlier], reads[later])
+        writes = np.concatenate([_writing_factors(block.attn) for block in self.blocks])
+        for later in range(1, layers):
+            inner, roots = _reading_factors(self.blocks[later].attn, mode)
+            scores[:later, :, later] = _norms(writes[: later * heads], inner, roots).reshape(later, heads, heads)
         return weights_as_kind(scores, self.arrays)
 
     @_options.checked
@@ -139,23 +138,56 @@ def _stacked(layers: list[FactoredMatrix]) -> FactoredMatrix:
     return FactoredMatrix(stack([m.A for m in layers]), stack([m.B for m in layers]))
 
 
-def _of(block: Block, mode: str) -> FactoredMatrix:
-    return block.attn.OV if mode == "V" else block.attn.QK.T if mode == "K" else block.attn.QK
+# The norm of A B depends on A only through A^T A: for R with R^T R = A^T A, the norm of R B is the same. Replacing the
+# outer factors of both circuits by such roots, [d_head, d_head], leaves products of thin matrices.
 
 
-def _left_collapsed(matrix: FactoredMatrix) -> np.ndarray:
-    """Returns R @ B with A = QR, [head, mdim, d_model], scaled to norm 1. It has the norm of A @ B."""
-    thin = np.linalg.qr(on_host(matrix.A).astype(np.float64)).R @ on_host(matrix.B)
-    return (thin / np.linalg.norm(thin, axis=(-2, -1), keepdims=True)).astype(np.float32)
+def _writing_factors(attn: Attention) -> np.ndarray:
+    """Returns R W_O with R^T R = W_V^T W_V, [head, d_head, d_model], scaled to norm 1."""
+    outer = _repeated(_gram(attn.W_V), attn)
+    return _scaled(_root(outer), outer, _gram(_transposed(attn.W_O))) @ on_host(attn.W_O)
 
 
-def _right_collapsed(matrix: FactoredMatrix) -> np.ndarray:
-    """Returns the factor for the other side, [head, d_model, mdim]."""
-    return _left_collapsed(matrix.T).swapaxes(-1, -2)
+def _reading_factors(attn: Attention, mode: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns F [inner head, d_model, d_head] and R [head, d_head, d_head] such that F R^T has the norms of W, and norm 1.
+
+    With GQA, several heads share an inner factor in the modes K and V.
+    """
+    inner: Array
+    outer: Array
+    inner, outer = {"Q": (attn.W_Q, attn.W_K), "K": (attn.W_K, attn.W_Q), "V": (attn.W_V, attn.W_O)}[mode]
+    gram = _gram(_transposed(outer) if mode == "V" else outer)
+    gram = _repeated(gram, attn)
+    return on_host(inner), _scaled(_root(gram), gram, _repeated(_gram(inner), attn))
 
 
-def _norms(writes: np.ndarray, reads: np.ndarray) -> np.ndarray:
-    """Returns Frobenius norms of the products of all pairs of heads, [head, head]."""
+def _repeated(matrices: np.ndarray, attn: Attention) -> np.ndarray:
+    """Repeats matrices of key heads for their groups of query heads (GQA)."""
+    return np.repeat(matrices, attn.W_Q.shape[0] // len(matrices), axis=0)
+
+
+def _gram(factor: Array) -> np.ndarray:
+    """Returns F^T F of each head in float64, for factors F [head, d_model, d_head]."""
+    matrix = on_host(factor).astype(np.float64)
+    return _transposed(matrix) @ matrix
+
+
+def _root(gram: np.ndarray) -> np.ndarray:
+    """Returns R with R^T R = gram, also if the matrix is singular."""
+    values, vectors = np.linalg.eigh(gram)
+    return np.sqrt(np.maximum(values, 0))[..., :, None] * _transposed(vectors)
+
+
+def _scaled(root: np.ndarray, gram: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Divides by the norms of the products whose factors have these Gram matrices; float32."""
+    return (root / np.sqrt((gram * other).sum(axis=(-2, -1), keepdims=True))).astype(np.float32)
+
+
+def _norms(writes: np.ndarray, inner: np.ndarray, roots: np.ndarray) -> np.ndarray:
+    """Returns Frobenius norms of writes[i] F R[j]^T for all pairs, [earlier head, head]."""
     heads, middle, width = writes.shape
-    product = writes.reshape(heads * middle, width) @ np.moveaxis(reads, 1, 0).reshape(width, -1)
-    return np.sqrt((product.reshape(heads, middle, reads.shape[0], -1) ** 2).sum(axis=(1, 3)))
+    product = writes.reshape(heads * middle, width) @ np.moveaxis(inner, 1, 0).reshape(width, -1)
+    by_inner = np.moveaxis(product.reshape(heads * middle, len(inner), -1), 1, 0)  # [inner head, row, d_head]
+    right = np.moveaxis(roots.reshape(len(inner), -1, *roots.shape[1:]), -1, 1).reshape(len(inner), middle, -1)
+    values = (by_inner @ right).reshape(len(inner), heads, middle, -1, middle)
+    return np.sqrt(np.einsum("nhmgk,nhmgk->hng", values, values).reshape(heads, -1))

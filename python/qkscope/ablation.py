@@ -15,8 +15,9 @@ from . import _options
 from ._arrays import on_host
 from ._engine import InputError
 from ._progress import Bar
+from ._reruns import hooks_by_layer
 from .heads import text_ids
-from .patching import copies, hooks_by_layer
+from .patching import copies
 
 if TYPE_CHECKING:
     from .model import Model

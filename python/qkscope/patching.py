@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, overload
 import numpy as np
 
 from . import _options
-from ._arrays import Array, concatenate, like, on_host
-from ._batch import Positions, is_square
+from ._arrays import Array, like, on_host
+from ._batch import Positions
 from ._engine import InputError
+from ._lazy_logits import LazyLogits
 from ._progress import Bar
-from .heads import text_ids
+from ._reruns import BaseRun, clean_activations, hooks_by_layer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 Metric = Callable[[Any], Any]
 PatchSetter = Callable[[Any, Sequence[int], Any], Any]
 
-_BATCH_ROWS = 2048  # tokens per batch
 _KEY_ACTIVATIONS = ("k", "v", "k_normed", "rot_k")  # names of key heads
 
 
@@ -92,9 +92,9 @@ def generic_activation_patch(
 
     corrupted_tokens: a text, [pos] or [batch, pos]. clean_cache: cache of a run of tokens of the same
     shape, or those tokens. patching_metric: f(logits) -> number, with logits [batch, pos, d_vocab], or [pos, d_vocab]
-    for one sequence; positions: compute only these logits. patch_setter: f(corrupted, index, clean), with activations
-    [batch, pos, ...] (patterns [batch, head, query, key]), copies a part of `clean` into `corrupted`. activation_name:
-    "resid_pre", "attn_out", "z", "q", "pattern", ...
+    for one sequence, computed when the metric reads them; positions: only these logits. patch_setter:
+    f(corrupted, index, clean), with activations [batch, pos, ...] (patterns [batch, head, query, key]), copies a part of
+    `clean` into `corrupted`. activation_name: "resid_pre", "attn_out", "z", "q", "pattern", ...
 
     index_axis_names: some of "layer" (first), "pos", "head", "head_index", "src_pos", "dest_pos"; all combinations are
     patched. Or index_df: rows of indices, as a table or an array; the result is then flat. return_index_df: also return
@@ -115,35 +115,7 @@ def generic_activation_patch(
     return (values, index) if return_index_df else values
 
 
-class Run:
-    """A run that is repeated with changes in one layer; layers below it are computed once."""
-
-    def __init__(self, model: Model, tokens: Any, positions: Positions):
-        _options.check_model(model)
-        self.model = model
-        self.positions = positions
-        self.ids, self.batched = same_length(model, tokens)
-        residuals = model.cache(self.ids, "*hook_resid_pre")
-        self._residuals = {layer: residuals[name] for layer, name in hooks_by_layer(model, "resid_pre").items()}
-
-    def together(self, batch_size: int | None) -> int:
-        """Number of copies of the batch per forward pass."""
-        if batch_size is not None:
-            return _options.whole("batch_size", batch_size, 1)
-        return max(1, _BATCH_ROWS // self.ids.size)
-
-    def copies_from(self, layer: int, count: int, hooks: list[tuple[str, Any]], **options: Any) -> Any:
-        """Calls run_with_hooks() for several copies of the batch, from a layer on."""
-        residual = concatenate([self._residuals[layer]] * count)
-        return self.model.run_with_hooks(residual, hooks, start_at_layer=layer, **options)
-
-    def logits(self, layer: int, count: int, hooks: list[tuple[str, Any]]) -> list[Any]:
-        """Returns the logits of each copy, with a batch dimension if the tokens have one."""
-        found = copies(self.copies_from(layer, count, hooks, positions=self.positions), count)
-        return found if self.batched else [copy[0] for copy in found]
-
-
-class _Sweep(Run):
+class _Sweep(BaseRun):
     """Patches of one activation of a corrupted run."""
 
     def __init__(self, model: Model, tokens: Any, clean: Any, activation: str, positions: Positions):
@@ -168,23 +140,24 @@ class _Sweep(Run):
     ) -> np.ndarray:
         values = np.full(len(index), np.nan)
         places = [i for i in range(len(index)) if int(index[i, 0]) in self.names]
+        places.sort(key=lambda i: int(index[i, 0]))
         size = self.together(batch_size)
-        done = 0
         with Bar(len(places), f"patching {self.activation}", progress) as bar:
-            for layer in sorted({int(index[i, 0]) for i in places}):
-                of_layer = [i for i in places if index[i, 0] == layer]
-                for begin in range(0, len(of_layer), size):
-                    chunk = of_layer[begin : begin + size]
-                    values[chunk] = self._together(layer, [index[i] for i in chunk], setter, metric)
-                    done += len(chunk)
-                    bar.to(done)
+            for begin in range(0, len(places), size):
+                chunk = places[begin : begin + size]
+                changes: list[tuple[int, Any]] = []
+                for layer, cells in itertools.groupby([index[i] for i in chunk], lambda cell: int(cell[0])):
+                    changes += self._patched(layer, list(cells), setter)
+                for i, logits in zip(chunk, self.continued(changes)):
+                    values[i] = measured(metric, logits)
+                bar.to(begin + len(chunk))
         return values
 
-    def _together(self, layer: int, cells: list[np.ndarray], setter: PatchSetter, metric: Metric) -> list[float]:
-        """Runs several patches in one pass, each in its own copy of the batch."""
+    def _patched(self, layer: int, cells: list[np.ndarray], setter: PatchSetter) -> list[tuple[int, Any]]:
+        """Returns the residual stream after each patch, and the layer before which it is."""
         name = self.names[layer]
 
-        def patch(activation: Any, hook: Any) -> None:
+        def patch(activation: Any, hook: Any = None) -> None:
             for copy, index in zip(copies(activation, len(cells)), cells):
                 where = [int(i) for i in index]
                 try:
@@ -194,7 +167,14 @@ class _Sweep(Run):
                 if patched is not None and patched is not copy:
                     _put(copy, patched)
 
-        return [measured(metric, logits) for logits in self.logits(layer, len(cells), [(name, patch)])]
+        residual = self.copies_of(layer, len(cells))
+        if self.activation == "resid_pre" and self.starts_anywhere:
+            patch(residual)
+        else:
+            residual = self.model.run_with_hooks(
+                residual, [(name, patch)], start_at_layer=layer, stop_at_layer=layer + 1)
+            layer = self.layer_after(layer)
+        return [(layer, copy) for copy in copies(residual, len(cells))]
 
 
 def _put(activation: Any, patched: Any) -> None:
@@ -213,7 +193,12 @@ def _put(activation: Any, patched: Any) -> None:
 def measured(metric: Metric, logits: Any) -> float:
     if not callable(metric):
         raise InputError(f"metric: found {metric!r}, expected a function of the logits")
-    value = metric(logits)
+    try:
+        value = metric(logits)
+    except Exception:
+        if type(logits) is not LazyLogits:
+            raise
+        value = metric(logits.filled())  # the metric needs an array, for example for torch.from_numpy
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError):
@@ -225,49 +210,6 @@ def copies(activation: Any, count: int) -> list[Any]:
     """Splits an activation of several copies of a batch into parts [batch, ...]."""
     batch = activation.shape[0] // count
     return [activation[i * batch : (i + 1) * batch] for i in range(count)]
-
-
-def same_length(model: Model, tokens: Any) -> tuple[np.ndarray, bool]:
-    """Returns ids [batch, pos], and whether the tokens were a batch."""
-    texts = text_ids(model, tokens)
-    if len({len(ids) for ids in texts}) != 1:
-        lengths = ", ".join(str(len(ids)) for ids in texts)
-        raise InputError(f"tokens: found texts of {lengths} tokens, expected one length")
-    one = isinstance(tokens, str) or np.ndim(tokens) == 1 and not isinstance(tokens[0], str)
-    return np.stack(texts), not one
-
-
-def hooks_by_layer(model: Model, activation: str) -> dict[int, str]:
-    """Maps layers to the hook names of an activation named as in TransformerLens: "resid_pre", "z", "mlp_out"."""
-    names = set(model.hook_names())
-    found = {}
-    for layer in range(model.cfg.n_layers):
-        for place in ("", "attn.", "mlp."):
-            if (name := f"blocks.{layer}.{place}hook_{activation}") in names:
-                found[layer] = name
-    if not found:
-        known = sorted({name.rpartition("hook_")[2] for name in names if name.startswith("blocks.")})
-        raise InputError(f"activation {activation!r}: the model has none of that name; expected {', '.join(known)}")
-    return found
-
-
-def clean_activations(model: Model, clean: Any, names: Any, shape: tuple[int, ...]) -> dict[str, Any]:
-    """Returns activations [batch, pos, ...] by hook name, from a cache or from tokens."""
-    names = list(names)
-    cache = clean if hasattr(clean, "keys") else model.cache(same_length(model, clean)[0], names)
-    found = {}
-    for name in names:
-        if name not in cache:
-            raise InputError(f"clean_cache: there is no {name}; ask run_with_cache() for it, or give the tokens")
-        array = cache[name]
-        rank = 4 if is_square(name) or "attn.hook" in name else 3
-        array = array if array.ndim == rank else array[None]
-        length = array.shape[2] if is_square(name) else array.shape[1]
-        if (array.shape[0], length) != shape:
-            found_shape = [array.shape[0], length]
-            raise InputError(f"clean_cache: {name} is of tokens {found_shape}, expected those of {list(shape)}")
-        found[name] = array
-    return found
 
 
 def _rows(index: Any) -> np.ndarray:

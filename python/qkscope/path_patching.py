@@ -6,16 +6,20 @@ receivers is then patched into the base run.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _options
+from ._arrays import concatenate, on_host
 from ._batch import Positions
 from ._engine import InputError
-from ._hooks import layer_of
 from ._progress import Bar
-from .patching import Metric, Run, clean_activations, copies, hooks_by_layer, measured
+from ._reruns import BaseRun, Copies, clean_activations, hooks_by_layer
+from .patching import Metric, copies, measured
 
 if TYPE_CHECKING:
     from .model import Model, Tokens
@@ -25,45 +29,124 @@ Head = tuple[int, int]
 _COMPONENTS = ("q", "k", "v")
 
 
-class _Paths(Run):
+@dataclass
+class _Rows:
+    """Rows of the residual stream before a layer that senders change."""
+
+    copies: np.ndarray  # [row] number of the sender
+    places: tuple[np.ndarray, np.ndarray]  # [row] sequence and position
+    residual: Any  # [row, d_model]
+
+    def __add__(self, other: _Rows) -> _Rows:
+        sequence, position = (np.concatenate(both) for both in zip(self.places, other.places))
+        residual = concatenate([self.residual, other.residual])
+        return _Rows(np.concatenate([self.copies, other.copies]), (sequence, position), residual)
+
+
+class _Paths(BaseRun):
     """The base run, whose heads are frozen, and the source run of the senders."""
 
     def __init__(self, model: Model, tokens: Any, source: Any, freeze_mlps: bool, positions: Positions):
         super().__init__(model, tokens, positions)
         self.z = hooks_by_layer(model, "z")
-        frozen = list(self.z.values())
-        if freeze_mlps:
-            frozen += hooks_by_layer(model, "mlp_out").values()
-        self.frozen = clean_activations(model, self.ids, frozen, self.ids.shape)
+        # With frozen MLPs a layer adds what it adds in the base run.
+        self.adds_updates = freeze_mlps and self.starts_anywhere
+        updates = ("attn_out", "mlp_out") if freeze_mlps else ()
+        self.updates = [hooks_by_layer(model, update) for update in updates]
+        names = [name for by_layer in (self.z, *self.updates) for name in by_layer.values()]
+        self.frozen = self._of_base(names)
         self.source = clean_activations(model, source, self.z.values(), self.ids.shape)
 
-    def freezing(self, senders: list[Head], before: int) -> list[tuple[str, Any]]:
-        """Hooks that patch sender i in copy i and freeze all other heads up to a layer."""
+    def _of_base(self, names: Sequence[str]) -> dict[str, Any]:
+        return clean_activations(self.model, self.ids, names, self.ids.shape)
+
+    def spread(self, senders: list[Head], last: int, positions: Sequence[int]) -> Iterator[tuple[int, _Rows]]:
+        """Yields (layer, rows) from the first sender to layer `last`: what the senders change with frozen heads.
+
+        No row reads another one while all heads are frozen, so that only rows with a changed sender are computed.
+        """
+        rows = None
+        for layer in [*self.layers, self.model.cfg.n_layers]:
+            if rows is not None:
+                yield layer, rows
+            if layer == last:
+                return
+            running = self._of_senders(senders, layer, positions)
+            if rows is not None and self.adds_updates:
+                for by_layer in self.updates:
+                    rows.residual = rows.residual + self.frozen[by_layer[layer]][rows.places]
+            elif rows is not None:
+                running, rows = rows if running is None else rows + running, None
+            if running is not None:
+                running.residual = self._run_frozen(running, senders, layer)
+                rows = running if rows is None else rows + running
+
+    def _of_senders(self, senders: list[Head], layer: int, positions: Sequence[int]) -> _Rows | None:
+        """Returns the rows, of these positions, in which the senders of a layer differ between the two runs."""
+        name, found = self.z[layer], []
+        for copy, (own, head) in enumerate(senders):
+            if own == layer:
+                differs = on_host((self.frozen[name][:, :, head] != self.source[name][:, :, head]).any(-1))
+                wanted = differs & np.isin(np.arange(differs.shape[1]), positions)
+                sequence, position = np.nonzero(wanted if self.starts_anywhere else np.ones_like(wanted))
+                found.append((np.full(len(sequence), copy), sequence, position))
+        if not sum(len(copy) for copy, _, _ in found):
+            return None
+        numbers, sequence, position = (np.concatenate(part) for part in zip(*found))
+        return _Rows(numbers, (sequence, position), self.residuals[layer][sequence, position])
+
+    def _run_frozen(self, rows: _Rows, senders: list[Head], layer: int) -> Any:
+        """Runs a layer with frozen heads, except the senders of this layer."""
+        z = self.frozen[self.z[layer]][rows.places]  # [row, head, d_head], a copy
+        own = np.flatnonzero(np.array([of == layer for of, _ in senders])[rows.copies])
+        heads = np.array([head for _, head in senders])[rows.copies[own]]
+        sequence, position = (part[own] for part in rows.places)
+        z[own, heads] = self.source[self.z[layer]][sequence, position, heads]
+        values = {self.z[layer]: z}
+        values.update({of[layer]: self.frozen[of[layer]][rows.places] for of in self.updates[1:]})
 
         def freeze(activation: Any, hook: Any) -> None:
-            for copy, (layer, head) in zip(copies(activation, len(senders)), senders):
-                copy[...] = self.frozen[hook.name]
-                if hook.name == self.z.get(layer):
-                    copy[:, :, head] = self.source[hook.name][:, :, head]
+            activation[...] = values[hook.name].reshape(activation.shape)
 
-        return [(name, freeze) for name in self.frozen if layer_of(name) < before]
+        after = self.model.run_with_hooks(
+            self.sequences_of(rows), [(name, freeze) for name in values], start_at_layer=layer, stop_at_layer=layer + 1)
+        return after.reshape(-1, after.shape[-1])
 
-    def to_logits(self, senders: list[Head]) -> list[Any]:
-        first = min(layer for layer, _ in senders)
-        return self.logits(first, len(senders), self.freezing(senders, self.model.cfg.n_layers))
+    def sequences_of(self, rows: _Rows) -> Any:
+        """Returns the residual stream as sequences [sequence, pos, d_model]: of one row each, if that is allowed."""
+        length = 1 if self.starts_anywhere else self.ids.shape[1]
+        return rows.residual.reshape(-1, length, rows.residual.shape[-1])
 
     def reach(self, senders: list[Head], names: dict[int, str]) -> dict[str, Any]:
         """Returns the patched activations of these names, [copy * batch, pos, head, d_head]."""
-        seen: dict[str, Any] = {}
+        batch = self.ids.shape[0]
+        base = self._of_base(list(names.values()))
+        reached = {name: concatenate([base[name]] * len(senders)) for name in names.values()}
+        for layer, rows in self.spread(senders, max(names), range(self.ids.shape[1])):
+            if layer in names:
+                sequence, position = rows.places
+                found = self.record(names[layer], self.sequences_of(rows), layer, range(len(sequence)))
+                reached[names[layer]][rows.copies * batch + sequence, position] = found
+        return reached
 
-        def keep(activation: Any, hook: Any) -> None:
-            seen[hook.name] = activation
 
-        last = max(names)
-        hooks = [*self.freezing(senders, last), *((name, keep) for name in names.values())]
-        first = min(layer for layer, _ in senders)
-        self.copies_from(first, len(senders), hooks, return_type=None, stop_at_layer=last + 1)
-        return seen
+class _DirectLogits(Copies):
+    """Logits after the changes of senders have spread to the end of the network."""
+
+    def __init__(self, paths: _Paths, senders: list[Head]):
+        super().__init__(paths, len(senders))
+        self._paths = paths
+        self._senders = senders
+
+    def compute(self, positions: list[int]) -> dict[tuple[int, int, int], Any]:
+        end = self._paths.model.cfg.n_layers
+        found = {}
+        for layer, rows in self._paths.spread(self._senders, end, positions):
+            if layer == end:
+                logits = self._paths.record("logits", self._paths.sequences_of(rows), end, range(len(rows.copies)))
+                keys = zip(rows.copies.tolist(), *(part.tolist() for part in rows.places))
+                found = dict(zip(keys, logits))
+        return found
 
 
 @_options.checked
@@ -99,7 +182,7 @@ def path_patch(
     with Bar(len(chosen), "path patching", progress) as bar:
         for begin in range(0, len(chosen), size):
             some = chosen[begin : begin + size]
-            logits = paths.to_logits(some) if to_logits else _into(paths, some, targets, component)
+            logits = _DirectLogits(paths, some).logits() if to_logits else _into(paths, some, targets, component)
             for (layer, head), found in zip(some, logits):
                 values[layer, head] = measured(metric, found)
             bar.to(begin + len(some))
@@ -140,15 +223,10 @@ def get_act_patch_direct_path(
     with Bar(len(targets), f"paths into {component}", progress) as bar:
         for begin in range(0, len(targets), size):
             some = targets[begin : begin + size]
-
-            def put(activation: Any, hook: Any, some: list[Head] = some) -> None:
-                for copy, (layer, head) in zip(copies(activation, len(some)), some):
-                    if hook.layer() == layer:
-                        copy[:, :, head] = reached[hook.name][:, :, head]
-
-            layers = sorted({layer for layer, _ in some})
-            hooks = [(names[layer], put) for layer in layers]
-            for (layer, head), logits in zip(some, paths.logits(layers[0], len(some), hooks)):
+            changes: list[tuple[int, Any]] = []
+            for layer, own in itertools.groupby(some, lambda target: target[0]):
+                changes += _with_receivers(paths, [([target], 0) for target in own], {layer: names[layer]}, reached)
+            for (layer, head), logits in zip(some, paths.continued(changes)):
                 values[layer, head] = measured(patching_metric, logits)
             bar.to(begin + len(some))
     return values
@@ -156,16 +234,29 @@ def get_act_patch_direct_path(
 
 def _into(paths: _Paths, senders: list[Head], receivers: list[Head], component: str) -> list[Any]:
     """Returns logits of copies, each with the receivers changed by its sender."""
-    layers = sorted({layer for layer, _ in receivers})
-    names = {layer: f"blocks.{layer}.attn.hook_{component}" for layer in layers}
+    names = {layer: f"blocks.{layer}.attn.hook_{component}" for layer in sorted({layer for layer, _ in receivers})}
     reached = paths.reach(senders, names)
+    each = [(receivers, sender) for sender in range(len(senders))]
+    return paths.continued(_with_receivers(paths, each, names, reached))
+
+
+def _with_receivers(
+    paths: _Paths, each: list[tuple[list[Head], int]], names: dict[int, str], reached: dict[str, Any]
+) -> list[tuple[int, Any]]:
+    """Returns the changes of the base run if receivers are changed: one for each (receivers, number of the sender)."""
+    batch = paths.ids.shape[0]
 
     def put(activation: Any, hook: Any) -> None:
-        for layer, head in receivers:
-            if hook.layer() == layer:
-                activation[:, :, head] = reached[hook.name][:, :, head]
+        for copy, (receivers, sender) in zip(copies(activation, len(each)), each):
+            for layer, head in receivers:
+                if hook.layer() == layer:
+                    copy[:, :, head] = reached[hook.name][sender * batch : (sender + 1) * batch, :, head]
 
-    return paths.logits(layers[0], len(senders), [(name, put) for name in names.values()])
+    first, last = min(names), max(names)
+    residual = paths.model.run_with_hooks(
+        paths.copies_of(first, len(each)), [(name, put) for name in names.values()], start_at_layer=first,
+        stop_at_layer=last + 1)
+    return [(paths.layer_after(last), copy) for copy in copies(residual, len(each))]
 
 
 def _receivers(model: Model, receivers: Any, component: str) -> list[Head]:

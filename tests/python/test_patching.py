@@ -6,6 +6,7 @@ from conftest import GOLDEN, some_ids
 
 import qkscope
 from qkscope import patching
+from qkscope._reruns import hooks_by_layer
 from qkscope.path_patching import get_act_patch_direct_path
 
 SWEEPS = {
@@ -58,7 +59,7 @@ def test_batched_patches_equal_single_patches(pair, case):
     found = sweep(model, corrupted, clean, metric)
     assert found.dtype == np.float64 and found.ndim == len(axes.split())
     activation = case.split()[0]
-    name = patching.hooks_by_layer(model, activation)[1]
+    name = hooks_by_layer(model, activation)[1]
     for index in [tuple(0 if i else 1 for i in range(0, found.ndim)), (1, *(n - 1 for n in found.shape[1:]))]:
         index = (1, *index[1:])
         place = {
@@ -72,6 +73,51 @@ def test_batched_patches_equal_single_patches(pair, case):
             array[place] = clean_array[place]
 
         assert found[index] == by_hand(model, clean, corrupted, name, put)
+
+
+# Parallel blocks, post-norms, skipped cross-attention layers, sliding windows, experts.
+@pytest.mark.parametrize("family", ["gpt_neox", "gemma2", "mllama_text", "mistral_window", "qwen3_moe"])
+def test_patches_equal_whole_runs_at_every_position(family):
+    """Rows that a patch cannot reach are not computed again; no bit of any logit differs from that of a whole run."""
+    model = qkscope.load(GOLDEN / family, device="cpu")
+    clean = np.stack([some_ids(model, 6), some_ids(model, 6)])
+    clean[1] = (clean[1] + 1) % model.cfg.d_vocab
+    corrupted = clean.copy()
+    corrupted[:, [2, 4]] = (corrupted[:, [2, 4]] + 5) % model.cfg.d_vocab
+    for activation in ("resid_pre", "mlp_out"):
+        found = []
+        getattr(patching, f"get_act_patch_{activation}")(
+            model, corrupted, clean, lambda logits: found.append(np.array(logits)) or 0)
+        names = hooks_by_layer(model, activation)
+        cache = model.cache(clean, list(names.values()))
+        patches = [(name, position) for name in names.values() for position in range(6)]
+        for logits, (name, position) in zip(found, patches, strict=True):
+
+            def patch(array, hook, position=position):
+                array[:, position] = cache[hook.name][:, position]
+
+            np.testing.assert_array_equal(logits, model.run_with_hooks(corrupted, [(name, patch)]))
+
+
+def test_functions_of_add_hook_see_whole_texts_in_every_patch(pair):
+    model, clean, corrupted = (pair[0], pair[1][None], pair[2][None])
+    cache = model.cache(clean, "*hook_resid_pre")
+    shapes = set()
+
+    def silence(z, hook):
+        shapes.add(z.shape[1:])
+        z[:, 2:5, 0] = 0
+
+    def patch(residual, hook):
+        residual[:, 1] = cache[hook.name][:, 1]
+
+    with model.hooks([("blocks.0.attn.hook_z", silence)]):
+        found = patching.get_act_patch_resid_pre(model, corrupted, cache, lambda logits: metric(logits[0]))
+        expected = metric(model.run_with_hooks(corrupted, [("blocks.0.hook_resid_pre", patch)])[0])
+        paths = qkscope.path_patch(model, corrupted, clean, lambda logits: metric(logits[0]), "logits")
+    assert found[0, 1] == expected and shapes == {(6, model.cfg.n_heads, model.cfg.d_head)}
+    without = patching.get_act_patch_resid_pre(model, corrupted, cache, lambda logits: metric(logits[0]))
+    assert without[0, 1] != expected and not np.isnan(paths).any()
 
 
 def test_batch_size_changes_no_bit(pair):
@@ -169,6 +215,18 @@ def test_wrong_arguments_raise_input_errors(pair, call, message):
         call(*pair)
 
 
+def test_metrics_that_need_an_array_get_one(pair):
+    model, clean, corrupted = pair
+
+    def needs_array(logits):
+        if type(logits) is not np.ndarray:
+            raise TypeError("expected np.ndarray")
+        return metric(logits)
+
+    found = patching.get_act_patch_resid_pre(model, corrupted, clean, needs_array)
+    np.testing.assert_array_equal(found, patching.get_act_patch_resid_pre(model, corrupted, clean, metric))
+
+
 # Path patching
 
 
@@ -209,6 +267,39 @@ def test_direct_paths_match_numpy(pair, component):
         one = qkscope.path_patch(
             model, corrupted, clean, metric, [(1, head)], component, senders=[(0, 2)], freeze_mlps=True)
         assert one[0, 2] == found[1, head] and np.isnan(one).sum() == one.size - 1
+
+
+@pytest.mark.parametrize("freeze_mlps", [False, True])
+@pytest.mark.parametrize("receivers", ["logits", [(1, 2), (1, 0)]])
+def test_paths_equal_whole_runs_with_frozen_heads(pair, receivers, freeze_mlps):
+    """Bit-identical to two passes with hooks, the first of which freezes every head of the base run."""
+    model, clean, corrupted = pair
+    names = ["*hook_z", "*hook_mlp_out"]
+    base, source = (model.cache(tokens, names) for tokens in (corrupted, clean))
+    found = qkscope.path_patch(model, corrupted, clean, metric, receivers, freeze_mlps=freeze_mlps)
+    for layer, head in [(0, 1), (0, 3)]:
+        seen = {}
+
+        def freeze(array, hook, layer=layer, head=head):
+            array[...] = base[hook.name]
+            if hook.name == f"blocks.{layer}.attn.hook_z":
+                array[:, head] = source[hook.name][:, head]
+
+        def keep(array, hook, seen=seen):
+            seen["q"] = array
+
+        def put(array, hook, seen=seen):
+            array[:, [0, 2]] = seen["q"][:, [0, 2]]
+
+        last = 1 if receivers == "logits" else 0
+        hooks = [(name, freeze) for name in base if "hook_z" in name or freeze_mlps
+                 if int(name.split(".")[1]) <= last]
+        if receivers != "logits":
+            hooks.append(("blocks.1.attn.hook_q", keep))
+        logits = model.run_with_hooks(corrupted, hooks)
+        if receivers != "logits":
+            logits = model.run_with_hooks(corrupted, [("blocks.1.attn.hook_q", put)])
+        assert found[layer, head] == metric(logits)
 
 
 def test_paths_lead_through_mlps_to_several_receivers(demo):
