@@ -195,11 +195,6 @@ class FolderDocumentReader : public DocumentSource {
   std::vector<std::unique_ptr<DocumentTableReader>> key_sums_;
 };
 
-class EmptyDocumentSource : public DocumentSource {
- public:
-  bool next(DocumentAttention&) override { return false; }
-};
-
 }  // namespace
 
 void write_documents(const std::string& folder, const Statistics& s, DocumentSource& documents) {
@@ -230,7 +225,7 @@ void write_documents(const std::string& folder, const Statistics& s, DocumentSou
 
 std::unique_ptr<DocumentSource> open_documents(const std::string& folder,
                                                const Statistics& statistics) {
-  if (statistics.attention.empty()) return std::make_unique<EmptyDocumentSource>();
+  if (statistics.attention.empty()) return nullptr;
   return std::make_unique<FolderDocumentReader>(folder, statistics);
 }
 

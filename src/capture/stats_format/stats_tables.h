@@ -32,7 +32,7 @@ std::vector<RetrievalTrial> read_retrieval(const std::string& folder, const Stat
 void write_documents(const std::string& folder, const Statistics& statistics,
                      DocumentSource& documents);
 
-// Reads the documents of a finished folder in order.
+// Reads the documents of a finished folder in order. Returns nullptr for statistics without them.
 std::unique_ptr<DocumentSource> open_documents(const std::string& folder,
                                                const Statistics& statistics);
 

@@ -160,8 +160,8 @@ bool RunDataProducer::make_missing(const SweepRun& run, const Missing& missing,
   if (!missing.statistics) return finished(run_capture(plan, options));
   if (plan.run_plan().workers.size() > 1)
     return finished(run_capture(plan, options)) && finished(run_stats(stats_plan(), stats_options));
-  const auto joint = run_stats(stats_plan().run_plan(), stats_options,
-                               {.plan = plan.run_plan(), .options = options});
+  const JointCapture capture{.plan = plan.run_plan(), .options = options};
+  const auto joint = run_stats(stats_plan().run_plan(), stats_options, &capture);
   return finished(joint.statistics) &&
          finished(joint.capture ? *joint.capture : run_capture(plan, options));
 }
@@ -180,8 +180,8 @@ bool RunDataProducer::make_in_shards(std::size_t i, const Missing& missing, std:
     if (!std::exchange(fetched, true)) fetch_inputs(i);
     if (!make_missing(run, here, {index, count})) return false;
   }
-  if (missing.capture) merge_parts(folder_.capture(run.label), quiet_);
-  if (missing.statistics) merge_shards(folder_.statistics(run.label));
+  if (missing.capture) merge_capture(folder_.capture(run.label), quiet_);
+  if (missing.statistics) merge_stats_shards(folder_.statistics(run.label));
   return true;
 }
 
