@@ -122,12 +122,12 @@ def test_interrupted_capture_of_chunks_resumes(tmp_path):
         pass
 
     def stop(progress):
-        assert progress.total == 28
+        assert progress.total == 26
         raise Enough
 
     config = configuration(tmp_path / "whole")
     config["tokenizer"] = {"chunk": 128}
-    assert qkscope.capture(config, limit=1).examples == 28
+    assert qkscope.capture(config, limit=1).examples == 26
     config["output"]["data_root"] = str(tmp_path / "data")
     with pytest.raises(Enough):
         qkscope.capture(config, limit=1, progress=stop)
