@@ -207,7 +207,7 @@ void plan_batches(RunPlan& plan, const ComputeOptions& compute) {
 // fit 64 bits.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 
-std::int64_t least_tokens(const BatchNeeds& needs) {
+std::int64_t least_tokens(const BatchRequirements& needs) {
   return needs.max_length > kMostTokens / needs.documents ? kMostTokens
                                                           : needs.documents * needs.max_length;
 }
@@ -220,7 +220,8 @@ std::int64_t stored_weight_bytes(const ModelConfig& model) {
 }
 
 [[noreturn]] void refuse_batch(const MemoryPlan& plan, const BackendOptions& options,
-                               const BatchNeeds& needs, std::int64_t needed, std::int64_t fit) {
+                               const BatchRequirements& needs, std::int64_t needed,
+                               std::int64_t fit) {
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<std::uint64_t>(n)); };
   const auto number = [](std::int64_t n) { return format_count(static_cast<std::uint64_t>(n)); };
   const auto length = fit / needs.documents;
@@ -237,7 +238,7 @@ std::int64_t stored_weight_bytes(const ModelConfig& model) {
 }  // namespace
 
 MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
-                       const BatchNeeds& needs, std::int64_t available) {
+                       const BatchRequirements& needs, std::int64_t available) {
   MemoryPlan plan;
   const auto least = least_tokens(needs);
   if (options.device.kind == Device::Kind::cpu) {

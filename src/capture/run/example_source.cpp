@@ -66,7 +66,7 @@ Files files_below(const std::string& root, const std::vector<std::string>& paths
 
 // Files of a tokenizer: tokenizer.json or a given file, and tokenizer_config.json; or a GGUF file.
 Files tokenizer_files(const std::string& folder_or_file) {
-  if (const auto gguf = tokenizer_gguf(folder_or_file); !gguf.empty())
+  if (const auto gguf = find_tokenizer_gguf(folder_or_file); !gguf.empty())
     return files_below(folder_or_file, {gguf});
   if (is_folder(folder_or_file))
     return existing_files(folder_or_file, {"tokenizer.json", "tokenizer_config.json"});
@@ -193,7 +193,7 @@ ExampleRecord ExampleSource::record() const {
   return record;
 }
 
-void ExampleSource::skip(const std::vector<ExampleRecord>& done) {
+void ExampleSource::skip_stored_examples(const std::vector<ExampleRecord>& done) {
   for (const auto& stored : done) {
     // Documents are not encoded, so a document without chunks is passed over unchecked.
     bool there = !encoded_ && document_.row == stored.row;
@@ -225,7 +225,7 @@ std::int64_t ExampleSource::count_examples() const {
   return count;
 }
 
-std::int64_t ExampleSource::check_ids() const {
+std::int64_t ExampleSource::check_unique_ids() const {
   auto whole = options_;  // ids must be unique over all shards
   whole.shard_index = 0;
   whole.shard_count = 1;
@@ -247,7 +247,7 @@ std::int64_t ExampleSource::check_ids() const {
 std::future<std::int64_t> ExampleSource::start_counting_examples(bool checks_ids,
                                                                  bool wanted) const {
   return std::async(std::launch::async, [this, checks_ids, wanted]() -> std::int64_t {
-    const auto documents = checks_ids ? check_ids() : 0;
+    const auto documents = checks_ids ? check_unique_ids() : 0;
     if (checks_ids && tokenizer_config_.chunk.size == 0) return documents;
     return wanted ? count_examples() : 0;
   });

@@ -30,7 +30,7 @@ class ExampleSource {
   ExampleSource(const RunPlan& plan, const Shard& shard);
   // Blocks until the tokenizer is loaded. Throws a bad-input error if it cannot be read, as next()
   // does.
-  void wait_until_open() const { tokenizer_.get(); }
+  void wait_for_tokenizer() const { tokenizer_.get(); }
 
   // Reads the next example: a text, or a chunk of a text. Returns false after the last one.
   bool next(Example& example);
@@ -39,7 +39,7 @@ class ExampleSource {
 
   // Skips examples that an earlier process has stored. Throws a bad-input error if the dataset
   // changed.
-  void skip(const std::vector<ExampleRecord>& done);
+  void skip_stored_examples(const std::vector<ExampleRecord>& done);
 
   // Returns the number of examples, or 0 when the dataset is too large to count.
   std::int64_t count_examples() const;
@@ -48,7 +48,7 @@ class ExampleSource {
   bool has_dataset_ids() const { return options_.id_column && !options_.number_rows; }
   // Reads the whole dataset and throws a bad-input error if two rows have the same id. Returns the
   // number of documents of this shard.
-  std::int64_t check_ids() const;
+  std::int64_t check_unique_ids() const;
   // Checks ids if `checks_ids` and counts the examples if `wanted`, in the background. Returns 0
   // for an unknown number.
   std::future<std::int64_t> start_counting_examples(bool checks_ids, bool wanted) const;

@@ -28,7 +28,7 @@ StatsAndCaptureResult run_stats(const StatsRunPlan& plan, const StatsOptions& op
                                 const JointCapture* capture = nullptr);
 
 // Throws a bad-input error when the folder holds a finished capture.
-void refuse_capture(const std::string& folder);
+void refuse_finished_capture(const std::string& folder);
 
 // Writes all files of finished statistics to root.final_folder(). `add_examples` appends the
 // examples in dataset order.
