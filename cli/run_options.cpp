@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "cli/error.h"
+#include "cli/numbers.h"
 #include "qkscope/experimental/text.h"
 #include "qkscope/forward.h"
 
@@ -173,6 +174,15 @@ Shard RunArguments::chosen_shard() const {
 void RunArguments::apply_to(DatasetConfig& dataset) const {
   if (limit > 0) dataset.max_samples = std::min(limit, dataset.max_samples.value_or(limit));
   if (!ids.empty()) dataset.number_rows = ids == "row";
+}
+
+std::string shown_cuts(const TokenizerConfig& tokenizer, std::int64_t truncated,
+                       std::int64_t dropped_chunks) {
+  const auto& chunk = tokenizer.chunk;
+  if (chunk.size == 0)
+    return fmt::format("{} cut at {}", number(truncated), number(tokenizer.max_length));
+  return fmt::format("in chunks of {}, {} shorter than {} dropped", number(chunk.size),
+                     number(dropped_chunks), number(chunk.min_length));
 }
 
 std::string shown_devices(Device first, std::size_t count) {

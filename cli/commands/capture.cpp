@@ -55,8 +55,8 @@ void print_plan(const CapturePlan& plan, const DryRun& dry) {
   for (const auto& group : plan.heads())
     fmt::print("  layer {:>3} {}  {}\n", group.layer, static_cast<char>(group.kind),
                fmt::join(group.heads, " "));
-  fmt::print("examples   {}, {} tokens, {} cut at {}\n", number(dry.examples), number(dry.tokens),
-             number(dry.truncated), number(plan.config().tokenizer.max_length));
+  fmt::print("examples   {}, {} tokens, {}\n", number(dry.examples), number(dry.tokens),
+             shown_cuts(plan.config().tokenizer, dry.truncated, dry.dropped_chunks));
   fmt::print("work       {:.3g} FLOP in the forward passes\n", dry.flop);
   fmt::print("output     {} rows in {} files, {} before compression, in {}\n", number(dry.rows),
              number(dry.files), bytes(dry.bytes), plan.config().output.data_root);

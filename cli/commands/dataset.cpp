@@ -1,6 +1,7 @@
-// qkscope dataset: lengths of the texts of a dataset, or a new dataset of its long texts.
+// qkscope dataset: lengths of the texts of a dataset, or a new dataset of its long texts or chunks.
 #include <algorithm>
 #include <optional>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -31,17 +32,30 @@ struct DatasetArguments {
   bool no_special = false, json = false;
 };
 
-// Lengths of the documents, in bytes and in tokens.
+// Lengths of the documents in bytes, and of the documents or their chunks in tokens.
 struct Lengths {
   std::vector<std::int64_t> bytes, tokens;
   std::int64_t truncated = 0;
+  std::int64_t dropped_chunks = 0;
+  bool in_chunks = false;
 };
+
+// Encodes a text; without --chunk as one chunk.
+TextChunks encode(const Tokenizer& tokenizer, std::string_view text,
+                  const LongTextOptions& options) {
+  const Tokenizer::EncodeOptions encoding{options.special_tokens, options.max_tokens};
+  if (options.chunk.size > 0) return encode_chunks(tokenizer, text, options.chunk, encoding);
+  TextChunks whole;
+  whole.chunks.push_back(tokenizer.encode(text, encoding));
+  return whole;
+}
 
 // Reads and measures block by block, so that only the texts of one block are in memory.
 Lengths measure(Corpus& corpus, const Tokenizer* tokenizer, const DatasetArguments& options) {
   constexpr std::size_t kBlockBytes = 32 << 20;
   Progress progress({.what = "reading", .unit = "documents", .quiet = options.common.quiet});
   Lengths lengths;
+  lengths.in_chunks = options.long_texts.chunk.size > 0;
   for (bool more = true; more;) {
     std::vector<std::string> texts;
     std::size_t held = 0;
@@ -51,15 +65,17 @@ Lengths measure(Corpus& corpus, const Tokenizer* tokenizer, const DatasetArgumen
       texts.push_back(std::move(document.text));
     }
     if (tokenizer != nullptr) {
-      std::vector<Tokenizer::Encoding> encoded(texts.size());
+      std::vector<TextChunks> encoded(texts.size());
       parallel_for(std::ssize(texts), [&](std::int64_t i) {
         const auto at = static_cast<std::size_t>(i);
-        encoded[at] =
-            tokenizer->encode(texts[at], {!options.no_special, options.long_texts.max_tokens});
+        encoded[at] = encode(*tokenizer, texts[at], options.long_texts);
       });
-      for (const auto& one : encoded) {
-        lengths.tokens.push_back(std::ssize(one.ids));
-        lengths.truncated += one.truncated;
+      for (const auto& text : encoded) {
+        lengths.dropped_chunks += text.dropped;
+        for (const auto& chunk : text.chunks) {
+          lengths.tokens.push_back(std::ssize(chunk.ids));
+          lengths.truncated += chunk.truncated;
+        }
       }
     }
     progress.update(std::ssize(lengths.bytes));
@@ -116,6 +132,10 @@ void print_json(const Corpus& corpus, const Lengths& lengths) {
   for (const auto& [name, type] : corpus.columns()) {
     out["columns"].push_back({{"name", name}, {"type", type}});
   }
+  if (lengths.in_chunks) {
+    out["chunks"] = lengths.tokens.size();
+    out["dropped_chunks"] = lengths.dropped_chunks;
+  }
   if (!lengths.tokens.empty()) {
     out["tokens"] = to_json(summarize(lengths.tokens));
     out["tokens"]["truncated"] = lengths.truncated;
@@ -137,7 +157,7 @@ void print_tokens(const Lengths& lengths) {
   const std::vector<Bin> bins = histogram(lengths.tokens);
   std::int64_t most = 1;
   for (const Bin& bin : bins) most = std::max(most, bin.count);
-  fmt::print("\n{:>21}  documents\n", "tokens");
+  fmt::print("\n{:>21}  {}\n", "tokens", lengths.in_chunks ? "chunks" : "documents");
   for (const auto& [from, to, documents] : bins) {
     constexpr std::int64_t kWidth = 40;
     const std::int64_t bar =
@@ -163,6 +183,9 @@ void print_text(const Corpus& corpus, const Lengths& lengths) {
   fmt::print("{:<11}{} ({} null and {} empty texts skipped)\n", "documents",
              number(counts.documents), number(counts.null_texts), number(counts.empty_texts));
   print_summary("bytes", summarize(lengths.bytes));
+  if (lengths.in_chunks)
+    fmt::print("{:<11}{}, {} shorter dropped\n", "chunks", number(std::ssize(lengths.tokens)),
+               number(lengths.dropped_chunks));
   if (!lengths.tokens.empty()) print_tokens(lengths);
 }
 
@@ -174,7 +197,6 @@ std::string share(std::int64_t part, std::int64_t all) {
 void write_dataset(Corpus& corpus, const Tokenizer& tokenizer, DatasetArguments& options) {
   auto& wanted = options.long_texts;
   wanted.id_column = options.corpus.id_column.value_or(wanted.id_column);
-  wanted.special_tokens = !options.no_special;
   wanted.quiet = options.common.quiet;
   wanted.stop = &watch_stop_signals();
   const LongTextResult made = write_long_texts(corpus, tokenizer, wanted);
@@ -189,6 +211,8 @@ void write_dataset(Corpus& corpus, const Tokenizer& tokenizer, DatasetArguments&
                    {"kept", made.kept},
                    {"cut", made.cut},
                    {"too_short", made.too_short},
+                   {"rows", made.rows},
+                   {"dropped_chunks", made.dropped_chunks},
                    {"null_texts", counts.null_texts},
                    {"empty_texts", counts.empty_texts},
                    {"tokens", made.tokens}};
@@ -197,6 +221,9 @@ void write_dataset(Corpus& corpus, const Tokenizer& tokenizer, DatasetArguments&
   }
   fmt::print("{:<11}{} texts, {} tokens, in {}\n", "kept", share(made.kept, made.read),
              number(made.tokens), wanted.out);
+  if (wanted.chunk.size > 0)
+    fmt::print("{:<11}{}, {} with fewer than {} tokens dropped\n", "chunks", number(made.rows),
+               number(made.dropped_chunks), number(wanted.chunk.min_length));
   if (made.cut > 0) fmt::print("{:<11}{}\n", "cut", number(made.cut));
   fmt::print(
       "{:<11}{} with fewer than {} tokens, the longest with {}; {} null and {} empty texts\n",
@@ -206,9 +233,9 @@ void write_dataset(Corpus& corpus, const Tokenizer& tokenizer, DatasetArguments&
 
 void check_output(const DatasetArguments& options) {
   const auto& wanted = options.long_texts;
-  if (wanted.out.empty()) return;
-  if (options.tokenizer.empty())
-    bad_input("--out: --tokenizer is missing: the tokens of whose model are counted?");
+  if (!options.tokenizer.empty() || (wanted.out.empty() && wanted.chunk.size == 0)) return;
+  bad_input("{}: --tokenizer is missing: the tokens of whose model are counted?",
+            wanted.out.empty() ? "--chunk" : "--out");
 }
 
 void run(DatasetArguments& options) {
@@ -216,6 +243,7 @@ void run(DatasetArguments& options) {
   if (!options.name.empty()) options.corpus.name = options.name;
   if (!options.id_column.empty()) options.corpus.id_column = options.id_column;
   options.corpus.replace_invalid = options.errors == "replace";
+  options.long_texts.special_tokens = !options.no_special;
   if (!options.shard.empty()) {
     const auto shard = parse_shard(options.shard);
     options.corpus.shard_index = shard.index;
@@ -270,8 +298,25 @@ void add_dataset(CLI::App& app) {
   command->add_option("--min-tokens", made.min_tokens, "With --out: leave out shorter texts")
       ->check(positive())
       ->needs(out);
-  command->add_option("--max-tokens", made.max_tokens, "Cut longer texts to so many tokens")
-      ->check(positive());
+  auto* max_tokens =
+      command->add_option("--max-tokens", made.max_tokens, "Cut longer texts to so many tokens")
+          ->check(positive());
+  auto* chunk = command
+                    ->add_option("--chunk", made.chunk.size,
+                                 "Cut texts into chunks of so many tokens, special tokens "
+                                 "included; with --out, one row each with the id ID#0, ID#1, ...")
+                    ->check(positive())
+                    ->excludes(max_tokens);
+  command
+      ->add_option("--overlap", made.chunk.overlap,
+                   "With --chunk: tokens of text that a chunk repeats from the chunk before")
+      ->check(CLI::NonNegativeNumber)
+      ->needs(chunk);
+  command
+      ->add_option("--min-length", made.chunk.min_length,
+                   "With --chunk: drop a last chunk with fewer tokens")
+      ->check(positive())
+      ->needs(chunk);
   command->add_option("--keep", made.keep, "With --out: stop after so many texts")
       ->check(positive())
       ->needs(out);

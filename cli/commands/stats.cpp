@@ -35,8 +35,8 @@ void print_plan(const StatsPlan& plan, const StatsDryRun& dry) {
              model.n_kv_heads, model.d_head);
   fmt::print("device     {}, {}\n", shown_devices(plan.device(), plan.workers()),
              dtype_name(plan.dtype()));
-  fmt::print("examples   {}, {} tokens, {} cut at {}\n", number(dry.examples), number(dry.tokens),
-             number(dry.truncated), number(plan.config().run.tokenizer.max_length));
+  fmt::print("examples   {}, {} tokens, {}\n", number(dry.examples), number(dry.tokens),
+             shown_cuts(plan.config().run.tokenizer, dry.truncated, dry.dropped_chunks));
   if (dry.trials > 0) fmt::print("retrieval  {} trials\n", number(dry.trials));
   fmt::print("work       {:.3g} FLOP in the forward pass\n", dry.forward_flop);
   print_cost("A", dry.moments_flop, dry.forward_flop);

@@ -22,6 +22,7 @@
 #include "qkscope/hub.h"
 #include "qkscope/model.h"
 #include "qkscope/tensor.h"
+#include "qkscope/texts.h"
 #include "qkscope/version.h"
 
 namespace qkscope {
@@ -55,7 +56,8 @@ struct ModelSource {
 struct TokenizerConfig {
   std::string name;                     // default: the model
   std::optional<std::string> revision;  // default: that of the model, unless `name` is given
-  std::int64_t max_length = 4096;       // tokens; longer texts are truncated
+  std::int64_t max_length = 4096;       // tokens; longer texts are truncated. At least chunk.size
+  ChunkOptions chunk = {};              // cuts texts into several examples instead
 };
 
 // Section `inference`.
@@ -164,20 +166,32 @@ class QKSCOPE_API CapturePlan {
  public:
   explicit CapturePlan(std::shared_ptr<const RunPlan> plan);
 
-  const CaptureConfig& config() const;  // includes ComputeOptions::dtype
-  const ModelConfig& model() const;
-  Device device() const;                                     // the first of several devices
-  std::size_t workers() const;                               // number of devices
-  DType dtype() const;                                       // of the computation
-  const MemoryPlan& memory() const;                          // per device
-  const std::vector<HeadGroup>& heads() const;               // ascending by layer, q before k
-  const std::vector<std::int64_t>& eligible_layers() const;  // layers with candidate heads
-  const std::vector<std::int64_t>& excluded_layers() const;  // excluded by full_attention_only
+  const CaptureConfig& config() const { return *config_; }  // includes ComputeOptions::dtype
+  const ModelConfig& model() const { return *model_; }
+  Device device() const { return device_; }              // the first of several devices
+  std::size_t workers() const { return workers_; }       // number of devices
+  DType dtype() const { return dtype_; }                 // of the computation
+  const MemoryPlan& memory() const { return *memory_; }  // per device
+  // Ascending by layer, q before k.
+  const std::vector<HeadGroup>& heads() const { return *heads_; }
+  // Layers with candidate heads.
+  const std::vector<std::int64_t>& eligible_layers() const { return *eligible_layers_; }
+  // Layers excluded by full_attention_only.
+  const std::vector<std::int64_t>& excluded_layers() const { return *excluded_layers_; }
 
   const RunPlan& run_plan() const { return *plan_; }
 
  private:
-  std::shared_ptr<const RunPlan> plan_;
+  std::shared_ptr<const RunPlan> plan_;  // owns what the pointers below refer to
+  const CaptureConfig* config_;
+  const ModelConfig* model_;
+  Device device_;
+  std::size_t workers_;
+  DType dtype_;
+  const MemoryPlan* memory_;
+  const std::vector<HeadGroup>* heads_;
+  const std::vector<std::int64_t>* eligible_layers_;
+  const std::vector<std::int64_t>* excluded_layers_;
 };
 
 // Plans a capture. Reads config.json but no weights. Throws a bad-input error if the run does not
@@ -197,6 +211,7 @@ struct DryRun {
   std::int64_t largest_batch = 0;     // tokens
   std::int64_t weight_bytes = 0;      // in memory at a time; on the CPU mapped from the checkpoint
   std::int64_t activation_bytes = 0;  // of the largest batch
+  std::int64_t dropped_chunks = 0;    // last chunks of texts, shorter than chunk.min_length
 };
 
 // Tokenizes the texts of a shard and predicts the result of a run without running the model.

@@ -269,17 +269,19 @@ class QKSCOPE_API StatsPlan {
  public:
   explicit StatsPlan(std::shared_ptr<const StatsRunPlan> plan);
 
-  const StatsConfig& config() const;
-  const ModelConfig& model() const;
-  Device device() const;        // the first of several devices
-  std::size_t workers() const;  // number of devices
-  DType dtype() const;
-  const MemoryPlan& memory() const;
+  const StatsConfig& config() const { return *config_; }
+  const ModelConfig& model() const { return run_.model(); }
+  Device device() const { return run_.device(); }         // the first of several devices
+  std::size_t workers() const { return run_.workers(); }  // number of devices
+  DType dtype() const { return run_.dtype(); }
+  const MemoryPlan& memory() const { return run_.memory(); }
 
   const StatsRunPlan& run_plan() const { return *plan_; }
 
  private:
   std::shared_ptr<const StatsRunPlan> plan_;
+  const StatsConfig* config_;
+  CapturePlan run_;
 };
 
 // Plans a run of statistics. Throws a bad-input error if the run does not fit the model or the
@@ -292,14 +294,15 @@ struct StatsDryRun {
   std::int64_t examples = 0;
   std::int64_t truncated = 0;
   std::int64_t tokens = 0;
-  std::int64_t longest = 0;       // tokens
-  std::int64_t trials = 0;        // retrieval trials
-  std::int64_t state_bytes = 0;   // accumulators on the host
-  std::int64_t device_bytes = 0;  // additional device memory for statistics
-  double forward_flop = 0;        // of the forward pass
-  double moments_flop = 0;        // of group A
-  double near_flop = 0;           // of group B
-  double all_flop = 0;            // of group C
+  std::int64_t longest = 0;         // tokens
+  std::int64_t trials = 0;          // retrieval trials
+  std::int64_t state_bytes = 0;     // accumulators on the host
+  std::int64_t device_bytes = 0;    // additional device memory for statistics
+  double forward_flop = 0;          // of the forward pass
+  double moments_flop = 0;          // of group A
+  double near_flop = 0;             // of group B
+  double all_flop = 0;              // of group C
+  std::int64_t dropped_chunks = 0;  // last chunks of texts, shorter than chunk.min_length
 };
 
 // Tokenizes the texts of a shard and predicts the cost of a run without running the model.

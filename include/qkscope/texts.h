@@ -7,8 +7,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "qkscope/tokenizer.h"
 #include "qkscope/version.h"
 
 namespace qkscope {
@@ -71,9 +73,34 @@ class QKSCOPE_API Corpus {
 // Opens a dataset. Throws a bad-input error if its files are missing or have an unsupported format.
 QKSCOPE_API std::unique_ptr<Corpus> open_corpus(const CorpusOptions& options);
 
-// ---- Datasets of long texts, filtered from another dataset ----
+// ---- Chunks: a long text as several examples ----
 
-class Tokenizer;  // qkscope/tokenizer.h
+// Section `tokenizer` of a configuration, and `qkscope dataset --chunk`.
+struct ChunkOptions {
+  std::int64_t size = 0;        // tokens of a chunk, special tokens included; 0: texts stay whole
+  std::int64_t overlap = 0;     // tokens of text that a chunk repeats from the chunk before
+  std::int64_t min_length = 1;  // tokens; a shorter last chunk is dropped
+};
+
+// A text in chunks.
+struct TextChunks {
+  std::vector<Tokenizer::Encoding> chunks = {};  // without offsets
+  // (chunks) The characters of each chunk, if EncodeOptions::offsets is set, else empty. Without
+  // overlap the chunks cover the text.
+  std::vector<TokenOffset> ranges = {};
+  std::int64_t tokens = 0;  // of the whole text, special tokens included
+  bool dropped = false;     // the last chunk was shorter than min_length
+};
+
+// Tokenizes a text once and cuts the tokens into windows, each with the special tokens that the
+// tokenizer adds to a text. The ids equal those of the tokenizers library with
+// return_overflowing_tokens and stride = overlap. Of `options`, max_length must be 0. Throws a
+// bad-input error if the sizes contradict each other or a chunk has no room for text.
+QKSCOPE_API TextChunks encode_chunks(const Tokenizer& tokenizer, std::string_view text,
+                                     const ChunkOptions& chunk,
+                                     const Tokenizer::EncodeOptions& options);
+
+// ---- Datasets of long texts, filtered from another dataset ----
 
 // Options of write_long_texts().
 struct LongTextOptions {
@@ -85,6 +112,7 @@ struct LongTextOptions {
   bool special_tokens = true;    // include special tokens in the counts
   bool quiet = false;            // suppress the progress bar
   const std::atomic<bool>* stop = nullptr;  // set to true to cancel; no file is written
+  ChunkOptions chunk = {};                  // write one row per chunk; excludes max_tokens
 };
 
 // Result of write_long_texts().
@@ -95,13 +123,15 @@ struct LongTextResult {
   std::int64_t cut = 0;  // kept texts that were truncated
   std::int64_t too_short = 0;
   std::int64_t longest = 0;  // tokens of the longest skipped text
-  std::int64_t tokens = 0;   // tokens of all kept texts
+  std::int64_t tokens = 0;   // tokens of all rows
+  std::int64_t rows = 0;     // chunks, or kept texts
+  std::int64_t dropped_chunks = 0;
 };
 
 // Writes the texts of `corpus` that have at least min_tokens tokens to a new dataset. Columns: id
-// (integer if the source id is one; the row number if the source has no ids), text, tokens. Rows
-// keep their order, and the output is deterministic. Throws a bad-input error if no text is long
-// enough.
+// (integer if the source id is one; the row number if the source has no ids; "ID#0", "ID#1", ...
+// for chunks), text, tokens. Rows keep their order, and the output is deterministic. Throws a
+// bad-input error if no text is long enough.
 QKSCOPE_API LongTextResult write_long_texts(Corpus& corpus, const Tokenizer& tokenizer,
                                             const LongTextOptions& options);
 

@@ -1,6 +1,9 @@
+#include <filesystem>
+
 #include <gmock/gmock.h>
 
 #include "base/io/json.h"
+#include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
 #include "paths.h"
 #include "run_program.h"
@@ -64,6 +67,43 @@ TEST(Dataset, WritesLongTexts) {
   refused(kTokenizer + " --min-tokens 3", "--out");
   refused(kTokenizer + " --out " + folder.file("long.txt"), ".parquet or .jsonl");
   refused(kTokenizer + out + "00", "none of 2 texts has 200 tokens");
+}
+
+TEST(Dataset, CutsTextsIntoChunks) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.file("books"));
+  write_file(folder.file("books/first.txt"), "the the the");  // five tokens
+  write_file(folder.file("books/second.txt"), "the the");     // three tokens
+  const std::string command = "qkscope dataset " + folder.file("books") + " --id-column file";
+  const std::string chunks = kTokenizer + " --chunk 2 --min-length 2";
+  const auto shown = run_program(command + chunks);
+  EXPECT_EQ(shown.status, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("chunks     3, 2 shorter dropped"));
+  const Json lengths = Json::parse(run_program(command + chunks + " --json").out);
+  EXPECT_EQ(lengths["chunks"], 3);
+  EXPECT_EQ(lengths["dropped_chunks"], 2);
+  EXPECT_EQ(lengths["tokens"]["max"], 2);
+  const std::string out = " --out " + folder.file("chunks.jsonl");
+  const auto made = run_program(command + chunks + out);
+  EXPECT_EQ(made.status, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("2 of 2 texts"));
+  EXPECT_THAT(made.out, HasSubstr("chunks     3, 2 with fewer than 2 tokens dropped"));
+  const std::string text(MappedFile(folder.file("chunks.jsonl")).text());
+  EXPECT_THAT(text, HasSubstr(R"({"file":"first#1",)"));
+  EXPECT_THAT(text, HasSubstr(R"({"file":"second#0",)"));
+  const auto refused = [&](const std::string& options, const std::string& part) {
+    const auto outcome = run_program(command + options + out);
+    EXPECT_EQ(outcome.status, 2) << options;
+    EXPECT_THAT(outcome.err, HasSubstr(part)) << options;
+  };
+  refused(" --chunk 2", "--tokenizer is missing");
+  refused(kTokenizer + " --chunk 0", "--chunk");
+  refused(kTokenizer + " --chunk -3", "--chunk");
+  refused(kTokenizer + " --chunk 4 --overlap 4", "an overlap below the size");
+  refused(kTokenizer + " --chunk 4 --min-length 5", "a least length from 1 to the size");
+  refused(kTokenizer + " --chunk 4 --max-tokens 2", "--max-tokens");
+  refused(kTokenizer + " --overlap 1", "--chunk");
+  refused(kTokenizer + " --chunk 9 --min-length 9", "none of 2 texts has 9 tokens");
 }
 
 TEST(Dataset, BadInputIsRefused) {

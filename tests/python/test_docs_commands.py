@@ -69,13 +69,16 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / name).symlink_to(ROOT / name)
     for name in ("HuggingFaceTB/SmolLM3-3B", "HuggingFaceTB/SmolLM2-135M", "org/model", "path/to/folder", "checkpoints/mine", "DIR_OR_FILE"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).symlink_to(DEMO)
+        (tmp_path / name).symlink_to(DEMO.parent / "LC2-1200" if "SmolLM2" in name else DEMO)  # a context of 2,048 tokens
     for name in ("model.Q4_1.gguf", "SmolLM2-135M-Instruct.Q4_1.gguf"):
         (tmp_path / name).symlink_to(GOLDEN / "gguf_llama/model.gguf")
     texts = (ROOT / "share/demo/corpus.jsonl").read_text().splitlines(True)[:4]
     for name in ("texts.jsonl", "corpus.jsonl"):
         (tmp_path / name).write_text("".join(texts))
     (tmp_path / "book.txt").write_text(json.loads(texts[0])["text"])
+    (tmp_path / "books").mkdir()
+    for number, text in enumerate(texts[:2]):
+        (tmp_path / f"books/book{number}.txt").write_text(json.loads(text)["text"])
     config = configuration("stats/smollm2")
     config["dataset"]["max_samples"] = 4
     config["inference"]["batch_size"] = 1

@@ -91,6 +91,52 @@ def test_missing_shards_are_captured_and_merged(captured, tmp_path):
         qkscope.capture(config, limit=8, shard=(0, 3), shards=3)
 
 
+def test_chunks_equal_the_overflowing_tokens_of_tokenizers(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    config = configuration(tmp_path / "data")
+    config["tokenizer"] = {"chunk": 100, "chunk_overlap": 10, "chunk_min": 20}
+    config["capture"] |= {"sampler": {"type": "all"}, "capture_token_strings": True}
+    plan = qkscope.capture(config, limit=2, dry_run=True)
+    result = qkscope.capture(config, limit=2)
+    assert result.examples == plan["examples"] > 2 and result.rows == plan["rows"]
+    library = tokenizers.Tokenizer.from_file(str(DEMO / "tokenizer.json"))
+    library.enable_truncation(max_length=100, stride=10)
+    texts = [json.loads(line)["text"] for line in (ROOT / "share/demo/corpus.jsonl").open().readlines()[:2]]
+    expected = {}
+    for row, text in enumerate(texts):
+        first = library.encode(text)
+        for number, chunk in enumerate([first, *first.overflowing]):
+            if len(chunk.tokens) >= 20:
+                expected[f"{row}#{number}"] = chunk.tokens
+    examples = pq.read_table(tmp_path / "data/examples.parquet").to_pandas().set_index("example_key")
+    rows = pq.read_table(tmp_path / "data/l00h00q/data.parquet").to_pandas()
+    found = {}
+    for key, chunk in rows.groupby("example_key", sort=False):
+        assert chunk["position"].tolist() == list(range(len(chunk)))
+        found[examples.loc[key, "source_id"]] = chunk["token_str"].tolist()
+    assert found == expected
+
+
+def test_interrupted_capture_of_chunks_resumes(tmp_path):
+    class Enough(Exception):
+        pass
+
+    def stop(progress):
+        assert progress.total == 26
+        raise Enough
+
+    config = configuration(tmp_path / "whole")
+    config["tokenizer"] = {"chunk": 128}
+    assert qkscope.capture(config, limit=1).examples == 26
+    config["output"]["data_root"] = str(tmp_path / "data")
+    with pytest.raises(Enough):
+        qkscope.capture(config, limit=1, progress=stop)
+    assert qkscope.capture(config, limit=1).outcome == "finished"
+    assert files(tmp_path / "data") == files(tmp_path / "whole")
+    with pytest.raises(qkscope.InputError, match="an overlap below the size"):
+        qkscope.capture(config, {"tokenizer.chunk_overlap": 128})
+
+
 def test_analyze_returns_the_written_tables(captured, tmp_path):
     tables = qkscope.analyze(captured[0], out=tmp_path)
     assert "qk" in tables

@@ -92,9 +92,11 @@ struct ParquetOutput {
   ParquetOutput(std::string name, const std::string& file)
       : path(std::move(name)), stream(take(arrow::io::FileOutputStream::Open(file))) {}
 
-  void write_schema(const arrow::Schema& schema) {
-    writer = take(parquet::arrow::FileWriter::Open(schema, table_memory_pool(), stream,
-                                                   parquet_writer_properties(schema)));
+  void write_schema(const arrow::Schema& schema, bool keeps_types = false) {
+    parquet::ArrowWriterProperties::Builder builder;
+    if (keeps_types) builder.store_schema();
+    writer = take(parquet::arrow::FileWriter::Open(
+        schema, table_memory_pool(), stream, parquet_writer_properties(schema), builder.build()));
   }
   void append(const arrow::Table& rows) const {
     check(writer->WriteTable(rows, std::max<std::int64_t>(1, rows.num_rows())));
@@ -134,9 +136,10 @@ void ParquetTableWriter::finish() {
   sync_file(output_->path);
 }
 
-AtomicParquetFile::AtomicParquetFile(const std::string& path, const arrow::Schema& schema)
+AtomicParquetFile::AtomicParquetFile(const std::string& path, const arrow::Schema& schema,
+                                     bool keeps_types)
     : temporary_(temporary_path(path)), output_(std::make_unique<ParquetOutput>(path, temporary_)) {
-  output_->write_schema(schema);
+  output_->write_schema(schema, keeps_types);
 }
 
 AtomicParquetFile::~AtomicParquetFile() {

@@ -33,7 +33,8 @@ class ParquetTableWriter {
 // Writes to a temporary file that finish() renames. Without finish() nothing is left behind.
 class AtomicParquetFile {
  public:
-  AtomicParquetFile(const std::string& path, const arrow::Schema& schema);
+  // `keeps_types`: also store the Arrow schema, so that types such as large_string survive.
+  AtomicParquetFile(const std::string& path, const arrow::Schema& schema, bool keeps_types = false);
   ~AtomicParquetFile();
 
   void append(const arrow::Table& rows);  // appends one row group

@@ -92,14 +92,16 @@ std::string YamlDocument::where(const std::string& key, const YAML::Node& node) 
                   : fmt::format("{}:{}: {}", file, line + 1, key);
 }
 
-YamlDocument load_yaml(const std::string& file) {
-  return parse_yaml(std::string(MappedFile(file).text()), file);
+YamlDocument load_yaml(const std::string& file, const std::vector<std::string>& overrides) {
+  return parse_yaml(std::string(MappedFile(file).text()), file, overrides);
 }
 
-YamlDocument parse_yaml(const std::string& text, const std::string& where) {
+YamlDocument parse_yaml(const std::string& text, const std::string& where,
+                        const std::vector<std::string>& overrides) {
   YamlDocument document{.file = where, .root = parse_node(text, where), .overridden = {}};
   if (document.root.IsNull()) document.root = YAML::Node(YAML::NodeType::Map);
   if (!document.root.IsMap()) bad_input("{}: expected a map of keys and values", where);
+  override_values(document, overrides);
   return document;
 }
 

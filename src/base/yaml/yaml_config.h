@@ -26,14 +26,15 @@ struct YamlDocument {
   std::string where(const std::string& key, const YAML::Node& node) const;
 };
 
-YamlDocument load_yaml(const std::string& file);
-// Parses YAML text; `where` names the text in error messages.
-YamlDocument parse_yaml(const std::string& text, const std::string& where);
+// Parse YAML and apply command-line overrides KEY=VALUE with a dotted key and a YAML value. `where`
+// names the text in error messages.
+YamlDocument load_yaml(const std::string& file, const std::vector<std::string>& overrides = {});
+YamlDocument parse_yaml(const std::string& text, const std::string& where,
+                        const std::vector<std::string>& overrides = {});
 
 // Sets the value of a dotted key; `origin` precedes the key in error messages.
 void override_value(YamlDocument& document, const std::string& key, const YAML::Node& value,
                     const std::string& origin);
-// Applies command-line overrides KEY=VALUE with a dotted key and a YAML value.
 void override_values(YamlDocument& document, const std::vector<std::string>& options);
 
 // Converts a node; plain scalars become null, booleans, numbers or strings by the rules of YAML.

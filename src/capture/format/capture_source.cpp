@@ -47,8 +47,7 @@ HeadsByFolder group_heads_by_folder(const std::vector<std::string>& paths,
                                        const std::string& where) {
   bad_input(
       "{}: no capture: expected head files such as l00h00q/{}; it holds {}. Captures are often "
-      "kept "
-      "on branches of their own: name one after the @",
+      "kept on branches of their own: name one after the @",
       where, layout::kHeadFile, format_path_list(paths));
 }
 

@@ -1,13 +1,9 @@
 #include "capture/format/examples.h"
 
 #include <arrow/api.h>
-#include <arrow/io/file.h>
-#include <fmt/format.h>
-#include <parquet/arrow/writer.h>
-#include <parquet/properties.h>
 
 #include "base/io/arrow_error.h"
-#include "base/io/output_file.h"
+#include "base/tables/parquet_stream.h"
 
 namespace qkscope {
 
@@ -50,50 +46,41 @@ void OrderedExampleReader::add(Cursor cursor) {
 }
 
 struct ExamplesWriter::State {
-  std::string path;
-  std::int64_t row_group_size = 0;
-  std::shared_ptr<arrow::Schema> schema;
-  std::shared_ptr<arrow::io::FileOutputStream> stream;
-  std::unique_ptr<parquet::arrow::FileWriter> writer;
+  State(const std::string& path, std::int64_t rows)
+      : row_group_size(rows), file(path, *schema, true) {}
+
+  std::int64_t row_group_size;
+  std::shared_ptr<arrow::Schema> schema =
+      arrow::schema({arrow::field("example_id", arrow::int32(), false),
+                     arrow::field("example_key", arrow::int64(), false),
+                     arrow::field("source_id", arrow::utf8(), false),
+                     arrow::field("tokens", arrow::int32(), false),
+                     arrow::field("truncated", arrow::boolean(), false)});
+  AtomicParquetFile file;
   arrow::Int32Builder ids;
   arrow::Int64Builder keys;
   arrow::StringBuilder sources;
   arrow::Int32Builder tokens;
   arrow::BooleanBuilder truncated;
 
-  void check(const arrow::Status& status) const {
-    check_arrow(status, fmt::format("writing {}", path), ErrorKind::failure);
-  }
-  template <typename T>
-  T take(arrow::Result<T> result) const {
-    return value_or_throw(std::move(result), fmt::format("writing {}", path), ErrorKind::failure);
+  static void check(const arrow::Status& status) {
+    check_arrow(status, "writing the table of examples", ErrorKind::failure);
   }
 
   void flush() {
     if (ids.length() == 0) return;
-    const arrow::ArrayVector columns = {take(ids.Finish()), take(keys.Finish()),
-                                        take(sources.Finish()), take(tokens.Finish()),
-                                        take(truncated.Finish())};
-    check(writer->WriteTable(*arrow::Table::Make(schema, columns), row_group_size));
+    arrow::ArrayVector columns(5);
+    check(ids.Finish(&columns[0]));
+    check(keys.Finish(&columns[1]));
+    check(sources.Finish(&columns[2]));
+    check(tokens.Finish(&columns[3]));
+    check(truncated.Finish(&columns[4]));
+    file.append(*arrow::Table::Make(schema, columns));
   }
 };
 
 ExamplesWriter::ExamplesWriter(const std::string& path, std::int64_t row_group_size)
-    : state_(std::make_unique<State>()) {
-  state_->path = path;
-  state_->row_group_size = row_group_size;
-  state_->schema = arrow::schema({arrow::field("example_id", arrow::int32(), false),
-                                  arrow::field("example_key", arrow::int64(), false),
-                                  arrow::field("source_id", arrow::utf8(), false),
-                                  arrow::field("tokens", arrow::int32(), false),
-                                  arrow::field("truncated", arrow::boolean(), false)});
-  state_->stream = state_->take(arrow::io::FileOutputStream::Open(path));
-  const auto properties =
-      parquet::WriterProperties::Builder().compression(parquet::Compression::ZSTD)->build();
-  const auto arrow_properties = parquet::ArrowWriterProperties::Builder().store_schema()->build();
-  state_->writer = state_->take(parquet::arrow::FileWriter::Open(
-      *state_->schema, arrow::default_memory_pool(), state_->stream, properties, arrow_properties));
-}
+    : state_(std::make_unique<State>(path, row_group_size)) {}
 
 ExamplesWriter::~ExamplesWriter() = default;
 
@@ -109,9 +96,7 @@ void ExamplesWriter::append(const ExampleRecord& example) {
 
 void ExamplesWriter::finish() {
   state_->flush();
-  state_->check(state_->writer->Close());
-  state_->check(state_->stream->Close());
-  sync_file(state_->path);
+  state_->file.finish();
 }
 
 }  // namespace qkscope

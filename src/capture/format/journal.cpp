@@ -63,6 +63,14 @@ struct RowRange {
   std::int64_t last = -1;
 };
 
+// Whether the next example may come from dataset row `row` after an example of row `last`. Chunks
+// of one text share a row.
+bool in_row_order(const Journal& journal, std::int64_t last, std::int64_t row) {
+  const auto& identity = journal.manifest().identity;
+  const bool in_chunks = identity.contains("tokenizer") && identity["tokenizer"].contains("chunk");
+  return in_chunks ? row >= last : row > last;
+}
+
 RowRange verify_segment(const Journal& journal, const JournalEntry& entry) {
   const auto path = journal.segment_path(entry.segment);
   const auto shard =
@@ -89,7 +97,7 @@ RowRange verify_segment(const Journal& journal, const JournalEntry& entry) {
   RowRange range;
   std::int64_t tokens = 0;
   for (const auto& example : table) {
-    if (example.row <= range.last || example.row % shard.count != shard.index)
+    if (!in_row_order(journal, range.last, example.row) || example.row % shard.count != shard.index)
       bad_input("{}: row {} of the dataset is out of its turn; start again with --overwrite", path,
                 example.row);
     if (range.first < 0) range.first = example.row;
@@ -252,7 +260,7 @@ void verify_new_segments(std::span<PartVerification> parts) {
     segment.rows = verify_segment(*segment.part->journal, *segment.entry);
   });
   for (const auto& [part, entry, rows] : segments) {
-    if (rows.first >= 0 && rows.first <= part->last_row)
+    if (rows.first >= 0 && !in_row_order(*part->journal, part->last_row, rows.first))
       bad_input("{}: row {} of the dataset is there twice; start again with --overwrite",
                 part->journal->segment_path(entry->segment), rows.first);
     part->last_row = std::max(part->last_row, rows.last);

@@ -13,11 +13,6 @@
 namespace qkscope {
 namespace {
 
-template <typename T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
 // Throws a bad-input error for a fraction and for a number that does not fit T.
 template <typename T>
 T parse_integer_value(const Json& json, const std::string& where) {
@@ -173,8 +168,7 @@ Manifest checked_manifest(Json json, const std::string& path) {
     if (json.value(kFormat, Json()) != kFormatNumber)
       bad_input(
           "{}: another version of qkscope began this capture; finish it with that version, or "
-          "start "
-          "again with --overwrite",
+          "start again with --overwrite",
           path);
     const std::string checksum = json.at(kChecksum);
     json.erase(kChecksum);

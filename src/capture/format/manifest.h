@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,11 @@ namespace qkscope {
 
 // Key of Manifest::identity: fingerprints of the input files, {kind: {file: fingerprint}}.
 inline constexpr char kInputs[] = "inputs";
+
+template <typename T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
 
 struct Manifest {
   Json identity;            // effective configuration, device, commits and kInputs

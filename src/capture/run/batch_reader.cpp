@@ -2,6 +2,7 @@
 
 #include "base/core/clock.h"
 #include "base/core/error.h"
+#include "base/core/log.h"
 #include "base/core/thread_pool.h"
 #include "capture/run/selection.h"
 
@@ -143,6 +144,9 @@ bool BatchReader::read_next_example() {
   Example example;
   try {
     exhausted_ = !source_.next(example);
+    if (const auto dropped = source_.dropped_chunks(); exhausted_ && dropped > 0)
+      log::info("{} last chunks of texts have fewer than {} tokens and were dropped", dropped,
+                plan_.config.tokenizer.chunk.min_length);
   } catch (...) {
     error_ = std::current_exception();
   }

@@ -12,14 +12,6 @@
 namespace qkscope {
 namespace {
 
-constexpr int kJsonIndent = 2;
-
-CaptureConfig read_with_overrides(YamlDocument document,
-                                  const std::vector<std::string>& overrides) {
-  override_values(document, overrides);
-  return read_capture_config(document);
-}
-
 // Downloads a tokenizer that is not part of the checkpoint.
 void fetch_other_tokenizer(const CaptureConfig& config, const FetchOptions& options) {
   const auto& tokenizer = config.tokenizer;
@@ -38,13 +30,13 @@ void fetch_other_tokenizer(const CaptureConfig& config, const FetchOptions& opti
 
 CaptureConfig read_capture_config(const std::string& file,
                                   const std::vector<std::string>& overrides) {
-  return translate_exceptions([&] { return read_with_overrides(load_yaml(file), overrides); });
+  return translate_exceptions([&] { return read_capture_config(load_yaml(file, overrides)); });
 }
 
 CaptureConfig parse_capture_config(const std::string& yaml,
                                    const std::vector<std::string>& overrides) {
   return translate_exceptions(
-      [&] { return read_with_overrides(parse_yaml(yaml, "config"), overrides); });
+      [&] { return read_capture_config(parse_yaml(yaml, "config", overrides)); });
 }
 
 void fetch_capture_inputs(const CaptureConfig& config, const FetchOptions& options) {
@@ -58,43 +50,17 @@ void fetch_capture_inputs(const CaptureConfig& config, const FetchOptions& optio
   });
 }
 
-CapturePlan::CapturePlan(std::shared_ptr<const RunPlan> plan) : plan_(std::move(plan)) {}
-
-const CaptureConfig& CapturePlan::config() const {
-  return plan_->config;
-}
-
-const ModelConfig& CapturePlan::model() const {
-  return plan_->model;
-}
-
-Device CapturePlan::device() const {
-  return plan_->backend.device;
-}
-
-std::size_t CapturePlan::workers() const {
-  return plan_->workers.size();
-}
-
-DType CapturePlan::dtype() const {
-  return plan_->backend.dtype;
-}
-
-const MemoryPlan& CapturePlan::memory() const {
-  return plan_->memory;
-}
-
-const std::vector<HeadGroup>& CapturePlan::heads() const {
-  return plan_->manifest.groups;
-}
-
-const std::vector<std::int64_t>& CapturePlan::eligible_layers() const {
-  return plan_->selection.eligible_layers;
-}
-
-const std::vector<std::int64_t>& CapturePlan::excluded_layers() const {
-  return plan_->selection.excluded_layers;
-}
+CapturePlan::CapturePlan(std::shared_ptr<const RunPlan> plan)
+    : plan_(std::move(plan)),
+      config_(&plan_->config),
+      model_(&plan_->model),
+      device_(plan_->backend.device),
+      workers_(plan_->workers.size()),
+      dtype_(plan_->backend.dtype),
+      memory_(&plan_->memory),
+      heads_(&plan_->manifest.groups),
+      eligible_layers_(&plan_->selection.eligible_layers),
+      excluded_layers_(&plan_->selection.excluded_layers) {}
 
 CapturePlan make_plan(const CaptureConfig& config, const ComputeOptions& compute) {
   return translate_exceptions(
@@ -103,10 +69,6 @@ CapturePlan make_plan(const CaptureConfig& config, const ComputeOptions& compute
 
 DryRun dry_run(const CapturePlan& plan, const Shard& shard) {
   return translate_exceptions([&] { return dry_run(plan.run_plan(), shard); });
-}
-
-std::string plan_json(const CapturePlan& plan, const DryRun& dry) {
-  return translate_exceptions([&] { return to_json(plan.run_plan(), dry).dump(kJsonIndent); });
 }
 
 std::string_view outcome_name(CaptureResult::Outcome outcome) {
@@ -127,7 +89,7 @@ std::string result_json(const CaptureResult& result) {
                        {"forward_seconds", result.forward_seconds},
                        {"input_seconds", result.input_seconds},
                        {"assembly_seconds", result.assembly_seconds}};
-    return json.dump(kJsonIndent);
+    return json.dump(2);
   });
 }
 
@@ -144,12 +106,8 @@ CaptureResult run_capture_shards(const CapturePlan& plan, std::int64_t count,
       const auto result = run_capture(plan.run_plan(), shard_options);
       if (result.outcome != RunOutcome::part_finished) return result;
     }
-    return merge_capture_parts(plan.config().output.data_root, options.quiet);
+    return merge_capture(plan.config().output.data_root, options.quiet);
   });
-}
-
-CaptureResult merge_capture(const std::string& data_root, bool quiet) {
-  return translate_exceptions([&] { return merge_capture_parts(data_root, quiet); });
 }
 
 }  // namespace qkscope

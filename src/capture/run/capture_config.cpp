@@ -7,6 +7,7 @@
 #include "base/yaml/yaml_config.h"
 #include "capture/format/buckets.h"
 #include "capture/run/capture_plan.h"
+#include "input/texts/dataset_files.h"
 
 namespace qkscope {
 namespace {
@@ -47,24 +48,12 @@ bool is_device(const std::string& text) {
   return std::all_of(text.begin() + 5, text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Collects trust_remote_code settings. qkscope accepts them for compatibility, but never runs code
-// from a checkpoint.
-class RemoteCodeWarning {
- public:
-  void read(YamlSection& section, const std::string& name) {
-    if (section.boolean("trust_remote_code").value_or(false))
-      asked_.push_back(name + ".trust_remote_code");
-  }
-  void warn() const {
-    if (!asked_.empty())
-      log::warn("{}: no code from a checkpoint is ever run; ignored", fmt::join(asked_, ", "));
-  }
+// Reads trust_remote_code, which is accepted for compatibility, and adds its name to `asked`.
+void read_remote_code(YamlSection& section, const char* name, std::vector<std::string>& asked) {
+  if (section.boolean("trust_remote_code").value_or(false)) asked.emplace_back(name);
+}
 
- private:
-  std::vector<std::string> asked_;
-};
-
-ModelSource read_model(YamlSection section, RemoteCodeWarning& code) {
+ModelSource read_model(YamlSection section, std::vector<std::string>& remote_code) {
   ModelSource model;
   model.name = section.required_text("name");
   model.revision = section.text("revision");
@@ -72,7 +61,7 @@ ModelSource read_model(YamlSection section, RemoteCodeWarning& code) {
   model.device_map = section.text("device_map").value_or(model.device_map);
   if (!is_device(model.device_map))
     section.throw_expected("device_map", "auto, cpu, cuda, cuda:N or null");
-  code.read(section, "model");
+  read_remote_code(section, "model.trust_remote_code", remote_code);
   section.text("attn_implementation");  // accepted for compatibility with transformers, ignored
   if (const auto overrides = section.map("config_overrides"); !overrides.is_null())
     model.config_overrides = overrides.dump();
@@ -81,15 +70,23 @@ ModelSource read_model(YamlSection section, RemoteCodeWarning& code) {
 }
 
 TokenizerConfig read_tokenizer(YamlSection section, const ModelSource& model,
-                               RemoteCodeWarning& code) {
+                               std::vector<std::string>& remote_code) {
   TokenizerConfig tokenizer;
   const auto name = section.text("name");
   tokenizer.name = name.value_or(model.name);
   tokenizer.revision = section.text("revision");
   if (!name && !tokenizer.revision) tokenizer.revision = model.revision;
-  tokenizer.max_length = section.integer("max_length", 1).value_or(tokenizer.max_length);
+  const auto max_length = section.integer("max_length", 1);
+  auto& chunk = tokenizer.chunk;
+  chunk = {.size = section.integer("chunk", 1).value_or(0),
+           .overlap = section.integer("chunk_overlap", 0).value_or(0),
+           .min_length = section.integer("chunk_min", 1).value_or(1)};
+  check_chunk_options(chunk);
+  if (max_length && chunk.size > *max_length)
+    section.throw_expected("chunk", fmt::format("at most tokenizer.max_length, {}", *max_length));
+  tokenizer.max_length = chunk.size > 0 ? chunk.size : max_length.value_or(tokenizer.max_length);
   section.accept_keys({"padding"});  // sequences are never padded
-  code.read(section, "tokenizer");
+  read_remote_code(section, "tokenizer.trust_remote_code", remote_code);
   if (section.text("padding_side").value_or("right") != "right")
     section.throw_expected(
         "padding_side", "right: sequences are never padded, positions count from the first token");
@@ -175,11 +172,6 @@ OutputConfig read_output(YamlSection section) {
   return output;
 }
 
-template <typename T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
 Json pairs_json(const std::vector<LayerHead>& pairs) {
   Json list = Json::array();
   for (const auto& pair : pairs) list.push_back({pair.layer, pair.head});
@@ -228,15 +220,16 @@ CaptureConfig read_capture_config(const YamlDocument& document) {
   YamlSection root(document, document.root, "");
   CaptureConfig config;
   config.dataset = read_dataset(root.section("dataset"));
-  RemoteCodeWarning code;
-  config.model = read_model(root.section("model"), code);
-  config.tokenizer = read_tokenizer(root.section("tokenizer"), config.model, code);
+  std::vector<std::string> remote_code;
+  config.model = read_model(root.section("model"), remote_code);
+  config.tokenizer = read_tokenizer(root.section("tokenizer"), config.model, remote_code);
   config.inference = read_inference(root.section("inference"));
   config.capture = read_capture(root.section("capture"));
   config.output = read_output(root.section("output"));
   root.accept_keys({"stats"});  // read by `qkscope stats`, which takes the same file
   root.reject_unknown_keys();
-  code.warn();
+  if (!remote_code.empty())
+    log::warn("{}: no code from a checkpoint is ever run; ignored", fmt::join(remote_code, ", "));
   return config;
 }
 
@@ -258,6 +251,9 @@ Json effective_config(const CaptureConfig& config) {
   if (dataset.replace_invalid) texts["errors"] = "replace";
   Json tokenizer = {{"name", config.tokenizer.name}, {"max_length", config.tokenizer.max_length}};
   if (config.tokenizer.revision) tokenizer["revision"] = *config.tokenizer.revision;
+  if (const auto& chunk = config.tokenizer.chunk; chunk.size > 0)
+    tokenizer.update(Json{
+        {"chunk", chunk.size}, {"chunk_overlap", chunk.overlap}, {"chunk_min", chunk.min_length}});
   const auto autocast = config.inference.autocast_dtype;
   return {
       {"dataset", texts},

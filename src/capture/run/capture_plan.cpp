@@ -133,6 +133,16 @@ bool on_cuda(const RunPlan& plan) {
   return plan.backend.device.kind == Device::Kind::cuda;
 }
 
+void check_context(const RunPlan& plan) {
+  auto context = static_cast<double>(plan.model.max_positions);
+  for (const auto& rope : plan.model.ropes)
+    context = std::max(context, static_cast<double>(rope.original_max) * rope.factor);
+  if (const auto chunk = plan.config.tokenizer.chunk.size; static_cast<double>(chunk) > context)
+    bad_input(
+        "tokenizer.chunk is {}, and the context of {} is {:.0f} tokens; choose a smaller chunk",
+        chunk, plan.config.model.name, context);
+}
+
 // Chooses device and dtype. The CPU always computes in float32 from the stored weights.
 BackendOptions choose_backend(const CaptureConfig& config, const ComputeOptions& compute) {
   BackendOptions backend;
@@ -193,14 +203,6 @@ void plan_batches(RunPlan& plan, const ComputeOptions& compute) {
   for (auto& worker : plan.workers) worker.longest_batch = plan.memory.batch_tokens;
 }
 
-std::string bytes(std::int64_t count) {
-  return format_bytes(static_cast<std::uint64_t>(count));
-}
-
-std::string number(std::int64_t count) {
-  return format_count(static_cast<std::uint64_t>(count));
-}
-
 // Upper limit of tokens per batch: needs more memory than any machine has, but byte counts still
 // fit 64 bits.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
@@ -220,6 +222,8 @@ std::int64_t stored_weight_bytes(const ModelConfig& model) {
 [[noreturn]] void refuse_batch(const MemoryPlan& plan, const BackendOptions& options,
                                const BatchRequirements& needs, std::int64_t needed,
                                std::int64_t fit) {
+  const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<std::uint64_t>(n)); };
+  const auto number = [](std::int64_t n) { return format_count(static_cast<std::uint64_t>(n)); };
   const auto length = fit / needs.documents;
   bad_input(
       "device {}: {} document{} of {} tokens need{} {} of activations beside {} of weights (two "
@@ -290,6 +294,7 @@ RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute
   if (const auto overrides = config_overrides(config.model); !overrides.is_null())
     json = merge_overrides(std::move(json), overrides);
   plan.model = parse_model_config(json, config_source(plan.model_folder));
+  check_context(plan);
   plan.selection = select_heads(plan.model, config.capture.heads);
   plan_batches(plan, compute);
   fill_manifest(plan, on_cuda(plan) && compute.deterministic);

@@ -93,14 +93,15 @@ std::shared_future<Tokenizer> load_tokenizer(const RunPlan& plan);
 // Predicts the result of a run without running the model.
 DryRun dry_run(const RunPlan& plan, const Shard& shard);
 
+constexpr double to_double(std::int64_t number) {
+  return static_cast<double>(number);
+}
+
 // Number of (query, key) pairs in causal attention over `length` tokens; window 0 means full
 // attention.
 double count_attended_pairs(std::int64_t length, std::int64_t window);
 
 // Floating-point operations of a forward pass over `length` tokens, without logits.
 double forward_flop(const ModelConfig& model, std::int64_t length);
-
-// Returns heads by layer, eligible and excluded layers, and the fields of the dry run.
-Json to_json(const RunPlan& plan, const DryRun& dry);
 
 }  // namespace qkscope

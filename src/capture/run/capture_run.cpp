@@ -90,7 +90,7 @@ class CaptureRun {
     const bool begins = journal.entries().empty();
     // Ids are checked for duplicates when a run begins; a resumed run skips this check.
     auto counting =
-        source.start_counting_documents(begins && source.has_dataset_ids(), shows_progress());
+        source.start_counting_examples(begins && source.has_dataset_ids(), shows_progress());
     if (journal.examples() > 0)
       log::info("continuing after {} examples", format_count(count(journal.examples())));
     most_examples_ = shared_examples_ = journal.examples();
@@ -293,13 +293,14 @@ bool can_resume_capture(const RunPlan& plan) {
   return DataRoot(plan.config.output.data_root).can_be_resumed_by(manifest_with_inputs(plan));
 }
 
-CaptureResult merge_capture_parts(const std::string& data_root, bool quiet) {
+CaptureResult merge_capture(const std::string& data_root, bool quiet) {
   const auto start = Clock::now();
   CaptureResult result;
-  set_totals(result, merge_all_parts(kCaptureRun, data_root, quiet,
-                                     [&](const DataRoot& root, std::vector<Journal> parts) {
-                                       CaptureAssembler(root, std::move(parts)).finish(quiet);
-                                     }));
+  const auto assemble = [&](const DataRoot& root, std::vector<Journal> parts) {
+    CaptureAssembler(root, std::move(parts)).finish(quiet);
+  };
+  set_totals(result, translate_exceptions(
+                         [&] { return merge_all_parts(kCaptureRun, data_root, quiet, assemble); }));
   result.seconds = seconds_since(start);
   return result;
 }

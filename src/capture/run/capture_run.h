@@ -36,7 +36,4 @@ CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
 // Whether the plan's data root holds an unfinished capture that this run would resume.
 bool can_resume_capture(const RunPlan& plan);
 
-// Implements merge_capture() of qkscope/capture.h.
-CaptureResult merge_capture_parts(const std::string& data_root, bool quiet);
-
 }  // namespace qkscope

@@ -1,6 +1,7 @@
 #include <algorithm>
-#include <numeric>
+#include <atomic>
 
+#include "base/core/error.h"
 #include "base/core/thread_pool.h"
 #include "capture/run/capture_plan.h"
 #include "capture/run/example_source.h"
@@ -13,20 +14,14 @@ namespace {
 
 // Number of sampled rows of one example over all heads.
 std::int64_t count_rows(const RunPlan& plan, const Example& example) {
-  const auto& groups = plan.manifest.groups;
   const PositionSampler sampler(plan.manifest.sampler);
-  std::vector<std::int64_t> rows(groups.size());
-  parallel_for(static_cast<std::int64_t>(groups.size()), [&](std::int64_t i) {
-    const auto& group = groups[static_cast<std::size_t>(i)];
+  std::atomic<std::int64_t> rows = 0;
+  parallel_for(std::ssize(plan.manifest.groups), [&](std::int64_t i) {
+    const auto& group = plan.manifest.groups[static_cast<std::size_t>(i)];
     const auto seed = sampling_seed(example.record.key, group.layer, static_cast<char>(group.kind));
-    const auto kept = sampler.sample(seed, example.record.tokens).size();
-    rows[static_cast<std::size_t>(i)] = static_cast<std::int64_t>(kept * group.heads.size());
+    rows += std::ssize(sampler.sample(seed, example.record.tokens)) * std::ssize(group.heads);
   });
-  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-}
-
-double to_double(std::int64_t number) {
-  return static_cast<double>(number);
+  return rows;
 }
 
 // Number of weights of the matrices that one row passes through in the layer.
@@ -80,6 +75,7 @@ DryRun dry_run(const RunPlan& plan, const Shard& shard) {
     dry.rows += count_rows(plan, example);
     dry.flop += forward_flop(plan.model, example.record.tokens);
   }
+  dry.dropped_chunks = source.dropped_chunks();
   for (const auto& group : plan.manifest.groups)
     dry.files += static_cast<std::int64_t>(group.heads.size());
   constexpr std::int64_t kNumbersBesideVector = 5;  // bucket, example_id, position, example_key
@@ -89,36 +85,39 @@ DryRun dry_run(const RunPlan& plan, const Shard& shard) {
   return dry;
 }
 
-Json to_json(const RunPlan& plan, const DryRun& dry) {
+std::string plan_json(const CapturePlan& made, const DryRun& dry) {
+  const auto& plan = made.run_plan();
   Json heads = Json::object();
   for (const auto& group : plan.manifest.groups) {
     auto& layer = heads[std::to_string(group.layer)];
     if (layer.is_null()) layer = {{"q", Json::array()}, {"k", Json::array()}};
     layer[group.kind == HeadKind::query ? "q" : "k"] = group.heads;
   }
-  return {{"model", plan.config.model.name},
-          {"data_root", plan.config.output.data_root},
-          {"heads", heads},
-          {"eligible_layers", plan.selection.eligible_layers},
-          {"excluded_layers", plan.selection.excluded_layers},
-          {"head_sampling", plan.selection.metadata},
-          {"examples", dry.examples},
-          {"truncated", dry.truncated},
-          {"tokens", dry.tokens},
-          {"longest", dry.longest},
-          {"files", dry.files},
-          {"rows", dry.rows},
-          {"bytes", dry.bytes},
-          {"flop", dry.flop},
-          {"device", device_name(plan.backend.device)},
-          {"dtype", dtype_name(plan.backend.dtype)},
-          {"memory", dry.weight_bytes + dry.activation_bytes},
-          {"weight_bytes", dry.weight_bytes},
-          {"weights_stream", plan.memory.streams()},
-          {"activation_bytes", dry.activation_bytes},
-          {"largest_batch", dry.largest_batch},
-          {"device_bytes", plan.memory.available},
-          {"config_hash", plan.manifest.config_hash}};
+  const Json json = {{"model", plan.config.model.name},
+                     {"data_root", plan.config.output.data_root},
+                     {"heads", heads},
+                     {"eligible_layers", plan.selection.eligible_layers},
+                     {"excluded_layers", plan.selection.excluded_layers},
+                     {"head_sampling", plan.selection.metadata},
+                     {"examples", dry.examples},
+                     {"truncated", dry.truncated},
+                     {"dropped_chunks", dry.dropped_chunks},
+                     {"tokens", dry.tokens},
+                     {"longest", dry.longest},
+                     {"files", dry.files},
+                     {"rows", dry.rows},
+                     {"bytes", dry.bytes},
+                     {"flop", dry.flop},
+                     {"device", device_name(plan.backend.device)},
+                     {"dtype", dtype_name(plan.backend.dtype)},
+                     {"memory", dry.weight_bytes + dry.activation_bytes},
+                     {"weight_bytes", dry.weight_bytes},
+                     {"weights_stream", plan.memory.streams()},
+                     {"activation_bytes", dry.activation_bytes},
+                     {"largest_batch", dry.largest_batch},
+                     {"device_bytes", plan.memory.available},
+                     {"config_hash", plan.manifest.config_hash}};
+  return translate_exceptions([&] { return json.dump(2); });
 }
 
 }  // namespace qkscope

@@ -21,6 +21,7 @@ namespace {
 
 // Documents are counted for the progress display only in datasets up to this size.
 constexpr std::uintmax_t kCountedBytes = std::uintmax_t{256} << 20;
+constexpr std::uintmax_t kTokenizedBytes = std::uintmax_t{8} << 20;  // when counting chunks
 
 // Throws a bad-input error that quotes the ids of two rows; rereads the dataset up to the second
 // row.
@@ -134,62 +135,100 @@ ExampleSource::ExampleSource(const RunPlan& plan, const Shard& shard)
     : options_(corpus_options(plan, shard)),
       corpus_(open_corpus(options_)),
       tokenizer_(load_tokenizer(plan)),
-      max_length_(plan.config.tokenizer.max_length),
+      tokenizer_config_(plan.config.tokenizer),
       keep_strings_(plan.manifest.token_strings) {}
 
-bool ExampleSource::next(Example& example) {
+bool ExampleSource::read_document() {
   if (!corpus_->next(document_)) return false;
-  auto encoding = encode_document();
-  example.record = {.row = document_.row,
-                    .key = document_.example_key,
-                    .source_id = document_.source_id,
-                    .tokens = static_cast<std::int32_t>(encoding.ids.size()),
-                    .truncated = encoding.truncated,
-                    .text = checksum_of(document_.text)};
-  example.ids = std::move(encoding.ids);
+  text_checksum_ = checksum_of(document_.text);
+  encoded_ = false;
+  next_chunk_ = 0;
+  return true;
+}
+
+bool ExampleSource::next(Example& example) {
+  while (!encoded_ || next_chunk_ == chunks_.size()) {
+    if (encoded_ && !read_document()) {
+      if (dropped_chunks_ > 0 && examples_ == 0 && options_.shard_count == 1)
+        bad_input("{}: none of the {} texts has {} tokens (tokenizer.chunk_min)", options_.path,
+                  dropped_chunks_, tokenizer_config_.chunk.min_length);
+      return false;
+    }
+    auto text = encode(document_);
+    chunks_ = std::move(text.chunks);
+    dropped_chunks_ += text.dropped;
+    encoded_ = true;
+  }
+  auto& chunk = chunks_[next_chunk_];
+  example.record = record();
+  example.record.tokens = static_cast<std::int32_t>(chunk.ids.size());
+  example.record.truncated = chunk.truncated;
+  example.ids = std::move(chunk.ids);
   example.token_strings.clear();
   if (keep_strings_)
     for (const auto id : example.ids)
       example.token_strings.push_back(tokenizer_.get().token_string(id));
+  ++next_chunk_;
+  ++examples_;
   return true;
 }
 
-Tokenizer::Encoding ExampleSource::encode_document() const {
-  const auto& tokenizer = tokenizer_.get();
+TextChunks ExampleSource::encode(const Document& document) const {
+  const auto& chunk = tokenizer_config_.chunk;
   try {
-    return tokenizer.encode(document_.text,
-                            {.add_special_tokens = true, .max_length = max_length_});
+    if (chunk.size > 0) return encode_chunks(tokenizer_.get(), document.text, chunk, {});
+    TextChunks text;
+    text.chunks.push_back(
+        tokenizer_.get().encode(document.text, {.max_length = tokenizer_config_.max_length}));
+    return text;
   } catch (const Error& error) {
     throw Error(error.kind(),
                 fmt::format("{}: row {} (example {}) cannot be tokenized: {}", options_.path,
-                            document_.row, in_quotes(document_.source_id), error.what()));
+                            document.row, in_quotes(document.source_id), error.what()));
   }
+}
+
+ExampleRecord ExampleSource::record() const {
+  ExampleRecord record{.row = document_.row,
+                       .key = document_.example_key,
+                       .source_id = document_.source_id,
+                       .text = text_checksum_};
+  if (tokenizer_config_.chunk.size == 0) return record;
+  const auto number = options_.number_rows ? std::to_string(document_.row) : document_.source_id;
+  record.key = example_key(ExampleId::from_text(chunk_id(number, next_chunk_)));
+  record.source_id = chunk_id(document_.source_id, next_chunk_);
+  return record;
 }
 
 void ExampleSource::skip_stored_examples(const std::vector<ExampleRecord>& done) {
-  for (const auto& record : done) {
-    const bool there = corpus_->next(document_);
-    if (there && document_.row == record.row && document_.example_key == record.key &&
-        checksum_of(document_.text) == record.text)
-      continue;
-    bad_input(
-        "{}: the dataset changed since this run began: row {} was example {}, now it is {}; start "
-        "again with --overwrite",
-        options_.path, record.row, in_quotes(record.source_id),
-        !there                                ? "missing"
-        : document_.example_key == record.key ? "another text"
-                                              : in_quotes(document_.source_id));
+  for (const auto& stored : done) {
+    // Documents are not encoded, so a document without chunks is passed over unchecked.
+    bool there = !encoded_ && document_.row == stored.row;
+    while (!there && read_document())
+      there = document_.row >= stored.row || tokenizer_config_.chunk.size == 0;
+    const auto found = record();
+    if (!there || found.row != stored.row || found.key != stored.key || found.text != stored.text)
+      bad_input(
+          "{}: the dataset changed since this run began: row {} was example {}, now it is {}; "
+          "start again with --overwrite",
+          options_.path, stored.row, in_quotes(stored.source_id),
+          !there                    ? "missing"
+          : found.key == stored.key ? "another text"
+                                    : in_quotes(found.source_id));
+    ++next_chunk_;
+    ++examples_;
   }
 }
 
-std::int64_t ExampleSource::count_documents() const {
+std::int64_t ExampleSource::count_examples() const {
+  const bool in_chunks = tokenizer_config_.chunk.size > 0;
   std::uintmax_t bytes = 0;
   for (const auto& file : corpus_->files()) bytes += std::filesystem::file_size(file);
-  if (bytes > kCountedBytes) return 0;
+  if (bytes > (in_chunks ? kTokenizedBytes : kCountedBytes)) return 0;
   const auto corpus = open_corpus(options_);
   Document document;
   std::int64_t count = 0;
-  while (corpus->next(document)) ++count;
+  while (corpus->next(document)) count += in_chunks ? std::ssize(encode(document).chunks) : 1;
   return count;
 }
 
@@ -212,11 +251,12 @@ std::int64_t ExampleSource::check_unique_ids() const {
   return count;
 }
 
-std::future<std::int64_t> ExampleSource::start_counting_documents(bool checks_ids,
-                                                                  bool wanted) const {
+std::future<std::int64_t> ExampleSource::start_counting_examples(bool checks_ids,
+                                                                 bool wanted) const {
   return std::async(std::launch::async, [this, checks_ids, wanted]() -> std::int64_t {
-    if (checks_ids) return check_unique_ids();
-    return wanted ? count_documents() : 0;
+    const auto documents = checks_ids ? check_unique_ids() : 0;
+    if (checks_ids && tokenizer_config_.chunk.size == 0) return documents;
+    return wanted ? count_examples() : 0;
   });
 }
 

@@ -33,35 +33,48 @@ class ExampleSource {
   // does.
   void wait_for_tokenizer() const { tokenizer_.get(); }
 
-  // Reads the next example. Returns false after the last one.
+  // Reads the next example: a text, or a chunk of a text. Returns false after the last one.
   bool next(Example& example);
+  // Number of chunks that next() dropped because they are too short.
+  std::int64_t dropped_chunks() const { return dropped_chunks_; }
 
   // Skips examples that an earlier process has stored. Throws a bad-input error if the dataset
   // changed.
   void skip_stored_examples(const std::vector<ExampleRecord>& done);
 
-  // Returns the number of documents, or 0 when the dataset is too large to count.
-  std::int64_t count_documents() const;
+  // Returns the number of examples, or 0 when the dataset is too large to count.
+  std::int64_t count_examples() const;
 
   // Whether ids come from a dataset column, which may contain duplicates.
   bool has_dataset_ids() const { return options_.id_column && !options_.number_rows; }
   // Reads the whole dataset and throws a bad-input error if two rows have the same id. Returns the
   // number of documents of this shard.
   std::int64_t check_unique_ids() const;
-  // Counts the documents in the background: by check_unique_ids() if `checks_ids`, else by
-  // count_documents() if `wanted`, else returns 0.
-  std::future<std::int64_t> start_counting_documents(bool checks_ids, bool wanted) const;
+  // Checks ids if `checks_ids` and counts the examples if `wanted`, in the background. Returns 0
+  // for an unknown number.
+  std::future<std::int64_t> start_counting_examples(bool checks_ids, bool wanted) const;
 
  private:
-  // Tokenizes document_. Error messages name its dataset row.
-  Tokenizer::Encoding encode_document() const;
+  // Reads the next document into document_. Returns false after the last one.
+  bool read_document();
+  // Tokenizes a document. Error messages name its dataset row.
+  TextChunks encode(const Document& document) const;
+  // Returns the record of the chunk next_chunk_ of document_, or of the whole document, without
+  // `tokens` and `truncated`.
+  ExampleRecord record() const;
 
   CorpusOptions options_;
   std::unique_ptr<Corpus> corpus_;
   std::shared_future<Tokenizer> tokenizer_;
-  std::int64_t max_length_;
+  TokenizerConfig tokenizer_config_;
   bool keep_strings_;
   Document document_;
+  std::uint64_t text_checksum_ = 0;  // of document_
+  bool encoded_ = true;              // chunks_ holds the chunks of document_
+  std::vector<Tokenizer::Encoding> chunks_;
+  std::size_t next_chunk_ = 0;  // of document_
+  std::int64_t examples_ = 0;   // read or skipped
+  std::int64_t dropped_chunks_ = 0;
 };
 
 // Fingerprints of the input files are part of the identity of a run, so that a run is not resumed

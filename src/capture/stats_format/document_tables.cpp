@@ -195,11 +195,6 @@ class FolderDocumentReader : public DocumentSource {
   std::vector<std::unique_ptr<DocumentTableReader>> key_sums_;
 };
 
-class EmptyDocumentSource : public DocumentSource {
- public:
-  bool next(DocumentAttention&) override { return false; }
-};
-
 }  // namespace
 
 void write_document_tables(const std::string& folder, const Statistics& s,
@@ -231,7 +226,7 @@ void write_document_tables(const std::string& folder, const Statistics& s,
 
 std::unique_ptr<DocumentSource> open_document_tables(const std::string& folder,
                                                      const Statistics& statistics) {
-  if (statistics.attention.empty()) return std::make_unique<EmptyDocumentSource>();
+  if (statistics.attention.empty()) return nullptr;
   return std::make_unique<FolderDocumentReader>(folder, statistics);
 }
 

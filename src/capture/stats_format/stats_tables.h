@@ -33,7 +33,7 @@ std::vector<RetrievalTrial> read_retrieval_trials(const std::string& folder,
 void write_document_tables(const std::string& folder, const Statistics& statistics,
                            DocumentSource& documents);
 
-// Reads the documents of a finished folder in order.
+// Reads the documents of a finished folder in order. Returns nullptr for statistics without them.
 std::unique_ptr<DocumentSource> open_document_tables(const std::string& folder,
                                                      const Statistics& statistics);
 

@@ -71,8 +71,7 @@ class TrialReader {
   }
 
   std::vector<std::int32_t> encode(const std::string& text) const {
-    return tokenizer_.encode(text, {.add_special_tokens = false, .max_length = 0, .offsets = false})
-        .ids;
+    return tokenizer_.encode(text, {.add_special_tokens = false}).ids;
   }
 
   std::vector<std::int32_t> answer_tokens(const Json& json, const std::string& where) const {

@@ -19,13 +19,6 @@
 namespace qkscope {
 namespace {
 
-constexpr int kJsonIndent = 2;
-
-StatsConfig read_with_overrides(YamlDocument document, const std::vector<std::string>& overrides) {
-  override_values(document, overrides);
-  return read_stats_config(document);
-}
-
 // Reads the documents of several folders, one folder after another.
 class MergedDocumentReader : public DocumentSource {
  public:
@@ -108,39 +101,18 @@ StatsResult merge_folders(const std::vector<std::string>& folders, const std::st
 }  // namespace
 
 StatsConfig read_stats_config(const std::string& file, const std::vector<std::string>& overrides) {
-  return translate_exceptions([&] { return read_with_overrides(load_yaml(file), overrides); });
+  return translate_exceptions([&] { return read_stats_config(load_yaml(file, overrides)); });
 }
 
 StatsConfig parse_stats_config(const std::string& yaml, const std::vector<std::string>& overrides) {
   return translate_exceptions(
-      [&] { return read_with_overrides(parse_yaml(yaml, "config"), overrides); });
+      [&] { return read_stats_config(parse_yaml(yaml, "config", overrides)); });
 }
 
-StatsPlan::StatsPlan(std::shared_ptr<const StatsRunPlan> plan) : plan_(std::move(plan)) {}
-
-const StatsConfig& StatsPlan::config() const {
-  return plan_->config;
-}
-
-const ModelConfig& StatsPlan::model() const {
-  return plan_->run.model;
-}
-
-Device StatsPlan::device() const {
-  return plan_->run.backend.device;
-}
-
-std::size_t StatsPlan::workers() const {
-  return plan_->run.workers.size();
-}
-
-DType StatsPlan::dtype() const {
-  return plan_->run.backend.dtype;
-}
-
-const MemoryPlan& StatsPlan::memory() const {
-  return plan_->run.memory;
-}
+StatsPlan::StatsPlan(std::shared_ptr<const StatsRunPlan> plan)
+    : plan_(std::move(plan)),
+      config_(&plan_->config),
+      run_(std::shared_ptr<const RunPlan>(plan_, &plan_->run)) {}
 
 StatsPlan make_stats_plan(const StatsConfig& config, const ComputeOptions& compute) {
   return translate_exceptions([&] {
@@ -152,10 +124,6 @@ StatsDryRun dry_run_stats(const StatsPlan& plan, const Shard& shard) {
   return translate_exceptions([&] { return dry_run(plan.run_plan(), shard); });
 }
 
-std::string plan_json(const StatsPlan& plan, const StatsDryRun& dry) {
-  return translate_exceptions([&] { return to_json(plan.run_plan(), dry).dump(kJsonIndent); });
-}
-
 std::string result_json(const StatsResult& result) {
   return translate_exceptions([&] {
     const Json json = {{"outcome", outcome_name(result.outcome)},
@@ -164,12 +132,12 @@ std::string result_json(const StatsResult& result) {
                        {"seconds", result.seconds},
                        {"load_seconds", result.load_seconds},
                        {"forward_seconds", result.forward_seconds}};
-    return json.dump(kJsonIndent);
+    return json.dump(2);
   });
 }
 
 StatsResult run_stats(const StatsPlan& plan, const StatsOptions& options) {
-  return translate_exceptions([&] { return run_stats(plan.run_plan(), options); });
+  return translate_exceptions([&] { return run_stats(plan.run_plan(), options).statistics; });
 }
 
 bool holds_statistics(const std::string& folder) {
@@ -182,10 +150,6 @@ bool holds_statistics(const std::string& folder) {
     return !shards.empty() &&
            Journal(statistics.part_folder(shards.front())).manifest().identity.contains("stats");
   });
-}
-
-StatsResult merge_stats_shards(const std::string& folder) {
-  return translate_exceptions([&] { return merge_statistics_parts(folder); });
 }
 
 StatsResult merge_stats_folders(const std::vector<std::string>& folders, const std::string& out) {

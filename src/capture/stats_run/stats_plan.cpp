@@ -162,10 +162,6 @@ StatisticsSettings with_bucket_size(const StatsConfig& config) {
   return settings;
 }
 
-double to_double(std::int64_t number) {
-  return static_cast<double>(number);
-}
-
 template <typename T>
 std::int64_t bytes_of(const std::vector<T>& values) {
   return std::ssize(values) * static_cast<std::int64_t>(sizeof(T));
@@ -341,6 +337,7 @@ StatsDryRun dry_run(const StatsRunPlan& plan, const Shard& shard) {
     dry.longest = std::max<std::int64_t>(dry.longest, example.record.tokens);
     add_work(plan, example.record.tokens, dry);
   }
+  dry.dropped_chunks = source.dropped_chunks();
   dry.trials = count_retrieval_trials(plan);
   dry.state_bytes = state_bytes(plan.statistics);
   const auto& settings = plan.config.stats;
@@ -354,22 +351,25 @@ StatsDryRun dry_run(const StatsRunPlan& plan, const Shard& shard) {
   return dry;
 }
 
-Json to_json(const StatsRunPlan& plan, const StatsDryRun& dry) {
-  return {{"model", plan.config.run.model.name},
-          {"data_root", plan.config.run.output.data_root},
-          {"stats", settings_json(plan.config.stats)},
-          {"examples", dry.examples},
-          {"truncated", dry.truncated},
-          {"tokens", dry.tokens},
-          {"longest", dry.longest},
-          {"trials", dry.trials},
-          {"state_bytes", dry.state_bytes},
-          {"device_bytes", dry.device_bytes},
-          {"forward_flop", dry.forward_flop},
-          {"moments_flop", dry.moments_flop},
-          {"near_flop", dry.near_flop},
-          {"all_flop", dry.all_flop},
-          {"config_hash", plan.run.manifest.config_hash}};
+std::string plan_json(const StatsPlan& made, const StatsDryRun& dry) {
+  const auto& plan = made.run_plan();
+  const Json json = {{"model", plan.config.run.model.name},
+                     {"data_root", plan.config.run.output.data_root},
+                     {"stats", settings_json(plan.config.stats)},
+                     {"examples", dry.examples},
+                     {"truncated", dry.truncated},
+                     {"dropped_chunks", dry.dropped_chunks},
+                     {"tokens", dry.tokens},
+                     {"longest", dry.longest},
+                     {"trials", dry.trials},
+                     {"state_bytes", dry.state_bytes},
+                     {"device_bytes", dry.device_bytes},
+                     {"forward_flop", dry.forward_flop},
+                     {"moments_flop", dry.moments_flop},
+                     {"near_flop", dry.near_flop},
+                     {"all_flop", dry.all_flop},
+                     {"config_hash", plan.run.manifest.config_hash}};
+  return translate_exceptions([&] { return json.dump(2); });
 }
 
 }  // namespace qkscope

@@ -45,8 +45,6 @@ void fill_post_moments_of_nope_layers(Statistics& statistics);
 // Predicts the cost of a run without running the model.
 StatsDryRun dry_run(const StatsRunPlan& plan, const Shard& shard);
 
-Json to_json(const StatsRunPlan& plan, const StatsDryRun& dry);
-
 // ---- Exports of other statistics (docs/how-to/exports.md) that group C uses ----
 
 // Returns the file of an fp8-kv or q-filters export, given its folder or the file itself.

@@ -162,8 +162,8 @@ class StatisticsRun {
     ExampleSource source(plan_.run, options_.shard);
     StatsPartWriter part(journal, {plan_.statistics, {}});
     // Ids are checked for duplicates when a run begins; a resumed run skips this check.
-    auto counting = source.start_counting_documents(part.is_new() && source.has_dataset_ids(),
-                                                    shows_progress());
+    auto counting =
+        source.start_counting_examples(part.is_new() && source.has_dataset_ids(), shows_progress());
     if (!part.is_new()) {
       log::info("continuing after {} documents",
                 format_count(static_cast<std::uint64_t>(journal.examples())));
@@ -278,19 +278,17 @@ const RunKind kStatisticsRun = {
         "output.data_root, or replace them with --overwrite",
 };
 
-StatsResult run_stats(const StatsRunPlan& plan, const StatsOptions& options) {
-  return StatisticsRun(plan, options, nullptr).run().statistics;
-}
-
 StatsAndCaptureResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
-                                const JointCapture& capture) {
-  return StatisticsRun(plan, options, &capture).run();
+                                const JointCapture* capture) {
+  return StatisticsRun(plan, options, capture).run();
 }
 
-StatsResult merge_statistics_parts(const std::string& folder) {
+StatsResult merge_stats_shards(const std::string& folder) {
   const auto start = Clock::now();
   StatsResult result;
-  set_totals(result, merge_all_parts(kStatisticsRun, folder, true, assemble_statistics));
+  set_totals(result, translate_exceptions([&] {
+               return merge_all_parts(kStatisticsRun, folder, true, assemble_statistics);
+             }));
   result.seconds = seconds_since(start);
   return result;
 }

@@ -14,8 +14,6 @@ namespace qkscope {
 
 extern const RunKind kStatisticsRun;
 
-StatsResult run_stats(const StatsRunPlan& plan, const StatsOptions& options);
-
 // Statistics and a capture of the same texts and model from the same forward passes. Each output is
 // byte-identical to a separate run, and each resumes from its own journal.
 struct StatsAndCaptureResult {
@@ -27,10 +25,7 @@ struct JointCapture {
   CaptureOptions options;
 };
 StatsAndCaptureResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
-                                const JointCapture& capture);
-
-// Implements merge_stats_shards() of qkscope/statistics.h.
-StatsResult merge_statistics_parts(const std::string& folder);
+                                const JointCapture* capture = nullptr);
 
 // Throws a bad-input error when the folder holds a finished capture.
 void refuse_finished_capture(const std::string& folder);

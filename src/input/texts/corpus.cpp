@@ -2,6 +2,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -69,7 +70,7 @@ class CsvReader : public RecordReader {
   std::optional<std::size_t> id_;
 };
 
-// A plain text file is a single row.
+// A plain text file is a single row. The column `file` is the file name without its extension.
 class PlainTextReader : public RecordReader {
  public:
   PlainTextReader(std::string_view text, std::string where)
@@ -77,11 +78,15 @@ class PlainTextReader : public RecordReader {
 
   bool next(CorpusRecord& record) override {
     if (!text_) return false;
-    record = {.text = std::string(*text_), .id = {}, .where = where_};
+    record = {.text = std::string(*text_),
+              .id = ExampleId::from_text(std::filesystem::path(where_).stem().string()),
+              .where = where_};
     text_.reset();
     return true;
   }
-  std::vector<CorpusColumn> columns() const override { return {{"text", "string"}}; }
+  std::vector<CorpusColumn> columns() const override {
+    return {{"text", "string"}, {"file", "string"}};
+  }
 
  private:
   std::optional<std::string_view> text_;  // nullopt after the row was read
@@ -91,7 +96,8 @@ class PlainTextReader : public RecordReader {
 RecordReaderPointer read_plain_text(std::string_view text, const std::string& where,
                                     const RecordColumns& columns) {
   auto reader = std::make_unique<PlainTextReader>(text, where);
-  if (columns.id) throw_missing_column(where, *columns.id, reader->columns());
+  if (columns.id && *columns.id != "file")
+    throw_missing_column(where, *columns.id, reader->columns());
   return reader;
 }
 

@@ -61,6 +61,14 @@ struct ExampleId {
 // BLAKE2b hash of a text id.
 std::int64_t example_key(const ExampleId& id);
 
+// Returns the id of a chunk of a text: "book#3" is the fourth chunk of "book".
+inline std::string chunk_id(std::string_view text_id, std::size_t number) {
+  return std::string(text_id) + "#" + std::to_string(number);
+}
+
+// Throws a bad-input error if the sizes contradict each other.
+void check_chunk_options(const ChunkOptions& chunk);
+
 struct CorpusRecord {
   std::optional<std::string> text;  // nullopt for null; may be invalid UTF-8
   ExampleId id;                     // set only if an id column was requested

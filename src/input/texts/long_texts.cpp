@@ -3,15 +3,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include <arrow/api.h>
-#include <arrow/io/interfaces.h>
-#include <parquet/arrow/writer.h>
-#include <parquet/properties.h>
 
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
@@ -19,6 +15,7 @@
 #include "base/io/arrow_error.h"
 #include "base/io/json.h"
 #include "base/io/output_file.h"
+#include "base/tables/parquet_stream.h"
 #include "input/texts/dataset_files.h"
 #include "qkscope/experimental/log.h"
 #include "qkscope/texts.h"
@@ -62,69 +59,33 @@ class JsonLinesWriter : public TextWriter {
   std::string id_column_;
 };
 
-// Adapts OutputFile to Arrow, so that the Parquet file appears atomically.
-class FileStream : public arrow::io::OutputStream {
- public:
-  explicit FileStream(OutputFile& file) : file_(file) {}
-
-  arrow::Status Close() override {
-    closed_ = true;
-    return arrow::Status::OK();
-  }
-  bool closed() const override { return closed_; }
-  arrow::Result<std::int64_t> Tell() const override {
-    return static_cast<std::int64_t>(file_.bytes_written());
-  }
-  arrow::Status Write(const void* data, std::int64_t size) override {
-    try {
-      file_.write(std::span(static_cast<const std::byte*>(data), static_cast<std::size_t>(size)));
-      return arrow::Status::OK();
-    } catch (const Error& error) {
-      return arrow::Status::IOError(error.what());
-    }
-  }
-
- private:
-  OutputFile& file_;
-  bool closed_ = false;
-};
-
 class ParquetTextWriter : public TextWriter {
  public:
   ParquetTextWriter(const std::string& path, std::string id_column)
-      : path_(path),
-        id_column_(std::move(id_column)),
-        file_(path),
-        stream_(std::make_shared<FileStream>(file_)) {}
-
-  ~ParquetTextWriter() override {
-    writer_.reset();
-    (void)stream_->Close();
-  }
+      : path_(path), id_column_(std::move(id_column)) {}
 
   void add(TextRow row) override {
     const bool integer = std::holds_alternative<std::int64_t>(row.id);
-    if (!integers_) open(integer);
-    if (*integers_ != integer)
+    if (!file_) open(integer);
+    if (integers_ != integer)
       bad_input(
           "{}: some ids are integers and some are not, which a Parquet column cannot hold; write "
           "a .jsonl file",
           path_);
-    held_ += row.text.size();
-    rows_.push_back(std::move(row));
-    if (held_ >= kRowGroupBytes) write_rows();
+    check(integer ? integer_ids_.Append(std::get<std::int64_t>(row.id))
+                  : text_ids_.Append(std::get<std::string>(row.id)));
+    check(texts_.Append(row.text));
+    check(tokens_.Append(row.tokens));
+    if (texts_.value_data_length() >= kRowGroupBytes) write_rows();
   }
 
   void finish() override {
-    if (!integers_) open(true);
-    write_rows();
-    check(writer_->Close());
-    writer_.reset();
-    file_.commit();
+    if (texts_.length() > 0) write_rows();
+    file_->finish();
   }
 
  private:
-  static constexpr std::size_t kRowGroupBytes = 32 << 20;
+  static constexpr std::int64_t kRowGroupBytes = 32 << 20;
 
   void check(const arrow::Status& status) const {
     check_arrow(status, "writing " + path_, ErrorKind::failure);
@@ -136,50 +97,24 @@ class ParquetTextWriter : public TextWriter {
     schema_ = arrow::schema({arrow::field(id_column_, integers ? arrow::int64() : arrow::utf8()),
                              arrow::field("text", arrow::large_utf8()),
                              arrow::field("tokens", arrow::int64())});
-    const auto properties =
-        parquet::WriterProperties::Builder().compression(parquet::Compression::ZSTD)->build();
-    const auto arrow_properties = parquet::ArrowWriterProperties::Builder().store_schema()->build();
-    writer_ =
-        value_or_throw(parquet::arrow::FileWriter::Open(*schema_, arrow::default_memory_pool(),
-                                                        stream_, properties, arrow_properties),
-                       "writing " + path_, ErrorKind::failure);
-  }
-
-  template <typename Builder, typename Of>
-  std::shared_ptr<arrow::Array> column(const Of& of) const {
-    Builder builder;
-    for (const auto& row : rows_) check(builder.Append(of(row)));
-    return value_or_throw(builder.Finish(), "writing " + path_, ErrorKind::failure);
-  }
-
-  std::shared_ptr<arrow::Array> ids() const {
-    if (*integers_)
-      return column<arrow::Int64Builder>(
-          [](const TextRow& row) { return std::get<std::int64_t>(row.id); });
-    return column<arrow::StringBuilder>(
-        [](const TextRow& row) -> const std::string& { return std::get<std::string>(row.id); });
+    file_.emplace(path_, *schema_, true);
   }
 
   void write_rows() {
-    if (rows_.empty()) return;
-    const auto texts = column<arrow::LargeStringBuilder>(
-        [](const TextRow& row) -> const std::string& { return row.text; });
-    const auto tokens = column<arrow::Int64Builder>([](const TextRow& row) { return row.tokens; });
-    const auto table = arrow::Table::Make(schema_, {ids(), texts, tokens}, std::ssize(rows_));
-    check(writer_->WriteTable(*table, std::ssize(rows_)));
-    rows_.clear();
-    held_ = 0;
+    arrow::ArrayVector columns(3);
+    check(integers_ ? integer_ids_.Finish(&columns[0]) : text_ids_.Finish(&columns[0]));
+    check(texts_.Finish(&columns[1]));
+    check(tokens_.Finish(&columns[2]));
+    file_->append(*arrow::Table::Make(schema_, columns));
   }
 
-  std::string path_;
-  std::string id_column_;
-  OutputFile file_;
-  std::shared_ptr<FileStream> stream_;
+  std::string path_, id_column_;
+  bool integers_ = true;
   std::shared_ptr<arrow::Schema> schema_;
-  std::unique_ptr<parquet::arrow::FileWriter> writer_;
-  std::optional<bool> integers_;
-  std::vector<TextRow> rows_;
-  std::size_t held_ = 0;
+  std::optional<AtomicParquetFile> file_;
+  arrow::Int64Builder integer_ids_, tokens_;
+  arrow::StringBuilder text_ids_;
+  arrow::LargeStringBuilder texts_;
 };
 
 std::unique_ptr<TextWriter> open_text_writer(const std::string& path,
@@ -187,7 +122,10 @@ std::unique_ptr<TextWriter> open_text_writer(const std::string& path,
   if (id_column == "text" || id_column == "tokens")
     bad_input("{}: the ids cannot be in a column named '{}' too", path, id_column);
   if (path.ends_with(".jsonl")) return std::make_unique<JsonLinesWriter>(path, id_column);
-  if (path.ends_with(".parquet")) return std::make_unique<ParquetTextWriter>(path, id_column);
+  if (path.ends_with(".parquet")) {
+    const OutputFile writable(path);  // throws if the path cannot be written
+    return std::make_unique<ParquetTextWriter>(path, id_column);
+  }
   bad_input("{}: not a name for a dataset; expected one that ends in .parquet or .jsonl", path);
 }
 
@@ -203,19 +141,41 @@ std::string_view characters(std::string_view text, std::int64_t begin, std::int6
   return text.substr(first, skip(first, end - begin) - first);
 }
 
-// A text after truncation, with its number of tokens.
-struct TruncatedText {
-  std::string text;
-  std::int64_t tokens = 0;
+// What is written of one text.
+struct TextParts {
+  std::vector<TextRow> rows;  // one, or the chunks; without ids
+  std::int64_t tokens = 0;    // of the text, truncated if `cut`
   bool cut = false;
+  bool dropped_chunk = false;
 };
 
-TruncatedText truncate(const Tokenizer& tokenizer, const LongTextOptions& options,
-                       std::string text) {
+// Counts the tokens of the part encoded alone, as in a capture of the new dataset.
+TextRow make_row(const Tokenizer& tokenizer, const LongTextOptions& options,
+                 std::string_view part) {
+  const auto encoding = tokenizer.encode(part, {.add_special_tokens = options.special_tokens});
+  return {{}, std::string(part), std::ssize(encoding.ids)};
+}
+
+TextParts cut_into_chunks(const Tokenizer& tokenizer, const LongTextOptions& options,
+                          std::string_view text) {
+  const auto found = encode_chunks(tokenizer, text, options.chunk,
+                                   {.add_special_tokens = options.special_tokens, .offsets = true});
+  TextParts made{.rows = {}, .tokens = found.tokens, .dropped_chunk = found.dropped};
+  std::int64_t at = 0;  // character at which the rest of the text begins
+  for (const auto& [begin, end] : found.ranges) {
+    text.remove_prefix(characters(text, 0, begin - at).size());
+    at = begin;
+    made.rows.push_back(make_row(tokenizer, options, characters(text, 0, end - begin)));
+  }
+  return made;
+}
+
+TextParts truncate(const Tokenizer& tokenizer, const LongTextOptions& options, std::string text) {
   const auto found = tokenizer.encode(text, {.add_special_tokens = options.special_tokens,
                                              .max_length = options.max_tokens,
                                              .offsets = options.max_tokens > 0});
-  if (!found.truncated) return {std::move(text), std::ssize(found.ids), false};
+  const auto tokens = std::ssize(found.ids);
+  if (!found.truncated) return {.rows = {{{}, std::move(text), tokens}}, .tokens = tokens};
   // Special tokens have empty offsets; the tokenizer may truncate on either side.
   std::int64_t begin = INT64_MAX;
   std::int64_t end = 0;
@@ -224,9 +184,8 @@ TruncatedText truncate(const Tokenizer& tokenizer, const LongTextOptions& option
     begin = std::min(begin, offset.begin);
     end = std::max(end, offset.end);
   }
-  std::string part(characters(text, std::min(begin, end), end));
-  const auto again = tokenizer.encode(part, {.add_special_tokens = options.special_tokens});
-  return {std::move(part), std::ssize(again.ids), true};
+  const auto part = characters(text, std::min(begin, end), end);
+  return {.rows = {make_row(tokenizer, options, part)}, .tokens = tokens, .cut = true};
 }
 
 // Integer ids stay integers, because the sampling seed of any other id is its hash.
@@ -239,6 +198,10 @@ std::variant<std::int64_t, std::string> id_of(const Document& document) {
 void check_options(const LongTextOptions& options) {
   if (options.min_tokens < 1)
     bad_input("a least number of {} tokens: expected 1 or more", options.min_tokens);
+  check_chunk_options(options.chunk);
+  if (options.chunk.size > 0 && options.max_tokens > 0)
+    bad_input("chunks of {} tokens, and texts cut to {}: expected one of the two",
+              options.chunk.size, options.max_tokens);
   if (options.max_tokens > 0 && options.max_tokens < options.min_tokens)
     bad_input("texts of at least {} tokens, cut to {}: expected a cut that leaves enough",
               options.min_tokens, options.max_tokens);
@@ -267,24 +230,30 @@ LongTextResult write_long_texts(Corpus& corpus, const Tokenizer& tokenizer,
     while (!enough()) {
       auto block = next_block(corpus);
       if (block.empty()) break;
-      std::vector<TruncatedText> texts(block.size());
+      std::vector<TextParts> texts(block.size());
       parallel_for(std::ssize(block), [&](std::int64_t i) {
         const auto at = static_cast<std::size_t>(i);
-        texts[at] = truncate(tokenizer, options, std::move(block[at].text));
+        auto& text = block[at].text;
+        texts[at] = options.chunk.size > 0 ? cut_into_chunks(tokenizer, options, text)
+                                           : truncate(tokenizer, options, std::move(text));
       });
       for (std::size_t i = 0; i < block.size() && !enough(); ++i) {
         ++result.read;
         auto& text = texts[i];
-        // A truncated text was long enough, even if re-encoding it gives fewer tokens.
-        if (!text.cut && text.tokens < options.min_tokens) {
+        result.dropped_chunks += text.dropped_chunk;
+        if (text.tokens < options.min_tokens || text.rows.empty()) {
           ++result.too_short;
           result.longest = std::max(result.longest, text.tokens);
           continue;
         }
         ++result.kept;
         result.cut += text.cut;
-        result.tokens += text.tokens;
-        writer->add({id_of(block[i]), std::move(text.text), text.tokens});
+        for (std::size_t r = 0; r < text.rows.size(); ++r, ++result.rows) {
+          auto& row = text.rows[r];
+          row.id = options.chunk.size > 0 ? chunk_id(block[i].source_id, r) : id_of(block[i]);
+          result.tokens += row.tokens;
+          writer->add(std::move(row));
+        }
       }
       progress.update(result.read);
       if (options.stop != nullptr && options.stop->load()) return result;
@@ -292,7 +261,7 @@ LongTextResult write_long_texts(Corpus& corpus, const Tokenizer& tokenizer,
     progress.finish();
     if (result.kept == 0)
       bad_input("none of {} texts has {} tokens; the longest has {}", result.read,
-                options.min_tokens, result.longest);
+                std::max(options.min_tokens, options.chunk.min_length), result.longest);
     writer->finish();
     result.finished = true;
     return result;

@@ -60,19 +60,12 @@ ExampleId id_at(const arrow::Array& array, std::int64_t i, const std::string& pa
   if (array.IsNull(i)) return ExampleId::from_text("None");
   if (is_text(*array.type())) return ExampleId::from_text(*text_at(array, i));
   const auto scalar = check(array.GetScalar(i), path);
-  const auto as = [&](const std::shared_ptr<arrow::DataType>& type) {
-    return check(scalar->CastTo(type), path);
-  };
   const arrow::Type::type type = array.type_id();
-  if (type == arrow::Type::BOOL || arrow::is_signed_integer(type))
-    return ExampleId::from(std::static_pointer_cast<arrow::Int64Scalar>(as(arrow::int64()))->value);
-  if (arrow::is_unsigned_integer(type)) {
-    const auto value = std::static_pointer_cast<arrow::UInt64Scalar>(as(arrow::uint64()))->value;
-    return ExampleId::from(std::uint64_t{value});
+  if (arrow::is_integer(type)) return ExampleId::from_digits(scalar->ToString());
+  if (type == arrow::Type::BOOL || type == arrow::Type::FLOAT || type == arrow::Type::DOUBLE) {
+    const auto number = check(scalar->CastTo(arrow::float64()), path);
+    return ExampleId::from(static_cast<const arrow::DoubleScalar&>(*number).value);
   }
-  if (type == arrow::Type::FLOAT || type == arrow::Type::DOUBLE)
-    return ExampleId::from(
-        std::static_pointer_cast<arrow::DoubleScalar>(as(arrow::float64()))->value);
   return ExampleId::from_text(scalar->ToString());
 }
 

@@ -162,8 +162,8 @@ bool RunDataProducer::make_missing_data(const SweepRun& run, const MissingData& 
   if (!missing.statistics) return finished(run_capture(plan, options));
   if (plan.run_plan().workers.size() > 1)
     return finished(run_capture(plan, options)) && finished(run_stats(stats_plan(), stats_options));
-  const auto joint = run_stats(stats_plan().run_plan(), stats_options,
-                               {.plan = plan.run_plan(), .options = options});
+  const JointCapture capture{.plan = plan.run_plan(), .options = options};
+  const auto joint = run_stats(stats_plan().run_plan(), stats_options, &capture);
   return finished(joint.statistics) &&
          finished(joint.capture ? *joint.capture : run_capture(plan, options));
 }
@@ -183,8 +183,8 @@ bool RunDataProducer::make_missing_data_in_shards(std::size_t i, const MissingDa
     if (!std::exchange(fetched, true)) fetch_inputs(i);
     if (!make_missing_data(run, here, {index, count})) return false;
   }
-  if (missing.capture) merge_capture_parts(folder_.capture_location(run.label), quiet_);
-  if (missing.statistics) merge_statistics_parts(folder_.statistics_location(run.label));
+  if (missing.capture) merge_capture(folder_.capture_location(run.label), quiet_);
+  if (missing.statistics) merge_stats_shards(folder_.statistics_location(run.label));
   return true;
 }
 

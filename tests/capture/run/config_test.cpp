@@ -147,6 +147,13 @@ INSTANTIATE_TEST_SUITE_P(
     All, ConfigError,
     testing::Values(
         Mistake{"tokenizer: {max_length: many}", "found \"many\", expected a whole number from 1"},
+        Mistake{"tokenizer: {chunk: 0}", "tokenizer.chunk: found \"0\", expected a whole number"},
+        Mistake{"tokenizer: {chunk: -5}", "expected a whole number from 1 on"},
+        Mistake{"tokenizer: {chunk: 64, max_length: 32}", "at most tokenizer.max_length, 32"},
+        Mistake{"tokenizer: {chunk: 64, chunk_overlap: 64}", "an overlap below the size"},
+        Mistake{"tokenizer: {chunk: 64, chunk_overlap: -1}", "tokenizer.chunk_overlap: found"},
+        Mistake{"tokenizer: {chunk: 64, chunk_min: 65}", "a least length from 1 to the size"},
+        Mistake{"tokenizer: {chunk_min: 8}", "chunks of 0 tokens"},
         Mistake{"tokenizer: {max_length: 0}", "expected a whole number from 1 on"},
         Mistake{"tokenizer: {padding_side: left}", "tokenizer.padding_side: found \"left\""},
         Mistake{"inference: {batch_size: -1}", "run.yaml:3: inference.batch_size"},
@@ -211,6 +218,14 @@ TEST_F(ConfigFile, HashDependsOnlyOnSettingsThatChangeTheResult) {
   EXPECT_NE(hash({"capture.min_bucket_size=64"}), plain);
   EXPECT_NE(hash({"model.revision=v2"}), plain);
   EXPECT_NE(hash({"dataset.max_samples=3"}), plain);
+  EXPECT_EQ(plain, "67e90c70741da347");  // captures of earlier versions resume
+  const auto chunked = hash({"tokenizer.chunk=4096"});
+  EXPECT_NE(chunked, plain);
+  EXPECT_EQ(hash({"tokenizer.chunk=4096", "tokenizer.max_length=8192", "tokenizer.chunk_overlap=0",
+                  "tokenizer.chunk_min=1"}),
+            chunked);
+  EXPECT_NE(hash({"tokenizer.chunk=4096", "tokenizer.chunk_min=2"}), chunked);
+  EXPECT_NE(hash({"tokenizer.chunk=4096", "tokenizer.chunk_overlap=2"}), chunked);
 }
 
 TEST(SampleConfig, HasTheKeysOfQkSniffer) {

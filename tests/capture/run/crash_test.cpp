@@ -29,7 +29,7 @@ TEST_P(KilledCapture, ResumesToTheSameBytesAfterAKillAtEachNamedPoint) {
                    {'s', "/journal.jsonl", 4},  // the part is complete
                    {'r', "/data.parquet", 1},   // a head file is written
                    {'r', "/_saver_state.json", 1},
-                   {'r', "/examples.parquet"},  // a file is published
+                   {'r', "/examples.parquet", 2},  // a file is published
                    {'r', "/_saver_state.json", 2},
                    {'u', ".seg"},
                    {'u', ".parts/lock"}},

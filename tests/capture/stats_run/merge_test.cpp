@@ -77,7 +77,7 @@ TEST(StatsMerge, TwoHundredShardsWith64OpenFilesHaveTheDocumentsOfOneRun) {
     const DataRoot root(folder.file(std::to_string(count)), kStatisticsRun);
     for (std::int64_t i = 0; i < count; ++i) write_part(root, planted, {i, count}, kDocuments);
     const FewOpenFiles few;
-    const auto result = merge_statistics_parts(root.path());
+    const auto result = merge_stats_shards(root.path());
     EXPECT_EQ(result.examples, kDocuments);
   }
   for (const auto* name : {"attention_documents.parquet", "examples.parquet"})
@@ -92,7 +92,7 @@ TEST(StatsMerge, MergesWhenTheFirstShardHasNoDocuments) {
   const DataRoot root(folder.file("out"), kStatisticsRun);
   write_part(root, planted, {0, 3}, 0);
   for (std::int64_t i = 1; i < 3; ++i) write_part(root, planted, {i, 3}, 3);
-  EXPECT_EQ(merge_statistics_parts(root.path()).examples, 2);
+  EXPECT_EQ(merge_stats_shards(root.path()).examples, 2);
   EXPECT_TRUE(root.is_finished());
 }
 

@@ -8,6 +8,7 @@
 #include "engine/statistics/moments.h"
 #include "engine/statistics/random_moments.h"
 #include "qkscope/statistics.h"
+#include "qkscope/tables.h"
 
 namespace qkscope {
 namespace {
@@ -172,6 +173,26 @@ TEST_F(StatsRun, ResumesToTheSameBytesAfterAKillAtEachNamedPoint) {
                    {'r', "/stats_state.json", 2},
                    {'u', ".seg"}},
                   [&] {
+                    expect_same("out", expected);
+                    std::filesystem::remove_all(file("out"));
+                  });
+}
+
+TEST_F(StatsRun, ChunksOfABookResumeToTheSameBytes) {
+  if (kSanitized) GTEST_SKIP() << "the sanitizer refuses a library loaded before its own";
+  write_text(file("docs.jsonl"), Json{{"id", "a"}, {"text", std::string(1005, 'a')}}.dump() + "\n" +
+                                     Json{{"id", "b"}, {"text", std::string(900, 'b')}}.dump());
+  const std::string options = "--set tokenizer.chunk=10 --set tokenizer.chunk_min=8";
+  const auto plan = Json::parse(stats("none", options + " --dry-run --json").out);
+  EXPECT_EQ(plan["examples"], 190);
+  EXPECT_EQ(plan["dropped_chunks"], 1);
+  ASSERT_EQ(stats("expected", options).status, 0);
+  const auto expected = contents("expected");
+  const auto examples = read_parquet_table(file("expected/examples.parquet"));
+  EXPECT_EQ(examples.rows(), 190);
+  EXPECT_EQ(examples.find("source_id")->texts[99], "a#99");
+  kill_and_resume(stats_command("out", options), std::filesystem::canonical(file("")).string(),
+                  {{'s', "/journal.jsonl", 1}, {'s', "/journal.jsonl", 2}}, [&] {
                     expect_same("out", expected);
                     std::filesystem::remove_all(file("out"));
                   });

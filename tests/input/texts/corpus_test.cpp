@@ -101,6 +101,9 @@ TEST_F(CorpusTest, APlainTextFileIsOneDocument) {
   ASSERT_EQ(documents.size(), 1u);
   EXPECT_EQ(documents[0].text, "all\nof it\n");
   EXPECT_EQ(documents[0].source_id, "0");
+  CorpusOptions options;
+  options.id_column = "file";
+  EXPECT_EQ(read("moby.dick.txt", "Call me", options)[0].source_id, "moby.dick");
 }
 
 TEST_F(CorpusTest, MaxSamplesAndShardsSelectRows) {

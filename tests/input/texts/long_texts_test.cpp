@@ -85,6 +85,41 @@ TEST_F(LongTextsTest, TruncatesLongTextsAtTokenBoundaries) {
               HasSubstr("a cut that leaves enough"));
 }
 
+TEST_F(LongTextsTest, WritesOneRowPerChunk) {
+  write_source();
+  const auto result = make({.chunk = {.size = 3, .min_length = 2}});
+  EXPECT_EQ(result.kept, 2);
+  EXPECT_EQ(result.rows, 4);
+  EXPECT_EQ(result.too_short, 1);  // the text of one token
+  EXPECT_EQ(result.dropped_chunks, 1);
+  EXPECT_EQ(result.tokens, 10);
+  const auto made = rows();
+  ASSERT_EQ(made.size(), 4u);
+  EXPECT_EQ(made[0], (Json{{"id", "11#0"}, {"text", "the the"}, {"tokens", 3}}));
+  EXPECT_EQ(made[1], (Json{{"id", "11#1"}, {"text", " the"}, {"tokens", 2}}));
+  EXPECT_EQ(made[3]["id"], "x#1");
+  make({.out = file("out.parquet"), .chunk = {.size = 2, .overlap = 1}}, false);
+  CorpusOptions options;
+  options.path = file("out.parquet");
+  options.id_column = "id";
+  const auto corpus = open_corpus(options);
+  std::vector<std::string> ids;
+  for (Document document; corpus->next(document);) ids.push_back(document.source_id);
+  EXPECT_THAT(ids,
+              testing::ElementsAre("0#0", "1#0", "1#1", "1#2", "1#3", "4#0", "4#1", "4#2", "4#3"));
+  EXPECT_THAT(bad_input_message([&] { make({.max_tokens = 9, .chunk = {.size = 3}}); }),
+              HasSubstr("expected one of the two"));
+}
+
+TEST_F(LongTextsTest, ChunksJoinToTheText) {
+  const std::string text = "the grün\n\n the  ünd and the tail ";
+  write_file(file("in.jsonl"), Json{{"id", 1}, {"text", text}}.dump() + "\n");
+  make({.chunk = {.size = 3}});
+  std::string joined;
+  for (const auto& row : rows()) joined += row["text"];
+  EXPECT_EQ(joined, text);
+}
+
 TEST_F(LongTextsTest, ParquetOutputSurvivesARoundTrip) {
   write_file(file("in.jsonl"),
              "{\"id\": 10, \"text\": \"the the\"}\n{\"id\": -3, \"text\": \"grün the\"}\n");
