@@ -122,10 +122,10 @@ Moments without(const Moments& all, const GroupSums& group) {
   add_scaled(-1, group.cross_scatter, rest.cross_scatter);
   add_scaled(-left * moved_position, moved, rest.cross_scatter);
   rest.scatter = all.scatter;
-  add_scaled(-1, group.scatter.data, rest.scatter.data);
-  for (std::int64_t i = 0; i < rest.scatter.rows; ++i)
-    add_scaled(-left * moved[static_cast<std::size_t>(i)], moved,
-               {rest.scatter.row(i), moved.size()});
+  const double* own = group.scatter.data.data();
+  double* to = rest.scatter.data.data();
+  for (const double first : moved)
+    for (const double second : moved) *to++ -= *own++ + left * first * second;
   return rest;
 }
 
@@ -164,14 +164,33 @@ PooledMoments pool(const Moments& queries, const Moments& keys) {
   for (std::size_t j = 0; j < dim; ++j) {
     pooled.mean.push_back((nq * queries.mean[j] + nk * keys.mean[j]) / (nq + nk));
     pooled.delta.push_back(queries.mean[j] - keys.mean[j]);
-    pooled.cross_scatter.push_back(queries.cross_scatter[j] + keys.cross_scatter[j] +
-                                   between * pooled.delta[j] * apart);
   }
+  pooled.cross_scatter = pooled_cross_scatter(queries, keys);
   for (std::size_t i = 0; i < dim; ++i)
     for (std::size_t j = 0; j < dim; ++j)
       pooled.scatter.data[i * dim + j] +=
           keys.scatter.data[i * dim + j] + between * pooled.delta[i] * pooled.delta[j];
   return pooled;
+}
+
+std::vector<double> pooled_cross_scatter(const Moments& queries, const Moments& keys) {
+  const auto nq = static_cast<double>(queries.size());
+  const auto nk = static_cast<double>(keys.size());
+  const double between = nq * nk / (nq + nk) * (queries.position_mean - keys.position_mean);
+  std::vector<double> sum = queries.cross_scatter;
+  for (std::size_t j = 0; j < sum.size(); ++j)
+    sum[j] += keys.cross_scatter[j] + between * (queries.mean[j] - keys.mean[j]);
+  return sum;
+}
+
+ScatterAlong scatter_along(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
+                           std::span<const double> direction) {
+  const double q = std::max(0.0, quadratic_form(queries.scatter, direction));
+  const double k = std::max(0.0, quadratic_form(keys.scatter, direction));
+  const auto nq = static_cast<double>(queries.size());
+  const auto nk = static_cast<double>(keys.size());
+  const double apart = dot(pooled.delta, direction);
+  return {q, k, q + k + nq * nk / (nq + nk) * apart * apart};
 }
 
 Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled,

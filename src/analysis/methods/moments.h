@@ -102,6 +102,17 @@ struct PooledMoments {
 };
 
 PooledMoments pool(const Moments& queries, const Moments& keys);
+// Returns PooledMoments::cross_scatter alone.
+std::vector<double> pooled_cross_scatter(const Moments& queries, const Moments& keys);
+
+// Sums of squares around the mean along a direction: of queries, of keys and of their union.
+struct ScatterAlong {
+  double q = 0;
+  double k = 0;
+  double pooled = 0;
+};
+ScatterAlong scatter_along(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
+                           std::span<const double> direction);
 
 // Returns the projections (count, rows) of the rows, centred on the pooled mean, on directions
 // (count, dim).

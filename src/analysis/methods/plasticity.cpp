@@ -154,9 +154,13 @@ PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const Cent
 
 PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,
                                       std::vector<double> signs, const PlasticityOptions& options) {
-  return plasticity_with_keys(
-      {fit_queries(queries, std::move(signs)), queries.source, {}, queries.size(), &queries}, keys,
-      options);
+  const bool by_bucket = options.profile_model == PlasticityOptions::QueryModelKind::bucket;
+  return plasticity_with_keys({fit_queries(queries, std::move(signs), by_bucket),
+                               queries.source,
+                               {},
+                               queries.size(),
+                               &queries},
+                              keys, options);
 }
 
 }  // namespace qkscope

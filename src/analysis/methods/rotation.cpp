@@ -65,11 +65,13 @@ std::vector<double> first_eigenvector(const Matrix& matrix, std::span<const doub
 }
 
 // `near`: starting vector for the eigenvector, from a head with nearly the same rows; may be empty.
-std::vector<double> separation_direction(const Matrix& difference, const PooledMoments& pooled,
-                                         std::span<const double> a, RotationOptions::Separation how,
+std::vector<double> separation_direction(const Moments& queries, const Moments& keys,
+                                         const PooledMoments& pooled, std::span<const double> a,
+                                         RotationOptions::Separation how,
                                          std::span<const double> near) {
   using Separation = RotationOptions::Separation;
   if (how == Separation::mean) return unit_off(pooled.delta, a);
+  const Matrix difference = difference_covariance(queries, keys, pooled);
   auto b = unit_off(
       first_eigenvector(how == Separation::eigen ? projected_off(difference, a) : difference, near),
       a);
@@ -81,35 +83,38 @@ std::vector<double> separation_direction(const Matrix& difference, const PooledM
 void describe_a(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
                 RotationResult& result) {
   const auto& a = result.a;
-  const double total = trace(pooled.scatter);
-  const double variance = quadratic_form(pooled.scatter, a);
+  const auto along = scatter_along(queries, keys, pooled, a);
   const double along_q = dot(queries.cross_scatter, a);
   const double along_k = dot(keys.cross_scatter, a);
   result.position_r = std::fabs(
-      correlation(dot(pooled.cross_scatter, a), variance, pooled.position_scatter, pooled.count).r);
-  result.r_q_a = correlation(along_q, quadratic_form(queries.scatter, a), queries.position_scatter,
-                             queries.size())
-                     .r;
-  result.r_k_a =
-      correlation(along_k, quadratic_form(keys.scatter, a), keys.position_scatter, keys.size()).r;
+      correlation(dot(pooled.cross_scatter, a), along.pooled, pooled.position_scatter, pooled.count)
+          .r);
+  result.r_q_a = correlation(along_q, along.q, queries.position_scatter, queries.size()).r;
+  result.r_k_a = correlation(along_k, along.k, keys.position_scatter, keys.size()).r;
   result.alpha_q = along_q / queries.position_scatter;
   result.alpha_k = along_k / keys.position_scatter;
   result.mu_q_a = dot(queries.mean, a);
   result.mu_k_a = dot(keys.mean, a);
   result.bias_strength = result.mu_q_a * result.alpha_k;
-  result.var_frac_a = variance / total;
+  result.var_frac_a = along.pooled / trace(pooled.scatter);
 }
 
 void describe_b(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
-                const Matrix& difference, RotationResult& result) {
+                RotationResult& result) {
   const auto& b = result.b;
+  const auto along = scatter_along(queries, keys, pooled, b);
+  const auto nq = static_cast<double>(queries.size());
+  const auto nk = static_cast<double>(keys.size());
+  const double apart = dot(pooled.delta, b);
   result.mu_q_b = dot(queries.mean, b);
   result.mu_k_b = dot(keys.mean, b);
-  result.separation_strength = quadratic_form(difference, b) / trace(difference);
-  result.var_frac_b = quadratic_form(pooled.scatter, b) / trace(pooled.scatter);
+  // b^T D b / trace(D) with D of difference_covariance().
+  result.separation_strength =
+      (along.q / nq + along.k / nk + apart * apart) /
+      (trace(queries.scatter) / nq + trace(keys.scatter) / nk + dot(pooled.delta, pooled.delta));
+  result.var_frac_b = along.pooled / trace(pooled.scatter);
   result.plane_var_fraction = result.var_frac_a + result.var_frac_b;
-  result.content_var_b = (quadratic_form(queries.scatter, b) + quadratic_form(keys.scatter, b)) /
-                         static_cast<double>(pooled.count);
+  result.content_var_b = (along.q + along.k) / static_cast<double>(pooled.count);
 }
 
 // Largest |correlation| with position over b and the complement. Skips b if its variance is
@@ -228,12 +233,11 @@ RotationResult drift_and_separation(const Moments& queries, const Moments& keys,
   result.active_variance = result.active_variance_total = kNan;
   for (const double x : pooled.cross_scatter) result.a.push_back(x / drift);
   describe_a(queries, keys, pooled, result);
-  const Matrix difference = difference_covariance(queries, keys, pooled);
-  result.b = separation_direction(difference, pooled, result.a, options.separation, near_b);
+  result.b = separation_direction(queries, keys, pooled, result.a, options.separation, near_b);
   if (result.b.empty())
     without_separation(result);
   else
-    describe_b(queries, keys, pooled, difference, result);
+    describe_b(queries, keys, pooled, result);
   return result;
 }
 

@@ -118,27 +118,38 @@ std::vector<double> log_positions(const RowsView& rows) {
   return logs;
 }
 
-// Mean position, mean and variance of the rotated rows of every bucket.
-void describe_buckets(const CentredRows& queries, const Matrix& turned, QueryModel& model) {
-  const DistinctNumbers buckets(queries.source.bucket);
+// Number and mean position of the queries of every bucket.
+void count_buckets(const RowsView& queries, const DistinctNumbers& buckets, QueryModel& model) {
+  for (const auto number : buckets.numbers) {
+    model.buckets.emplace_back();
+    model.buckets.back().bucket = number;
+  }
+  for (std::size_t i = 0; i < buckets.place.size(); ++i) {
+    QueryBucket& bucket = model.buckets[static_cast<std::size_t>(buckets.place[i])];
+    bucket.count += 1;
+    bucket.position += queries.position[i];  // sums of whole numbers are exact
+  }
+  for (auto& bucket : model.buckets) bucket.position /= static_cast<double>(bucket.count);
+}
+
+// Mean and variance of the rotated rows of every bucket.
+void describe_buckets(const CentredRows& queries, const DistinctNumbers& buckets,
+                      QueryModel& model) {
+  const Matrix turned = rotated_rows<double>(queries, model);
   const auto dim = static_cast<std::size_t>(queries.dim());
-  for (const auto number : buckets.numbers)
-    model.buckets.push_back({number, 0, 0, std::vector<double>(dim), std::vector<double>(dim)});
+  for (auto& bucket : model.buckets) {
+    bucket.mean.resize(dim);
+    bucket.variance.resize(dim);
+  }
   const auto for_each_row = [&](const auto& body) {
     for (std::size_t i = 0; i < buckets.place.size(); ++i)
-      body(i, model.buckets[static_cast<std::size_t>(buckets.place[i])],
+      body(model.buckets[static_cast<std::size_t>(buckets.place[i])],
            std::span(turned.row(static_cast<std::int64_t>(i)), dim));
   };
-  for_each_row([&](std::size_t i, QueryBucket& bucket, std::span<const double> x) {
-    bucket.count += 1;
-    bucket.position += queries.source.position[i];  // sums of whole numbers are exact
-    add_scaled(1, x, bucket.mean);
+  for_each_row([&](QueryBucket& bucket, std::span<const double> x) {
+    add_scaled(1 / static_cast<double>(bucket.count), x, bucket.mean);
   });
-  for (auto& bucket : model.buckets) {
-    bucket.position /= static_cast<double>(bucket.count);
-    for (double& x : bucket.mean) x /= static_cast<double>(bucket.count);
-  }
-  for_each_row([&](std::size_t, QueryBucket& bucket, std::span<const double> x) {
+  for_each_row([&](QueryBucket& bucket, std::span<const double> x) {
     for (std::size_t j = 0; j < dim; ++j)
       bucket.variance[j] += (x[j] - bucket.mean[j]) * (x[j] - bucket.mean[j]);
   });
@@ -151,31 +162,34 @@ void describe_buckets(const CentredRows& queries, const Matrix& turned, QueryMod
   }
 }
 
-// Fills the fields that need rows: buckets, residual variance and normality. Transposes a few
-// coordinates at a time, so that residuals of a coordinate are contiguous.
+// Residual variance and normality of every coordinate. Rotates and transposes kLines coordinates at
+// a time, so that the residuals of a coordinate are contiguous: a row x becomes y - 2 (w . y) w
+// with y = sign (x - mean).
 void describe_coordinates(const CentredRows& queries, QueryModel& model) {
   constexpr std::int64_t kLines = 16;
-  const Matrix turned = rotated_rows<double>(queries, model);
-  describe_buckets(queries, turned, model);
   const auto n = queries.size();
-  std::vector<double> time;
-  time.reserve(static_cast<std::size_t>(n));
-  for (const auto t : queries.source.position) time.push_back(t - queries.position_mean);
-  std::vector<double> drift;
-  for (std::int64_t i = 0; i < n; ++i) drift.push_back(turned(i, 0));
-  predict_position(log_positions(queries.source), drift, model);
+  std::vector<double> w(model.reflection);
+  w.resize(model.sign.size());
+  std::vector<double> signed_w(w);
+  for (std::size_t j = 0; j < w.size(); ++j) signed_w[j] *= model.sign[j];
+  const auto along = CentredProjection(queries, signed_w).of_all();
   // Stride of an odd number of cache lines: avoids conflict misses between lines.
   Matrix lines(kLines, ((n + 8) / 8 | 1) * 8);
   for (std::int64_t first = 0; first < queries.dim(); first += kLines) {
     const auto count = std::min<std::int64_t>(kLines, queries.dim() - first);
-    const double* const beta = model.beta.data() + first;
-    for (std::int64_t i = 0; i < n; ++i) {
-      const double* const x = turned.row(i) + first;
-      const double t = time[static_cast<std::size_t>(i)];
-      for (std::int64_t line = 0; line < count; ++line) lines(line, i) = x[line] - beta[line] * t;
+    const auto at = static_cast<std::size_t>(first);
+    const float* x = queries.source.vectors.data() + first;
+    for (std::int64_t i = 0; i < n; ++i, x += queries.dim()) {
+      const double twice = 2 * along[static_cast<std::size_t>(i)];
+      const double t = queries.source.position[static_cast<std::size_t>(i)] - queries.position_mean;
+      for (std::size_t line = 0; line < static_cast<std::size_t>(count); ++line) {
+        const double y = model.sign[at + line] * (x[line] - queries.mean[at + line]);
+        lines(static_cast<std::int64_t>(line), i) =
+            y - twice * w[at + line] - model.beta[at + line] * t;
+      }
     }
     for (std::int64_t line = 0; line < count; ++line) {
-      const std::span<const double> residuals(lines.row(line), time.size());
+      const std::span<const double> residuals(lines.row(line), static_cast<std::size_t>(n));
       const PowerSums powers = powers_around(residuals, 0);
       model.residual_variance.push_back(
           std::max(kVarianceFloor, powers.second / static_cast<double>(n - 1)));
@@ -253,8 +267,19 @@ std::vector<double> key_signs(const CentredRows& keys) {
   return signs_of(means);
 }
 
-QueryModel fit_queries(const CentredRows& queries, std::vector<double> signs) {
+QueryModel fit_queries(const CentredRows& queries, std::vector<double> signs,
+                       bool bucket_variances) {
   QueryModel model = fit_drift(queries, std::move(signs));
+  const DistinctNumbers buckets(queries.source.bucket);
+  count_buckets(queries.source, buckets, model);
+  if (bucket_variances) describe_buckets(queries, buckets, model);
+  std::vector<double> first_axis(model.sign.size());
+  first_axis.front() = 1;
+  // The rotation is orthogonal and its own inverse up to the signs: its first row is the drift.
+  reflect(first_axis, model.reflection);
+  for (std::size_t j = 0; j < first_axis.size(); ++j) first_axis[j] *= model.sign[j];
+  predict_position(log_positions(queries.source), CentredProjection(queries, first_axis).of_all(),
+                   model);
   describe_coordinates(queries, model);
   return model;
 }

@@ -46,7 +46,9 @@ inline constexpr double kVarianceFloor = 1e-12;
 // Returns 1 or -1 per dimension: the sign of the key mean averaged over buckets, shared by all
 // query heads that read these keys.
 std::vector<double> key_signs(const CentredRows& keys);
-QueryModel fit_queries(const CentredRows& queries, std::vector<double> signs);
+// Without `bucket_variances`, QueryBucket::mean and variance stay empty.
+QueryModel fit_queries(const CentredRows& queries, std::vector<double> signs,
+                       bool bucket_variances = true);
 
 // Sums of u = log2(position + 1) over all queries, for models that are fitted from statistics
 // instead of stored rows.
