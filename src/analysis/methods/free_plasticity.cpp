@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <optional>
 
 #include "base/core/numbers.h"
@@ -53,8 +54,8 @@ struct ChosenText {
   KeyRange keys;
 };
 
-// Queries of one bin, sorted by group of texts and shifted along the local slope to the position of
-// the bin centre. One query per column: (dim, queries + padding).
+// Queries of one bin, shifted along the local slope to the position of the bin centre. One query
+// per column: (dim, queries + padding).
 class BinQueries {
  public:
   void take(const ModelFreeSource& source, std::size_t bin);
@@ -62,7 +63,9 @@ class BinQueries {
   std::int64_t size() const { return size_; }
   const FloatMatrix& columns() const { return columns_; }
   std::size_t groups() const { return begin_.size() - 1; }
-  // Queries [begin(group), begin(group + 1)) belong to the group.
+  // Rank of each query when the queries are sorted by group of texts: ranks [begin(group),
+  // begin(group + 1)) belong to the group.
+  std::span<const std::int64_t> slots() const { return slot_; }
   std::int64_t begin(std::size_t group) const { return begin_[group]; }
   // Returns the number of queries outside the group.
   std::int64_t others(std::size_t group) const {
@@ -73,19 +76,22 @@ class BinQueries {
   std::int64_t size_ = 0;
   FloatMatrix rows_;  // (queries, dim)
   FloatMatrix columns_;
+  std::vector<std::int64_t> slot_;   // (queries)
   std::vector<std::int64_t> begin_;  // (groups + 1)
 };
 
 void BinQueries::take(const ModelFreeSource& source, std::size_t bin) {
   const SortedQueries& queries = source.queries;
-  auto rows = queries.rows_of_bin[bin];
+  const auto& rows = queries.rows_of_bin[bin];
+  begin_.assign(static_cast<std::size_t>(source.texts.size()) + 1, 0);
   const auto group_of = [&](std::int64_t row) {
-    return queries.group[static_cast<std::size_t>(row)];
+    return static_cast<std::size_t>(queries.group[static_cast<std::size_t>(row)]);
   };
-  std::ranges::stable_sort(rows, {}, group_of);
-  begin_.clear();
-  for (int g = 0; g <= source.texts.size(); ++g)
-    begin_.push_back(std::ranges::lower_bound(rows, g, {}, group_of) - rows.begin());
+  for (const auto row : rows) ++begin_[group_of(row) + 1];
+  std::partial_sum(begin_.begin(), begin_.end(), begin_.begin());
+  auto next = begin_;
+  slot_.clear();
+  for (const auto row : rows) slot_.push_back(next[group_of(row)]++);
   const auto dim = queries.vectors.cols;
   size_ = std::ssize(rows);
   columns_.rows = dim;
@@ -243,9 +249,11 @@ std::int64_t FreeProfile::add_pairs() {
   by_query_.rows = n;
   by_query_.cols = padded;
   by_query_.data.assign(static_cast<std::size_t>(n * padded), kNever);
-  for (std::int64_t key = 0; key < keys_; ++key)
+  const auto slots = queries_.slots();
+  const float* scores = scores_.data();
+  for (std::int64_t key = 0; key < keys_; ++key, scores += n)
     for (std::int64_t query = 0; query < n; ++query)
-      by_query_(query, key) = scores_[static_cast<std::size_t>(key * n + query)];
+      by_query_(slots[static_cast<std::size_t>(query)], key) = scores[query];
   counts_.resize(queries_.groups());
   equal_pairs_ = 0;
   std::int64_t sum = 0;

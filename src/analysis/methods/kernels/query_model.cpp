@@ -210,13 +210,15 @@ std::vector<double> rotate(std::span<const double> x, const QueryModel& model) {
 template <typename T>
 BasicMatrix<T> rotated_rows(const CentredRows& rows, const QueryModel& model,
                             std::span<const std::int64_t> order) {
-  constexpr std::size_t kSums = 8;  // running sums, so that the compiler vectorises the dot product
+  constexpr std::size_t kSums =
+      16;  // running sums, so that the compiler vectorises the dot product
   constexpr std::int64_t kAhead = 4;  // rows that are prefetched: `order` scatters them
   constexpr std::size_t kLine = 16;   // floats per cache line
   const auto dim = static_cast<std::size_t>(rows.dim());
-  std::vector<double> w(model.reflection);
+  std::vector<T> w(model.reflection.begin(), model.reflection.end());
   w.resize(dim);
-  std::vector<double> signed_row(dim);
+  const std::vector<T> sign(model.sign.begin(), model.sign.end());
+  const std::vector<T> mean(rows.mean.begin(), rows.mean.end());
   BasicMatrix<T> turned(order.empty() ? rows.size() : std::ssize(order), rows.dim());
   for (std::int64_t i = 0; i < turned.rows; ++i) {
     const auto row = order.empty() ? i : order[static_cast<std::size_t>(i)];
@@ -226,16 +228,15 @@ BasicMatrix<T> rotated_rows(const CentredRows& rows, const QueryModel& model,
       for (std::size_t j = 0; j < dim; j += kLine)
         __builtin_prefetch(rows.source.vectors.data() + later * dim + j);
     }
-    double* const y = signed_row.data();
-    for (std::size_t j = 0; j < dim; ++j) y[j] = model.sign[j] * (x[j] - rows.mean[j]);
-    double sums[kSums] = {};
+    T* const y = turned.row(i);
+    for (std::size_t j = 0; j < dim; ++j) y[j] = sign[j] * (x[j] - mean[j]);
+    T sums[kSums] = {};
     std::size_t j = 0;
     for (; j + kSums <= dim; j += kSums)
       for (std::size_t k = 0; k < kSums; ++k) sums[k] += y[j + k] * w[j + k];
     for (; j < dim; ++j) sums[0] += y[j] * w[j];
-    const double twice = 2 * std::accumulate(std::begin(sums), std::end(sums), 0.0);
-    T* const out = turned.row(i);
-    for (j = 0; j < dim; ++j) out[j] = static_cast<T>(y[j] - twice * w[j]);
+    const T twice = 2 * std::accumulate(std::begin(sums), std::end(sums), T{0});
+    for (j = 0; j < dim; ++j) y[j] -= twice * w[j];
   }
   return turned;
 }
