@@ -32,10 +32,11 @@ double accuracy_without(const PcaResult& all, std::size_t group) {
 
 // Projection matrix (dim, dim) onto the planes that are active in the fit to all texts.
 Matrix active_projection(const HeadReport& head) {
-  Matrix sum(head.dim, head.dim);
-  if (!head.rotation) return sum;
+  if (!head.rotation || head.rotation->a.empty()) return {};
+  const auto dim = std::ssize(head.rotation->a);
   const auto& axes = head.rotation->active_axes;
-  add_gram(axes.data(), std::ssize(axes) / head.dim, sum);
+  Matrix sum(dim, dim);
+  add_gram(axes.data(), std::ssize(axes) / dim, sum);
   fill_lower_triangle(sum);
   return sum;
 }
