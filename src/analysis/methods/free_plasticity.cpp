@@ -1,10 +1,9 @@
 #include "analysis/methods/free_plasticity.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
-#include <numeric>
 #include <optional>
 
 #include "base/core/numbers.h"
@@ -15,38 +14,7 @@ namespace qkscope {
 namespace {
 
 constexpr std::int64_t kKeysPerText = 16;  // at most; more are drawn at random
-// Keys are compared with another key kLanes at a time. Explicit vectors, because GCC 12 does not
-// vectorise the comparisons.
-constexpr std::int64_t kLanes = 8;
-using FourFloats = float __attribute__((vector_size(16)));
-using FourCounts = std::int32_t __attribute__((vector_size(16)));
-using FourSums = std::uint32_t __attribute__((vector_size(16)));
-struct LaneCounts {
-  FourCounts low{};   // keys 0 to 3
-  FourCounts high{};  // keys 4 to 7
-
-  std::int64_t operator[](std::int64_t i) const { return i < 4 ? low[i] : high[i - 4]; }
-};
-
-FourFloats load(const float* from) {
-  FourFloats four;
-  std::memcpy(&four, from, sizeof four);
-  return four;
-}
-
-// Returns the sum of k (n - k) over the lanes k.
-std::int64_t sum_of_products(const LaneCounts& k, std::int32_t n) {
-  constexpr std::int32_t kMost = 92'681;  // two products of at most n^2 / 4 fit into 32 bits
-  std::int64_t sum = 0;
-  if (n <= kMost) {
-    const auto products = reinterpret_cast<FourSums>(k.low * (n - k.low)) +
-                          reinterpret_cast<FourSums>(k.high * (n - k.high));
-    for (int i = 0; i < 4; ++i) sum += products[i];
-  } else {
-    for (std::int64_t i = 0; i < kLanes; ++i) sum += k[i] * (n - k[i]);
-  }
-  return sum;
-}
+constexpr std::int64_t kWord = 64;         // queries per word of bits
 
 // A text sampled for a bin, and its eligible keys.
 struct ChosenText {
@@ -62,41 +30,29 @@ class BinQueries {
 
   std::int64_t size() const { return size_; }
   const FloatMatrix& columns() const { return columns_; }
-  std::size_t groups() const { return begin_.size() - 1; }
-  // Rank of each query when the queries are sorted by group of texts: ranks [begin(group),
-  // begin(group + 1)) belong to the group.
-  std::span<const std::int64_t> slots() const { return slot_; }
-  std::int64_t begin(std::size_t group) const { return begin_[group]; }
+  std::size_t words() const { return static_cast<std::size_t>((size_ + kWord - 1) / kWord); }
+  // (groups, words): bits of the queries of each group.
+  const std::uint64_t* masks() const { return masks_.data(); }
   // Returns the number of queries outside the group.
-  std::int64_t others(std::size_t group) const {
-    return size_ - (begin_[group + 1] - begin_[group]);
-  }
+  std::int64_t others(std::size_t group) const { return others_[group]; }
 
  private:
   std::int64_t size_ = 0;
-  FloatMatrix rows_;  // (queries, dim)
   FloatMatrix columns_;
-  std::vector<std::int64_t> slot_;   // (queries)
-  std::vector<std::int64_t> begin_;  // (groups + 1)
+  std::vector<std::uint64_t> masks_;
+  std::vector<std::int64_t> others_;  // (groups)
 };
 
 void BinQueries::take(const ModelFreeSource& source, std::size_t bin) {
   const SortedQueries& queries = source.queries;
   const auto& rows = queries.rows_of_bin[bin];
-  begin_.assign(static_cast<std::size_t>(source.texts.size()) + 1, 0);
-  const auto group_of = [&](std::int64_t row) {
-    return static_cast<std::size_t>(queries.group[static_cast<std::size_t>(row)]);
-  };
-  for (const auto row : rows) ++begin_[group_of(row) + 1];
-  std::partial_sum(begin_.begin(), begin_.end(), begin_.begin());
-  auto next = begin_;
-  slot_.clear();
-  for (const auto row : rows) slot_.push_back(next[group_of(row)]++);
   const auto dim = queries.vectors.cols;
   size_ = std::ssize(rows);
   columns_.rows = dim;
   columns_.cols = size_ + kNarrowPadding;  // the padding keeps old numbers
   columns_.data.resize(static_cast<std::size_t>(dim * columns_.cols));
+  others_.assign(static_cast<std::size_t>(source.texts.size()), size_);
+  masks_.assign(others_.size() * words(), 0);
   const auto knot = source.model.knots.knot[bin];
   const double fraction = source.model.knots.fraction[bin];
   std::vector<double> slope(source.model.slope.row(knot), source.model.slope.row(knot) + dim);
@@ -104,19 +60,19 @@ void BinQueries::take(const ModelFreeSource& source, std::size_t bin) {
     for (std::size_t j = 0; j < slope.size(); ++j)
       slope[j] += fraction * (source.model.slope.row(knot + 1)[j] - slope[j]);
   const double centre = source.bins[bin].centre();
-  if (rows_.rows < size_) rows_ = FloatMatrix(size_, dim);
   for (std::int64_t i = 0; i < size_; ++i) {
     const auto row = rows[static_cast<std::size_t>(i)];
     const double move = centre - queries.position[static_cast<std::size_t>(row)];
     const float* const x = queries.vectors.row(row);
-    float* const moved = rows_.row(i);
     for (std::int64_t j = 0; j < dim; ++j) {
       const auto at = static_cast<std::size_t>(j);
-      moved[j] = static_cast<float>(x[j] + queries.mean[at] + move * slope[at]);
+      columns_(j, i) = static_cast<float>(x[j] + queries.mean[at] + move * slope[at]);
     }
+    const auto group = static_cast<std::size_t>(queries.group[static_cast<std::size_t>(row)]);
+    masks_[group * words() + static_cast<std::size_t>(i / kWord)] |= std::uint64_t{1}
+                                                                     << (i % kWord);
+    others_[group] -= 1;
   }
-  for (std::int64_t j = 0; j < dim; ++j)
-    for (std::int64_t i = 0; i < size_; ++i) columns_(j, i) = rows_(i, j);
 }
 
 // Sums over the sampled texts of one bin, and the leave-one-group-out sums (`..._without`, one per
@@ -148,7 +104,7 @@ class FreeProfile {
   std::vector<ChosenText> choose(std::int64_t point, Random& random);
   void score(const ChosenText& text, Random& random);
   std::int64_t add_pairs();
-  std::int64_t compare(std::int64_t first, std::int64_t second);
+  void take_bits(std::int64_t first, std::int64_t second);
 
   const ModelFreeSource& source_;
   const PlasticityOptions& options_;
@@ -160,8 +116,7 @@ class FreeProfile {
   double equal_pairs_ = 0;             // pairs of equal keys in the current text
   std::vector<float> gathered_;        // (keys, dim): the sampled keys of a text
   std::vector<float> scores_;          // (keys, queries), and padding behind the last row
-  FloatMatrix by_query_;               // (queries, keys and padding): scores
-  std::vector<LaneCounts> counts_;     // (groups): queries that prefer each of kLanes keys
+  std::vector<std::uint64_t> bits_;    // (words): queries that prefer the first key
   std::vector<std::int64_t> without_;  // (groups): leave-one-group-out sums of k (n - k)
   std::vector<ChosenText> all_;        // texts with a pair of keys before the current bin
 };
@@ -203,64 +158,57 @@ void FreeProfile::score(const ChosenText& text, Random& random) {
     }
     rows = gathered_.data();
   }
-  scores_.resize(static_cast<std::size_t>(keys_ * queries_.size() + kNarrowPadding));
+  scores_.resize(
+      static_cast<std::size_t>(keys_ * queries_.size() + std::max(kNarrowPadding, kWord)));
   multiply_narrow(rows, keys_, dim, queries_.columns().data.data(), queries_.columns().cols,
                   queries_.size(), scores_.data());
 }
 
-// Compares key `second` with keys [first, first + kLanes): k of the n queries prefer the other key
-// to `second`. Returns the sum of k (n - k) over the pairs and adds the leave-one-group-out sums to
-// without_. Not inlined: in a larger function the compiler spills registers of the inner loop.
-[[gnu::noinline]] std::int64_t FreeProfile::compare(std::int64_t first, std::int64_t second) {
-  const auto n = queries_.size();
-  const auto stride = by_query_.cols;
-  const float* scores = by_query_.row(0) + first;  // of one query
-  LaneCounts all;
-  for (std::size_t g = 0; g < counts_.size(); ++g) {
-    LaneCounts own;
-    const auto end = queries_.begin(g + 1);
-    for (auto query = queries_.begin(g); query < end; ++query, scores += stride) {
-      const float other = scores[second - first];
-      own.low -= load(scores) > other;  // a comparison that holds is -1
-      own.high -= load(scores + 4) > other;
+void FreeProfile::take_bits(std::int64_t first, std::int64_t second) {
+  const float* const x = scores_.data() + first * queries_.size();
+  const float* const y = scores_.data() + second * queries_.size();
+  for (std::size_t word = 0; word < bits_.size(); ++word) {
+    const auto begin = static_cast<std::int64_t>(word) * kWord;
+    std::uint8_t prefers[kWord];  // behind the last query: arbitrary
+    for (std::int64_t i = 0; i < kWord; ++i) prefers[i] = x[begin + i] > y[begin + i] ? 1 : 0;
+    // Each product gathers eight bytes of 0 or 1 into the bits of its highest byte.
+    std::uint64_t bits = 0;
+    for (int eight = 0; eight < 8; ++eight) {
+      std::uint64_t bytes = 0;
+      std::memcpy(&bytes, prefers + 8 * eight, 8);
+      bits |= (bytes * 0x0102040810204080U >> 56) << (8 * eight);
     }
-    counts_[g] = own;
-    all.low += own.low;
-    all.high += own.high;
+    bits_[word] = bits;
   }
-  for (std::size_t g = 0; g < without_.size(); ++g)
-    without_[g] += sum_of_products({all.low - counts_[g].low, all.high - counts_[g].high},
-                                   static_cast<std::int32_t>(queries_.others(g)));
-  for (auto key = first; key < std::min(first + kLanes, second); ++key) {
-    const float* const x = scores_.data() + key * n;
-    if (all[key - first] == 0 && std::equal(x, x + n, scores_.data() + second * n)) ++equal_pairs_;
-  }
-  return sum_of_products(all, static_cast<std::int32_t>(n));
+  bits_.back() &= ~std::uint64_t{0} >> (std::ssize(bits_) * kWord - queries_.size());
 }
 
-// Returns the sum of k (n - k) over the text's pairs of keys. Pairs of equal keys are counted
-// separately in equal_pairs_, because no query prefers either key. Descending order: the score of a
-// key becomes -infinity after its pairs with all earlier keys are counted, so that compare() does
-// not count any pair twice.
+// Returns the sum of k (n - k) over the text's pairs, where k of the n queries prefer the first
+// key, and adds the leave-one-group-out sums to without_. Pairs of equal keys are counted
+// separately in equal_pairs_, because no query prefers either key.
 std::int64_t FreeProfile::add_pairs() {
-  constexpr float kNever = -std::numeric_limits<float>::infinity();
   const auto n = queries_.size();
-  const auto padded = (keys_ + kLanes - 1) / kLanes * kLanes;
-  by_query_.rows = n;
-  by_query_.cols = padded;
-  by_query_.data.assign(static_cast<std::size_t>(n * padded), kNever);
-  const auto slots = queries_.slots();
-  const float* scores = scores_.data();
-  for (std::int64_t key = 0; key < keys_; ++key, scores += n)
-    for (std::int64_t query = 0; query < n; ++query)
-      by_query_(slots[static_cast<std::size_t>(query)], key) = scores[query];
-  counts_.resize(queries_.groups());
-  equal_pairs_ = 0;
   std::int64_t sum = 0;
-  for (auto second = keys_ - 1; second > 0; --second) {
-    for (std::int64_t first = 0; first < second; first += kLanes) sum += compare(first, second);
-    for (std::int64_t query = 0; query < n; ++query) by_query_(query, second) = kNever;
-  }
+  equal_pairs_ = 0;
+  for (std::int64_t j = 0; j < keys_; ++j)
+    for (std::int64_t i = 0; i < j; ++i) {
+      take_bits(i, j);
+      std::int64_t prefer = 0;
+      for (const auto bits : bits_) prefer += std::popcount(bits);
+      const float* const x = scores_.data() + i * n;
+      const float* const y = scores_.data() + j * n;
+      if (prefer == 0 && std::equal(x, x + n, y)) {
+        ++equal_pairs_;
+        continue;
+      }
+      sum += prefer * (n - prefer);
+      const std::uint64_t* mask = queries_.masks();
+      for (std::size_t g = 0; g < without_.size(); ++g) {
+        auto rest = prefer;  // without the group's queries
+        for (const auto bits : bits_) rest -= std::popcount(bits & *mask++);
+        without_[g] += rest * (queries_.others(g) - rest);
+      }
+    }
   return sum;
 }
 
@@ -272,6 +220,7 @@ BinSums FreeProfile::bin(std::size_t bin, std::int64_t gaussian_point, double ga
   sums.gaussian_without.resize(groups);
   queries_.take(source_, bin);
   if (queries_.size() < 2) return sums;
+  bits_.assign(queries_.words(), 0);
   Random random(options_.seed ^ (static_cast<std::uint64_t>(bin + 1) << 40));
   for (const auto& text : choose(static_cast<std::int64_t>(bin), random)) {
     score(text, random);

@@ -69,6 +69,8 @@ struct GroupedRows {
 // Like centre(), and also sums by group of texts, in one pass over the rows.
 GroupedRows centre_groups(const RowsView& rows, const TextGroups& texts);
 
+// Returns the sums over the given rows.
+GroupSums sum_group(const CentredRows& rows, std::span<const std::int64_t> members);
 // Returns the moments of the rows outside the group.
 Moments without(const Moments& all, const GroupSums& group);
 
@@ -76,19 +78,8 @@ Moments without(const Moments& all, const GroupSums& group);
 // widened block by block, which halves memory traffic without loss.
 void copy_centred(const CentredRows& rows, std::int64_t begin, std::int64_t end, double* out);
 
-// Projection of centred rows on a direction.
-class CentredProjection {
- public:
-  CentredProjection(const CentredRows& rows, std::span<const double> direction)
-      : rows_(rows), direction_(direction), of_mean_(dot(rows.mean, direction)) {}
-  double operator()(std::int64_t i) const;
-  std::vector<double> of_all() const;  // (rows)
-
- private:
-  const CentredRows& rows_;
-  std::span<const double> direction_;
-  double of_mean_;
-};
+// Returns the projections (rows) of the centred rows on a direction.
+std::vector<double> project_centred(const CentredRows& rows, std::span<const double> direction);
 
 // Moments of the union of queries and keys.
 struct PooledMoments {
@@ -102,17 +93,6 @@ struct PooledMoments {
 };
 
 PooledMoments pool(const Moments& queries, const Moments& keys);
-// Returns PooledMoments::cross_scatter alone.
-std::vector<double> pooled_cross_scatter(const Moments& queries, const Moments& keys);
-
-// Sums of squares around the mean along a direction: of queries, of keys and of their union.
-struct ScatterAlong {
-  double q = 0;
-  double k = 0;
-  double pooled = 0;
-};
-ScatterAlong scatter_along(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
-                           std::span<const double> direction);
 
 // Returns the projections (count, rows) of the rows, centred on the pooled mean, on directions
 // (count, dim).

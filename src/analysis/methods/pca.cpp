@@ -14,12 +14,21 @@
 namespace qkscope {
 namespace {
 
-// Correlation with position along a direction with the given sum of squares `variance`. NaN for a
-// direction whose variance is rounding error.
-Correlation with_position(const Moments& rows, std::span<const double> direction, double variance) {
-  const bool varies = variance > 1e-24 * trace(rows.scatter);
-  return correlation(dot(rows.cross_scatter, direction), varies ? variance : 0,
-                     rows.position_scatter, rows.size());
+struct Projection {
+  double variance = 0;    // sum of squares around the mean
+  double covariance = 0;  // with position, a sum
+};
+
+Projection project(const Moments& rows, std::span<const double> direction) {
+  return {std::max(0.0, quadratic_form(rows.scatter, direction)),
+          dot(rows.cross_scatter, direction)};
+}
+
+// Returns NaN correlation for a direction whose variance is rounding error.
+Correlation with_position(const Moments& rows, const Projection& projection) {
+  const bool varies = projection.variance > 1e-24 * trace(rows.scatter);
+  return correlation(projection.covariance, varies ? projection.variance : 0, rows.position_scatter,
+                     rows.size());
 }
 
 bool largest_is_negative(std::span<const double> direction) {
@@ -42,27 +51,29 @@ void flip(PcaComponent& component) {
 }
 
 PcaComponent component_along(std::vector<double> direction, double explained_variance,
-                             const Moments& queries, const Moments& keys, const ScatterAlong& along,
+                             const Moments& queries, const Moments& keys,
                              const PcaOptions& options) {
   PcaComponent component;
   component.explained_variance = explained_variance;
   component.direction = std::move(direction);
-  component.q = with_position(queries, component.direction, along.q);
-  component.k = with_position(keys, component.direction, along.k);
+  component.q = with_position(queries, project(queries, component.direction));
+  component.k = with_position(keys, project(keys, component.direction));
   if (must_flip(component, options)) flip(component);
   return component;
 }
 
 void describe_first(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
-                    const ScatterAlong& along, PcaResult& result) {
+                    PcaResult& result) {
   const auto& direction = result.components.front().direction;
   const auto centre = dot(pooled.mean, direction);
+  const auto q = project(queries, direction);
+  const auto k = project(keys, direction);
   result.mu_q = dot(queries.mean, direction) - centre;
   result.mu_k = dot(keys.mean, direction) - centre;
-  result.slope_q = dot(queries.cross_scatter, direction) / queries.position_scatter;
-  result.slope_k = dot(keys.cross_scatter, direction) / keys.position_scatter;
-  const double within = 0.5 * (along.q / static_cast<double>(queries.size()) +
-                               along.k / static_cast<double>(keys.size()));
+  result.slope_q = q.covariance / queries.position_scatter;
+  result.slope_k = k.covariance / keys.position_scatter;
+  const double within = 0.5 * (q.variance / static_cast<double>(queries.size()) +
+                               k.variance / static_cast<double>(keys.size()));
   const double apart = dot(pooled.delta, direction);
   result.fisher = apart * apart / within;
 }
@@ -71,7 +82,7 @@ void describe_first(const Moments& queries, const Moments& keys, const PooledMom
 // single group if `texts` is null). `side` is 1 for queries, -1 for keys.
 void count_beyond(const CentredRows& rows, std::span<const double> line, double threshold,
                   double side, const TextGroups* texts, PcaResult& result) {
-  const auto along = CentredProjection(rows, line).of_all();
+  const auto along = project_centred(rows, line);
   const double mean = dot(rows.mean, line);
   for (std::size_t row = 0; row < along.size(); ++row) {
     const auto group =
@@ -167,7 +178,7 @@ AxisSums sums_along(const GroupSums& group, std::span<const double> axis) {
 // or if there are no queries or no keys.
 std::vector<double> drift_axis(const Moments& queries, const Moments& keys) {
   if (queries.size() == 0 || keys.size() == 0) return {};
-  auto axis = pooled_cross_scatter(queries, keys);
+  auto axis = pool(queries, keys).cross_scatter;
   const double length = norm(axis);
   if (!(length > 0)) return {};
   for (double& x : axis) x /= length;
@@ -218,16 +229,14 @@ PcaResult pca_from_moments(const Moments& queries, const Moments& keys, const Po
   for (const double value : eigen.values)
     result.explained_variance.push_back(std::max(0.0, value) / total);
   for (std::int64_t i = 0; i < kept; ++i) {
-    std::vector<double> direction(eigen.vectors.row(i), eigen.vectors.row(i) + eigen.vectors.cols);
-    const auto along = scatter_along(queries, keys, pooled, direction);
-    auto component = component_along(std::move(direction),
-                                     result.explained_variance[static_cast<std::size_t>(i)],
-                                     queries, keys, along, options);
+    auto component = component_along(
+        {eigen.vectors.row(i), eigen.vectors.row(i) + eigen.vectors.cols},
+        result.explained_variance[static_cast<std::size_t>(i)], queries, keys, options);
     result.positional_variance_q += component.explained_variance * component.q.r * component.q.r;
     result.positional_variance_k += component.explained_variance * component.k.r * component.k.r;
     result.components.push_back(std::move(component));
-    if (i == 0) describe_first(queries, keys, pooled, along, result);
   }
+  describe_first(queries, keys, pooled, result);
   result.qk_accuracy = kNan;
   return result;
 }
@@ -243,11 +252,10 @@ PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
 PcaResult first_component(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
                           std::span<const double> near, const PcaOptions& options) {
   auto direction = top_eigenvector(pooled.scatter, near);
-  const auto along = scatter_along(queries, keys, pooled, direction);
+  const double share = quadratic_form(pooled.scatter, direction) / trace(pooled.scatter);
   PcaResult result;
-  result.components.push_back(component_along(
-      std::move(direction), along.pooled / trace(pooled.scatter), queries, keys, along, options));
-  describe_first(queries, keys, pooled, along, result);
+  result.components.push_back(component_along(std::move(direction), share, queries, keys, options));
+  describe_first(queries, keys, pooled, result);
   result.qk_accuracy = result.positional_variance_q = result.positional_variance_k = kNan;
   return result;
 }
@@ -279,8 +287,7 @@ std::vector<SideComponent> separate_pca(const Moments& rows, int components) {
                                             static_cast<std::size_t>(eigen.vectors.cols));
     SideComponent component;
     component.explained_variance = std::max(0.0, eigen.values[static_cast<std::size_t>(i)]) / total;
-    component.with_position =
-        with_position(rows, direction, std::max(0.0, quadratic_form(rows.scatter, direction)));
+    component.with_position = with_position(rows, project(rows, direction));
     if (largest_is_negative(direction)) component.with_position.r = -component.with_position.r;
     result.push_back(component);
   }

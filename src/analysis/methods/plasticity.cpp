@@ -154,13 +154,10 @@ PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const Cent
 
 PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,
                                       std::vector<double> signs, const PlasticityOptions& options) {
-  const bool by_bucket = options.profile_model == PlasticityOptions::QueryModelKind::bucket;
-  return plasticity_with_keys({fit_queries(queries, std::move(signs), by_bucket),
-                               queries.source,
-                               {},
-                               queries.size(),
-                               &queries},
-                              keys, options);
+  using Kind = PlasticityOptions::QueryModelKind;
+  auto model = fit_queries(queries, std::move(signs), options.profile_model == Kind::bucket);
+  const ModelledQueries modelled{std::move(model), queries.source, {}, queries.size(), &queries};
+  return plasticity_with_keys(modelled, keys, options);
 }
 
 }  // namespace qkscope

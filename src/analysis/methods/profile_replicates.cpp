@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <numeric>
 #include <vector>
 
 #include "base/core/numbers.h"
@@ -34,11 +33,12 @@ class GradientSampler {
   Gradient at(std::int64_t point) const {
     const auto dim = static_cast<std::size_t>(source_.keys.dim);
     const auto& columns = source_.model.side.columns;
+    const std::vector<double> mean = between(columns.mean, point);
+    const std::vector<double> variance = between(columns.variance, point);
     // In float32: the gradients are averages over a sample of pairs.
-    const auto mean = as_floats(between(columns.mean, point));
-    const auto variance = as_floats(between(columns.variance, point));
-    std::vector<float> delta(mean.size());  // zeros behind `dim`
-    std::vector<float> by_mean(dim);        // sums over pairs
+    std::vector<float> delta(dim);
+    std::vector<float> squares(dim);
+    std::vector<float> by_mean(dim);  // sums over pairs
     std::vector<float> by_variance(dim);
     const std::vector<Pair> pairs = sample(point);
     for (std::size_t p = 0; p < pairs.size(); ++p) {
@@ -48,19 +48,20 @@ class GradientSampler {
       }
       const float* const x = source_.keys.row(pairs[p].first);
       const float* const y = source_.keys.row(pairs[p].second);
-      for (std::size_t j = 0; j < dim; ++j) delta[j] = x[j] - y[j];
-      float v = 0;
-      float m = 0;
-      compare(delta, mean, variance, m, v);
+      for (std::size_t j = 0; j < dim; ++j) {
+        delta[j] = x[j] - y[j];
+        squares[j] = delta[j] * delta[j];
+      }
+      const double v = dot(squares, variance);
       if (!(v > 0)) continue;
-      const double inverse = 1 / std::sqrt(double{v});
-      const double z = m * inverse;
+      const double inverse = 1 / std::sqrt(v);
+      const double z = dot(delta, mean) * inverse;
       const double slope = plasticity_slope(z);
       const auto per_delta = static_cast<float>(slope * inverse);
       const auto per_square = static_cast<float>(-0.5 * slope * z / v);
       for (std::size_t j = 0; j < dim; ++j) {
         by_mean[j] += per_delta * delta[j];
-        by_variance[j] += per_square * delta[j] * delta[j];
+        by_variance[j] += per_square * squares[j];
       }
     }
     Gradient gradient{{by_mean.begin(), by_mean.end()}, {by_variance.begin(), by_variance.end()}};
@@ -86,29 +87,6 @@ class GradientSampler {
 
  private:
   static constexpr std::size_t kAhead = 4;  // pairs
-  static constexpr std::size_t kSums = 16;
-
-  // Rounds to float32 and pads with zeros to a multiple of kSums.
-  static std::vector<float> as_floats(const std::vector<double>& x) {
-    std::vector<float> floats(x.begin(), x.end());
-    floats.resize((x.size() + kSums - 1) / kSums * kSums);
-    return floats;
-  }
-
-  // Mean and variance of the score difference of two keys. Adds kSums running sums, so that the
-  // compiler vectorises the dot products.
-  static void compare(const std::vector<float>& delta, const std::vector<float>& mean,
-                      const std::vector<float>& variance, float& m, float& v) {
-    float means[kSums] = {};
-    float variances[kSums] = {};
-    for (std::size_t j = 0; j < delta.size(); j += kSums)
-      for (std::size_t k = 0; k < kSums; ++k) {
-        means[k] += delta[j + k] * mean[j + k];
-        variances[k] += delta[j + k] * delta[j + k] * variance[j + k];
-      }
-    m = std::accumulate(std::begin(means), std::end(means), 0.0F);
-    v = std::accumulate(std::begin(variances), std::end(variances), 0.0F);
-  }
 
   // Prefetches a key, because sampled keys are scattered in memory.
   static void fetch(const float* key, std::size_t dim) {

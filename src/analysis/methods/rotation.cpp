@@ -83,26 +83,30 @@ std::vector<double> separation_direction(const Moments& queries, const Moments& 
 void describe_a(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
                 RotationResult& result) {
   const auto& a = result.a;
-  const auto along = scatter_along(queries, keys, pooled, a);
+  const double total = trace(pooled.scatter);
+  const double variance = quadratic_form(pooled.scatter, a);
   const double along_q = dot(queries.cross_scatter, a);
   const double along_k = dot(keys.cross_scatter, a);
   result.position_r = std::fabs(
-      correlation(dot(pooled.cross_scatter, a), along.pooled, pooled.position_scatter, pooled.count)
-          .r);
-  result.r_q_a = correlation(along_q, along.q, queries.position_scatter, queries.size()).r;
-  result.r_k_a = correlation(along_k, along.k, keys.position_scatter, keys.size()).r;
+      correlation(dot(pooled.cross_scatter, a), variance, pooled.position_scatter, pooled.count).r);
+  result.r_q_a = correlation(along_q, quadratic_form(queries.scatter, a), queries.position_scatter,
+                             queries.size())
+                     .r;
+  result.r_k_a =
+      correlation(along_k, quadratic_form(keys.scatter, a), keys.position_scatter, keys.size()).r;
   result.alpha_q = along_q / queries.position_scatter;
   result.alpha_k = along_k / keys.position_scatter;
   result.mu_q_a = dot(queries.mean, a);
   result.mu_k_a = dot(keys.mean, a);
   result.bias_strength = result.mu_q_a * result.alpha_k;
-  result.var_frac_a = along.pooled / trace(pooled.scatter);
+  result.var_frac_a = variance / total;
 }
 
 void describe_b(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
                 RotationResult& result) {
   const auto& b = result.b;
-  const auto along = scatter_along(queries, keys, pooled, b);
+  const double q = quadratic_form(queries.scatter, b);
+  const double k = quadratic_form(keys.scatter, b);
   const auto nq = static_cast<double>(queries.size());
   const auto nk = static_cast<double>(keys.size());
   const double apart = dot(pooled.delta, b);
@@ -110,11 +114,11 @@ void describe_b(const Moments& queries, const Moments& keys, const PooledMoments
   result.mu_k_b = dot(keys.mean, b);
   // b^T D b / trace(D) with D of difference_covariance().
   result.separation_strength =
-      (along.q / nq + along.k / nk + apart * apart) /
+      (q / nq + k / nk + apart * apart) /
       (trace(queries.scatter) / nq + trace(keys.scatter) / nk + dot(pooled.delta, pooled.delta));
-  result.var_frac_b = along.pooled / trace(pooled.scatter);
+  result.var_frac_b = quadratic_form(pooled.scatter, b) / trace(pooled.scatter);
   result.plane_var_fraction = result.var_frac_a + result.var_frac_b;
-  result.content_var_b = (along.q + along.k) / static_cast<double>(pooled.count);
+  result.content_var_b = (q + k) / static_cast<double>(pooled.count);
 }
 
 // Largest |correlation| with position over b and the complement. Skips b if its variance is

@@ -104,7 +104,7 @@ TEST(TurnedRows, AreSignedAndReflectedInTheOrderAskedFor) {
     auto model = fit_queries(head.queries, key_signs(head.keys));
     if (dim == 5) model.reflection = {};
     const std::vector<std::int64_t> order = {6, 0, 3, 3, 1};
-    const FloatMatrix found = rotated_rows<float>(head.keys, model, order);
+    const FloatMatrix found = rotated_rows(head.keys, model, order);
     ASSERT_EQ(found.rows, 5);
     for (std::int64_t i = 0; i < 5; ++i) {
       std::vector<double> x(static_cast<std::size_t>(options.dim));

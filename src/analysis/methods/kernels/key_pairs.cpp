@@ -1,7 +1,6 @@
 #include "analysis/methods/kernels/key_pairs.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numeric>
 #include <tuple>
@@ -58,11 +57,9 @@ void check_magnitude(const char* what, double largest) {
 
 FloatMatrix scaled_keys(const CentredRows& keys, const QueryModel& model,
                         std::span<const std::int64_t> order) {
-  FloatMatrix rows = rotated_rows<float>(keys, model, order);
-  std::uint32_t bits = 0;  // a maximum of floats would not be vectorised, because of NaN
-  for (const float x : rows.data)
-    bits = std::max(bits, std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFU);
-  const auto largest = std::bit_cast<float>(bits);
+  FloatMatrix rows = rotated_rows(keys, model, order);
+  float largest = 0;
+  for (const float x : rows.data) largest = std::max(largest, std::fabs(x));
   check_magnitude("key", largest);
   const float scale = largest > 0 ? std::ldexp(1.0F, -std::ilogb(largest) - 1) : 1;
   for (float& x : rows.data) x *= scale;

@@ -118,53 +118,34 @@ std::vector<double> log_positions(const RowsView& rows) {
   return logs;
 }
 
-// Number and mean position of the queries of every bucket.
-void count_buckets(const RowsView& queries, const DistinctNumbers& buckets, QueryModel& model) {
-  for (const auto number : buckets.numbers) {
-    model.buckets.emplace_back();
-    model.buckets.back().bucket = number;
-  }
-  for (std::size_t i = 0; i < buckets.place.size(); ++i) {
-    QueryBucket& bucket = model.buckets[static_cast<std::size_t>(buckets.place[i])];
-    bucket.count += 1;
-    bucket.position += queries.position[i];  // sums of whole numbers are exact
-  }
-  for (auto& bucket : model.buckets) bucket.position /= static_cast<double>(bucket.count);
-}
-
-// Mean and variance of the rotated rows of every bucket.
-void describe_buckets(const CentredRows& queries, const DistinctNumbers& buckets,
-                      QueryModel& model) {
-  const Matrix turned = rotated_rows<double>(queries, model);
-  const auto dim = static_cast<std::size_t>(queries.dim());
-  for (auto& bucket : model.buckets) {
-    bucket.mean.resize(dim);
-    bucket.variance.resize(dim);
-  }
-  const auto for_each_row = [&](const auto& body) {
-    for (std::size_t i = 0; i < buckets.place.size(); ++i)
-      body(model.buckets[static_cast<std::size_t>(buckets.place[i])],
-           std::span(turned.row(static_cast<std::int64_t>(i)), dim));
-  };
-  for_each_row([&](QueryBucket& bucket, std::span<const double> x) {
-    add_scaled(1 / static_cast<double>(bucket.count), x, bucket.mean);
-  });
-  for_each_row([&](QueryBucket& bucket, std::span<const double> x) {
-    for (std::size_t j = 0; j < dim; ++j)
-      bucket.variance[j] += (x[j] - bucket.mean[j]) * (x[j] - bucket.mean[j]);
-  });
-  const auto mean = rotate(queries.mean, model);
-  for (auto& bucket : model.buckets) {
-    if (bucket.count < 2) bucket.variance.clear();
-    for (double& x : bucket.variance)
-      x = std::max(kVarianceFloor, x / static_cast<double>(bucket.count - 1));
-    add_scaled(1, mean, bucket.mean);
+// Number, mean position and, with `variances`, mean and variance of the queries of every bucket.
+void describe_buckets(const CentredRows& queries, bool variances, QueryModel& model) {
+  const DistinctNumbers buckets(queries.source.bucket);
+  std::vector<std::vector<std::int64_t>> members(buckets.numbers.size());
+  for (std::size_t i = 0; i < buckets.place.size(); ++i)
+    members[static_cast<std::size_t>(buckets.place[i])].push_back(static_cast<std::int64_t>(i));
+  for (std::size_t b = 0; b < members.size(); ++b) {
+    const auto count = std::ssize(members[b]);
+    QueryBucketMoments bucket{buckets.numbers[b], count, 0, queries.mean, {}};
+    for (const auto row : members[b])
+      bucket.position += queries.source.position[static_cast<std::size_t>(row)];
+    bucket.position /= static_cast<double>(count);
+    if (variances) {
+      GroupSums sums = sum_group(queries, members[b]);
+      for (double& x : sums.sum) x /= static_cast<double>(count);
+      for (std::int64_t j = 0; j < queries.dim(); ++j)
+        add_scaled(-static_cast<double>(count) * sums.sum[static_cast<std::size_t>(j)], sums.sum,
+                   {sums.scatter.row(j), sums.sum.size()});
+      add_scaled(1, sums.sum, bucket.mean);
+      bucket.scatter = std::move(sums.scatter);
+    }
+    model.buckets.push_back(rotated_bucket(bucket, model));
   }
 }
 
-// Residual variance and normality of every coordinate. Rotates and transposes kLines coordinates at
-// a time, so that the residuals of a coordinate are contiguous: a row x becomes y - 2 (w . y) w
-// with y = sign (x - mean).
+// Regression on the drift, residual variance and normality of coordinates. Rotates and transposes
+// kLines coordinates at a time, so that the residuals of a coordinate are contiguous: a row x
+// becomes y - 2 (w . y) w with y = sign (x - mean).
 void describe_coordinates(const CentredRows& queries, QueryModel& model) {
   constexpr std::int64_t kLines = 16;
   const auto n = queries.size();
@@ -172,7 +153,7 @@ void describe_coordinates(const CentredRows& queries, QueryModel& model) {
   w.resize(model.sign.size());
   std::vector<double> signed_w(w);
   for (std::size_t j = 0; j < w.size(); ++j) signed_w[j] *= model.sign[j];
-  const auto along = CentredProjection(queries, signed_w).of_all();
+  const auto along = project_centred(queries, signed_w);
   // Stride of an odd number of cache lines: avoids conflict misses between lines.
   Matrix lines(kLines, ((n + 8) / 8 | 1) * 8);
   for (std::int64_t first = 0; first < queries.dim(); first += kLines) {
@@ -187,6 +168,12 @@ void describe_coordinates(const CentredRows& queries, QueryModel& model) {
         lines(static_cast<std::int64_t>(line), i) =
             y - twice * w[at + line] - model.beta[at + line] * t;
       }
+    }
+    if (first == 0) {
+      std::vector<double> drift(lines.row(0), lines.row(0) + n);  // residual, then drift
+      for (std::size_t i = 0; i < drift.size(); ++i)
+        drift[i] += model.beta[0] * (queries.source.position[i] - queries.position_mean);
+      predict_position(log_positions(queries.source), drift, model);
     }
     for (std::int64_t line = 0; line < count; ++line) {
       const std::span<const double> residuals(lines.row(line), static_cast<std::size_t>(n));
@@ -207,19 +194,17 @@ std::vector<double> rotate(std::span<const double> x, const QueryModel& model) {
   return rotated;
 }
 
-template <typename T>
-BasicMatrix<T> rotated_rows(const CentredRows& rows, const QueryModel& model,
-                            std::span<const std::int64_t> order) {
-  constexpr std::size_t kSums =
-      16;  // running sums, so that the compiler vectorises the dot product
+FloatMatrix rotated_rows(const CentredRows& rows, const QueryModel& model,
+                         std::span<const std::int64_t> order) {
+  constexpr std::size_t kSums = 16;   // running sums, for a vectorised dot product
   constexpr std::int64_t kAhead = 4;  // rows that are prefetched: `order` scatters them
   constexpr std::size_t kLine = 16;   // floats per cache line
   const auto dim = static_cast<std::size_t>(rows.dim());
-  std::vector<T> w(model.reflection.begin(), model.reflection.end());
+  std::vector<float> w(model.reflection.begin(), model.reflection.end());
   w.resize(dim);
-  const std::vector<T> sign(model.sign.begin(), model.sign.end());
-  const std::vector<T> mean(rows.mean.begin(), rows.mean.end());
-  BasicMatrix<T> turned(order.empty() ? rows.size() : std::ssize(order), rows.dim());
+  const std::vector<float> sign(model.sign.begin(), model.sign.end());
+  const std::vector<float> mean(rows.mean.begin(), rows.mean.end());
+  FloatMatrix turned(order.empty() ? rows.size() : std::ssize(order), rows.dim());
   for (std::int64_t i = 0; i < turned.rows; ++i) {
     const auto row = order.empty() ? i : order[static_cast<std::size_t>(i)];
     const float* const x = rows.source.vectors.data() + static_cast<std::size_t>(row) * dim;
@@ -228,20 +213,18 @@ BasicMatrix<T> rotated_rows(const CentredRows& rows, const QueryModel& model,
       for (std::size_t j = 0; j < dim; j += kLine)
         __builtin_prefetch(rows.source.vectors.data() + later * dim + j);
     }
-    T* const y = turned.row(i);
+    float* const y = turned.row(i);
     for (std::size_t j = 0; j < dim; ++j) y[j] = sign[j] * (x[j] - mean[j]);
-    T sums[kSums] = {};
+    float sums[kSums] = {};
     std::size_t j = 0;
     for (; j + kSums <= dim; j += kSums)
       for (std::size_t k = 0; k < kSums; ++k) sums[k] += y[j + k] * w[j + k];
     for (; j < dim; ++j) sums[0] += y[j] * w[j];
-    const T twice = 2 * std::accumulate(std::begin(sums), std::end(sums), T{0});
+    const float twice = 2 * std::accumulate(std::begin(sums), std::end(sums), 0.0F);
     for (j = 0; j < dim; ++j) y[j] -= twice * w[j];
   }
   return turned;
 }
-template FloatMatrix rotated_rows(const CentredRows&, const QueryModel&,
-                                  std::span<const std::int64_t>);
 
 std::vector<double> signs_of(const Matrix& means) {
   std::vector<double> signs(static_cast<std::size_t>(means.cols));
@@ -271,16 +254,7 @@ std::vector<double> key_signs(const CentredRows& keys) {
 QueryModel fit_queries(const CentredRows& queries, std::vector<double> signs,
                        bool bucket_variances) {
   QueryModel model = fit_drift(queries, std::move(signs));
-  const DistinctNumbers buckets(queries.source.bucket);
-  count_buckets(queries.source, buckets, model);
-  if (bucket_variances) describe_buckets(queries, buckets, model);
-  std::vector<double> first_axis(model.sign.size());
-  first_axis.front() = 1;
-  // The rotation is orthogonal and its own inverse up to the signs: its first row is the drift.
-  reflect(first_axis, model.reflection);
-  for (std::size_t j = 0; j < first_axis.size(); ++j) first_axis[j] *= model.sign[j];
-  predict_position(log_positions(queries.source), CentredProjection(queries, first_axis).of_all(),
-                   model);
+  describe_buckets(queries, bucket_variances, model);
   describe_coordinates(queries, model);
   return model;
 }

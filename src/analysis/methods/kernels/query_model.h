@@ -46,7 +46,7 @@ inline constexpr double kVarianceFloor = 1e-12;
 // Returns 1 or -1 per dimension: the sign of the key mean averaged over buckets, shared by all
 // query heads that read these keys.
 std::vector<double> key_signs(const CentredRows& keys);
-// Without `bucket_variances`, QueryBucket::mean and variance stay empty.
+// Without `bucket_variances`, buckets have no variance, and the mean of all queries.
 QueryModel fit_queries(const CentredRows& queries, std::vector<double> signs,
                        bool bucket_variances = true);
 
@@ -77,11 +77,8 @@ std::vector<double> signs_of(const Matrix& means);
 
 // Returns the centred rows in the rotated coordinates of the model, shape (rows, dim). `order`
 // lists the row numbers of the output in order; an empty list selects all rows.
-template <typename T>
-BasicMatrix<T> rotated_rows(const CentredRows& rows, const QueryModel& model,
-                            std::span<const std::int64_t> order = {});
-extern template FloatMatrix rotated_rows(const CentredRows&, const QueryModel&,
-                                         std::span<const std::int64_t>);
+FloatMatrix rotated_rows(const CentredRows& rows, const QueryModel& model,
+                         std::span<const std::int64_t> order = {});
 
 // Returns x with the model's signs and reflection applied.
 std::vector<double> rotate(std::span<const double> x, const QueryModel& model);
