@@ -44,12 +44,12 @@ CentredRows with_means(const RowsView& source) {
 
 }  // namespace
 
-RowsView rows_of(const HeadRows& rows) {
+RowsView as_rows_view(const HeadRows& rows) {
   return {rows.head_dim,   rows.vectors, rows.position,
           rows.example_id, rows.bucket,  rows.example_key};
 }
 
-CentredRows centre(const RowsView& source) {
+CentredRows make_centred_rows(const RowsView& source) {
   CentredRows rows = with_means(source);
   std::vector<std::int64_t> all(static_cast<std::size_t>(rows.size()));
   std::iota(all.begin(), all.end(), std::int64_t{0});
@@ -59,12 +59,12 @@ CentredRows centre(const RowsView& source) {
   return rows;
 }
 
-GroupedRows centre_groups(const RowsView& source, const TextGroups& texts) {
+GroupedRows make_grouped_rows(const RowsView& source, const TextGroups& texts) {
   GroupedRows result{with_means(source), {}};
   CentredRows& rows = result.rows;
   std::vector<std::vector<std::int64_t>> members(static_cast<std::size_t>(texts.size()));
   for (std::int64_t i = 0; i < rows.size(); ++i)
-    members[static_cast<std::size_t>(texts.of(source.example(static_cast<std::size_t>(i))))]
+    members[static_cast<std::size_t>(texts.group_of(source.example(static_cast<std::size_t>(i))))]
         .push_back(i);
   for (const auto& group : members) {
     result.groups.push_back(sum_group(rows, group));
@@ -96,7 +96,7 @@ GroupSums sum_group(const CentredRows& rows, std::span<const std::int64_t> membe
   return sums;
 }
 
-Moments without(const Moments& all, const GroupSums& group) {
+Moments moments_without_group(const Moments& all, const GroupSums& group) {
   Moments rest;
   rest.count = all.count - group.count;
   if (rest.count == 0) return rest;
@@ -121,7 +121,7 @@ Moments without(const Moments& all, const GroupSums& group) {
   return rest;
 }
 
-void copy_centred(const CentredRows& rows, std::int64_t begin, std::int64_t end, double* out) {
+void copy_centred_rows(const CentredRows& rows, std::int64_t begin, std::int64_t end, double* out) {
   const auto dim = static_cast<std::size_t>(rows.dim());
   centre_rows(rows.source.vectors.data() + static_cast<std::size_t>(begin) * dim, end - begin,
               rows.mean, out);
@@ -135,7 +135,7 @@ std::vector<double> project_centred(const CentredRows& rows, std::span<const dou
   return along;
 }
 
-PooledMoments pool(const Moments& queries, const Moments& keys) {
+PooledMoments pool_moments(const Moments& queries, const Moments& keys) {
   QKSCOPE_ASSERT(queries.dim() == keys.dim());
   const auto dim = static_cast<std::size_t>(queries.dim());
   const auto nq = static_cast<double>(queries.size());
@@ -167,7 +167,7 @@ Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled,
   Matrix projected(directions.rows, rows.size());
   for (std::int64_t begin = 0; begin < rows.size(); begin += kRowsTogether) {
     Matrix block(std::min(kRowsTogether, rows.size() - begin), rows.dim());
-    copy_centred(rows, begin, begin + block.rows, block.data.data());
+    copy_centred_rows(rows, begin, begin + block.rows, block.data.data());
     const Matrix part = multiply_transposed(directions, block);
     for (std::int64_t i = 0; i < part.rows; ++i)
       std::copy_n(part.row(i), part.cols, projected.row(i) + begin);
