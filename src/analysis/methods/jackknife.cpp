@@ -30,17 +30,24 @@ double accuracy_without(const PcaResult& all, std::size_t group) {
   return rows > 0 ? static_cast<double>(right) / static_cast<double>(rows) : kNan;
 }
 
-// Fraction of variance, over the rows outside the group, in the planes that are active in the fit
-// to all texts.
-void active_without(const RotationResult& all, const PooledMoments& pooled,
-                    RotationResult& result) {
+// Projection matrix (dim, dim) onto the planes that are active in the fit to all texts.
+Matrix active_projection(const HeadReport& head) {
+  if (!head.rotation || head.rotation->a.empty()) return {};
+  const auto dim = std::ssize(head.rotation->a);
+  const auto& axes = head.rotation->active_axes;
+  Matrix sum(dim, dim);
+  add_gram(axes.data(), std::ssize(axes) / dim, sum);
+  fill_lower_triangle(sum);
+  return sum;
+}
+
+// Fraction of variance, over the rows outside the group, in the active planes: the sum of a^T S a
+// over their axes a is the elementwise product of the scatter S and the projection.
+void active_without(const RotationResult& all, const Matrix& projection,
+                    const PooledMoments& pooled, RotationResult& result) {
   result.active_variance = result.active_variance_total = kNan;
   if (std::isnan(all.active_variance) || result.b.empty()) return;
-  const auto dim = pooled.scatter.cols;
-  Matrix axes(std::ssize(all.active_axes) / dim, dim);
-  std::copy(all.active_axes.begin(), all.active_axes.end(), axes.data.begin());
-  const Matrix along = multiply_transposed(axes, pooled.scatter);
-  const double active = dot(along.data, axes.data);
+  const double active = dot(projection.data, pooled.scatter.data);
   const double total = trace(pooled.scatter);
   result.active_variance_total = active / total;
   result.active_variance = active / (total * (1 - result.plane_var_fraction));
@@ -89,6 +96,7 @@ std::vector<HeadReport> jackknife_replicates(const HeadReport& head,
                                              std::span<const Moments> keys,
                                              const AnalyzeOptions& options) {
   std::vector<HeadReport> result;
+  const Matrix projection = active_projection(head);
   for (std::size_t group = 0; group < queries.size(); ++group) {
     const Moments& q = queries[group];
     const Moments& k = keys[group];
@@ -113,7 +121,7 @@ std::vector<HeadReport> jackknife_replicates(const HeadReport& head,
       if (head.rotation) {
         report.rotation =
             find_drift_and_separation(q, k, pooled, options.rotation_options, head.rotation->b);
-        active_without(*head.rotation, pooled, *report.rotation);
+        active_without(*head.rotation, projection, pooled, *report.rotation);
       }
       forget_directions(report);
     }

@@ -42,34 +42,6 @@ CentredRows with_means(const RowsView& source) {
   return rows;
 }
 
-// Position minus the mean position.
-std::vector<double> times_of(const CentredRows& rows, std::span<const std::int64_t> members) {
-  std::vector<double> times;
-  times.reserve(members.size());
-  for (const auto row : members)
-    times.push_back(rows.source.position[static_cast<std::size_t>(row)] - rows.position_mean);
-  return times;
-}
-
-GroupSums sum_group(const CentredRows& rows, std::span<const std::int64_t> members) {
-  const auto dim = static_cast<std::size_t>(rows.dim());
-  GroupSums sums;
-  sums.count = std::ssize(members);
-  sums.sum.resize(dim);
-  sums.cross_scatter.resize(dim);
-  sums.scatter = Matrix(rows.dim(), rows.dim());
-  const auto times = times_of(rows, members);
-  const std::vector<double> ones(times.size(), 1.0);
-  const WeightedSum weighted[] = {{times, sums.cross_scatter}, {ones, sums.sum}};
-  add_centred_gram(rows.source.vectors.data(), members, rows.mean, sums.scatter, weighted);
-  for (const double t : times) {
-    sums.position_sum += t;
-    sums.position_scatter += t * t;
-  }
-  fill_lower_triangle(sums.scatter);
-  return sums;
-}
-
 }  // namespace
 
 RowsView as_rows_view(const HeadRows& rows) {
@@ -81,10 +53,9 @@ CentredRows make_centred_rows(const RowsView& source) {
   CentredRows rows = with_means(source);
   std::vector<std::int64_t> all(static_cast<std::size_t>(rows.size()));
   std::iota(all.begin(), all.end(), std::int64_t{0});
-  const auto times = times_of(rows, all);
-  const WeightedSum weighted[] = {{times, rows.cross_scatter}};
-  add_centred_gram(source.vectors.data(), all, rows.mean, rows.scatter, weighted);
-  fill_lower_triangle(rows.scatter);
+  GroupSums sums = sum_group(rows, all);
+  rows.scatter = std::move(sums.scatter);
+  rows.cross_scatter = std::move(sums.cross_scatter);
   return rows;
 }
 
@@ -102,6 +73,27 @@ GroupedRows make_grouped_rows(const RowsView& source, const TextGroups& texts) {
     add_scaled(1, sums.cross_scatter, rows.cross_scatter);
   }
   return result;
+}
+
+GroupSums sum_group(const CentredRows& rows, std::span<const std::int64_t> members) {
+  const auto dim = static_cast<std::size_t>(rows.dim());
+  GroupSums sums;
+  sums.count = std::ssize(members);
+  sums.sum.resize(dim);
+  sums.cross_scatter.resize(dim);
+  sums.scatter = Matrix(rows.dim(), rows.dim());
+  std::vector<double> times;  // position minus the mean position
+  for (const auto row : members)
+    times.push_back(rows.source.position[static_cast<std::size_t>(row)] - rows.position_mean);
+  const std::vector<double> ones(times.size(), 1.0);
+  const WeightedSum weighted[] = {{times, sums.cross_scatter}, {ones, sums.sum}};
+  add_centred_gram(rows.source.vectors.data(), members, rows.mean, sums.scatter, weighted);
+  for (const double t : times) {
+    sums.position_sum += t;
+    sums.position_scatter += t * t;
+  }
+  fill_lower_triangle(sums.scatter);
+  return sums;
 }
 
 Moments moments_without_group(const Moments& all, const GroupSums& group) {
@@ -122,10 +114,10 @@ Moments moments_without_group(const Moments& all, const GroupSums& group) {
   add_scaled(-1, group.cross_scatter, rest.cross_scatter);
   add_scaled(-left * moved_position, moved, rest.cross_scatter);
   rest.scatter = all.scatter;
-  add_scaled(-1, group.scatter.data, rest.scatter.data);
-  for (std::int64_t i = 0; i < rest.scatter.rows; ++i)
-    add_scaled(-left * moved[static_cast<std::size_t>(i)], moved,
-               {rest.scatter.row(i), moved.size()});
+  const double* own = group.scatter.data.data();
+  double* to = rest.scatter.data.data();
+  for (const double first : moved)
+    for (const double second : moved) *to++ -= *own++ + left * first * second;
   return rest;
 }
 
@@ -135,16 +127,11 @@ void copy_centred_rows(const CentredRows& rows, std::int64_t begin, std::int64_t
               rows.mean, out);
 }
 
-double CentredProjection::operator()(std::int64_t i) const {
-  const auto dim = static_cast<std::size_t>(rows_.dim());
-  return dot(rows_.source.vectors.subspan(static_cast<std::size_t>(i) * dim, dim), direction_) -
-         of_mean_;
-}
-
-std::vector<double> CentredProjection::project_all_rows() const {
-  std::vector<double> along(static_cast<std::size_t>(rows_.size()));
-  row_dot_products(rows_.source.vectors.data(), rows_.size(), direction_, along.data());
-  for (double& x : along) x -= of_mean_;
+std::vector<double> project_centred(const CentredRows& rows, std::span<const double> direction) {
+  std::vector<double> along(static_cast<std::size_t>(rows.size()));
+  row_dot_products(rows.source.vectors.data(), rows.size(), direction, along.data());
+  const double of_mean = dot(rows.mean, direction);
+  for (double& x : along) x -= of_mean;
   return along;
 }
 

@@ -69,6 +69,8 @@ struct GroupedRows {
 // Like make_centred_rows(), and also sums by group of texts, in one pass over the rows.
 GroupedRows make_grouped_rows(const RowsView& rows, const TextGroups& texts);
 
+// Returns the sums over the given rows.
+GroupSums sum_group(const CentredRows& rows, std::span<const std::int64_t> members);
 // Returns the moments of the rows outside the group.
 Moments moments_without_group(const Moments& all, const GroupSums& group);
 
@@ -76,19 +78,8 @@ Moments moments_without_group(const Moments& all, const GroupSums& group);
 // widened block by block, which halves memory traffic without loss.
 void copy_centred_rows(const CentredRows& rows, std::int64_t begin, std::int64_t end, double* out);
 
-// Projection of centred rows on a direction.
-class CentredProjection {
- public:
-  CentredProjection(const CentredRows& rows, std::span<const double> direction)
-      : rows_(rows), direction_(direction), of_mean_(dot(rows.mean, direction)) {}
-  double operator()(std::int64_t i) const;
-  std::vector<double> project_all_rows() const;  // (rows)
-
- private:
-  const CentredRows& rows_;
-  std::span<const double> direction_;
-  double of_mean_;
-};
+// Returns the projections (rows) of the centred rows on a direction.
+std::vector<double> project_centred(const CentredRows& rows, std::span<const double> direction);
 
 // Moments of the union of queries and keys.
 struct PooledMoments {

@@ -82,7 +82,7 @@ void describe_first(const Moments& queries, const Moments& keys, const PooledMom
 // single group if `texts` is null). `side` is 1 for queries, -1 for keys.
 void count_beyond(const CentredRows& rows, std::span<const double> line, double threshold,
                   double side, const TextGroups* texts, PcaResult& result) {
-  const auto along = CentredProjection(rows, line).project_all_rows();
+  const auto along = project_centred(rows, line);
   const double mean = dot(rows.mean, line);
   for (std::size_t row = 0; row < along.size(); ++row) {
     const auto group = texts ? static_cast<std::size_t>(texts->group_of(rows.source.example(row)))

@@ -155,9 +155,10 @@ PlasticityResult plasticity_with_keys(const FittedQueries& queries, const Centre
 
 PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,
                                       std::vector<double> signs, const PlasticityOptions& options) {
-  return plasticity_with_keys(
-      {fit_query_model(queries, std::move(signs)), queries.source, {}, queries.size(), &queries},
-      keys, options);
+  using Kind = PlasticityOptions::QueryModelKind;
+  auto model = fit_query_model(queries, std::move(signs), options.profile_model == Kind::bucket);
+  const FittedQueries modelled{std::move(model), queries.source, {}, queries.size(), &queries};
+  return plasticity_with_keys(modelled, keys, options);
 }
 
 }  // namespace qkscope

@@ -185,7 +185,7 @@ SortedQueries sort_queries(const CentredRows& queries, const LinearQueryModel& m
   });
   SortedQueries sorted;
   sorted.rows_of_bin.resize(bins.numbers.size());
-  sorted.vectors = rotate_centred_rows<float>(queries, model, order);
+  sorted.vectors = rotate_centred_rows(queries, model, order);
   for (const auto row : order) {
     const auto at = static_cast<std::size_t>(row);
     sorted.rows_of_bin[static_cast<std::size_t>(bins.place[at])].push_back(

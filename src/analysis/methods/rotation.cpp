@@ -65,11 +65,13 @@ std::vector<double> first_eigenvector(const Matrix& matrix, std::span<const doub
 }
 
 // `near`: starting vector for the eigenvector, from a head with nearly the same rows; may be empty.
-std::vector<double> separation_direction(const Matrix& difference, const PooledMoments& pooled,
-                                         std::span<const double> a, RotationOptions::Separation how,
+std::vector<double> separation_direction(const Moments& queries, const Moments& keys,
+                                         const PooledMoments& pooled, std::span<const double> a,
+                                         RotationOptions::Separation how,
                                          std::span<const double> near) {
   using Separation = RotationOptions::Separation;
   if (how == Separation::mean) return unit_off(pooled.delta, a);
+  const Matrix difference = difference_covariance(queries, keys, pooled);
   auto b = unit_off(
       first_eigenvector(how == Separation::eigen ? projected_off(difference, a) : difference, near),
       a);
@@ -101,15 +103,22 @@ void describe_a(const Moments& queries, const Moments& keys, const PooledMoments
 }
 
 void describe_b(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
-                const Matrix& difference, RotationResult& result) {
+                RotationResult& result) {
   const auto& b = result.b;
+  const double q = quadratic_form(queries.scatter, b);
+  const double k = quadratic_form(keys.scatter, b);
+  const auto nq = static_cast<double>(queries.size());
+  const auto nk = static_cast<double>(keys.size());
+  const double apart = dot(pooled.delta, b);
   result.mu_q_b = dot(queries.mean, b);
   result.mu_k_b = dot(keys.mean, b);
-  result.separation_strength = quadratic_form(difference, b) / trace(difference);
+  // b^T D b / trace(D) with D of difference_covariance().
+  result.separation_strength =
+      (q / nq + k / nk + apart * apart) /
+      (trace(queries.scatter) / nq + trace(keys.scatter) / nk + dot(pooled.delta, pooled.delta));
   result.var_frac_b = quadratic_form(pooled.scatter, b) / trace(pooled.scatter);
   result.plane_var_fraction = result.var_frac_a + result.var_frac_b;
-  result.content_var_b = (quadratic_form(queries.scatter, b) + quadratic_form(keys.scatter, b)) /
-                         static_cast<double>(pooled.count);
+  result.content_var_b = (q + k) / static_cast<double>(pooled.count);
 }
 
 // Largest |correlation| with position over b and the complement. Skips b if its variance is
@@ -230,12 +239,11 @@ RotationResult find_drift_and_separation(const Moments& queries, const Moments& 
   result.active_variance = result.active_variance_total = kNan;
   for (const double x : pooled.cross_scatter) result.a.push_back(x / drift);
   describe_a(queries, keys, pooled, result);
-  const Matrix difference = difference_covariance(queries, keys, pooled);
-  result.b = separation_direction(difference, pooled, result.a, options.separation, near_b);
+  result.b = separation_direction(queries, keys, pooled, result.a, options.separation, near_b);
   if (result.b.empty())
     without_separation(result);
   else
-    describe_b(queries, keys, pooled, difference, result);
+    describe_b(queries, keys, pooled, result);
   return result;
 }
 

@@ -2,7 +2,6 @@
 #include <array>
 #include <limits>
 #include <numeric>
-#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -65,21 +64,21 @@ std::vector<std::size_t> evenly_by_position(const RowsView& rows, int count) {
 class ScatterAxis {
  public:
   ScatterAxis(const std::vector<double>* direction, const CentredRows& rows,
-              const std::vector<double>& origin) {
-    if (!direction || direction->empty()) return;
-    projection_.emplace(rows, *direction);
-    shift_ = dot(rows.mean, *direction);
-    if (!origin.empty()) shift_ -= dot(origin, *direction);
+              const std::vector<double>& origin)
+      : direction_(direction), rows_(rows) {
+    if (direction && !origin.empty()) of_origin_ = dot(*direction, origin);
   }
 
   double operator()(std::size_t row) const {
-    if (!projection_) return std::numeric_limits<double>::quiet_NaN();
-    return (*projection_)(static_cast<std::int64_t>(row)) + shift_;
+    if (!direction_ || direction_->empty()) return std::numeric_limits<double>::quiet_NaN();
+    const auto dim = direction_->size();
+    return dot(rows_.source.vectors.subspan(row * dim, dim), *direction_) - of_origin_;
   }
 
  private:
-  std::optional<CentredProjection> projection_;
-  double shift_ = 0;
+  const std::vector<double>* direction_;
+  const CentredRows& rows_;
+  double of_origin_ = 0;
 };
 
 // Directions of all coordinates of a scatter point; null where an analysis did not run.

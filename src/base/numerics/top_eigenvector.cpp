@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "base/core/error.h"
-#include "base/numerics/products.h"
 #include "base/numerics/symmetric_eigen.h"
+#include "base/numerics/vectors.h"
 
 namespace qkscope {
 namespace {
@@ -29,15 +29,18 @@ Matrix tridiagonal(std::span<const double> diagonal, std::span<const double> off
   return matrix;
 }
 
-// Orthogonalises x against the basis (Gram-Schmidt, twice for accuracy).
-void remove_basis(const std::vector<std::vector<double>>& basis, std::span<double> x) {
-  for (int round = 0; round < 2; ++round)
-    for (const auto& axis : basis) add_scaled(-dot(x, axis), axis, x);
+// Orthogonalises x against the first `count` rows of the basis (Gram-Schmidt, twice for accuracy).
+void remove_basis(const Matrix& basis, std::int64_t count, std::span<double> x) {
+  double along[kMostSteps];
+  for (int round = 0; round < 2; ++round) {
+    row_dot_products(basis.row(0), count, x, along);
+    for (std::int64_t i = 0; i < count; ++i) add_scaled(-along[i], {basis.row(i), x.size()}, x);
+  }
 }
 
-std::vector<double> combine(const std::vector<std::vector<double>>& basis, const double* weights) {
-  std::vector<double> sum(basis.front().size());
-  for (std::size_t i = 0; i < basis.size(); ++i) add_scaled(weights[i], basis[i], sum);
+std::vector<double> combine(const Matrix& basis, std::int64_t count, const double* weights) {
+  std::vector<double> sum(static_cast<std::size_t>(basis.cols));
+  for (std::int64_t i = 0; i < count; ++i) add_scaled(weights[i], {basis.row(i), sum.size()}, sum);
   scale(sum, 1 / norm(sum));
   return sum;
 }
@@ -48,22 +51,22 @@ std::vector<double> top_eigenvector(const Matrix& matrix, std::span<const double
   QKSCOPE_ASSERT(matrix.rows == matrix.cols && matrix.cols == std::ssize(start));
   std::vector<double> next(start.begin(), start.end());
   scale(next, 1 / norm(next));
-  std::vector<std::vector<double>> basis;
+  const auto steps = std::min(kMostSteps, matrix.rows);
+  Matrix basis(steps, matrix.cols);
   std::vector<double> diagonal;
   std::vector<double> off_diagonal;
-  const auto steps = std::min(kMostSteps, matrix.rows);
   for (std::int64_t step = 1; step <= steps; ++step) {
-    basis.push_back(next);
-    next = multiply(matrix, basis.back());
-    diagonal.push_back(dot(next, basis.back()));
-    remove_basis(basis, next);
+    const auto newest = std::copy(next.begin(), next.end(), basis.row(step - 1)) - matrix.cols;
+    row_dot_products(matrix.data.data(), matrix.rows, {newest, next.size()}, next.data());
+    diagonal.push_back(dot(next, {newest, next.size()}));
+    remove_basis(basis, step, next);
     const double rest = norm(next);
     // Check convergence every fourth step: the small eigenproblem costs about as much as a step.
     if (step % 4 == 0 || step == matrix.rows) {
-      const Eigenpairs small = symmetric_eigen(tridiagonal(diagonal, off_diagonal));
+      const Eigenpairs small = leading_eigenpairs(tridiagonal(diagonal, off_diagonal), 1);
       const double residual = rest * std::fabs(small.vectors(0, step - 1));
       if (residual <= kResidual * std::fabs(small.values.front()))
-        return combine(basis, small.vectors.row(0));
+        return combine(basis, step, small.vectors.row(0));
     }
     // The Krylov space of `start` is exhausted and may not contain the leading eigenvector.
     if (!(rest > 1e-14 * std::fabs(diagonal.front()))) break;

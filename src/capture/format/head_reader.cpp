@@ -156,7 +156,7 @@ class HeadFileReader {
   // definition level below the maximum of the column and is not among the values.
   template <typename Type, typename Batch>
   void read_batches(int leaf, const Batch& batch) {
-    constexpr std::int64_t kBatch = 1 << 16;
+    constexpr std::int64_t kBatch = 1 << 13;  // the buffers stay in the L2 cache
     const auto max_level = schema_.Column(leaf)->max_definition_level();
     std::vector<std::int16_t> levels(kBatch, max_level);
     std::vector<std::int16_t> repetition(kBatch);
@@ -237,14 +237,17 @@ class HeadFileReader {
                   length, rows.head_dim);
     };
     read_batches<parquet::FloatType>(leaf, [&](auto levels, auto repetition, auto values) {
-      for (std::size_t i = 0; i < levels.size(); ++i) {
-        if (repetition[i] == 0) {
+      for (auto i = repetition.begin(), end = i; i != repetition.end(); i = end) {
+        if (*i == 0) {
           end_row();
           ++row;
           length = 0;
         }
-        ++length;
-        if (levels[i] != max_level)
+        end = std::find(i + 1, repetition.end(), 0);
+        length += end - i;
+        const auto level = levels.begin() + (i - repetition.begin());
+        if (values.size() < levels.size() &&
+            std::count(level, level + (end - i), max_level) < end - i)
           bad_input("{}: row {}: 'vector' is null, empty or holds a null; expected numbers", path_,
                     row);
       }

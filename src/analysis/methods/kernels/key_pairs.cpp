@@ -57,7 +57,7 @@ void check_magnitude(const char* what, double largest) {
 
 FloatMatrix rotate_and_scale_keys(const CentredRows& keys, const LinearQueryModel& model,
                                   std::span<const std::int64_t> order) {
-  FloatMatrix rows = rotate_centred_rows<float>(keys, model, order);
+  FloatMatrix rows = rotate_centred_rows(keys, model, order);
   float largest = 0;
   for (const float x : rows.data) largest = std::max(largest, std::fabs(x));
   check_magnitude("key", largest);

@@ -24,8 +24,9 @@ namespace qkscope {
 // mean / sqrt(variance), and 0 without variance. Bounded: the plasticity is 0 far below the bound,
 // and differences of z scores stay finite.
 inline float z_score(float mean, float variance) {
-  constexpr float kMost = 1e4;
-  return variance > 0 ? std::clamp(mean / std::sqrt(variance), -kMost, kMost) : 0;
+  const float least = 1e-8F * mean * mean;  // bounds |z| by 1e4; a clamp of z vectorises badly
+  const float z = mean / std::sqrt(std::max(variance, least));
+  return variance > 0 ? z : 0;
 }
 
 struct PairScoreInput {

@@ -119,64 +119,65 @@ std::vector<double> log_positions(const RowsView& rows) {
   return logs;
 }
 
-// Mean position, mean and variance of the rotated rows of every bucket.
-void describe_buckets(const CentredRows& queries, const Matrix& turned, LinearQueryModel& model) {
+// Number, mean position and, with `variances`, mean and variance of the queries of every bucket.
+void describe_buckets(const CentredRows& queries, bool variances, LinearQueryModel& model) {
   const DistinctValues buckets(queries.source.bucket);
-  const auto dim = static_cast<std::size_t>(queries.dim());
-  for (const auto number : buckets.numbers)
-    model.buckets.push_back({number, 0, 0, std::vector<double>(dim), std::vector<double>(dim)});
-  const auto for_each_row = [&](const auto& body) {
-    for (std::size_t i = 0; i < buckets.place.size(); ++i)
-      body(i, model.buckets[static_cast<std::size_t>(buckets.place[i])],
-           std::span(turned.row(static_cast<std::int64_t>(i)), dim));
-  };
-  for_each_row([&](std::size_t i, QueryBucket& bucket, std::span<const double> x) {
-    bucket.count += 1;
-    bucket.position += queries.source.position[i];  // sums of whole numbers are exact
-    add_scaled(1, x, bucket.mean);
-  });
-  for (auto& bucket : model.buckets) {
-    bucket.position /= static_cast<double>(bucket.count);
-    for (double& x : bucket.mean) x /= static_cast<double>(bucket.count);
-  }
-  for_each_row([&](std::size_t, QueryBucket& bucket, std::span<const double> x) {
-    for (std::size_t j = 0; j < dim; ++j)
-      bucket.variance[j] += (x[j] - bucket.mean[j]) * (x[j] - bucket.mean[j]);
-  });
-  const auto mean = rotate_vector(queries.mean, model);
-  for (auto& bucket : model.buckets) {
-    if (bucket.count < 2) bucket.variance.clear();
-    for (double& x : bucket.variance)
-      x = std::max(kVarianceFloor, x / static_cast<double>(bucket.count - 1));
-    add_scaled(1, mean, bucket.mean);
+  std::vector<std::vector<std::int64_t>> members(buckets.numbers.size());
+  for (std::size_t i = 0; i < buckets.place.size(); ++i)
+    members[static_cast<std::size_t>(buckets.place[i])].push_back(static_cast<std::int64_t>(i));
+  for (std::size_t b = 0; b < members.size(); ++b) {
+    const auto count = std::ssize(members[b]);
+    QueryBucketMoments bucket{buckets.numbers[b], count, 0, queries.mean, {}};
+    for (const auto row : members[b])
+      bucket.position += queries.source.position[static_cast<std::size_t>(row)];
+    bucket.position /= static_cast<double>(count);
+    if (variances) {
+      GroupSums sums = sum_group(queries, members[b]);
+      for (double& x : sums.sum) x /= static_cast<double>(count);
+      for (std::int64_t j = 0; j < queries.dim(); ++j)
+        add_scaled(-static_cast<double>(count) * sums.sum[static_cast<std::size_t>(j)], sums.sum,
+                   {sums.scatter.row(j), sums.sum.size()});
+      add_scaled(1, sums.sum, bucket.mean);
+      bucket.scatter = std::move(sums.scatter);
+    }
+    model.buckets.push_back(rotated_bucket(bucket, model));
   }
 }
 
-// Fills the fields that need rows: buckets, residual variance and normality. Transposes a few
-// coordinates at a time, so that residuals of a coordinate are contiguous.
+// Regression on the drift, residual variance and normality of coordinates. Rotates and transposes
+// kLines coordinates at a time, so that the residuals of a coordinate are contiguous: a row x
+// becomes y - 2 (w . y) w with y = sign (x - mean).
 void describe_coordinates(const CentredRows& queries, LinearQueryModel& model) {
   constexpr std::int64_t kLines = 16;
-  const Matrix turned = rotate_centred_rows<double>(queries, model);
-  describe_buckets(queries, turned, model);
   const auto n = queries.size();
-  std::vector<double> time;
-  time.reserve(static_cast<std::size_t>(n));
-  for (const auto t : queries.source.position) time.push_back(t - queries.position_mean);
-  std::vector<double> drift;
-  for (std::int64_t i = 0; i < n; ++i) drift.push_back(turned(i, 0));
-  predict_position(log_positions(queries.source), drift, model);
+  std::vector<double> w(model.reflection);
+  w.resize(model.sign.size());
+  std::vector<double> signed_w(w);
+  for (std::size_t j = 0; j < w.size(); ++j) signed_w[j] *= model.sign[j];
+  const auto along = project_centred(queries, signed_w);
   // Stride of an odd number of cache lines: avoids conflict misses between lines.
   Matrix lines(kLines, ((n + 8) / 8 | 1) * 8);
   for (std::int64_t first = 0; first < queries.dim(); first += kLines) {
     const auto count = std::min<std::int64_t>(kLines, queries.dim() - first);
-    const double* const beta = model.beta.data() + first;
-    for (std::int64_t i = 0; i < n; ++i) {
-      const double* const x = turned.row(i) + first;
-      const double t = time[static_cast<std::size_t>(i)];
-      for (std::int64_t line = 0; line < count; ++line) lines(line, i) = x[line] - beta[line] * t;
+    const auto at = static_cast<std::size_t>(first);
+    const float* x = queries.source.vectors.data() + first;
+    for (std::int64_t i = 0; i < n; ++i, x += queries.dim()) {
+      const double twice = 2 * along[static_cast<std::size_t>(i)];
+      const double t = queries.source.position[static_cast<std::size_t>(i)] - queries.position_mean;
+      for (std::size_t line = 0; line < static_cast<std::size_t>(count); ++line) {
+        const double y = model.sign[at + line] * (x[line] - queries.mean[at + line]);
+        lines(static_cast<std::int64_t>(line), i) =
+            y - twice * w[at + line] - model.beta[at + line] * t;
+      }
+    }
+    if (first == 0) {
+      std::vector<double> drift(lines.row(0), lines.row(0) + n);  // residual, then drift
+      for (std::size_t i = 0; i < drift.size(); ++i)
+        drift[i] += model.beta[0] * (queries.source.position[i] - queries.position_mean);
+      predict_position(log_positions(queries.source), drift, model);
     }
     for (std::int64_t line = 0; line < count; ++line) {
-      const std::span<const double> residuals(lines.row(line), time.size());
+      const std::span<const double> residuals(lines.row(line), static_cast<std::size_t>(n));
       const PowerSums powers = central_power_sums(residuals, 0);
       model.residual_variance.push_back(
           std::max(kVarianceFloor, powers.second / static_cast<double>(n - 1)));
@@ -194,17 +195,17 @@ std::vector<double> rotate_vector(std::span<const double> x, const LinearQueryMo
   return rotated;
 }
 
-template <typename T>
-BasicMatrix<T> rotate_centred_rows(const CentredRows& rows, const LinearQueryModel& model,
-                                   std::span<const std::int64_t> order) {
-  constexpr std::size_t kSums = 8;  // running sums, so that the compiler vectorises the dot product
+FloatMatrix rotate_centred_rows(const CentredRows& rows, const LinearQueryModel& model,
+                                std::span<const std::int64_t> order) {
+  constexpr std::size_t kSums = 16;   // running sums, for a vectorised dot product
   constexpr std::int64_t kAhead = 4;  // rows that are prefetched: `order` scatters them
   constexpr std::size_t kLine = 16;   // floats per cache line
   const auto dim = static_cast<std::size_t>(rows.dim());
-  std::vector<double> w(model.reflection);
+  std::vector<float> w(model.reflection.begin(), model.reflection.end());
   w.resize(dim);
-  std::vector<double> signed_row(dim);
-  BasicMatrix<T> turned(order.empty() ? rows.size() : std::ssize(order), rows.dim());
+  const std::vector<float> sign(model.sign.begin(), model.sign.end());
+  const std::vector<float> mean(rows.mean.begin(), rows.mean.end());
+  FloatMatrix turned(order.empty() ? rows.size() : std::ssize(order), rows.dim());
   for (std::int64_t i = 0; i < turned.rows; ++i) {
     const auto row = order.empty() ? i : order[static_cast<std::size_t>(i)];
     const float* const x = rows.source.vectors.data() + static_cast<std::size_t>(row) * dim;
@@ -213,21 +214,18 @@ BasicMatrix<T> rotate_centred_rows(const CentredRows& rows, const LinearQueryMod
       for (std::size_t j = 0; j < dim; j += kLine)
         __builtin_prefetch(rows.source.vectors.data() + later * dim + j);
     }
-    double* const y = signed_row.data();
-    for (std::size_t j = 0; j < dim; ++j) y[j] = model.sign[j] * (x[j] - rows.mean[j]);
-    double sums[kSums] = {};
+    float* const y = turned.row(i);
+    for (std::size_t j = 0; j < dim; ++j) y[j] = sign[j] * (x[j] - mean[j]);
+    float sums[kSums] = {};
     std::size_t j = 0;
     for (; j + kSums <= dim; j += kSums)
       for (std::size_t k = 0; k < kSums; ++k) sums[k] += y[j + k] * w[j + k];
     for (; j < dim; ++j) sums[0] += y[j] * w[j];
-    const double twice = 2 * std::accumulate(std::begin(sums), std::end(sums), 0.0);
-    T* const out = turned.row(i);
-    for (j = 0; j < dim; ++j) out[j] = static_cast<T>(y[j] - twice * w[j]);
+    const float twice = 2 * std::accumulate(std::begin(sums), std::end(sums), 0.0F);
+    for (j = 0; j < dim; ++j) y[j] -= twice * w[j];
   }
   return turned;
 }
-template FloatMatrix rotate_centred_rows(const CentredRows&, const LinearQueryModel&,
-                                         std::span<const std::int64_t>);
 
 std::vector<double> signs_of_bucket_means(const Matrix& means) {
   std::vector<double> signs(static_cast<std::size_t>(means.cols));
@@ -254,8 +252,10 @@ std::vector<double> key_mean_signs(const CentredRows& keys) {
   return signs_of_bucket_means(means);
 }
 
-LinearQueryModel fit_query_model(const CentredRows& queries, std::vector<double> signs) {
+LinearQueryModel fit_query_model(const CentredRows& queries, std::vector<double> signs,
+                                 bool bucket_variances) {
   LinearQueryModel model = fit_drift(queries, std::move(signs));
+  describe_buckets(queries, bucket_variances, model);
   describe_coordinates(queries, model);
   return model;
 }

@@ -46,7 +46,9 @@ inline constexpr double kVarianceFloor = 1e-12;
 // Returns 1 or -1 per dimension: the sign of the key mean averaged over buckets, shared by all
 // query heads that read these keys.
 std::vector<double> key_mean_signs(const CentredRows& keys);
-LinearQueryModel fit_query_model(const CentredRows& queries, std::vector<double> signs);
+// Without `bucket_variances`, buckets have no variance, and the mean of all queries.
+LinearQueryModel fit_query_model(const CentredRows& queries, std::vector<double> signs,
+                                 bool bucket_variances = true);
 
 // Sums of u = log2(position + 1) over all queries, for models that are fitted from statistics
 // instead of stored rows.
@@ -77,11 +79,8 @@ std::vector<double> signs_of_bucket_means(const Matrix& means);
 
 // Returns the centred rows in the rotated coordinates of the model, shape (rows, dim). `order`
 // lists the row numbers of the output in order; an empty list selects all rows.
-template <typename T>
-BasicMatrix<T> rotate_centred_rows(const CentredRows& rows, const LinearQueryModel& model,
-                                   std::span<const std::int64_t> order = {});
-extern template FloatMatrix rotate_centred_rows(const CentredRows&, const LinearQueryModel&,
-                                                std::span<const std::int64_t>);
+FloatMatrix rotate_centred_rows(const CentredRows& rows, const LinearQueryModel& model,
+                                std::span<const std::int64_t> order = {});
 
 // Returns x with the model's signs and reflection applied.
 std::vector<double> rotate_vector(std::span<const double> x, const LinearQueryModel& model);
