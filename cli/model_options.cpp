@@ -43,8 +43,10 @@ void ModelArguments::add_to(CLI::App& command) {
   command.add_option("--device-memory", device_memory,
                      "Limit of GPU memory, as in 8GiB (default: the free memory)");
   command
-      .add_option("--set", overrides,
-                  "KEY=VALUE merged into config.json; dots separate nested keys; repeatable")
+      .add_option(
+          "--set", overrides,
+          "Merge a value into config.json: rope_scaling.factor=4.0; dots separate nested keys; "
+          "repeatable")
       ->allow_extra_args(false);
 }
 

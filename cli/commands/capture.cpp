@@ -184,7 +184,7 @@ void set_up_capture(CLI::App& command) {
   command
       .add_option("--shards", options->shards,
                   "Capture the shards that no task has finished, of N, one after another; then "
-                  "merge all")
+                  "merge all (default: one run without shards)")
       ->check(positive());
   choices(command.add_option("--non-finite", options->non_finite,
                              "Vectors with NaN or infinity: refuse (end the run) or keep (store "

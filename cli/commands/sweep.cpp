@@ -105,8 +105,10 @@ void add_sweep(CLI::App& app) {
   auto* status = command->add_flag("--status", options->status,
                                    "Print the progress, on one machine or on a cluster, and exit");
   command
-      ->add_option("--watch", options->watch_seconds,
-                   "With --status: print again every so many seconds until all runs are done")
+      ->add_option(
+          "--watch", options->watch_seconds,
+          "With --status: print again every so many seconds until all runs are done (default: "
+          "print once)")
       ->check(between(0.1, 86400.0))
       ->needs(status);
   command->add_flag("--json", options->json, "With --status: print one JSON object")->needs(status);

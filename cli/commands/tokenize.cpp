@@ -172,9 +172,10 @@ void add_tokenize(CLI::App& app) {
       ->required();
   auto* text =
       command->add_option("--text", options->text, "The text itself (default: standard input)");
-  auto* file = command->add_option("--text-file", options->text_file, "A file with the text");
-  auto* jsonl =
-      command->add_option("--jsonl", options->jsonl, "A JSON Lines file; each object has \"text\"");
+  auto* file = command->add_option("--text-file", options->text_file,
+                                   "A file with the text (default: none)");
+  auto* jsonl = command->add_option("--jsonl", options->jsonl,
+                                    "A JSON Lines file; each object has \"text\" (default: none)");
   text->excludes(file)->excludes(jsonl);
   file->excludes(jsonl);
   command
