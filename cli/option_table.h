@@ -50,7 +50,7 @@ OptionRow option_row(const CLI::Option& option);
 // Returns the row of a command, with the rows of its subcommands.
 CommandRow option_table(const CLI::App& command);
 
-// Appends the row of every command below `row` that takes arguments: "inspect", "hub download".
+// Returns the rows of the commands below `row` that have no subcommands: "inspect", "hub download".
 std::vector<CommandRow> all_commands(const CommandRow& row);
 
 // Returns the whole command line that chooses a command: "qkscope hub download".

@@ -83,7 +83,8 @@ std::string surplus_argument(const CommandRow& row, const std::string& word) {
   std::vector<std::string> arguments;
   for (const auto& option : row.options())
     if (option.positional()) arguments.push_back(option.names.front());
-  return fmt::format("'{}' was not expected: {} takes {}", word, row.path,
+  return fmt::format("'{}' was not expected: {} takes {}", word,
+                     row.path.empty() ? "the program" : row.path,
                      arguments.empty() ? "options only"
                                        : fmt::format("{} and options", fmt::join(arguments, " ")));
 }

@@ -54,6 +54,15 @@ TEST(Help, GroupsOptionsAndGivesDefaults) {
   EXPECT_LT(help.find("\nSampling:"), help.find("\nCommon:"));
 }
 
+TEST(Help, OfSniffQkIsThatOfCapture) {
+  const auto help = run_program("sniff-qk --help").out;
+  EXPECT_THAT(help, HasSubstr("\nUsage: sniff-qk --config FILE [OPTIONS]\n"));
+  EXPECT_THAT(help, HasSubstr("\nExample:\n  sniff-qk --config run.yaml"));
+  EXPECT_THAT(run_program("sniff-qk --config x y").err,
+              HasSubstr("'y' was not expected: the program takes options only\n"
+                        "'sniff-qk --help' lists the options.\n"));
+}
+
 struct WrongLine {
   std::string line;
   std::string message;
