@@ -107,6 +107,10 @@ void print_classes(const AnalysisRun& run, const TaxonomyOptions& taxonomy) {
     return classify(r.q, r.k, taxonomy);
   };
   const auto by_axis = [&](const HeadReport& head) { return classify_axis(*head.pca, taxonomy); };
+  // Standard errors are of the fraction of heads that have a class.
+  const auto classified = std::ranges::count_if(run.heads, [&](const HeadReport& head) {
+    return head.pca && by_component(head) != undefined;
+  });
   fmt::print("\n{:<24}{:>8}{:>10}{:>14}\n", "heads by class", "class", "error", "class_axis");
   for (const auto one :
        {position_dominated, q_positional, k_positional, content_focused, mixed, undefined}) {
@@ -114,7 +118,7 @@ void print_classes(const AnalysisRun& run, const TaxonomyOptions& taxonomy) {
     const auto axis = count(by_axis, one);
     if (one == undefined && heads + axis == 0) continue;
     const auto name = one == undefined ? "undefined" : to_string(one);
-    const double se = error_of(run, name) * static_cast<double>(run.heads.size());
+    const double se = error_of(run, name) * static_cast<double>(classified);
     fmt::print("  {:<22}{:>8}{:>10}{:>14}\n", name, heads,
                std::isnan(se) ? "-" : fmt::format("{:.1f}", se), axis);
   }
@@ -165,7 +169,8 @@ void print_analysis(const AnalysisRun& run, const AnalyzeOptions& options) {
   const auto analysed =
       std::ranges::count_if(run.heads, [](const HeadReport& head) { return head.error.empty(); });
   if (analysed == 0) return;
-  fmt::print("{}: {} heads, {} texts\n", printable(run.label), analysed, run.texts);
+  fmt::print("{}: {} head{}, {} text{}\n", printable(run.label), analysed, analysed == 1 ? "" : "s",
+             run.texts, run.texts == 1 ? "" : "s");
   if (options.pca) print_classes(run, options.taxonomy);
   print_means(run);
   if (options.pca) print_extremes(run);
