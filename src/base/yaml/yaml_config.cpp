@@ -250,7 +250,7 @@ std::vector<YamlSection> YamlSection::sections(const std::string& key) {
   return all;
 }
 
-void YamlSection::retire(const std::vector<std::string>& keys) {
+void YamlSection::accept_retired_keys(const std::vector<std::string>& keys) {
   for (const auto& key : keys) {
     known_.insert(key);
     if (const YAML::Node found = std::as_const(node_)[key]; found.IsDefined())
