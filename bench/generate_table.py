@@ -35,7 +35,7 @@ def ours(options):
     """Returns tokens/s and processor milliseconds per token, from the difference of two runs of different length."""
     ids = ",".join(str(10 + i) for i in range(options.prompt))
     command = [ROOT / "build/bin/qkscope", "generate", "--model", options.model, "--device", "cpu", "--ignore-end", "--ids",
-               "--threads", options.threads, "--token-ids", ids, "--max-tokens"]
+               "--threads", options.threads, "--token-ids", ids, "--max-new-tokens"]
     _, short = run([*command, 1])
     output, whole = run([*command, options.new + 1])
     rate = float(re.search(r"([\d.]+) tokens/s", output).group(1))

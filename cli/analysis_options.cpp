@@ -129,7 +129,7 @@ std::string type_name(const AnalysisOption& option) {
     case OptionKind::text:
       break;
   }
-  return "TEXT";
+  return "TEXT";  // named in the table of option_table.cpp
 }
 
 void add(CLI::App& command, const AnalysisOption& option, AnalyzeOptions& options) {

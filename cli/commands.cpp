@@ -22,7 +22,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"inspect", "Model", add_inspect, "qkscope inspect Qwen/Qwen3-0.6B"},
     {"generate", "Model", add_generate,
-     "qkscope generate --model Qwen/Qwen3-0.6B --text 'Once upon' --max-tokens 50"},
+     "qkscope generate --model Qwen/Qwen3-0.6B --text 'Once upon' --max-new-tokens 50"},
     {"heads", "Model", add_heads, "qkscope heads --model Qwen/Qwen3-0.6B --top 5"},
     {"trace", "Model", add_trace,
      "qkscope trace --model Qwen/Qwen3-0.6B --text 'Once upon' --hooks 'blocks.*.attn.hook_rot_q' "
@@ -49,7 +49,31 @@ constexpr Command kCommands[] = {
     {"gc", "Store", add_gc, "qkscope gc s3://bucket/path --older-than 2d"},
     {"bench", "Tools", add_bench, "qkscope bench --model Qwen/Qwen3-0.6B --batch 512"},
     {"synth", "Tools", add_synth, "qkscope synth data --layers 2 --head-counts 4,2"},
+    {"completion", "Tools", add_completion,
+     "qkscope completion bash > ~/.local/share/bash-completion/completions/qkscope"},
 };
+
+// Examples of commands inside `hub` and `submit`.
+struct SubcommandExample {
+  const char* command;
+  const char* subcommand;
+  const char* example;
+};
+constexpr SubcommandExample kSubcommandExamples[] = {
+    {"hub", "download", "qkscope hub download Qwen/Qwen3-0.6B --only config"},
+    {"hub", "branches", "qkscope hub branches HuggingFaceTB/SmolLM3-3B-checkpoints --every 4"},
+    {"hub", "cache", "qkscope hub cache --json"},
+    {"hub", "remove", "qkscope hub remove Qwen/Qwen3-0.6B --only weights"},
+    {"hub", "publish", "qkscope hub publish data --repo org/name --branch qwen3"},
+    {"submit", "sweep",
+     "qkscope submit sweep study.yaml --shards 8 --slurm gpus=1 --slurm time=2:00:00"},
+    {"submit", "capture", "qkscope submit capture run.yaml --shards 4 --slurm gpus=1"},
+};
+
+void add_example(CLI::App& command, const std::string& example) {
+  const auto footer = command.get_footer();
+  command.footer(fmt::format("{}{}Example:\n  {}", footer, footer.empty() ? "" : "\n\n", example));
+}
 
 // A removed command and its replacement.
 struct OldCommand {
@@ -69,16 +93,6 @@ constexpr OldCommand kOldCommands[] = {
     {"status", "sweep", " --status"},
 };
 
-// Quotes a word for a POSIX shell where needed.
-std::string shell_word(const std::string& word) {
-  constexpr auto kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-  return quoted + "'";
-}
-
 }  // namespace
 
 void add_commands(CLI::App& app) {
@@ -88,13 +102,22 @@ void add_commands(CLI::App& app) {
     command.add(app);
     auto* added = app.get_subcommand(command.name);
     added->group(command.group);
-    const auto footer = added->get_footer();
-    added->footer(
-        fmt::format("{}{}Example: {}", footer, footer.empty() ? "" : "\n", command.example));
+    add_example(*added, command.example);
     if (group != command.group) examples += fmt::format("\n  {}", command.example);
     group = command.group;
   }
+  for (const auto& [command, subcommand, example] : kSubcommandExamples)
+    add_example(*app.get_subcommand(command)->get_subcommand(subcommand), example);
   app.footer(examples);
+}
+
+std::string shell_word(const std::string& word) {
+  constexpr auto kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
 }
 
 std::string replacement_of_old_command(const std::vector<std::string>& words) {

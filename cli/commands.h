@@ -18,6 +18,7 @@ void add_capture(CLI::App& app);
 void add_check(CLI::App& app);
 void add_combine(CLI::App& app);
 void add_compare(CLI::App& app);
+void add_completion(CLI::App& app);
 void add_dataset(CLI::App& app);
 void add_demo(CLI::App& app);
 void add_export(CLI::App& app);
@@ -39,6 +40,9 @@ void add_trace(CLI::App& app);
 
 // Adds the options and the action of `qkscope capture` to a command or to the program sniff-qk.
 void set_up_capture(CLI::App& command);
+
+// Quotes a word for a POSIX shell where needed.
+std::string shell_word(const std::string& word);
 
 // Returns the command line that replaces a removed command, or "" if the first word is not a
 // removed command. `words` are the program's arguments.

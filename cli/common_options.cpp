@@ -1,6 +1,12 @@
 #include "cli/common_options.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <system_error>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/logging.h"
 #include "qkscope/experimental/cpu.h"
@@ -9,32 +15,65 @@
 namespace qkscope::cli {
 namespace {
 
-// Wraps a CLI11 validator to report errors with our own message.
-CLI::Validator worded(const CLI::Validator& check, const std::string& expected,
-                      const std::string& name) {
-  return {[check, expected](const std::string& text) {
-            return check(text).empty() ? std::string()
-                                       : fmt::format("found '{}'; expected {}", text, expected);
+// Returns a validator that accepts texts for which `valid` is true. Its empty name keeps it out of
+// the help.
+CLI::Validator validator(const std::string& expected,
+                         const std::function<bool(const std::string&)>& valid) {
+  return {[expected, valid](const std::string& text) {
+            return valid(text) ? std::string()
+                               : fmt::format("found '{}'; expected {}", text, expected);
           },
-          name};
+          ""};
+}
+
+template <typename Number>
+CLI::Validator within(const std::string& expected, Number least, Number most) {
+  return validator(expected, [least, most](const std::string& text) {
+    Number value{};
+    return CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
+  });
 }
 
 }  // namespace
 
 CLI::Validator positive() {
-  return worded(CLI::PositiveNumber, "a number above 0", "POSITIVE");
+  return validator("a number above 0",
+                   [](const std::string& text) { return CLI::PositiveNumber(text).empty(); });
 }
 
 CLI::Validator not_negative() {
-  return worded(CLI::NonNegativeNumber, "0 or a number above it", "NONNEGATIVE");
+  return validator("0 or a number above it",
+                   [](const std::string& text) { return CLI::NonNegativeNumber(text).empty(); });
+}
+
+CLI::Validator between(double least, double most) {
+  return within(fmt::format("a number from {} to {}", least, most), least, most);
+}
+
+CLI::Validator whole_between(std::int64_t least, std::int64_t most) {
+  return within(fmt::format("a whole number from {} to {}", least, most), least, most);
+}
+
+CLI::Validator existing_file() {
+  return validator("a file that exists", [](const std::string& path) {
+    std::error_code ignored;
+    return std::filesystem::is_regular_file(path, ignored);
+  });
+}
+
+CLI::Option* choices(CLI::Option* option, const std::vector<std::string>& words) {
+  return option->type_name(fmt::format("{}", fmt::join(words, "|")))
+      ->check(validator(
+          fmt::format("{}", fmt::join(words, words.size() == 2 ? " or " : ", ")),
+          [words](const std::string& text) { return std::ranges::count(words, text) > 0; }));
 }
 
 void CommonOptions::add_to(CLI::App& command) {
   command.add_option("--threads", threads, "Number of threads (default: one per core)")
-      ->check(CLI::Range(1, 4096))
-      ->group("Common");
-  command.add_flag("--quiet", quiet, "Print errors only")->group("Common");
-  command.add_flag("-v,--verbose", verbose, "Print more messages")->group("Common");
+      ->check(whole_between(1, 4096))
+      ->group(kCommonGroup);
+  command.add_flag("--quiet", quiet, "Print errors only")->group(kCommonGroup);
+  command.add_flag("-v,--verbose", verbose, "Print more messages")->group(kCommonGroup);
 }
 
 void CommonOptions::apply() const {

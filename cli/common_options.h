@@ -1,13 +1,18 @@
 // Options of every command.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
 namespace qkscope::cli {
+
+// Heading of the options that every command has.
+inline constexpr char kCommonGroup[] = "Common";
 
 struct CommonOptions {
   int threads = 0;  // 0: one per core
@@ -18,6 +23,11 @@ struct CommonOptions {
   // Sets up logging, the thread pool and the CPU target; call first in the command.
   void apply() const;
 };
+
+// Options that are added to the command from now on stand under this heading of its help.
+inline void start_section(CLI::App& command, const std::string& title) {
+  command.option_defaults()->group(title);
+}
 
 // Adds a command with the options of its Arguments::common, which are applied before `run` is
 // called. Returns the command and its arguments, which live as long as the command.
@@ -34,8 +44,15 @@ std::pair<CLI::App*, Arguments*> add_command(CLI::App& app, const std::string& n
   return {command, arguments.get()};
 }
 
-// Validators of numbers, with shorter error messages than those of CLI11.
+// Validators of values, with messages that say what was found and what is expected. They add
+// nothing to the help.
 CLI::Validator positive();
 CLI::Validator not_negative();
+CLI::Validator between(double least, double most);  // any number
+CLI::Validator whole_between(std::int64_t least, std::int64_t most);
+CLI::Validator existing_file();
+
+// Restricts the option to these words, which help and completion show as "mul|abs".
+CLI::Option* choices(CLI::Option* option, const std::vector<std::string>& words);
 
 }  // namespace qkscope::cli

@@ -1,5 +1,6 @@
 #include "cli/model_options.h"
 
+#include "cli/common_options.h"
 #include "cli/error.h"
 #include "cli/json.h"
 #include "cli/logging.h"
@@ -26,19 +27,26 @@ void add_override(Json& merged, const std::string& text) {
 }  // namespace
 
 void ModelArguments::add_to(CLI::App& command) {
+  start_section(command, "Model");
   command
       .add_option("--model", name,
                   "Checkpoint folder, GGUF file, a model id of the Hugging Face Hub, or an address "
                   "(s3://bucket/path)")
       ->required();
-  command.add_option("--revision", revision, "Branch, tag or commit of a model id");
-  command.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  command.add_option("--dtype", dtype, "float32, float16 or bfloat16")->capture_default_str();
+  command.add_option("--revision", revision, "Branch, tag or commit of a model id (default: main)");
+  command.add_option("--device", device, "Where the model runs; auto: a GPU if there is one")
+      ->capture_default_str();
+  command
+      .add_option("--dtype", dtype,
+                  "Type of weights and activations on a GPU; the CPU computes in float32")
+      ->capture_default_str();
   command.add_option("--device-memory", device_memory,
                      "Limit of GPU memory, as in 8GiB (default: the free memory)");
   command
-      .add_option("--set", overrides,
-                  "KEY=VALUE merged into config.json; dots separate nested keys; repeatable")
+      .add_option(
+          "--set", overrides,
+          "Merge a value into config.json: rope_scaling.factor=4.0; dots separate nested keys; "
+          "repeatable")
       ->allow_extra_args(false);
 }
 

@@ -10,10 +10,11 @@
 #include <string>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include "cli/logging.h"
+#include "cli/option_table.h"
+#include "cli/parse_errors.h"
 #include "qkscope/error.h"
 #include "qkscope/experimental/text.h"
 
@@ -70,8 +71,9 @@ int run(const std::function<int()>& program) {
 }  // namespace
 
 int parse_and_run(CLI::App& app, int argc, char** argv) {
-  app.failure_message([](const CLI::App* at, const CLI::Error& error) {
-    return fmt::format("error: {}\n'{} --help' lists the options.\n", error.what(), at->get_name());
+  use_table_for_help(app);
+  app.failure_message([](const CLI::App* program, const CLI::Error& error) {
+    return parse_error_message(*program, dynamic_cast<const CLI::ParseError&>(error));
   });
   try {
     app.parse(argc, argv);

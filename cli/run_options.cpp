@@ -93,11 +93,14 @@ Shard parse_shard(const std::string& text) {
 }
 
 void ComputeArguments::add_to(CLI::App& command) {
-  command.add_option("--device", device,
-                     "auto, cpu, cuda or cuda:N; several share the texts with the same results: "
-                     "all (every GPU), or a list as cuda:0,cuda:1 (default: the file's)");
+  start_section(command, "Computation");
+  command
+      .add_option("--device", device,
+                  "Where the model runs; several share the texts with the same results: all "
+                  "(every GPU), or a list as cuda:0,cuda:1 (default: the file's)")
+      ->type_name("auto|cpu|cuda|cuda:N|all");
   command.add_option("--dtype", dtype,
-                     "On CUDA: float32, float16 or bfloat16 (default: the file's)");
+                     "Type of weights and activations on a GPU (default: the file's)");
   command.add_option("--device-memory", device_memory,
                      "Limit of GPU memory, as in 8GiB (default: the free memory); weights that do "
                      "not fit are streamed");
@@ -134,26 +137,31 @@ ComputeOptions ComputeArguments::options() const {
 }
 
 void RunArguments::add_run_to(CLI::App& command) {
+  start_section(command, "Configuration");
   command
       .add_option("--set", overrides,
                   "Override a field: capture.min_bucket_size=256, stats.first=8; repeatable")
       ->allow_extra_args(false);
+  command.add_option("--limit", limit, "Only the first N examples (default: all)")
+      ->check(positive());
+  choices(command.add_option("--ids", ids,
+                             "What identifies an example: column (dataset.id_column) or row (its "
+                             "number) (default: the file's, or column)"),
+          {"column", "row"});
   compute.add_to(command);
-  command.add_option("--limit", limit, "Only the first N examples")->check(positive());
-  command
-      .add_option("--ids", ids,
-                  "What identifies an example: column (dataset.id_column) or row (its number)")
-      ->check(CLI::IsMember({"column", "row"}));
 }
 
 void RunArguments::add_to(CLI::App& command) {
+  start_section(command, "Configuration");
   command.add_option("--config", config, "Configuration of the run (YAML)")->required();
   add_run_to(command);
+  start_section(command, "Output and shards");
   command.add_option("--shard", shard,
-                     "i/n: every n-th example, from the i-th (0 to n-1); auto: i and n from Slurm, "
-                     "Kubernetes or QKSCOPE_SHARD_INDEX and _COUNT; see qkscope merge");
+                     "Every N-th example, from number I (0 to N-1) (default: all); auto: I and N "
+                     "from Slurm, Kubernetes or QKSCOPE_SHARD_INDEX and _COUNT; see qkscope merge");
   command.add_flag("--overwrite", overwrite, "Start again and replace existing files");
-  command.add_flag("--dry-run", dry_run, "Print the plan and its cost, and write nothing");
+  command.add_flag("--dry-run", dry_run,
+                   "Print the plan, its cost and what is wrong with it, and write nothing");
   command.add_flag("--json", json, "Print the plan or the result as one JSON object");
   common.add_to(command);
 }

@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
     app.set_version_flag("--version",
                          fmt::format("sniff-qk (qkscope {})", qkscope::version_string()));
     qkscope::cli::set_up_capture(app);
+    app.footer("Example:\n  sniff-qk --config run.yaml --limit 10");
     return qkscope::cli::parse_and_run(app, argc, argv);
   });
 }

@@ -109,6 +109,7 @@ void print_cost(const SweepCost& cost, const CostOptions& options, bool evicts,
 }  // namespace
 
 void SweepFileArguments::add_to(CLI::App& command) {
+  start_section(command, "Configuration");
   command.add_option("file", source.file, "Sweep file (YAML)")->required();
   command
       .add_option("--out", results, "Folder or address of results; the sweep writes to OUT/NAME")
@@ -117,18 +118,21 @@ void SweepFileArguments::add_to(CLI::App& command) {
       .add_option("--set", source.overrides,
                   "Override a field of every capture: capture.min_bucket_size=256; repeatable")
       ->allow_extra_args(false);
-  auto* every = command
-                    .add_option("--every", source.every,
-                                "Every N-th of the file's `checkpoints`, and the last; 1: all")
-                    ->check(positive());
+  auto* every =
+      command
+          .add_option("--every", source.every,
+                      "Every N-th of the file's `checkpoints`, and the last; 1: all (default: "
+                      "the file's)")
+          ->check(positive());
   command
       .add_option("--log", source.log,
                   "At most N of each phase of the file's `checkpoints`, evenly in the logarithm "
-                  "of the step")
+                  "of the step (default: the file's)")
       ->check(positive())
       ->excludes(every);
-  command.add_option("--data", source.data_folder,
-                     "Folder in which relative paths of the sweep are looked up first");
+  command.add_option(
+      "--data", source.data_folder,
+      "Folder in which relative paths of the sweep are looked up first (default: none)");
   compute.add_to(command);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cli/common_options.h"
 #include "cli/error.h"
 #include "cli/json.h"
 #include "qkscope/experimental/text.h"
@@ -39,13 +40,14 @@ std::vector<std::int32_t> read_token_ids(const std::string& option) {
 }  // namespace
 
 CLI::App& TokenInput::add_to(CLI::App& command) {
-  auto* input = command.add_option_group("input", "Input: one of these");
+  auto* input = command.add_option_group("input", "Input, one of these");
   input->add_option("--text", text, "The text itself");
   input->add_option("--text-file", text_file, "A file with the text");
   input->add_option("--token-ids", token_ids,
                     "Token ids (1,2,3), or a JSON file with a list of them");
   input->require_option(1);
-  command.add_flag("--no-special", no_special, "Add no special tokens");
+  start_section(command, "Texts");
+  command.add_flag("--no-special", no_special, "Add no special tokens, such as BOS, to a text");
   return *input;
 }
 

@@ -15,6 +15,25 @@ install(DIRECTORY share/demo DESTINATION ${data} COMPONENT runtime OPTIONAL)
 install(DIRECTORY share/published DESTINATION ${data} COMPONENT runtime)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 
+# The program writes its manual page and completion scripts. A wheel has no place for them.
+if(NOT QKSCOPE_WHEEL AND NOT CMAKE_CROSSCOMPILING)
+  set(shell ${PROJECT_BINARY_DIR}/shell)
+  install(CODE "
+file(MAKE_DIRECTORY \"${shell}\")
+foreach(words \"manual;qkscope.1\" \"completion;bash;qkscope\" \"completion;zsh;_qkscope\" \"completion;fish;qkscope.fish\")
+  list(POP_BACK words name)
+  execute_process(COMMAND \"$<TARGET_FILE:qkscope>\" \${words} OUTPUT_FILE \"${shell}/\${name}\" COMMAND_ERROR_IS_FATAL ANY)
+endforeach()
+file(WRITE \"${shell}/sniff-qk.1\" \".so man1/qkscope.1\\n\")" COMPONENT runtime)
+  install(FILES ${shell}/qkscope.1 ${shell}/sniff-qk.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT runtime)
+  install(FILES ${shell}/qkscope DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT runtime)
+  install(FILES ${shell}/_qkscope DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions COMPONENT runtime)
+  if(QKSCOPE_PACKAGE)  # where zsh of Debian looks below /usr
+    install(FILES ${shell}/_qkscope DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT runtime)
+  endif()
+  install(FILES ${shell}/qkscope.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT runtime)
+endif()
+
 install(DIRECTORY include/qkscope DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
         FILES_MATCHING PATTERN "*.h")
 install(FILES ${PROJECT_BINARY_DIR}/include/qkscope/version.h

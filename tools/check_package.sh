@@ -66,6 +66,9 @@ cp qkscope_*.deb trial/tmp/
 inside 'apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends /tmp/qkscope_*.deb' \
   >apt.log 2>&1 || { cat apt.log >&2; fail "apt-get install"; }
 time check_demo qkscope
+for file in man/man1/qkscope.1 bash-completion/completions/qkscope zsh/vendor-completions/_qkscope fish/vendor_completions.d/qkscope.fish; do
+  [ -s "trial/usr/share/$file" ] || fail "the .deb has no $file"
+done
 inside 'sniff-qk --help && apt-get remove -y -q qkscope' >/dev/null 2>&1
 [ ! -e trial/usr/bin/qkscope ] && [ ! -e trial/usr/share/qkscope ] || fail "removing it leaves something"
 rm -rf trial

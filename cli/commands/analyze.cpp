@@ -6,6 +6,7 @@
 #include <malloc.h>
 
 #include "cli/analysis_options.h"
+#include "cli/analysis_summary.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/error.h"
@@ -22,6 +23,7 @@ struct AnalyzeArguments {
   std::string out;
   std::string only;
   bool overwrite = false;
+  const CLI::App* program = nullptr;
 };
 
 // The analysis of each head allocates and frees large blocks of the same sizes. Keeping freed
@@ -48,6 +50,15 @@ void choose_analyses(const std::string& only, AnalyzeOptions& options) {
   }
 }
 
+void print_next_steps(const std::string& results, const CLI::App& program) {
+  const auto folder = shell_word(results);
+  const auto below = [&](const char* name) { return shell_word(results + "/" + name); };
+  fmt::print("\nnext:\n  qkscope figures {} --out {}\n", folder, below("figures"));
+  const auto is_report = [](const CLI::App* command) { return command->get_name() == "report"; };
+  if (!program.get_subcommands(is_report).empty())
+    fmt::print("  qkscope report {} --out {}\n", folder, below("report.html"));
+}
+
 // Analyses all heads and writes the tables. If some heads failed, throws after the tables of the
 // other heads are written, so that the command exits with an error code.
 void run(AnalyzeArguments& arguments) {
@@ -60,9 +71,11 @@ void run(AnalyzeArguments& arguments) {
   options.quiet = arguments.common.quiet;
   const AnalysisRun run = analyze_capture(options);
   write_results(arguments.out, run, options, arguments.overwrite);
+  if (!options.quiet) print_analysis(run, options);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - started;
   info("{} heads in {:.1f} s; results in {}", run.heads.size(), taken.count(), arguments.out);
   report_failed_heads(run, arguments.out);
+  if (!options.quiet) print_next_steps(arguments.out, *arguments.program);
 }
 
 }  // namespace
@@ -70,6 +83,7 @@ void run(AnalyzeArguments& arguments) {
 void add_analyze(CLI::App& app) {
   auto [command, arguments] = add_command<AnalyzeArguments>(
       app, "analyze", "Analyse every head of a capture or of statistics", run);
+  arguments->program = &app;
   command
       ->add_option("data_root", arguments->options.data_root,
                    "A capture: a folder of l{LL}h{HH}{q|k}, REPO@BRANCH on the Hugging Face Hub, "
@@ -78,7 +92,8 @@ void add_analyze(CLI::App& app) {
   command
       ->add_option("--out", arguments->out, "Folder or address for the results (made if missing)")
       ->required();
-  command->add_option("--only", arguments->only, "Some of pca,rotation,plasticity (default: all)");
+  command->add_option("--only", arguments->only, "Run only these analyses (default: all)")
+      ->type_name("pca,rotation,plasticity");
   command->add_flag("--overwrite", arguments->overwrite,
                     "Replace results of other options in the folder (default: refuse)");
   using enum OptionGroup;

@@ -142,6 +142,7 @@ void add_bench(CLI::App& app) {
       app, "bench", "Measure the speed of a model here: tokens/s, FLOP/s, memory, time per part",
       run);
   options->model.add_to(*command);
+  start_section(*command, "Measurement");
   command
       ->add_option("--batch", options->batches,
                    "TOKENS or DOCUMENTSxTOKENS, several separated by commas (default: 512,2048 on "
@@ -150,12 +151,12 @@ void add_bench(CLI::App& app) {
   command
       ->add_option("--repeats", options->bench.repeats,
                    "Number of timed passes; the median is reported")
-      ->check(CLI::Range(1, 1000))
+      ->check(whole_between(1, 1000))
       ->capture_default_str();
   command
       ->add_option("--ceiling-seconds", options->bench.ceiling_seconds,
                    "Seconds of matrix products that measure the peak FLOP/s of the device")
-      ->check(CLI::Range(0.01, 3600.0))
+      ->check(between(0.01, 3600.0))
       ->capture_default_str();
   command->add_flag("--json", options->json, "Print one JSON object");
 }

@@ -80,15 +80,16 @@ void add_branches(CLI::App& hub) {
                    "Only branches that match this pattern: 'stage1-*'; repeatable (default: those "
                    "whose name contains a step)")
       ->allow_extra_args(false);
-  auto* every = command->add_option("--every", choice.every, "Every N-th branch, and the last")
-                    ->check(positive());
+  auto* every =
+      command->add_option("--every", choice.every, "Every N-th branch, and the last (default: all)")
+          ->check(positive());
   command
       ->add_option("--log", choice.log,
-                   "At most N of each phase, evenly in the logarithm of the step")
+                   "At most N of each phase, evenly in the logarithm of the step (default: all)")
       ->check(positive())
       ->excludes(every);
   auto* write = command->add_option("--write-sweep", options->sweep_file,
-                                    "Write a sweep file over the branches");
+                                    "Write a sweep file over the branches (default: list them)");
   command
       ->add_option("--config", options->config,
                    "Capture configuration of the runs; repository and branch replace its model")

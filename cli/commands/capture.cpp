@@ -9,6 +9,7 @@
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/dry_run.h"
 #include "cli/error.h"
 #include "cli/logging.h"
 #include "cli/numbers.h"
@@ -42,7 +43,19 @@ void print_memory(const CapturePlan& plan, const DryRun& dry) {
                  : "");
 }
 
-void print_plan(const CapturePlan& plan, const DryRun& dry) {
+std::size_t count_heads(const CapturePlan& plan, HeadKind kind) {
+  std::size_t count = 0;
+  for (const auto& group : plan.heads()) count += group.kind == kind ? group.heads.size() : 0;
+  return count;
+}
+
+void print_heads(const CapturePlan& plan) {
+  for (const auto& group : plan.heads())
+    fmt::print("  layer {:>3} {}  {}\n", group.layer, static_cast<char>(group.kind),
+               fmt::join(group.heads, " "));
+}
+
+void print_plan(const CapturePlan& plan, const DryRun& dry, bool verbose) {
   fmt::print("model      {} ({}, {} layers, {} query and {} key heads of dimension {})\n",
              plan.config().model.name, plan.model().family, plan.model().n_layers,
              plan.model().n_heads, plan.model().n_kv_heads, plan.model().d_head);
@@ -52,9 +65,9 @@ void print_plan(const CapturePlan& plan, const DryRun& dry) {
              plan.excluded_layers().empty() ? ""
                                             : fmt::format(", excluded as sliding: {}",
                                                           fmt::join(plan.excluded_layers(), " ")));
-  for (const auto& group : plan.heads())
-    fmt::print("  layer {:>3} {}  {}\n", group.layer, static_cast<char>(group.kind),
-               fmt::join(group.heads, " "));
+  fmt::print("heads      {} query and {} key heads{}\n", count_heads(plan, HeadKind::query),
+             count_heads(plan, HeadKind::key), verbose ? "" : " (-v lists them)");
+  if (verbose) print_heads(plan);
   fmt::print("examples   {}, {} tokens, {}\n", number(dry.examples), number(dry.tokens),
              shown_cuts(plan.config().tokenizer, dry.truncated, dry.dropped_chunks));
   fmt::print("work       {:.3g} FLOP in the forward passes\n", dry.flop);
@@ -128,6 +141,26 @@ CaptureResult capture(const CapturePlan& plan, const CaptureArguments& options,
                             : run_capture(plan, run);
 }
 
+// Prints the plan with its time and warnings.
+void tell_plan(const CapturePlan& plan, const CaptureArguments& options, const Shard& shard) {
+  const auto dry = dry_run(plan, shard);
+  const PlannedWork work{plan.config(), plan.model(), plan.device(), plan.workers(),
+                         plan.dtype(),  dry.longest,  dry.flop};
+  const auto shards = static_cast<double>(shard.count);
+  auto warnings = length_warnings(work);
+  for (auto& warning :
+       row_warnings(work, shards * static_cast<double>(dry.rows) / static_cast<double>(dry.files),
+                    shards * static_cast<double>(dry.tokens)))
+    warnings.push_back(std::move(warning));
+  const auto time = estimate_time(work, options.compute.options());
+  if (options.json) {
+    fmt::print("{}\n", with_advice(plan_json(plan, dry), time, warnings));
+    return;
+  }
+  print_plan(plan, dry, options.common.verbose);
+  print_advice(time, warnings);
+}
+
 void run(const CaptureArguments& options) {
   options.common.apply();
   if (options.shards > 0 && !options.shard.empty())
@@ -140,11 +173,7 @@ void run(const CaptureArguments& options) {
   fetch_capture_inputs(config, {.weights = !options.dry_run, .quiet = options.common.quiet});
   const auto plan = make_plan(config, options.compute.options());
   if (!options.dry_run) return tell(capture(plan, options, shard), plan, options);
-  const auto dry = dry_run(plan, shard);
-  if (options.json)
-    fmt::print("{}\n", plan_json(plan, dry));
-  else
-    print_plan(plan, dry);
+  tell_plan(plan, options, shard);
 }
 
 }  // namespace
@@ -153,15 +182,14 @@ void set_up_capture(CLI::App& command) {
   auto options = std::make_shared<CaptureArguments>();
   options->add_to(command);
   command
-      .add_option("--non-finite", options->non_finite,
-                  "Vectors with NaN or infinity: refuse (end the run, the default) or keep (store "
-                  "and count them)")
-      ->check(CLI::IsMember({"refuse", "keep"}));
-  command
       .add_option("--shards", options->shards,
-                  "N: capture the shards that no task has finished, of N, one after another; then "
-                  "merge all")
+                  "Capture the shards that no task has finished, of N, one after another; then "
+                  "merge all (default: one run without shards)")
       ->check(positive());
+  choices(command.add_option("--non-finite", options->non_finite,
+                             "Vectors with NaN or infinity: refuse (end the run) or keep (store "
+                             "and count them) (default: the file's, or refuse)"),
+          {"refuse", "keep"});
   command.add_flag("--resume", options->resume, "Continue an interrupted run (the default)");
   command.add_flag("--no-publish", options->no_publish,
                    "Do not publish, even if output.hf_repo_id is set");

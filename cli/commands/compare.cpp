@@ -203,8 +203,8 @@ void add_compare(CLI::App& app) {
                                     "Second folder: compare the two with each other");
   command
       ->add_option("--published", compare.published,
-                   "Published numbers: a set (smollm3, models, profiles, pooled, small_models) or "
-                   "your own CSV file")
+                   "Published numbers: a set that comes with qkscope, or your own CSV file")
+      ->type_name("smollm3|models|profiles|pooled|small_models|FILE")
       ->capture_default_str()
       ->excludes(other);
   command
@@ -212,14 +212,17 @@ void add_compare(CLI::App& app) {
                    "Published name to compare a single run with (default: its label); for pooled "
                    "numbers, the scope to compare all runs with")
       ->excludes(other);
-  command->add_option("--only", compare.only, "Only the run with this label; repeatable")
+  command
+      ->add_option("--only", compare.only,
+                   "Only the run with this label; repeatable (default: all)")
       ->allow_extra_args(false)
       ->excludes(other);
   command
       ->add_flag("--all-sources", compare.every_source,
                  "Use every source of a number, not only the most exact")
       ->excludes(other);
-  command->add_option("--out", options->out, "Folder to write compare.csv into");
+  command->add_option("--out", options->out,
+                      "Folder to write compare.csv into (default: print only)");
   command->add_flag("--csv", options->csv, "Print CSV with every digit");
   command->footer(
       "± of published numbers is the uncertainty from rounding or from reading a figure; ± of ours "

@@ -279,45 +279,61 @@ void add_dataset(CLI::App& app) {
           "A .parquet, .jsonl, .json, .csv or .txt file, a folder of them, or a dataset id of "
           "the Hugging Face Hub")
       ->required();
-  command->add_option("--name", options->name, "Configuration of the dataset: one of its folders");
-  command->add_option("--split", corpus.split, "Split")->capture_default_str();
+  command->add_option("--name", options->name,
+                      "Configuration of the dataset: one of its folders (default: none)");
+  command->add_option("--split", corpus.split, "Split of the dataset")->capture_default_str();
   command->add_option("--text-column", corpus.text_column, "Column of the texts")
       ->capture_default_str();
-  command->add_option("--id-column", options->id_column, "Column that identifies an example");
-  command->add_option("--limit", corpus.max_samples, "Only the first rows")->check(positive());
-  command->add_option("--shard", options->shard, "Only every n-th row: i/n, i from 0");
+  command->add_option("--id-column", options->id_column,
+                      "Column that identifies an example (default: the row number)");
+  command->add_option("--limit", corpus.max_samples, "Only the first N rows (default: all)")
+      ->check(positive());
+  command->add_option("--shard", options->shard,
+                      "Only every N-th row, from number I (0 to N-1) (default: all)");
   command->add_option(
       "--tokenizer", options->tokenizer,
-      "Count tokens with this tokenizer.json or GGUF file, or the one of this folder or model id");
+      "Count tokens with this tokenizer.json or GGUF file, or the one of this folder or model "
+      "id (default: count bytes only)");
   command->add_flag("--no-special", options->no_special, "Count no special tokens");
-  command->add_option("--errors", options->errors, "Bytes that are not UTF-8: strict or replace")
-      ->check(CLI::IsMember({"strict", "replace"}));
+  choices(command->add_option("--errors", options->errors,
+                              "Bytes that are not UTF-8: an error (strict), or U+FFFD (replace)"),
+          {"strict", "replace"})
+      ->capture_default_str();
+  start_section(*command, "Output");
   auto& made = options->long_texts;
-  auto* out = command->add_option(
-      "--out", made.out, "Write the texts that are long enough to this .parquet or .jsonl file");
-  command->add_option("--min-tokens", made.min_tokens, "With --out: leave out shorter texts")
+  auto* out = command
+                  ->add_option("--out", made.out,
+                               "Write the texts that are long enough to this .parquet or .jsonl "
+                               "file (default: print the lengths)")
+                  ->type_name("FILE");
+  command
+      ->add_option("--min-tokens", made.min_tokens,
+                   "With --out: leave out texts with fewer tokens (default: 1)")
       ->check(positive())
       ->needs(out);
-  auto* max_tokens =
-      command->add_option("--max-tokens", made.max_tokens, "Cut longer texts to so many tokens")
-          ->check(positive());
-  auto* chunk = command
-                    ->add_option("--chunk", made.chunk.size,
-                                 "Cut texts into chunks of so many tokens, special tokens "
-                                 "included; with --out, one row each with the id ID#0, ID#1, ...")
-                    ->check(positive())
-                    ->excludes(max_tokens);
+  auto* max_tokens = command
+                         ->add_option("--max-tokens", made.max_tokens,
+                                      "Cut longer texts to N tokens (default: keep them whole)")
+                         ->check(positive());
+  auto* chunk =
+      command
+          ->add_option("--chunk", made.chunk.size,
+                       "Cut texts into chunks of N tokens, special tokens included; with --out, "
+                       "one row each with the id ID#0, ID#1, ... (default: keep them whole)")
+          ->check(positive())
+          ->excludes(max_tokens);
   command
       ->add_option("--overlap", made.chunk.overlap,
-                   "With --chunk: tokens of text that a chunk repeats from the chunk before")
+                   "With --chunk: tokens of text that a chunk repeats from the chunk before "
+                   "(default: 0)")
       ->check(CLI::NonNegativeNumber)
       ->needs(chunk);
   command
       ->add_option("--min-length", made.chunk.min_length,
-                   "With --chunk: drop a last chunk with fewer tokens")
+                   "With --chunk: drop a last chunk with fewer tokens (default: 1)")
       ->check(positive())
       ->needs(chunk);
-  command->add_option("--keep", made.keep, "With --out: stop after so many texts")
+  command->add_option("--keep", made.keep, "With --out: stop after N texts (default: all)")
       ->check(positive())
       ->needs(out);
   command->add_flag("--json", options->json, "Print one JSON object");

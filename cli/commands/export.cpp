@@ -34,21 +34,27 @@ void add_export(CLI::App& app) {
       ->add_option("statistics", options.statistics,
                    "Folder or address of a finished 'qkscope stats'")
       ->required();
-  command
-      ->add_option("--to", options.to, fmt::format("Format: {}", fmt::join(export_names(), ", ")))
+  command->add_option("--to", options.to, "Format to write")
+      ->type_name(fmt::format("{}", fmt::join(export_names(), "|")))
       ->required();
-  command->add_option("--out", options.out, "File or folder to write")->required();
+  command->add_option("--out", options.out, "File or folder to write")
+      ->type_name("PATH")
+      ->required();
   command->add_flag("--overwrite", options.overwrite, "Replace existing files");
   command
       ->add_option("--set", options.set,
                    "k-ranges: rows to use: all, body, or first (the first tokens of documents)")
+      ->type_name("all|body|first")
       ->capture_default_str();
-  command->add_option("--kvpress-name", options.kvpress_name,
-                      "q-filters: write OUT/nthngdy/NAME_qfilt, the path that kvpress reads");
+  command->add_option(
+      "--kvpress-name", options.kvpress_name,
+      "q-filters: write OUT/nthngdy/NAME_qfilt, the path that kvpress reads (default: write "
+      "OUT)");
   command->add_option("--model", options.checkpoint,
                       "fp8-kv: folder or id of the model (default: the model of the statistics)");
   command
       ->add_option("--strategy", options.strategy, "fp8-kv: one scale per tensor, or per attn_head")
+      ->type_name("tensor|attn_head")
       ->capture_default_str();
   command->add_option("--margin", options.margin, "fp8-kv: factor of the scales")
       ->capture_default_str();

@@ -41,8 +41,10 @@ void FiguresCommand::add_to(CLI::App& command) {
       ->required();
   command.add_option("--out", options.out, "Folder or address for the figures (made if missing)")
       ->required();
-  command.add_option("--only", options.only, "Draw only this figure, without the report");
-  command.add_option("--format", formats, "Some of svg,png,pdf")->capture_default_str();
+  command.add_option("--only", options.only,
+                     "Draw only this figure, without the report (default: all)");
+  command.add_option("--format", formats, "Formats of the figures, some of these")
+      ->capture_default_str();
   command.add_option("--components", components,
                      "Two principal components for qk_collage and the report (default: 0,1)");
   command.add_option(
@@ -51,8 +53,9 @@ void FiguresCommand::add_to(CLI::App& command) {
   command
       .add_option(
           "--scores", options.scores,
-          "CSV of benchmark scores (benchmark, model, metric, value): draws ap_drop_vs_score")
-      ->check(CLI::ExistingFile);
+          "CSV of benchmark scores (benchmark, model, metric, value): draws ap_drop_vs_score "
+          "(default: none)")
+      ->check(existing_file());
   command.add_option("--attention", options.attention,
                      "Only heads of this kind of attention: full, sliding:512 (default: all)");
   command.add_flag("--no-report", no_report, "Do not write report.html");

@@ -94,13 +94,14 @@ void run(GenerateArguments& options) {
 
 void add_sampling(CLI::App& command, GenerateArguments& options) {
   auto& generate = options.generate;
-  command.add_option("--max-tokens", generate.max_new_tokens, "Maximum number of new tokens")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
+  start_section(command, "Sampling");
+  command.add_option("--max-new-tokens", generate.max_new_tokens, "Maximum number of new tokens")
+      ->check(whole_between(1, std::int64_t{1} << 40))
       ->capture_default_str();
   command
       .add_option("--temperature", generate.temperature,
                   "Divisor of the logits before sampling; 0 takes the most likely token")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(between(0.0, 1e6))
       ->capture_default_str();
   command
       .add_option("--top-k", generate.top_k,
@@ -128,6 +129,7 @@ void add_generate(CLI::App& app) {
   options->model.add_to(*command);
   options->prompt.add_to(*command);
   add_sampling(*command, *options);
+  start_section(*command, "Output");
   command->add_flag("--echo", options->echo, "Print the prompt first");
   command->add_flag("--ids", options->ids, "Print token ids instead of text");
 }

@@ -217,22 +217,21 @@ void add_input(CLI::App& command, HeadsArguments& options) {
   input.add_option("--dataset", options.dataset,
                    "A text dataset: Parquet, JSON Lines, JSON, CSV, plain text, or a folder");
   input.require_option(0, 1);
-  input.description("Input: one of these (default: random tokens, written twice)");
+  input.description("Input, one of these (default: random tokens, written twice)");
   command.add_option("--text-column", options.text_column, "Column of the texts in the dataset")
       ->capture_default_str();
-  command.add_option("--limit", options.limit, "Number of texts of the dataset")
+  command.add_option("--limit", options.limit, "Number of texts of the dataset to use")
       ->check(positive())
       ->capture_default_str();
-  command
-      .add_option("--max-tokens", options.max_tokens, "Cut texts of the dataset to so many tokens")
+  command.add_option("--max-tokens", options.max_tokens, "Cut texts of the dataset to N tokens")
       ->check(positive())
       ->capture_default_str();
   command
       .add_option("--random-tokens", options.random_tokens,
                   "Number of random tokens that are written twice, in 8 texts")
-      ->check(CLI::Range(2, 65536))
+      ->check(whole_between(2, 65536))
       ->capture_default_str();
-  command.add_option("--seed", options.seed, "Of the random tokens")->capture_default_str();
+  command.add_option("--seed", options.seed, "Seed of the random tokens")->capture_default_str();
   command.add_flag("--no-bos", options.no_bos,
                    "Random tokens without the BOS token that the tokenizer puts before texts");
 }
@@ -245,25 +244,31 @@ void add_heads(CLI::App& app) {
       run);
   options->model.add_to(*command);
   add_input(*command, *options);
-  command->add_option("--pattern", options->pattern,
-                      "Show only this: previous, duplicate, induction, or a file with a row of "
-                      "numbers from 0 to 1 for every token of one text (default: all three)");
+  start_section(*command, "Patterns");
   command
-      ->add_option("--error-measure", options->measure,
-                   "mul: fraction of attention on the pattern; abs: 1 - mean absolute difference")
-      ->check(CLI::IsMember({"mul", "abs"}))
+      ->add_option("--pattern", options->pattern,
+                   "Show only this: previous, duplicate, induction, or a file with a row of "
+                   "numbers from 0 to 1 for every token of one text (default: all three)")
+      ->type_name("previous|duplicate|induction|FILE");
+  choices(command->add_option(
+              "--error-measure", options->measure,
+              "mul: fraction of attention on the pattern; abs: 1 - mean absolute difference"),
+          {"mul", "abs"})
       ->capture_default_str();
   command->add_flag("--exclude-bos", options->exclude_bos, "Ignore attention to the first token");
   command->add_flag("--exclude-current-token", options->exclude_current_token,
                     "Ignore attention of a token to itself");
   command->add_flag("--near-only", options->near_only,
                     "Leave out entropy and distance, which need another pass over all scores");
+  start_section(*command, "Output");
   command->add_option("--top", options->top, "Number of heads to show per pattern")
       ->check(positive())
       ->capture_default_str();
   command->add_flag("--csv", options->csv, "Print every head and column as CSV");
-  command->add_option("--out", options->out,
-                      "Folder for attention.csv, attention.parquet and figures/ (layer x head)");
+  command->add_option(
+      "--out", options->out,
+      "Folder for attention.csv, attention.parquet and figures/ (layer x head) (default: print "
+      "only)");
   command->add_option("--format", options->formats, "Formats of the figures: some of svg,png,pdf")
       ->capture_default_str();
   command->add_flag("--no-figures", options->no_figures, "Tables only");

@@ -54,14 +54,16 @@ void add_download(CLI::App& hub) {
   command->add_option("id", options->id, "org/name of the model or dataset, or org/name@revision")
       ->required();
   command->add_option("--revision", options->revision, "Branch, tag or commit (default: main)");
-  command->add_option("--only", options->only, "config: configuration and tokenizer, no weights")
-      ->check(CLI::IsMember({"config"}));
+  choices(command->add_option("--only", options->only,
+                              "config: configuration and tokenizer, no weights (default: all)"),
+          {"config"});
   auto* dataset = command->add_flag("--dataset", options->dataset, "The id names a dataset");
   command
       ->add_option("--split", options->split,
                    "With --dataset: split (default: all files of a capture, else train)")
       ->needs(dataset);
-  command->add_option("--name", options->name, "With --dataset: configuration")->needs(dataset);
+  command->add_option("--name", options->name, "With --dataset: configuration (default: none)")
+      ->needs(dataset);
   command->footer("Prints the folder. Files that are in the cache are not downloaded again.");
 }
 
@@ -176,12 +178,12 @@ void add_remove(CLI::App& hub) {
       hub, "remove", "Remove a model, a dataset or one revision from the cache", remove_from_cache);
   command->add_option("id", options->id, "org/name of the model or dataset")->required();
   command->add_option("--revision", options->revision,
-                      "Remove only this branch, tag or commit; shared files stay");
+                      "Remove only this branch, tag or commit; shared files stay (default: all)");
   auto* dataset = command->add_flag("--dataset", options->dataset, "The id names a dataset");
-  command
-      ->add_option("--only", options->only,
-                   "weights: remove only the weights of a revision (default: main)")
-      ->check(CLI::IsMember({"weights"}))
+  choices(command->add_option("--only", options->only,
+                              "weights: remove only the weights of a revision (default: all "
+                              "files)"),
+          {"weights"})
       ->excludes(dataset);
 }
 

@@ -197,7 +197,8 @@ void add_inspect(CLI::App& app) {
       ->add_option("model", options->name,
                    "Checkpoint folder, GGUF file, or a model id in the Hugging Face cache")
       ->required();
-  command->add_option("--revision", options->revision, "Branch, tag or commit of a model id");
+  command->add_option("--revision", options->revision,
+                      "Branch, tag or commit of a model id (default: main)");
   command
       ->add_option("--length", options->length,
                    "Tokens for the memory estimate (default: the context, at most 4096)")

@@ -68,7 +68,8 @@ void add_merge(CLI::App& app) {
                    "Folder or address that the shards were written to; with --out, folders of "
                    "finished statistics")
       ->required();
-  command->add_option("--out", options->out, "New folder for the joined statistics");
+  command->add_option("--out", options->out,
+                      "New folder for the joined statistics (default: merge shards in place)");
   command->footer(
       "merge: shards of one run. combine: tables of several sweeps. pool: heads of several "
       "analyses.");

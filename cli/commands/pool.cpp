@@ -79,17 +79,18 @@ void add_pool(CLI::App& app) {
   command->add_option("--out", arguments->out, "Folder or address for the tables (made if missing)")
       ->required();
   command->add_option("--depth-bins", options.depth_bins, "Bins of depth (layer / last layer)")
-      ->check(CLI::Range(1, 1000))
+      ->check(whole_between(1, 1000))
       ->capture_default_str();
   command
       ->add_option("--pair", arguments->pairs,
                    "Correlation over heads of two quantities: bias_strength,separation_strength; "
-                   "repeatable")
+                   "repeatable (default: none)")
       ->allow_extra_args(false);
   command
-      ->add_option("--scores", options.scores,
-                   "CSV of outside scores to correlate every column of the overview with")
-      ->check(CLI::ExistingFile);
+      ->add_option(
+          "--scores", options.scores,
+          "CSV of outside scores to correlate every column of the overview with (default: none)")
+      ->check(existing_file());
   command->add_option("--by", options.by, "Column of --scores that holds the labels of the runs")
       ->capture_default_str();
   command->footer(

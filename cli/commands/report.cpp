@@ -41,7 +41,9 @@ void add_report(CLI::App& app) {
   command->add_option("--compare", options.compare,
                       "Second results, of a model with the same layers and heads: the report shows "
                       "both values of every head and their difference");
-  command->add_option("--out", options.out, "HTML file to write")->capture_default_str();
+  command->add_option("--out", options.out, "HTML file to write")
+      ->type_name("FILE")
+      ->capture_default_str();
   command->add_option("--components", arguments->components,
                       "Two principal components for the points of a head (default: 0,1)");
   command->add_option("--attention", options.attention,

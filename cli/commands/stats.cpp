@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/dry_run.h"
 #include "cli/error.h"
 #include "cli/numbers.h"
 #include "cli/run_options.h"
@@ -92,6 +93,22 @@ StatsConfig configuration(const StatsArguments& options) {
   return config;
 }
 
+// Prints the plan with its time and warnings. Statistics use every token, so rows are never few.
+void tell_plan(const StatsPlan& plan, const StatsArguments& options, const Shard& shard) {
+  const auto dry = dry_run_stats(plan, shard);
+  const double flop = dry.forward_flop + dry.moments_flop + dry.near_flop + dry.all_flop;
+  const PlannedWork work{plan.config().run, plan.model(), plan.device(), plan.workers(),
+                         plan.dtype(),      dry.longest,  flop};
+  const auto warnings = length_warnings(work);
+  const auto time = estimate_time(work, options.compute.options());
+  if (options.json) {
+    fmt::print("{}\n", with_advice(plan_json(plan, dry), time, warnings));
+    return;
+  }
+  print_plan(plan, dry);
+  print_advice(time, warnings);
+}
+
 void run(const StatsArguments& options) {
   options.common.apply();
   const auto config = configuration(options);
@@ -99,11 +116,7 @@ void run(const StatsArguments& options) {
   fetch_capture_inputs(config.run, {.weights = !options.dry_run, .quiet = options.common.quiet});
   const auto plan = make_stats_plan(config, options.compute.options());
   if (!options.dry_run) return collect(plan, options, shard);
-  const auto dry = dry_run_stats(plan, shard);
-  if (options.json)
-    fmt::print("{}\n", plan_json(plan, dry));
-  else
-    print_plan(plan, dry);
+  tell_plan(plan, options, shard);
 }
 
 }  // namespace
@@ -113,6 +126,7 @@ void add_stats(CLI::App& app) {
   auto& command =
       *app.add_subcommand("stats", "Accumulate statistics over every token of every head");
   options->add_to(command);
+  start_section(command, "Statistics");
   command.add_option(
       "--groups", options->groups,
       "A (moments of q, k and v), B (attention to near keys), C (to all keys, includes "
@@ -120,12 +134,12 @@ void add_stats(CLI::App& app) {
   command
       .add_option("--min-match", options->min_match,
                   "Retrieval: least fraction of correct greedy tokens of a trial that counts "
-                  "(default: 0.5)")
-      ->check(CLI::Range(0.0, 1.0));
+                  "(default: the file's, or 0.5)")
+      ->check(between(0.0, 1.0));
   command
       .add_option("--exact-rows", options->exact_rows,
                   "Group C: number of evenly spaced rows per document that are sorted, for exact "
-                  "counts of the keys that hold 90 % of the mass")
+                  "counts of the keys that hold 90 % of the mass (default: the file's, or none)")
       ->check(positive());
   command.callback([options] { run(*options); });
 }

@@ -92,6 +92,7 @@ struct SubmitArguments {
   bool dry_run = false;
 
   void add_to(CLI::App& command) {
+    start_section(command, "Slurm");
     slurm.add_to(command);
     command.add_flag("--dry-run", dry_run,
                      "Print the plan and the scripts without submitting; needs no Slurm");

@@ -67,23 +67,30 @@ void add_sweep(CLI::App& app) {
       app, "sweep", "Capture and analyse a list of checkpoints, or show its progress (--status)",
       run);
   options->file.add_to(*command);
-  command->add_option("--only", options->sweep.only, "Only the run with this label; repeatable")
+  start_section(*command, "Runs");
+  command
+      ->add_option("--only", options->sweep.only,
+                   "Only the run with this label; repeatable (default: all)")
       ->allow_extra_args(false);
   command->add_option("--jobs", options->sweep.jobs, "Runs at a time; they share the threads")
-      ->check(CLI::Range(1, 256))
+      ->check(whole_between(1, 256))
       ->capture_default_str();
-  command->add_option("--shard", options->shard,
-                      "i/n: every n-th run, from the i-th (0 to n-1), with --part capture every "
-                      "n-th text of each run; auto: i and n from Slurm, Kubernetes or "
-                      "QKSCOPE_SHARD_INDEX and _COUNT");
   command->add_option(
-      "--part", options->part,
-      "Only this stage of the chosen runs, for tasks of a cluster: capture (the texts "
-      "of --shard), merge, analyse, or tables (of all runs, with figures)");
+      "--shard", options->shard,
+      "Every N-th run, from number I (0 to N-1), with --part capture every N-th text "
+      "of each run (default: all); auto: I and N from Slurm, Kubernetes or "
+      "QKSCOPE_SHARD_INDEX and _COUNT");
+  command
+      ->add_option("--part", options->part,
+                   "Only this stage of the chosen runs, for tasks of a cluster: capture (the texts "
+                   "of --shard), merge, analyse, or tables (of all runs, with figures) (default: "
+                   "all stages)")
+      ->type_name("capture|merge|analyse|tables");
   command
       ->add_option("--shards", options->shards,
                    "With --part merge: the number of shards the texts were divided into")
       ->check(positive());
+  start_section(*command, "Output");
   command->add_flag("--overwrite", options->sweep.overwrite,
                     "Capture again where the configuration has changed");
   command->add_flag("--evict", options->sweep.evict,
@@ -94,12 +101,15 @@ void add_sweep(CLI::App& app) {
                     "Print the plan and its cost, and write nothing");
   options->cost.add_to(*command);
   command->add_flag("--no-figures", options->no_figures, "Tables only");
+  start_section(*command, "Progress");
   auto* status = command->add_flag("--status", options->status,
                                    "Print the progress, on one machine or on a cluster, and exit");
   command
-      ->add_option("--watch", options->watch_seconds,
-                   "With --status: print again every so many seconds until all runs are done")
-      ->check(CLI::Range(0.1, 86400.0))
+      ->add_option(
+          "--watch", options->watch_seconds,
+          "With --status: print again every so many seconds until all runs are done (default: "
+          "print once)")
+      ->check(between(0.1, 86400.0))
       ->needs(status);
   command->add_flag("--json", options->json, "With --status: print one JSON object")->needs(status);
 }

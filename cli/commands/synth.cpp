@@ -64,18 +64,19 @@ void add_options(CLI::App& command, SynthArguments& arguments) {
     return command.add_option(name, value, help)->capture_default_str();
   };
   command.add_option("data_root", options.data_root, "Folder to write")->required();
-  add("--layers", options.layers, "Layers of the model")->check(CLI::Range(1, 1000));
+  add("--layers", options.layers, "Number of layers of the model")->check(whole_between(1, 1000));
   command
       .add_option("--head-counts", arguments.head_counts,
                   "Query heads and key heads per layer (default: 8,2)")
       ->delimiter(',')
       ->expected(2)
-      ->check(CLI::Range(1, 1000));
+      ->type_name("N,N")
+      ->check(whole_between(1, 1000));
   add("--heads", options.heads, "Query heads to write, spread over the model (0: all)");
   add("--planes", options.active_planes, "Rotating planes on RoPE layers")
-      ->check(CLI::Range(0, 1000));
-  add("--dim", head.dim, "Head dimension")->check(CLI::Range(2, 4096));
-  add("--examples", head.examples, "Texts")->check(positive());
+      ->check(whole_between(0, 1000));
+  add("--dim", head.dim, "Head dimension")->check(whole_between(2, 4096));
+  add("--examples", head.examples, "Number of texts")->check(positive());
   add("--context", head.context, "Tokens per text")->check(positive());
   add("--buckets", arguments.buckets, "Position buckets over the context")->check(positive());
   add("--seed", head.seed, "Seed of the random numbers");

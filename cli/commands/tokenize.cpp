@@ -170,15 +170,17 @@ void add_tokenize(CLI::App& app) {
           "--tokenizer", options->tokenizer,
           "A tokenizer.json, a GGUF file, a folder with one, or a model id of the Hugging Face Hub")
       ->required();
-  auto* text = command->add_option("--text", options->text, "The text itself");
-  auto* file = command->add_option("--text-file", options->text_file, "A file with the text");
-  auto* jsonl =
-      command->add_option("--jsonl", options->jsonl, "A JSON Lines file; each object has \"text\"");
+  auto* text =
+      command->add_option("--text", options->text, "The text itself (default: standard input)");
+  auto* file = command->add_option("--text-file", options->text_file,
+                                   "A file with the text (default: none)");
+  auto* jsonl = command->add_option("--jsonl", options->jsonl,
+                                    "A JSON Lines file; each object has \"text\" (default: none)");
   text->excludes(file)->excludes(jsonl);
   file->excludes(jsonl);
   command
       ->add_option("--max-tokens", options->max_tokens,
-                   "Cut to so many ids, special tokens included")
+                   "Cut to N ids, special tokens included (default: keep all)")
       ->check(positive());
   command->add_flag("--tokens", options->tokens, "Print each token's string");
   command->add_flag("--offsets", options->offsets, "Print the character range of each token");
@@ -186,8 +188,10 @@ void add_tokenize(CLI::App& app) {
                     "Add no special tokens; with --decode, omit them");
   command->add_flag("--decode", options->decode, "The input is token ids; print their text");
   command->add_flag("--json", options->json, "Print one JSON object");
-  command->add_option("--errors", options->errors, "Bytes that are not UTF-8: strict or replace")
-      ->check(CLI::IsMember({"strict", "replace"}));
+  choices(command->add_option("--errors", options->errors,
+                              "Bytes that are not UTF-8: an error (strict), or U+FFFD (replace)"),
+          {"strict", "replace"})
+      ->capture_default_str();
   command->footer("Without --text, --text-file and --jsonl the text is read from standard input.");
 }
 

@@ -105,13 +105,17 @@ void add_trace(CLI::App& app) {
   auto [command, options] = add_command<TraceOptions>(
       app, "trace", "Run one text and store the activations of chosen hook points", run);
   options->model.add_to(*command);
+  start_section(*command, "Hooks");
   command
       ->add_option(
           "--hooks", options->hooks,
           "Hook names or patterns, separated by commas ('blocks.*.attn.hook_rot_q,logits')")
       ->required();
-  command->add_option("--out", options->out, "File to write (safetensors, float32)")->required();
+  command->add_option("--out", options->out, "File to write (safetensors, float32)")
+      ->type_name("FILE")
+      ->required();
   options->input.add_to(*command);
+  start_section(*command, "Hooks");
   command->add_option("--positions", options->positions,
                       "Positions to keep: 5, 0,3,7, 0:128 or -1 (default: all); for scores and "
                       "patterns, query positions");

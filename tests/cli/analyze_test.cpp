@@ -32,6 +32,28 @@ class Analyze : public testing::Test {
   TemporaryFolder folder_;
 };
 
+TEST_F(Analyze, PrintsClassesMeansHeadsAndTheNextCommand) {
+  ASSERT_EQ(synth("capture", "--dim 8 --examples 12").status, 0);
+  const auto outcome = run("analyze", "capture", "results", "");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  for (const auto* part :
+       {": 12 heads, 12 texts\n", "\n  position_dominated ", "\n  content_focused ",
+        "\n  correlation of queries with position on PC0 (r_q) ", "\n  attention plasticity (ap) ",
+        "\nmost positional ", "\nmost content-focused ", "\nnext:\n  qkscope figures "})
+    EXPECT_THAT(outcome.out, HasSubstr(part));
+  const auto listed = outcome.out.find("\n  layer ");
+  EXPECT_NE(listed, std::string::npos);
+  // Five heads in each of the two lists.
+  std::size_t heads = 0;
+  for (auto at = listed; at != std::string::npos; at = outcome.out.find("\n  layer ", at + 1))
+    ++heads;
+  EXPECT_EQ(heads, 10U) << outcome.out;
+  EXPECT_EQ(run("analyze", "capture", "quiet", "--quiet").out, "");
+  const auto rotation = run("analyze --only rotation", "capture", "rotation", "").out;
+  EXPECT_THAT(rotation, HasSubstr("bias_strength"));
+  EXPECT_THAT(rotation, Not(HasSubstr("most positional")));
+}
+
 TEST_F(Analyze, SelectsLayersAndHeads) {
   ASSERT_EQ(synth("capture", "--dim 8 --examples 12").status, 0);
   auto outcome =

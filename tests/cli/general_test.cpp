@@ -57,7 +57,7 @@ TEST(Cli, NumbersOutOfRangeAreNamed) {
   EXPECT_EQ(zero.status, 2);
   EXPECT_THAT(zero.err,
               HasSubstr("--pairs: found '0'; expected a whole number from 1 to 1048576\n"));
-  const auto negative = run_program("qkscope generate model --top-k -1");
+  const auto negative = run_program("qkscope generate --model x --top-k -1");
   EXPECT_EQ(negative.status, 2);
   EXPECT_THAT(negative.err, HasSubstr("--top-k: found '-1'; expected 0 or a number above it\n"));
 }
@@ -67,7 +67,7 @@ TEST(Cli, HelpShowsGroupsAndAnExampleOfEach) {
   for (const auto* group : {"Model:", "Capture:", "Analyse:", "Study:", "Store:", "Tools:"})
     EXPECT_THAT(help, HasSubstr(std::string("\n") + group + "\n"));
   EXPECT_THAT(help, HasSubstr("\nExamples:\n  qkscope inspect "));
-  EXPECT_THAT(run_program("qkscope merge --help").out, HasSubstr("Example: qkscope merge data"));
+  EXPECT_THAT(run_program("qkscope merge --help").out, HasSubstr("Example:\n  qkscope merge data"));
 }
 
 TEST(Cli, RemovedCommandsNameTheirReplacement) {

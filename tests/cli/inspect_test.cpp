@@ -30,6 +30,14 @@ TEST(Inspect, JsonListsEveryLayer) {
   EXPECT_GT(json["memory"]["activation_bytes"].get<std::int64_t>(), 0);
 }
 
+TEST(Inspect, MissingGgufFilesAreNotLookedUpOnTheHub) {
+  for (const auto* name : {"missing.gguf", "models/missing.gguf", "/no/such/missing.gguf"}) {
+    const auto outcome = run_program(std::string("qkscope inspect ") + name);
+    EXPECT_EQ(outcome.status, 2) << name;
+    EXPECT_EQ(outcome.err, std::string("error: ") + name + ": the file does not exist\n");
+  }
+}
+
 TEST(Inspect, PrintsTheMemoryOfGgufBlocks) {
   const auto outcome = run_program("qkscope inspect " + kGolden + "gguf_llama/model.gguf");
   EXPECT_EQ(outcome.status, 0) << outcome.err;

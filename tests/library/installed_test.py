@@ -34,6 +34,9 @@ with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
     prefix = folder / "installed"
     run("cmake", "--install", build, "--prefix", prefix)
+    for name in ("man/man1/qkscope.1", "man/man1/sniff-qk.1", "bash-completion/completions/qkscope",
+                 "zsh/site-functions/_qkscope", "fish/vendor_completions.d/qkscope.fish"):
+        check((prefix / "share" / name).stat().st_size > 0, f"{name} is installed")
     run("cmake", "-S", source / "examples/cpp", "-B", folder / "examples", f"-DCMAKE_PREFIX_PATH={prefix}",
         "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror")
     run("cmake", "--build", folder / "examples", "-j", "2")

@@ -30,7 +30,7 @@ def test_python_has_every_option_of_the_command(name):
     parameters = inspect.signature(getattr(qkscope, name)).parameters
     command = ["hub", name] if name == "publish" else [name]
     told = subprocess.run([PROGRAM, *command, "--help"], capture_output=True, text=True, check=True).stdout
-    named = re.findall(r"^  *(?:-\w, *)?--([a-z][a-z-]+)", told, re.MULTILINE)
+    named = re.findall(r"^  (?:-\w, )?--([a-z][a-z-]+)", told, re.MULTILINE)
     options = {option.replace("-", "_") for option in named}
     assert len(options) > 3
     own = {"export": {"set": "set", "model": "checkpoint"}, "figures": {"heads": "head"}}  # --set of export is a set of rows

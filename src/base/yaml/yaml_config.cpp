@@ -1,6 +1,8 @@
 #include "base/yaml/yaml_config.h"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -19,13 +21,12 @@ constexpr int kMostValues = 100'000;  // guards against alias expansion ("billio
 
 // YAML forbids control characters, and yaml-cpp turns them into invalid UTF-8.
 void refuse_control_characters(const std::string& text, const std::string& where) {
-  int line = 1;
-  for (const char character : text) {
-    const auto code = static_cast<unsigned char>(character);
-    if (code == '\n') ++line;
-    if ((code < 0x20 && code != '\n' && code != '\r' && code != '\t') || code == 0x7f)
-      bad_input("{}:{}: not YAML: the control character 0x{:02x}", where, line, code);
-  }
+  const auto found = std::ranges::find_if(text, [](unsigned char code) {
+    return (code < 0x20 && code != '\n' && code != '\r' && code != '\t') || code == 0x7f;
+  });
+  if (found != text.end())
+    bad_input("{}:{}: not YAML: the control character 0x{:02x}", where,
+              1 + std::count(text.begin(), found, '\n'), static_cast<unsigned char>(*found));
 }
 
 YAML::Node parse_node(const std::string& text, const std::string& where) {
@@ -156,25 +157,34 @@ std::string YamlSection::full_key(const std::string& key) const {
 
 YAML::Node YamlSection::node(const std::string& key) {
   known_.insert(key);
-  const YAML::Node& node = node_;  // const, because operator[] of a mutable node inserts the key
-  const YAML::Node found = node[key];
+  // const, because operator[] of a mutable node inserts the key
+  const YAML::Node found = std::as_const(node_)[key];
   return found.IsDefined() && !found.IsNull() ? found : YAML::Node(YAML::NodeType::Null);
 }
 
+void YamlSection::reject_misspelt(const std::string& key) const {
+  for (const auto& entry : node_) {
+    const auto name = entry.first.as<std::string>("");
+    if (name != key && !known_.contains(name) && nearest(name, {&key, 1}) == key)
+      bad_input("{}: there is no such key; did you mean {}?",
+                document_.where(full_key(name), entry.first), full_key(key));
+  }
+}
+
 void YamlSection::throw_expected(const std::string& key, const std::string& what) const {
-  const YAML::Node& node = node_;
-  const YAML::Node found = node[key];
-  if (!found.IsDefined())
+  const YAML::Node found = std::as_const(node_)[key];
+  if (!found.IsDefined()) {
+    reject_misspelt(key);
+    if (!path_.empty())
+      YamlSection(document_, document_.root, "").reject_misspelt(split(path_, '.').front());
     bad_input("{}: {} is missing: expected {}", document_.file, full_key(key), what);
+  }
   bad_input("{}: found {}, expected {}", document_.where(full_key(key), found), describe(found),
             what);
 }
 
 std::optional<std::string> YamlSection::text(const std::string& key) {
-  const auto found = node(key);
-  if (found.IsNull()) return {};
-  if (!found.IsScalar()) throw_expected(key, "a string");
-  return found.Scalar();
+  return scalar<std::string>(key, "a string", [](const std::string&) { return true; });
 }
 
 std::string YamlSection::required_text(const std::string& key) {
@@ -232,10 +242,6 @@ Json YamlSection::map(const std::string& key) {
   return yaml_to_json(found);
 }
 
-YamlSection YamlSection::section(const std::string& key) {
-  return {document_, node(key), full_key(key)};
-}
-
 std::vector<YamlSection> YamlSection::sections(const std::string& key) {
   const auto list = node(key);
   if (list.IsNull()) return {};
@@ -246,19 +252,10 @@ std::vector<YamlSection> YamlSection::sections(const std::string& key) {
   return all;
 }
 
-bool YamlSection::has(const std::string& key) {
-  return !node(key).IsNull();
-}
-
-void YamlSection::accept_keys(const std::vector<std::string>& keys) {
-  known_.insert(keys.begin(), keys.end());
-}
-
 void YamlSection::accept_retired_keys(const std::vector<std::string>& keys) {
   for (const auto& key : keys) {
     known_.insert(key);
-    const YAML::Node& node = node_;
-    if (const YAML::Node found = node[key]; found.IsDefined())
+    if (const YAML::Node found = std::as_const(node_)[key]; found.IsDefined())
       log::warn("{}: no longer used, ignored", document_.where(full_key(key), found));
   }
 }

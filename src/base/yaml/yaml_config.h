@@ -54,13 +54,15 @@ class YamlSection {
   std::optional<bool> boolean(const std::string& key);
   std::optional<std::vector<std::int64_t>> integers(const std::string& key);
   Json map(const std::string& key);  // JSON null if the key is missing
-  YamlSection section(const std::string& key);
+  YamlSection section(const std::string& key) { return {document_, node(key), full_key(key)}; }
   std::vector<YamlSection> sections(const std::string& key);  // a list of maps
   YAML::Node node(const std::string& key);  // unconverted; null if the key is missing
-  bool has(const std::string& key);         // present and not null
+  bool has(const std::string& key) { return !node(key).IsNull(); }  // present and not null
 
   // Marks keys as known without reading them.
-  void accept_keys(const std::vector<std::string>& keys);
+  void accept_keys(const std::vector<std::string>& keys) {
+    known_.insert(keys.begin(), keys.end());
+  }
   // Marks keys of older versions as known; each one present logs a warning.
   void accept_retired_keys(const std::vector<std::string>& keys);
 
@@ -77,6 +79,8 @@ class YamlSection {
   template <typename T, typename Valid>
   std::optional<T> scalar(const std::string& key, const std::string& what, const Valid& valid);
   std::string full_key(const std::string& key) const;
+  // Throws a bad-input error if an unknown key looks like a misspelling of the missing `key`.
+  void reject_misspelt(const std::string& key) const;
 
   const YamlDocument& document_;
   YAML::Node node_;

@@ -217,6 +217,7 @@ std::string resolve_checkpoint(const std::string& name_or_folder, const std::str
   if (is_folder(id) || !find_gguf(id).empty()) return id;
   if (path_exists(id))
     bad_input("{}: is a file; expected a checkpoint folder, a GGUF file or a model id", id);
+  if (id.ends_with(".gguf")) bad_input("{}: the file does not exist", id);
   if (!is_repository_id(id))
     bad_input(
         "{}: no such folder, and not a model id, which is 'org/name' or 'name' of letters, digits, "

@@ -230,15 +230,14 @@ class RevisionFetch {
   CacheWriter cache_;
 };
 
-// "texts.jsonl" is a missing file, not a dataset id to look up on the Hub.
+// "texts.jsonl" and "model.gguf" are missing files, not names to look up on the Hub.
 bool is_remote_name(const std::string& name) {
-  return is_repository_id(name) &&
-         std::ranges::none_of(kDataEndings, [&](auto ending) { return name.ends_with(ending); });
+  const auto ends = [&](auto ending) { return name.ends_with(ending); };
+  return is_repository_id(name) && !ends(".gguf") && std::ranges::none_of(kDataEndings, ends);
 }
 
 bool is_remote_checkpoint(const std::string& name, const std::string& revision) {
-  return !path_exists(name) && is_repository_id(name) &&
-         (revision.empty() || is_revision(revision));
+  return !path_exists(name) && is_remote_name(name) && (revision.empty() || is_revision(revision));
 }
 
 // Fetches selected files of a model; a local folder is returned unchanged.

@@ -110,6 +110,17 @@ TEST_F(ConfigFile, NamesUnknownKeysWithLineAndSuggestion) {
                         "output.data_root?"));
 }
 
+TEST_F(ConfigFile, MisspeltRequiredKeysNameLineAndNearestKey) {
+  EXPECT_THAT(complaint("dataset: {path: d.jsonl}\nmodle:\n  name: m\n"),
+              HasSubstr("run.yaml:2: modle: there is no such key; did you mean model?"));
+  EXPECT_THAT(
+      complaint("dataset:\n  pth: d.jsonl\nmodel: {name: m}\n"),
+      HasSubstr("run.yaml:2: dataset.pth: there is no such key; did you mean dataset.path?"));
+  EXPECT_THAT(complaint("dataset: {path: d.jsonl}\nmodel:\n  dtype: bf16\n"),
+              HasSubstr("run.yaml: model.name is missing: expected a string"));
+  EXPECT_THAT(complaint("dataset: {path: d.jsonl}\nmodel:\n"), HasSubstr("model.name is missing"));
+}
+
 TEST_F(ConfigFile, IgnoresRetiredInferenceKeys) {
   const auto config = read(std::string(kSmallest) +
                            "inference: {distributed: true, backend: nccl,\n"

@@ -230,6 +230,9 @@ TEST_F(CaptureRun, DryRunNeedsNoWeights) {
                                            file("run.yaml"), file("bare")));
   EXPECT_EQ(dry.status, 0) << dry.err;
   EXPECT_NE(dry.out.find("40"), std::string::npos) << dry.out;
+  EXPECT_NE(dry.out.find("time       unknown: the weights are not on this machine"),
+            std::string::npos)
+      << dry.out;
 }
 
 TEST_F(CaptureRun, FindsHubIdsInTheCache) {

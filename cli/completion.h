@@ -1,0 +1,18 @@
+// Completion scripts for shells, and the manual page. Both are made from the table of options, so a
+// script answers without starting the program.
+#pragma once
+
+#include <string>
+
+#include "cli/option_table.h"
+
+namespace qkscope::cli {
+
+std::string bash_completion(const CommandRow& program);
+std::string zsh_completion(const CommandRow& program);
+std::string fish_completion(const CommandRow& program);
+
+// Returns qkscope(1) in the macros of man(7).
+std::string manual_page(const CommandRow& program);
+
+}  // namespace qkscope::cli

@@ -1,0 +1,51 @@
+// What a dry run tells beside its plan: warnings about the configuration, and the time of the run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/run_options.h"
+#include "qkscope/capture.h"
+
+namespace qkscope::cli {
+
+// A run as the warnings and the measurement see it.
+struct PlannedWork {
+  const CaptureConfig& config;
+  const ModelConfig& model;
+  Device device;
+  std::size_t workers = 1;
+  DType dtype = DType::f32;
+  std::int64_t longest = 0;  // tokens of the longest text
+  double flop = 0;           // of the whole run
+};
+
+// Time of a run, extrapolated from one short forward pass.
+struct TimeEstimate {
+  std::optional<double> seconds;
+  double flop_per_second = 0;
+  std::int64_t tokens = 0;  // of the measured pass
+  std::string unknown;      // reason why there is no estimate
+};
+
+// Runs one short forward pass on the device of the run. Downloads nothing: without local weights
+// there is no estimate.
+TimeEstimate estimate_time(const PlannedWork& work, const ComputeOptions& compute);
+
+// Returns a warning if texts may be longer than the context of the model.
+std::vector<std::string> length_warnings(const PlannedWork& work);
+
+// Returns warnings about the position sampler, and about too few rows for the analyses. `rows` are
+// the mean rows of one head file over all shards, `tokens` the tokens of all shards.
+std::vector<std::string> row_warnings(const PlannedWork& work, double rows, double tokens);
+
+// Prints the line of the time, then logs the warnings.
+void print_advice(const TimeEstimate& time, const std::vector<std::string>& warnings);
+
+// Adds "warnings" and "seconds" to the JSON object of a plan.
+std::string with_advice(const std::string& plan_json, const TimeEstimate& time,
+                        const std::vector<std::string>& warnings);
+
+}  // namespace qkscope::cli

@@ -1,0 +1,70 @@
+// The commands and options of a program as rows of a table. Help, shell completion, the manual page
+// and error messages are made from these rows.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace qkscope::cli {
+
+// An option, or a positional argument.
+struct OptionRow {
+  std::vector<std::string> names;  // "-v", "--verbose"; "DATA_ROOT" for a positional argument
+  // Placeholder of the value; "" for a flag. FILE, FOLDER and PATH are completed by the shell,
+  // words in lower case (mul|abs, svg,png,pdf) are the values to choose from.
+  std::string value;
+  std::string help;  // one sentence, with the default
+  bool required = false;
+  bool repeatable = false;
+
+  bool positional() const { return !names.front().starts_with('-'); }
+  // Returns the words that the value can be, without placeholders such as N.
+  std::vector<std::string> words() const;
+  bool takes_files() const;    // FILE, PATH and FOLDER
+  bool takes_folders() const;  // FOLDER
+};
+
+// Options under one heading of the help.
+struct OptionSection {
+  std::string title;
+  std::vector<OptionRow> options;
+};
+
+// A command, or the program itself.
+struct CommandRow {
+  std::string path;   // "hub download"; "" for the program
+  std::string group;  // heading in the list of commands
+  std::string help;
+  std::string notes;                    // text after the options, with the example
+  std::vector<OptionSection> sections;  // positional arguments first, common options last
+  std::vector<CommandRow> subcommands;  // without hidden ones
+
+  std::vector<OptionRow> options() const;  // of all sections
+};
+
+OptionRow option_row(const CLI::Option& option);
+
+// Returns the row of a command, with the rows of its subcommands.
+CommandRow option_table(const CLI::App& command);
+
+// Returns the rows of the commands below `row` that have no subcommands: "inspect", "hub download".
+std::vector<CommandRow> all_commands(const CommandRow& row);
+
+// Returns the whole command line that chooses a command: "qkscope hub download".
+std::string command_line(const CLI::App& command);
+
+// Makes --help of the program and all its commands print the table. Call after all commands were
+// added.
+void use_table_for_help(CLI::App& app);
+
+// Returns the text of --help, wrapped at `width` characters.
+std::string help_text(const CommandRow& row, const std::string& program, std::size_t width);
+
+// Splits text into lines of at most `width` characters at spaces. A longer word is a line of its
+// own; line feeds of the text stay.
+std::vector<std::string> wrap(std::string_view text, std::size_t width);
+
+}  // namespace qkscope::cli
