@@ -195,9 +195,9 @@ def add_compiled_in(bill: Bill, user: str, files: set[str]) -> None:
         if wheel:
             information = list(pathlib.Path(wheel[1]).glob(f"{wheel[2]}-*.dist-info"))
             if information:
-                bill.add_python(user, wheel[2], information[0].name.split("-")[1], "headers compiled in")
+                bill.add_python(user, wheel[2], information[0].name.removesuffix(".dist-info").split("-")[1], "headers that the build read")
     for name in sorted(set(debian_owners([file for file in files if file.startswith("/usr/")]).values())):
-        bill.add_debian(user, name, "", "headers compiled in")
+        bill.add_debian(user, name, "", "headers that the build read")
 
 
 def make_bill(options: argparse.Namespace, version: str) -> dict:
