@@ -3,12 +3,15 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-readonly packages=(
-  build-essential cmake ninja-build ccache mold git ca-certificates pkg-config
-  python3 python3-venv python3-dev
+readonly source_packages=(  # what `pip install .` needs (docs/start/install.md)
+  build-essential cmake ninja-build python3-venv python3-dev
   libhwy-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libfmt-dev
-  libgtest-dev libgmock-dev
   libpcre2-dev libsleef-dev libxxhash-dev libcurl4-openssl-dev libssl-dev
+)
+readonly packages=(
+  "${source_packages[@]}"
+  ccache mold git ca-certificates pkg-config python3
+  libgtest-dev libgmock-dev
   gnuplot-nox fonts-liberation
 )
 readonly lint_packages=(clang-format clang-tidy)
@@ -230,13 +233,19 @@ interpreters() {
   done
 }
 
-# wheel [PYTHON...]: wheels in build-wheel/dist for these interpreters (those on the PATH), each tried in an
-# environment of its own.
+# wheel [-DOPTION=VALUE...] [PYTHON...]: wheels in build-wheel/dist for these interpreters (those on the PATH), each tried in
+# an environment of its own, and an sdist.
 wheel() {
   set_up
-  local pythons=("$@")
+  local options=() pythons
+  while [[ ${1:-} == -D* ]]; do options+=("$1") && shift; done
+  pythons=("$@")
   [ $# -gt 0 ] || mapfile -t pythons < <(interpreters)
-  tools/make_wheels.sh "${pythons[@]}"
+  if [ ${#pythons[@]} -eq 0 ]; then
+    echo "error: no python3.10 to python3.14 with the module venv on the PATH; name one: ./run.sh wheel PYTHON" >&2
+    exit 2
+  fi
+  tools/make_wheels.sh "${options[@]}" "${pythons[@]}"
 }
 
 # package [CMAKE OPTIONS]: a .tar.gz and a .deb in build-package/, tried in bare roots of Debian 12.
@@ -248,6 +257,13 @@ package() {
   rm -f build-package/qkscope-*.tar.gz build-package/qkscope_*.deb
   (cd build-package && cpack)
   as_root tools/check_package.sh build-package
+}
+
+# release [-DOPTION=VALUE...] [PYTHON...]: what is published, in dist/, each part tried first.
+release() {
+  set_up
+  need_packages patchelf dpkg-dev debootstrap binutils
+  SOURCE_PACKAGES="${source_packages[*]}" tools/make_release.sh "$@"
 }
 
 # fuzz NAME SECONDS: libFuzzer on one parser. What it finds new stays in build-fuzz/corpus/NAME;
@@ -364,8 +380,11 @@ usage() {
                  before each release
   wheel [PYTHON...]
                  build wheels of it, with the programs, for these interpreters (python3.10 to 3.14 where they are on
-                 the PATH), and try each in an environment of its own
+                 the PATH), try each in an environment of its own, and build an sdist
   package        build a .tar.gz that stands alone and a .deb, and try both in a bare Debian 12 (root or sudo)
+  release [-DOPTION=VALUE...] [PYTHON...]
+                 everything for a release in dist/: wheels, sdist, .tar.gz, .deb, each tried in a bare Debian 12 (root or
+                 sudo), release notes from CHANGELOG.md, an SBOM (CycloneDX) and SHA256SUMS
   fuzz NAME [S]  fuzz one parser with clang's libFuzzer for S seconds (300)
   build          set up and build; the programs are in build/bin/
   build-minimal  build without any optional part (build-minimal/) and try the program
@@ -396,6 +415,7 @@ case "$command" in
   test-store) test_store "$@" ;;
   wheel) wheel "$@" ;;
   package) package "$@" ;;
+  release) release "$@" ;;
   fuzz) fuzz "$@" ;;
   build) build release ;;
   build-minimal) build_minimal ;;
@@ -406,7 +426,7 @@ case "$command" in
     check_format
     git ls-files '*.cpp' | tidy ;;
   lint-changed) lint_changed "$@" ;;
-  clean) rm -rf build build-debug build-asan build-tsan build-fuzz build-lint build-minimal build-wheel build-package build-package-arrow-* ;;
+  clean) rm -rf build build-debug build-asan build-tsan build-fuzz build-lint build-minimal build-wheel build-package build-package-arrow-* build-logs dist ;;
   help | --help | -h) usage ;;
   *) echo "error: './run.sh $command' is not a command" >&2; usage >&2; exit 2 ;;
 esac

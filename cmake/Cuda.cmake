@@ -1,25 +1,15 @@
 # CUDA: where nvcc is there the module for NVIDIA GPUs is built (src/engine/device/cuda). QKSCOPE_HAVE_CUDA and
 # QKSCOPE_HAVE_CUDNN say what was found, QKSCOPE_GPU_HERE whether this machine has a GPU to use it on.
 option(QKSCOPE_CUDA "Build the CUDA module where nvcc is found" ON)
-option(QKSCOPE_CUDA_ALL "Code for every generation of GPUs, as a package needs it, not for the one in this machine alone"
-       ${SKBUILD})
+option(QKSCOPE_CUDA_ALL "Code for every generation of GPUs, as a package needs it, not for the one in this machine alone" OFF)
 set(QKSCOPE_HAVE_CUDA OFF)
 set(QKSCOPE_HAVE_CUDNN OFF)
 if(NOT QKSCOPE_CUDA)
   message(STATUS "qkscope: CUDA is switched off: models run on the CPU")
   return()
 endif()
-if(NOT CMAKE_CUDA_COMPILER)
-  find_program(QKSCOPE_NVCC nvcc HINTS /usr/local/cuda/bin ENV CUDA_HOME PATH_SUFFIXES bin)
-  if(NOT QKSCOPE_NVCC)
-    message(STATUS "qkscope: nvcc not found: models run on the CPU")
-    return()
-  endif()
-  set(CMAKE_CUDA_COMPILER ${QKSCOPE_NVCC})
-endif()
 
-# The generations: those of this machine's GPUs; every one for packages, and PTX for what comes after; where there is
-# neither, the oldest that the kernels can use, which the driver of a newer GPU translates when it first runs.
+# Compute capabilities of this machine's GPUs, as numbers: 90 for 9.0.
 execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
   OUTPUT_VARIABLE generations ERROR_QUIET)
 string(REGEX MATCHALL "[0-9]+\\.[0-9]" generations "${generations}")
@@ -30,6 +20,23 @@ set(QKSCOPE_GPU_HERE OFF)
 if(generations)
   set(QKSCOPE_GPU_HERE ON)
 endif()
+if(SKBUILD AND NOT (QKSCOPE_GPU_HERE OR QKSCOPE_CUDA_ALL OR CMAKE_CUDA_ARCHITECTURES))
+  message(STATUS "qkscope: no GPU here: `pip install .` leaves out the CUDA module. For a machine that has one: "
+    "pip install . -C cmake.define.QKSCOPE_CUDA_ALL=ON")
+  return()
+endif()
+
+if(NOT CMAKE_CUDA_COMPILER)
+  find_program(QKSCOPE_NVCC nvcc HINTS /usr/local/cuda/bin ENV CUDA_HOME PATH_SUFFIXES bin)
+  if(NOT QKSCOPE_NVCC)
+    message(STATUS "qkscope: nvcc not found: models run on the CPU")
+    return()
+  endif()
+  set(CMAKE_CUDA_COMPILER ${QKSCOPE_NVCC})
+endif()
+
+# Code is made for every generation in packages, with PTX for later ones; else for this machine's GPUs. Without a GPU it is
+# for the oldest generation that the kernels support, with PTX, which the driver of a newer GPU compiles on first use.
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   if(QKSCOPE_CUDA_ALL)
     execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-code OUTPUT_VARIABLE known)

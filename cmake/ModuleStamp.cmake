@@ -1,4 +1,4 @@
-# cmake -DVERSION=0.1.0 -DHEADERS=a.h;b.h -DOUT=module_stamp.h -P ModuleStamp.cmake
+# cmake -DVERSION=0.2.0 -DHEADERS=a.h;b.h -DOUT=module_stamp.h -P ModuleStamp.cmake
 # What the library and its CUDA module must have in common: the version and the text of the headers that say how the
 # things they hand each other are laid out.
 set(hashes "")

@@ -35,7 +35,7 @@ function(qkscope_library path)
     target_include_directories(${target} PUBLIC
       ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include)
     target_link_libraries(${target} PRIVATE qkscope_compiler PUBLIC ${ARG_DEPENDS} ${ARG_LINK})
-    if(ARG_BATCH)
+    if(ARG_BATCH AND NOT QKSCOPE_LARGE_UNITS)
       set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE ${ARG_BATCH})
     endif()
     set_property(GLOBAL APPEND PROPERTY QKSCOPE_OBJECTS $<TARGET_OBJECTS:${target}>)

@@ -3,30 +3,9 @@
 # FOLDER/root): `qkscope demo` must write its table, figures and report. The .tar.gz runs without a network, the .deb
 # with its dependencies from apt. Needs root.
 set -euo pipefail
+tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$1"
-[ "$(id -u)" -eq 0 ] || { echo "error: check_package.sh needs root, for chroot" >&2; exit 2; }
-
-say() { printf '\033[1m%s\033[0m\n' "$*" >&2; }
-fail() { echo "failed: $*" >&2; exit 1; }
-
-if [ ! -f root/complete ]; then
-  say "Making a bare Debian 12"
-  rm -rf root
-  debootstrap --variant=minbase bookworm root >debootstrap.log
-  touch root/complete
-fi
-
-# fresh_root: copies the minimal root to ./trial.
-fresh_root() {
-  rm -rf trial
-  cp -a root trial
-}
-
-# inside [UNSHARE OPTIONS] COMMAND: runs a shell command in ./trial with its own /proc, which programs need to find the
-# libraries in their own folder.
-inside() {
-  unshare --pid --fork --mount-proc="$PWD/trial/proc" "${@:1:$#-1}" chroot trial /bin/sh -c "${@: -1}"
-}
+. "$tools/bare_root.sh"
 
 # check_demo PROGRAM [UNSHARE OPTIONS]: runs the demo in ./trial and checks its output files.
 check_demo() {
@@ -43,10 +22,6 @@ check_demo() {
   head -1 demo.log
 }
 
-for compiler in gcc c++ gnuplot python3; do
-  [ ! -e "root/usr/bin/$compiler" ] || fail "the bare root has $compiler"
-done
-
 say "The .tar.gz, without a network"
 fresh_root
 mkdir -p trial/home/somebody
@@ -60,11 +35,8 @@ inside 'cd /opt/moved/qkscope-*/share/qkscope &&
 
 say "The .deb, with what apt installs for it"
 fresh_root
-cp /etc/resolv.conf trial/etc/ 2>/dev/null || true
-cp /etc/apt/apt.conf.d/*proxy* trial/etc/apt/apt.conf.d/ 2>/dev/null || true
 cp qkscope_*.deb trial/tmp/
-inside 'apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends /tmp/qkscope_*.deb' \
-  >apt.log 2>&1 || { cat apt.log >&2; fail "apt-get install"; }
+install_inside '/tmp/qkscope_*.deb'
 time check_demo qkscope
 for file in man/man1/qkscope.1 bash-completion/completions/qkscope zsh/vendor-completions/_qkscope fish/vendor_completions.d/qkscope.fish; do
   [ -s "trial/usr/share/$file" ] || fail "the .deb has no $file"

