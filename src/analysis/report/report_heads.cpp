@@ -75,7 +75,7 @@ class HeadIndex {
 
  private:
   static Key key(const ResultFrame& frame, std::size_t row) {
-    return {as_cell(frame.run_indices()[row]), frame.integer_column("layer")[row],
+    return {as_integer_cell(frame.run_indices()[row]), frame.integer_column("layer")[row],
             frame.head_column()[row]};
   }
 
