@@ -1,4 +1,7 @@
-"""A typed program that uses the public API; ./run.sh test-torch checks it with mypy and pyright in strict mode."""
+"""A typed program that uses the public API, and a check that no public function returns Any.
+
+./run.sh test-torch checks this file, and all other tests of the package, with mypy and pyright in strict mode.
+"""
 
 from __future__ import annotations
 
