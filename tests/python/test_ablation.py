@@ -28,7 +28,9 @@ def loss(logits: Any, ids: np.ndarray) -> float:
     return (np.log(np.exp(shifted).sum(-1)) - shifted[np.arange(len(ids) - 1), ids[1:]]).sum()
 
 
-def by_hand(model: Model, texts: list[np.ndarray], heads: Sequence[tuple[int, int]], stand_in: Callable[[int, int], np.ndarray]) -> Any:
+def by_hand(
+    model: Model, texts: list[np.ndarray], heads: Sequence[tuple[int, int]], stand_in: Callable[[int, int], np.ndarray]
+) -> float:
     """Loss with z replaced by stand_in(text, layer), [pos, head, d_head]."""
     total = 0.0
     for number, ids in enumerate(texts):

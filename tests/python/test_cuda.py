@@ -3,7 +3,7 @@
 Tests are skipped, with the reason, without a GPU; tests that need torch also without torch. DEVICE selects the GPU.
 """
 
-# Private names: tests of the engine behind Model.
+# These tests use the private engine of Model.
 # pyright: reportPrivateUsage=false
 import importlib
 import os

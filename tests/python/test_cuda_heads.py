@@ -5,7 +5,7 @@ Runs with pytest and by itself: python3 tests/python/test_cuda_heads.py
 Tests are skipped, with the reason, without a GPU or transformers. DEVICE selects the GPU.
 """
 
-# Private names: tests of the engine behind Model.
+# These tests use the private engine of Model.
 # pyright: reportPrivateUsage=false
 import importlib
 import os

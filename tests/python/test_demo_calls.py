@@ -44,7 +44,8 @@ def variables() -> dict[str, Any]:
         z[:, :, head_index, :] = clean_cache[hook.name][:, :, head_index, :]
         return z
 
-    def patch_pattern_hook(pattern: Array, hook: HookPoint, head_index: int, clean_cache: ActivationCache) -> Array:  # [batch, head, query, key]
+    def patch_pattern_hook(pattern: Array, hook: HookPoint, head_index: int, clean_cache: ActivationCache) -> Array:
+        # pattern: [batch, head, query, key]
         pattern[:, head_index] = clean_cache[hook.name][:, head_index]
         return pattern
 

@@ -3,7 +3,7 @@
 Without torch they are DeviceArray, with torch tensors. test_cuda.py has the same tests for a GPU.
 """
 
-# Private names: tests of the engine behind Model.
+# These tests use the private engine of Model.
 # pyright: reportPrivateUsage=false
 import threading
 from collections.abc import Callable

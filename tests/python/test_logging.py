@@ -1,10 +1,10 @@
 """Log messages of the engine go to the Python logger, and are silent by default."""
 
 import logging
-import pytest
 import subprocess
 import sys
-from typing import Any
+
+import pytest
 
 import qkscope
 from conftest import ROOT
@@ -19,7 +19,7 @@ def test_messages_go_to_the_logger(caplog: pytest.LogCaptureFixture) -> None:
     assert "softcap" in caplog.text
 
 
-def run(code: str) -> Any:
+def run(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
 

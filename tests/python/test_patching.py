@@ -29,10 +29,11 @@ SWEEPS = {
     "v": (patching.get_act_patch_attn_head_v_all_pos, "layer head"),
     "pattern": (patching.get_act_patch_attn_head_pattern_all_pos, "layer head"),
 }
+Pair = tuple[Model, np.ndarray, np.ndarray]
 
 
 @pytest.fixture(scope="module")
-def pair() -> tuple[Model, np.ndarray, np.ndarray]:
+def pair() -> Pair:
     """A tiny model and two texts that differ in two tokens."""
     model = qkscope.load(GOLDEN / "llama_gqa", device="cpu")
     clean = some_ids(model, 6)
@@ -56,7 +57,7 @@ def by_hand(model: Model, clean: np.ndarray, corrupted: np.ndarray, name: str, p
 
 
 @pytest.mark.parametrize("case", SWEEPS)
-def test_batched_patches_equal_single_patches(pair: tuple[Model, np.ndarray, np.ndarray], case: str) -> None:
+def test_batched_patches_equal_single_patches(pair: Pair, case: str) -> None:
     model, clean, corrupted = pair
     sweep, axes = SWEEPS[case]
     found = sweep(model, corrupted, clean, metric)
@@ -78,7 +79,7 @@ def test_batched_patches_equal_single_patches(pair: tuple[Model, np.ndarray, np.
         assert found[index] == by_hand(model, clean, corrupted, name, put)
 
 
-def test_batch_size_changes_no_bit(pair: tuple[Model, np.ndarray, np.ndarray]) -> None:
+def test_batch_size_changes_no_bit(pair: Pair) -> None:
     model, clean, corrupted = pair
     cache = model.cache(clean, "*hook_z")
     whole = patching.get_act_patch_attn_head_out_all_pos(model, corrupted, cache, metric)
@@ -93,7 +94,7 @@ def test_batch_size_changes_no_bit(pair: tuple[Model, np.ndarray, np.ndarray]) -
     np.testing.assert_array_equal(whole, both)
 
 
-def test_index_tables_select_patches(pair: tuple[Model, np.ndarray, np.ndarray]) -> None:
+def test_index_tables_select_patches(pair: Pair) -> None:
     model, clean, corrupted = pair
     whole = patching.get_act_patch_attn_head_out_by_pos(model, corrupted, clean, metric)
     rows = [(1, 2, 3), (0, 5, 1)]
@@ -103,7 +104,7 @@ def test_index_tables_select_patches(pair: tuple[Model, np.ndarray, np.ndarray])
     np.testing.assert_array_equal(index, rows)
 
 
-def test_every_functions_stack_single_results(pair: tuple[Model, np.ndarray, np.ndarray]) -> None:
+def test_every_functions_stack_single_results(pair: Pair) -> None:
     model, clean, corrupted = pair
     heads = patching.get_act_patch_attn_head_all_pos_every(model, corrupted, clean, metric)
     assert heads.shape == (5, model.cfg.n_layers, model.cfg.n_heads)
@@ -117,7 +118,7 @@ def test_every_functions_stack_single_results(pair: tuple[Model, np.ndarray, np.
     np.testing.assert_array_equal(blocks[0], patching.get_act_patch_resid_pre(model, corrupted, clean, metric))
 
 
-def test_patching_the_whole_stream_restores_the_clean_run(pair: tuple[Model, np.ndarray, np.ndarray]) -> None:
+def test_patching_the_whole_stream_restores_the_clean_run(pair: Pair) -> None:
     """The residual stream before a layer determines the output."""
     model, clean, corrupted = pair
 
@@ -176,7 +177,7 @@ WRONG: list[tuple[Callable[[Any, Any, Any], object], str]] = [
 
 
 @pytest.mark.parametrize(("call", "message"), WRONG)
-def test_wrong_arguments_raise_input_errors(pair: tuple[Model, np.ndarray, np.ndarray], call: Callable[..., object], message: str) -> None:
+def test_wrong_arguments_raise_input_errors(pair: Pair, call: Callable[..., object], message: str) -> None:
     with pytest.raises(qkscope.Error, match=message):
         call(*pair)
 
@@ -184,7 +185,7 @@ def test_wrong_arguments_raise_input_errors(pair: tuple[Model, np.ndarray, np.nd
 # Path patching
 
 
-def test_last_layer_path_equals_activation_patching(pair: tuple[Model, np.ndarray, np.ndarray]) -> None:
+def test_last_layer_path_equals_activation_patching(pair: Pair) -> None:
     """From the last layer the only path leads through its MLP, as in activation patching."""
     model, clean, corrupted = pair
     paths = qkscope.path_patch(model, corrupted, clean, metric, "logits")
@@ -212,7 +213,7 @@ def edge_by_hand(model: Model, clean: np.ndarray, corrupted: np.ndarray, sender:
 
 
 @pytest.mark.parametrize("component", ["q", "k", "v"])
-def test_direct_paths_match_numpy(pair: tuple[Model, np.ndarray, np.ndarray], component: str) -> None:
+def test_direct_paths_match_numpy(pair: Pair, component: str) -> None:
     model, clean, corrupted = pair
     found = get_act_patch_direct_path(model, corrupted, clean, None, metric, 0, 2, component)
     assert np.isnan(found[0]).all()

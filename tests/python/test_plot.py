@@ -1,6 +1,6 @@
 """Pictures and representations for notebooks."""
 
-# Private names: methods that notebooks call.
+# Notebooks call the private methods tested here.
 # pyright: reportPrivateUsage=false
 import base64
 import re

@@ -1,6 +1,6 @@
 """Captures, analyses and figures from Python, compared with the files of the command line."""
 
-# Private names: tests of the table of options of the engine.
+# A test compares the table of options of the private engine.
 # pyright: reportPrivateUsage=false
 import inspect
 import json
@@ -15,6 +15,8 @@ from conftest import DEMO, ROOT, untyped
 import qkscope
 from qkscope import CaptureProgress, CaptureResult
 
+Captured = tuple[Path, CaptureResult, list[CaptureProgress]]
+
 
 def configuration(folder: str | Path) -> dict[str, Any]:
     return {
@@ -28,7 +30,7 @@ def configuration(folder: str | Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def captured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CaptureResult, list[CaptureProgress]]:
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Captured:
     folder = tmp_path_factory.mktemp("capture") / "data"
     seen: list[CaptureProgress] = []
     result = qkscope.capture(configuration(folder), limit=8, progress=seen.append)
@@ -39,7 +41,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(Path(folder).rglob("*.parquet"))}
 
 
-def test_capture_reports_progress(captured: tuple[Path, CaptureResult, list[CaptureProgress]]) -> None:
+def test_capture_reports_progress(captured: Captured) -> None:
     folder, result, seen = captured
     assert result.outcome == "finished" and result.examples == 8 and result.rows > 0
     assert [progress.examples for progress in seen] == [2, 4, 6, 8]
@@ -49,7 +51,7 @@ def test_capture_reports_progress(captured: tuple[Path, CaptureResult, list[Capt
     assert again.outcome == "already finished"
 
 
-def test_file_with_overrides_equals_mapping(captured: tuple[Path, CaptureResult, list[CaptureProgress]], tmp_path: Path) -> None:
+def test_file_with_overrides_equals_mapping(captured: Captured, tmp_path: Path) -> None:
     config = configuration("elsewhere")
     path = tmp_path / "run.yaml"
     path.write_text(json.dumps(config))
@@ -57,7 +59,7 @@ def test_file_with_overrides_equals_mapping(captured: tuple[Path, CaptureResult,
     assert files(tmp_path / "data") == files(captured[0])
 
 
-def test_gpu_options_change_nothing_on_the_cpu(captured: tuple[Path, CaptureResult, list[CaptureProgress]], tmp_path: Path) -> None:
+def test_gpu_options_change_nothing_on_the_cpu(captured: Captured, tmp_path: Path) -> None:
     config = configuration(tmp_path / "data")
     result = qkscope.capture(
         config, limit=8, device="cpu", deterministic=True, device_memory="8GiB", batch_tokens=64)
@@ -66,7 +68,7 @@ def test_gpu_options_change_nothing_on_the_cpu(captured: tuple[Path, CaptureResu
     assert 0 < parts <= result.seconds
 
 
-def test_interrupted_capture_resumes(captured: tuple[Path, CaptureResult, list[CaptureProgress]], tmp_path: Path) -> None:
+def test_interrupted_capture_resumes(captured: Captured, tmp_path: Path) -> None:
     class Enough(Exception):
         pass
 
@@ -80,7 +82,7 @@ def test_interrupted_capture_resumes(captured: tuple[Path, CaptureResult, list[C
     assert files(tmp_path / "data") == files(captured[0])
 
 
-def test_merged_shards_equal_one_capture(captured: tuple[Path, CaptureResult, list[CaptureProgress]], tmp_path: Path) -> None:
+def test_merged_shards_equal_one_capture(captured: Captured, tmp_path: Path) -> None:
     config = configuration(tmp_path / "data")
     for index in range(2):
         assert qkscope.capture(config, limit=8, shard=(index, 2)).outcome == "part finished"
@@ -88,7 +90,7 @@ def test_merged_shards_equal_one_capture(captured: tuple[Path, CaptureResult, li
     assert files(tmp_path / "data") == files(captured[0])
 
 
-def test_missing_shards_are_captured_and_merged(captured: tuple[Path, CaptureResult, list[CaptureProgress]], tmp_path: Path) -> None:
+def test_missing_shards_are_captured_and_merged(captured: Captured, tmp_path: Path) -> None:
     config = configuration(tmp_path / "data")
     assert qkscope.capture(config, limit=8, shard=(1, 3)).outcome == "part finished"
     assert qkscope.capture(config, limit=8, shards=3).outcome == "finished"
@@ -97,7 +99,7 @@ def test_missing_shards_are_captured_and_merged(captured: tuple[Path, CaptureRes
         qkscope.capture(config, limit=8, shard=(0, 3), shards=3)
 
 
-def test_analyze_returns_the_written_tables(captured: tuple[Path, CaptureResult, list[CaptureProgress]], tmp_path: Path) -> None:
+def test_analyze_returns_the_written_tables(captured: Captured, tmp_path: Path) -> None:
     tables = qkscope.analyze(captured[0], out=tmp_path)
     assert "qk" in tables
     for name, table in tables.items():
@@ -106,7 +108,7 @@ def test_analyze_returns_the_written_tables(captured: tuple[Path, CaptureResult,
     assert set(heads["layer"]) == {0, 3}
 
 
-def test_only_selects_analyses(captured: tuple[Path, CaptureResult, list[CaptureProgress]]) -> None:
+def test_only_selects_analyses(captured: Captured) -> None:
     assert set(qkscope.analyze(captured[0], only="pca")) < set(qkscope.analyze(captured[0]))
 
 
@@ -142,13 +144,13 @@ OPTIONS: dict[str, tuple[Any, Callable[[Any, Any], bool]]] = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_option_changes_the_result(captured: tuple[Path, CaptureResult, list[CaptureProgress]], tmp_path: Path, name: str) -> None:
+def test_option_changes_the_result(captured: Captured, tmp_path: Path, name: str) -> None:
     value, holds = OPTIONS[name]
     tables = qkscope.analyze(captured[0], tmp_path, **{name: value})
     assert holds(tables, json.loads((tmp_path / "summary.json").read_text())["options"])
 
 
-def test_a_folder_holds_results_of_one_set_of_options(captured: tuple[Path, CaptureResult, list[CaptureProgress]], tmp_path: Path) -> None:
+def test_a_folder_holds_results_of_one_set_of_options(captured: Captured, tmp_path: Path) -> None:
     qkscope.analyze(captured[0], tmp_path, only="pca", layers=[3])
     with pytest.raises(qkscope.Error, match=r"layers is \[3\] there, \[0\] here"):
         qkscope.analyze(captured[0], tmp_path, only="rotation", layers=[0])
@@ -168,13 +170,13 @@ def test_every_row_of_the_table_of_options_is_tested_and_documented() -> None:
         assert f"{name}: {row.help}" in (qkscope.analyze.__doc__ or "")
 
 
-def test_layers_and_heads_may_be_texts(captured: tuple[Path, CaptureResult, list[CaptureProgress]]) -> None:
+def test_layers_and_heads_may_be_texts(captured: Captured) -> None:
     written = qkscope.analyze(captured[0], only="pca", layers="0, 3-3", heads="3.1,3.2")
     listed = qkscope.analyze(captured[0], only="pca", layers=[0, 3], heads=[(3, 1), (3, 2)])
     assert written["qk"].equals(listed["qk"]) and set(written["qk"]["head"].to_pylist()) == {1, 2}
 
 
-def test_captures_without_metadata_need_a_model_or_head_counts(captured: tuple[Path, CaptureResult, list[CaptureProgress]], tmp_path: Path) -> None:
+def test_captures_without_metadata_need_a_model_or_head_counts(captured: Captured, tmp_path: Path) -> None:
     """Head files without metadata and without a state file, as other programs write them."""
     bare = tmp_path / "bare"
     for path in sorted(captured[0].glob("l*/data.parquet")):
@@ -191,7 +193,7 @@ def test_captures_without_metadata_need_a_model_or_head_counts(captured: tuple[P
     assert counted["qk"]["r_q"].equals(told["qk"]["r_q"])
 
 
-def test_one_figure_is_drawn(captured: tuple[Path, CaptureResult, list[CaptureProgress]], tmp_path: Path) -> None:
+def test_one_figure_is_drawn(captured: Captured, tmp_path: Path) -> None:
     qkscope.analyze(captured[0], out=tmp_path / "results")
     drawn = qkscope.figures(tmp_path / "results", tmp_path / "figures", only="rq_rk_scatter", formats=["svg"])
     assert drawn.figures == ["rq_rk_scatter"] and drawn.report == ""
@@ -199,7 +201,7 @@ def test_one_figure_is_drawn(captured: tuple[Path, CaptureResult, list[CapturePr
     assert (tmp_path / "figures/rq_rk_scatter.svg").read_text().startswith("<?xml")
 
 
-def test_figures_analyse_a_capture_first(captured: tuple[Path, CaptureResult, list[CaptureProgress]], tmp_path: Path) -> None:
+def test_figures_analyse_a_capture_first(captured: Captured, tmp_path: Path) -> None:
     drawn = qkscope.figures(captured[0], tmp_path, only="rq_rk_scatter", formats="svg", label="mine")
     assert drawn.figures == ["rq_rk_scatter"]
     assert set(pq.read_table(tmp_path / "results/qk.parquet")["model"].to_pylist()) == {"mine"}

@@ -27,6 +27,8 @@ RENAMED = {
 
 
 COMMANDS = ("analyze", "capture", "compare", "export", "figures", "merge", "publish", "stats", "sweep")
+Accumulated = tuple[Path, StatsResult, list[StatsProgress]]
+Swept = tuple[Path, Path, SweepResult]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -50,14 +52,14 @@ def stats_configuration(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def statistics(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StatsResult, list[StatsProgress]]:
+def statistics(tmp_path_factory: pytest.TempPathFactory) -> Accumulated:
     folder = tmp_path_factory.mktemp("stats") / "data"
     seen: list[StatsProgress] = []
     result = qkscope.stats(stats_configuration(folder), limit=4, groups="A,B", progress=seen.append)
     return folder, result, seen
 
 
-def test_stats_accumulates_and_resumes(statistics: tuple[Path, StatsResult, list[StatsProgress]]) -> None:
+def test_stats_accumulates_and_resumes(statistics: Accumulated) -> None:
     folder, result, seen = statistics
     assert result.outcome == "finished" and result.examples == 4 and result.seconds > result.load_seconds > 0
     assert [progress.examples for progress in seen] == [2, 4] and seen[-1].tokens == result.tokens
@@ -66,7 +68,7 @@ def test_stats_accumulates_and_resumes(statistics: tuple[Path, StatsResult, list
     assert qkscope.stats(stats_configuration(folder), limit=4, groups=["A", "B"]).outcome == "already finished"
 
 
-def test_joined_statistics_equal_one_run(statistics: tuple[Path, StatsResult, list[StatsProgress]], tmp_path: Path) -> None:
+def test_joined_statistics_equal_one_run(statistics: Accumulated, tmp_path: Path) -> None:
     config = stats_configuration(tmp_path / "parts")
     for index in range(2):
         assert qkscope.stats(config, limit=4, groups="A,B", shard=(index, 2)).outcome == "part finished"
@@ -96,7 +98,7 @@ def test_dry_runs_return_the_plan(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_export_writes_files(statistics: tuple[Path, StatsResult, list[StatsProgress]], tmp_path: Path) -> None:
+def test_export_writes_files(statistics: Accumulated, tmp_path: Path) -> None:
     written = qkscope.export(statistics[0], "k-ranges", tmp_path / "ranges.safetensors", set="body")
     assert (tmp_path / "ranges.safetensors").exists() and str(tmp_path) in written
     with pytest.raises(qkscope.Error, match="overwrite|exists|there"):
@@ -105,7 +107,7 @@ def test_export_writes_files(statistics: tuple[Path, StatsResult, list[StatsProg
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, SweepResult]:
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Swept:
     folder = tmp_path_factory.mktemp("sweep")
     file = folder / "small.yaml"
     base = configuration("x")
@@ -116,7 +118,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, SweepRe
     return file, folder, qkscope.sweep(file, folder / "results", figures=False)
 
 
-def test_sweep_returns_tables_and_figures(swept: tuple[Path, Path, SweepResult]) -> None:
+def test_sweep_returns_tables_and_figures(swept: Swept) -> None:
     file, folder, result = swept
     assert result.folder == str(folder / "results/small") and result.drawn is None
     assert result.runs.to_pydict()["outcome"] == ["done", "done"]
@@ -133,7 +135,7 @@ def test_sweep_returns_tables_and_figures(swept: tuple[Path, Path, SweepResult])
         result.table("nothing")
 
 
-def test_stages_of_a_sweep_equal_one_run(swept: tuple[Path, Path, SweepResult], tmp_path: Path) -> None:
+def test_stages_of_a_sweep_equal_one_run(swept: Swept, tmp_path: Path) -> None:
     file, _, whole = swept
     for index in range(2):
         qkscope.sweep(file, tmp_path, part="capture", shard=(index, 2))
@@ -145,13 +147,13 @@ def test_stages_of_a_sweep_equal_one_run(swept: tuple[Path, Path, SweepResult], 
             untyped.sweep(file, tmp_path, **wrong)
 
 
-def test_dry_run_of_a_sweep_returns_the_plan(swept: tuple[Path, Path, SweepResult], tmp_path: Path) -> None:
+def test_dry_run_of_a_sweep_returns_the_plan(swept: Swept, tmp_path: Path) -> None:
     plan = qkscope.sweep(swept[0], tmp_path, dry_run=True, overrides={"capture.layers": [0]})
     assert plan["label"].to_pylist() == ["S1-40", "S3-4720"] and plan["captured"].to_pylist() == [False, False]
     assert plan["files"].to_pylist() == [10, 10] and not (tmp_path / "small").exists()
 
 
-def test_failed_runs_raise_an_error(swept: tuple[Path, Path, SweepResult], tmp_path: Path) -> None:
+def test_failed_runs_raise_an_error(swept: Swept, tmp_path: Path) -> None:
     broken = json.loads(swept[0].read_text())
     broken["runs"][0]["overrides"]["model.name"] = str(tmp_path / "nowhere")
     file = tmp_path / "small.yaml"
@@ -160,7 +162,7 @@ def test_failed_runs_raise_an_error(swept: tuple[Path, Path, SweepResult], tmp_p
         qkscope.sweep(file, tmp_path / "results", figures=False)
 
 
-def test_compare_with_published_and_with_runs(swept: tuple[Path, Path, SweepResult], tmp_path: Path) -> None:
+def test_compare_with_published_and_with_runs(swept: Swept, tmp_path: Path) -> None:
     runs = swept[1] / "results/small/runs"
     table = qkscope.compare(runs / "S1-40", runs / "S3-4720", out=tmp_path)
     assert isinstance(table, pa.Table) and {"measure", "a", "b", "difference", "z"} <= set(table.column_names)

@@ -1,6 +1,6 @@
 """Weights in the shapes of TransformerLens reproduce the activations of the hook points."""
 
-# Private names: tests of the engine behind Model.
+# These tests use the private engine of Model.
 # pyright: reportPrivateUsage=false
 from typing import Any
 

@@ -1,6 +1,6 @@
 """The torch module reproduces the activations of the engine and computes gradients."""
 
-# Private names: tests of the engine behind Model.
+# These tests use the private engine of Model.
 # pyright: reportPrivateUsage=false
 from collections.abc import Callable, Iterable
 from typing import Any
