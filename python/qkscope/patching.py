@@ -132,7 +132,7 @@ class Run:
             return _options.whole("batch_size", batch_size, 1)
         return max(1, _BATCH_ROWS // self.ids.size)
 
-    def copies_from(self, layer: int, count: int, hooks: list[tuple[str, Any]], **options: Any) -> Any:
+    def copies_from(self, layer: int, count: int, hooks: list[tuple[str, Any]], **options: Any) -> Array | None:
         """Calls run_with_hooks() for several copies of the batch, from a layer on."""
         residual = concatenate([self._residuals[layer]] * count)
         return self.model.run_with_hooks(residual, hooks, start_at_layer=layer, **options)

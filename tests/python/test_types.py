@@ -99,7 +99,6 @@ def is_overload(function: ast.FunctionDef) -> bool:
 
 # Helpers of the package, and methods of the array protocol whose result is a number or nested lists.
 INTERNAL = {"_arrays.py", "_batch.py", "_calls.py", "_progress.py"}
-EXEMPT = {"patching.copies_from"}
 
 
 @pytest.mark.parametrize("path", sorted(Path(qkscope.__file__).parent.glob("*.py")), ids=lambda path: path.stem)
@@ -112,6 +111,6 @@ def test_no_public_function_returns_any(path: Path) -> None:
     untyped = [
         one.name for one in functions
         if (one.returns is None or ast.unparse(one.returns) == "Any")
-        and one.name not in overloaded and f"{path.stem}.{one.name}" not in EXEMPT
+        and one.name not in overloaded
     ]
     assert untyped == []
